@@ -1,0 +1,88 @@
+//! [`Case`]: one test of the suite, and how it is run.
+
+use std::{future::Future, pin::Pin};
+
+use taskharbor_core::{Admin, AnyDriver, Driver};
+
+use crate::{catalogue::cases, trial::Trial};
+
+/// One test of the suite.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The group it belongs to.
+    pub group: &'static str,
+    /// What it shows, as a sentence.
+    pub name: &'static str,
+    /// The clauses of `docs/SEMANTICS.md` that it proves.
+    pub clauses: &'static [&'static str],
+    pub(crate) body: fn(Trial) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}::{} {:?}", self.group, self.name, self.clauses)
+    }
+}
+
+impl Case {
+    /// Runs the case on a driver whose store is empty, then lets the store check itself.
+    ///
+    /// # Panics
+    ///
+    /// If the driver does not satisfy the clauses.
+    pub async fn run(&self, driver: AnyDriver) {
+        (self.body)(Trial::new(driver.clone())).await;
+        match driver.check().await {
+            Ok(found) => assert!(
+                found.is_empty(),
+                "after the case, the store found: {found:?}"
+            ),
+            // A case may have closed the driver.
+            Err(error) => assert!(
+                matches!(error, taskharbor_core::DriverError::Closed),
+                "after the case, check failed: {error}"
+            ),
+        }
+        driver
+            .close()
+            .await
+            .expect("a driver can be closed, and closed again");
+    }
+}
+
+/// How a case reaches the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Through {
+    /// As it is.
+    Plain,
+    /// Through a handle that checks its answers.
+    Handle,
+}
+
+/// Runs one case on a driver that `open` makes, on a runtime of its own.
+///
+/// # Panics
+///
+/// If there is no such case, or the driver does not satisfy it.
+pub fn run<D, F>(group: &str, name: &str, through: Through, open: impl FnOnce() -> F)
+where
+    D: Driver + Admin,
+    F: Future<Output = D>,
+{
+    let case = cases()
+        .find(|case| case.group == group && case.name == name)
+        .unwrap_or_else(|| panic!("there is no case {group}::{name}"));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be built");
+    runtime.block_on(async {
+        let driver = open().await;
+        let driver = match through {
+            Through::Plain => AnyDriver::unchecked(driver),
+            Through::Handle => AnyDriver::new(driver),
+        };
+        case.run(driver).await;
+    });
+}

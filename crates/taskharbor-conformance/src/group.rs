@@ -1,0 +1,3 @@
+//! The cases, one file per group of clauses.
+
+pub(crate) mod enqueue;

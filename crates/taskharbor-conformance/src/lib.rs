@@ -1,0 +1,35 @@
+//! The contract of TaskHarbor as tests that any driver can be held to.
+//!
+//! A driver joins with a function that opens it on an empty store, and one line:
+//!
+//! ```ignore
+//! async fn open() -> MyDriver {
+//!     MyDriver::connect_to_an_empty_store().await
+//! }
+//!
+//! taskharbor_conformance::tests!(open);
+//! ```
+//!
+//! That makes one ordinary test of every case, named as a sentence, twice: on the driver as it is
+//! and through [`AnyDriver`](taskharbor_core::AnyDriver), whose own checks must find nothing to
+//! object to. Cases are in groups, one file each, and cite the clauses of `docs/SEMANTICS.md` that
+//! they prove. Two groups are of another kind: `model` runs random scripts on the driver and on a
+//! model beside it, and `race` lets many tasks loose on one store and checks the history of what
+//! they saw.
+//!
+//! [`cases`] lists everything for those who want to run it in their own way.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a case fails by panicking, as tests do"
+)]
+
+mod case;
+mod catalogue;
+mod group;
+mod trial;
+
+pub use case::{Case, Through, run};
+pub use catalogue::cases;

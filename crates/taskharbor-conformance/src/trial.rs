@@ -1,0 +1,435 @@
+//! [`Trial`]: what a case says to a driver, in few words.
+//!
+//! Helpers unwrap what a case is not about: a case that expects an answer to be refused asks for
+//! the answer itself. Names are short because cases are read far more often than this file.
+
+use std::time::Duration;
+
+use taskharbor_core::{
+    Action, Admin, AnyDriver, Blob, Demand, Denied, Driver, DriverError, Enqueue, Enqueued,
+    ExtendLeases, Extended, Extension, Failure, Filter, FlowRecord, Holder, IdempotencyKey, JobId,
+    JobRecord, JobSet, JobSummary, JobType, Leased, List, ListFlows, Manage, NewJob, OutputEntry,
+    OutputQuery, Outputs, QueueCounts, QueueName, Refusal, Rejected, Requeue, Reserve, Reserved,
+    Settle, Settled, Settlement, State, Text, Timestamp, Transition,
+};
+
+/// The time at which cases begin: the start of the year 2026.
+pub(crate) const T0: Timestamp = match Timestamp::from_micros(1_767_225_600_000_000) {
+    Ok(at) => at,
+    Err(_) => panic!("within the range"),
+};
+
+/// How long leases last where it does not matter.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+/// One microsecond.
+pub(crate) const TICK: Duration = Duration::from_micros(1);
+
+/// So many seconds after the beginning.
+pub(crate) fn at(seconds: u64) -> Timestamp {
+    T0.saturating_add(Duration::from_secs(seconds))
+}
+
+/// The instant before.
+pub(crate) fn before(instant: Timestamp) -> Timestamp {
+    instant.saturating_sub(TICK)
+}
+
+/// The instant after.
+pub(crate) fn after(instant: Timestamp) -> Timestamp {
+    instant.saturating_add(TICK)
+}
+
+pub(crate) fn id(text: &str) -> JobId {
+    JobId::new(text).expect("a valid id")
+}
+
+pub(crate) fn ids(texts: &[&str]) -> Vec<JobId> {
+    texts.iter().map(|text| id(text)).collect()
+}
+
+pub(crate) fn queue(text: &str) -> QueueName {
+    QueueName::new(text).expect("a valid queue name")
+}
+
+pub(crate) fn key(text: &str) -> IdempotencyKey {
+    IdempotencyKey::new(text).expect("a valid key")
+}
+
+pub(crate) fn holder() -> Holder {
+    Holder::new("worker-1").expect("a valid holder")
+}
+
+/// A job in the queue `q`.
+pub(crate) fn job(text: &str) -> NewJob {
+    job_in("q", text)
+}
+
+/// A job in another queue; its payload is its id.
+pub(crate) fn job_in(in_queue: &str, text: &str) -> NewJob {
+    let job_type = JobType::new("work").expect("a valid type");
+    NewJob::new(id(text), queue(in_queue), job_type, text.as_bytes())
+}
+
+/// A job in the queue `q` that waits for others.
+pub(crate) fn child(text: &str, parents: &[&str]) -> NewJob {
+    job(text).after(ids(parents))
+}
+
+/// A join in the queue `q`.
+pub(crate) fn join(text: &str, parents: &[&str]) -> NewJob {
+    NewJob::join(id(text), queue("q"), ids(parents))
+}
+
+pub(crate) fn failure(attempts: u32, now: Timestamp) -> Failure {
+    Failure::new(attempts, format!("error {attempts}"), now)
+}
+
+pub(crate) fn ack() -> Transition {
+    Transition::Ack { output: None }
+}
+
+pub(crate) fn ack_with(output: &str) -> Transition {
+    Transition::Ack {
+        output: Some(Blob::from(output.as_bytes())),
+    }
+}
+
+/// A retry after the first failure.
+pub(crate) fn retry(run_at: Option<Timestamp>, now: Timestamp) -> Transition {
+    Transition::Retry {
+        failure: failure(1, now),
+        run_at,
+    }
+}
+
+/// A dead-lettering after the first failure.
+pub(crate) fn fail(now: Timestamp) -> Transition {
+    Transition::Fail {
+        failure: failure(1, now),
+        reason: Text::new("gave up"),
+    }
+}
+
+pub(crate) fn release(run_at: Option<Timestamp>) -> Transition {
+    Transition::Release { run_at }
+}
+
+pub(crate) fn requeue() -> Action {
+    Action::Requeue(Requeue::new())
+}
+
+/// The entry for a job that is done with this output.
+pub(crate) fn done_with(output: &str) -> OutputEntry {
+    OutputEntry::Done(Some(Blob::from(output.as_bytes())))
+}
+
+/// A driver under test, on a store that was empty when the case began.
+#[derive(Clone)]
+pub(crate) struct Trial {
+    pub(crate) driver: AnyDriver,
+}
+
+impl Trial {
+    pub(crate) fn new(driver: AnyDriver) -> Self {
+        Self { driver }
+    }
+
+    /// Enqueues one set; the answer as it is.
+    pub(crate) async fn enqueue_set(
+        &self,
+        set: impl Into<JobSet>,
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>, Rejected> {
+        let mut answers = self.enqueue_sets(vec![set.into()], now).await;
+        assert_eq!(answers.len(), 1, "one set, one answer");
+        answers.remove(0)
+    }
+
+    /// Enqueues several sets in one call; the answers as they are.
+    pub(crate) async fn enqueue_sets(
+        &self,
+        sets: Vec<JobSet>,
+        now: Timestamp,
+    ) -> Vec<Result<Vec<Enqueued>, Rejected>> {
+        self.driver
+            .enqueue(Enqueue::new(sets, now))
+            .await
+            .expect("enqueue")
+    }
+
+    /// Enqueues a job that is not rejected.
+    pub(crate) async fn put(&self, job: NewJob, now: Timestamp) -> Enqueued {
+        self.driver
+            .enqueue_job(job, now)
+            .await
+            .expect("enqueue_job")
+    }
+
+    /// Enqueues jobs that are not rejected in one call, each a set of its own.
+    pub(crate) async fn put_all(
+        &self,
+        jobs: impl IntoIterator<Item = NewJob>,
+        now: Timestamp,
+    ) -> Vec<Enqueued> {
+        let sets = jobs.into_iter().map(JobSet::from).collect();
+        let answers = self.enqueue_sets(sets, now).await;
+        answers
+            .into_iter()
+            .flat_map(|answer| answer.expect("not rejected"))
+            .collect()
+    }
+
+    /// Enqueues a flow that is not rejected.
+    pub(crate) async fn put_flow(
+        &self,
+        jobs: impl IntoIterator<Item = NewJob>,
+        now: Timestamp,
+    ) -> Vec<Enqueued> {
+        let set = JobSet::flow(jobs.into_iter().collect());
+        self.enqueue_set(set, now).await.expect("not rejected")
+    }
+
+    /// Reserves; the answer as it is.
+    pub(crate) async fn reserve(
+        &self,
+        demands: &[(&str, usize)],
+        now: Timestamp,
+        lease_for: Duration,
+    ) -> Result<Reserved, DriverError> {
+        let demands = demands
+            .iter()
+            .map(|(name, limit)| Demand::new(queue(name), *limit))
+            .collect();
+        self.driver
+            .reserve(Reserve::new(demands, holder(), now, lease_for))
+            .await
+    }
+
+    /// Reserves at most `limit` jobs from the queue `q`.
+    pub(crate) async fn take_many(&self, limit: usize, now: Timestamp) -> Vec<Leased> {
+        self.reserve(&[("q", limit)], now, LEASE)
+            .await
+            .expect("reserve")
+            .jobs
+    }
+
+    /// Reserves the next job of the queue `q`, if there is one.
+    pub(crate) async fn take(&self, now: Timestamp) -> Option<Leased> {
+        self.take_from("q", now).await
+    }
+
+    /// Reserves the next job of a queue, if there is one.
+    pub(crate) async fn take_from(&self, name: &str, now: Timestamp) -> Option<Leased> {
+        self.driver
+            .reserve_job(queue(name), holder(), now, LEASE)
+            .await
+            .expect("reserve_job")
+    }
+
+    /// Reserves the next job of the queue `q`, which must be this one.
+    pub(crate) async fn take_the(&self, text: &str, now: Timestamp) -> Leased {
+        let leased = self
+            .take(now)
+            .await
+            .unwrap_or_else(|| panic!("{text} is not granted"));
+        assert_eq!(leased.job.id.as_str(), text, "another job is granted");
+        leased
+    }
+
+    /// Reserves everything that is ready in the queue `q`; the ids in the order of the grants.
+    pub(crate) async fn take_order(&self, now: Timestamp) -> Vec<String> {
+        let jobs = self.take_many(1_000, now).await;
+        jobs.iter()
+            .map(|leased| leased.job.id.to_string())
+            .collect()
+    }
+
+    /// Settles one job; the answer as it is.
+    pub(crate) async fn settle(
+        &self,
+        leased: &Leased,
+        transition: Transition,
+        now: Timestamp,
+    ) -> Result<Settled, Refusal> {
+        let mut answers = self
+            .settle_all(vec![settlement(leased, transition)], now)
+            .await;
+        assert_eq!(answers.len(), 1, "one item, one answer");
+        answers.remove(0)
+    }
+
+    /// Settles several jobs in one call; the answers as they are.
+    pub(crate) async fn settle_all(
+        &self,
+        items: Vec<Settlement>,
+        now: Timestamp,
+    ) -> Vec<Result<Settled, Refusal>> {
+        self.driver
+            .settle(Settle::new(items, now))
+            .await
+            .expect("settle")
+    }
+
+    /// Settles one job; it must be applied.
+    pub(crate) async fn apply(&self, leased: &Leased, transition: Transition, now: Timestamp) {
+        assert_eq!(
+            self.settle(leased, transition, now).await,
+            Ok(Settled::Applied)
+        );
+    }
+
+    /// Reserves the next job of `q`, which must be this one, and settles it at the same instant.
+    pub(crate) async fn run(&self, text: &str, transition: Transition, now: Timestamp) -> Leased {
+        let leased = self.take_the(text, now).await;
+        self.apply(&leased, transition, now).await;
+        leased
+    }
+
+    /// Extends one lease; the answer as it is.
+    pub(crate) async fn extend(
+        &self,
+        leased: &Leased,
+        now: Timestamp,
+        lease_for: Duration,
+    ) -> Result<Extended, Refusal> {
+        let mut answers = self
+            .extend_all(vec![extension(leased)], now, lease_for)
+            .await;
+        assert_eq!(answers.len(), 1, "one item, one answer");
+        answers.remove(0)
+    }
+
+    /// Extends several leases in one call; the answers as they are.
+    pub(crate) async fn extend_all(
+        &self,
+        items: Vec<Extension>,
+        now: Timestamp,
+        lease_for: Duration,
+    ) -> Vec<Result<Extended, Refusal>> {
+        let request = ExtendLeases::new(items, now, lease_for);
+        self.driver
+            .extend_leases(request)
+            .await
+            .expect("extend_leases")
+    }
+
+    /// Does something to one job as a person would; the answer as it is.
+    pub(crate) async fn manage(
+        &self,
+        text: &str,
+        action: Action,
+        now: Timestamp,
+    ) -> Result<State, Denied> {
+        let request = Manage::new(vec![id(text)], action, now);
+        let mut answers = self.driver.manage(request).await.expect("manage");
+        assert_eq!(answers.len(), 1, "one id, one answer");
+        answers.remove(0)
+    }
+
+    /// The record of a job, if it is stored.
+    pub(crate) async fn find(&self, text: &str, now: Timestamp) -> Option<JobRecord> {
+        self.driver.inspect(id(text), now).await.expect("inspect")
+    }
+
+    /// The record of a job that is stored.
+    pub(crate) async fn record(&self, text: &str, now: Timestamp) -> JobRecord {
+        self.find(text, now)
+            .await
+            .unwrap_or_else(|| panic!("{text} is not stored"))
+    }
+
+    /// The state of a job that is stored.
+    pub(crate) async fn state(&self, text: &str, now: Timestamp) -> State {
+        self.record(text, now).await.state
+    }
+
+    /// The states of several jobs that are stored.
+    pub(crate) async fn states(&self, texts: &[&str], now: Timestamp) -> Vec<State> {
+        let mut states = Vec::new();
+        for text in texts {
+            states.push(self.state(text, now).await);
+        }
+        states
+    }
+
+    /// A flow that is stored.
+    pub(crate) async fn flow(&self, text: &str, now: Timestamp) -> FlowRecord {
+        let flow = self.driver.flow(id(text), now).await.expect("flow");
+        flow.unwrap_or_else(|| panic!("flow {text} is not stored"))
+    }
+
+    /// What a job reads of its parents, the list that they are included.
+    pub(crate) async fn inputs(&self, text: &str) -> Vec<OutputEntry> {
+        self.outputs(OutputQuery::parents_of(id(text))).await
+    }
+
+    /// What a job produced.
+    pub(crate) async fn output(&self, text: &str) -> Vec<OutputEntry> {
+        self.outputs(OutputQuery::of(id(text))).await
+    }
+
+    async fn outputs(&self, query: OutputQuery) -> Vec<OutputEntry> {
+        let request = Outputs::new(vec![query], 1_000);
+        let mut answers = self.driver.outputs(request).await.expect("outputs");
+        assert_eq!(answers.len(), 1, "one query, one answer");
+        let page = answers.remove(0).expect("not refused");
+        assert_eq!(page.next, None, "more than a thousand entries");
+        page.entries
+    }
+
+    /// All jobs that match, page by page.
+    pub(crate) async fn list(
+        &self,
+        filter: Filter,
+        limit: usize,
+        now: Timestamp,
+    ) -> Vec<JobSummary> {
+        let mut request = List::new(filter, limit, now);
+        let mut all = Vec::new();
+        loop {
+            let page = self.driver.list(request.clone()).await.expect("list");
+            assert!(page.items.len() <= limit, "more than a page");
+            all.extend(page.items);
+            match page.next {
+                Some(cursor) => request = request.after(cursor),
+                None => return all,
+            }
+        }
+    }
+
+    /// Everything that is stored, to compare with what is stored later at the same `now`.
+    pub(crate) async fn snapshot(&self, now: Timestamp) -> Snapshot {
+        let mut records = Vec::new();
+        for job in self.list(Filter::all(), 1_000, now).await {
+            records.push(self.record(job.id.as_str(), now).await);
+        }
+        let flows = self
+            .driver
+            .list_flows(ListFlows::new(1_000, now))
+            .await
+            .expect("list_flows");
+        let counts = self.driver.counts(now).await.expect("counts");
+        Snapshot {
+            records,
+            flows: flows.items,
+            counts,
+        }
+    }
+}
+
+/// Everything that a store holds, as people see it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) records: Vec<JobRecord>,
+    pub(crate) flows: Vec<FlowRecord>,
+    pub(crate) counts: Vec<QueueCounts>,
+}
+
+pub(crate) fn settlement(leased: &Leased, transition: Transition) -> Settlement {
+    Settlement::new(leased.job.id.clone(), leased.lease.token, transition)
+}
+
+pub(crate) fn extension(leased: &Leased) -> Extension {
+    Extension::new(leased.job.id.clone(), leased.lease.token)
+}

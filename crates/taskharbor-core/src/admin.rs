@@ -1,0 +1,257 @@
+//! [`Admin`]: what people do with stored jobs.
+//!
+//! Everything that a command or a dashboard needs is here, so that neither contains a word of the
+//! store's own language.
+
+use std::{fmt, future::Future};
+
+use crate::{
+    Answers, Denied, DriverError, FlowRecord, InvalidRequest, JobId, JobRecord, JobSummary, Limits,
+    List, ListFlows, Page, QueueCounts, QueueName, State, Timestamp, check,
+};
+
+/// What people do with stored jobs.
+///
+/// Reads take `now` because it is what tells ready from scheduled. Every future may be dropped at
+/// any point; a call that was dropped happened whole or not at all.
+pub trait Admin: Send + Sync + 'static {
+    /// All there is to know about a job, or `None` if it is not stored.
+    fn inspect(
+        &self,
+        id: JobId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<JobRecord>, DriverError>> + Send;
+
+    /// One page of the jobs that match, in the order in which they were stored.
+    ///
+    /// A job that matches from the first page to the last appears exactly once, whatever happens
+    /// to other jobs meanwhile.
+    fn list(
+        &self,
+        request: List,
+    ) -> impl Future<Output = Result<Page<JobSummary>, DriverError>> + Send;
+
+    /// How many jobs of each queue are in each state, by name of the queue. A queue is listed
+    /// while it has jobs or is paused.
+    fn counts(
+        &self,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Vec<QueueCounts>, DriverError>> + Send;
+
+    /// Does one thing to each of many jobs; answers the state each is in afterwards, or for a
+    /// purge the state it was in.
+    fn manage(&self, request: Manage) -> impl Future<Output = Answers<State, Denied>> + Send;
+
+    /// Reserves nothing from the queue until it is resumed. Pausing a paused queue changes
+    /// nothing.
+    fn pause(
+        &self,
+        queue: QueueName,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<(), DriverError>> + Send;
+
+    /// Reserves from the queue again.
+    fn resume(&self, queue: QueueName) -> impl Future<Output = Result<(), DriverError>> + Send;
+
+    /// Removes old records of jobs and flows that are over; answers how many jobs went.
+    fn prune(&self, request: Prune) -> impl Future<Output = Result<usize, DriverError>> + Send;
+
+    /// A flow, or `None` if it is not stored.
+    fn flow(
+        &self,
+        id: JobId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<FlowRecord>, DriverError>> + Send;
+
+    /// One page of the flows that match, in the order in which they began.
+    fn list_flows(
+        &self,
+        request: ListFlows,
+    ) -> impl Future<Output = Result<Page<FlowRecord>, DriverError>> + Send;
+
+    /// Looks for contradictions in the store: a job in two places or in none, a count that does
+    /// not agree. Empty when all is well.
+    fn check(&self) -> impl Future<Output = Result<Vec<Inconsistency>, DriverError>> + Send;
+}
+
+/// A contradiction that [`Admin::check`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inconsistency(pub String);
+
+impl fmt::Display for Inconsistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Asks for one thing to be done to many jobs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Manage {
+    /// The jobs; for actions on flows, the flows' ids.
+    pub ids: Vec<JobId>,
+    /// What to do.
+    pub action: Action,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+impl Manage {
+    /// A request to do this to these.
+    #[must_use]
+    pub const fn new(ids: Vec<JobId>, action: Action, now: Timestamp) -> Self {
+        Self { ids, action, now }
+    }
+
+    /// Checks the list of ids.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`] for one named twice and for too many of them.
+    pub fn check(&self) -> Result<(), InvalidRequest> {
+        check::items(self.ids.iter(), 0)
+    }
+}
+
+/// What people can do to a job or a flow.
+///
+/// Exhaustive on purpose: a driver that does not know an action must not compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Gives a dead-lettered or cancelled job another life.
+    Requeue(Requeue),
+    /// Cancels a job, or asks its worker to stop if it is inflight.
+    Cancel,
+    /// Lets a job run without waiting for its time.
+    RunNow,
+    /// Gives a job that is not over another priority.
+    SetPriority(i16),
+    /// Removes the record of a job that is over and in no flow.
+    Purge,
+    /// Cancels every member of a flow that is not over, and asks the workers of those inflight.
+    CancelFlow,
+    /// Removes a flow whose members are all over, and their records.
+    PurgeFlow,
+}
+
+/// How a job is requeued.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Requeue {
+    /// Not before this instant.
+    pub run_at: Option<Timestamp>,
+    /// Starts counting attempts anew. Otherwise the job may be executed exactly once more.
+    pub reset_attempts: bool,
+    /// If the job's flow is over, takes it out of the flow so that it can run alone.
+    pub detach: bool,
+}
+
+impl Requeue {
+    /// At once, once more, within its flow.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            run_at: None,
+            reset_attempts: false,
+            detach: false,
+        }
+    }
+
+    /// Not before this instant.
+    #[must_use]
+    pub const fn run_at(mut self, run_at: Timestamp) -> Self {
+        self.run_at = Some(run_at);
+        self
+    }
+
+    /// Starts counting attempts anew.
+    #[must_use]
+    pub const fn reset_attempts(mut self) -> Self {
+        self.reset_attempts = true;
+        self
+    }
+
+    /// If the job's flow is over, takes it out of the flow.
+    #[must_use]
+    pub const fn detach(mut self) -> Self {
+        self.detach = true;
+        self
+    }
+}
+
+/// Asks for old records to be removed.
+///
+/// A record is old enough when it has been over since the given instant or earlier, and the lease
+/// under which it ended would have run out by then too. A flow goes as a whole, by how and when
+/// its last member ended. What is `None` is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Prune {
+    /// Removes what was done by this instant.
+    pub done_before: Option<Timestamp>,
+    /// Removes what was cancelled by this instant.
+    pub cancelled_before: Option<Timestamp>,
+    /// Removes what was dead-lettered by this instant.
+    pub dlq_before: Option<Timestamp>,
+    /// Stops when so many jobs are gone; a flow is not split.
+    pub limit: usize,
+    /// The current time; nothing that ended later goes.
+    pub now: Timestamp,
+}
+
+impl Prune {
+    /// A request that removes nothing yet.
+    #[must_use]
+    pub const fn new(limit: usize, now: Timestamp) -> Self {
+        Self {
+            done_before: None,
+            cancelled_before: None,
+            dlq_before: None,
+            limit,
+            now,
+        }
+    }
+
+    /// Removes what was done by this instant.
+    #[must_use]
+    pub const fn done_before(mut self, before: Timestamp) -> Self {
+        self.done_before = Some(before);
+        self
+    }
+
+    /// Removes what was cancelled by this instant.
+    #[must_use]
+    pub const fn cancelled_before(mut self, before: Timestamp) -> Self {
+        self.cancelled_before = Some(before);
+        self
+    }
+
+    /// Removes what was dead-lettered by this instant.
+    #[must_use]
+    pub const fn dlq_before(mut self, before: Timestamp) -> Self {
+        self.dlq_before = Some(before);
+        self
+    }
+
+    /// The last instant at which something that ended in `state` may have been kept until, to go
+    /// now.
+    #[must_use]
+    pub fn before(&self, state: State) -> Option<Timestamp> {
+        let before = match state {
+            State::Done => self.done_before,
+            State::Cancelled => self.cancelled_before,
+            State::Dlq => self.dlq_before,
+            State::Ready | State::Scheduled | State::Blocked | State::Inflight => None,
+        };
+        before.map(|before| before.min(self.now))
+    }
+
+    /// Checks the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::OutOfRange`].
+    pub const fn check(&self) -> Result<(), InvalidRequest> {
+        check::range("limit", self.limit, 1, Limits::MAX_CALL_JOBS)
+    }
+}

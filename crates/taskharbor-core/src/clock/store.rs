@@ -1,0 +1,221 @@
+//! A clock set by the store, kept by the machine's monotonic clock.
+//!
+//! A machine's wall clock may be wrong by any amount and may jump. If workers used theirs, one
+//! that is fast by more than a lease would take jobs that others still hold. So each asks the
+//! store for its time, and between two answers counts on with a clock that cannot jump.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use crate::{Clock, Driver, DriverError, Timestamp};
+
+/// A clock set by the store, kept by the machine's monotonic clock. It never steps back.
+///
+/// Somebody has to call [`StoreClock::sync`] now and then, about once a minute; workers do.
+#[derive(Debug)]
+pub struct StoreClock {
+    started: Instant,
+    estimate: Mutex<Estimate>,
+    latest: AtomicI64,
+    warned: AtomicBool,
+}
+
+/// What asking the store for its time showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockReading {
+    /// How long the question took; half of it bounds the error.
+    pub round_trip: Duration,
+    /// How far this machine's wall clock is off the store's, in either direction.
+    pub wall_skew: Duration,
+}
+
+impl StoreClock {
+    /// A machine whose wall clock is off by more than this is worth a warning.
+    pub const WARN_ABOVE: Duration = Duration::from_secs(1);
+
+    /// Asks the store for its time and starts from there.
+    ///
+    /// # Errors
+    ///
+    /// What [`Driver::store_time`] answers.
+    pub async fn start(driver: &impl Driver) -> Result<Self, DriverError> {
+        let started = instant();
+        let store_time = driver.store_time().await?;
+        let round_trip = started.elapsed();
+        let clock = Self {
+            started,
+            estimate: Mutex::new(Estimate::new(store_time, Duration::ZERO, round_trip)),
+            latest: AtomicI64::new(0),
+            warned: AtomicBool::new(false),
+        };
+        clock.compare_wall(store_time, round_trip);
+        Ok(clock)
+    }
+
+    /// Asks the store again, so that the clocks cannot drift apart.
+    ///
+    /// # Errors
+    ///
+    /// What [`Driver::store_time`] answers; the clock goes on as before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the clock as it was.
+    pub async fn sync(&self, driver: &impl Driver) -> Result<ClockReading, DriverError> {
+        let sent = self.started.elapsed();
+        let store_time = driver.store_time().await?;
+        let received = self.started.elapsed();
+        let sample = Estimate::new(store_time, sent, received);
+        let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
+        *estimate = estimate.better_of(sample, received);
+        drop(estimate);
+        Ok(self.compare_wall(store_time, received.saturating_sub(sent)))
+    }
+
+    fn compare_wall(&self, store_time: Timestamp, round_trip: Duration) -> ClockReading {
+        let wall = wall_time();
+        let expected = store_time.saturating_add(round_trip / 2);
+        let wall_skew = wall.since(expected).max(expected.since(wall));
+        let off = wall_skew > Self::WARN_ABOVE + round_trip;
+        if off && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                ?wall_skew,
+                "this machine's clock differs from the store's; jobs go by the store's"
+            );
+        } else if !off {
+            self.warned.store(false, Ordering::Relaxed);
+        }
+        ClockReading {
+            round_trip,
+            wall_skew,
+        }
+    }
+}
+
+impl Clock for StoreClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = self.started.elapsed();
+        let estimate = *self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = estimate.at(elapsed);
+        let latest = self.latest.fetch_max(now.as_micros(), Ordering::SeqCst);
+        // Only timestamps are ever stored, so the fallback is never taken.
+        Timestamp::from_micros(latest).unwrap_or(now).max(now)
+    }
+}
+
+/// The store's time at one instant of the monotonic clock, and how wrong it may be.
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    store_time: Timestamp,
+    monotonic: Duration,
+    error: Duration,
+}
+
+impl Estimate {
+    /// Two good clocks drift apart by less than this.
+    const DRIFT_PER_SECOND: Duration = Duration::from_micros(200);
+
+    /// The store looked at its clock at some point between question and answer; the middle is the
+    /// best guess.
+    fn new(store_time: Timestamp, sent: Duration, received: Duration) -> Self {
+        let error = received.saturating_sub(sent) / 2;
+        Self {
+            store_time,
+            monotonic: sent + error,
+            error,
+        }
+    }
+
+    fn at(&self, monotonic: Duration) -> Timestamp {
+        self.store_time
+            .saturating_add(monotonic.saturating_sub(self.monotonic))
+            .saturating_sub(self.monotonic.saturating_sub(monotonic))
+    }
+
+    /// The sample, unless it took so long that what is known already is more exact. If the two
+    /// contradict each other the store's clock was changed, and the sample is right.
+    fn better_of(self, sample: Self, now: Duration) -> Self {
+        let age = now.saturating_sub(self.monotonic);
+        let drift = Self::DRIFT_PER_SECOND.mul_f64(age.as_secs_f64().min(1e9));
+        let known = self.error + drift;
+        let (mine, theirs) = (self.at(now), sample.at(now));
+        let apart = mine.since(theirs).max(theirs.since(mine));
+        if sample.error > known && apart <= known + sample.error {
+            self
+        } else {
+            sample
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+pub(crate) fn wall_time() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Timestamp::EPOCH.saturating_add(since_epoch.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.saturating_add(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn an_estimate_counts_on_from_the_middle_of_the_question() {
+        let estimate = Estimate::new(at(1_000), SECOND, 3 * SECOND);
+        assert_eq!(estimate.at(2 * SECOND), at(1_000));
+        assert_eq!(estimate.at(12 * SECOND), at(1_010));
+        assert_eq!(estimate.at(Duration::ZERO), at(998));
+    }
+
+    #[test]
+    fn a_slow_answer_does_not_spoil_a_good_estimate() {
+        let good = Estimate::new(at(1_000), Duration::ZERO, Duration::from_millis(1));
+        let slow = Estimate::new(at(1_010), 10 * SECOND, 14 * SECOND);
+        assert_eq!(
+            good.better_of(slow, 14 * SECOND).at(20 * SECOND),
+            good.at(20 * SECOND)
+        );
+    }
+
+    #[test]
+    fn a_quick_answer_and_a_changed_store_clock_are_believed() {
+        let good = Estimate::new(at(1_000), Duration::ZERO, Duration::from_millis(1));
+        let quick = Estimate::new(at(1_060), 60 * SECOND, 60 * SECOND);
+        assert_eq!(
+            good.better_of(quick, 60 * SECOND).at(60 * SECOND),
+            at(1_060)
+        );
+        let changed = Estimate::new(at(5_000), 60 * SECOND, 64 * SECOND);
+        assert_eq!(
+            good.better_of(changed, 64 * SECOND).at(62 * SECOND),
+            at(5_000)
+        );
+    }
+
+    #[test]
+    fn an_old_estimate_gives_way_even_to_a_slow_answer() {
+        let old = Estimate::new(at(0), Duration::ZERO, Duration::from_millis(1));
+        let day = 86_400 * SECOND;
+        let slow = Estimate::new(at(86_401), day, day + 2 * SECOND);
+        assert_eq!(
+            old.better_of(slow, day + 2 * SECOND).at(day + SECOND),
+            at(86_401)
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! Counts of jobs by state.
+
+use crate::{QueueName, State, Timestamp};
+
+/// How many jobs are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StateCounts {
+    /// May be reserved now.
+    pub ready: usize,
+    /// Wait for their time.
+    pub scheduled: usize,
+    /// Wait for other jobs.
+    pub blocked: usize,
+    /// Are with workers.
+    pub inflight: usize,
+    /// Succeeded.
+    pub done: usize,
+    /// Were dead-lettered.
+    pub dlq: usize,
+    /// Were cancelled.
+    pub cancelled: usize,
+}
+
+impl StateCounts {
+    /// The number for one state.
+    #[must_use]
+    pub const fn get(&self, state: State) -> usize {
+        match state {
+            State::Ready => self.ready,
+            State::Scheduled => self.scheduled,
+            State::Blocked => self.blocked,
+            State::Inflight => self.inflight,
+            State::Done => self.done,
+            State::Dlq => self.dlq,
+            State::Cancelled => self.cancelled,
+        }
+    }
+
+    /// The number for one state, to change.
+    pub const fn get_mut(&mut self, state: State) -> &mut usize {
+        match state {
+            State::Ready => &mut self.ready,
+            State::Scheduled => &mut self.scheduled,
+            State::Blocked => &mut self.blocked,
+            State::Inflight => &mut self.inflight,
+            State::Done => &mut self.done,
+            State::Dlq => &mut self.dlq,
+            State::Cancelled => &mut self.cancelled,
+        }
+    }
+
+    /// All jobs together.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        State::ALL.iter().map(|state| self.get(*state)).sum()
+    }
+}
+
+/// A queue and its jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueCounts {
+    /// The queue.
+    pub queue: QueueName,
+    /// How many jobs are in each state.
+    pub states: StateCounts,
+    /// The earliest due time among the jobs that are ready.
+    pub oldest_ready: Option<Timestamp>,
+    /// Since when it is paused.
+    pub paused_since: Option<Timestamp>,
+}
+
+impl QueueCounts {
+    /// A queue without jobs.
+    #[must_use]
+    pub fn new(queue: QueueName) -> Self {
+        Self {
+            queue,
+            states: StateCounts::default(),
+            oldest_ready: None,
+            paused_since: None,
+        }
+    }
+}

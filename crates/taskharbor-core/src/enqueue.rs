@@ -1,0 +1,55 @@
+//! Storing jobs: what is asked and answered.
+
+use crate::{InvalidRequest, JobId, JobSet, NewJob, Timestamp, check};
+
+/// Asks to store sets of jobs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Enqueue {
+    /// The sets; each is stored whole or not at all.
+    pub sets: Vec<JobSet>,
+    /// The time that becomes the jobs' `created_at`.
+    pub now: Timestamp,
+}
+
+impl Enqueue {
+    /// A request to store these sets.
+    #[must_use]
+    pub const fn new(sets: Vec<JobSet>, now: Timestamp) -> Self {
+        Self { sets, now }
+    }
+
+    /// Checks the size of the call.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::OutOfRange`].
+    pub fn check(&self) -> Result<(), InvalidRequest> {
+        let jobs = || self.sets.iter().flat_map(|set| &set.jobs);
+        check::call_size(jobs().count(), jobs().map(NewJob::bytes).sum())
+    }
+}
+
+/// What became of one job of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Enqueued {
+    /// It was stored.
+    Inserted(JobId),
+    /// It was not, because this job stands in its place: it has the same id, or holds the key.
+    Existing(JobId),
+}
+
+impl Enqueued {
+    /// The id of the job that now stands for the one enqueued.
+    #[must_use]
+    pub const fn id(&self) -> &JobId {
+        let (Self::Inserted(id) | Self::Existing(id)) = self;
+        id
+    }
+
+    /// Whether the job was stored by this call.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        matches!(self, Self::Inserted(_))
+    }
+}

@@ -1,0 +1,162 @@
+//! What can go wrong, by what the caller can do next.
+//!
+//! A call fails as a whole with [`DriverError`], and then nothing was written. Inside a call that
+//! succeeds, each item has its own answer: a set may be [`Rejected`](crate::Rejected), a change to
+//! an inflight job refused ([`Refusal`]), an operator's wish denied ([`Denied`]). The single-job
+//! calls fold all of these into [`CallError`].
+
+use std::{error::Error, sync::Arc};
+
+use crate::{JobId, NoRandomness, QueueName, Rejected, State};
+
+/// A call failed as a whole; nothing was written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The lease would be shorter than a microsecond or end after the year 9999.
+    #[error("the lease must last at least 1 µs and end before the year 10000")]
+    InvalidLeaseDuration,
+    /// The request breaks a rule; sending it again unchanged is of no use.
+    #[error(transparent)]
+    Invalid(#[from] InvalidRequest),
+    /// The driver was closed.
+    #[error("the driver is closed")]
+    Closed,
+    /// The store cannot be reached or is busy; trying again is worth it.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(#[source] Arc<dyn Error + Send + Sync>),
+    /// The store answered with an error that trying again will not cure.
+    #[error("the store failed: {0}")]
+    Backend(#[source] Arc<dyn Error + Send + Sync>),
+    /// The driver broke the contract; this is a bug in the driver.
+    #[error("the driver broke the contract: {0}")]
+    ContractViolation(String),
+}
+
+impl DriverError {
+    /// The store cannot be reached or is busy, because of `source`.
+    pub fn unavailable(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable(source.into().into())
+    }
+
+    /// The store failed for good, because of `source`.
+    pub fn backend(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Backend(source.into().into())
+    }
+}
+
+impl From<NoRandomness> for DriverError {
+    fn from(source: NoRandomness) -> Self {
+        Self::backend(source)
+    }
+}
+
+/// A request that breaks a rule as a whole.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidRequest {
+    /// A number is outside its range.
+    #[error("{what} is {value}: choose {min} to {max}")]
+    OutOfRange {
+        /// What the number counts.
+        what: &'static str,
+        /// The number.
+        value: usize,
+        /// The least allowed.
+        min: usize,
+        /// The greatest allowed.
+        max: usize,
+    },
+    /// One job is named twice, so that its answer would depend on the order.
+    #[error("job {0} is named twice in one call: name it once")]
+    DuplicateJob(JobId),
+    /// One queue is named twice.
+    #[error("queue {0} is named twice in one call: name it once")]
+    DuplicateQueue(QueueName),
+    /// A cursor that did not come from a page of this kind of list.
+    #[error("the cursor is not one: pass on what the previous page gave, or none to start")]
+    Cursor,
+}
+
+/// A change to an inflight job was refused; its record is unchanged.
+///
+/// When several reasons apply the first in this order is given: `Invalid` for what could be
+/// applied to no job, then `JobNotFound`, `JobNotInflight`, `LeaseMismatch`, `LeaseExpired`, and
+/// last `Invalid` for a growth that meets jobs already stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No such job is stored.
+    #[error("no such job is stored")]
+    JobNotFound,
+    /// The job is not inflight.
+    #[error("the job is not inflight")]
+    JobNotInflight,
+    /// The token is not that of the current lease: somebody else holds the job now.
+    #[error("the token is not that of the current lease")]
+    LeaseMismatch,
+    /// The lease is over.
+    #[error("the lease has expired")]
+    LeaseExpired,
+    /// The change itself cannot be made.
+    #[error(transparent)]
+    Invalid(#[from] InvalidTransition),
+}
+
+/// A change that could not be made to any job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidTransition {
+    /// The output is larger than a store keeps.
+    #[error(
+        "the output is {bytes} bytes: store it elsewhere and output a reference ({max} or fewer)"
+    )]
+    OutputTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The number of attempts is larger than can be stored.
+    #[error("{0} attempts are more than can be stored")]
+    AttemptsOutOfRange(u32),
+    /// The growth is not one.
+    #[error("the growth was rejected: {0}")]
+    Growth(#[from] Rejected),
+}
+
+/// What an operator asked for was not done; the job is unchanged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Denied {
+    /// No such job or flow is stored.
+    #[error("no such job is stored")]
+    JobNotFound,
+    /// The job's state does not allow it.
+    #[error("the job is {0}, which does not allow this")]
+    WrongState(State),
+    /// The job's flow is over, so nobody would use what it produces; detach it to run it alone.
+    #[error("the job's flow is over: detach the job to run it alone")]
+    FlowOver,
+    /// The job belongs to a flow, which is kept and removed as a whole.
+    #[error("the job belongs to flow {0}: act on the flow")]
+    InFlow(JobId),
+}
+
+/// Why a single-job call did not do what it was asked to.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The job was not stored.
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
+    /// The change was refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// An operator's wish was denied.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The call failed as a whole.
+    #[error(transparent)]
+    Failed(#[from] DriverError),
+}

@@ -1,0 +1,151 @@
+//! Flows as people see them: a state that follows from the members', and lists.
+
+use crate::{
+    Cursor, FlowName, InvalidRequest, JobId, Limits, State, StateCounts, Timestamp, check,
+};
+
+/// Asks for a page of flows.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ListFlows {
+    /// In this state.
+    pub state: Option<FlowState>,
+    /// With this name.
+    pub name: Option<FlowName>,
+    /// After the last flow of the page that gave this.
+    pub after: Option<Cursor>,
+    /// At most so many.
+    pub limit: usize,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+impl ListFlows {
+    /// The first page of all flows.
+    #[must_use]
+    pub const fn new(limit: usize, now: Timestamp) -> Self {
+        Self {
+            state: None,
+            name: None,
+            after: None,
+            limit,
+            now,
+        }
+    }
+
+    /// In this state.
+    #[must_use]
+    pub fn state(mut self, state: FlowState) -> Self {
+        self.state = Some(state);
+        self
+    }
+
+    /// With this name.
+    #[must_use]
+    pub fn name(mut self, name: FlowName) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// The page after the one that gave `cursor`.
+    #[must_use]
+    pub fn after(mut self, cursor: Cursor) -> Self {
+        self.after = Some(cursor);
+        self
+    }
+
+    /// Checks the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::OutOfRange`].
+    pub const fn check(&self) -> Result<(), InvalidRequest> {
+        check::range("limit", self.limit, 1, Limits::MAX_PAGE)
+    }
+
+    /// Whether a flow matches.
+    #[must_use]
+    pub fn matches(&self, flow: &FlowRecord) -> bool {
+        self.state.is_none_or(|state| state == flow.state)
+            && self.name.is_none() | (self.name == flow.name)
+    }
+}
+
+/// Where a flow stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FlowState {
+    /// Something in it is ready, scheduled or inflight.
+    Running,
+    /// Nothing in it is, and something is blocked: it waits for a person.
+    Held,
+    /// All is over, and it has produced its output.
+    Done,
+    /// All is over, and its last job was dead-lettered.
+    Failed,
+    /// All is over, and its last job was cancelled.
+    Cancelled,
+}
+
+impl FlowState {
+    /// The state of a flow with such members whose tail is in the state `tail`.
+    #[must_use]
+    pub const fn of(members: &StateCounts, tail: State) -> Self {
+        if members.ready + members.scheduled + members.inflight > 0 {
+            return Self::Running;
+        }
+        match tail {
+            _ if members.blocked > 0 => Self::Held,
+            State::Done => Self::Done,
+            State::Cancelled => Self::Cancelled,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// A flow as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlowRecord {
+    /// Identifies it: the id of the job whose output is the flow's.
+    pub id: JobId,
+    /// What people call it.
+    pub name: Option<FlowName>,
+    /// Where it stands.
+    pub state: FlowState,
+    /// The member whose output is the flow's today: the first tail, or what that grew into.
+    pub tail: JobId,
+    /// How many members are in each state.
+    pub members: StateCounts,
+    /// When it began.
+    pub created_at: Timestamp,
+    /// When its last member ended, if all have.
+    pub finished_at: Option<Timestamp>,
+}
+
+impl FlowRecord {
+    /// Puts a record together.
+    #[must_use]
+    pub const fn new(
+        id: JobId,
+        name: Option<FlowName>,
+        tail: JobId,
+        tail_state: State,
+        members: StateCounts,
+        created_at: Timestamp,
+        last_finish: Option<Timestamp>,
+    ) -> Self {
+        let state = FlowState::of(&members, tail_state);
+        let over = !matches!(state, FlowState::Running | FlowState::Held);
+        let finished_at = if over { last_finish } else { None };
+        Self {
+            id,
+            name,
+            state,
+            tail,
+            members,
+            created_at,
+            finished_at,
+        }
+    }
+}

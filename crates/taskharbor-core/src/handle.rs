@@ -1,0 +1,229 @@
+//! [`AnyDriver`]: one non-generic handle to any driver.
+//!
+//! Clients, workers and tools take this handle, so none of them has a type parameter for the
+//! store. It also holds the driver to the shape of its answers: a missing answer is a broken
+//! driver and must not look like a missing job.
+
+use std::{collections::HashMap, fmt, future::Future, pin::Pin, sync::Arc};
+
+use crate::{
+    Admin, Answers, Demand, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
+    FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, Leased, Limits, List, ListFlows,
+    Manage, OutputPage, Outputs, Page, Prune, QueueCounts, QueueName, Refusal, Rejected, Reserve,
+    Reserved, Settle, Settled, State, Timestamp, Watch,
+};
+
+/// A handle to any driver; itself a driver. Cheap to clone.
+#[derive(Clone)]
+pub struct AnyDriver {
+    driver: Arc<dyn Erased>,
+    answers: Answering,
+}
+
+/// Whether the shape of a driver's answers is looked at.
+#[derive(Clone, Copy)]
+enum Answering {
+    Checked,
+    AsItIs,
+}
+
+impl AnyDriver {
+    /// A handle to this driver.
+    pub fn new(driver: impl Driver + Admin) -> Self {
+        Self {
+            driver: Arc::new(driver),
+            answers: Answering::Checked,
+        }
+    }
+
+    /// A handle that passes on what the driver answers, right or wrong: for tests of drivers.
+    pub fn unchecked(driver: impl Driver + Admin) -> Self {
+        Self {
+            driver: Arc::new(driver),
+            answers: Answering::AsItIs,
+        }
+    }
+
+    fn complete<T>(&self, name: &str, asked: usize, answers: &[T]) -> Result<(), DriverError> {
+        match self.answers {
+            Answering::Checked if answers.len() != asked => {
+                Err(DriverError::ContractViolation(format!(
+                    "{name} was asked about {asked} items and answered {}",
+                    answers.len()
+                )))
+            }
+            Answering::Checked | Answering::AsItIs => Ok(()),
+        }
+    }
+
+    fn asked_for(&self, demands: &[Demand], jobs: &[Leased]) -> Result<(), DriverError> {
+        if matches!(self.answers, Answering::AsItIs) {
+            return Ok(());
+        }
+        let mut left: HashMap<_, _> = demands.iter().map(|it| (&it.queue, it.limit)).collect();
+        for Leased { job, .. } in jobs {
+            let wanted = left.get_mut(&job.queue).and_then(|left| {
+                *left = left.checked_sub(1)?;
+                Some(())
+            });
+            if wanted.is_none() {
+                let (id, queue) = (&job.id, &job.queue);
+                return Err(DriverError::ContractViolation(format!(
+                    "reserve answered job {id} of queue {queue}, which was not asked for"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for AnyDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnyDriver")
+    }
+}
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The twin of [`Driver`] and [`Admin`] that can be a trait object, written once per operation.
+macro_rules! erase {
+    ($($of:ident::$operation:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        trait Erased: Send + Sync {
+            fn limits(&self) -> Limits;
+            $(fn $operation(&self, $($argument: $type),*) -> BoxFuture<'_, $answer>;)*
+        }
+
+        impl<D: Driver + Admin> Erased for D {
+            fn limits(&self) -> Limits {
+                Driver::limits(self)
+            }
+            $(fn $operation(&self, $($argument: $type),*) -> BoxFuture<'_, $answer> {
+                Box::pin($of::$operation(self, $($argument),*))
+            })*
+        }
+    };
+}
+
+erase! {
+    Driver::enqueue(request: Enqueue) -> Answers<Vec<Enqueued>, Rejected>;
+    Driver::reserve(request: Reserve) -> Result<Reserved, DriverError>;
+    Driver::extend_leases(request: ExtendLeases) -> Answers<Extended, Refusal>;
+    Driver::settle(request: Settle) -> Answers<Settled, Refusal>;
+    Driver::outputs(request: Outputs) -> Answers<OutputPage, Refusal>;
+    Driver::watch(queues: Vec<QueueName>) -> Result<Watch, DriverError>;
+    Driver::store_time() -> Result<Timestamp, DriverError>;
+    Driver::close() -> Result<(), DriverError>;
+    Admin::inspect(id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError>;
+    Admin::list(request: List) -> Result<Page<JobSummary>, DriverError>;
+    Admin::counts(now: Timestamp) -> Result<Vec<QueueCounts>, DriverError>;
+    Admin::manage(request: Manage) -> Answers<State, Denied>;
+    Admin::pause(queue: QueueName, now: Timestamp) -> Result<(), DriverError>;
+    Admin::resume(queue: QueueName) -> Result<(), DriverError>;
+    Admin::prune(request: Prune) -> Result<usize, DriverError>;
+    Admin::flow(id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError>;
+    Admin::list_flows(request: ListFlows) -> Result<Page<FlowRecord>, DriverError>;
+    Admin::check() -> Result<Vec<Inconsistency>, DriverError>;
+}
+
+impl Driver for AnyDriver {
+    fn limits(&self) -> Limits {
+        self.driver.limits()
+    }
+
+    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        let sizes: Vec<usize> = request.sets.iter().map(|set| set.jobs.len()).collect();
+        let answers = self.driver.enqueue(request).await?;
+        self.complete("enqueue", sizes.len(), &answers)?;
+        for (answer, size) in answers.iter().zip(sizes) {
+            if let Ok(jobs) = answer {
+                self.complete("enqueue of a set", size, jobs)?;
+            }
+        }
+        Ok(answers)
+    }
+
+    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        let demands = request.demands.clone();
+        let reserved = self.driver.reserve(request).await?;
+        self.asked_for(&demands, &reserved.jobs)?;
+        Ok(reserved)
+    }
+
+    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        let count = request.items.len();
+        let answers = self.driver.extend_leases(request).await?;
+        self.complete("extend_leases", count, &answers)?;
+        Ok(answers)
+    }
+
+    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        let count = request.items.len();
+        let answers = self.driver.settle(request).await?;
+        self.complete("settle", count, &answers)?;
+        Ok(answers)
+    }
+
+    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        let count = request.items.len();
+        let answers = self.driver.outputs(request).await?;
+        self.complete("outputs", count, &answers)?;
+        Ok(answers)
+    }
+
+    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
+        self.driver.watch(queues).await
+    }
+
+    async fn store_time(&self) -> Result<Timestamp, DriverError> {
+        self.driver.store_time().await
+    }
+
+    async fn close(&self) -> Result<(), DriverError> {
+        self.driver.close().await
+    }
+}
+
+impl Admin for AnyDriver {
+    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
+        self.driver.inspect(id, now).await
+    }
+
+    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
+        self.driver.list(request).await
+    }
+
+    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
+        self.driver.counts(now).await
+    }
+
+    async fn manage(&self, request: Manage) -> Answers<State, Denied> {
+        let count = request.ids.len();
+        let answers = self.driver.manage(request).await?;
+        self.complete("manage", count, &answers)?;
+        Ok(answers)
+    }
+
+    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
+        self.driver.pause(queue, now).await
+    }
+
+    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
+        self.driver.resume(queue).await
+    }
+
+    async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
+        self.driver.prune(request).await
+    }
+
+    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
+        self.driver.flow(id, now).await
+    }
+
+    async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
+        self.driver.list_flows(request).await
+    }
+
+    async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {
+        self.driver.check().await
+    }
+}

@@ -1,0 +1,233 @@
+//! [`NewJob`]: a job as it is handed to a store.
+
+use std::time::Duration;
+
+use crate::{Blob, Headers, IdempotencyKey, JobId, JobType, QueueName, Timestamp};
+
+/// A job to be stored.
+///
+/// ```
+/// use taskharbor_core::{JobId, JobType, NewJob, QueueName, Timestamp};
+///
+/// let now = Timestamp::from_micros(1_794_739_474_000_000)?;
+/// let job = NewJob::new(
+///     JobId::generate(now)?,
+///     QueueName::new("mail")?,
+///     JobType::new("email:send")?,
+///     b"{\"to\":\"ada@example.com\"}",
+/// )
+/// .priority(5)
+/// .max_attempts(3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NewJob {
+    /// Identifies the job; enqueueing the same id again changes nothing.
+    pub id: JobId,
+    /// The queue it waits in.
+    pub queue: QueueName,
+    /// What kind of work it is.
+    pub job_type: JobType,
+    /// What the handler receives.
+    pub payload: Blob,
+    /// Whether a worker runs it or the store completes it.
+    pub kind: JobKind,
+    /// The earliest time it may run; at once if `None`.
+    pub run_at: Option<Timestamp>,
+    /// How long one execution may take; unbounded if `None`.
+    pub timeout: Option<Duration>,
+    /// How many executions may fail before it is dead-lettered; the worker's policy if `None`.
+    pub max_attempts: Option<u32>,
+    /// Higher runs first.
+    pub priority: i16,
+    /// What travels beside the payload.
+    pub headers: Headers,
+    /// Keeps a second enqueue of the same thing in the same queue from creating a second job.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// How long the key is held.
+    pub key_hold: KeyHold,
+    /// The jobs of the same flow that must be done before it may run, in the order in which it
+    /// reads their outputs.
+    pub parents: Vec<JobId>,
+    /// What becomes of its dependants if it fails.
+    pub on_failure: FailurePolicy,
+}
+
+/// Who completes a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum JobKind {
+    /// A worker, by running its handler.
+    #[default]
+    Work,
+    /// The store, as soon as no parent is left to wait for. It is never reserved; its output is
+    /// the list of its parents' outputs. A join between two groups keeps the number of edges
+    /// linear in their sizes.
+    Join,
+}
+
+/// How long an idempotency key is held by the job that was enqueued with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KeyHold {
+    /// Until the job's record is pruned or purged.
+    #[default]
+    UntilPruned,
+    /// Until the job is done, and whatever it grew into is. A dead-lettered or cancelled job
+    /// still holds it, since it may be requeued.
+    UntilDone,
+}
+
+/// What becomes of the jobs that wait for this one when it is dead-lettered or cancelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FailurePolicy {
+    /// They stay blocked; requeueing this job lets the flow go on.
+    #[default]
+    Hold,
+    /// All of them are cancelled, and those that wait for them, up to a job whose own policy
+    /// releases its dependants.
+    Cancel,
+    /// As `Cancel`, and all that has not started elsewhere in the flow is cancelled too.
+    FailFast,
+    /// They no longer wait for this job, and see its failure among their inputs.
+    Release,
+}
+
+impl NewJob {
+    /// The type under which joins are stored.
+    pub const JOIN_TYPE: &str = "th:join";
+
+    /// A job with defaults: at once, priority 0, no key, no parents.
+    #[must_use]
+    pub fn new(id: JobId, queue: QueueName, job_type: JobType, payload: impl Into<Blob>) -> Self {
+        Self {
+            id,
+            queue,
+            job_type,
+            payload: payload.into(),
+            kind: JobKind::Work,
+            run_at: None,
+            timeout: None,
+            max_attempts: None,
+            priority: 0,
+            headers: Headers::new(),
+            idempotency_key: None,
+            key_hold: KeyHold::default(),
+            parents: Vec::new(),
+            on_failure: FailurePolicy::default(),
+        }
+    }
+
+    /// A join of `parents`.
+    #[must_use]
+    pub fn join(id: JobId, queue: QueueName, parents: impl IntoIterator<Item = JobId>) -> Self {
+        #[expect(
+            clippy::expect_used,
+            reason = "the constant is a valid name; a test says so"
+        )]
+        let job_type = JobType::new(Self::JOIN_TYPE).expect("a valid name");
+        let job = Self::new(id, queue, job_type, &[]).after(parents);
+        Self {
+            kind: JobKind::Join,
+            ..job
+        }
+    }
+
+    /// Not before this instant.
+    #[must_use]
+    pub fn run_at(mut self, run_at: Timestamp) -> Self {
+        self.run_at = Some(run_at);
+        self
+    }
+
+    /// At most this long per execution, counted in microseconds: what is below one is rounded up.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        let below = timeout.subsec_nanos() % 1_000;
+        let up = if below == 0 { 0 } else { 1_000 - below };
+        self.timeout = Some(timeout.saturating_add(Duration::from_nanos(u64::from(up))));
+        self
+    }
+
+    /// Dead-lettered when this many executions have failed.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// Higher runs first.
+    #[must_use]
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// With these headers.
+    #[must_use]
+    pub fn headers(mut self, headers: Headers) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// With this key, held until the record is pruned unless [`NewJob::key_hold`] says otherwise.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: IdempotencyKey) -> Self {
+        self.idempotency_key = Some(key);
+        self
+    }
+
+    /// Holds the key this long.
+    #[must_use]
+    pub fn key_hold(mut self, hold: KeyHold) -> Self {
+        self.key_hold = hold;
+        self
+    }
+
+    /// Blocked until these are done; it reads their outputs in this order.
+    #[must_use]
+    pub fn after(mut self, parents: impl IntoIterator<Item = JobId>) -> Self {
+        self.parents = parents.into_iter().collect();
+        self
+    }
+
+    /// What becomes of its dependants if it fails.
+    #[must_use]
+    pub fn on_failure(mut self, policy: FailurePolicy) -> Self {
+        self.on_failure = policy;
+        self
+    }
+
+    /// What the job counts towards the size of a call.
+    pub(crate) fn bytes(&self) -> usize {
+        self.payload.len() + self.headers.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> NewJob {
+        NewJob::join(JobId::new("j").unwrap(), QueueName::new("q").unwrap(), [])
+    }
+
+    #[test]
+    fn the_type_of_joins_is_a_valid_name() {
+        assert_eq!(job().job_type.as_str(), NewJob::JOIN_TYPE);
+    }
+
+    #[test]
+    fn a_timeout_is_rounded_up_to_whole_microseconds() {
+        for (nanos, micros) in [
+            (0, 0),
+            (1, 1),
+            (1_000, 1),
+            (1_001, 2),
+            (1_999_999_999, 2_000_000),
+        ] {
+            let timeout = job().timeout(Duration::from_nanos(nanos)).timeout;
+            assert_eq!(timeout, Some(Duration::from_micros(micros)), "{nanos}");
+        }
+        assert_eq!(job().timeout(Duration::MAX).timeout, Some(Duration::MAX));
+    }
+}

@@ -1,0 +1,100 @@
+//! [`Lease`] and [`LeaseToken`]: temporary ownership of a job, and the proof of it.
+
+use std::fmt;
+
+use crate::{NoRandomness, Timestamp};
+
+/// The proof that a worker holds a job: 128 random bits, new with every grant.
+///
+/// It is never printed whole: `Debug` shows enough to tell two tokens apart in a log and too
+/// little to use one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeaseToken([u8; 16]);
+
+impl LeaseToken {
+    /// A new token from the operating system's randomness.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRandomness`] if there is none.
+    pub fn random() -> Result<Self, NoRandomness> {
+        let mut bytes = [0; 16];
+        crate::random::fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// As many new tokens as asked for, at the price of one call to the operating system.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRandomness`] if there is none.
+    pub fn random_many(count: usize) -> Result<Vec<Self>, NoRandomness> {
+        let mut bytes = vec![0; count * 16];
+        crate::random::fill(&mut bytes)?;
+        let (tokens, _) = bytes.as_chunks::<16>();
+        Ok(tokens.iter().copied().map(Self).collect())
+    }
+
+    /// The token that a store kept as these bits.
+    #[must_use]
+    pub const fn from_bits(bits: u128) -> Self {
+        Self(bits.to_be_bytes())
+    }
+
+    /// The bits, for a store to keep.
+    #[must_use]
+    pub const fn to_bits(self) -> u128 {
+        u128::from_be_bytes(self.0)
+    }
+}
+
+impl fmt::Debug for LeaseToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseToken({:02x}{:02x}…)", self.0[0], self.0[1])
+    }
+}
+
+/// Temporary ownership of an inflight job.
+///
+/// The holder may change the job while `now < expires_at`. At `now == expires_at` it may not, and
+/// the job may be granted to another: there is neither a gap nor an overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lease {
+    /// The proof of ownership.
+    pub token: LeaseToken,
+    /// The first instant at which the lease is over.
+    pub expires_at: Timestamp,
+}
+
+impl Lease {
+    /// A lease with this token until this instant.
+    #[must_use]
+    pub const fn new(token: LeaseToken, expires_at: Timestamp) -> Self {
+        Self { token, expires_at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_never_printed_whole() {
+        let token = LeaseToken::from_bits(0xfeed_0123_4567_89ab_cdef_0123_4567_89ab);
+        assert_eq!(format!("{token:?}"), "LeaseToken(feed…)");
+        let lease = Lease::new(token, Timestamp::EPOCH);
+        assert!(!format!("{lease:?}").contains("0123"));
+    }
+
+    #[test]
+    fn tokens_differ() {
+        let tokens = LeaseToken::random_many(1_000).unwrap();
+        let distinct: std::collections::HashSet<_> = tokens.iter().collect();
+        assert_eq!(distinct.len(), 1_000);
+        assert_ne!(LeaseToken::random().unwrap(), LeaseToken::random().unwrap());
+        for token in tokens {
+            assert_eq!(LeaseToken::from_bits(token.to_bits()), token);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! [`Life`]: the part of a job that changes, and every rule of how it does.
+//!
+//! This is the reference: pure, without a clock, a store or randomness. The memory driver keeps
+//! one `Life` per job, and so does the model that every other driver is tested against. What
+//! concerns several jobs, order and edges, is not here.
+
+use crate::{
+    Blob, Denied, Extended, Failure, Holder, JobId, JobKind, Lease, LeaseToken, Limits, NewJob,
+    Refusal, Requeue, Settled, State, Step, Text, Timestamp, Transition,
+};
+
+/// The part of a job that changes.
+///
+/// The fields are public so that a driver can read a life from its store and write it back; the
+/// rules are in the methods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// Where the job stands.
+    pub stage: Stage,
+    /// The earliest time it may run, if one was set and no lease has run out since.
+    pub run_at: Option<Timestamp>,
+    /// Its place in the line: never before the moment at which it was put there.
+    pub due_at: Timestamp,
+    /// Higher runs first.
+    pub priority: i16,
+    /// How many executions have failed.
+    pub attempts: u32,
+    /// Takes the place of the job's own maximum after a requeue that kept the attempts.
+    pub attempt_limit: Option<u32>,
+    /// The newest failures, oldest first.
+    pub errors: Vec<Failure>,
+    /// How often it was granted.
+    pub deliveries: u32,
+    /// How often its lease ran out since it last failed or was requeued.
+    pub expirations: u32,
+    /// How often it was requeued.
+    pub epoch: u32,
+    /// How many parents it waits for.
+    pub pending: usize,
+    /// What its worker reported in this delivery.
+    pub progress: Option<Text>,
+    /// What it produced.
+    pub output: Option<Blob>,
+    /// Why it was dead-lettered or cancelled.
+    pub reason: Option<Text>,
+    /// The flow it belongs to.
+    pub flow: Option<JobId>,
+    /// The job whose output stands for its own.
+    pub grown_into: Option<JobId>,
+}
+
+/// Where a job stands, with what belongs to each place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits for other jobs.
+    Blocked,
+    /// It waits for its time or for a worker: scheduled or ready.
+    Waiting,
+    /// A worker has it.
+    Inflight(Hold),
+    /// It is over.
+    Finished(Finish),
+}
+
+/// A worker's hold on a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The lease.
+    pub lease: Lease,
+    /// What the worker calls itself.
+    pub holder: Holder,
+    /// Whether somebody asked for the job to be cancelled.
+    pub cancel_requested: bool,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finish {
+    /// Done, dlq or cancelled.
+    pub state: State,
+    /// When.
+    pub at: Timestamp,
+    /// The lease whose holder ended it. Its token may repeat the call that did, and the record is
+    /// kept for as long as the lease would have lasted.
+    pub by: Option<Lease>,
+}
+
+/// What a settlement means for the rest of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aftermath {
+    /// Nothing: it had been applied before.
+    None,
+    /// The job is back in the line.
+    Waits,
+    /// The job is done: its dependants wait for one job less.
+    Done,
+    /// The job is done and its growth takes its place.
+    Grown,
+    /// The job is dead-lettered or cancelled: its failure policy applies.
+    Failed,
+}
+
+impl Aftermath {
+    /// What the caller of settle is told.
+    #[must_use]
+    pub const fn answer(self) -> Settled {
+        match self {
+            Self::None => Settled::AlreadyTerminal,
+            Self::Waits | Self::Done | Self::Grown | Self::Failed => Settled::Applied,
+        }
+    }
+}
+
+impl Life {
+    /// The life of a job stored at `now` that waits for `pending` parents.
+    ///
+    /// A join without parents is done at once.
+    #[must_use]
+    pub fn new(job: &NewJob, pending: usize, flow: Option<JobId>, now: Timestamp) -> Self {
+        let mut life = Self {
+            stage: Stage::Blocked,
+            run_at: job.run_at,
+            due_at: job.run_at.map_or(now, |at| at.max(now)),
+            priority: job.priority,
+            attempts: 0,
+            attempt_limit: None,
+            errors: Vec::new(),
+            deliveries: 0,
+            expirations: 0,
+            epoch: 0,
+            pending,
+            progress: None,
+            output: None,
+            reason: None,
+            flow,
+            grown_into: None,
+        };
+        life.let_go(job.kind, now);
+        life
+    }
+
+    /// The state at `now`.
+    #[must_use]
+    pub fn state(&self, now: Timestamp) -> State {
+        match &self.stage {
+            Stage::Blocked => State::Blocked,
+            Stage::Waiting if self.due_at <= now => State::Ready,
+            Stage::Waiting => State::Scheduled,
+            Stage::Inflight(_) => State::Inflight,
+            Stage::Finished(finish) => finish.state,
+        }
+    }
+
+    /// The worker's hold, while the job is inflight.
+    #[must_use]
+    pub const fn hold(&self) -> Option<&Hold> {
+        match &self.stage {
+            Stage::Inflight(hold) => Some(hold),
+            Stage::Blocked | Stage::Waiting | Stage::Finished(_) => None,
+        }
+    }
+
+    /// How the job ended, while it is over.
+    #[must_use]
+    pub const fn finish(&self) -> Option<&Finish> {
+        match &self.stage {
+            Stage::Finished(finish) => Some(finish),
+            Stage::Blocked | Stage::Waiting | Stage::Inflight(_) => None,
+        }
+    }
+
+    /// Whether a lease exists and is over at `now`.
+    #[must_use]
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.hold().is_some_and(|hold| hold.lease.expires_at <= now)
+    }
+
+    /// The first instant at which the record may be pruned with no retention at all: when it
+    /// ended, or when the lease under which it ended would have run out, whichever is later.
+    #[must_use]
+    pub fn kept_until(&self) -> Option<Timestamp> {
+        let finish = self.finish()?;
+        Some(
+            finish
+                .by
+                .map_or(finish.at, |lease| lease.expires_at.max(finish.at)),
+        )
+    }
+
+    /// Leases the job; `false` if it is not ready at `now`.
+    pub fn grant(&mut self, lease: Lease, holder: Holder, now: Timestamp) -> bool {
+        if self.state(now).after(Step::Grant).is_none() {
+            return false;
+        }
+        self.deliveries = self.deliveries.saturating_add(1);
+        self.progress = None;
+        self.stage = Stage::Inflight(Hold {
+            lease,
+            holder,
+            cancel_requested: false,
+        });
+        true
+    }
+
+    /// Takes the job back from a holder whose lease is over: it goes to the end of the line of
+    /// its priority, or is cancelled if that was asked for.
+    pub fn reclaim(&mut self, now: Timestamp) -> Aftermath {
+        if !self.is_expired(now) {
+            return Aftermath::None;
+        }
+        self.expirations = self.expirations.saturating_add(1);
+        self.run_at = None;
+        if self.hold().is_some_and(|hold| hold.cancel_requested) {
+            self.end(State::Cancelled, None, now);
+            return Aftermath::Failed;
+        }
+        self.wait_until(None, now);
+        Aftermath::Waits
+    }
+
+    /// Whether `token` may change the job at `now`: yes, or not any more because it ended it, or
+    /// a refusal.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::JobNotInflight`], then [`Refusal::LeaseMismatch`], then
+    /// [`Refusal::LeaseExpired`].
+    pub fn authorize(&self, token: LeaseToken, now: Timestamp) -> Result<Settled, Refusal> {
+        match &self.stage {
+            Stage::Inflight(hold) if hold.lease.token != token => Err(Refusal::LeaseMismatch),
+            Stage::Inflight(hold) if hold.lease.expires_at <= now => Err(Refusal::LeaseExpired),
+            Stage::Inflight(_) => Ok(Settled::Applied),
+            Stage::Finished(Finish {
+                by: Some(lease), ..
+            }) if lease.token == token => Ok(Settled::AlreadyTerminal),
+            Stage::Blocked | Stage::Waiting | Stage::Finished(_) => Err(Refusal::JobNotInflight),
+        }
+    }
+
+    /// Extends the lease to `expires_at` unless it lasts longer already.
+    ///
+    /// # Errors
+    ///
+    /// As [`Life::authorize`]; a job that is over is [`Refusal::JobNotInflight`] to everybody.
+    pub fn extend(
+        &mut self,
+        token: LeaseToken,
+        progress: Option<Text>,
+        expires_at: Timestamp,
+        now: Timestamp,
+    ) -> Result<Extended, Refusal> {
+        self.authorize(token, now)?;
+        let Stage::Inflight(hold) = &mut self.stage else {
+            return Err(Refusal::JobNotInflight);
+        };
+        hold.lease.expires_at = hold.lease.expires_at.max(expires_at);
+        if progress.is_some() {
+            self.progress = progress;
+        }
+        Ok(Extended::new(hold.lease, hold.cancel_requested))
+    }
+
+    /// Whether `transition` would be applied as it is, and not as a cancellation.
+    #[must_use]
+    pub fn will_apply(&self, transition: &Transition) -> bool {
+        matches!(transition, Transition::Ack { .. })
+            || self.hold().is_some_and(|hold| !hold.cancel_requested)
+    }
+
+    /// Records what became of the job.
+    ///
+    /// If its cancellation was asked for, everything but an ack ends as cancelled.
+    ///
+    /// # Errors
+    ///
+    /// As [`Life::authorize`].
+    pub fn settle(
+        &mut self,
+        token: LeaseToken,
+        transition: &Transition,
+        now: Timestamp,
+    ) -> Result<Aftermath, Refusal> {
+        if self.authorize(token, now)? == Settled::AlreadyTerminal {
+            return Ok(Aftermath::None);
+        }
+        let by = self.hold().map(|hold| hold.lease);
+        let as_asked = self.will_apply(transition);
+        if let Transition::Retry { failure, .. } | Transition::Fail { failure, .. } = transition {
+            self.note(failure);
+        }
+        let step = if as_asked {
+            transition.step()
+        } else {
+            Step::Abandon
+        };
+        match State::Inflight.after(step) {
+            Some(state) if state.is_terminal() => self.end(state, by, now),
+            _ => {}
+        }
+        Ok(match transition {
+            _ if !as_asked => Aftermath::Failed,
+            Transition::Ack { output } => {
+                self.output.clone_from(output);
+                Aftermath::Done
+            }
+            Transition::Grow(_) => Aftermath::Grown,
+            Transition::Retry { run_at, .. } => {
+                self.expirations = 0;
+                self.run_at = *run_at;
+                self.wait_until(*run_at, now);
+                Aftermath::Waits
+            }
+            Transition::Fail { reason, .. } => {
+                self.reason = Some(reason.clone());
+                Aftermath::Failed
+            }
+            Transition::Release { run_at: None } => {
+                self.stage = Stage::Waiting;
+                Aftermath::Waits
+            }
+            Transition::Release { run_at } => {
+                self.run_at = *run_at;
+                self.wait_until(*run_at, now);
+                Aftermath::Waits
+            }
+        })
+    }
+
+    /// Waits for one parent less; the state it leaves `Blocked` for, if it does.
+    pub fn unblock(&mut self, kind: JobKind, now: Timestamp) -> Option<State> {
+        self.pending = self.pending.saturating_sub(1);
+        self.let_go(kind, now)
+    }
+
+    /// Cancels the job, or asks its worker to if it is inflight; the state it is in now.
+    ///
+    /// A holder whose lease is over has no say any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::WrongState`] if it is over.
+    pub fn cancel(&mut self, now: Timestamp) -> Result<State, Denied> {
+        let state = self.state(now);
+        let next = state.after(Step::Cancel).ok_or(Denied::WrongState(state))?;
+        if next == State::Cancelled || self.is_expired(now) {
+            self.end(State::Cancelled, None, now);
+            return Ok(State::Cancelled);
+        }
+        if let Stage::Inflight(hold) = &mut self.stage {
+            hold.cancel_requested = true;
+        }
+        Ok(next)
+    }
+
+    /// Cancels the job because `failed`, in the same flow, was dead-lettered or cancelled; `false`
+    /// if it is inflight or over and so is left alone.
+    pub fn cancel_after_failure(&mut self, failed: &JobId, now: Timestamp) -> bool {
+        if !matches!(self.stage, Stage::Blocked | Stage::Waiting) {
+            return false;
+        }
+        self.end(State::Cancelled, None, now);
+        self.reason = Some(Text::new(format!("job {failed} of the same flow failed")));
+        true
+    }
+
+    /// Gives a dead-lettered or cancelled job another life; the state it is in now.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::WrongState`] from any other state.
+    pub fn requeue(
+        &mut self,
+        request: &Requeue,
+        kind: JobKind,
+        now: Timestamp,
+    ) -> Result<State, Denied> {
+        let state = self.state(now);
+        state
+            .after(Step::Requeue)
+            .ok_or(Denied::WrongState(state))?;
+        self.epoch = self.epoch.saturating_add(1);
+        self.expirations = 0;
+        self.progress = None;
+        self.reason = None;
+        if request.reset_attempts {
+            self.attempts = 0;
+            self.attempt_limit = None;
+        } else {
+            self.attempt_limit = Some(self.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS));
+        }
+        self.run_at = request.run_at;
+        self.stage = Stage::Blocked;
+        self.let_go(kind, now);
+        Ok(self.state(now))
+    }
+
+    /// Forgets the time the job was to wait for; the state it is in now.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::WrongState`] if it is inflight or over.
+    pub fn run_now(&mut self, now: Timestamp) -> Result<State, Denied> {
+        let state = self.state(now);
+        state.after(Step::RunNow).ok_or(Denied::WrongState(state))?;
+        self.run_at = None;
+        self.due_at = self.due_at.min(now);
+        Ok(self.state(now))
+    }
+
+    /// Changes the priority; the state it is in.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::WrongState`] if it is over.
+    pub fn set_priority(&mut self, priority: i16, now: Timestamp) -> Result<State, Denied> {
+        let state = self.state(now);
+        if state.is_terminal() {
+            return Err(Denied::WrongState(state));
+        }
+        self.priority = priority;
+        Ok(state)
+    }
+
+    /// Leaves `Blocked` if no parent is left to wait for.
+    fn let_go(&mut self, kind: JobKind, now: Timestamp) -> Option<State> {
+        if self.stage != Stage::Blocked || self.pending > 0 {
+            return None;
+        }
+        let step = match kind {
+            JobKind::Work => Step::Unblock,
+            JobKind::Join => Step::Join,
+        };
+        let next = State::Blocked.after(step)?;
+        if next.is_terminal() {
+            self.end(next, None, now);
+        } else {
+            self.wait_until(self.run_at, now);
+        }
+        Some(self.state(now))
+    }
+
+    /// Puts the job in line. It never gets a place before those who are there already, however
+    /// far in the past `run_at` lies: nothing gains by failing.
+    fn wait_until(&mut self, run_at: Option<Timestamp>, now: Timestamp) {
+        self.due_at = run_at.map_or(now, |at| at.max(now));
+        self.stage = Stage::Waiting;
+    }
+
+    fn end(&mut self, state: State, by: Option<Lease>, now: Timestamp) {
+        self.stage = Stage::Finished(Finish { state, at: now, by });
+    }
+
+    fn note(&mut self, failure: &Failure) {
+        self.attempts = failure.attempts;
+        self.errors.push(failure.clone());
+        if self.errors.len() > Limits::ERRORS_KEPT {
+            self.errors.remove(0);
+        }
+    }
+}

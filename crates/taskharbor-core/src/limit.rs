@@ -1,0 +1,70 @@
+//! The bounds that hold on every store.
+//!
+//! All but one are fixed, because a job that one store takes and another refuses could not be
+//! moved. The payload limit is the operator's to choose, within [`Limits::MAX_PAYLOAD_BYTES`].
+
+use crate::InvalidRequest;
+
+/// The bounds of one driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    payload_bytes: usize,
+}
+
+impl Limits {
+    /// The payload limit unless another is chosen.
+    pub const DEFAULT_PAYLOAD_BYTES: usize = 1024 * 1024;
+    /// The greatest payload limit that can be chosen.
+    pub const MAX_PAYLOAD_BYTES: usize = 16 * 1024 * 1024;
+    /// The greatest size of one output.
+    pub const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+    /// The greatest number of jobs that one call may name or carry.
+    pub const MAX_CALL_JOBS: usize = 100_000;
+    /// The greatest size of all payloads, headers and outputs that one call may carry.
+    pub const MAX_CALL_BYTES: usize = 256 * 1024 * 1024;
+    /// The greatest number of jobs that one job may grow into.
+    pub const MAX_GROWTH_JOBS: usize = 10_000;
+    /// The greatest value of attempts and maximum attempts.
+    pub const MAX_ATTEMPTS: u32 = i32::MAX.unsigned_abs();
+    /// The longest timeout, in nanoseconds.
+    pub const MAX_TIMEOUT_NANOS: u128 = i64::MAX as u128;
+    /// The greatest number of entries in one page of a list or of outputs.
+    pub const MAX_PAGE: usize = 1_000;
+    /// How many bytes of outputs end a page that has at least one entry.
+    pub const PAGE_BYTES: usize = 16 * 1024 * 1024;
+    /// How many of a job's failures are kept, the newest.
+    pub const ERRORS_KEPT: usize = 10;
+
+    /// These limits with another payload limit.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::OutOfRange`] above [`Limits::MAX_PAYLOAD_BYTES`].
+    pub const fn with_payload_bytes(self, bytes: usize) -> Result<Self, InvalidRequest> {
+        if bytes > Self::MAX_PAYLOAD_BYTES {
+            return Err(InvalidRequest::OutOfRange {
+                what: "payload limit",
+                value: bytes,
+                min: 0,
+                max: Self::MAX_PAYLOAD_BYTES,
+            });
+        }
+        Ok(Self {
+            payload_bytes: bytes,
+        })
+    }
+
+    /// The greatest size of one payload.
+    #[must_use]
+    pub const fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload_bytes: Self::DEFAULT_PAYLOAD_BYTES,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Reading what jobs produced: what is asked and answered.
+//!
+//! Outputs form a tree, because the output of a join is the list of its parents' outputs, and a
+//! job may grow into a join. The tree is written from the top, each list before its members, so
+//! that a page is a plain range of entries however deep the tree is.
+
+use crate::{Blob, InvalidRequest, JobId, Limits, State, Text, check};
+
+/// Asks what jobs, or the parents of jobs, produced.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Outputs {
+    /// What is asked for.
+    pub items: Vec<OutputQuery>,
+    /// At most so many entries for each item.
+    pub limit: usize,
+}
+
+impl Outputs {
+    /// A request for these outputs.
+    #[must_use]
+    pub const fn new(items: Vec<OutputQuery>, limit: usize) -> Self {
+        Self { items, limit }
+    }
+
+    /// Checks the size of the request.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::OutOfRange`].
+    pub fn check(&self) -> Result<(), InvalidRequest> {
+        check::range("limit", self.limit, 1, Limits::MAX_PAGE)?;
+        check::call_size(self.items.len(), 0)
+    }
+}
+
+/// Whose output is asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OutputQuery {
+    /// The job.
+    pub id: JobId,
+    /// Its own output, or what it reads.
+    pub of: OutputOf,
+    /// How many entries to skip: what the previous page gave as `next`.
+    pub from: usize,
+}
+
+impl OutputQuery {
+    /// What the job's handler reads: the outputs of its parents in declared order.
+    #[must_use]
+    pub const fn parents_of(id: JobId) -> Self {
+        Self {
+            id,
+            of: OutputOf::Parents,
+            from: 0,
+        }
+    }
+
+    /// What the job produced, or what it grew into did.
+    #[must_use]
+    pub const fn of(id: JobId) -> Self {
+        Self {
+            id,
+            of: OutputOf::Itself,
+            from: 0,
+        }
+    }
+
+    /// From this entry on.
+    #[must_use]
+    pub const fn from(mut self, from: usize) -> Self {
+        self.from = from;
+        self
+    }
+}
+
+/// Which output of a job is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutputOf {
+    /// Its own.
+    Itself,
+    /// Those of its parents.
+    Parents,
+}
+
+/// A part of what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutputPage {
+    /// The entries: a tree written from the top, each list before its members.
+    pub entries: Vec<OutputEntry>,
+    /// Where the next page starts, if this is not the last.
+    pub next: Option<usize>,
+}
+
+impl OutputPage {
+    /// These entries, and where to go on.
+    #[must_use]
+    pub const fn new(entries: Vec<OutputEntry>, next: Option<usize>) -> Self {
+        Self { entries, next }
+    }
+}
+
+/// One entry of a tree of outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputEntry {
+    /// A list of so many members follows: a join, or the parents that were asked for.
+    List(usize),
+    /// A job that is done, with what it produced.
+    Done(Option<Blob>),
+    /// A job that is dead-lettered or cancelled.
+    Failed {
+        /// Which of the two.
+        state: State,
+        /// Why, if somebody said so.
+        reason: Option<Text>,
+    },
+    /// A job that is not over yet.
+    Pending,
+    /// A job whose record was removed after this reader was detached from its flow.
+    Missing,
+}

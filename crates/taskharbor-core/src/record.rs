@@ -1,0 +1,258 @@
+//! What is read of a stored job: by its worker ([`Leased`]), by people ([`JobRecord`],
+//! [`JobSummary`]).
+
+use std::time::Duration;
+
+use crate::{
+    Blob, Failure, FailurePolicy, Headers, Holder, IdempotencyKey, JobId, JobKind, JobType,
+    KeyHold, Lease, Life, NewJob, QueueName, Stage, State, Text, Timestamp,
+};
+
+/// A job as its worker sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Job {
+    /// Identifies it.
+    pub id: JobId,
+    /// What kind of work it is.
+    pub job_type: JobType,
+    /// The queue it came from.
+    pub queue: QueueName,
+    /// What the handler receives.
+    pub payload: Blob,
+    /// What travels beside the payload.
+    pub headers: Headers,
+    /// Higher runs first.
+    pub priority: i16,
+    /// The earliest time it may run, if one was set.
+    pub run_at: Option<Timestamp>,
+    /// How long one execution may take.
+    pub timeout: Option<Duration>,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// How many executions have failed.
+    pub attempts: u32,
+    /// How many may fail before it is dead-lettered; the worker's policy if `None`.
+    pub max_attempts: Option<u32>,
+    /// The error of the last failure.
+    pub last_error: Option<Text>,
+    /// When that was.
+    pub failed_at: Option<Timestamp>,
+    /// How often it was leased to a worker, this time included.
+    pub deliveries: u32,
+    /// How often its lease ran out since it last failed or was requeued.
+    pub expirations: u32,
+    /// The key it was enqueued with.
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// The flow it belongs to.
+    pub flow: Option<JobId>,
+    /// How many parents' outputs it reads.
+    pub parent_count: usize,
+}
+
+impl Job {
+    /// Puts a job together from its parts.
+    #[must_use]
+    pub fn assemble(new: &NewJob, created_at: Timestamp, life: &Life) -> Self {
+        let last = life.errors.last();
+        Self {
+            id: new.id.clone(),
+            job_type: new.job_type.clone(),
+            queue: new.queue.clone(),
+            payload: new.payload.clone(),
+            headers: new.headers.clone(),
+            priority: life.priority,
+            run_at: life.run_at,
+            timeout: new.timeout,
+            created_at,
+            attempts: life.attempts,
+            max_attempts: life.attempt_limit.or(new.max_attempts),
+            last_error: last.map(|failure| failure.error.clone()),
+            failed_at: last.map(|failure| failure.failed_at),
+            deliveries: life.deliveries,
+            expirations: life.expirations,
+            idempotency_key: new.idempotency_key.clone(),
+            flow: life.flow.clone(),
+            parent_count: new.parents.len(),
+        }
+    }
+}
+
+/// A job and the lease under which it was reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leased {
+    /// The job.
+    pub job: Job,
+    /// The lease.
+    pub lease: Lease,
+}
+
+impl Leased {
+    /// This job under this lease.
+    #[must_use]
+    pub const fn new(job: Job, lease: Lease) -> Self {
+        Self { job, lease }
+    }
+}
+
+/// All there is to know about a stored job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobRecord {
+    /// The job as its worker sees it.
+    pub job: Job,
+    /// Where it stands at the time of asking.
+    pub state: State,
+    /// Its place in the line while it is ready or scheduled.
+    pub due_at: Option<Timestamp>,
+    /// Who holds it while it is inflight.
+    pub held: Option<Held>,
+    /// Whether it is inflight and somebody asked for it to be cancelled.
+    pub cancel_requested: bool,
+    /// What its worker last reported.
+    pub progress: Option<Text>,
+    /// What it produced.
+    pub output: Option<Blob>,
+    /// The job whose output stands for this one's, if it grew.
+    pub grown_into: Option<JobId>,
+    /// Its last failures, oldest first.
+    pub errors: Vec<Failure>,
+    /// Why it was dead-lettered or cancelled.
+    pub reason: Option<Text>,
+    /// When it became done, dead-lettered or cancelled.
+    pub finished_at: Option<Timestamp>,
+    /// How often it was requeued.
+    pub epoch: u32,
+    /// Whether a worker runs it or the store completes it.
+    pub kind: JobKind,
+    /// How long its key is held.
+    pub key_hold: KeyHold,
+    /// What becomes of its dependants if it fails.
+    pub on_failure: FailurePolicy,
+    /// The jobs whose outputs it reads, in that order.
+    pub parents: Vec<JobId>,
+    /// How many of them it still waits for.
+    pub pending: usize,
+}
+
+/// Who holds an inflight job, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Held {
+    /// The name the holder gave.
+    pub holder: Holder,
+    /// When its lease is over.
+    pub expires_at: Timestamp,
+}
+
+impl Held {
+    /// Held by `holder` until `expires_at`.
+    #[must_use]
+    pub const fn new(holder: Holder, expires_at: Timestamp) -> Self {
+        Self { holder, expires_at }
+    }
+}
+
+impl JobRecord {
+    /// Puts a record together from its parts; `parents` are those it waits for or reads today.
+    #[must_use]
+    pub fn assemble(
+        new: &NewJob,
+        created_at: Timestamp,
+        life: &Life,
+        parents: Vec<JobId>,
+        now: Timestamp,
+    ) -> Self {
+        let held = life
+            .hold()
+            .map(|hold| Held::new(hold.holder.clone(), hold.lease.expires_at));
+        Self {
+            job: Job::assemble(new, created_at, life),
+            state: life.state(now),
+            due_at: matches!(life.stage, Stage::Waiting).then_some(life.due_at),
+            held,
+            cancel_requested: life.hold().is_some_and(|hold| hold.cancel_requested),
+            progress: life.progress.clone(),
+            output: life.output.clone(),
+            grown_into: life.grown_into.clone(),
+            errors: life.errors.clone(),
+            reason: life.reason.clone(),
+            finished_at: life.finish().map(|finish| finish.at),
+            epoch: life.epoch,
+            kind: new.kind,
+            key_hold: new.key_hold,
+            on_failure: new.on_failure,
+            parents,
+            pending: life.pending,
+        }
+    }
+
+    /// The line that stands for this record in a list.
+    #[must_use]
+    pub fn summary(&self) -> JobSummary {
+        let job = &self.job;
+        JobSummary {
+            id: job.id.clone(),
+            job_type: job.job_type.clone(),
+            queue: job.queue.clone(),
+            state: self.state,
+            priority: job.priority,
+            run_at: job.run_at,
+            due_at: self.due_at,
+            created_at: job.created_at,
+            finished_at: self.finished_at,
+            attempts: job.attempts,
+            max_attempts: job.max_attempts,
+            deliveries: job.deliveries,
+            expirations: job.expirations,
+            held: self.held.clone(),
+            last_error: job.last_error.clone(),
+            reason: self.reason.clone(),
+            flow: job.flow.clone(),
+            payload_bytes: job.payload.len(),
+        }
+    }
+}
+
+/// A job as one line of a list: everything small.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobSummary {
+    /// Identifies it.
+    pub id: JobId,
+    /// What kind of work it is.
+    pub job_type: JobType,
+    /// The queue it is in.
+    pub queue: QueueName,
+    /// Where it stands.
+    pub state: State,
+    /// Higher runs first.
+    pub priority: i16,
+    /// The earliest time it may run, if one was set.
+    pub run_at: Option<Timestamp>,
+    /// Its place in the line while it is ready or scheduled.
+    pub due_at: Option<Timestamp>,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// When it became done, dead-lettered or cancelled.
+    pub finished_at: Option<Timestamp>,
+    /// How many executions have failed.
+    pub attempts: u32,
+    /// How many may fail before it is dead-lettered.
+    pub max_attempts: Option<u32>,
+    /// How often it was leased to a worker.
+    pub deliveries: u32,
+    /// How often its lease ran out since it last failed or was requeued.
+    pub expirations: u32,
+    /// Who holds it while it is inflight.
+    pub held: Option<Held>,
+    /// The error of the last failure.
+    pub last_error: Option<Text>,
+    /// Why it was dead-lettered or cancelled.
+    pub reason: Option<Text>,
+    /// The flow it belongs to.
+    pub flow: Option<JobId>,
+    /// The size of its payload.
+    pub payload_bytes: usize,
+}

@@ -1,0 +1,188 @@
+//! Taking jobs under a lease and keeping them: what is asked and answered.
+//!
+//! Requests are structs, so that a new field does not break the drivers and callers that do not
+//! know it. Each checks the rules that concern it as a whole in one `check`.
+
+use std::time::Duration;
+
+use crate::{
+    DriverError, Holder, InvalidRequest, JobId, Lease, LeaseToken, Leased, Limits, QueueName, Text,
+    Timestamp, check,
+};
+
+/// How many jobs a worker can take from one queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Demand {
+    /// The queue.
+    pub queue: QueueName,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Demand {
+    /// At most `limit` jobs from `queue`.
+    #[must_use]
+    pub const fn new(queue: QueueName, limit: usize) -> Self {
+        Self { queue, limit }
+    }
+}
+
+/// Asks for jobs under a lease.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Reserve {
+    /// What is wanted from which queues.
+    pub demands: Vec<Demand>,
+    /// Who asks, for people to read.
+    pub holder: Holder,
+    /// The current time.
+    pub now: Timestamp,
+    /// How long the leases last.
+    pub lease_for: Duration,
+}
+
+impl Reserve {
+    /// A request for these demands.
+    #[must_use]
+    pub const fn new(
+        demands: Vec<Demand>,
+        holder: Holder,
+        now: Timestamp,
+        lease_for: Duration,
+    ) -> Self {
+        Self {
+            demands,
+            holder,
+            now,
+            lease_for,
+        }
+    }
+
+    /// Checks the demands, and answers the instant at which the leases will end.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::InvalidLeaseDuration`]; [`DriverError::Invalid`] for a limit of zero, more
+    /// than [`Limits::MAX_CALL_JOBS`] jobs in all, or one queue named twice.
+    pub fn check(&self) -> Result<Timestamp, DriverError> {
+        let expires_at = check::lease_end(self.now, self.lease_for)?;
+        for demand in &self.demands {
+            check::range("limit", demand.limit, 1, Limits::MAX_CALL_JOBS)?;
+        }
+        let total = self.demands.iter().map(|demand| demand.limit).sum();
+        check::range("the sum of limits", total, 0, Limits::MAX_CALL_JOBS)?;
+        match check::repeated(self.demands.iter().map(|demand| &demand.queue)) {
+            Some(queue) => Err(InvalidRequest::DuplicateQueue(queue.clone()).into()),
+            None => Ok(expires_at),
+        }
+    }
+}
+
+/// The jobs that were reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Reserved {
+    /// The jobs, queue by queue in the order of the demands, best first within each.
+    pub jobs: Vec<Leased>,
+    /// The earliest time at which a queue that gave less than was demanded may have more: when its
+    /// next scheduled job falls due or its next lease ends. `None` if no demand was left unmet or
+    /// nothing is scheduled or inflight there. A driver may answer an earlier time.
+    pub next_due: Option<Timestamp>,
+}
+
+impl Reserved {
+    /// These jobs, and when to ask again.
+    #[must_use]
+    pub const fn new(jobs: Vec<Leased>, next_due: Option<Timestamp>) -> Self {
+        Self { jobs, next_due }
+    }
+}
+
+/// Asks to keep jobs for longer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExtendLeases {
+    /// The jobs, with the proof that the caller holds them.
+    pub items: Vec<Extension>,
+    /// The current time.
+    pub now: Timestamp,
+    /// How long the leases last from now on.
+    pub lease_for: Duration,
+}
+
+impl ExtendLeases {
+    /// A request to keep these jobs.
+    #[must_use]
+    pub const fn new(items: Vec<Extension>, now: Timestamp, lease_for: Duration) -> Self {
+        Self {
+            items,
+            now,
+            lease_for,
+        }
+    }
+
+    /// Checks the items, and answers the instant at which the leases will end at least.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::InvalidLeaseDuration`]; [`DriverError::Invalid`] for one job named twice or
+    /// more than [`Limits::MAX_CALL_JOBS`] of them.
+    pub fn check(&self) -> Result<Timestamp, DriverError> {
+        let expires_at = check::lease_end(self.now, self.lease_for)?;
+        check::items(self.items.iter().map(|item| &item.id), 0)?;
+        Ok(expires_at)
+    }
+}
+
+/// One job to keep for longer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Extension {
+    /// The job.
+    pub id: JobId,
+    /// The proof of holding it.
+    pub token: LeaseToken,
+    /// What its worker reports; the last report stays if `None`.
+    pub progress: Option<Text>,
+}
+
+impl Extension {
+    /// Keeps this job, with no news.
+    #[must_use]
+    pub const fn new(id: JobId, token: LeaseToken) -> Self {
+        Self {
+            id,
+            token,
+            progress: None,
+        }
+    }
+
+    /// With a report of how far it is.
+    #[must_use]
+    pub fn progress(mut self, progress: Text) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+}
+
+/// A lease that was extended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Extended {
+    /// The lease as it is now; a driver may have changed its token.
+    pub lease: Lease,
+    /// Whether somebody asked for the job to be cancelled.
+    pub cancel_requested: bool,
+}
+
+impl Extended {
+    /// This lease, and whether cancellation was asked for.
+    #[must_use]
+    pub const fn new(lease: Lease, cancel_requested: bool) -> Self {
+        Self {
+            lease,
+            cancel_requested,
+        }
+    }
+}

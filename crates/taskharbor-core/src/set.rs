@@ -1,0 +1,390 @@
+//! [`JobSet`]: jobs that are stored together or not at all, and the rules a set must satisfy.
+//!
+//! The rules are here and not in the drivers, so that every driver refuses the same sets for the
+//! same reasons: it calls [`JobSet::check`] before it looks at its store.
+
+use std::collections::HashMap;
+
+use crate::{FlowName, JobId, JobKind, Limits, NewJob};
+
+/// Jobs that are stored together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobSet {
+    /// The jobs.
+    pub jobs: Vec<NewJob>,
+    /// What they are to each other.
+    pub kind: SetKind,
+}
+
+/// What the jobs of a set are to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetKind {
+    /// Nothing: each goes its own way once stored.
+    Plain,
+    /// Members of one flow, joined by edges, with exactly one tail: the job that nobody waits for.
+    /// The flow's id is the tail's, its output is the tail's, and the tail carries the flow's
+    /// idempotency key if there is one.
+    Flow {
+        /// What people call it.
+        name: Option<FlowName>,
+    },
+}
+
+impl JobSet {
+    /// A set of unrelated jobs.
+    #[must_use]
+    pub const fn plain(jobs: Vec<NewJob>) -> Self {
+        Self {
+            jobs,
+            kind: SetKind::Plain,
+        }
+    }
+
+    /// A flow.
+    #[must_use]
+    pub const fn flow(jobs: Vec<NewJob>) -> Self {
+        Self {
+            jobs,
+            kind: SetKind::Flow { name: None },
+        }
+    }
+
+    /// A flow with a name for people.
+    #[must_use]
+    pub const fn named_flow(name: FlowName, jobs: Vec<NewJob>) -> Self {
+        Self {
+            jobs,
+            kind: SetKind::Flow { name: Some(name) },
+        }
+    }
+
+    /// Checks every rule that can be checked without a store.
+    ///
+    /// # Errors
+    ///
+    /// The first rule broken, as [`Rejected`].
+    pub fn check(&self, limits: &Limits) -> Result<CheckedSet, Rejected> {
+        check_jobs(&self.jobs, limits)?;
+        match self.kind {
+            SetKind::Plain => check_plain(&self.jobs).map(|()| CheckedSet::Plain),
+            SetKind::Flow { .. } => {
+                let shape = Shape::of(&self.jobs)?;
+                check_keys(&self.jobs, Some(shape.tail))?;
+                Ok(CheckedSet::Flow(shape))
+            }
+        }
+    }
+}
+
+impl From<NewJob> for JobSet {
+    fn from(job: NewJob) -> Self {
+        Self::plain(vec![job])
+    }
+}
+
+/// A set that satisfies every rule that can be checked without a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckedSet {
+    /// The jobs are unrelated.
+    Plain,
+    /// The jobs are a flow of this shape.
+    Flow(Shape),
+}
+
+/// The edges of a flow as positions in its list of jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Shape {
+    /// The job that nobody waits for.
+    pub tail: usize,
+    /// For each job, its parents in declared order.
+    pub parents: Vec<Vec<usize>>,
+    /// All jobs, parents before children.
+    pub order: Vec<usize>,
+}
+
+/// Jobs that take the place of the job that grew into them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Growth {
+    /// The new jobs: a flow with exactly one tail, whose output stands for the grower's.
+    pub jobs: Vec<NewJob>,
+}
+
+impl Growth {
+    /// A growth of these jobs.
+    #[must_use]
+    pub const fn new(jobs: Vec<NewJob>) -> Self {
+        Self { jobs }
+    }
+
+    /// Checks every rule that can be checked without a store.
+    ///
+    /// # Errors
+    ///
+    /// The first rule broken, as [`Rejected`].
+    pub fn check(&self, limits: &Limits) -> Result<Shape, Rejected> {
+        let count = self.jobs.len();
+        if count > Limits::MAX_GROWTH_JOBS {
+            return Err(Rejected::GrowthTooLarge { count });
+        }
+        check_jobs(&self.jobs, limits)?;
+        check_keys(&self.jobs, None)?;
+        Shape::of(&self.jobs)
+    }
+}
+
+/// Why a set was not stored. Nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Rejected {
+    /// A payload is larger than the store takes.
+    #[error(
+        "the payload of job {job} is {bytes} bytes: store it elsewhere and enqueue a reference, or raise the limit of {max}"
+    )]
+    PayloadTooLarge {
+        /// The job.
+        job: JobId,
+        /// The payload's size.
+        bytes: usize,
+        /// The driver's limit.
+        max: usize,
+    },
+    /// A timeout is zero or longer than can be stored.
+    #[error(
+        "the timeout of job {job} is out of range: leave it out for none, or choose 1 µs to 292 years"
+    )]
+    TimeoutOutOfRange {
+        /// The job.
+        job: JobId,
+    },
+    /// The maximum of attempts is zero or larger than can be stored.
+    #[error(
+        "max_attempts of job {job} is out of range: leave it out for the worker's default, or choose 1 to {}",
+        Limits::MAX_ATTEMPTS
+    )]
+    MaxAttemptsOutOfRange {
+        /// The job.
+        job: JobId,
+    },
+    /// A job outside a flow names parents.
+    #[error("job {job} has parents but its set is not a flow: enqueue it as one")]
+    EdgeOutsideFlow {
+        /// The job.
+        job: JobId,
+    },
+    /// A join outside a flow.
+    #[error("job {job} is a join but its set is not a flow: enqueue it as one")]
+    JoinOutsideFlow {
+        /// The job.
+        job: JobId,
+    },
+    /// The flow has no jobs.
+    #[error("the flow has no jobs: an empty group is a join without parents")]
+    EmptyFlow,
+    /// Two jobs of a flow have one id.
+    #[error("two jobs of the flow have the id {job}")]
+    DuplicateId {
+        /// The id.
+        job: JobId,
+    },
+    /// A job names a parent that is not in its flow.
+    #[error("job {job} waits for {parent}, which is not in the same flow")]
+    UnknownParent {
+        /// The job.
+        job: JobId,
+        /// The parent it names.
+        parent: JobId,
+    },
+    /// A job names a parent twice.
+    #[error("job {job} names its parent {parent} twice")]
+    DuplicateParent {
+        /// The job.
+        job: JobId,
+        /// The parent.
+        parent: JobId,
+    },
+    /// A job waits for itself.
+    #[error("job {job} waits for itself")]
+    OwnParent {
+        /// The job.
+        job: JobId,
+    },
+    /// Jobs wait for each other in a circle.
+    #[error("job {job} is part of a circle of jobs that wait for each other")]
+    Cycle {
+        /// One of them.
+        job: JobId,
+    },
+    /// More than one job has nobody that waits for it.
+    #[error("nobody waits for {first}, nor for {second}: a flow ends in one job, add a join")]
+    SeveralTails {
+        /// One of them.
+        first: JobId,
+        /// Another.
+        second: JobId,
+    },
+    /// A job inside a flow carries an idempotency key.
+    #[error("job {job} carries an idempotency key inside a flow: only the flow's last job may")]
+    KeyInsideFlow {
+        /// The job.
+        job: JobId,
+    },
+    /// More jobs than one growth may add.
+    #[error(
+        "a growth of {count} jobs: grow in steps of {} or fewer",
+        Limits::MAX_GROWTH_JOBS
+    )]
+    GrowthTooLarge {
+        /// How many there were.
+        count: usize,
+    },
+    /// Some jobs of a flow, but not all, are stored already; or a job of a growth is.
+    #[error("job {job} is stored already but others of its set are not: give new jobs new ids")]
+    Overlap {
+        /// The first job that is stored already.
+        job: JobId,
+    },
+}
+
+fn check_jobs(jobs: &[NewJob], limits: &Limits) -> Result<(), Rejected> {
+    let attempts = 1..=Limits::MAX_ATTEMPTS;
+    let timeouts = 1_000..=Limits::MAX_TIMEOUT_NANOS;
+    for job in jobs {
+        let id = || job.id.clone();
+        let (bytes, max) = (job.payload.len(), limits.payload_bytes());
+        if bytes > max {
+            return Err(Rejected::PayloadTooLarge {
+                job: id(),
+                bytes,
+                max,
+            });
+        }
+        if job
+            .timeout
+            .is_some_and(|it| !timeouts.contains(&it.as_nanos()))
+        {
+            return Err(Rejected::TimeoutOutOfRange { job: id() });
+        }
+        if job.max_attempts.is_some_and(|it| !attempts.contains(&it)) {
+            return Err(Rejected::MaxAttemptsOutOfRange { job: id() });
+        }
+    }
+    Ok(())
+}
+
+fn check_plain(jobs: &[NewJob]) -> Result<(), Rejected> {
+    for job in jobs {
+        if !job.parents.is_empty() {
+            return Err(Rejected::EdgeOutsideFlow {
+                job: job.id.clone(),
+            });
+        }
+        if job.kind == JobKind::Join {
+            return Err(Rejected::JoinOutsideFlow {
+                job: job.id.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_keys(jobs: &[NewJob], may_have_one: Option<usize>) -> Result<(), Rejected> {
+    let keyed =
+        |(at, job): &(usize, &NewJob)| job.idempotency_key.is_some() && Some(*at) != may_have_one;
+    match jobs.iter().enumerate().find(keyed) {
+        Some((_, job)) => Err(Rejected::KeyInsideFlow {
+            job: job.id.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+impl Shape {
+    fn of(jobs: &[NewJob]) -> Result<Self, Rejected> {
+        let parents = resolve_parents(jobs)?;
+        let mut children = vec![Vec::new(); jobs.len()];
+        for (child, parents) in parents.iter().enumerate() {
+            for &parent in parents {
+                children[parent].push(child);
+            }
+        }
+        let order = parents_first(jobs, &parents, &children)?;
+        let mut tails = (0..jobs.len()).filter(|&at| children[at].is_empty());
+        let tail = tails.next().ok_or(Rejected::EmptyFlow)?;
+        if let Some(second) = tails.next() {
+            let (first, second) = (jobs[tail].id.clone(), jobs[second].id.clone());
+            return Err(Rejected::SeveralTails { first, second });
+        }
+        Ok(Self {
+            tail,
+            parents,
+            order,
+        })
+    }
+}
+
+fn resolve_parents(jobs: &[NewJob]) -> Result<Vec<Vec<usize>>, Rejected> {
+    let mut positions = HashMap::with_capacity(jobs.len());
+    for (at, job) in jobs.iter().enumerate() {
+        if positions.insert(&job.id, at).is_some() {
+            return Err(Rejected::DuplicateId {
+                job: job.id.clone(),
+            });
+        }
+    }
+    // The child that named each parent last: a parent named twice shows without a set per child.
+    let mut named_by = vec![usize::MAX; jobs.len()];
+    let mut resolve = |child: usize, job: &NewJob, parent: &JobId| {
+        let (id, named) = (|| job.id.clone(), || parent.clone());
+        match positions.get(parent) {
+            None => Err(Rejected::UnknownParent {
+                job: id(),
+                parent: named(),
+            }),
+            Some(&at) if at == child => Err(Rejected::OwnParent { job: id() }),
+            Some(&at) if named_by[at] == child => Err(Rejected::DuplicateParent {
+                job: id(),
+                parent: named(),
+            }),
+            Some(&at) => {
+                named_by[at] = child;
+                Ok(at)
+            }
+        }
+    };
+    let parents_of = |(at, job): (usize, &NewJob)| {
+        job.parents
+            .iter()
+            .map(|parent| resolve(at, job, parent))
+            .collect()
+    };
+    jobs.iter().enumerate().map(parents_of).collect()
+}
+
+fn parents_first(
+    jobs: &[NewJob],
+    parents: &[Vec<usize>],
+    children: &[Vec<usize>],
+) -> Result<Vec<usize>, Rejected> {
+    let mut unmet: Vec<usize> = parents.iter().map(Vec::len).collect();
+    let mut order: Vec<usize> = (0..jobs.len()).filter(|&at| unmet[at] == 0).collect();
+    let mut next = 0;
+    while let Some(&at) = order.get(next) {
+        next += 1;
+        for &child in &children[at] {
+            unmet[child] -= 1;
+            if unmet[child] == 0 {
+                order.push(child);
+            }
+        }
+    }
+    match unmet.iter().position(|&left| left > 0) {
+        Some(at) => Err(Rejected::Cycle {
+            job: jobs[at].id.clone(),
+        }),
+        None => Ok(order),
+    }
+}

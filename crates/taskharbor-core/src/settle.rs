@@ -1,0 +1,172 @@
+//! Recording what became of inflight jobs: what is asked and answered.
+
+use crate::{
+    Blob, Growth, InvalidRequest, InvalidTransition, JobId, LeaseToken, Limits, NewJob, Step, Text,
+    Timestamp, check,
+};
+
+/// Asks to record what became of inflight jobs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settle {
+    /// The jobs; they are settled in this order.
+    pub items: Vec<Settlement>,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+impl Settle {
+    /// A request to settle these jobs.
+    #[must_use]
+    pub const fn new(items: Vec<Settlement>, now: Timestamp) -> Self {
+        Self { items, now }
+    }
+
+    /// Checks the items.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`] for one job named twice and for a call that is too large.
+    pub fn check(&self) -> Result<(), InvalidRequest> {
+        let bytes = self.items.iter().map(|item| item.transition.bytes()).sum();
+        check::items(self.items.iter().map(|item| &item.id), bytes)
+    }
+}
+
+/// What became of one job.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Settlement {
+    /// The job.
+    pub id: JobId,
+    /// The proof of holding it.
+    pub token: LeaseToken,
+    /// What happens to it.
+    pub transition: Transition,
+}
+
+impl Settlement {
+    /// This happens to this job.
+    #[must_use]
+    pub const fn new(id: JobId, token: LeaseToken, transition: Transition) -> Self {
+        Self {
+            id,
+            token,
+            transition,
+        }
+    }
+}
+
+/// What its worker makes of an inflight job.
+///
+/// Exhaustive on purpose: a driver that does not know a transition must not compile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// It succeeded.
+    Ack {
+        /// What it produced.
+        output: Option<Blob>,
+    },
+    /// It succeeded by putting other jobs in its place, which will produce its output.
+    Grow(Growth),
+    /// It failed and is to be tried again.
+    Retry {
+        /// What went wrong.
+        failure: Failure,
+        /// Not before this instant; at once if `None`.
+        run_at: Option<Timestamp>,
+    },
+    /// It failed and is dead-lettered.
+    Fail {
+        /// What went wrong.
+        failure: Failure,
+        /// Why it is not tried again.
+        reason: Text,
+    },
+    /// It is given back; nothing is charged.
+    Release {
+        /// Not before this instant; in its old place in the line if `None`.
+        run_at: Option<Timestamp>,
+    },
+}
+
+impl Transition {
+    /// The step of the life cycle that this is.
+    #[must_use]
+    pub const fn step(&self) -> Step {
+        match self {
+            Self::Ack { .. } => Step::Ack,
+            Self::Grow(_) => Step::Grow,
+            Self::Retry { .. } => Step::Retry,
+            Self::Fail { .. } => Step::Fail,
+            Self::Release { .. } => Step::Release,
+        }
+    }
+
+    /// Checks every rule that can be checked without a store.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidTransition`].
+    pub fn check(&self, limits: &Limits) -> Result<(), InvalidTransition> {
+        match self {
+            Self::Ack {
+                output: Some(output),
+            } if output.len() > Limits::MAX_OUTPUT_BYTES => {
+                let (bytes, max) = (output.len(), Limits::MAX_OUTPUT_BYTES);
+                Err(InvalidTransition::OutputTooLarge { bytes, max })
+            }
+            Self::Grow(growth) => {
+                growth.check(limits)?;
+                Ok(())
+            }
+            Self::Retry { failure, .. } | Self::Fail { failure, .. }
+                if failure.attempts > Limits::MAX_ATTEMPTS =>
+            {
+                Err(InvalidTransition::AttemptsOutOfRange(failure.attempts))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Ack { output } => output.as_ref().map_or(0, |output| output.len()),
+            Self::Grow(growth) => growth.jobs.iter().map(NewJob::bytes).sum(),
+            Self::Retry { .. } | Self::Fail { .. } | Self::Release { .. } => 0,
+        }
+    }
+}
+
+/// One failed execution, as core computed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// How many executions have failed, this one included.
+    pub attempts: u32,
+    /// The error.
+    pub error: Text,
+    /// When it happened.
+    pub failed_at: Timestamp,
+}
+
+impl Failure {
+    /// The failure that makes it `attempts`.
+    #[must_use]
+    pub fn new(attempts: u32, error: impl Into<Text>, failed_at: Timestamp) -> Self {
+        Self {
+            attempts,
+            error: error.into(),
+            failed_at,
+        }
+    }
+}
+
+/// What became of a settlement that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Settled {
+    /// It was recorded now.
+    Applied,
+    /// The same token made the job terminal before; nothing changed.
+    AlreadyTerminal,
+}

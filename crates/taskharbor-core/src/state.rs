@@ -1,0 +1,143 @@
+//! [`State`] and [`Step`]: the life cycle of a job as one table.
+//!
+//! [`State::after`] is the whole of it. [`Life`](crate::Life) asks it before every change, and
+//! the diagram in `docs/SEMANTICS.md` is tested against it.
+
+use std::fmt;
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum State {
+    /// May be reserved now.
+    Ready,
+    /// Waits for its time.
+    Scheduled,
+    /// Waits for other jobs of its flow.
+    Blocked,
+    /// Reserved by a worker, under a lease.
+    Inflight,
+    /// Over: it succeeded.
+    Done,
+    /// Over: dead-lettered.
+    Dlq,
+    /// Over: cancelled.
+    Cancelled,
+}
+
+/// What can happen to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Its time comes.
+    FallDue,
+    /// Reserve leases it to a worker.
+    Grant,
+    /// Reserve takes it back because its lease is over.
+    Expire,
+    /// Its worker succeeded.
+    Ack,
+    /// Its worker put other jobs in its place.
+    Grow,
+    /// Its worker failed and asks for another try.
+    Retry,
+    /// Its worker gives up on it.
+    Fail,
+    /// Its worker gives it back untouched.
+    Release,
+    /// The last job it waited for let it go.
+    Unblock,
+    /// The last job a join waited for let it go.
+    Join,
+    /// Somebody wants it not to run; if it runs, its worker is told.
+    Cancel,
+    /// It runs, somebody wanted it not to, and it did not succeed.
+    Abandon,
+    /// Somebody gives it another life.
+    Requeue,
+    /// Somebody wants it to run without waiting for its time.
+    RunNow,
+}
+
+impl State {
+    /// All states.
+    pub const ALL: [Self; 7] = [
+        Self::Ready,
+        Self::Scheduled,
+        Self::Blocked,
+        Self::Inflight,
+        Self::Done,
+        Self::Dlq,
+        Self::Cancelled,
+    ];
+
+    /// The state that `step` leads to from this one, or `None` where it is not allowed.
+    ///
+    /// `Ready` as an answer means ready or scheduled, as the due time will have it; requeueing a
+    /// job whose parents are not done makes it blocked again.
+    #[must_use]
+    pub const fn after(self, step: Step) -> Option<Self> {
+        use State as S;
+        Some(match (self, step) {
+            (S::Scheduled, Step::FallDue) => S::Ready,
+            (S::Ready, Step::Grant) => S::Inflight,
+            (S::Inflight, Step::Expire | Step::Retry | Step::Release) => S::Ready,
+            (S::Inflight, Step::Ack | Step::Grow) => S::Done,
+            (S::Inflight, Step::Fail) => S::Dlq,
+            (S::Inflight, Step::Abandon) => S::Cancelled,
+            (S::Inflight, Step::Cancel) => S::Inflight,
+            (S::Blocked, Step::Unblock) => S::Ready,
+            (S::Blocked, Step::Join) => S::Done,
+            (S::Ready | S::Scheduled | S::Blocked, Step::Cancel) => S::Cancelled,
+            (S::Ready | S::Scheduled, Step::RunNow) => S::Ready,
+            (S::Blocked, Step::RunNow) => S::Blocked,
+            (S::Dlq | S::Cancelled, Step::Requeue) => S::Ready,
+            _ => return None,
+        })
+    }
+
+    /// Whether the job is over, until somebody requeues it.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Done | Self::Dlq | Self::Cancelled)
+    }
+
+    /// The state's name, the same in Rust, SQL, the command and the documents.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Scheduled => "scheduled",
+            Self::Blocked => "blocked",
+            Self::Inflight => "inflight",
+            Self::Done => "done",
+            Self::Dlq => "dlq",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl Step {
+    /// All steps.
+    pub const ALL: [Self; 14] = [
+        Self::FallDue,
+        Self::Grant,
+        Self::Expire,
+        Self::Ack,
+        Self::Grow,
+        Self::Retry,
+        Self::Fail,
+        Self::Release,
+        Self::Unblock,
+        Self::Join,
+        Self::Cancel,
+        Self::Abandon,
+        Self::Requeue,
+        Self::RunNow,
+    ];
+}

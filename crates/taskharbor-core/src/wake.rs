@@ -1,0 +1,223 @@
+//! [`WakeHub`] and [`Watch`]: telling those who wait for work that there may be some.
+//!
+//! A hint is a flag, not a message: any number of them before the next look count as one, so
+//! nothing can pile up. It needs no runtime, so every driver can use it.
+
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::{Poll, Waker},
+};
+
+use crate::QueueName;
+
+/// Passes hints from the driver to those who wait for work in a queue.
+#[derive(Clone, Debug, Default)]
+pub struct WakeHub {
+    registry: Arc<Mutex<Registry>>,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    watchers: HashMap<QueueName, Vec<Weak<Watcher>>>,
+    closed: bool,
+}
+
+/// Waits for hints about some queues.
+#[derive(Debug)]
+pub struct Watch {
+    queues: Vec<QueueName>,
+    watcher: Arc<Watcher>,
+    hub: WakeHub,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    signal: Mutex<Signal>,
+}
+
+#[derive(Debug, Default)]
+struct Signal {
+    woken: bool,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+impl WakeHub {
+    /// A hub with nobody waiting.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits for hints about these queues from now on.
+    #[must_use]
+    pub fn watch(&self, queues: Vec<QueueName>) -> Watch {
+        let mut registry = lock(&self.registry);
+        let signal = Signal {
+            closed: registry.closed,
+            ..Signal::default()
+        };
+        let watcher = Arc::new(Watcher {
+            signal: Mutex::new(signal),
+        });
+        for queue in &queues {
+            let of_queue = registry.watchers.entry(queue.clone()).or_default();
+            of_queue.push(Arc::downgrade(&watcher));
+        }
+        drop(registry);
+        Watch {
+            queues,
+            watcher,
+            hub: self.clone(),
+        }
+    }
+
+    /// Wakes everybody who waits for work in one of these queues.
+    pub fn wake<'a>(&self, queues: impl IntoIterator<Item = &'a QueueName>) {
+        let mut woken = Vec::new();
+        let registry = lock(&self.registry);
+        for queue in queues {
+            let of_queue = registry.watchers.get(queue).into_iter().flatten();
+            woken.extend(of_queue.filter_map(Weak::upgrade));
+        }
+        drop(registry);
+        for watcher in woken {
+            watcher.raise(|signal| signal.woken = true);
+        }
+    }
+
+    /// Ends every watch: the driver is closed.
+    pub fn close(&self) {
+        let mut registry = lock(&self.registry);
+        registry.closed = true;
+        let watchers = std::mem::take(&mut registry.watchers);
+        drop(registry);
+        for watcher in watchers
+            .into_values()
+            .flatten()
+            .filter_map(|it| it.upgrade())
+        {
+            watcher.raise(|signal| signal.closed = true);
+        }
+    }
+}
+
+impl Watch {
+    /// A watch that never wakes, for drivers that have no hints to give.
+    #[must_use]
+    pub fn never() -> Self {
+        WakeHub::new().watch(Vec::new())
+    }
+
+    /// Whether hints can come: not from [`Watch::never`].
+    #[must_use]
+    pub fn can_wake(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// Waits until there may be work: at once if there was a hint since the last time. `false`
+    /// when the driver was closed and there will be no more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no hint.
+    pub async fn woken(&mut self) -> bool {
+        poll_fn(|context| {
+            let mut signal = lock(&self.watcher.signal);
+            if std::mem::take(&mut signal.woken) {
+                return Poll::Ready(true);
+            }
+            if signal.closed {
+                return Poll::Ready(false);
+            }
+            signal.waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let gone = Arc::downgrade(&self.watcher);
+        let mut registry = lock(&self.hub.registry);
+        for queue in &self.queues {
+            if let Some(of_queue) = registry.watchers.get_mut(queue) {
+                of_queue.retain(|it| !it.ptr_eq(&gone));
+                if of_queue.is_empty() {
+                    registry.watchers.remove(queue);
+                }
+            }
+        }
+    }
+}
+
+impl Watcher {
+    fn raise(&self, change: impl FnOnce(&mut Signal)) {
+        let mut signal = lock(&self.signal);
+        change(&mut signal);
+        let waker = signal.waker.take();
+        // Waking runs foreign code, which must not find the lock taken.
+        drop(signal);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Every critical section here leaves the data whole at every point, so that a panic elsewhere in
+/// a thread that held the lock is no reason to stop waking others.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::Future, pin::pin, task::Context};
+
+    use super::*;
+
+    fn queue(name: &str) -> QueueName {
+        QueueName::new(name).unwrap()
+    }
+
+    fn poll(watch: &mut Watch) -> Poll<bool> {
+        pin!(watch.woken()).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn hints_reach_those_who_watch_the_queue_and_count_once() {
+        let hub = WakeHub::new();
+        let mut mail = hub.watch(vec![queue("mail"), queue("bulk")]);
+        let mut other = hub.watch(vec![queue("other")]);
+        assert_eq!(poll(&mut mail), Poll::Pending);
+        hub.wake([&queue("mail"), &queue("bulk"), &queue("nobody")]);
+        assert_eq!(poll(&mut mail), Poll::Ready(true));
+        assert_eq!(poll(&mut mail), Poll::Pending);
+        assert_eq!(poll(&mut other), Poll::Pending);
+    }
+
+    #[test]
+    fn closing_ends_every_watch_after_its_last_hint() {
+        let hub = WakeHub::new();
+        let mut watch = hub.watch(vec![queue("mail")]);
+        hub.wake([&queue("mail")]);
+        hub.close();
+        assert_eq!(poll(&mut watch), Poll::Ready(true));
+        assert_eq!(poll(&mut watch), Poll::Ready(false));
+        assert_eq!(
+            poll(&mut hub.watch(vec![queue("mail")])),
+            Poll::Ready(false)
+        );
+    }
+
+    #[test]
+    fn a_dropped_watch_leaves_nothing_behind() {
+        let hub = WakeHub::new();
+        drop(hub.watch(vec![queue("mail")]));
+        assert!(lock(&hub.registry).watchers.is_empty());
+        assert_eq!(poll(&mut Watch::never()), Poll::Pending);
+    }
+}

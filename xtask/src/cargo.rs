@@ -1,0 +1,62 @@
+//! The cargo command lines behind the steps: one place to see what is checked, and how strictly.
+//!
+//! All that build are `--locked`: a run must not change the versions it is judging.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::Command;
+
+use crate::shell::root;
+
+/// A command line as one would type it, run by the cargo that started us, so that
+/// `cargo +toolchain xtask` means that toolchain throughout.
+pub(crate) fn cargo(line: &str) -> Command {
+    let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.current_dir(root()).args(line.split_whitespace());
+    command
+}
+
+pub(crate) fn fmt() -> Command {
+    cargo("fmt --all --check")
+}
+
+pub(crate) fn clippy() -> Command {
+    cargo("clippy --workspace --all-targets --locked -- -D warnings")
+}
+
+/// Crates that need no store to be provisioned, so the inner loop stays short.
+pub(crate) fn quick_tests() -> Command {
+    cargo(
+        "test --locked -p taskharbor-core -p taskharbor-conformance -p taskharbor-memory
+         --lib --tests",
+    )
+}
+
+/// Everything but the doctests. Not `--all-targets`, which would build the benchmarks as tests.
+pub(crate) fn tests() -> Command {
+    cargo("test --workspace --locked --lib --bins --tests --examples")
+}
+
+pub(crate) fn doctests() -> Command {
+    cargo("test --workspace --locked --doc")
+}
+
+/// No `--workspace`: at the root cargo takes every member anyway, and it would overrule a `-p`.
+pub(crate) fn chosen_tests(args: &[OsString]) -> Command {
+    let mut command = cargo("test --locked");
+    command.args(args);
+    command
+}
+
+pub(crate) fn doc() -> Command {
+    let mut command = cargo("doc --workspace --no-deps --locked");
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+pub(crate) fn bench(args: &[OsString]) -> Command {
+    let mut command = cargo("run --release --locked -p taskharbor-bench --");
+    command.args(args);
+    command
+}

@@ -1,0 +1,129 @@
+//! The rule that dependencies point downward: who may use whom, as one table.
+
+use std::io;
+
+use crate::manifest::{Dependency, Kind, Manifest, members};
+use crate::tree::{File, assert_clean};
+
+/// What a crate may use of ours, and what its tests may use beyond that.
+struct Layer {
+    name: &'static str,
+    uses: &'static [&'static str],
+    tests_use: &'static [&'static str],
+}
+
+const CORE: &str = "taskharbor-core";
+const MACROS: &str = "taskharbor-macros";
+const CONFORMANCE: &str = "taskharbor-conformance";
+const MEMORY: &str = "taskharbor-memory";
+const SQLITE: &str = "taskharbor-sqlite";
+const POSTGRES: &str = "taskharbor-postgres";
+const SQLX: &str = "taskharbor-sqlx";
+const LIBRARY: &str = "taskharbor";
+
+/// Every library. All of them meet in the CLI and in the benchmarks, and nowhere else.
+const ALL: &[&str] = &[
+    CORE,
+    MACROS,
+    CONFORMANCE,
+    MEMORY,
+    SQLITE,
+    POSTGRES,
+    SQLX,
+    LIBRARY,
+];
+
+/// Lowest first. Nothing may use the last three.
+const LAYERS: [Layer; 11] = [
+    layer(CORE, &[], &[]),
+    layer(MACROS, &[], &[]),
+    layer(CONFORMANCE, &[CORE], &[MEMORY]),
+    layer(MEMORY, &[CORE], &[CONFORMANCE]),
+    layer(SQLITE, &[CORE], &[CONFORMANCE]),
+    layer(POSTGRES, &[CORE], &[CONFORMANCE]),
+    layer(SQLX, &[CORE, POSTGRES], &[]),
+    layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[]),
+    layer("taskharbor-cli", ALL, &[]),
+    layer("taskharbor-bench", ALL, &[]),
+    layer("xtask", &[], &[]),
+];
+
+const fn layer(
+    name: &'static str,
+    uses: &'static [&'static str],
+    tests_use: &'static [&'static str],
+) -> Layer {
+    Layer {
+        name,
+        uses,
+        tests_use,
+    }
+}
+
+impl Layer {
+    fn allows(&self, dependency: &Dependency<'_>) -> bool {
+        let Dependency { name, kind, .. } = dependency;
+        self.uses.contains(name) || (*kind == Kind::Dev && self.tests_use.contains(name))
+    }
+}
+
+fn upward_dependencies(manifest: &Manifest) -> Vec<String> {
+    let path = &manifest.path;
+    let name = manifest.get(&["package"], "name").unwrap_or_default();
+    let Some(layer) = LAYERS.iter().find(|layer| layer.name == name) else {
+        return vec![format!("{path}: add `{name}` to LAYERS in {}", file!())];
+    };
+    let dependencies = manifest.dependencies().into_iter();
+    let ours = dependencies.filter(|d| d.name.starts_with("taskharbor") || d.name == "xtask");
+    let upward = ours.filter(|d| !layer.allows(d));
+    upward
+        .map(|d| format!("{path}: `{name}` may not depend on `{}`", d.name))
+        .collect()
+}
+
+#[test]
+fn dependencies_point_downward() -> io::Result<()> {
+    assert_clean(members()?.iter().flat_map(upward_dependencies));
+    Ok(())
+}
+
+fn complaints_about(package: &str, dependencies: &str) -> Vec<String> {
+    let text = format!("[package]\nname = \"{package}\"\n{dependencies}\n");
+    upward_dependencies(&Manifest::read(&File::new("Cargo.toml", &text)))
+}
+
+#[test]
+fn a_dependency_that_points_upward_is_found() {
+    let upward = "[dependencies]\ntaskharbor-memory.workspace = true";
+    let found = complaints_about(CORE, upward);
+    assert_eq!(
+        found,
+        ["Cargo.toml: `taskharbor-core` may not depend on `taskharbor-memory`"]
+    );
+}
+
+#[test]
+fn a_driver_may_use_the_suite_in_its_tests_only() {
+    let suite = "taskharbor-conformance.workspace = true";
+    let complaints = |table| complaints_about(MEMORY, &format!("{table}\n{suite}"));
+    assert!(complaints("[dev-dependencies]").is_empty());
+    assert_eq!(complaints("[dependencies]").len(), 1);
+    assert_eq!(complaints("[build-dependencies]").len(), 1);
+}
+
+#[test]
+fn nobody_may_use_the_benchmarks_or_this_tool() {
+    let tools = "[dev-dependencies]\ntaskharbor-bench.workspace = true\nxtask.workspace = true";
+    for Layer { name, .. } in LAYERS {
+        assert_eq!(complaints_about(name, tools).len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn a_crate_that_is_not_in_the_table_is_found() {
+    let found = complaints_about("taskharbor-redis", "");
+    assert!(
+        found[0].contains("add `taskharbor-redis` to LAYERS"),
+        "{found:?}"
+    );
+}

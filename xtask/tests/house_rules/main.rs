@@ -1,0 +1,12 @@
+//! The house rules, held by ordinary tests.
+//!
+//! A rule is a function from a file to what is wrong with it. So each rule has two tests: one holds
+//! the repository to it, the other feeds it a file that breaks it, because a check that has never
+//! failed is not a check.
+
+mod dependency;
+mod manifest;
+mod source;
+mod tree;
+mod wording;
+mod workspace;

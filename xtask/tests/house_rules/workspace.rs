@@ -1,0 +1,115 @@
+//! Rules about manifests: what all crates share is written once, in the root's.
+
+use std::io;
+
+use crate::manifest::{Dependency, Manifest, members};
+use crate::tree::{File, assert_clean, files};
+
+fn own_lints_or_licence(manifest: &Manifest) -> Vec<String> {
+    let shared: [(&[&str], &str); 2] =
+        [(&["lints"], "lints"), (&["package", "license"], "licence")];
+    let own = shared
+        .into_iter()
+        .filter(|(key, _)| !manifest.inherits(key));
+    own.map(|(_, what)| format!("{}: must inherit the workspace's {what}", manifest.path))
+        .collect()
+}
+
+fn own_versions(manifest: &Manifest) -> Vec<String> {
+    let dependencies = manifest.dependencies().into_iter();
+    let own = dependencies.filter(|dependency| !manifest.inherits(dependency.key));
+    own.map(|Dependency { name, .. }| {
+        let path = &manifest.path;
+        format!("{path}: `{name}` must be `workspace = true`; versions live in the root's manifest")
+    })
+    .collect()
+}
+
+/// What is not under `crates/` is ours alone.
+fn published_tool(manifest: &Manifest) -> Option<String> {
+    let is_tool = !manifest.path.starts_with("crates/");
+    let unpublished = manifest.get(&["package"], "publish") == Some("false");
+    (is_tool && !unpublished).then(|| format!("{}: must say `publish = false`", manifest.path))
+}
+
+/// Another name for a crate of ours would hide it from the rule about dependencies.
+fn renamed_crates(root: &Manifest) -> Vec<String> {
+    let dependencies = root.dependencies().into_iter();
+    let renamed = dependencies.filter(|dependency| {
+        let package = root.get(dependency.key, "package");
+        package.is_some_and(|package| package.starts_with("taskharbor"))
+    });
+    renamed
+        .map(|d| format!("{}: `{}` renames a crate of ours", root.path, d.name))
+        .collect()
+}
+
+/// A manifest that breaks every rule here.
+fn broken() -> Manifest {
+    let text = r#"
+        [package]
+        license = "MIT"
+        [dependencies]
+        serde = { version = "1", features = ["derive"] }
+        tokio.workspace = true
+        [workspace.dependencies]
+        heart = { package = "taskharbor-core", path = "crates/taskharbor-core" }
+    "#;
+    Manifest::read(&File::new("tool/Cargo.toml", text))
+}
+
+#[test]
+fn every_crate_inherits_lints_and_licence() -> io::Result<()> {
+    assert_clean(members()?.iter().flat_map(own_lints_or_licence));
+    Ok(())
+}
+
+#[test]
+fn a_crate_with_its_own_lints_or_licence_is_found() {
+    assert_eq!(own_lints_or_licence(&broken()).len(), 2);
+}
+
+#[test]
+fn every_version_lives_in_the_workspace() -> io::Result<()> {
+    assert_clean(members()?.iter().flat_map(own_versions));
+    Ok(())
+}
+
+#[test]
+fn a_version_outside_the_workspace_is_found() {
+    let found = own_versions(&broken());
+    assert!(
+        found[0].contains("`serde` must be `workspace = true`"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn only_what_is_under_crates_is_published() -> io::Result<()> {
+    assert_clean(members()?.iter().filter_map(published_tool));
+    Ok(())
+}
+
+#[test]
+fn a_tool_that_would_be_published_is_found() {
+    assert!(published_tool(&broken()).is_some());
+}
+
+#[test]
+fn no_crate_of_ours_is_renamed() -> io::Result<()> {
+    let files = files()?;
+    let root = files
+        .iter()
+        .filter(|file| file.path == "Cargo.toml")
+        .map(Manifest::read);
+    assert_clean(root.flat_map(|root| renamed_crates(&root)));
+    Ok(())
+}
+
+#[test]
+fn a_renamed_crate_of_ours_is_found() {
+    assert_eq!(
+        renamed_crates(&broken()),
+        ["tool/Cargo.toml: `heart` renames a crate of ours"]
+    );
+}
