@@ -91,12 +91,7 @@ fn fetch_database(command: &mut Command, limit: Duration) -> Result<(), String> 
 
 /// The most telling line of a failed fetch: git's own complaint, else whatever was said last.
 fn reason_in(output: &str) -> Option<String> {
-    let lines = || {
-        output
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty())
-    };
+    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
     let complaint = lines().find_map(|line| line.strip_prefix("fatal: "));
     complaint.or_else(|| lines().next_back()).map(str::to_owned)
 }
@@ -131,10 +126,7 @@ mod tests {
         let limit = Duration::from_secs(60);
         let mut failing = Command::new("sh");
         failing.args(["-c", "echo 'fatal: no route' >&2; exit 1"]);
-        assert_eq!(
-            fetch_database(&mut failing, limit),
-            Err("no route".to_owned())
-        );
+        assert_eq!(fetch_database(&mut failing, limit), Err("no route".to_owned()));
         assert_eq!(fetch_database(&mut Command::new("true"), limit), Ok(()));
     }
 }

@@ -51,9 +51,7 @@ fn install(tools: &Path) -> Result<(), Failure> {
     // A build directory of its own: the tool shares nothing with the workspace and would only
     // invalidate what is cached there.
     let build = tools.join("build");
-    let mut command = cargo(&format!(
-        "install cargo-deny --version {PINNED} --locked --root"
-    ));
+    let mut command = cargo(&format!("install cargo-deny --version {PINNED} --locked --root"));
     run(command.arg(tools).env("CARGO_TARGET_DIR", &build))?;
     // The tool is in place; leftovers of its build would cost nothing but disk.
     let _ = fs::remove_dir_all(&build);

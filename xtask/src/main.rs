@@ -74,9 +74,7 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
         }
         ("quick" | "ci" | "audit" | "help" | "--help" | "-h", [extra, ..]) => {
             let extra = extra.to_string_lossy();
-            Err(Failure::Usage(format!(
-                "`{name}` takes no arguments, got `{extra}`"
-            )))
+            Err(Failure::Usage(format!("`{name}` takes no arguments, got `{extra}`")))
         }
         _ => Err(Failure::Usage(format!("unknown command `{name}`"))),
     }
@@ -140,9 +138,6 @@ mod tests {
         assert_eq!(usage_error(&[]), "no command given");
         assert_eq!(usage_error(&["deploy"]), "unknown command `deploy`");
         assert_eq!(usage_error(&["--fast"]), "unknown command `--fast`");
-        assert_eq!(
-            usage_error(&["ci", "--fast"]),
-            "`ci` takes no arguments, got `--fast`"
-        );
+        assert_eq!(usage_error(&["ci", "--fast"]), "`ci` takes no arguments, got `--fast`");
     }
 }

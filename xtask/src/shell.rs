@@ -33,11 +33,7 @@ pub(crate) fn command_line(command: &Command) -> String {
         .filter_map(|(name, value)| Some(format!("{}={}", name.to_string_lossy(), quoted(value?))));
     let program = Path::new(command.get_program()).file_stem().map(quoted);
     let args = command.get_args().map(quoted);
-    variables
-        .chain(program)
-        .chain(args)
-        .collect::<Vec<_>>()
-        .join(" ")
+    variables.chain(program).chain(args).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &OsStr) -> String {
@@ -58,13 +54,8 @@ mod tests {
     #[test]
     fn a_command_line_can_be_pasted_into_a_shell() {
         let mut command = Command::new("/somewhere/bin/cargo");
-        command
-            .args(["doc", "--locked", ""])
-            .env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(
-            command_line(&command),
-            "RUSTDOCFLAGS='-D warnings' cargo doc --locked ''"
-        );
+        command.args(["doc", "--locked", ""]).env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(command_line(&command), "RUSTDOCFLAGS='-D warnings' cargo doc --locked ''");
     }
 
     #[test]
@@ -73,9 +64,6 @@ mod tests {
         let Err(Failure::Check(message)) = run(command.stderr(Stdio::null())) else {
             panic!("cargo has no such command");
         };
-        assert!(
-            message.starts_with("`cargo no-such-command` failed"),
-            "{message}"
-        );
+        assert!(message.starts_with("`cargo no-such-command` failed"), "{message}");
     }
 }

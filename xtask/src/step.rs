@@ -25,10 +25,7 @@ impl Step {
         name: &'static str,
         work: impl FnOnce() -> Result<Outcome, Failure> + 'static,
     ) -> Self {
-        Self {
-            name,
-            work: Box::new(work),
-        }
+        Self { name, work: Box::new(work) }
     }
 
     pub(crate) fn command(name: &'static str, mut command: Command) -> Self {
@@ -39,17 +36,12 @@ impl Step {
 /// Runs the steps in order, then prints one line with the duration of every step that ran.
 pub(crate) fn run_steps(title: &str, steps: Vec<Step>) -> Result<(), Failure> {
     let mut summary = Vec::new();
-    let result = steps
-        .into_iter()
-        .try_for_each(|step| timed(step, &mut summary));
+    let result = steps.into_iter().try_for_each(|step| timed(step, &mut summary));
     println!("{title}: {}", summary.join(", "));
     result
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a real duration is measured, nothing is decided"
-)]
+#[expect(clippy::disallowed_methods, reason = "a real duration is measured, nothing is decided")]
 fn timed(step: Step, summary: &mut Vec<String>) -> Result<(), Failure> {
     let Step { name, work } = step;
     let start = Instant::now();
@@ -88,9 +80,6 @@ mod tests {
         let partial = Step::new("audit", || Ok(Outcome::PassedExcept("half of it")));
         assert!(timed(partial, &mut summary).is_ok());
         assert!(timed(failing(), &mut summary).is_err());
-        assert_eq!(
-            summary,
-            ["audit 0.0 s (half of it)", "clippy FAILED after 0.0 s"]
-        );
+        assert_eq!(summary, ["audit 0.0 s (half of it)", "clippy FAILED after 0.0 s"]);
     }
 }

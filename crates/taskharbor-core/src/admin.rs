@@ -150,11 +150,7 @@ impl Requeue {
     /// At once, once more, within its flow.
     #[must_use]
     pub const fn new() -> Self {
-        Self {
-            run_at: None,
-            reset_attempts: false,
-            detach: false,
-        }
+        Self { run_at: None, reset_attempts: false, detach: false }
     }
 
     /// Not before this instant.
@@ -203,13 +199,7 @@ impl Prune {
     /// A request that removes nothing yet.
     #[must_use]
     pub const fn new(limit: usize, now: Timestamp) -> Self {
-        Self {
-            done_before: None,
-            cancelled_before: None,
-            dlq_before: None,
-            limit,
-            now,
-        }
+        Self { done_before: None, cancelled_before: None, dlq_before: None, limit, now }
     }
 
     /// Removes what was done by this instant.

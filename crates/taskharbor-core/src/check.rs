@@ -23,12 +23,7 @@ pub(crate) fn items<'a>(
 }
 
 pub(crate) fn call_size(jobs: usize, bytes: usize) -> Result<(), InvalidRequest> {
-    range(
-        "the number of jobs in one call",
-        jobs,
-        0,
-        Limits::MAX_CALL_JOBS,
-    )?;
+    range("the number of jobs in one call", jobs, 0, Limits::MAX_CALL_JOBS)?;
     range("the size of one call", bytes, 0, Limits::MAX_CALL_BYTES)
 }
 
@@ -39,12 +34,7 @@ pub(crate) const fn range(
     max: usize,
 ) -> Result<(), InvalidRequest> {
     if value < min || value > max {
-        return Err(InvalidRequest::OutOfRange {
-            what,
-            value,
-            min,
-            max,
-        });
+        return Err(InvalidRequest::OutOfRange { what, value, min, max });
     }
     Ok(())
 }

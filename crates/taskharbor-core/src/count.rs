@@ -75,11 +75,6 @@ impl QueueCounts {
     /// A queue without jobs.
     #[must_use]
     pub fn new(queue: QueueName) -> Self {
-        Self {
-            queue,
-            states: StateCounts::default(),
-            oldest_ready: None,
-            paused_since: None,
-        }
+        Self { queue, states: StateCounts::default(), oldest_ready: None, paused_since: None }
     }
 }

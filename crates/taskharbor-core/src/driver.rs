@@ -110,9 +110,7 @@ pub trait Driver: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Leased>, CallError>> + Send {
         async move {
             let demands = vec![Demand::new(queue, 1)];
-            let reserved = self
-                .reserve(Reserve::new(demands, holder, now, lease_for))
-                .await?;
+            let reserved = self.reserve(Reserve::new(demands, holder, now, lease_for)).await?;
             Ok(reserved.jobs.into_iter().next())
         }
     }
@@ -131,9 +129,7 @@ pub trait Driver: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Lease, CallError>> + Send {
         async move {
             let items = vec![Extension::new(id, token)];
-            let answers = self
-                .extend_leases(ExtendLeases::new(items, now, lease_for))
-                .await?;
+            let answers = self.extend_leases(ExtendLeases::new(items, now, lease_for)).await?;
             Ok(only(answers)??.lease)
         }
     }

@@ -24,13 +24,7 @@ impl ListFlows {
     /// The first page of all flows.
     #[must_use]
     pub const fn new(limit: usize, now: Timestamp) -> Self {
-        Self {
-            state: None,
-            name: None,
-            after: None,
-            limit,
-            now,
-        }
+        Self { state: None, name: None, after: None, limit, now }
     }
 
     /// In this state.
@@ -138,14 +132,6 @@ impl FlowRecord {
         let state = FlowState::of(&members, tail_state);
         let over = !matches!(state, FlowState::Running | FlowState::Held);
         let finished_at = if over { last_finish } else { None };
-        Self {
-            id,
-            name,
-            state,
-            tail,
-            members,
-            created_at,
-            finished_at,
-        }
+        Self { id, name, state, tail, members, created_at, finished_at }
     }
 }

@@ -30,28 +30,19 @@ enum Answering {
 impl AnyDriver {
     /// A handle to this driver.
     pub fn new(driver: impl Driver + Admin) -> Self {
-        Self {
-            driver: Arc::new(driver),
-            answers: Answering::Checked,
-        }
+        Self { driver: Arc::new(driver), answers: Answering::Checked }
     }
 
     /// A handle that passes on what the driver answers, right or wrong: for tests of drivers.
     pub fn unchecked(driver: impl Driver + Admin) -> Self {
-        Self {
-            driver: Arc::new(driver),
-            answers: Answering::AsItIs,
-        }
+        Self { driver: Arc::new(driver), answers: Answering::AsItIs }
     }
 
     fn complete<T>(&self, name: &str, asked: usize, answers: &[T]) -> Result<(), DriverError> {
         match self.answers {
-            Answering::Checked if answers.len() != asked => {
-                Err(DriverError::ContractViolation(format!(
-                    "{name} was asked about {asked} items and answered {}",
-                    answers.len()
-                )))
-            }
+            Answering::Checked if answers.len() != asked => Err(DriverError::ContractViolation(
+                format!("{name} was asked about {asked} items and answered {}", answers.len()),
+            )),
             Answering::Checked | Answering::AsItIs => Ok(()),
         }
     }

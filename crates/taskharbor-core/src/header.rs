@@ -24,16 +24,10 @@ pub enum HeaderError {
     #[error("the value of header {0:?} has a NUL character: remove it")]
     Nul(String),
     /// The job would carry more headers than allowed.
-    #[error(
-        "more than {} headers: put the rest into the payload",
-        Headers::MAX_ENTRIES
-    )]
+    #[error("more than {} headers: put the rest into the payload", Headers::MAX_ENTRIES)]
     TooMany,
     /// The headers together would be larger than allowed.
-    #[error(
-        "more than {} bytes of headers: put large values into the payload",
-        Headers::MAX_BYTES
-    )]
+    #[error("more than {} bytes of headers: put large values into the payload", Headers::MAX_BYTES)]
     TooLarge,
 }
 
@@ -114,9 +108,7 @@ impl Headers {
     /// The size of all names and values together.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum()
+        self.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 }
 
@@ -128,31 +120,16 @@ mod tests {
     fn limits_and_reserved_names_hold() {
         let headers = Headers::new().with("tenant", "acme").unwrap();
         assert_eq!(headers.get("tenant"), Some("acme"));
-        assert!(matches!(
-            headers.clone().with("th-codec", "x"),
-            Err(HeaderError::Reserved(_))
-        ));
+        assert!(matches!(headers.clone().with("th-codec", "x"), Err(HeaderError::Reserved(_))));
         assert!(headers.clone().with_any("th-codec", "x").is_ok());
-        assert!(matches!(
-            headers.clone().with("a", "\0"),
-            Err(HeaderError::Nul(_))
-        ));
-        assert!(matches!(
-            headers.clone().with(" ", "x"),
-            Err(HeaderError::Name(_))
-        ));
+        assert!(matches!(headers.clone().with("a", "\0"), Err(HeaderError::Nul(_))));
+        assert!(matches!(headers.clone().with(" ", "x"), Err(HeaderError::Name(_))));
         let large = "x".repeat(Headers::MAX_BYTES);
-        assert!(matches!(
-            headers.clone().with("a", &large),
-            Err(HeaderError::TooLarge)
-        ));
+        assert!(matches!(headers.clone().with("a", &large), Err(HeaderError::TooLarge)));
         let full = (0..Headers::MAX_ENTRIES)
             .try_fold(Headers::new(), |all, n| all.with(&n.to_string(), ""))
             .unwrap();
         assert!(full.clone().with("0", "replaced").is_ok());
-        assert!(matches!(
-            full.with("one more", ""),
-            Err(HeaderError::TooMany)
-        ));
+        assert!(matches!(full.with("one more", ""), Err(HeaderError::TooMany)));
     }
 }

@@ -120,16 +120,10 @@ impl NewJob {
     /// A join of `parents`.
     #[must_use]
     pub fn join(id: JobId, queue: QueueName, parents: impl IntoIterator<Item = JobId>) -> Self {
-        #[expect(
-            clippy::expect_used,
-            reason = "the constant is a valid name; a test says so"
-        )]
+        #[expect(clippy::expect_used, reason = "the constant is a valid name; a test says so")]
         let job_type = JobType::new(Self::JOIN_TYPE).expect("a valid name");
         let job = Self::new(id, queue, job_type, &[]).after(parents);
-        Self {
-            kind: JobKind::Join,
-            ..job
-        }
+        Self { kind: JobKind::Join, ..job }
     }
 
     /// Not before this instant.
@@ -218,13 +212,8 @@ mod tests {
 
     #[test]
     fn a_timeout_is_rounded_up_to_whole_microseconds() {
-        for (nanos, micros) in [
-            (0, 0),
-            (1, 1),
-            (1_000, 1),
-            (1_001, 2),
-            (1_999_999_999, 2_000_000),
-        ] {
+        for (nanos, micros) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (1_999_999_999, 2_000_000)]
+        {
             let timeout = job().timeout(Duration::from_nanos(nanos)).timeout;
             assert_eq!(timeout, Some(Duration::from_micros(micros)), "{nanos}");
         }

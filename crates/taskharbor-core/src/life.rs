@@ -180,11 +180,7 @@ impl Life {
     #[must_use]
     pub fn kept_until(&self) -> Option<Timestamp> {
         let finish = self.finish()?;
-        Some(
-            finish
-                .by
-                .map_or(finish.at, |lease| lease.expires_at.max(finish.at)),
-        )
+        Some(finish.by.map_or(finish.at, |lease| lease.expires_at.max(finish.at)))
     }
 
     /// Leases the job; `false` if it is not ready at `now`.
@@ -194,11 +190,7 @@ impl Life {
         }
         self.deliveries = self.deliveries.saturating_add(1);
         self.progress = None;
-        self.stage = Stage::Inflight(Hold {
-            lease,
-            holder,
-            cancel_requested: false,
-        });
+        self.stage = Stage::Inflight(Hold { lease, holder, cancel_requested: false });
         true
     }
 
@@ -230,9 +222,9 @@ impl Life {
             Stage::Inflight(hold) if hold.lease.token != token => Err(Refusal::LeaseMismatch),
             Stage::Inflight(hold) if hold.lease.expires_at <= now => Err(Refusal::LeaseExpired),
             Stage::Inflight(_) => Ok(Settled::Applied),
-            Stage::Finished(Finish {
-                by: Some(lease), ..
-            }) if lease.token == token => Ok(Settled::AlreadyTerminal),
+            Stage::Finished(Finish { by: Some(lease), .. }) if lease.token == token => {
+                Ok(Settled::AlreadyTerminal)
+            }
             Stage::Blocked | Stage::Waiting | Stage::Finished(_) => Err(Refusal::JobNotInflight),
         }
     }
@@ -288,11 +280,7 @@ impl Life {
         if let Transition::Retry { failure, .. } | Transition::Fail { failure, .. } = transition {
             self.note(failure);
         }
-        let step = if as_asked {
-            transition.step()
-        } else {
-            Step::Abandon
-        };
+        let step = if as_asked { transition.step() } else { Step::Abandon };
         match State::Inflight.after(step) {
             Some(state) if state.is_terminal() => self.end(state, by, now),
             _ => {}
@@ -375,9 +363,7 @@ impl Life {
         now: Timestamp,
     ) -> Result<State, Denied> {
         let state = self.state(now);
-        state
-            .after(Step::Requeue)
-            .ok_or(Denied::WrongState(state))?;
+        state.after(Step::Requeue).ok_or(Denied::WrongState(state))?;
         self.epoch = self.epoch.saturating_add(1);
         self.expirations = 0;
         self.progress = None;

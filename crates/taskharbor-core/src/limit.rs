@@ -49,9 +49,7 @@ impl Limits {
                 max: Self::MAX_PAYLOAD_BYTES,
             });
         }
-        Ok(Self {
-            payload_bytes: bytes,
-        })
+        Ok(Self { payload_bytes: bytes })
     }
 
     /// The greatest size of one payload.
@@ -63,8 +61,6 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            payload_bytes: Self::DEFAULT_PAYLOAD_BYTES,
-        }
+        Self { payload_bytes: Self::DEFAULT_PAYLOAD_BYTES }
     }
 }

@@ -22,12 +22,7 @@ impl List {
     /// The first page of the jobs that match.
     #[must_use]
     pub const fn new(filter: Filter, limit: usize, now: Timestamp) -> Self {
-        Self {
-            filter,
-            after: None,
-            limit,
-            now,
-        }
+        Self { filter, after: None, limit, now }
     }
 
     /// The page after the one that gave `cursor`.
@@ -101,10 +96,7 @@ impl Filter {
     pub fn matches(&self, job: &JobSummary) -> bool {
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.state.is_none_or(|state| state == job.state)
-            && self
-                .job_type
-                .as_ref()
-                .is_none_or(|job_type| *job_type == job.job_type)
+            && self.job_type.as_ref().is_none_or(|job_type| *job_type == job.job_type)
             && self.flow.is_none() | (self.flow == job.flow)
     }
 }

@@ -60,10 +60,7 @@ pub(crate) fn check(what: &'static str, text: &str, max: usize) -> Result<(), Na
     let problem = if text.is_empty() {
         NameProblem::Empty
     } else if text.len() > max {
-        NameProblem::TooLong {
-            bytes: text.len(),
-            max,
-        }
+        NameProblem::TooLong { bytes: text.len(), max }
     } else if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
         NameProblem::Control { at }
     } else if text.trim().is_empty() {
@@ -218,21 +215,11 @@ mod tests {
             ("", NameProblem::Empty),
             (" \t", NameProblem::Control { at: 1 }),
             (" \u{2003}", NameProblem::Blank),
-            (
-                long.as_str(),
-                NameProblem::TooLong {
-                    bytes: 256,
-                    max: 255,
-                },
-            ),
+            (long.as_str(), NameProblem::TooLong { bytes: 256, max: 255 }),
             ("a\0b", NameProblem::Control { at: 1 }),
             ("é\u{85}", NameProblem::Control { at: 2 }),
         ] {
-            assert_eq!(
-                QueueName::new(text).unwrap_err().problem(),
-                &problem,
-                "{text:?}"
-            );
+            assert_eq!(QueueName::new(text).unwrap_err().problem(), &problem, "{text:?}");
         }
         assert_eq!(
             QueueName::from_utf8(b"ok\xff").unwrap_err().problem(),

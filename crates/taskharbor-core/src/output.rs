@@ -50,21 +50,13 @@ impl OutputQuery {
     /// What the job's handler reads: the outputs of its parents in declared order.
     #[must_use]
     pub const fn parents_of(id: JobId) -> Self {
-        Self {
-            id,
-            of: OutputOf::Parents,
-            from: 0,
-        }
+        Self { id, of: OutputOf::Parents, from: 0 }
     }
 
     /// What the job produced, or what it grew into did.
     #[must_use]
     pub const fn of(id: JobId) -> Self {
-        Self {
-            id,
-            of: OutputOf::Itself,
-            from: 0,
-        }
+        Self { id, of: OutputOf::Itself, from: 0 }
     }
 
     /// From this entry on.

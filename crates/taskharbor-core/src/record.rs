@@ -164,9 +164,7 @@ impl JobRecord {
         parents: Vec<JobId>,
         now: Timestamp,
     ) -> Self {
-        let held = life
-            .hold()
-            .map(|hold| Held::new(hold.holder.clone(), hold.lease.expires_at));
+        let held = life.hold().map(|hold| Held::new(hold.holder.clone(), hold.lease.expires_at));
         Self {
             job: Job::assemble(new, created_at, life),
             state: life.state(now),

@@ -51,12 +51,7 @@ impl Reserve {
         now: Timestamp,
         lease_for: Duration,
     ) -> Self {
-        Self {
-            demands,
-            holder,
-            now,
-            lease_for,
-        }
+        Self { demands, holder, now, lease_for }
     }
 
     /// Checks the demands, and answers the instant at which the leases will end.
@@ -115,11 +110,7 @@ impl ExtendLeases {
     /// A request to keep these jobs.
     #[must_use]
     pub const fn new(items: Vec<Extension>, now: Timestamp, lease_for: Duration) -> Self {
-        Self {
-            items,
-            now,
-            lease_for,
-        }
+        Self { items, now, lease_for }
     }
 
     /// Checks the items, and answers the instant at which the leases will end at least.
@@ -151,11 +142,7 @@ impl Extension {
     /// Keeps this job, with no news.
     #[must_use]
     pub const fn new(id: JobId, token: LeaseToken) -> Self {
-        Self {
-            id,
-            token,
-            progress: None,
-        }
+        Self { id, token, progress: None }
     }
 
     /// With a report of how far it is.
@@ -180,9 +167,6 @@ impl Extended {
     /// This lease, and whether cancellation was asked for.
     #[must_use]
     pub const fn new(lease: Lease, cancel_requested: bool) -> Self {
-        Self {
-            lease,
-            cancel_requested,
-        }
+        Self { lease, cancel_requested }
     }
 }

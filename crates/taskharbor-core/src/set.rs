@@ -36,28 +36,19 @@ impl JobSet {
     /// A set of unrelated jobs.
     #[must_use]
     pub const fn plain(jobs: Vec<NewJob>) -> Self {
-        Self {
-            jobs,
-            kind: SetKind::Plain,
-        }
+        Self { jobs, kind: SetKind::Plain }
     }
 
     /// A flow.
     #[must_use]
     pub const fn flow(jobs: Vec<NewJob>) -> Self {
-        Self {
-            jobs,
-            kind: SetKind::Flow { name: None },
-        }
+        Self { jobs, kind: SetKind::Flow { name: None } }
     }
 
     /// A flow with a name for people.
     #[must_use]
     pub const fn named_flow(name: FlowName, jobs: Vec<NewJob>) -> Self {
-        Self {
-            jobs,
-            kind: SetKind::Flow { name: Some(name) },
-        }
+        Self { jobs, kind: SetKind::Flow { name: Some(name) } }
     }
 
     /// Checks every rule that can be checked without a store.
@@ -233,10 +224,7 @@ pub enum Rejected {
         job: JobId,
     },
     /// More jobs than one growth may add.
-    #[error(
-        "a growth of {count} jobs: grow in steps of {} or fewer",
-        Limits::MAX_GROWTH_JOBS
-    )]
+    #[error("a growth of {count} jobs: grow in steps of {} or fewer", Limits::MAX_GROWTH_JOBS)]
     GrowthTooLarge {
         /// How many there were.
         count: usize,
@@ -256,16 +244,9 @@ fn check_jobs(jobs: &[NewJob], limits: &Limits) -> Result<(), Rejected> {
         let id = || job.id.clone();
         let (bytes, max) = (job.payload.len(), limits.payload_bytes());
         if bytes > max {
-            return Err(Rejected::PayloadTooLarge {
-                job: id(),
-                bytes,
-                max,
-            });
+            return Err(Rejected::PayloadTooLarge { job: id(), bytes, max });
         }
-        if job
-            .timeout
-            .is_some_and(|it| !timeouts.contains(&it.as_nanos()))
-        {
+        if job.timeout.is_some_and(|it| !timeouts.contains(&it.as_nanos())) {
             return Err(Rejected::TimeoutOutOfRange { job: id() });
         }
         if job.max_attempts.is_some_and(|it| !attempts.contains(&it)) {
@@ -278,14 +259,10 @@ fn check_jobs(jobs: &[NewJob], limits: &Limits) -> Result<(), Rejected> {
 fn check_plain(jobs: &[NewJob]) -> Result<(), Rejected> {
     for job in jobs {
         if !job.parents.is_empty() {
-            return Err(Rejected::EdgeOutsideFlow {
-                job: job.id.clone(),
-            });
+            return Err(Rejected::EdgeOutsideFlow { job: job.id.clone() });
         }
         if job.kind == JobKind::Join {
-            return Err(Rejected::JoinOutsideFlow {
-                job: job.id.clone(),
-            });
+            return Err(Rejected::JoinOutsideFlow { job: job.id.clone() });
         }
     }
     Ok(())
@@ -295,9 +272,7 @@ fn check_keys(jobs: &[NewJob], may_have_one: Option<usize>) -> Result<(), Reject
     let keyed =
         |(at, job): &(usize, &NewJob)| job.idempotency_key.is_some() && Some(*at) != may_have_one;
     match jobs.iter().enumerate().find(keyed) {
-        Some((_, job)) => Err(Rejected::KeyInsideFlow {
-            job: job.id.clone(),
-        }),
+        Some((_, job)) => Err(Rejected::KeyInsideFlow { job: job.id.clone() }),
         None => Ok(()),
     }
 }
@@ -318,11 +293,7 @@ impl Shape {
             let (first, second) = (jobs[tail].id.clone(), jobs[second].id.clone());
             return Err(Rejected::SeveralTails { first, second });
         }
-        Ok(Self {
-            tail,
-            parents,
-            order,
-        })
+        Ok(Self { tail, parents, order })
     }
 }
 
@@ -330,9 +301,7 @@ fn resolve_parents(jobs: &[NewJob]) -> Result<Vec<Vec<usize>>, Rejected> {
     let mut positions = HashMap::with_capacity(jobs.len());
     for (at, job) in jobs.iter().enumerate() {
         if positions.insert(&job.id, at).is_some() {
-            return Err(Rejected::DuplicateId {
-                job: job.id.clone(),
-            });
+            return Err(Rejected::DuplicateId { job: job.id.clone() });
         }
     }
     // The child that named each parent last: a parent named twice shows without a set per child.
@@ -340,15 +309,11 @@ fn resolve_parents(jobs: &[NewJob]) -> Result<Vec<Vec<usize>>, Rejected> {
     let mut resolve = |child: usize, job: &NewJob, parent: &JobId| {
         let (id, named) = (|| job.id.clone(), || parent.clone());
         match positions.get(parent) {
-            None => Err(Rejected::UnknownParent {
-                job: id(),
-                parent: named(),
-            }),
+            None => Err(Rejected::UnknownParent { job: id(), parent: named() }),
             Some(&at) if at == child => Err(Rejected::OwnParent { job: id() }),
-            Some(&at) if named_by[at] == child => Err(Rejected::DuplicateParent {
-                job: id(),
-                parent: named(),
-            }),
+            Some(&at) if named_by[at] == child => {
+                Err(Rejected::DuplicateParent { job: id(), parent: named() })
+            }
             Some(&at) => {
                 named_by[at] = child;
                 Ok(at)
@@ -356,10 +321,7 @@ fn resolve_parents(jobs: &[NewJob]) -> Result<Vec<Vec<usize>>, Rejected> {
         }
     };
     let parents_of = |(at, job): (usize, &NewJob)| {
-        job.parents
-            .iter()
-            .map(|parent| resolve(at, job, parent))
-            .collect()
+        job.parents.iter().map(|parent| resolve(at, job, parent)).collect()
     };
     jobs.iter().enumerate().map(parents_of).collect()
 }
@@ -382,9 +344,7 @@ fn parents_first(
         }
     }
     match unmet.iter().position(|&left| left > 0) {
-        Some(at) => Err(Rejected::Cycle {
-            job: jobs[at].id.clone(),
-        }),
+        Some(at) => Err(Rejected::Cycle { job: jobs[at].id.clone() }),
         None => Ok(order),
     }
 }

@@ -49,11 +49,7 @@ impl Settlement {
     /// This happens to this job.
     #[must_use]
     pub const fn new(id: JobId, token: LeaseToken, transition: Transition) -> Self {
-        Self {
-            id,
-            token,
-            transition,
-        }
+        Self { id, token, transition }
     }
 }
 
@@ -110,9 +106,7 @@ impl Transition {
     /// [`InvalidTransition`].
     pub fn check(&self, limits: &Limits) -> Result<(), InvalidTransition> {
         match self {
-            Self::Ack {
-                output: Some(output),
-            } if output.len() > Limits::MAX_OUTPUT_BYTES => {
+            Self::Ack { output: Some(output) } if output.len() > Limits::MAX_OUTPUT_BYTES => {
                 let (bytes, max) = (output.len(), Limits::MAX_OUTPUT_BYTES);
                 Err(InvalidTransition::OutputTooLarge { bytes, max })
             }
@@ -154,11 +148,7 @@ impl Failure {
     /// The failure that makes it `attempts`.
     #[must_use]
     pub fn new(attempts: u32, error: impl Into<Text>, failed_at: Timestamp) -> Self {
-        Self {
-            attempts,
-            error: error.into(),
-            failed_at,
-        }
+        Self { attempts, error: error.into(), failed_at }
     }
 }
 

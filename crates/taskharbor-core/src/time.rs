@@ -76,15 +76,9 @@ impl fmt::Display for Timestamp {
         let (seconds, micros) = (self.0 / 1_000_000, self.0 % 1_000_000);
         let (days, second_of_day) = (seconds / 86_400, seconds % 86_400);
         let (year, month, day) = civil_date(days);
-        let (hour, minute, second) = (
-            second_of_day / 3_600,
-            second_of_day / 60 % 60,
-            second_of_day % 60,
-        );
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"
-        )
+        let (hour, minute, second) =
+            (second_of_day / 3_600, second_of_day / 60 % 60, second_of_day % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
     }
 }
 
@@ -108,11 +102,7 @@ fn civil_date(days_since_epoch: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     let year = era * 400 + year_of_era + i64::from(month <= 2);
     (year, month, day)
 }
@@ -138,14 +128,8 @@ mod tests {
     fn arithmetic_never_leaves_the_range() {
         assert_eq!(Timestamp::MAX.checked_add(Duration::from_micros(1)), None);
         assert_eq!(Timestamp::EPOCH.checked_add(Duration::MAX), None);
-        assert_eq!(
-            Timestamp::EPOCH.saturating_add(Duration::MAX),
-            Timestamp::MAX
-        );
-        assert_eq!(
-            Timestamp::MAX.saturating_sub(Duration::MAX),
-            Timestamp::EPOCH
-        );
+        assert_eq!(Timestamp::EPOCH.saturating_add(Duration::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::MAX.saturating_sub(Duration::MAX), Timestamp::EPOCH);
         assert_eq!(at(5).checked_add(Duration::from_nanos(1_999)), Some(at(6)));
         assert_eq!(at(5).since(at(9)), Duration::ZERO);
         assert_eq!(at(9).since(at(5)), Duration::from_micros(4));

@@ -55,23 +55,14 @@ impl WakeHub {
     #[must_use]
     pub fn watch(&self, queues: Vec<QueueName>) -> Watch {
         let mut registry = lock(&self.registry);
-        let signal = Signal {
-            closed: registry.closed,
-            ..Signal::default()
-        };
-        let watcher = Arc::new(Watcher {
-            signal: Mutex::new(signal),
-        });
+        let signal = Signal { closed: registry.closed, ..Signal::default() };
+        let watcher = Arc::new(Watcher { signal: Mutex::new(signal) });
         for queue in &queues {
             let of_queue = registry.watchers.entry(queue.clone()).or_default();
             of_queue.push(Arc::downgrade(&watcher));
         }
         drop(registry);
-        Watch {
-            queues,
-            watcher,
-            hub: self.clone(),
-        }
+        Watch { queues, watcher, hub: self.clone() }
     }
 
     /// Wakes everybody who waits for work in one of these queues.
@@ -94,11 +85,7 @@ impl WakeHub {
         registry.closed = true;
         let watchers = std::mem::take(&mut registry.watchers);
         drop(registry);
-        for watcher in watchers
-            .into_values()
-            .flatten()
-            .filter_map(|it| it.upgrade())
-        {
+        for watcher in watchers.into_values().flatten().filter_map(|it| it.upgrade()) {
             watcher.raise(|signal| signal.closed = true);
         }
     }
@@ -207,10 +194,7 @@ mod tests {
         hub.close();
         assert_eq!(poll(&mut watch), Poll::Ready(true));
         assert_eq!(poll(&mut watch), Poll::Ready(false));
-        assert_eq!(
-            poll(&mut hub.watch(vec![queue("mail")])),
-            Poll::Ready(false)
-        );
+        assert_eq!(poll(&mut hub.watch(vec![queue("mail")])), Poll::Ready(false));
     }
 
     #[test]

@@ -1,1 +1,45 @@
-//! Soon.
+//! The reference driver: jobs in memory, for development, tests and work that may be lost.
+//!
+//! It is the contract without a database: every operation is one short critical section over
+//! indexes, built on the pure life cycle of `taskharbor-core`. Nothing survives the process.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//! use taskharbor_core::{Driver, Holder, JobId, JobType, NewJob, QueueName};
+//! use taskharbor_memory::MemoryDriver;
+//!
+//! let driver = MemoryDriver::new();
+//! let now = driver.store_time().await?;
+//! let mail = QueueName::new("mail")?;
+//! let job = NewJob::new(JobId::generate(now)?, mail.clone(), JobType::new("email:send")?, b"ada");
+//! driver.enqueue_job(job, now).await?;
+//!
+//! let me = Holder::new("worker-1")?;
+//! let leased = driver.reserve_job(mail, me, now, Duration::from_secs(60)).await?.unwrap();
+//! assert_eq!(&leased.job.payload[..], b"ada");
+//! driver.ack(leased.job.id, leased.lease.token, None, now).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod admin;
+mod check;
+mod driver;
+mod enqueue;
+mod flow;
+mod manage;
+mod output;
+mod prune;
+mod queue;
+mod read;
+mod reserve;
+mod settle;
+mod spread;
+mod store;
+
+pub use driver::MemoryDriver;
+
+#[cfg(test)]
+mod tests;

@@ -22,16 +22,7 @@ const SQLX: &str = "taskharbor-sqlx";
 const LIBRARY: &str = "taskharbor";
 
 /// Every library. All of them meet in the CLI and in the benchmarks, and nowhere else.
-const ALL: &[&str] = &[
-    CORE,
-    MACROS,
-    CONFORMANCE,
-    MEMORY,
-    SQLITE,
-    POSTGRES,
-    SQLX,
-    LIBRARY,
-];
+const ALL: &[&str] = &[CORE, MACROS, CONFORMANCE, MEMORY, SQLITE, POSTGRES, SQLX, LIBRARY];
 
 /// Lowest first. Nothing may use the last three.
 const LAYERS: [Layer; 11] = [
@@ -53,11 +44,7 @@ const fn layer(
     uses: &'static [&'static str],
     tests_use: &'static [&'static str],
 ) -> Layer {
-    Layer {
-        name,
-        uses,
-        tests_use,
-    }
+    Layer { name, uses, tests_use }
 }
 
 impl Layer {
@@ -76,9 +63,7 @@ fn upward_dependencies(manifest: &Manifest) -> Vec<String> {
     let dependencies = manifest.dependencies().into_iter();
     let ours = dependencies.filter(|d| d.name.starts_with("taskharbor") || d.name == "xtask");
     let upward = ours.filter(|d| !layer.allows(d));
-    upward
-        .map(|d| format!("{path}: `{name}` may not depend on `{}`", d.name))
-        .collect()
+    upward.map(|d| format!("{path}: `{name}` may not depend on `{}`", d.name)).collect()
 }
 
 #[test]
@@ -96,10 +81,7 @@ fn complaints_about(package: &str, dependencies: &str) -> Vec<String> {
 fn a_dependency_that_points_upward_is_found() {
     let upward = "[dependencies]\ntaskharbor-memory.workspace = true";
     let found = complaints_about(CORE, upward);
-    assert_eq!(
-        found,
-        ["Cargo.toml: `taskharbor-core` may not depend on `taskharbor-memory`"]
-    );
+    assert_eq!(found, ["Cargo.toml: `taskharbor-core` may not depend on `taskharbor-memory`"]);
 }
 
 #[test]
@@ -122,8 +104,5 @@ fn nobody_may_use_the_benchmarks_or_this_tool() {
 #[test]
 fn a_crate_that_is_not_in_the_table_is_found() {
     let found = complaints_about("taskharbor-redis", "");
-    assert!(
-        found[0].contains("add `taskharbor-redis` to LAYERS"),
-        "{found:?}"
-    );
+    assert!(found[0].contains("add `taskharbor-redis` to LAYERS"), "{found:?}");
 }

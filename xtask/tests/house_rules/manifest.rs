@@ -40,18 +40,13 @@ pub(crate) enum Kind {
 /// Every manifest below the root's.
 pub(crate) fn members() -> io::Result<Vec<Manifest>> {
     let files = files()?;
-    let manifests = files
-        .iter()
-        .filter(|file| file.path.ends_with("/Cargo.toml"));
+    let manifests = files.iter().filter(|file| file.path.ends_with("/Cargo.toml"));
     Ok(manifests.map(Manifest::read).collect())
 }
 
 impl Manifest {
     pub(crate) fn read(file: &File) -> Self {
-        let mut manifest = Self {
-            path: file.path.clone(),
-            settings: Vec::new(),
-        };
+        let mut manifest = Self { path: file.path.clone(), settings: Vec::new() };
         let mut table = Vec::new();
         let mut lines = file.text.lines().map(without_comment);
         while let Some(line) = lines.next() {
@@ -72,20 +67,11 @@ impl Manifest {
 
     /// An inline table is added field by field, as if it had been written with dotted keys.
     fn add(&mut self, key: Vec<String>, value: &str) {
-        let Some(fields) = value
-            .strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'))
-        else {
-            self.settings.push(Setting {
-                key,
-                value: value.trim_matches('"').to_owned(),
-            });
+        let Some(fields) = value.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+            self.settings.push(Setting { key, value: value.trim_matches('"').to_owned() });
             return;
         };
-        for (name, value) in split(fields, ',')
-            .iter()
-            .filter_map(|field| field.split_once('='))
-        {
+        for (name, value) in split(fields, ',').iter().filter_map(|field| field.split_once('=')) {
             self.add([key.clone(), parts(name)].concat(), value.trim());
         }
     }
@@ -93,10 +79,7 @@ impl Manifest {
     /// The value of `field` under `key`.
     pub(crate) fn get(&self, key: &[impl AsRef<str>], field: &str) -> Option<&str> {
         let wanted = || key.iter().map(AsRef::as_ref).chain([field]);
-        let setting = self
-            .settings
-            .iter()
-            .find(|setting| wanted().eq(&setting.key))?;
+        let setting = self.settings.iter().find(|setting| wanted().eq(&setting.key))?;
         Some(&setting.value)
     }
 
@@ -115,19 +98,12 @@ impl Manifest {
 
 fn dependency_in(setting: &Setting) -> Option<Dependency<'_>> {
     let key = &setting.key;
-    let (at, kind) = key
-        .iter()
-        .enumerate()
-        .find_map(|(at, part)| match part.as_str() {
-            "dependencies" | "build-dependencies" => Some((at, Kind::Normal)),
-            "dev-dependencies" => Some((at, Kind::Dev)),
-            _ => None,
-        })?;
-    Some(Dependency {
-        key: key.get(..at + 2)?,
-        name: key.get(at + 1)?,
-        kind,
-    })
+    let (at, kind) = key.iter().enumerate().find_map(|(at, part)| match part.as_str() {
+        "dependencies" | "build-dependencies" => Some((at, Kind::Normal)),
+        "dev-dependencies" => Some((at, Kind::Dev)),
+        _ => None,
+    })?;
+    Some(Dependency { key: key.get(..at + 2)?, name: key.get(at + 1)?, kind })
 }
 
 fn without_comment(line: &str) -> &str {
@@ -142,9 +118,7 @@ fn is_open(value: &str) -> bool {
 
 fn parts(key: &str) -> Vec<String> {
     let parts = split(key, '.').into_iter();
-    parts
-        .map(|part| part.trim().trim_matches(['"', '\'']).to_owned())
-        .collect()
+    parts.map(|part| part.trim().trim_matches(['"', '\'']).to_owned()).collect()
 }
 
 /// Splits where the separator is neither quoted nor in brackets.
@@ -206,9 +180,7 @@ fn a_dependency_is_read_in_every_way_it_can_be_written() {
     let manifest = Manifest::read(&File::new("crates/a/Cargo.toml", text));
     assert_eq!(manifest.get(&["package"], "name"), Some("a"));
     let dependencies = manifest.dependencies().into_iter();
-    let read: Vec<_> = dependencies
-        .map(|d| (d.name, d.kind, manifest.inherits(d.key)))
-        .collect();
+    let read: Vec<_> = dependencies.map(|d| (d.name, d.kind, manifest.inherits(d.key))).collect();
     let expected = [
         ("dotted", Kind::Normal, true),
         ("inline", Kind::Normal, true),

@@ -31,17 +31,8 @@ fn every_source_file_opens_with_a_module_doc() -> io::Result<()> {
 
 #[test]
 fn a_source_file_without_a_module_doc_is_found() {
-    for text in [
-        "",
-        "fn main() {}\n",
-        "/// Its item's.\n",
-        "//!\n",
-        "use a;\n//! Late.\n",
-    ] {
-        assert!(
-            module_doc_missing(&File::new("a.rs", text)).is_some(),
-            "{text:?}"
-        );
+    for text in ["", "fn main() {}\n", "/// Its item's.\n", "//!\n", "use a;\n//! Late.\n"] {
+        assert!(module_doc_missing(&File::new("a.rs", text)).is_some(), "{text:?}");
     }
     assert!(module_doc_missing(&File::new("a.rs", "//! Says why.\n")).is_none());
 }

@@ -13,16 +13,11 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn new(path: &str, text: &str) -> Self {
-        Self {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        Self { path: path.to_owned(), text: text.to_owned() }
     }
 
     pub(crate) fn is(&self, extension: &str) -> bool {
-        Path::new(&self.path)
-            .extension()
-            .is_some_and(|found| found == extension)
+        Path::new(&self.path).extension().is_some_and(|found| found == extension)
     }
 }
 
@@ -67,15 +62,7 @@ fn the_walk_sees_sources_and_not_build_output() -> io::Result<()> {
     let paths: Vec<String> = files()?.into_iter().map(|file| file.path).collect();
     assert!(paths.iter().any(|path| path == "Cargo.toml"));
     assert!(paths.iter().any(|path| path == ".cargo/config.toml"));
-    assert!(
-        paths
-            .iter()
-            .any(|path| path == "xtask/tests/house_rules/tree.rs")
-    );
-    assert!(
-        !paths
-            .iter()
-            .any(|path| path.starts_with("target/") || path.starts_with(".git/"))
-    );
+    assert!(paths.iter().any(|path| path == "xtask/tests/house_rules/tree.rs"));
+    assert!(!paths.iter().any(|path| path.starts_with("target/") || path.starts_with(".git/")));
     Ok(())
 }

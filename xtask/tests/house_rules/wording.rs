@@ -41,9 +41,7 @@ fn work_talk(file: &File) -> Vec<String> {
         line.split(|c: char| !c.is_alphanumeric()).find_map(|word| {
             let singular = word.strip_suffix(['s', 'S']).unwrap_or(word);
             let lower = singular.to_lowercase();
-            WORK_TALK
-                .into_iter()
-                .find(|talk| *talk == singular || *talk == lower)
+            WORK_TALK.into_iter().find(|talk| *talk == singular || *talk == lower)
         })
     })
 }
@@ -56,17 +54,13 @@ fn complaints(
 ) -> Vec<String> {
     let lines = file.text.lines().zip(1..);
     let found = lines.filter_map(|(line, number)| Some((number, find(line)?)));
-    found
-        .map(|(number, word)| format!("{}:{number}: {wrong} (`{word}`)", file.path))
-        .collect()
+    found.map(|(number, word)| format!("{}:{number}: {wrong} (`{word}`)", file.path)).collect()
 }
 
 #[test]
 fn no_file_names_a_package_registry() -> io::Result<()> {
     // The lock file is cargo's to write, and must say where packages come from.
-    let files = files()?
-        .into_iter()
-        .filter(|file| !file.path.ends_with("Cargo.lock"));
+    let files = files()?.into_iter().filter(|file| !file.path.ends_with("Cargo.lock"));
     assert_clean(files.flat_map(|file| registry_hosts(&file)));
     Ok(())
 }
@@ -74,15 +68,9 @@ fn no_file_names_a_package_registry() -> io::Result<()> {
 #[test]
 fn a_file_that_names_a_package_registry_is_found() {
     for host in REGISTRY_HOSTS {
-        let text = format!(
-            "[source]\nregistry = 'https://index.{}/'\n",
-            host.to_uppercase()
-        );
+        let text = format!("[source]\nregistry = 'https://index.{}/'\n", host.to_uppercase());
         let found = registry_hosts(&File::new("a.toml", &text));
-        assert_eq!(
-            found,
-            [format!("a.toml:2: names a package registry (`{host}`)")]
-        );
+        assert_eq!(found, [format!("a.toml:2: names a package registry (`{host}`)")]);
     }
     assert!(registry_hosts(&File::new("a.md", "A registry of crates.\n")).is_empty());
 }
@@ -100,12 +88,7 @@ fn a_file_that_talks_about_how_work_is_organised_is_found() {
     for word in WORK_TALK {
         let text = format!("//! Fine.\n// {word}s: later\n");
         let found = work_talk(&File::new("a.rs", &text));
-        assert_eq!(
-            found,
-            [format!(
-                "a.rs:2: talks about how work is organised (`{word}`)"
-            )]
-        );
+        assert_eq!(found, [format!("a.rs:2: talks about how work is organised (`{word}`)")]);
     }
     let capitals = concat!("MILE", "STONES");
     assert_eq!(work_talk(&File::new("a.md", capitals)).len(), 1);

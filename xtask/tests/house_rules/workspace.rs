@@ -8,11 +8,8 @@ use crate::tree::{File, assert_clean, files};
 fn own_lints_or_licence(manifest: &Manifest) -> Vec<String> {
     let shared: [(&[&str], &str); 2] =
         [(&["lints"], "lints"), (&["package", "license"], "licence")];
-    let own = shared
-        .into_iter()
-        .filter(|(key, _)| !manifest.inherits(key));
-    own.map(|(_, what)| format!("{}: must inherit the workspace's {what}", manifest.path))
-        .collect()
+    let own = shared.into_iter().filter(|(key, _)| !manifest.inherits(key));
+    own.map(|(_, what)| format!("{}: must inherit the workspace's {what}", manifest.path)).collect()
 }
 
 fn own_versions(manifest: &Manifest) -> Vec<String> {
@@ -39,9 +36,7 @@ fn renamed_crates(root: &Manifest) -> Vec<String> {
         let package = root.get(dependency.key, "package");
         package.is_some_and(|package| package.starts_with("taskharbor"))
     });
-    renamed
-        .map(|d| format!("{}: `{}` renames a crate of ours", root.path, d.name))
-        .collect()
+    renamed.map(|d| format!("{}: `{}` renames a crate of ours", root.path, d.name)).collect()
 }
 
 /// A manifest that breaks every rule here.
@@ -78,10 +73,7 @@ fn every_version_lives_in_the_workspace() -> io::Result<()> {
 #[test]
 fn a_version_outside_the_workspace_is_found() {
     let found = own_versions(&broken());
-    assert!(
-        found[0].contains("`serde` must be `workspace = true`"),
-        "{found:?}"
-    );
+    assert!(found[0].contains("`serde` must be `workspace = true`"), "{found:?}");
 }
 
 #[test]
@@ -98,18 +90,12 @@ fn a_tool_that_would_be_published_is_found() {
 #[test]
 fn no_crate_of_ours_is_renamed() -> io::Result<()> {
     let files = files()?;
-    let root = files
-        .iter()
-        .filter(|file| file.path == "Cargo.toml")
-        .map(Manifest::read);
+    let root = files.iter().filter(|file| file.path == "Cargo.toml").map(Manifest::read);
     assert_clean(root.flat_map(|root| renamed_crates(&root)));
     Ok(())
 }
 
 #[test]
 fn a_renamed_crate_of_ours_is_found() {
-    assert_eq!(
-        renamed_crates(&broken()),
-        ["tool/Cargo.toml: `heart` renames a crate of ours"]
-    );
+    assert_eq!(renamed_crates(&broken()), ["tool/Cargo.toml: `heart` renames a crate of ours"]);
 }

@@ -28,9 +28,7 @@ impl ManualClock {
             Some(now.saturating_add(by).as_micros())
         };
         // The closure never declines, so the update cannot fail.
-        let _ = self
-            .0
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
+        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, moved);
         self.now()
     }
 

@@ -78,8 +78,16 @@ impl StoreClock {
         Ok(self.compare_wall(store_time, received.saturating_sub(sent)))
     }
 
+    /// What this machine's wall clock shows: for stores that have no other clock.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
+    pub fn wall_time() -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        Timestamp::EPOCH.saturating_add(since_epoch.unwrap_or_default())
+    }
+
     fn compare_wall(&self, store_time: Timestamp, round_trip: Duration) -> ClockReading {
-        let wall = wall_time();
+        let wall = Self::wall_time();
         let expected = store_time.saturating_add(round_trip / 2);
         let wall_skew = wall.since(expected).max(expected.since(wall));
         let off = wall_skew > Self::WARN_ABOVE + round_trip;
@@ -91,10 +99,7 @@ impl StoreClock {
         } else if !off {
             self.warned.store(false, Ordering::Relaxed);
         }
-        ClockReading {
-            round_trip,
-            wall_skew,
-        }
+        ClockReading { round_trip, wall_skew }
     }
 }
 
@@ -125,11 +130,7 @@ impl Estimate {
     /// best guess.
     fn new(store_time: Timestamp, sent: Duration, received: Duration) -> Self {
         let error = received.saturating_sub(sent) / 2;
-        Self {
-            store_time,
-            monotonic: sent + error,
-            error,
-        }
+        Self { store_time, monotonic: sent + error, error }
     }
 
     fn at(&self, monotonic: Duration) -> Timestamp {
@@ -146,23 +147,13 @@ impl Estimate {
         let known = self.error + drift;
         let (mine, theirs) = (self.at(now), sample.at(now));
         let apart = mine.since(theirs).max(theirs.since(mine));
-        if sample.error > known && apart <= known + sample.error {
-            self
-        } else {
-            sample
-        }
+        if sample.error > known && apart <= known + sample.error { self } else { sample }
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
 fn instant() -> Instant {
     Instant::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "this is the clock")]
-pub(crate) fn wall_time() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    Timestamp::EPOCH.saturating_add(since_epoch.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -187,25 +178,16 @@ mod tests {
     fn a_slow_answer_does_not_spoil_a_good_estimate() {
         let good = Estimate::new(at(1_000), Duration::ZERO, Duration::from_millis(1));
         let slow = Estimate::new(at(1_010), 10 * SECOND, 14 * SECOND);
-        assert_eq!(
-            good.better_of(slow, 14 * SECOND).at(20 * SECOND),
-            good.at(20 * SECOND)
-        );
+        assert_eq!(good.better_of(slow, 14 * SECOND).at(20 * SECOND), good.at(20 * SECOND));
     }
 
     #[test]
     fn a_quick_answer_and_a_changed_store_clock_are_believed() {
         let good = Estimate::new(at(1_000), Duration::ZERO, Duration::from_millis(1));
         let quick = Estimate::new(at(1_060), 60 * SECOND, 60 * SECOND);
-        assert_eq!(
-            good.better_of(quick, 60 * SECOND).at(60 * SECOND),
-            at(1_060)
-        );
+        assert_eq!(good.better_of(quick, 60 * SECOND).at(60 * SECOND), at(1_060));
         let changed = Estimate::new(at(5_000), 60 * SECOND, 64 * SECOND);
-        assert_eq!(
-            good.better_of(changed, 64 * SECOND).at(62 * SECOND),
-            at(5_000)
-        );
+        assert_eq!(good.better_of(changed, 64 * SECOND).at(62 * SECOND), at(5_000));
     }
 
     #[test]
@@ -213,9 +195,6 @@ mod tests {
         let old = Estimate::new(at(0), Duration::ZERO, Duration::from_millis(1));
         let day = 86_400 * SECOND;
         let slow = Estimate::new(at(86_401), day, day + 2 * SECOND);
-        assert_eq!(
-            old.better_of(slow, day + 2 * SECOND).at(day + SECOND),
-            at(86_401)
-        );
+        assert_eq!(old.better_of(slow, day + 2 * SECOND).at(day + SECOND), at(86_401));
     }
 }

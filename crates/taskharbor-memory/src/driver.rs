@@ -1,0 +1,135 @@
+//! [`MemoryDriver`]: the store behind a lock, for clients and workers.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use taskharbor_core::{
+    Answers, Clock, Driver, DriverError, Enqueue, Enqueued, ExtendLeases, Extended, Limits,
+    OutputPage, Outputs, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled,
+    StoreClock, Timestamp, WakeHub, Watch,
+};
+
+use crate::store::{Store, Wakes};
+
+/// Jobs in memory. Clones share one store; it is gone with the last of them.
+#[derive(Clone)]
+pub struct MemoryDriver {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Mutex<Store>,
+    hub: WakeHub,
+    limits: Limits,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl MemoryDriver {
+    /// A driver on an empty store that goes by the machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Limits::default(), None)
+    }
+
+    /// A driver on an empty store with its own bounds.
+    #[must_use]
+    pub fn with_limits(limits: Limits) -> Self {
+        Self::with(limits, None)
+    }
+
+    /// A driver on an empty store whose own time is this clock's: for tests with a manual clock.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self::with(Limits::default(), Some(clock))
+    }
+
+    fn with(limits: Limits, clock: Option<Arc<dyn Clock>>) -> Self {
+        let store = Mutex::new(Store::new(limits));
+        Self { shared: Arc::new(Shared { store, hub: WakeHub::new(), limits, clock }) }
+    }
+
+    pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Store>, DriverError> {
+        let poisoned = |_| DriverError::backend("a panic left the store in an unknown state");
+        let store = self.shared.store.lock().map_err(poisoned)?;
+        if store.closed { Err(DriverError::Closed) } else { Ok(store) }
+    }
+
+    /// Does something in one critical section, then wakes those for whom it made work.
+    pub(crate) fn act<T>(
+        &self,
+        act: impl FnOnce(&mut Store, &mut Wakes) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        let mut wakes = Wakes::new();
+        let mut store = self.lock()?;
+        let answer = act(&mut store, &mut wakes);
+        drop(store);
+        wakes.dedup();
+        self.shared.hub.wake(&wakes);
+        answer
+    }
+}
+
+impl Default for MemoryDriver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for MemoryDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MemoryDriver")
+    }
+}
+
+impl Driver for MemoryDriver {
+    fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        self.act(|store, wakes| {
+            request.check()?;
+            Ok(store.enqueue(request, wakes))
+        })
+    }
+
+    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        self.act(|store, wakes| store.reserve(&request, wakes))
+    }
+
+    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        self.act(|store, _| store.extend(request))
+    }
+
+    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        self.act(|store, wakes| {
+            request.check()?;
+            Ok(store.settle(request, wakes))
+        })
+    }
+
+    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        let store = self.lock()?;
+        request.check()?;
+        Ok(store.outputs(&request))
+    }
+
+    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
+        let _open = self.lock()?;
+        Ok(self.shared.hub.watch(queues))
+    }
+
+    async fn store_time(&self) -> Result<Timestamp, DriverError> {
+        let _open = self.lock()?;
+        Ok(self.shared.clock.as_ref().map_or_else(StoreClock::wall_time, |clock| clock.now()))
+    }
+
+    async fn close(&self) -> Result<(), DriverError> {
+        match self.lock() {
+            Ok(mut store) => store.closed = true,
+            Err(DriverError::Closed) => {}
+            Err(error) => return Err(error),
+        }
+        self.shared.hub.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! Recording what became of inflight jobs.
+
+use taskharbor_core::{
+    Aftermath, Growth, InvalidTransition, JobId, Refusal, Rejected, Settle, Settled, Settlement,
+    Shape, Timestamp, Transition,
+};
+
+use crate::store::{Slot, Store, Wakes};
+
+impl Store {
+    pub(crate) fn settle(
+        &mut self,
+        request: Settle,
+        wakes: &mut Wakes,
+    ) -> Vec<Result<Settled, Refusal>> {
+        let now = request.now;
+        request.items.into_iter().map(|item| self.settle_one(item, now, wakes)).collect()
+    }
+
+    fn settle_one(
+        &mut self,
+        item: Settlement,
+        now: Timestamp,
+        wakes: &mut Wakes,
+    ) -> Result<Settled, Refusal> {
+        let shape = match &item.transition {
+            Transition::Grow(growth) => {
+                Some(growth.check(&self.limits).map_err(InvalidTransition::Growth)?)
+            }
+            other => other.check(&self.limits).map(|()| None)?,
+        };
+        let slot = self.slot(&item.id).ok_or(Refusal::JobNotFound)?;
+        let life = &self.jobs[slot].life;
+        if life.authorize(item.token, now)? == Settled::AlreadyTerminal {
+            return Ok(Settled::AlreadyTerminal);
+        }
+        if let Transition::Grow(growth) = &item.transition
+            && life.will_apply(&item.transition)
+            && let Some(job) = growth.jobs.iter().find(|job| self.by_id.contains_key(&job.id))
+        {
+            let overlap = Rejected::Overlap { job: job.id.clone() };
+            return Err(InvalidTransition::Growth(overlap).into());
+        }
+        let aftermath =
+            self.change(slot, |_, life| life.settle(item.token, &item.transition, now))?;
+        match (aftermath, item.transition, shape) {
+            (Aftermath::Grown, Transition::Grow(growth), Some(shape)) => {
+                self.grow(slot, growth, &shape, now, wakes);
+            }
+            (Aftermath::Done, ..) => self.spread_success(slot, now, wakes),
+            (Aftermath::Failed, ..) => self.spread_failure(slot, now, wakes),
+            (Aftermath::Waits, ..) => wakes.push(self.jobs[slot].new.queue.clone()),
+            (Aftermath::None | Aftermath::Grown, ..) => {}
+        }
+        Ok(aftermath.answer())
+    }
+
+    fn grow(
+        &mut self,
+        grower: Slot,
+        growth: Growth,
+        shape: &Shape,
+        now: Timestamp,
+        wakes: &mut Wakes,
+    ) {
+        let flow = self.flow_of(grower, now);
+        let tail_id = growth.jobs[shape.tail].id.clone();
+        let slots = self.insert_members(growth.jobs, shape, flow, now);
+        self.step_aside(grower, slots[shape.tail], &tail_id);
+        if self.flows[flow].tail == grower {
+            self.set_tail(flow, slots[shape.tail]);
+        }
+        self.start_members(&slots, now, wakes);
+    }
+
+    /// The flow of a job, which becomes one if it has none.
+    fn flow_of(&mut self, slot: Slot, now: Timestamp) -> usize {
+        if let Some(flow) = self.jobs[slot].flow {
+            return flow;
+        }
+        let id = self.jobs[slot].new.id.clone();
+        let flow = self.begin_flow(id.clone(), None, slot, now);
+        self.unindex(slot);
+        let entry = &mut self.jobs[slot];
+        entry.flow = Some(flow);
+        entry.life.flow = Some(id);
+        self.flows[flow].members.insert(entry.seq, slot);
+        self.index(slot);
+        flow
+    }
+
+    /// Lets all who wait for the grower wait for the growth's tail.
+    fn step_aside(&mut self, grower: Slot, tail: Slot, tail_id: &JobId) {
+        let dependants = std::mem::take(&mut self.jobs[grower].dependants);
+        let seq = self.jobs[tail].seq;
+        for (dependant, order) in &dependants {
+            let entry = &mut self.jobs[*dependant];
+            entry.new.parents[*order] = tail_id.clone();
+            entry.links[*order].parent = tail;
+            entry.links[*order].seq = seq;
+        }
+        self.jobs[tail].dependants = dependants;
+        self.jobs[grower].life.grown_into = Some(tail_id.clone());
+    }
+}
