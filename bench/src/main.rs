@@ -1,2 +1,31 @@
-//! Soon.
-fn main() {}
+//! Measures the drivers. Run it with `cargo xtask bench`.
+//!
+//! Machines differ and are noisy, so what counts are ratios between things measured in one run, in
+//! turns; absolute rates are printed beside them for orientation.
+
+#![expect(clippy::print_stdout, reason = "printing figures is what it is for")]
+#![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
+
+mod memory;
+mod stopwatch;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let chosen: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match chosen.as_slice() {
+        [] | ["memory"] => memory::run(),
+        _ => {
+            eprintln!("usage: cargo xtask bench [memory]");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the benchmark failed: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! [`Case`]: one test of the suite, and how it is run.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, sync::Arc};
 
-use taskharbor_core::{Admin, AnyDriver, Driver};
+use taskharbor_core::{Admin, AnyDriver, Driver, DriverError};
 
 use crate::{catalogue::cases, trial::Trial};
 
@@ -15,8 +15,13 @@ pub struct Case {
     pub name: &'static str,
     /// The clauses of `docs/SEMANTICS.md` that it proves.
     pub clauses: &'static [&'static str],
-    pub(crate) body: fn(Trial) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub(crate) body: fn(Trial) -> BoxFuture<()>,
 }
+
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Opens a driver on an empty store that nobody else uses, as often as it is called.
+pub(crate) type Opener = Arc<dyn Fn() -> BoxFuture<AnyDriver> + Send + Sync>;
 
 impl std::fmt::Debug for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -25,28 +30,28 @@ impl std::fmt::Debug for Case {
 }
 
 impl Case {
-    /// Runs the case on a driver whose store is empty, then lets the store check itself.
+    /// Runs the case on a driver that `open` opens on an empty store, then lets the store check
+    /// itself.
     ///
     /// # Panics
     ///
     /// If the driver does not satisfy the clauses.
-    pub async fn run(&self, driver: AnyDriver) {
-        (self.body)(Trial::new(driver.clone())).await;
+    pub async fn run<F>(&self, open: impl Fn() -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = AnyDriver> + Send + 'static,
+    {
+        let driver = open().await;
+        let open: Opener = Arc::new(move || Box::pin(open()));
+        (self.body)(Trial::new(driver.clone(), open)).await;
         match driver.check().await {
-            Ok(found) => assert!(
-                found.is_empty(),
-                "after the case, the store found: {found:?}"
-            ),
+            Ok(found) => assert!(found.is_empty(), "after the case, the store found: {found:?}"),
             // A case may have closed the driver.
             Err(error) => assert!(
-                matches!(error, taskharbor_core::DriverError::Closed),
+                matches!(error, DriverError::Closed),
                 "after the case, check failed: {error}"
             ),
         }
-        driver
-            .close()
-            .await
-            .expect("a driver can be closed, and closed again");
+        driver.close().await.expect("a driver can be closed, and closed again");
     }
 }
 
@@ -59,15 +64,28 @@ pub enum Through {
     Handle,
 }
 
-/// Runs one case on a driver that `open` makes, on a runtime of its own.
+impl Through {
+    fn reach(self, driver: impl Driver + Admin) -> AnyDriver {
+        match self {
+            Self::Plain => AnyDriver::unchecked(driver),
+            Self::Handle => AnyDriver::new(driver),
+        }
+    }
+}
+
+/// Runs one case, on a runtime of its own, on drivers that `open` makes.
 ///
 /// # Panics
 ///
 /// If there is no such case, or the driver does not satisfy it.
-pub fn run<D, F>(group: &str, name: &str, through: Through, open: impl FnOnce() -> F)
-where
+pub fn run<D, F>(
+    group: &str,
+    name: &str,
+    through: Through,
+    open: impl Fn() -> F + Clone + Send + Sync + 'static,
+) where
     D: Driver + Admin,
-    F: Future<Output = D>,
+    F: Future<Output = D> + Send + 'static,
 {
     let case = cases()
         .find(|case| case.group == group && case.name == name)
@@ -77,12 +95,8 @@ where
         .enable_all()
         .build()
         .expect("a runtime can be built");
-    runtime.block_on(async {
-        let driver = open().await;
-        let driver = match through {
-            Through::Plain => AnyDriver::unchecked(driver),
-            Through::Handle => AnyDriver::new(driver),
-        };
-        case.run(driver).await;
-    });
+    runtime.block_on(case.run(move || {
+        let driver = open();
+        async move { through.reach(driver.await) }
+    }));
 }

@@ -26,9 +26,18 @@
     reason = "a case fails by panicking, as tests do"
 )]
 
+#[cfg(test)]
+mod broken;
 mod case;
 mod catalogue;
+#[cfg(test)]
+mod clause;
 mod group;
+mod history;
+mod model;
+#[cfg(test)]
+mod reference;
+mod script;
 mod trial;
 
 pub use case::{Case, Through, run};

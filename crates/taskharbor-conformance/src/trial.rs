@@ -3,15 +3,19 @@
 //! Helpers unwrap what a case is not about: a case that expects an answer to be refused asks for
 //! the answer itself. Names are short because cases are read far more often than this file.
 
-use std::time::Duration;
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use taskharbor_core::{
     Action, Admin, AnyDriver, Blob, Demand, Denied, Driver, DriverError, Enqueue, Enqueued,
-    ExtendLeases, Extended, Extension, Failure, Filter, FlowRecord, Holder, IdempotencyKey, JobId,
-    JobRecord, JobSet, JobSummary, JobType, Leased, List, ListFlows, Manage, NewJob, OutputEntry,
-    OutputQuery, Outputs, QueueCounts, QueueName, Refusal, Rejected, Requeue, Reserve, Reserved,
-    Settle, Settled, Settlement, State, Text, Timestamp, Transition,
+    ExtendLeases, Extended, Extension, Failure, Filter, FlowRecord, FlowState, Growth, Holder,
+    IdempotencyKey, InvalidRequest, JobId, JobRecord, JobSet, JobSummary, JobType, Lease,
+    LeaseToken, Leased, List, ListFlows, Manage, NewJob, OutputEntry, OutputQuery, Outputs,
+    QueueCounts, QueueName, Refusal, Rejected, Requeue, Reserve, Reserved, Settle, Settled,
+    Settlement, State, Text, Timestamp, Transition,
 };
+
+use crate::case::Opener;
+use tokio::sync::Barrier;
 
 /// The time at which cases begin: the start of the year 2026.
 pub(crate) const T0: Timestamp = match Timestamp::from_micros(1_767_225_600_000_000) {
@@ -21,6 +25,9 @@ pub(crate) const T0: Timestamp = match Timestamp::from_micros(1_767_225_600_000_
 
 /// How long leases last where it does not matter.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+/// A token that was never given to anybody.
+pub(crate) const STRANGER: LeaseToken = LeaseToken::from_bits(0x57a4_6e12);
 
 /// One microsecond.
 pub(crate) const TICK: Duration = Duration::from_micros(1);
@@ -90,29 +97,31 @@ pub(crate) fn ack() -> Transition {
 }
 
 pub(crate) fn ack_with(output: &str) -> Transition {
-    Transition::Ack {
-        output: Some(Blob::from(output.as_bytes())),
-    }
+    Transition::Ack { output: Some(Blob::from(output.as_bytes())) }
 }
 
 /// A retry after the first failure.
 pub(crate) fn retry(run_at: Option<Timestamp>, now: Timestamp) -> Transition {
-    Transition::Retry {
-        failure: failure(1, now),
-        run_at,
-    }
+    Transition::Retry { failure: failure(1, now), run_at }
 }
 
 /// A dead-lettering after the first failure.
 pub(crate) fn fail(now: Timestamp) -> Transition {
-    Transition::Fail {
-        failure: failure(1, now),
-        reason: Text::new("gave up"),
-    }
+    Transition::Fail { failure: failure(1, now), reason: Text::new("gave up") }
 }
 
 pub(crate) fn release(run_at: Option<Timestamp>) -> Transition {
     Transition::Release { run_at }
+}
+
+/// A growth into these jobs.
+pub(crate) fn grow(jobs: impl IntoIterator<Item = NewJob>) -> Transition {
+    Transition::Grow(Growth::new(jobs.into_iter().collect()))
+}
+
+/// One of each way to settle a job without growing.
+pub(crate) fn transitions(now: Timestamp) -> [Transition; 4] {
+    [ack_with("output"), retry(None, now), fail(now), release(None)]
 }
 
 pub(crate) fn requeue() -> Action {
@@ -128,11 +137,13 @@ pub(crate) fn done_with(output: &str) -> OutputEntry {
 #[derive(Clone)]
 pub(crate) struct Trial {
     pub(crate) driver: AnyDriver,
+    /// Opens further drivers, each on an empty store of its own.
+    pub(crate) open: Opener,
 }
 
 impl Trial {
-    pub(crate) fn new(driver: AnyDriver) -> Self {
-        Self { driver }
+    pub(crate) fn new(driver: AnyDriver, open: Opener) -> Self {
+        Self { driver, open }
     }
 
     /// Enqueues one set; the answer as it is.
@@ -152,18 +163,12 @@ impl Trial {
         sets: Vec<JobSet>,
         now: Timestamp,
     ) -> Vec<Result<Vec<Enqueued>, Rejected>> {
-        self.driver
-            .enqueue(Enqueue::new(sets, now))
-            .await
-            .expect("enqueue")
+        self.driver.enqueue(Enqueue::new(sets, now)).await.expect("enqueue")
     }
 
     /// Enqueues a job that is not rejected.
     pub(crate) async fn put(&self, job: NewJob, now: Timestamp) -> Enqueued {
-        self.driver
-            .enqueue_job(job, now)
-            .await
-            .expect("enqueue_job")
+        self.driver.enqueue_job(job, now).await.expect("enqueue_job")
     }
 
     /// Enqueues jobs that are not rejected in one call, each a set of its own.
@@ -174,10 +179,7 @@ impl Trial {
     ) -> Vec<Enqueued> {
         let sets = jobs.into_iter().map(JobSet::from).collect();
         let answers = self.enqueue_sets(sets, now).await;
-        answers
-            .into_iter()
-            .flat_map(|answer| answer.expect("not rejected"))
-            .collect()
+        answers.into_iter().flat_map(|answer| answer.expect("not rejected")).collect()
     }
 
     /// Enqueues a flow that is not rejected.
@@ -197,21 +199,14 @@ impl Trial {
         now: Timestamp,
         lease_for: Duration,
     ) -> Result<Reserved, DriverError> {
-        let demands = demands
-            .iter()
-            .map(|(name, limit)| Demand::new(queue(name), *limit))
-            .collect();
-        self.driver
-            .reserve(Reserve::new(demands, holder(), now, lease_for))
-            .await
+        let demands =
+            demands.iter().map(|(name, limit)| Demand::new(queue(name), *limit)).collect();
+        self.driver.reserve(Reserve::new(demands, holder(), now, lease_for)).await
     }
 
     /// Reserves at most `limit` jobs from the queue `q`.
     pub(crate) async fn take_many(&self, limit: usize, now: Timestamp) -> Vec<Leased> {
-        self.reserve(&[("q", limit)], now, LEASE)
-            .await
-            .expect("reserve")
-            .jobs
+        self.reserve(&[("q", limit)], now, LEASE).await.expect("reserve").jobs
     }
 
     /// Reserves the next job of the queue `q`, if there is one.
@@ -221,18 +216,12 @@ impl Trial {
 
     /// Reserves the next job of a queue, if there is one.
     pub(crate) async fn take_from(&self, name: &str, now: Timestamp) -> Option<Leased> {
-        self.driver
-            .reserve_job(queue(name), holder(), now, LEASE)
-            .await
-            .expect("reserve_job")
+        self.driver.reserve_job(queue(name), holder(), now, LEASE).await.expect("reserve_job")
     }
 
     /// Reserves the next job of the queue `q`, which must be this one.
     pub(crate) async fn take_the(&self, text: &str, now: Timestamp) -> Leased {
-        let leased = self
-            .take(now)
-            .await
-            .unwrap_or_else(|| panic!("{text} is not granted"));
+        let leased = self.take(now).await.unwrap_or_else(|| panic!("{text} is not granted"));
         assert_eq!(leased.job.id.as_str(), text, "another job is granted");
         leased
     }
@@ -240,9 +229,7 @@ impl Trial {
     /// Reserves everything that is ready in the queue `q`; the ids in the order of the grants.
     pub(crate) async fn take_order(&self, now: Timestamp) -> Vec<String> {
         let jobs = self.take_many(1_000, now).await;
-        jobs.iter()
-            .map(|leased| leased.job.id.to_string())
-            .collect()
+        jobs.iter().map(|leased| leased.job.id.to_string()).collect()
     }
 
     /// Settles one job; the answer as it is.
@@ -252,9 +239,7 @@ impl Trial {
         transition: Transition,
         now: Timestamp,
     ) -> Result<Settled, Refusal> {
-        let mut answers = self
-            .settle_all(vec![settlement(leased, transition)], now)
-            .await;
+        let mut answers = self.settle_all(vec![settlement(leased, transition)], now).await;
         assert_eq!(answers.len(), 1, "one item, one answer");
         answers.remove(0)
     }
@@ -265,18 +250,19 @@ impl Trial {
         items: Vec<Settlement>,
         now: Timestamp,
     ) -> Vec<Result<Settled, Refusal>> {
-        self.driver
-            .settle(Settle::new(items, now))
-            .await
-            .expect("settle")
+        self.driver.settle(Settle::new(items, now)).await.expect("settle")
     }
 
     /// Settles one job; it must be applied.
     pub(crate) async fn apply(&self, leased: &Leased, transition: Transition, now: Timestamp) {
-        assert_eq!(
-            self.settle(leased, transition, now).await,
-            Ok(Settled::Applied)
-        );
+        assert_eq!(self.settle(leased, transition, now).await, Ok(Settled::Applied));
+    }
+
+    /// Settles several jobs in one way in one call; all must be applied.
+    pub(crate) async fn apply_all(&self, jobs: &[Leased], transition: Transition, now: Timestamp) {
+        let settled = |leased| settlement(leased, transition.clone());
+        let answers = self.settle_all(jobs.iter().map(settled).collect(), now).await;
+        assert_eq!(answers, vec![Ok(Settled::Applied); jobs.len()]);
     }
 
     /// Reserves the next job of `q`, which must be this one, and settles it at the same instant.
@@ -286,6 +272,49 @@ impl Trial {
         leased
     }
 
+    /// Stores a job and brings it into this state at the beginning, if its queue has no others;
+    /// the lease it was last under, if there was one.
+    pub(crate) async fn bring(&self, job: NewJob, state: State) -> Option<Leased> {
+        let (name, text) = (job.queue.to_string(), job.id.to_string());
+        let parent = format!("the parent of {text}");
+        match state {
+            State::Scheduled => self.put_all([job.run_at(at(1_000))], T0).await,
+            State::Blocked => {
+                let child = job.after(ids(&[&parent]));
+                self.put_flow([job_in(&parent, &parent), child], T0).await
+            }
+            _ => self.put_all([job], T0).await,
+        };
+        let transition = match state {
+            State::Inflight => return self.take_from(&name, T0).await,
+            State::Done => ack_with("output"),
+            State::Dlq => fail(T0),
+            State::Cancelled => {
+                let cancelled = self.act(&text, Action::Cancel, T0).await;
+                assert_eq!(cancelled, State::Cancelled);
+                return None;
+            }
+            _ => return None,
+        };
+        let leased = self.take_from(&name, T0).await.expect("a grant");
+        self.apply(&leased, transition, T0).await;
+        Some(leased)
+    }
+
+    /// Whatever this lease is used for at `now` is refused for this reason, and nothing changes.
+    pub(crate) async fn refuses(&self, leased: &Leased, reason: Refusal, now: Timestamp) {
+        let stored = self.snapshot(now).await;
+        let growth = grow([job("a job of the growth")]);
+        for transition in transitions(now).into_iter().chain([growth]) {
+            let what = format!("{transition:?}");
+            let answer = self.settle(leased, transition, now).await;
+            assert_eq!(answer, Err(reason.clone()), "{what}");
+        }
+        let answer = self.extend(leased, now, LEASE).await;
+        assert_eq!(answer, Err(reason), "an extension");
+        assert_eq!(self.snapshot(now).await, stored, "something changed");
+    }
+
     /// Extends one lease; the answer as it is.
     pub(crate) async fn extend(
         &self,
@@ -293,11 +322,21 @@ impl Trial {
         now: Timestamp,
         lease_for: Duration,
     ) -> Result<Extended, Refusal> {
-        let mut answers = self
-            .extend_all(vec![extension(leased)], now, lease_for)
-            .await;
+        let mut answers = self.extend_all(vec![extension(leased)], now, lease_for).await;
         assert_eq!(answers.len(), 1, "one item, one answer");
         answers.remove(0)
+    }
+
+    /// Extends a lease, which is not refused; the job with the lease of the answer, whose token is
+    /// the one that counts from then on.
+    pub(crate) async fn keep(
+        &self,
+        leased: &Leased,
+        now: Timestamp,
+        lease_for: Duration,
+    ) -> Leased {
+        let extended = self.extend(leased, now, lease_for).await.expect("not refused");
+        Leased::new(leased.job.clone(), extended.lease)
     }
 
     /// Extends several leases in one call; the answers as they are.
@@ -308,10 +347,7 @@ impl Trial {
         lease_for: Duration,
     ) -> Vec<Result<Extended, Refusal>> {
         let request = ExtendLeases::new(items, now, lease_for);
-        self.driver
-            .extend_leases(request)
-            .await
-            .expect("extend_leases")
+        self.driver.extend_leases(request).await.expect("extend_leases")
     }
 
     /// Does something to one job as a person would; the answer as it is.
@@ -327,6 +363,11 @@ impl Trial {
         answers.remove(0)
     }
 
+    /// Does something to one job as a person would, who is not denied it; the job's state.
+    pub(crate) async fn act(&self, text: &str, action: Action, now: Timestamp) -> State {
+        self.manage(text, action, now).await.expect("not denied")
+    }
+
     /// The record of a job, if it is stored.
     pub(crate) async fn find(&self, text: &str, now: Timestamp) -> Option<JobRecord> {
         self.driver.inspect(id(text), now).await.expect("inspect")
@@ -334,9 +375,7 @@ impl Trial {
 
     /// The record of a job that is stored.
     pub(crate) async fn record(&self, text: &str, now: Timestamp) -> JobRecord {
-        self.find(text, now)
-            .await
-            .unwrap_or_else(|| panic!("{text} is not stored"))
+        self.find(text, now).await.unwrap_or_else(|| panic!("{text} is not stored"))
     }
 
     /// The state of a job that is stored.
@@ -357,6 +396,11 @@ impl Trial {
     pub(crate) async fn flow(&self, text: &str, now: Timestamp) -> FlowRecord {
         let flow = self.driver.flow(id(text), now).await.expect("flow");
         flow.unwrap_or_else(|| panic!("flow {text} is not stored"))
+    }
+
+    /// Where a flow stands.
+    pub(crate) async fn flow_state(&self, text: &str, now: Timestamp) -> FlowState {
+        self.flow(text, now).await.state
     }
 
     /// What a job reads of its parents, the list that they are included.
@@ -391,6 +435,7 @@ impl Trial {
             let page = self.driver.list(request.clone()).await.expect("list");
             assert!(page.items.len() <= limit, "more than a page");
             all.extend(page.items);
+            assert!(all.len() <= 1_000_000, "the list does not end");
             match page.next {
                 Some(cursor) => request = request.after(cursor),
                 None => return all,
@@ -404,18 +449,35 @@ impl Trial {
         for job in self.list(Filter::all(), 1_000, now).await {
             records.push(self.record(job.id.as_str(), now).await);
         }
-        let flows = self
-            .driver
-            .list_flows(ListFlows::new(1_000, now))
-            .await
-            .expect("list_flows");
+        let flows = self.driver.list_flows(ListFlows::new(1_000, now)).await.expect("list_flows");
         let counts = self.driver.counts(now).await.expect("counts");
-        Snapshot {
-            records,
-            flows: flows.items,
-            counts,
-        }
+        Snapshot { records, flows: flows.items, counts }
     }
+}
+
+/// Runs all of these at the same time, each in a task of its own that starts when all are there;
+/// the answers in the order given.
+pub(crate) async fn at_once<F>(tasks: impl IntoIterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let tasks: Vec<F> = tasks.into_iter().collect();
+    let barrier = Arc::new(Barrier::new(tasks.len()));
+    let running: Vec<_> = tasks
+        .into_iter()
+        .map(|task| {
+            let barrier = Arc::clone(&barrier);
+            tokio::spawn(async move {
+                barrier.wait().await;
+                task.await
+            })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for task in running {
+        answers.push(task.await.expect("a task that does not panic"));
+    }
+    answers
 }
 
 /// Everything that a store holds, as people see it.
@@ -432,4 +494,18 @@ pub(crate) fn settlement(leased: &Leased, transition: Transition) -> Settlement 
 
 pub(crate) fn extension(leased: &Leased) -> Extension {
     Extension::new(leased.job.id.clone(), leased.lease.token)
+}
+
+/// The same job, with another token as the proof of holding it.
+pub(crate) fn with_token(leased: &Leased, token: LeaseToken) -> Leased {
+    let lease = Lease::new(token, leased.lease.expires_at);
+    Leased::new(leased.job.clone(), lease)
+}
+
+/// The rule that a request broke; it must have broken one.
+pub(crate) fn invalid<T: Debug>(answer: Result<T, DriverError>) -> InvalidRequest {
+    match answer {
+        Err(DriverError::Invalid(rule)) => rule,
+        other => panic!("not a validation error: {other:?}"),
+    }
 }

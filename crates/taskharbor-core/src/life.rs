@@ -366,7 +366,6 @@ impl Life {
         state.after(Step::Requeue).ok_or(Denied::WrongState(state))?;
         self.epoch = self.epoch.saturating_add(1);
         self.expirations = 0;
-        self.progress = None;
         self.reason = None;
         if request.reset_attempts {
             self.attempts = 0;

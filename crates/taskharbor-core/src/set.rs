@@ -246,7 +246,8 @@ fn check_jobs(jobs: &[NewJob], limits: &Limits) -> Result<(), Rejected> {
         if bytes > max {
             return Err(Rejected::PayloadTooLarge { job: id(), bytes, max });
         }
-        if job.timeout.is_some_and(|it| !timeouts.contains(&it.as_nanos())) {
+        let nanos = job.timeout.map(|timeout| timeout.as_nanos());
+        if nanos.is_some_and(|it| !timeouts.contains(&it) || it % 1_000 != 0) {
             return Err(Rejected::TimeoutOutOfRange { job: id() });
         }
         if job.max_attempts.is_some_and(|it| !attempts.contains(&it)) {

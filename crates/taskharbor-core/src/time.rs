@@ -1,8 +1,8 @@
 //! [`Timestamp`]: the one representation of time in the contract.
 //!
 //! Every store keeps and compares exactly this integer, so no two drivers can disagree on a
-//! boundary. The range is bounded on purpose: it fits the date types of the databases we know and
-//! a 64-bit float's 53-bit integers, and arithmetic near its ends is checked, never wrapped.
+//! boundary. The range is bounded on purpose: it fits the date types of the databases we know, and
+//! arithmetic near its ends is checked, never wrapped. It does not fit a 64-bit float.
 
 use std::{fmt, time::Duration};
 

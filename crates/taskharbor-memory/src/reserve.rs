@@ -18,11 +18,12 @@ impl Store {
         // Drawn before anything changes, so that a failure leaves nothing half done.
         let mut tokens = LeaseToken::random_many(wanted.min(self.jobs.len()))?.into_iter();
         let (mut jobs, mut next_due) = (Vec::with_capacity(tokens.len()), None);
+        // All are taken back before any is granted: one that ends may let others go anywhere.
         for demand in &request.demands {
-            let Some(queue) = self.open_queue(demand) else {
-                continue;
-            };
-            self.reclaim(queue, request.now, wakes);
+            self.reclaim(demand, request.now, wakes);
+        }
+        for demand in &request.demands {
+            let Some(queue) = self.open_queue(demand) else { continue };
             let best = self.queues[queue].best(demand.limit, request.now);
             let unmet = best.len() < demand.limit;
             for (slot, token) in best.into_iter().zip(&mut tokens) {
@@ -41,7 +42,8 @@ impl Store {
         self.queues[queue].paused_since.is_none().then_some(queue)
     }
 
-    fn reclaim(&mut self, queue: usize, now: Timestamp, wakes: &mut Wakes) {
+    fn reclaim(&mut self, demand: &Demand, now: Timestamp, wakes: &mut Wakes) {
+        let Some(queue) = self.open_queue(demand) else { return };
         while let Some(slot) = self.queues[queue].first_expired(now) {
             if self.change(slot, |_, life| life.reclaim(now)) == Aftermath::Failed {
                 self.spread_failure(slot, now, wakes);

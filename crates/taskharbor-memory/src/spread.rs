@@ -3,32 +3,73 @@
 //! All of it happens in the step that ended the job. Each link is closed at most once, so nobody
 //! is let go twice.
 
-use taskharbor_core::{FailurePolicy, JobId, KeyHold, State, Timestamp};
+use taskharbor_core::{FailurePolicy, KeyHold, State, Timestamp};
 
 use crate::store::{Slot, Store, Wakes};
 
-/// The end of one job, still to be passed on to its dependants.
-enum News {
-    Success(Slot),
-    Failure(Slot, Cause),
-}
-
-/// Why a job failed.
-#[derive(Clone)]
-enum Cause {
-    /// By itself.
-    Own,
-    /// Because this one did.
-    Other(JobId),
-}
-
 impl Store {
+    /// The job is done: those who wait for it wait for one less.
     pub(crate) fn spread_success(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
-        self.spread(News::Success(slot), now, wakes);
+        let mut done = vec![slot];
+        while let Some(slot) = done.pop() {
+            self.release_key_when_done(slot);
+            self.let_go(slot, &mut done, now, wakes);
+        }
     }
 
+    /// The job is dead-lettered or cancelled: its policy applies, and those of the jobs that are
+    /// cancelled because of it.
+    ///
+    /// All that is to be cancelled is cancelled before anybody is let go, so that the order in
+    /// which dependants are looked at makes no difference.
     pub(crate) fn spread_failure(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
-        self.spread(News::Failure(slot, Cause::Own), now, wakes);
+        let root = self.jobs[slot].new.id.clone();
+        let mut failed = vec![slot];
+        let mut swept = false;
+        let mut next = 0;
+        while let Some(&slot) = failed.get(next) {
+            let because_of_another = next > 0;
+            next += 1;
+            // The first sweep leaves nothing for a second.
+            if self.jobs[slot].new.on_failure == FailurePolicy::FailFast
+                && std::mem::replace(&mut swept, true)
+            {
+                continue;
+            }
+            let doomed = self.doomed_with(slot, because_of_another);
+            for slot in doomed {
+                if self.change(slot, |_, life| life.cancel_after_failure(&root, now)) {
+                    failed.push(slot);
+                }
+            }
+        }
+        let mut done = Vec::new();
+        for slot in failed {
+            if self.jobs[slot].new.on_failure == FailurePolicy::Release {
+                self.let_go(slot, &mut done, now, wakes);
+            }
+        }
+        for slot in done {
+            self.spread_success(slot, now, wakes);
+        }
+    }
+
+    /// Who has to be cancelled because this job failed, if not over or started.
+    fn doomed_with(&self, slot: Slot, because_of_another: bool) -> Vec<Slot> {
+        let entry = &self.jobs[slot];
+        match entry.new.on_failure {
+            FailurePolicy::Hold if !because_of_another => Vec::new(),
+            FailurePolicy::Release => Vec::new(),
+            FailurePolicy::Hold | FailurePolicy::Cancel => {
+                let waits =
+                    |(dependant, order): &&(Slot, usize)| self.jobs[*dependant].links[*order].open;
+                entry.dependants.iter().filter(waits).map(|(dependant, _)| *dependant).collect()
+            }
+            FailurePolicy::FailFast => {
+                let flow = entry.flow.map(|flow| &self.flows[flow]);
+                flow.iter().flat_map(|flow| flow.members.values()).copied().collect()
+            }
+        }
     }
 
     /// Passes on the success of members that are done as soon as they are stored, and wakes the
@@ -46,75 +87,18 @@ impl Store {
         }
     }
 
-    fn spread(&mut self, first: News, now: Timestamp, wakes: &mut Wakes) {
-        let mut news = vec![first];
-        while let Some(next) = news.pop() {
-            match next {
-                News::Success(slot) => {
-                    self.release_key_when_done(slot);
-                    self.let_go(slot, &mut news, now, wakes);
-                }
-                News::Failure(slot, cause) => self.fail(slot, cause, &mut news, now, wakes),
-            }
-        }
-    }
-
-    fn fail(
-        &mut self,
-        slot: Slot,
-        cause: Cause,
-        news: &mut Vec<News>,
-        now: Timestamp,
-        wakes: &mut Wakes,
-    ) {
-        let entry = &self.jobs[slot];
-        let (policy, own_id) = (entry.new.on_failure, entry.new.id.clone());
-        match (policy, cause) {
-            (FailurePolicy::Hold, Cause::Own) => {}
-            (FailurePolicy::Release, _) => self.let_go(slot, news, now, wakes),
-            (FailurePolicy::FailFast, Cause::Own) => self.sweep(slot, &own_id, now),
-            (FailurePolicy::FailFast, Cause::Other(root)) => self.sweep(slot, &root, now),
-            (FailurePolicy::Cancel, Cause::Own) => self.stop(slot, &own_id, news, now),
-            (FailurePolicy::Hold | FailurePolicy::Cancel, Cause::Other(root)) => {
-                self.stop(slot, &root, news, now);
-            }
-        }
-    }
-
-    /// Closes every open link to this job.
-    fn let_go(&mut self, slot: Slot, news: &mut Vec<News>, now: Timestamp, wakes: &mut Wakes) {
+    /// Closes every open link to this job; joins that are done by that are added to `done`.
+    fn let_go(&mut self, slot: Slot, done: &mut Vec<Slot>, now: Timestamp, wakes: &mut Wakes) {
         for (dependant, order) in self.jobs[slot].dependants.clone() {
             let link = &mut self.jobs[dependant].links[order];
             if !std::mem::replace(&mut link.open, false) {
                 continue;
             }
             match self.change(dependant, |new, life| life.unblock(new.kind, now)) {
-                Some(State::Done) => news.push(News::Success(dependant)),
+                Some(State::Done) => done.push(dependant),
                 Some(_) => wakes.push(self.jobs[dependant].new.queue.clone()),
                 None => {}
             }
-        }
-    }
-
-    /// Cancels those that wait for this job.
-    fn stop(&mut self, slot: Slot, root: &JobId, news: &mut Vec<News>, now: Timestamp) {
-        for (dependant, order) in self.jobs[slot].dependants.clone() {
-            if self.jobs[dependant].links[order].open
-                && self.change(dependant, |_, life| life.cancel_after_failure(root, now))
-            {
-                news.push(News::Failure(dependant, Cause::Other(root.clone())));
-            }
-        }
-    }
-
-    /// Cancels all in the flow that has not started.
-    fn sweep(&mut self, slot: Slot, root: &JobId, now: Timestamp) {
-        let Some(flow) = self.jobs[slot].flow else {
-            return;
-        };
-        let members: Vec<Slot> = self.flows[flow].members.values().copied().collect();
-        for member in members {
-            self.change(member, |_, life| life.cancel_after_failure(root, now));
         }
     }
 

@@ -48,10 +48,12 @@ pub(crate) struct Link {
 /// Queues in which somebody should look for work.
 pub(crate) type Wakes = Vec<QueueName>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) limits: Limits,
     pub(crate) closed: bool,
+    /// The latest time that the store has told anybody.
+    pub(crate) last_told: Timestamp,
     pub(crate) jobs: Slab<Entry>,
     pub(crate) by_id: HashMap<JobId, Slot>,
     pub(crate) by_key: HashMap<(QueueName, IdempotencyKey), Slot>,
@@ -67,7 +69,22 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, ..Self::default() }
+        Self {
+            limits,
+            closed: false,
+            last_told: Timestamp::EPOCH,
+            jobs: Slab::new(),
+            by_id: HashMap::new(),
+            by_key: HashMap::new(),
+            by_seq: BTreeMap::new(),
+            queues: Slab::new(),
+            queue_ids: HashMap::new(),
+            flows: Slab::new(),
+            flow_ids: HashMap::new(),
+            flows_by_seq: BTreeMap::new(),
+            retired: Retired::default(),
+            next_seq: 0,
+        }
     }
 
     pub(crate) fn next_seq(&mut self) -> u64 {

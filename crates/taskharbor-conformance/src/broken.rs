@@ -1,0 +1,140 @@
+//! Drivers that are broken on purpose: a checker that has never failed is not a checker.
+//!
+//! Each is the model with one mistake that a real queue has made or easily could. The suite must
+//! catch every one, and must find nothing wrong with the model itself.
+
+mod admin;
+mod enqueue;
+mod flow;
+mod lease;
+mod settle;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use taskharbor_core::{AnyDriver, Demand, Driver, DriverError, Enqueue, JobSet, Reserve, Settle};
+
+use crate::{
+    Case, Through, cases,
+    reference::{Behaviour, Honest, ModelDriver},
+    run,
+    trial::{LEASE, T0, ack, holder, job, queue, settlement},
+};
+
+/// Makes a bent driver's behaviour.
+type Make = fn() -> Box<dyn Behaviour>;
+
+/// Whether a driver with this behaviour fails a case.
+fn fails(case: &Case, make: Make) -> bool {
+    let open = move || async move { ModelDriver::new(make()) };
+    let attempt = || run(case.group, case.name, Through::Plain, open);
+    catch_unwind(AssertUnwindSafe(attempt)).is_err()
+}
+
+#[test]
+fn the_model_itself_passes() {
+    let failed: Vec<_> = cases().filter(|case| fails(case, || Box::new(Honest))).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+macro_rules! caught {
+    ($($name:ident: $behaviour:expr;)*) => {
+        const BROKEN: &[(&str, Make)] = &[$((stringify!($name), || Box::new($behaviour))),*];
+
+        $(#[test]
+        fn $name() {
+            let caught_by = cases().find(|case| fails(case, || Box::new($behaviour)));
+            assert!(caught_by.is_some(), "no case catches this");
+        })*
+    };
+}
+
+caught! {
+    token_not_compared: settle::TokenNotCompared;
+    expiry_not_compared: settle::ExpiryNotCompared;
+    holder_still_accepted_at_expiry: settle::AcceptedAtExpiry;
+    ack_deletes_before_it_checks: settle::AckDeletesFirst;
+    dead_letter_overwrites_done: settle::FailOverwritesDone;
+    refused_retry_still_counts_an_attempt: settle::RefusedRetryCounts;
+    batch_stops_at_the_first_error: settle::StopsAtFirstError;
+    last_answer_missing: settle::ForgetsLastAnswer;
+    released_job_never_comes_back: settle::ReleasedForever;
+    release_charges_an_attempt: settle::ReleaseCharges;
+    any_token_may_repeat_an_ack: settle::AnyTokenRepeats;
+    retry_goes_to_the_front: settle::RetryToTheFront;
+    cancel_mark_forgotten_on_retry: settle::ForgetsCancelMark;
+    reclaimed_only_after_expiry: lease::ReclaimsTooLate;
+    token_used_again: lease::ReusesTokens;
+    done_job_reclaimed: lease::ReclaimsDone;
+    extend_shortens: lease::ExtendShortens;
+    attempts_reset_on_reclaim: lease::ResetsAttempts;
+    expiration_not_counted: lease::ExpirationNotCounted;
+    deliveries_not_counted: lease::DeliveriesNotCounted;
+    reclaimed_job_keeps_its_place: lease::ReclaimedKeepsPlace;
+    paused_queue_still_served: lease::IgnoresPause;
+    next_due_time_not_told: lease::NextDueForgotten;
+    limit_not_kept: lease::IgnoresLimit;
+    key_checked_then_inserted: enqueue::CheckThenInsert;
+    key_and_queue_run_together: enqueue::KeysRunTogether;
+    run_at_ignored: enqueue::IgnoresRunAt;
+    id_enqueued_twice_starts_over: enqueue::StartsOver;
+    rejected_set_half_stored: enqueue::HalfStored;
+    times_rounded_to_milliseconds: enqueue::Milliseconds;
+    payload_ends_at_nul: enqueue::CutsAtNul;
+    names_lose_their_case: enqueue::LowersCase;
+    newest_first: enqueue::NewestFirst;
+    repeated_ack_lets_go_again: flow::RepeatLetsGo;
+    fan_in_checked_then_fired: flow::CheckThenFire;
+    first_parent_is_enough: flow::FirstParentIsEnough;
+    growth_forgets_those_who_wait: flow::GrowthForgets;
+    released_member_counts_twice: flow::ReleasedCountsTwice;
+    cancel_stops_at_direct_dependants: flow::CancelsOnlyDirect;
+    outputs_in_order_of_completion: flow::OutputsUnordered;
+    list_by_offset: admin::ListsByOffset;
+    prune_ignores_the_lease: admin::PrunesTooSoon;
+    prune_splits_flows: admin::PrunesMembers;
+    requeue_keeps_old_tokens_alive: admin::RequeueKeepsToken::default();
+    requeue_gives_all_attempts_back: admin::RequeueResets;
+    purge_takes_live_jobs: admin::PurgesLive;
+}
+
+/// Random scripts reach deep enough to find nearly all of these on their own. What they miss
+/// needs a race, values that they do not use, or more luck than a few hundred scripts have.
+#[test]
+fn random_scripts_alone_catch_all_but_a_few() {
+    let scripts = cases().find(|case| case.group == "model").expect("the scripts are a case");
+    let missed = BROKEN.iter().filter(|(_, make)| !fails(scripts, *make));
+    let missed: Vec<&str> = missed.map(|(name, _)| *name).collect();
+    let out_of_reach = [
+        "key_checked_then_inserted",
+        "names_lose_their_case",
+        "released_member_counts_twice",
+        "list_by_offset",
+    ];
+    assert_eq!(missed, out_of_reach);
+}
+
+/// What a handle answers when the driver behind it does not keep to the shape of its answers.
+async fn through_handle(behaviour: impl Behaviour) -> Vec<DriverError> {
+    let driver = AnyDriver::new(ModelDriver::new(Box::new(behaviour)));
+    let sets = ["a", "b", "c"].map(|text| JobSet::from(job(text))).into();
+    driver.enqueue(Enqueue::new(sets, T0)).await.expect("enqueue");
+    let demands = vec![Demand::new(queue("q"), 2)];
+    let (jobs, mut errors) = match driver.reserve(Reserve::new(demands, holder(), T0, LEASE)).await
+    {
+        Ok(reserved) => (reserved.jobs, Vec::new()),
+        Err(error) => (Vec::new(), vec![error]),
+    };
+    let items = jobs.iter().map(|leased| settlement(leased, ack())).collect();
+    errors.extend(driver.settle(Settle::new(items, T0)).await.err());
+    errors
+}
+
+#[tokio::test]
+async fn the_handle_notices_answers_that_are_missing_or_not_asked_for() {
+    assert!(through_handle(Honest).await.is_empty());
+    for errors in
+        [through_handle(settle::ForgetsLastAnswer).await, through_handle(lease::IgnoresLimit).await]
+    {
+        assert!(matches!(errors.as_slice(), [DriverError::ContractViolation(_)]), "{errors:?}");
+    }
+}

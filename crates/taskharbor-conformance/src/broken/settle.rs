@@ -1,0 +1,236 @@
+//! Mistakes in settling.
+
+use taskharbor_core::{
+    Answers, Failure, Finish, Life, Refusal, Settle, Settled, Settlement, Stage, State, Timestamp,
+    Transition,
+};
+
+use crate::{model::Model, reference::Behaviour};
+
+fn life<'a>(model: &'a Model, item: &Settlement) -> Option<&'a Life> {
+    model.find(&item.id).map(|at| &model.jobs[at].life)
+}
+
+fn life_mut<'a>(model: &'a mut Model, item: &Settlement) -> Option<&'a mut Life> {
+    model.find(&item.id).map(|at| &mut model.jobs[at].life)
+}
+
+fn before(instant: Timestamp) -> Timestamp {
+    instant.saturating_sub(std::time::Duration::from_micros(1))
+}
+
+/// Whoever settles a job is taken for its holder.
+pub(super) struct TokenNotCompared;
+
+impl Behaviour for TokenNotCompared {
+    fn settle(&self, model: &mut Model, mut request: Settle) -> Answers<Settled, Refusal> {
+        for item in &mut request.items {
+            if let Some(hold) = life(model, item).and_then(Life::hold) {
+                item.token = hold.lease.token;
+            }
+        }
+        model.settle(request)
+    }
+}
+
+/// A lease lasts until somebody else takes the job.
+pub(super) struct ExpiryNotCompared;
+
+impl Behaviour for ExpiryNotCompared {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        request.check()?;
+        let settle = |item: &Settlement| {
+            let end = life(model, item).and_then(Life::hold).map(|hold| hold.lease.expires_at);
+            let now = end.map_or(request.now, |end| request.now.min(before(end)));
+            model.settle_one(item, now)
+        };
+        Ok(request.items.iter().map(settle).collect())
+    }
+}
+
+/// `now <= expires_at` where `now < expires_at` was meant.
+pub(super) struct AcceptedAtExpiry;
+
+impl Behaviour for AcceptedAtExpiry {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        request.check()?;
+        let settle = |item: &Settlement| {
+            let end = life(model, item).and_then(Life::hold).map(|hold| hold.lease.expires_at);
+            let now = if end == Some(request.now) { before(request.now) } else { request.now };
+            model.settle_one(item, now)
+        };
+        Ok(request.items.iter().map(settle).collect())
+    }
+}
+
+/// An ack removes the job, then looks at the token.
+pub(super) struct AckDeletesFirst;
+
+impl Behaviour for AckDeletesFirst {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        let answers = model.settle(request.clone())?;
+        for (item, answer) in request.items.iter().zip(&answers) {
+            if matches!(item.transition, Transition::Ack { .. })
+                && *answer == Err(Refusal::LeaseMismatch)
+            {
+                model.jobs.retain(|job| job.new.id != item.id);
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// Dead-lettering does not look at what the job is already.
+pub(super) struct FailOverwritesDone;
+
+impl Behaviour for FailOverwritesDone {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        let (now, items) = (request.now, request.items.clone());
+        let answers = model.settle(request)?;
+        for item in items.iter().filter(|item| matches!(item.transition, Transition::Fail { .. })) {
+            if let Some(life) = life_mut(model, item)
+                && let Some(by) = life.finish().map(|finish| finish.by)
+            {
+                life.stage = Stage::Finished(Finish { state: State::Dlq, at: now, by });
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// The failure is written before the lease is looked at.
+pub(super) struct RefusedRetryCounts;
+
+impl Behaviour for RefusedRetryCounts {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        let items = request.items.clone();
+        let answers = model.settle(request)?;
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Transition::Retry { failure, .. }, Err(_)) = (&item.transition, answer)
+                && let Some(life) = life_mut(model, item)
+            {
+                life.attempts = failure.attempts;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// One refused item ends the batch.
+pub(super) struct StopsAtFirstError;
+
+impl Behaviour for StopsAtFirstError {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        request.check()?;
+        let mut stopped = false;
+        let settle = |item: &Settlement| {
+            if stopped {
+                return Err(Refusal::JobNotFound);
+            }
+            let answer = model.settle_one(item, request.now);
+            stopped = answer.is_err();
+            answer
+        };
+        Ok(request.items.iter().map(settle).collect())
+    }
+}
+
+/// The last of several answers is lost.
+pub(super) struct ForgetsLastAnswer;
+
+impl Behaviour for ForgetsLastAnswer {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        let mut answers = model.settle(request)?;
+        if answers.len() > 1 {
+            answers.pop();
+        }
+        Ok(answers)
+    }
+}
+
+/// A released job has no lease, and only jobs whose lease is over are looked for.
+pub(super) struct ReleasedForever;
+
+impl Behaviour for ReleasedForever {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        let items = request.items.clone();
+        let answers = model.settle(request)?;
+        for (item, answer) in items.iter().zip(&answers) {
+            if let (Transition::Release { .. }, Ok(Settled::Applied)) = (&item.transition, answer)
+                && let Some(life) = life_mut(model, item)
+            {
+                life.due_at = Timestamp::MAX;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// Giving a job back counts as a failure.
+pub(super) struct ReleaseCharges;
+
+impl Behaviour for ReleaseCharges {
+    fn settle(&self, model: &mut Model, mut request: Settle) -> Answers<Settled, Refusal> {
+        let now = request.now;
+        for item in &mut request.items {
+            let attempts = life(model, item).map_or(0, |life| life.attempts);
+            if let Transition::Release { run_at } = item.transition {
+                let failure = Failure::new(attempts + 1, "released", now);
+                item.transition = Transition::Retry { failure, run_at };
+            }
+        }
+        model.settle(request)
+    }
+}
+
+/// A job that is over is a success for everybody.
+pub(super) struct AnyTokenRepeats;
+
+impl Behaviour for AnyTokenRepeats {
+    fn settle(&self, model: &mut Model, mut request: Settle) -> Answers<Settled, Refusal> {
+        for item in &mut request.items {
+            let finish = life(model, item).and_then(Life::finish);
+            if let Some(lease) = finish.and_then(|finish| finish.by) {
+                item.token = lease.token;
+            }
+        }
+        model.settle(request)
+    }
+}
+
+/// A retried job keeps the place it had.
+pub(super) struct RetryToTheFront;
+
+impl Behaviour for RetryToTheFront {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        let items = request.items.clone();
+        let places: Vec<_> =
+            items.iter().map(|item| life(model, item).map(|life| life.due_at)).collect();
+        let answers = model.settle(request)?;
+        for (item, place) in items.iter().zip(places) {
+            if let (Transition::Retry { run_at: None, .. }, Some(place)) = (&item.transition, place)
+                && let Some(life) = life_mut(model, item)
+            {
+                life.due_at = place;
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// A retry puts a job back although its cancellation was asked for.
+pub(super) struct ForgetsCancelMark;
+
+impl Behaviour for ForgetsCancelMark {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        for item in &request.items {
+            if let Transition::Retry { .. } = item.transition
+                && let Some(life) = life_mut(model, item)
+                && let Stage::Inflight(hold) = &mut life.stage
+            {
+                hold.cancel_requested = false;
+            }
+        }
+        model.settle(request)
+    }
+}

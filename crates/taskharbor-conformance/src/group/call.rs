@@ -1,0 +1,70 @@
+//! Calls that fail as a whole: how large they may be, and which fault is named first.
+
+use std::time::Duration;
+
+use taskharbor_core::{
+    Action, Admin, Blob, Demand, Driver, DriverError, ExtendLeases, Extension, InvalidRequest,
+    JobId, Limits, Manage, OutputQuery, Outputs, Reserve, Settle, Settlement, Transition,
+};
+
+use crate::trial::{LEASE, STRANGER, T0, Trial, ack, holder, id, invalid, job, queue};
+
+fn too_many() -> Vec<JobId> {
+    (0..=Limits::MAX_CALL_JOBS).map(|n| id(&n.to_string())).collect()
+}
+
+fn out_of_range(fault: &InvalidRequest) -> bool {
+    matches!(fault, InvalidRequest::OutOfRange { .. })
+}
+
+pub(crate) async fn no_operation_takes_more_than_a_hundred_thousand_items(t: Trial) {
+    t.put(job("0"), T0).await;
+    let before = t.snapshot(T0).await;
+    let items = too_many().into_iter().map(|id| Settlement::new(id, STRANGER, ack())).collect();
+    assert!(out_of_range(&invalid(t.driver.settle(Settle::new(items, T0)).await)));
+    let items = too_many().into_iter().map(|id| Extension::new(id, STRANGER)).collect();
+    let request = ExtendLeases::new(items, T0, LEASE);
+    assert!(out_of_range(&invalid(t.driver.extend_leases(request).await)));
+    let request = Manage::new(too_many(), Action::Cancel, T0);
+    assert!(out_of_range(&invalid(t.driver.manage(request).await)));
+    let items = too_many().into_iter().map(OutputQuery::of).collect();
+    assert!(out_of_range(&invalid(t.driver.outputs(Outputs::new(items, 1)).await)));
+    assert_eq!(t.snapshot(T0).await, before);
+}
+
+pub(crate) async fn outputs_of_one_settle_are_bounded_together(t: Trial) {
+    t.put(job("a"), T0).await;
+    let leased = t.take_the("a", T0).await;
+    let output = Blob::from(vec![0; Limits::MAX_OUTPUT_BYTES]);
+    let settlement = |n: usize| {
+        let id = if n == 0 { leased.job.id.clone() } else { id(&n.to_string()) };
+        let transition = Transition::Ack { output: Some(output.clone()) };
+        Settlement::new(id, leased.lease.token, transition)
+    };
+    let most = Limits::MAX_CALL_BYTES / Limits::MAX_OUTPUT_BYTES;
+    let before = t.snapshot(T0).await;
+    let request = Settle::new((0..=most).map(settlement).collect(), T0);
+    assert!(out_of_range(&invalid(t.driver.settle(request).await)));
+    assert_eq!(t.snapshot(T0).await, before);
+}
+
+pub(crate) async fn an_invalid_lease_is_named_before_other_faults(t: Trial) {
+    let twice = vec![Demand::new(queue("q"), 0), Demand::new(queue("q"), 1)];
+    let request = Reserve::new(twice, holder(), T0, Duration::ZERO);
+    let failure = t.driver.reserve(request).await.expect_err("a failure");
+    assert!(matches!(failure, DriverError::InvalidLeaseDuration), "{failure:?}");
+    let twice = vec![Extension::new(id("a"), STRANGER), Extension::new(id("a"), STRANGER)];
+    let request = ExtendLeases::new(twice, T0, Duration::ZERO);
+    let failure = t.driver.extend_leases(request).await.expect_err("a failure");
+    assert!(matches!(failure, DriverError::InvalidLeaseDuration), "{failure:?}");
+}
+
+pub(crate) async fn a_number_out_of_range_is_named_before_a_repeat(t: Trial) {
+    let twice = vec![Demand::new(queue("q"), 1), Demand::new(queue("q"), 0)];
+    let request = Reserve::new(twice, holder(), T0, LEASE);
+    assert!(out_of_range(&invalid(t.driver.reserve(request).await)));
+    let mut ids = too_many();
+    ids.push(id("0"));
+    let request = Manage::new(ids, Action::Cancel, T0);
+    assert!(out_of_range(&invalid(t.driver.manage(request).await)));
+}

@@ -1,0 +1,169 @@
+//! What is no flow: rejected for its shape, with nothing of it stored.
+
+use taskharbor_core::{Enqueued, JobSet, NewJob, Rejected};
+
+use crate::trial::{T0, Trial, child, id, job, join, key};
+
+/// The set is rejected for this reason, and the store is as it was.
+async fn rejects(t: &Trial, set: JobSet, expected: Rejected) {
+    let before = t.snapshot(T0).await;
+    assert_eq!(t.enqueue_set(set, T0).await, Err(expected));
+    assert_eq!(t.snapshot(T0).await, before);
+}
+
+/// The flow is rejected as a circle that goes through one of these, and the store is as it was.
+async fn rejects_circle(t: &Trial, jobs: Vec<NewJob>, circle: &[&str]) {
+    let before = t.snapshot(T0).await;
+    match t.enqueue_set(JobSet::flow(jobs), T0).await {
+        Err(Rejected::Cycle { job }) => assert!(circle.contains(&job.as_str()), "{job}"),
+        other => panic!("a circle is rejected as one: {other:?}"),
+    }
+    assert_eq!(t.snapshot(T0).await, before);
+}
+
+fn flow(jobs: impl IntoIterator<Item = NewJob>) -> JobSet {
+    JobSet::flow(jobs.into_iter().collect())
+}
+
+pub(crate) async fn a_flow_without_jobs_is_rejected(t: Trial) {
+    rejects(&t, flow([]), Rejected::EmptyFlow).await;
+}
+
+pub(crate) async fn a_flow_with_two_jobs_of_one_id_is_rejected(t: Trial) {
+    let jobs = [job("a"), child("b", &["a"]), child("a", &["b"])];
+    rejects(&t, flow(jobs), Rejected::DuplicateId { job: id("a") }).await;
+}
+
+pub(crate) async fn a_parent_that_nobody_knows_is_rejected(t: Trial) {
+    let (job, parent) = (id("b"), id("ghost"));
+    let jobs = [child("b", &["ghost"])];
+    rejects(&t, flow(jobs), Rejected::UnknownParent { job, parent }).await;
+}
+
+pub(crate) async fn a_parent_that_is_stored_but_not_in_the_set_is_rejected(t: Trial) {
+    t.put(job("plain"), T0).await;
+    t.put_flow([job("member"), child("tail", &["member"])], T0).await;
+    for outside in ["plain", "member", "tail"] {
+        let (job, parent) = (id("b"), id(outside));
+        let jobs = [child("b", &[outside])];
+        rejects(&t, flow(jobs), Rejected::UnknownParent { job, parent }).await;
+    }
+}
+
+pub(crate) async fn a_parent_in_another_set_of_the_call_is_rejected(t: Trial) {
+    let sets = vec![flow([job("a")]), flow([child("b", &["a"])])];
+    let answers = t.enqueue_sets(sets, T0).await;
+    let (job, parent) = (id("b"), id("a"));
+    assert_eq!(answers[0], Ok(vec![Enqueued::Inserted(id("a"))]));
+    assert_eq!(answers[1], Err(Rejected::UnknownParent { job, parent }));
+    assert_eq!(t.find("b", T0).await, None);
+}
+
+pub(crate) async fn a_parent_named_twice_is_rejected(t: Trial) {
+    let (twice, parent) = (id("c"), id("a"));
+    let jobs = [job("a"), job("b"), child("c", &["a", "b", "a"])];
+    let expected = Rejected::DuplicateParent { job: twice, parent };
+    rejects(&t, flow(jobs), expected).await;
+}
+
+pub(crate) async fn a_job_that_waits_for_itself_is_rejected(t: Trial) {
+    let jobs = [job("a"), child("b", &["a", "b"])];
+    rejects(&t, flow(jobs), Rejected::OwnParent { job: id("b") }).await;
+}
+
+pub(crate) async fn two_jobs_that_wait_for_each_other_are_rejected(t: Trial) {
+    let jobs = vec![child("a", &["b"]), child("b", &["a"])];
+    rejects_circle(&t, jobs, &["a", "b"]).await;
+}
+
+pub(crate) async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: Trial) {
+    let jobs = vec![
+        job("in"),
+        child("a", &["in", "c"]),
+        child("b", &["a"]),
+        join("c", &["b"]),
+        child("out", &["c"]),
+    ];
+    // Who waits for the circle can never run either, and may be named for it.
+    rejects_circle(&t, jobs, &["a", "b", "c", "out"]).await;
+}
+
+pub(crate) async fn a_circle_beside_a_sound_flow_is_rejected(t: Trial) {
+    let jobs = vec![job("a"), child("b", &["a"]), child("x", &["y"]), child("y", &["x"])];
+    rejects_circle(&t, jobs, &["x", "y"]).await;
+}
+
+pub(crate) async fn a_circle_of_a_thousand_jobs_is_rejected(t: Trial) {
+    let step = |n: usize| format!("{:04}", n % 1_000);
+    let names: Vec<String> = (0..1_000).map(step).collect();
+    let jobs = (0..1_000).map(|n| child(&step(n), &[&step(n + 999)]));
+    let circle: Vec<&str> = names.iter().map(String::as_str).collect();
+    rejects_circle(&t, jobs.collect(), &circle).await;
+}
+
+pub(crate) async fn a_flow_with_two_tails_is_rejected(t: Trial) {
+    let (first, second) = (id("b"), id("c"));
+    let jobs = [job("a"), child("b", &["a"]), child("c", &["a"])];
+    rejects(&t, flow(jobs), Rejected::SeveralTails { first, second }).await;
+}
+
+pub(crate) async fn a_flow_of_two_jobs_without_an_edge_is_rejected(t: Trial) {
+    let (first, second) = (id("a"), id("b"));
+    let jobs = [job("a"), job("b")];
+    rejects(&t, flow(jobs), Rejected::SeveralTails { first, second }).await;
+}
+
+pub(crate) async fn a_key_on_any_job_but_the_tail_is_rejected(t: Trial) {
+    let keyed = job("a").idempotency_key(key("k"));
+    let jobs = [keyed, child("b", &["a"])];
+    rejects(&t, flow(jobs), Rejected::KeyInsideFlow { job: id("a") }).await;
+    let free = t.put(job("c").idempotency_key(key("k")), T0).await;
+    assert_eq!(free, Enqueued::Inserted(id("c")), "the key is not held");
+}
+
+pub(crate) async fn a_fault_in_one_member_rejects_the_whole_flow(t: Trial) {
+    let jobs = [job("a"), child("b", &["a"]).max_attempts(0)];
+    let expected = Rejected::MaxAttemptsOutOfRange { job: id("b") };
+    rejects(&t, flow(jobs), expected).await;
+}
+
+pub(crate) async fn a_parent_outside_a_flow_is_rejected(t: Trial) {
+    t.put(job("a"), T0).await;
+    let set = JobSet::plain(vec![job("b"), child("c", &["a"])]);
+    rejects(&t, set, Rejected::EdgeOutsideFlow { job: id("c") }).await;
+}
+
+pub(crate) async fn a_parent_in_the_same_plain_set_is_rejected_too(t: Trial) {
+    let set = JobSet::plain(vec![job("a"), child("b", &["a"])]);
+    rejects(&t, set, Rejected::EdgeOutsideFlow { job: id("b") }).await;
+}
+
+pub(crate) async fn a_join_outside_a_flow_is_rejected(t: Trial) {
+    let set = JobSet::plain(vec![job("a"), join("j", &[])]);
+    rejects(&t, set, Rejected::JoinOutsideFlow { job: id("j") }).await;
+}
+
+pub(crate) async fn a_rejected_flow_does_not_disturb_the_other_sets(t: Trial) {
+    let sets = vec![
+        flow([job("a"), child("b", &["a"])]),
+        flow([job("c"), child("d", &["c", "c"])]),
+        JobSet::from(job("e")),
+    ];
+    let answers = t.enqueue_sets(sets, T0).await;
+    let stored = |texts: &[&str]| Ok(texts.iter().map(|it| Enqueued::Inserted(id(it))).collect());
+    let (job, parent) = (id("d"), id("c"));
+    assert_eq!(answers[0], stored(&["a", "b"]));
+    assert_eq!(answers[1], Err(Rejected::DuplicateParent { job, parent }));
+    assert_eq!(answers[2], stored(&["e"]));
+    assert_eq!(t.snapshot(T0).await.records.len(), 3);
+}
+
+pub(crate) async fn a_rejected_flow_can_be_stored_once_it_is_mended(t: Trial) {
+    let broken = [job("a"), child("b", &["a"]), job("c")];
+    let answer = t.enqueue_set(flow(broken), T0).await;
+    let (first, second) = (id("b"), id("c"));
+    assert_eq!(answer, Err(Rejected::SeveralTails { first, second }));
+    let mended = [job("a"), child("b", &["a"]), child("c", &["b"])];
+    let answers = t.put_flow(mended, T0).await;
+    assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
+}

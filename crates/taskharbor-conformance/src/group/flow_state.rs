@@ -1,0 +1,319 @@
+//! Flows as people see them: where each stands, and lists of them.
+
+use taskharbor_core::{
+    Action, Admin, Cursor, Denied, Enqueued, FailurePolicy, FlowName, FlowRecord, FlowState,
+    InvalidRequest, JobSet, ListFlows, NewJob, State, StateCounts,
+};
+
+use crate::trial::{T0, Trial, ack, at, child, fail, id, invalid, job, join, key, requeue, retry};
+
+/// How many members are in each of these states, and none in the others.
+fn counts(of: &[(State, usize)]) -> StateCounts {
+    let mut counts = StateCounts::default();
+    for (state, count) in of {
+        *counts.get_mut(*state) = *count;
+    }
+    counts
+}
+
+fn name(text: &str) -> FlowName {
+    FlowName::new(text).expect("a valid name")
+}
+
+fn pair(texts: [&str; 2], policy: FailurePolicy) -> [NewJob; 2] {
+    let first = job(texts[0]).on_failure(policy);
+    [first, child(texts[1], &[texts[0]])]
+}
+
+/// All flows that match, page by page.
+async fn list(t: &Trial, mut request: ListFlows) -> Vec<String> {
+    let mut all = Vec::new();
+    loop {
+        let page = t.driver.list_flows(request.clone()).await;
+        let page = page.expect("list_flows");
+        assert!(page.items.len() <= request.limit, "more than a page");
+        all.extend(page.items.iter().map(|flow| flow.id.to_string()));
+        assert!(all.len() <= 1_000, "the list does not end");
+        match page.next {
+            Some(cursor) => request = request.after(cursor),
+            None => return all,
+        }
+    }
+}
+
+pub(crate) async fn a_flow_is_known_by_its_tail(t: Trial) {
+    let jobs = vec![child("b", &["a"]), job("a")];
+    let flow = JobSet::named_flow(name("nightly"), jobs);
+    t.enqueue_set(flow, T0).await.expect("not rejected");
+    let members = counts(&[(State::Ready, 1), (State::Blocked, 1)]);
+    let tail = State::Blocked;
+    let named = Some(name("nightly"));
+    let expected = FlowRecord::new(id("b"), named, id("b"), tail, members, T0, None);
+    assert_eq!(t.flow("b", at(9)).await, expected);
+    assert_eq!(expected.state, FlowState::Running);
+}
+
+pub(crate) async fn nothing_else_is_a_flow(t: Trial) {
+    t.put(job("plain"), T0).await;
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    for text in ["plain", "a", "unknown"] {
+        let flow = t.driver.flow(id(text), T0).await.expect("flow");
+        assert_eq!(flow, None, "{text}");
+    }
+}
+
+pub(crate) async fn members_know_their_flow(t: Trial) {
+    t.put_flow([job("a"), join("j", &["a"]), child("b", &["j"])], T0).await;
+    for text in ["a", "j", "b"] {
+        assert_eq!(t.record(text, T0).await.job.flow, Some(id("b")), "{text}");
+    }
+}
+
+pub(crate) async fn a_flow_is_running_while_a_member_is_ready_scheduled_or_inflight(t: Trial) {
+    let later = job("a").run_at(at(10));
+    t.put_flow([later, child("b", &["a"])], T0).await;
+    let blocked = (State::Blocked, 1);
+    let flow = t.flow("b", at(9)).await;
+    assert_eq!(flow.members, counts(&[(State::Scheduled, 1), blocked]));
+    assert_eq!(flow.state, FlowState::Running);
+    let flow = t.flow("b", at(10)).await;
+    assert_eq!(flow.members, counts(&[(State::Ready, 1), blocked]));
+    assert_eq!(flow.state, FlowState::Running);
+    t.take_the("a", at(10)).await;
+    let flow = t.flow("b", at(1_000)).await;
+    assert_eq!(flow.members, counts(&[(State::Inflight, 1), blocked]));
+    assert_eq!(flow.state, FlowState::Running);
+}
+
+pub(crate) async fn a_flow_whose_tail_is_done_is_done(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+    t.run("a", ack(), at(1)).await;
+    assert_eq!(t.flow("b", at(1)).await.finished_at, None);
+    t.run("b", ack(), at(2)).await;
+    let flow = t.flow("b", at(3)).await;
+    assert_eq!(flow.state, FlowState::Done);
+    assert_eq!(flow.finished_at, Some(at(2)));
+    assert_eq!(flow.members, counts(&[(State::Done, 2)]));
+}
+
+pub(crate) async fn a_flow_whose_tail_is_dead_lettered_has_failed(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+    t.run("a", ack(), at(1)).await;
+    t.run("b", fail(at(2)), at(2)).await;
+    let flow = t.flow("b", at(3)).await;
+    assert_eq!(flow.state, FlowState::Failed);
+    assert_eq!(flow.finished_at, Some(at(2)));
+    assert_eq!(flow.members, counts(&[(State::Done, 1), (State::Dlq, 1)]));
+}
+
+pub(crate) async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Cancel), T0).await;
+    t.run("a", fail(at(1)), at(1)).await;
+    let flow = t.flow("b", at(3)).await;
+    assert_eq!(flow.state, FlowState::Cancelled);
+    assert_eq!(flow.finished_at, Some(at(1)));
+    let members = counts(&[(State::Dlq, 1), (State::Cancelled, 1)]);
+    assert_eq!(flow.members, members);
+}
+
+pub(crate) async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+    t.put_flow(pair(["c", "d"], FailurePolicy::Hold), T0).await;
+    t.run("a", fail(at(1)), at(1)).await;
+    t.act("c", Action::Cancel, at(1)).await;
+    for (text, state) in [("b", State::Dlq), ("d", State::Cancelled)] {
+        let flow = t.flow(text, at(1)).await;
+        assert_eq!(flow.state, FlowState::Held);
+        assert_eq!(flow.finished_at, None);
+        assert_eq!(flow.members, counts(&[(state, 1), (State::Blocked, 1)]));
+    }
+}
+
+pub(crate) async fn a_flow_is_not_held_while_another_member_can_run(t: Trial) {
+    let jobs = [job("a"), job("b"), child("c", &["a", "b"])];
+    t.put_flow(jobs, T0).await;
+    t.run("a", fail(T0), T0).await;
+    assert_eq!(t.flow_state("c", T0).await, FlowState::Running);
+    t.run("b", retry(Some(at(9)), T0), T0).await;
+    assert_eq!(t.flow_state("c", T0).await, FlowState::Running);
+    t.run("b", ack(), at(9)).await;
+    assert_eq!(t.flow_state("c", at(9)).await, FlowState::Held);
+}
+
+pub(crate) async fn a_held_flow_whose_member_is_requeued_runs_again(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.act("a", requeue(), at(1)).await;
+    assert_eq!(t.flow_state("b", at(1)).await, FlowState::Running);
+    t.run("a", ack(), at(1)).await;
+    t.run("b", ack(), at(1)).await;
+    assert_eq!(t.flow_state("b", at(1)).await, FlowState::Done);
+}
+
+pub(crate) async fn a_failed_flow_whose_tail_is_requeued_is_not_over_any_more(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+    t.run("a", ack(), T0).await;
+    t.run("b", fail(T0), T0).await;
+    t.act("b", requeue(), at(1)).await;
+    let flow = t.flow("b", at(1)).await;
+    assert_eq!(flow.state, FlowState::Running);
+    assert_eq!(flow.finished_at, None);
+}
+
+pub(crate) async fn a_flow_is_done_though_a_member_failed_if_its_tail_is(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.run("b", ack(), at(1)).await;
+    let flow = t.flow("b", at(1)).await;
+    assert_eq!(flow.state, FlowState::Done);
+    assert_eq!(flow.members, counts(&[(State::Done, 1), (State::Dlq, 1)]));
+}
+
+pub(crate) async fn a_flow_ends_with_its_last_member_even_after_its_tail(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.act("a", requeue(), at(1)).await;
+    t.run("b", ack(), at(1)).await;
+    let flow = t.flow("b", at(1)).await;
+    assert_eq!(flow.state, FlowState::Running);
+    assert_eq!(flow.finished_at, None);
+    t.run("a", ack(), at(5)).await;
+    let flow = t.flow("b", at(6)).await;
+    assert_eq!(flow.state, FlowState::Done);
+    assert_eq!(flow.finished_at, Some(at(5)));
+}
+
+pub(crate) async fn a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight(t: Trial) {
+    let a = job("a").on_failure(FailurePolicy::FailFast);
+    t.put_flow([a, job("b"), child("c", &["a", "b"])], T0).await;
+    let leased = t.take_many(2, T0).await;
+    t.apply(&leased[0], fail(T0), T0).await;
+    assert_eq!(t.state("c", T0).await, State::Cancelled);
+    assert_eq!(t.flow_state("c", T0).await, FlowState::Running);
+    t.apply(&leased[1], ack(), at(4)).await;
+    let flow = t.flow("c", at(4)).await;
+    assert_eq!(flow.state, FlowState::Cancelled);
+    assert_eq!(flow.finished_at, Some(at(4)));
+}
+
+pub(crate) async fn flows_are_listed_in_the_order_in_which_they_began(t: Trial) {
+    let names = ["e", "a", "d", "b", "c"];
+    for (n, text) in (0..).zip(names) {
+        t.put(job(&format!("plain {n}")), at(n)).await;
+        let first = format!("first of {text}");
+        t.put_flow([job(&first), child(text, &[&first])], at(n)).await;
+    }
+    for limit in [1, 2, 3, 4, 5, 6, 1_000] {
+        let all = list(&t, ListFlows::new(limit, at(9))).await;
+        assert_eq!(all, names, "{limit} at a time");
+    }
+}
+
+pub(crate) async fn flows_are_listed_by_state(t: Trial) {
+    use FailurePolicy::{Cancel, Hold};
+    t.put_flow(pair(["done-1", "done"], Hold), T0).await;
+    t.run("done-1", ack(), T0).await;
+    t.run("done", ack(), T0).await;
+    t.put_flow(pair(["failed-1", "failed"], Hold), T0).await;
+    t.run("failed-1", ack(), T0).await;
+    t.run("failed", fail(T0), T0).await;
+    t.put_flow(pair(["held-1", "held"], Hold), T0).await;
+    t.run("held-1", fail(T0), T0).await;
+    t.put_flow(pair(["over-1", "over"], Cancel), T0).await;
+    t.run("over-1", fail(T0), T0).await;
+    t.put_flow(pair(["busy-1", "busy"], Hold), T0).await;
+    for (state, expected) in [
+        (FlowState::Running, "busy"),
+        (FlowState::Held, "held"),
+        (FlowState::Done, "done"),
+        (FlowState::Failed, "failed"),
+        (FlowState::Cancelled, "over"),
+    ] {
+        let request = ListFlows::new(1, T0).state(state);
+        assert_eq!(list(&t, request).await, [expected]);
+    }
+}
+
+pub(crate) async fn flows_are_listed_by_name_and_by_name_and_state(t: Trial) {
+    for (text, named) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "X"), ("e", "x")] {
+        let flow = JobSet::named_flow(name(named), vec![job(text)]);
+        t.enqueue_set(flow, T0).await.expect("not rejected");
+    }
+    t.put_flow([job("nameless")], T0).await;
+    t.run("a", ack(), T0).await;
+    for limit in [1, 2, 3, 1_000] {
+        let request = ListFlows::new(limit, T0).name(name("x"));
+        assert_eq!(list(&t, request.clone()).await, ["a", "c", "e"]);
+        let running = request.state(FlowState::Running);
+        assert_eq!(list(&t, running).await, ["c", "e"]);
+    }
+}
+
+pub(crate) async fn a_page_of_flows_has_one_to_a_thousand(t: Trial) {
+    for limit in [0, 1_001] {
+        let page = t.driver.list_flows(ListFlows::new(limit, T0)).await;
+        let refused = invalid(page);
+        assert!(matches!(refused, InvalidRequest::OutOfRange { value, .. } if value == limit));
+    }
+}
+
+pub(crate) async fn a_cursor_that_is_none_lists_no_flows(t: Trial) {
+    t.put_flow([job("a")], T0).await;
+    for text in ["", "nonsense", "\u{1F980}"] {
+        let request = ListFlows::new(1, T0).after(Cursor::new(text));
+        let page = t.driver.list_flows(request).await;
+        assert_eq!(invalid(page), InvalidRequest::Cursor, "{text:?}");
+    }
+}
+
+pub(crate) async fn a_purged_flow_is_gone_with_all_its_members(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+    t.put(job("plain"), T0).await;
+    t.run("a", ack(), T0).await;
+    t.run("b", fail(T0), T0).await;
+    t.run("plain", ack(), T0).await;
+    assert_eq!(t.act("b", Action::PurgeFlow, T0).await, State::Dlq);
+    let left = t.snapshot(T0).await;
+    assert_eq!(left.flows, []);
+    let ids: Vec<&str> = left.records.iter().map(|it| it.job.id.as_str()).collect();
+    assert_eq!(ids, ["plain"]);
+    assert_eq!(left.counts[0].states, counts(&[(State::Done, 1)]));
+}
+
+pub(crate) async fn a_purged_flow_leaves_its_ids_and_its_key_free(t: Trial) {
+    let flow = || [job("a"), child("b", &["a"]).idempotency_key(key("k"))];
+    t.put_flow(flow(), T0).await;
+    t.run("a", ack(), T0).await;
+    t.run("b", ack(), T0).await;
+    t.act("b", Action::PurgeFlow, T0).await;
+    let answers = t.put_flow(flow(), at(1)).await;
+    assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
+    assert_eq!(t.flow("b", at(1)).await.created_at, at(1));
+}
+
+pub(crate) async fn a_flow_that_is_not_over_is_not_purged(t: Trial) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
+    let held = State::Blocked;
+    let answer = t.manage("b", Action::PurgeFlow, T0).await;
+    assert_eq!(answer, Err(Denied::WrongState(held)));
+    t.run("a", fail(T0), T0).await;
+    t.act("a", requeue(), at(1)).await;
+    t.run("b", ack(), at(1)).await;
+    let before = t.snapshot(at(1)).await;
+    let answer = t.manage("b", Action::PurgeFlow, at(1)).await;
+    assert_eq!(answer, Err(Denied::WrongState(State::Done)));
+    assert_eq!(t.snapshot(at(1)).await, before);
+}
+
+pub(crate) async fn what_is_no_flow_is_not_purged_as_one(t: Trial) {
+    t.put(job("plain"), T0).await;
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    t.run("plain", ack(), T0).await;
+    t.run("a", ack(), T0).await;
+    let before = t.snapshot(T0).await;
+    for text in ["a", "plain", "unknown"] {
+        let answer = t.manage(text, Action::PurgeFlow, T0).await;
+        assert_eq!(answer, Err(Denied::JobNotFound), "{text}");
+    }
+    assert_eq!(t.snapshot(T0).await, before);
+}

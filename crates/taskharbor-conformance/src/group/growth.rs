@@ -1,0 +1,315 @@
+//! Growth: jobs that take the place of the job that grew into them.
+
+use taskharbor_core::{
+    Action, Enqueued, FailurePolicy, Filter, FlowState, KeyHold, OutputEntry, Settled, State, Text,
+};
+
+use crate::trial::{
+    T0, Trial, ack, ack_with, at, at_once, child, done_with, fail, grow, id, ids, job, job_in,
+    join, key, requeue,
+};
+
+use OutputEntry::{Done, List, Pending};
+
+pub(crate) async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: Trial) {
+    t.put(job("g"), T0).await;
+    t.run("g", grow([job("x"), child("y", &["x"])]), at(5)).await;
+    let flow = t.flow("g", at(5)).await;
+    assert_eq!(flow.state, FlowState::Running);
+    assert_eq!(flow.tail, id("y"));
+    assert_eq!(flow.name, None);
+    let members = flow.members;
+    assert_eq!((members.done, members.ready, members.blocked), (1, 1, 1));
+    assert_eq!(members.total(), 3);
+    let listed = t.list(Filter::all().flow(id("g")), 10, at(5)).await;
+    let listed: Vec<&str> = listed.iter().map(|it| it.id.as_str()).collect();
+    assert_eq!(listed, ["g", "x", "y"]);
+}
+
+pub(crate) async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: Trial) {
+    t.put(job("g"), T0).await;
+    t.run("g", grow([job("x").priority(3), child("y", &["x"])]), at(5)).await;
+    let grower = t.record("g", at(5)).await;
+    assert_eq!(grower.state, State::Done);
+    assert_eq!(grower.finished_at, Some(at(5)));
+    assert_eq!(grower.grown_into, Some(id("y")));
+    assert_eq!(grower.output, None);
+    let grown = t.record("x", at(5)).await;
+    assert_eq!(grown.state, State::Ready);
+    assert_eq!(grown.due_at, Some(at(5)));
+    assert_eq!(grown.job.created_at, at(5));
+    assert_eq!(grown.job.priority, 3);
+    let waiting = t.record("y", at(5)).await;
+    assert_eq!(waiting.state, State::Blocked);
+    assert_eq!(waiting.parents, ids(&["x"]));
+    assert_eq!(waiting.pending, 1);
+}
+
+pub(crate) async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: Trial) {
+    t.put(job("g"), T0).await;
+    let later = job_in("other", "x").run_at(at(9));
+    t.run("g", grow([later]), T0).await;
+    assert_eq!(t.take_from("other", at(8)).await, None);
+    let leased = t.take_from("other", at(9)).await.expect("due");
+    assert_eq!(leased.job.id, id("x"));
+}
+
+pub(crate) async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
+    let waiting = t.record("end", T0).await;
+    assert_eq!(waiting.state, State::Blocked);
+    assert_eq!(waiting.pending, 1);
+    assert_eq!(waiting.parents, ids(&["y"]));
+    t.run("x", ack(), at(1)).await;
+    assert_eq!(t.state("end", at(1)).await, State::Blocked);
+    t.run("y", ack(), at(2)).await;
+    assert_eq!(t.record("end", at(2)).await.due_at, Some(at(2)));
+}
+
+pub(crate) async fn the_tails_output_is_read_in_the_growers_place(t: Trial) {
+    let jobs = [job("a"), job("g"), job("b"), child("end", &["a", "g", "b"])];
+    t.put_flow(jobs, T0).await;
+    t.run("a", ack_with("a"), T0).await;
+    t.run("g", grow([job("x"), child("y", &["x"])]), at(1)).await;
+    t.run("b", ack_with("b"), at(1)).await;
+    let read = |of_g| [List(3), done_with("a"), of_g, done_with("b")];
+    assert_eq!(t.inputs("end").await, read(Pending));
+    assert_eq!(t.output("g").await, [Pending]);
+    t.run("x", ack_with("x"), at(1)).await;
+    t.run("y", ack_with("y"), at(1)).await;
+    assert_eq!(t.inputs("end").await, read(done_with("y")));
+    assert_eq!(t.output("g").await, [done_with("y")]);
+}
+
+pub(crate) async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    t.run("g", grow([job("x"), job("y"), join("j", &["y", "x"])]), T0).await;
+    t.run("x", ack_with("x"), T0).await;
+    t.run("y", ack_with("y"), T0).await;
+    let list = [List(2), done_with("y"), done_with("x")];
+    assert_eq!(t.output("g").await, list);
+    assert_eq!(t.inputs("end").await[1..], list);
+}
+
+pub(crate) async fn a_growth_whose_tail_failed_is_read_as_failed(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    let x = job("x").on_failure(FailurePolicy::Release);
+    t.run("g", grow([x]), T0).await;
+    t.run("x", fail(T0), T0).await;
+    t.take_the("end", T0).await;
+    let failed = OutputEntry::Failed { state: State::Dlq, reason: Some(Text::new("gave up")) };
+    assert_eq!(t.inputs("end").await, [List(1), failed.clone()]);
+    assert_eq!(t.output("g").await, [failed]);
+}
+
+pub(crate) async fn the_growths_tail_decides_by_its_own_policy(t: Trial) {
+    let g = job("g").on_failure(FailurePolicy::Release);
+    t.put_flow([g, child("end", &["g"])], T0).await;
+    let x = job("x").on_failure(FailurePolicy::Cancel);
+    t.run("g", grow([x]), T0).await;
+    t.run("x", fail(T0), T0).await;
+    assert_eq!(t.state("end", T0).await, State::Cancelled);
+}
+
+pub(crate) async fn all_who_waited_for_the_grower_wait_for_the_tail(t: Trial) {
+    let jobs = [job("g"), child("b", &["g"]), child("c", &["g"]), join("end", &["b", "c", "g"])];
+    t.put_flow(jobs, T0).await;
+    t.run("g", grow([job("x")]), T0).await;
+    assert_eq!(t.take_order(T0).await, ["x"]);
+    let end = t.record("end", T0).await;
+    assert_eq!(end.parents, ids(&["b", "c", "x"]));
+    assert_eq!(end.pending, 3);
+    t.run("x", ack(), at(60)).await;
+    assert_eq!(t.take_order(at(60)).await, ["b", "c"]);
+    assert_eq!(t.record("end", at(60)).await.pending, 2);
+}
+
+pub(crate) async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: Trial) {
+    t.put_flow([job("g"), job("b"), child("end", &["g", "b"])], T0).await;
+    t.run("g", grow([job("x"), job("y"), join("j", &["x", "y"])]), T0).await;
+    for text in ["b", "x", "y"] {
+        assert_eq!(t.state("end", T0).await, State::Blocked, "before {text}");
+        t.run(text, ack(), T0).await;
+    }
+    t.run("end", ack(), T0).await;
+    assert_eq!(t.flow_state("end", T0).await, FlowState::Done);
+}
+
+pub(crate) async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    t.run("g", grow([join("j", &[])]), at(3)).await;
+    let end = t.record("end", at(3)).await;
+    assert_eq!(end.state, State::Ready);
+    assert_eq!(end.due_at, Some(at(3)));
+    assert_eq!(end.pending, 0);
+    assert_eq!(t.inputs("end").await, [List(1), List(0)]);
+}
+
+pub(crate) async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    let joins = [join("j", &["k", "l"]), join("k", &[]), join("l", &["k"])];
+    t.run("g", grow(joins), T0).await;
+    t.take_the("end", T0).await;
+    let expected = [List(1), List(2), List(0), List(1), List(0)];
+    assert_eq!(t.inputs("end").await, expected);
+}
+
+pub(crate) async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: Trial) {
+    t.put(job("g"), T0).await;
+    t.run("g", grow([join("j", &[])]), at(3)).await;
+    let flow = t.flow("g", at(3)).await;
+    assert_eq!(flow.state, FlowState::Done);
+    assert_eq!(flow.finished_at, Some(at(3)));
+    assert_eq!(flow.members.done, 2);
+    assert_eq!(t.output("g").await, [List(0)]);
+}
+
+pub(crate) async fn grown_jobs_may_grow_again(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    t.run("g", grow([job("x")]), T0).await;
+    t.run("x", grow([job("y")]), T0).await;
+    t.run("y", grow([job("z")]), T0).await;
+    assert_eq!(t.record("end", T0).await.parents, ids(&["z"]));
+    assert_eq!(t.state("end", T0).await, State::Blocked);
+    t.run("z", ack_with("z"), T0).await;
+    for text in ["g", "x", "y", "z"] {
+        assert_eq!(t.output(text).await, [done_with("z")], "{text}");
+    }
+    assert_eq!(t.inputs("end").await, [List(1), done_with("z")]);
+    t.run("end", ack(), T0).await;
+    assert_eq!(t.flow("end", T0).await.members.done, 5);
+}
+
+pub(crate) async fn a_job_may_grow_a_thousand_times(t: Trial) {
+    let step = |n: usize| format!("{n:04}");
+    t.put_flow([job("0000"), child("end", &["0000"])], T0).await;
+    for n in 0..999 {
+        t.run(&step(n), grow([job(&step(n + 1))]), T0).await;
+    }
+    t.run("0999", ack_with("at last"), T0).await;
+    assert_eq!(t.output("0000").await, [done_with("at last")]);
+    t.take_the("end", T0).await;
+    assert_eq!(t.inputs("end").await, [List(1), done_with("at last")]);
+}
+
+pub(crate) async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: Trial) {
+    t.put_flow([job("a"), child("end", &["a"])], T0).await;
+    t.run("a", ack(), T0).await;
+    t.run("end", grow([job("x"), child("y", &["x"])]), at(1)).await;
+    let flow = t.flow("end", at(1)).await;
+    assert_eq!(flow.tail, id("y"));
+    assert_eq!(flow.state, FlowState::Running);
+    t.run("x", ack(), at(1)).await;
+    t.run("y", ack_with("y"), at(2)).await;
+    let flow = t.flow("end", at(2)).await;
+    assert_eq!(flow.state, FlowState::Done);
+    assert_eq!(flow.finished_at, Some(at(2)));
+    assert_eq!(t.output("end").await, [done_with("y")]);
+}
+
+pub(crate) async fn a_flow_whose_grown_tail_fails_has_failed(t: Trial) {
+    t.put(job("g"), T0).await;
+    t.run("g", grow([job("x")]), T0).await;
+    t.run("x", fail(T0), T0).await;
+    assert_eq!(t.flow_state("g", T0).await, FlowState::Failed);
+    t.act("x", requeue(), T0).await;
+    assert_eq!(t.flow_state("g", T0).await, FlowState::Running);
+    t.run("x", ack(), T0).await;
+    assert_eq!(t.flow_state("g", T0).await, FlowState::Done);
+}
+
+pub(crate) async fn a_growth_whose_member_fails_is_held(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
+    t.run("x", fail(T0), T0).await;
+    let flow = t.flow("end", T0).await;
+    assert_eq!(flow.state, FlowState::Held);
+    assert_eq!(flow.members.blocked, 2);
+}
+
+pub(crate) async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    let leased = t.take_the("g", T0).await;
+    t.act("end", Action::Cancel, T0).await;
+    t.apply(&leased, grow([job("x")]), T0).await;
+    assert_eq!(t.state("end", T0).await, State::Cancelled);
+    assert_eq!(t.act("end", requeue(), T0).await, State::Blocked);
+    t.run("x", ack_with("x"), T0).await;
+    t.take_the("end", T0).await;
+    assert_eq!(t.inputs("end").await, [List(1), done_with("x")]);
+}
+
+pub(crate) async fn a_growth_repeated_stores_nothing_again(t: Trial) {
+    t.put_flow([job("g"), child("end", &["g"])], T0).await;
+    let growth = || grow([job("x"), child("y", &["x"])]);
+    let leased = t.run("g", growth(), T0).await;
+    let before = t.snapshot(T0).await;
+    for again in [growth(), grow([job("z")]), ack()] {
+        let answer = t.settle(&leased, again, T0).await;
+        assert_eq!(answer, Ok(Settled::AlreadyTerminal));
+    }
+    assert_eq!(t.snapshot(T0).await, before);
+    t.run("x", ack(), T0).await;
+    let answer = t.settle(&leased, growth(), T0).await;
+    assert_eq!(answer, Ok(Settled::AlreadyTerminal));
+    assert_eq!(t.state("y", T0).await, State::Ready);
+}
+
+pub(crate) async fn a_growers_key_is_held_until_its_growth_is_done(t: Trial) {
+    let keyed = |text| {
+        let keyed = job(text).idempotency_key(key("k"));
+        keyed.key_hold(KeyHold::UntilDone)
+    };
+    t.put(keyed("g"), T0).await;
+    t.run("g", grow([job("x")]), T0).await;
+    assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Existing(id("g")));
+    t.run("x", grow([job("y"), child("z", &["y"])]), T0).await;
+    t.run("y", ack(), T0).await;
+    assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Existing(id("g")));
+    t.run("z", ack(), T0).await;
+    assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
+}
+
+pub(crate) async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: Trial) {
+    let keyed = |text| {
+        let keyed = job(text).idempotency_key(key("k"));
+        keyed.key_hold(KeyHold::UntilDone)
+    };
+    t.put(keyed("g"), T0).await;
+    t.run("g", grow([join("j", &[])]), T0).await;
+    assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
+}
+
+pub(crate) async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: Trial) {
+    let end = child("end", &["a"]).idempotency_key(key("k"));
+    t.put_flow([job("a"), end.key_hold(KeyHold::UntilDone)], T0).await;
+    t.run("a", ack(), T0).await;
+    t.run("end", grow([job("x")]), T0).await;
+    t.run("x", fail(T0), T0).await;
+    let next = || job("next").idempotency_key(key("k"));
+    assert_eq!(t.put(next(), T0).await, Enqueued::Existing(id("end")));
+    t.act("x", requeue(), T0).await;
+    t.run("x", ack(), T0).await;
+    assert_eq!(t.put(next(), T0).await, Enqueued::Inserted(id("next")));
+}
+
+pub(crate) async fn growth_racing_the_ack_of_another_parent_keeps_the_dependant(t: Trial) {
+    for round in 0..12 {
+        let name = |text: &str| format!("{text}{round}");
+        let end = job(&name("end")).after([id(&name("g")), id(&name("a"))]);
+        t.put_flow([job(&name("g")), job(&name("a")), end], T0).await;
+        let leased = t.take_many(2, T0).await;
+        let transitions = [grow([job(&name("x"))]), ack()];
+        let settled = leased.into_iter().zip(transitions).map(|(leased, step)| {
+            let t = t.clone();
+            async move { t.apply(&leased, step, T0).await }
+        });
+        at_once(settled).await;
+        let end = t.record(&name("end"), T0).await;
+        assert_eq!((end.state, end.pending), (State::Blocked, 1));
+        t.run(&name("x"), ack(), T0).await;
+        t.run(&name("end"), ack(), T0).await;
+        assert_eq!(t.output(&name("g")).await, [Done(None)]);
+    }
+}

@@ -1,0 +1,280 @@
+//! The end of a lease: what its holder may do until then, and what becomes of the job.
+
+use taskharbor_core::{
+    Action, Extended, FailurePolicy, Filter, LeaseToken, Leased, Refusal, Settled, State, Timestamp,
+};
+
+use crate::trial::{
+    LEASE, STRANGER, T0, Trial, ack, after, at, at_once, before, fail, id, job, job_in, release,
+    requeue, retry, transitions, with_token,
+};
+
+/// Where leases end that are granted at the beginning.
+const END: Timestamp = match Timestamp::from_micros(T0.as_micros() + 60_000_000) {
+    Ok(end) => end,
+    Err(_) => panic!("within the range"),
+};
+
+pub(crate) async fn a_holder_may_settle_its_job_in_the_last_instant(t: Trial) {
+    let now = before(END);
+    for (n, transition) in transitions(now).into_iter().enumerate() {
+        let name = n.to_string();
+        let leased = t.bring(job_in(&name, &name), State::Inflight).await;
+        let leased = leased.expect("a grant");
+        assert_eq!(leased.lease.expires_at, END);
+        t.apply(&leased, transition, now).await;
+    }
+    let states = t.states(&["0", "1", "2", "3"], now).await;
+    let expected = [State::Done, State::Ready, State::Dlq, State::Ready];
+    assert_eq!(states, expected);
+}
+
+pub(crate) async fn a_holder_may_extend_its_lease_in_the_last_instant(t: Trial) {
+    t.put(job("a"), T0).await;
+    let leased = t.take_the("a", T0).await;
+    let extended = t.extend(&leased, before(END), LEASE).await.expect("not refused");
+    assert_eq!(extended.lease.expires_at, before(END).saturating_add(LEASE));
+    assert!(!extended.cancel_requested);
+}
+
+pub(crate) async fn a_holder_may_do_nothing_from_the_end_on(t: Trial) {
+    t.put(job("a"), T0).await;
+    let leased = t.take_the("a", T0).await;
+    for now in [END, after(END), at(1_000_000)] {
+        t.refuses(&leased, Refusal::LeaseExpired, now).await;
+    }
+}
+
+pub(crate) async fn another_may_have_the_job_from_the_end_on(t: Trial) {
+    for (name, now) in [("at the end", END), ("after it", after(END))] {
+        t.put(job_in(name, name), T0).await;
+        t.take_from(name, T0).await.expect("a grant");
+        assert_eq!(t.take_from(name, before(END)).await, None);
+        let leased = t.take_from(name, now).await.expect("a grant");
+        assert_eq!(leased.lease.expires_at, now.saturating_add(LEASE));
+    }
+}
+
+pub(crate) async fn nothing_happens_to_an_expired_job_by_itself(t: Trial) {
+    t.put(job("a"), T0).await;
+    t.take_the("a", T0).await;
+    let held = t.record("a", T0).await;
+    t.take_from("another queue", at(1_000)).await;
+    assert_eq!(t.record("a", at(1_000)).await, held);
+}
+
+pub(crate) async fn a_job_taken_back_is_due_now_and_its_time_is_forgotten(t: Trial) {
+    t.put_all([job("a").run_at(T0).max_attempts(9), job("first").priority(1)], T0).await;
+    t.run("first", ack(), T0).await;
+    t.run("a", retry(Some(at(1)), T0), T0).await;
+    let mut expected = t.take_the("a", at(1)).await.job;
+    t.put(job("first again").priority(1), at(1)).await;
+    t.take_the("first again", at(100)).await;
+    let record = t.record("a", at(100)).await;
+    assert_eq!((record.state, record.due_at), (State::Ready, Some(at(100))));
+    assert_eq!(record.held, None);
+    expected.run_at = None;
+    expected.expirations = 1;
+    assert_eq!((expected.attempts, expected.deliveries), (1, 2));
+    assert_eq!(record.job, expected);
+}
+
+pub(crate) async fn every_expired_job_of_a_queue_is_taken_back(t: Trial) {
+    t.put_all((0..300).map(|n| job(&n.to_string())), T0).await;
+    assert_eq!(t.take_many(300, T0).await.len(), 300);
+    t.put(job("other").priority(1), T0).await;
+    t.take_the("other", END).await;
+    let taken_back = t.list(Filter::all().state(State::Ready), 1_000, END).await;
+    assert_eq!(taken_back.len(), 300);
+    for job in taken_back {
+        assert_eq!((job.due_at, job.expirations, &job.held), (Some(END), 1, &None));
+    }
+}
+
+pub(crate) async fn all_demanded_queues_are_taken_back_before_anything_is_granted(t: Trial) {
+    let hung = job_in("hung", "hung").on_failure(FailurePolicy::Release);
+    let freed = job_in("freed", "freed").after([id("hung")]);
+    t.put_flow([hung, freed], T0).await;
+    t.take_from("hung", T0).await.expect("a grant");
+    assert_eq!(t.act("hung", Action::Cancel, T0).await, State::Inflight);
+    // Taking the one back cancels it, which lets the other go.
+    let reserved = t.reserve(&[("freed", 1), ("hung", 1)], END, LEASE).await;
+    let jobs = reserved.expect("reserve").jobs;
+    let granted: Vec<_> = jobs.iter().map(|it| it.job.id.as_str()).collect();
+    assert_eq!(granted, ["freed"]);
+}
+
+pub(crate) async fn only_the_demanded_queues_are_taken_back(t: Trial) {
+    for name in ["a", "b"] {
+        t.bring(job_in(name, name), State::Inflight).await;
+    }
+    t.take_from("a", END).await.expect("a grant");
+    let record = t.record("b", END).await;
+    assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
+}
+
+pub(crate) async fn only_leases_that_are_over_are_taken_back(t: Trial) {
+    t.put_all(["a", "b"].map(job), T0).await;
+    t.take_the("a", T0).await;
+    t.take_the("b", after(T0)).await;
+    t.take_the("a", END).await;
+    let record = t.record("b", END).await;
+    assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
+}
+
+pub(crate) async fn a_job_taken_back_competes_in_the_same_call(t: Trial) {
+    t.put(job("hung").priority(5), T0).await;
+    t.take_the("hung", T0).await;
+    t.put(job("low"), T0).await;
+    let leased = t.take_the("hung", END).await;
+    assert_eq!((leased.job.deliveries, leased.job.expirations), (2, 1));
+    assert_eq!(leased.job.run_at, None);
+}
+
+pub(crate) async fn expirations_are_counted_and_attempts_are_not(t: Trial) {
+    t.put(job("a"), T0).await;
+    for n in 0..4 {
+        let leased = t.take_the("a", at(n * 100)).await;
+        assert_eq!(u64::from(leased.job.expirations), n);
+        assert_eq!(leased.job.attempts, 0);
+        assert_eq!(leased.job.failed_at, None);
+    }
+}
+
+/// The job `a`, inflight after its lease ran out once, until `at(160)`.
+async fn expired_once(t: &Trial) -> Leased {
+    t.put(job("a"), T0).await;
+    t.take_the("a", T0).await;
+    let leased = t.take_the("a", at(100)).await;
+    assert_eq!(leased.job.expirations, 1);
+    leased
+}
+
+pub(crate) async fn a_retry_forgets_the_expirations(t: Trial) {
+    let leased = expired_once(&t).await;
+    t.apply(&leased, retry(None, at(100)), at(100)).await;
+    assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
+}
+
+pub(crate) async fn a_requeue_forgets_the_expirations(t: Trial) {
+    let leased = expired_once(&t).await;
+    t.apply(&leased, fail(at(100)), at(100)).await;
+    assert_eq!(t.record("a", at(100)).await.job.expirations, 1);
+    t.act("a", requeue(), at(100)).await;
+    assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
+}
+
+pub(crate) async fn nothing_else_forgets_the_expirations(t: Trial) {
+    let leased = expired_once(&t).await;
+    t.extend(&leased, at(110), LEASE).await.expect("not refused");
+    assert_eq!(t.record("a", at(110)).await.job.expirations, 1);
+    let leased = t.take_the("a", at(170)).await;
+    t.apply(&leased, release(None), at(170)).await;
+    assert_eq!(t.record("a", at(170)).await.job.expirations, 2);
+    t.run("a", release(Some(at(180))), at(170)).await;
+    let leased = t.take_the("a", at(180)).await;
+    assert_eq!(leased.job.expirations, 2);
+    t.apply(&leased, ack(), at(180)).await;
+    assert_eq!(t.record("a", at(180)).await.job.expirations, 2);
+}
+
+pub(crate) async fn tokens_of_all_earlier_grants_are_worthless(t: Trial) {
+    t.put(job("a"), T0).await;
+    let mut grants = Vec::new();
+    for n in 0..4 {
+        grants.push(t.take_the("a", at(n * 100)).await);
+    }
+    let current = grants.pop().expect("four grants");
+    for stale in &grants {
+        // By its own lease as well as by the current one, and when that is over too.
+        for now in [before(stale.lease.expires_at), at(301), at(1_000)] {
+            t.refuses(stale, Refusal::LeaseMismatch, now).await;
+        }
+    }
+    t.apply(&current, ack(), at(301)).await;
+    for stale in &grants {
+        t.refuses(stale, Refusal::JobNotInflight, at(302)).await;
+    }
+}
+
+pub(crate) async fn a_token_counts_in_all_its_bits(t: Trial) {
+    t.put(job("a"), T0).await;
+    let leased = t.take_the("a", T0).await;
+    let stored = t.snapshot(T0).await;
+    for bit in 0..128 {
+        let token = leased.lease.token.to_bits() ^ (1 << bit);
+        let other = with_token(&leased, LeaseToken::from_bits(token));
+        let answer = t.settle(&other, ack(), T0).await;
+        assert_eq!(answer, Err(Refusal::LeaseMismatch), "bit {bit}");
+    }
+    assert_eq!(t.snapshot(T0).await, stored);
+    t.apply(&leased, ack(), T0).await;
+}
+
+pub(crate) async fn the_token_of_another_job_is_a_strangers(t: Trial) {
+    t.put_all(["a", "b"].map(job), T0).await;
+    let (a, b) = (t.take_the("a", T0).await, t.take_the("b", T0).await);
+    t.refuses(&with_token(&a, b.lease.token), Refusal::LeaseMismatch, T0).await;
+    t.refuses(&with_token(&b, STRANGER), Refusal::LeaseMismatch, T0).await;
+    t.apply(&a, ack(), T0).await;
+    t.apply(&b, ack(), T0).await;
+}
+
+/// What came of a meeting at the end of a lease.
+#[derive(Debug)]
+enum Met {
+    Settled(Result<Settled, Refusal>),
+    Extended(Result<Extended, Refusal>),
+    Granted(Option<Leased>),
+}
+
+pub(crate) async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
+    for round in 0..40 {
+        let name = round.to_string();
+        let leased = t.bring(job_in(&name, &name), State::Inflight).await;
+        let answers = at_once([true, false].map(|acks| {
+            let (t, leased, name) = (t.clone(), leased.clone(), name.clone());
+            async move {
+                if acks {
+                    let leased = leased.expect("a grant");
+                    return Met::Settled(t.settle(&leased, ack(), before(END)).await);
+                }
+                Met::Granted(t.take_from(&name, END).await)
+            }
+        }))
+        .await;
+        let state = match &answers[..] {
+            [Met::Settled(Ok(Settled::Applied)), Met::Granted(None)] => State::Done,
+            [Met::Settled(Err(_)), Met::Granted(Some(_))] => State::Inflight,
+            other => panic!("{other:?}"),
+        };
+        let record = t.record(&name, END).await;
+        assert_eq!(record.state, state);
+        assert_eq!(record.job.expirations, u32::from(state == State::Inflight));
+    }
+}
+
+pub(crate) async fn an_extension_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
+    for round in 0..40 {
+        let name = round.to_string();
+        let leased = t.bring(job_in(&name, &name), State::Inflight).await;
+        let answers = at_once([true, false].map(|extends| {
+            let (t, leased, name) = (t.clone(), leased.clone(), name.clone());
+            async move {
+                if extends {
+                    let leased = leased.expect("a grant");
+                    return Met::Extended(t.extend(&leased, before(END), LEASE).await);
+                }
+                Met::Granted(t.take_from(&name, END).await)
+            }
+        }))
+        .await;
+        let end = match &answers[..] {
+            [Met::Extended(Ok(it)), Met::Granted(None)] => it.lease.expires_at,
+            [Met::Extended(Err(_)), Met::Granted(Some(it))] => it.lease.expires_at,
+            other => panic!("{other:?}"),
+        };
+        let held = t.record(&name, END).await.held.expect("held");
+        assert_eq!(held.expires_at, end);
+    }
+}

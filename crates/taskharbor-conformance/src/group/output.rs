@@ -1,0 +1,305 @@
+//! What jobs produced, as their dependants and clients read it.
+
+use taskharbor_core::{
+    Action, Blob, Driver, FailurePolicy, InvalidRequest, NewJob, OutputEntry, OutputPage,
+    OutputQuery, Outputs, Refusal, Requeue, State, Text, Transition,
+};
+
+use crate::trial::{
+    T0, Trial, ack, ack_with, at, child, done_with, fail, id, invalid, job, join, requeue,
+    settlement,
+};
+
+use OutputEntry::{Done, List, Missing, Pending};
+
+/// The entry for a job that was dead-lettered as [`fail`] does.
+fn gave_up() -> OutputEntry {
+    OutputEntry::Failed { state: State::Dlq, reason: Some(Text::new("gave up")) }
+}
+
+/// The entry for a job that somebody cancelled.
+fn cancelled() -> OutputEntry {
+    OutputEntry::Failed { state: State::Cancelled, reason: None }
+}
+
+/// The pages of at most `limit` entries that an answer comes in.
+async fn pages(t: &Trial, query: OutputQuery, limit: usize) -> Vec<Vec<OutputEntry>> {
+    let mut pages = Vec::new();
+    let mut from = Some(query.from);
+    while let Some(start) = from {
+        let request = Outputs::new(vec![query.clone().from(start)], limit);
+        let mut answers = t.driver.outputs(request).await.expect("outputs");
+        let OutputPage { entries, next, .. } = answers.remove(0).expect("not refused");
+        assert!(entries.len() <= limit, "more than a page");
+        assert!(next.is_none_or(|next| next > start), "it goes on");
+        pages.push(entries);
+        from = next;
+    }
+    pages
+}
+
+/// Acks every one of these, which must be the next, with its own id as output.
+async fn ack_each(t: &Trial, texts: &[&str]) {
+    for text in texts {
+        t.run(text, ack_with(text), T0).await;
+    }
+}
+
+pub(crate) async fn parents_outputs_are_read_in_declared_order(t: Trial) {
+    let jobs = [job("a"), job("b"), job("c"), child("d", &["b", "c", "a"])];
+    t.put_flow(jobs, T0).await;
+    ack_each(&t, &["a", "b", "c"]).await;
+    let expected = [List(3), done_with("b"), done_with("c"), done_with("a")];
+    assert_eq!(t.inputs("d").await, expected);
+}
+
+pub(crate) async fn no_output_and_an_empty_one_are_told_apart(t: Trial) {
+    t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
+    t.run("a", ack(), T0).await;
+    t.run("b", ack_with(""), T0).await;
+    let expected = [List(2), Done(None), done_with("")];
+    assert_eq!(t.inputs("c").await, expected);
+}
+
+pub(crate) async fn an_output_is_read_byte_for_byte(t: Trial) {
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    let bytes: Vec<u8> = (0..=255).collect();
+    let output = Some(Blob::from(bytes));
+    t.run("a", Transition::Ack { output: output.clone() }, T0).await;
+    assert_eq!(t.inputs("b").await, [List(1), Done(output.clone())]);
+    assert_eq!(t.output("a").await, [Done(output)]);
+}
+
+pub(crate) async fn whoever_has_no_parents_reads_an_empty_list(t: Trial) {
+    t.put(job("plain"), T0).await;
+    t.put_flow([job("a"), join("j", &[]), child("b", &["a", "j"])], T0).await;
+    for text in ["plain", "a", "j"] {
+        assert_eq!(t.inputs(text).await, [List(0)], "{text}");
+    }
+}
+
+pub(crate) async fn a_parent_that_is_not_over_is_pending(t: Trial) {
+    let jobs = [
+        job("inflight"),
+        job("ready"),
+        job("scheduled").run_at(at(9)),
+        child("blocked", &["ready"]),
+        child("end", &["inflight", "ready", "scheduled", "blocked"]),
+    ];
+    t.put_flow(jobs, T0).await;
+    t.take_the("inflight", T0).await;
+    let expected = [List(4), Pending, Pending, Pending, Pending];
+    assert_eq!(t.inputs("end").await, expected);
+}
+
+pub(crate) async fn a_parent_that_failed_is_read_with_state_and_reason(t: Trial) {
+    let released = |text| job(text).on_failure(FailurePolicy::Release);
+    let jobs = [released("a"), released("b"), child("c", &["a", "b"])];
+    t.put_flow(jobs, T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.act("b", Action::Cancel, T0).await;
+    t.take_the("c", T0).await;
+    assert_eq!(t.inputs("c").await, [List(2), gave_up(), cancelled()]);
+}
+
+pub(crate) async fn a_parent_that_was_requeued_is_pending_again(t: Trial) {
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    t.run("a", fail(T0), T0).await;
+    assert_eq!(t.inputs("b").await, [List(1), gave_up()]);
+    t.act("a", requeue(), T0).await;
+    assert_eq!(t.inputs("b").await, [List(1), Pending]);
+    ack_each(&t, &["a"]).await;
+    assert_eq!(t.inputs("b").await, [List(1), done_with("a")]);
+}
+
+pub(crate) async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
+    let released = child("b", &["a"]).on_failure(FailurePolicy::Release);
+    t.put_flow([job("a"), released, child("c", &["b"])], T0).await;
+    ack_each(&t, &["a"]).await;
+    t.run("b", fail(T0), T0).await;
+    ack_each(&t, &["c"]).await;
+    let alone = Action::Requeue(Requeue::new().detach());
+    t.act("b", alone, T0).await;
+    assert_eq!(t.inputs("b").await, [List(1), done_with("a")]);
+    t.act("c", Action::PurgeFlow, T0).await;
+    assert_eq!(t.inputs("b").await, [List(1), Missing]);
+}
+
+pub(crate) async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
+    let released = child("b", &["a"]).on_failure(FailurePolicy::Release);
+    t.put_flow([job("a"), released, child("c", &["b"])], T0).await;
+    ack_each(&t, &["a"]).await;
+    t.run("b", fail(T0), T0).await;
+    ack_each(&t, &["c"]).await;
+    t.act("b", Action::Requeue(Requeue::new().detach()), at(1)).await;
+    t.act("c", Action::PurgeFlow, at(1)).await;
+    t.put_all([job("a"), job("c")], T0).await;
+    ack_each(&t, &["a", "c"]).await;
+    assert_eq!(t.inputs("b").await, [List(1), Missing]);
+}
+
+pub(crate) async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
+    t.put_all([job("a"), job("b"), job("c"), job("d")], T0).await;
+    t.act("d", Action::Cancel, T0).await;
+    assert_eq!(t.output("a").await, [Pending]);
+    ack_each(&t, &["a"]).await;
+    t.run("b", fail(T0), T0).await;
+    assert_eq!(t.output("a").await, [done_with("a")]);
+    assert_eq!(t.output("b").await, [gave_up()]);
+    assert_eq!(t.output("c").await, [Pending]);
+    assert_eq!(t.output("d").await, [cancelled()]);
+}
+
+pub(crate) async fn a_join_is_the_list_of_its_parents(t: Trial) {
+    t.put_flow([job("a"), job("b"), join("j", &["b", "a"])], T0).await;
+    ack_each(&t, &["a", "b"]).await;
+    let expected = [List(2), done_with("b"), done_with("a")];
+    assert_eq!(t.output("j").await, expected);
+    assert_eq!(t.inputs("j").await, expected);
+}
+
+pub(crate) async fn joins_nest_where_they_stand(t: Trial) {
+    let jobs = [
+        job("a"),
+        job("b"),
+        job("c"),
+        join("empty", &[]),
+        join("inner", &["b", "empty"]),
+        join("outer", &["inner", "c"]),
+        child("end", &["a", "outer"]),
+    ];
+    t.put_flow(jobs, T0).await;
+    ack_each(&t, &["a", "b", "c"]).await;
+    let (a, b, c) = (done_with("a"), done_with("b"), done_with("c"));
+    let expected = [List(2), a, List(2), List(2), b, List(0), c];
+    assert_eq!(t.inputs("end").await, expected);
+    assert_eq!(t.output("outer").await, expected[2..]);
+    assert_eq!(t.output("empty").await, [List(0)]);
+}
+
+pub(crate) async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
+    let a = job("a").on_failure(FailurePolicy::Release);
+    t.put_flow([a, job("b"), join("j", &["a", "b"])], T0).await;
+    t.run("a", fail(T0), T0).await;
+    ack_each(&t, &["b"]).await;
+    let expected = [List(2), gave_up(), done_with("b")];
+    assert_eq!(t.output("j").await, expected);
+}
+
+pub(crate) async fn a_join_that_is_not_done_is_pending_or_failed(t: Trial) {
+    let j = join("j", &["a"]).on_failure(FailurePolicy::Release);
+    t.put_flow([job("a"), j, child("b", &["j"])], T0).await;
+    assert_eq!(t.output("j").await, [Pending]);
+    assert_eq!(t.inputs("b").await, [List(1), Pending]);
+    t.act("j", Action::Cancel, T0).await;
+    assert_eq!(t.output("j").await, [cancelled()]);
+    assert_eq!(t.inputs("b").await, [List(1), cancelled()]);
+}
+
+pub(crate) async fn joins_nest_a_thousand_deep(t: Trial) {
+    let step = |n: usize| format!("{n:04}");
+    let joins = (1..1_000).map(|n| join(&step(n), &[&step(n - 1)]));
+    t.put_flow([job("0000")].into_iter().chain(joins), T0).await;
+    ack_each(&t, &["0000"]).await;
+    let mut expected = vec![List(1); 999];
+    expected.push(done_with("0000"));
+    assert_eq!(t.output("0999").await, expected);
+}
+
+pub(crate) async fn pages_of_every_size_are_together_the_whole(t: Trial) {
+    let jobs = [
+        job("a"),
+        job("b"),
+        job("c"),
+        join("inner", &["a", "b"]),
+        join("empty", &[]),
+        child("end", &["inner", "empty", "c"]),
+    ];
+    t.put_flow(jobs, T0).await;
+    t.run("a", ack_with("a"), T0).await;
+    t.run("b", ack(), T0).await;
+    let query = || OutputQuery::parents_of(id("end"));
+    ack_each(&t, &["c"]).await;
+    let whole = t.inputs("end").await;
+    assert_eq!(whole.len(), 6);
+    for limit in 1..=8 {
+        let pages = pages(&t, query(), limit).await;
+        assert_eq!(pages.len(), whole.len().div_ceil(limit), "{limit}");
+        assert_eq!(pages.concat(), whole, "{limit}");
+    }
+}
+
+pub(crate) async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
+    let names: Vec<String> = (0..1_000).map(|n| format!("{n:04}")).collect();
+    let members: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
+    let end = job("end").after(names.iter().map(|name| id(name)));
+    t.put_flow(members.into_iter().chain([end]), T0).await;
+    let leased = t.take_many(1_000, T0).await;
+    let acked = leased.iter().map(|it| settlement(it, ack_with(it.job.id.as_str())));
+    t.settle_all(acked.collect(), T0).await;
+    let mut expected = vec![List(1_000)];
+    expected.extend(names.iter().map(|name| done_with(name)));
+    for limit in [7, 999, 1_000] {
+        let pages = pages(&t, OutputQuery::parents_of(id("end")), limit).await;
+        assert_eq!(pages.concat(), expected, "{limit}");
+    }
+}
+
+pub(crate) async fn pages_of_large_outputs_are_together_the_whole(t: Trial) {
+    let names: Vec<String> = (0..18).map(|n| format!("{n:02}")).collect();
+    let members: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
+    let end = join("end", &[]).after(names.iter().map(|name| id(name)));
+    t.put_flow(members.into_iter().chain([end]), T0).await;
+    let mut expected = vec![List(18)];
+    for (n, name) in (0..).zip(&names) {
+        let output = Some(Blob::from(vec![n; 1024 * 1024]));
+        expected.push(Done(output.clone()));
+        t.run(name, Transition::Ack { output }, T0).await;
+    }
+    let pages = pages(&t, OutputQuery::of(id("end")), 1_000).await;
+    assert_eq!(pages.concat(), expected);
+}
+
+pub(crate) async fn a_page_of_outputs_has_one_to_a_thousand(t: Trial) {
+    t.put(job("a"), T0).await;
+    for limit in [0, 1_001] {
+        let request = Outputs::new(vec![OutputQuery::of(id("a"))], limit);
+        let answer = t.driver.outputs(request).await;
+        let refused = invalid(answer);
+        assert!(matches!(refused, InvalidRequest::OutOfRange { value, .. } if value == limit));
+    }
+}
+
+pub(crate) async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) {
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    ack_each(&t, &["a"]).await;
+    let items = vec![
+        OutputQuery::of(id("ghost")),
+        OutputQuery::of(id("a")),
+        OutputQuery::parents_of(id("ghost")),
+        OutputQuery::parents_of(id("b")),
+    ];
+    let answers = t.driver.outputs(Outputs::new(items, 10)).await;
+    let whole = |entries: &[OutputEntry]| Ok(OutputPage::new(entries.to_vec(), None));
+    let expected = [
+        Err(Refusal::JobNotFound),
+        whole(&[done_with("a")]),
+        Err(Refusal::JobNotFound),
+        whole(&[List(1), done_with("a")]),
+    ];
+    assert_eq!(answers.expect("outputs"), expected);
+}
+
+pub(crate) async fn one_job_may_be_asked_about_twice_in_a_call(t: Trial) {
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    ack_each(&t, &["a", "b"]).await;
+    let items = vec![
+        OutputQuery::of(id("b")),
+        OutputQuery::parents_of(id("b")).from(1),
+        OutputQuery::of(id("b")),
+    ];
+    let answers = t.driver.outputs(Outputs::new(items, 10)).await;
+    let own = Ok(OutputPage::new(vec![done_with("b")], None));
+    let read = Ok(OutputPage::new(vec![done_with("a")], None));
+    assert_eq!(answers.expect("outputs"), [own.clone(), read, own]);
+}

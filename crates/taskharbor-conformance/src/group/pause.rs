@@ -1,0 +1,185 @@
+//! Queues that are paused, and resumed.
+
+use taskharbor_core::{Action, Admin, FailurePolicy, QueueCounts, Settled, State, Timestamp};
+
+use crate::trial::{
+    LEASE, T0, Trial, ack, at, at_once, child, id, job, job_in, join, queue, requeue, retry,
+};
+
+async fn pause(t: &Trial, name: &str, now: Timestamp) {
+    t.driver.pause(queue(name), now).await.expect("pause");
+}
+
+async fn resume(t: &Trial, name: &str) {
+    t.driver.resume(queue(name)).await.expect("resume");
+}
+
+/// What is told of one queue, if it is listed.
+async fn counts(t: &Trial, name: &str, now: Timestamp) -> Option<QueueCounts> {
+    let all = t.driver.counts(now).await.expect("counts");
+    all.into_iter().find(|it| it.queue == queue(name))
+}
+
+pub(crate) async fn a_paused_queue_gives_nothing_until_it_is_resumed(t: Trial) {
+    t.put_all([job("a"), job("b")], T0).await;
+    pause(&t, "q", T0).await;
+    t.put(job("c"), at(1)).await;
+    assert_eq!(t.take_order(at(2)).await, [""; 0]);
+    resume(&t, "q").await;
+    assert_eq!(t.take_order(at(2)).await, ["a", "b", "c"]);
+}
+
+pub(crate) async fn a_paused_queue_has_no_next_due_time(t: Trial) {
+    t.put_all([job("a"), job("b").run_at(at(9))], T0).await;
+    t.take_the("a", T0).await;
+    pause(&t, "q", T0).await;
+    let reserved = t.reserve(&[("q", 5)], at(1), LEASE).await;
+    let reserved = reserved.expect("reserve");
+    assert!(reserved.jobs.is_empty());
+    assert_eq!(reserved.next_due, None);
+}
+
+pub(crate) async fn a_paused_queue_keeps_its_expired_leases_until_it_is_resumed(t: Trial) {
+    t.put(job("a"), T0).await;
+    t.take_the("a", T0).await;
+    pause(&t, "q", at(1)).await;
+    let held = t.record("a", at(61)).await;
+    assert_eq!(held.state, State::Inflight);
+    assert_eq!(t.take(at(61)).await, None);
+    assert_eq!(t.record("a", at(61)).await, held);
+    resume(&t, "q").await;
+    let leased = t.take_the("a", at(62)).await;
+    assert_eq!(leased.job.expirations, 1);
+}
+
+pub(crate) async fn a_cancel_mark_waits_with_the_lease_in_a_paused_queue(t: Trial) {
+    t.put(job("a"), T0).await;
+    t.take_the("a", T0).await;
+    t.act("a", Action::Cancel, T0).await;
+    pause(&t, "q", T0).await;
+    assert_eq!(t.take(at(61)).await, None);
+    assert_eq!(t.state("a", at(61)).await, State::Inflight);
+    resume(&t, "q").await;
+    assert_eq!(t.take(at(61)).await, None);
+    assert_eq!(t.state("a", at(61)).await, State::Cancelled);
+}
+
+pub(crate) async fn other_queues_are_not_affected(t: Trial) {
+    let jobs = [job_in("p", "a"), job_in("o", "b"), job_in("o", "c")];
+    t.put_all(jobs, T0).await;
+    t.put(job_in("o", "later").run_at(at(9)), T0).await;
+    t.put(job_in("p", "sooner").run_at(at(5)), T0).await;
+    pause(&t, "p", T0).await;
+    let reserved = t.reserve(&[("p", 5), ("o", 5)], T0, LEASE).await;
+    let reserved = reserved.expect("reserve");
+    let granted: Vec<&str> = reserved.jobs.iter().map(|it| it.job.id.as_str()).collect();
+    assert_eq!(granted, ["b", "c"]);
+    assert_eq!(reserved.next_due, Some(at(9)));
+}
+
+pub(crate) async fn holders_of_a_paused_queues_jobs_go_on(t: Trial) {
+    t.put_all([job("a"), job("b")], T0).await;
+    let leased = t.take_many(2, T0).await;
+    pause(&t, "q", T0).await;
+    let extended = t.extend(&leased[0], at(30), LEASE).await.expect("held");
+    assert_eq!(extended.lease.expires_at, at(90));
+    t.apply(&leased[1], retry(None, at(30)), at(30)).await;
+    let acked = t.settle(&leased[0], ack(), at(80)).await;
+    assert_eq!(acked, Ok(Settled::Applied));
+    assert_eq!(t.states(&["a", "b"], at(80)).await, [State::Done, State::Ready]);
+    assert_eq!(t.take(at(80)).await, None);
+}
+
+pub(crate) async fn people_can_manage_a_paused_queue(t: Trial) {
+    t.put_all([job("a"), job("b").run_at(at(9))], T0).await;
+    pause(&t, "q", T0).await;
+    assert_eq!(t.act("a", Action::Cancel, T0).await, State::Cancelled);
+    assert_eq!(t.act("a", requeue(), T0).await, State::Ready);
+    assert_eq!(t.act("b", Action::RunNow, T0).await, State::Ready);
+    t.act("b", Action::SetPriority(5), T0).await;
+    assert_eq!(t.take(T0).await, None);
+    resume(&t, "q").await;
+    assert_eq!(t.take_order(T0).await, ["b", "a"]);
+}
+
+pub(crate) async fn flows_go_on_within_a_paused_queue(t: Trial) {
+    let a = job_in("other", "a").on_failure(FailurePolicy::Release);
+    let jobs = [a, join("j", &["a"]), child("b", &["j"])];
+    t.put_flow(jobs, T0).await;
+    pause(&t, "q", T0).await;
+    let leased = t.take_from("other", T0).await.expect("not paused");
+    assert_eq!(leased.job.id, id("a"));
+    t.apply(&leased, ack(), at(1)).await;
+    assert_eq!(t.states(&["j", "b"], at(1)).await, [State::Done, State::Ready]);
+    assert_eq!(t.take(at(1)).await, None);
+    resume(&t, "q").await;
+    t.take_the("b", at(1)).await;
+}
+
+pub(crate) async fn pausing_twice_keeps_the_first_time(t: Trial) {
+    t.put(job("a"), T0).await;
+    pause(&t, "q", at(1)).await;
+    pause(&t, "q", at(2)).await;
+    let told = counts(&t, "q", at(3)).await.expect("it is listed");
+    assert_eq!(told.paused_since, Some(at(1)));
+    assert_eq!(told.states.ready, 1);
+    resume(&t, "q").await;
+    let told = counts(&t, "q", at(3)).await.expect("it is listed");
+    assert_eq!(told.paused_since, None);
+    t.take_the("a", at(3)).await;
+}
+
+pub(crate) async fn a_queue_paused_again_is_paused_since_then(t: Trial) {
+    pause(&t, "q", at(1)).await;
+    resume(&t, "q").await;
+    pause(&t, "q", at(5)).await;
+    let told = counts(&t, "q", at(9)).await.expect("it is listed");
+    assert_eq!(told.paused_since, Some(at(5)));
+}
+
+pub(crate) async fn a_queue_without_jobs_can_be_paused(t: Trial) {
+    pause(&t, "q", T0).await;
+    let mut expected = QueueCounts::new(queue("q"));
+    expected.paused_since = Some(T0);
+    assert_eq!(counts(&t, "q", T0).await, Some(expected));
+    t.put(job("a"), T0).await;
+    assert_eq!(t.take(T0).await, None);
+    resume(&t, "q").await;
+    t.take_the("a", T0).await;
+}
+
+pub(crate) async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: Trial) {
+    t.put(job("a"), T0).await;
+    t.act("a", Action::Cancel, T0).await;
+    pause(&t, "q", T0).await;
+    t.act("a", Action::Purge, T0).await;
+    t.put(job("b"), T0).await;
+    assert_eq!(t.take(T0).await, None);
+}
+
+pub(crate) async fn resuming_what_is_not_paused_changes_nothing(t: Trial) {
+    t.put(job("a"), T0).await;
+    let before = t.snapshot(T0).await;
+    resume(&t, "q").await;
+    resume(&t, "never seen").await;
+    assert_eq!(t.snapshot(T0).await, before);
+}
+
+pub(crate) async fn pausing_loses_no_job_to_a_racing_reserve(t: Trial) {
+    for round in 0..12 {
+        t.put_all((0..3).map(|n| job(&format!("{round}-{n}"))), T0).await;
+        let taken = at_once((0..4).map(|n| {
+            let t = t.clone();
+            async move {
+                if n == 0 {
+                    pause(&t, "q", T0).await;
+                    return 0;
+                }
+                t.take_many(1, T0).await.len()
+            }
+        }));
+        let taken: usize = taken.await.into_iter().sum();
+        resume(&t, "q").await;
+        assert_eq!(taken + t.take_order(T0).await.len(), 3);
+    }
+}

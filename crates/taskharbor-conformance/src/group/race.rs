@@ -1,0 +1,253 @@
+//! Many tasks on one store at once; what they saw is checked against the invariants.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use fastrand::Rng;
+use taskharbor_core::{
+    Admin, Demand, Driver, Enqueue, ExtendLeases, Failure, Filter, Holder, JobId, JobRecord,
+    JobSet, Leased, NewJob, Reserve, SetKind, Settle, Step, Text, Timestamp, Transition,
+};
+
+use crate::{
+    history::{History, What},
+    trial::{T0, Trial, child, extension, id, job, key, queue, settlement},
+};
+
+/// How long leases last: short beside the steps that the clock takes, so that many run out.
+const LEASE: Duration = Duration::from_secs(5);
+
+const TASKS: usize = 8;
+const ROUNDS: usize = 150;
+
+pub(crate) async fn many_tasks_on_one_queue_keep_every_invariant(t: Trial) {
+    let plain = |dice: &mut Rng, task: usize, round: usize| {
+        let mut new = match dice.u32(..4) {
+            0 => job(&format!("shared-{}", dice.u32(..60))),
+            1 => {
+                let shared = key(&format!("key-{}", dice.u32(..60)));
+                job(&format!("keyed-{task}-{round}")).idempotency_key(shared)
+            }
+            _ => job(&format!("own-{task}-{round}")),
+        };
+        new = new.priority(dice.i16(-1..2));
+        if dice.u32(..4) == 0 {
+            new = new.run_at(T0.saturating_add(Duration::from_secs(dice.u64(..60))));
+        }
+        if dice.u32(..12) == 0 {
+            new.max_attempts = Some(0); // its set is rejected
+        }
+        JobSet::from(new)
+    };
+    Race::new(t).run(plain, 1).await;
+}
+
+pub(crate) async fn many_tasks_on_many_flows_keep_every_invariant(t: Trial) {
+    let chord = |dice: &mut Rng, task: usize, round: usize| {
+        let name = match dice.u32(..3) {
+            0 => format!("shared-{}", dice.u32(..20)),
+            _ => format!("own-{task}-{round}"),
+        };
+        let members: Vec<String> = (0..4).map(|n| format!("{name}-{n}")).collect();
+        let texts: Vec<&str> = members.iter().map(String::as_str).collect();
+        let mut jobs: Vec<NewJob> = texts.iter().map(|text| job(text)).collect();
+        jobs.push(child(&name, &texts));
+        JobSet::flow(jobs)
+    };
+    Race::new(t).run(chord, 3).await;
+}
+
+/// Tasks that share a store, a clock and a history.
+struct Race {
+    trial: Trial,
+    clock: AtomicI64,
+    history: History,
+}
+
+impl Race {
+    fn new(trial: Trial) -> Arc<Self> {
+        let clock = AtomicI64::new(T0.as_micros());
+        Arc::new(Self { trial, clock, history: History::default() })
+    }
+
+    /// The time, which moves on with every look; sometimes that of a clock that is slow.
+    fn now(&self, dice: &mut Rng) -> Timestamp {
+        let step = dice.i64(0..40_000);
+        let slow = if dice.u32(..8) == 0 { dice.i64(0..500_000) } else { 0 };
+        let micros = self.clock.fetch_add(step, Ordering::SeqCst) + step - slow;
+        Timestamp::from_micros(micros).expect("a time in this century")
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        make: impl Fn(&mut Rng, usize, usize) -> JobSet + Clone + Send + Sync + 'static,
+        enqueue_one_in: u32,
+    ) {
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|task| {
+                let (race, make) = (Arc::clone(&self), make.clone());
+                tokio::spawn(async move {
+                    let mut dice = Rng::with_seed(task as u64);
+                    let mut worker = Worker { race: &race, live: Vec::new(), old: Vec::new() };
+                    for round in 0..ROUNDS {
+                        if dice.u32(..2 * enqueue_one_in) == 0 {
+                            worker.enqueue(vec![make(&mut dice, task, round)], &mut dice).await;
+                        } else {
+                            worker.work(&mut dice).await;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.expect("no task panics");
+        }
+        self.drain().await;
+        let end = Timestamp::MAX;
+        let stored: HashMap<JobId, JobRecord> = {
+            let mut stored = HashMap::new();
+            for listed in self.trial.list(Filter::all(), 1_000, end).await {
+                let record = self.trial.record(listed.id.as_str(), end).await;
+                stored.insert(listed.id, record);
+            }
+            stored
+        };
+        let race = Arc::into_inner(self).expect("the tasks are gone");
+        assert!(stored.len() > TASKS, "the race stored next to nothing");
+        let found = race.history.contradictions(&stored);
+        assert!(found.is_empty(), "{} contradictions: {found:#?}", found.len());
+        assert_eq!(race.trial.driver.check().await.expect("check"), Vec::new());
+    }
+
+    /// Finishes all that is left, long after every lease has run out.
+    async fn drain(&self) {
+        let mut dice = Rng::with_seed(u64::MAX);
+        let mut worker = Worker { race: self, live: Vec::new(), old: Vec::new() };
+        loop {
+            self.clock.fetch_add(120_000_000, Ordering::SeqCst);
+            worker.reserve(100, &mut dice).await;
+            if worker.live.is_empty() {
+                return;
+            }
+            worker.settle(usize::MAX, |_| Transition::Ack { output: None }, &mut dice).await;
+        }
+    }
+}
+
+struct Worker<'a> {
+    race: &'a Race,
+    /// What it believes to hold.
+    live: Vec<Leased>,
+    /// What it has settled or forgotten, and may try to use once more.
+    old: Vec<Leased>,
+}
+
+impl Worker<'_> {
+    async fn work(&mut self, dice: &mut Rng) {
+        match dice.u32(..10) {
+            0..4 => self.reserve(dice.usize(1..4), dice).await,
+            4 => self.extend(dice).await,
+            5..8 => {
+                let kind = dice.u32(..8);
+                self.settle(dice.usize(1..4), |now| transition(kind, now), dice).await;
+            }
+            8 => self.try_old(dice).await,
+            _ => self.old.append(&mut self.live), // a crash: its leases run out
+        }
+    }
+
+    async fn enqueue(&mut self, sets: Vec<JobSet>, dice: &mut Rng) {
+        let now = self.race.now(dice);
+        let began = self.race.history.begin();
+        let request = Enqueue::new(sets.clone(), now);
+        let answers = self.race.trial.driver.enqueue(request).await.expect("enqueue");
+        let mut what = Vec::new();
+        for (set, answer) in sets.into_iter().zip(answers) {
+            assert!(set.kind == SetKind::Plain || answer.is_ok(), "{answer:?}");
+            for (position, job) in set.jobs.into_iter().enumerate() {
+                let answer = answer.as_ref().map(|answers| answers[position].clone());
+                what.push(What::Enqueue { job, answer: answer.map_err(Clone::clone) });
+            }
+        }
+        self.race.history.end(began, now, what);
+    }
+
+    async fn reserve(&mut self, limit: usize, dice: &mut Rng) {
+        let now = self.race.now(dice);
+        let demands = vec![Demand::new(queue("q"), limit)];
+        let holder = Holder::new("racer").expect("a valid holder");
+        let began = self.race.history.begin();
+        let request = Reserve::new(demands, holder, now, LEASE);
+        let jobs = self.race.trial.driver.reserve(request).await.expect("reserve").jobs;
+        self.race.history.end(began, now, jobs.iter().cloned().map(What::Grant));
+        self.live.extend(jobs);
+    }
+
+    async fn extend(&mut self, dice: &mut Rng) {
+        let now = self.race.now(dice);
+        let items: Vec<_> = self.live.iter().map(extension).collect();
+        let lease_for = Duration::from_micros(dice.u64(1..8_000_000));
+        let began = self.race.history.begin();
+        let request = ExtendLeases::new(items, now, lease_for);
+        let answers = self.race.trial.driver.extend_leases(request).await.expect("extend");
+        let what = self.live.iter().zip(&answers).map(|(leased, answer)| What::Extend {
+            id: leased.job.id.clone(),
+            token: leased.lease.token,
+            answer: answer.clone(),
+        });
+        self.race.history.end(began, now, what);
+    }
+
+    async fn settle(
+        &mut self,
+        count: usize,
+        transition: impl Fn(Timestamp) -> Transition,
+        dice: &mut Rng,
+    ) {
+        let count = count.min(self.live.len());
+        let jobs: Vec<Leased> = self.live.drain(..count).collect();
+        let now = self.race.now(dice);
+        self.settle_these(&jobs, &transition(now), now).await;
+        self.old.extend(jobs);
+    }
+
+    async fn try_old(&mut self, dice: &mut Rng) {
+        if let Some(leased) = dice.choice(&self.old).cloned() {
+            let now = self.race.now(dice);
+            self.settle_these(&[leased], &transition(dice.u32(..8), now), now).await;
+        }
+    }
+
+    async fn settle_these(&self, jobs: &[Leased], transition: &Transition, now: Timestamp) {
+        let items = jobs.iter().map(|leased| settlement(leased, transition.clone())).collect();
+        let began = self.race.history.begin();
+        let request = Settle::new(items, now);
+        let answers = self.race.trial.driver.settle(request).await.expect("settle");
+        assert_eq!(answers.len(), jobs.len(), "S13: one answer for each item");
+        let what = jobs.iter().zip(answers).map(|(leased, answer)| What::Settle {
+            id: leased.job.id.clone(),
+            token: leased.lease.token,
+            step: transition.step(),
+            answer,
+        });
+        self.race.history.end(began, now, what);
+    }
+}
+
+fn transition(kind: u32, now: Timestamp) -> Transition {
+    let failure = Failure::new(1, "it failed", now);
+    match kind {
+        0 => Transition::Retry { failure, run_at: None },
+        1 => Transition::Release { run_at: None },
+        2 => Transition::Retry { failure, run_at: now.checked_add(LEASE) },
+        3 => Transition::Fail { failure, reason: Text::new("gave up") },
+        _ => Transition::Ack { output: None },
+    }
+}

@@ -1,0 +1,309 @@
+//! Refusals: which reason is given, that nothing changes, and that nobody else is disturbed.
+
+use taskharbor_core::{
+    Action, Admin, Blob, Denied, Driver, ExtendLeases, Extension, Failure, InvalidRequest,
+    InvalidTransition, Lease, Leased, Limits, Manage, Refusal, Rejected, Settle, Settled,
+    Settlement, State, Timestamp, Transition,
+};
+
+use crate::trial::{
+    LEASE, STRANGER, T0, Trial, ack, ack_with, at, extension, grow, id, ids, invalid, job, job_in,
+    release, retry, settlement, with_token,
+};
+
+/// A lease on a job that was never granted to anybody.
+async fn made_up(t: &Trial, text: &str) -> Leased {
+    let job = t.record(text, T0).await.job;
+    Leased::new(job, Lease::new(STRANGER, at(60)))
+}
+
+pub(crate) async fn a_job_that_is_not_stored_is_not_found(t: Trial) {
+    t.put(job("a"), T0).await;
+    let mut leased = t.take_the("a", T0).await;
+    for text in ["b", "A", "a ", "á"] {
+        leased.job.id = id(text);
+        t.refuses(&leased, Refusal::JobNotFound, T0).await;
+    }
+}
+
+pub(crate) async fn a_purged_job_is_not_found(t: Trial) {
+    let leased = t.bring(job("a"), State::Done).await.expect("a lease");
+    t.act("a", Action::Purge, at(60)).await;
+    t.refuses(&leased, Refusal::JobNotFound, at(60)).await;
+}
+
+pub(crate) async fn a_waiting_job_is_not_inflight(t: Trial) {
+    for state in [State::Ready, State::Scheduled, State::Blocked] {
+        t.bring(job_in(state.as_str(), state.as_str()), state).await;
+        let leased = made_up(&t, state.as_str()).await;
+        t.refuses(&leased, Refusal::JobNotInflight, T0).await;
+        t.refuses(&leased, Refusal::JobNotInflight, at(2_000)).await;
+    }
+}
+
+pub(crate) async fn a_job_that_is_over_is_not_inflight(t: Trial) {
+    for state in [State::Done, State::Dlq, State::Cancelled] {
+        t.bring(job_in(state.as_str(), state.as_str()), state).await;
+        let leased = made_up(&t, state.as_str()).await;
+        t.refuses(&leased, Refusal::JobNotInflight, T0).await;
+        t.refuses(&leased, Refusal::JobNotInflight, at(2_000)).await;
+    }
+}
+
+pub(crate) async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: Trial) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    let other = with_token(&leased, STRANGER);
+    for now in [T0, at(59), at(60), at(2_000)] {
+        t.refuses(&other, Refusal::LeaseMismatch, now).await;
+    }
+}
+
+pub(crate) async fn the_right_token_expires(t: Trial) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    for now in [at(60), at(2_000)] {
+        t.refuses(&leased, Refusal::LeaseExpired, now).await;
+    }
+}
+
+/// Changes that could be made to no job, each with the reason.
+fn impossible() -> [(Transition, Refusal); 5] {
+    let (bytes, max) = (Limits::MAX_OUTPUT_BYTES + 1, Limits::MAX_OUTPUT_BYTES);
+    let output = Some(Blob::from(vec![0; bytes]));
+    let failure = Failure::new(u32::MAX, "error", T0);
+    let attempts = InvalidTransition::AttemptsOutOfRange(u32::MAX);
+    let bad = job("bad").max_attempts(0);
+    let rejected = Rejected::MaxAttemptsOutOfRange { job: id("bad") };
+    [
+        (Transition::Ack { output }, InvalidTransition::OutputTooLarge { bytes, max }),
+        (Transition::Retry { failure: failure.clone(), run_at: None }, attempts.clone()),
+        (Transition::Fail { failure, reason: "enough".into() }, attempts),
+        (grow([]), InvalidTransition::Growth(Rejected::EmptyFlow)),
+        (grow([bad]), InvalidTransition::Growth(rejected)),
+    ]
+    .map(|(transition, reason)| (transition, Refusal::Invalid(reason)))
+}
+
+/// What is impossible is refused as such, whatever else speaks against it, and changes nothing.
+async fn assert_impossible(t: &Trial, leased: &Leased, now: Timestamp) {
+    let stored = t.snapshot(now).await;
+    for (transition, reason) in impossible() {
+        assert_eq!(t.settle(leased, transition, now).await, Err(reason));
+    }
+    assert_eq!(t.snapshot(now).await, stored);
+}
+
+pub(crate) async fn what_fits_no_job_is_invalid_before_it_is_not_found(t: Trial) {
+    t.put(job("a"), T0).await;
+    let mut leased = t.take_the("a", T0).await;
+    leased.job.id = id("unknown");
+    assert_impossible(&t, &leased, T0).await;
+}
+
+pub(crate) async fn what_fits_no_job_is_invalid_before_it_is_not_inflight(t: Trial) {
+    for state in [State::Ready, State::Scheduled, State::Blocked, State::Dlq] {
+        t.bring(job_in(state.as_str(), state.as_str()), state).await;
+        let leased = made_up(&t, state.as_str()).await;
+        assert_impossible(&t, &leased, T0).await;
+    }
+}
+
+pub(crate) async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: Trial) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    let other = with_token(&leased, STRANGER);
+    for (leased, now) in [(&leased, T0), (&leased, at(60)), (&other, T0), (&other, at(60))] {
+        assert_impossible(&t, leased, now).await;
+    }
+}
+
+pub(crate) async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: Trial) {
+    t.put(job_in("elsewhere", "stored"), T0).await;
+    t.bring(job_in("ready", "ready"), State::Ready).await;
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    let mut unknown = leased.clone();
+    unknown.job.id = id("unknown");
+    let overlap = Rejected::Overlap { job: id("stored") };
+    let overlap = Refusal::Invalid(InvalidTransition::Growth(overlap));
+    let stored = t.snapshot(T0).await;
+    for (leased, now, reason) in [
+        (&unknown, T0, Refusal::JobNotFound),
+        (&made_up(&t, "ready").await, T0, Refusal::JobNotInflight),
+        (&with_token(&leased, STRANGER), T0, Refusal::LeaseMismatch),
+        (&leased, at(60), Refusal::LeaseExpired),
+        (&leased, T0, overlap),
+    ] {
+        let growth = grow([job("new"), job_in("elsewhere", "stored").after([id("new")])]);
+        assert_eq!(t.settle(leased, growth, now).await, Err(reason));
+    }
+    assert_eq!(t.snapshot(T0).await, stored);
+}
+
+/// Four inflight jobs, called after the round.
+async fn four(t: &Trial, round: usize) -> Vec<Leased> {
+    t.put_all((0..4).map(|n| job(&format!("{round}.{n}"))), T0).await;
+    let jobs = t.take_many(4, T0).await;
+    assert_eq!(jobs.len(), 4);
+    jobs
+}
+
+/// Ways to spoil the lease on one job of a call, with the reason.
+fn spoiled(leased: &Leased) -> [(Leased, Refusal); 3] {
+    let mut unknown = leased.clone();
+    unknown.job.id = id("unknown");
+    let mut waiting = leased.clone();
+    waiting.job.id = id("waiting");
+    [
+        (unknown, Refusal::JobNotFound),
+        (waiting, Refusal::JobNotInflight),
+        (with_token(leased, STRANGER), Refusal::LeaseMismatch),
+    ]
+}
+
+pub(crate) async fn one_refused_settlement_does_not_disturb_the_others(t: Trial) {
+    t.put(job_in("elsewhere", "waiting"), T0).await;
+    for round in 0..12 {
+        let mut jobs = four(&t, round).await;
+        let (position, way) = (round % 4, round / 4);
+        let untouched = t.record(jobs[position].job.id.as_str(), T0).await;
+        let (bad, reason) = spoiled(&jobs[position])[way].clone();
+        let good = std::mem::replace(&mut jobs[position], bad);
+        let items = jobs.iter().map(|it| settlement(it, ack_with("out"))).collect();
+        let mut expected = vec![Ok(Settled::Applied); 4];
+        expected[position] = Err(reason);
+        assert_eq!(t.settle_all(items, T0).await, expected);
+        assert_eq!(t.record(good.job.id.as_str(), T0).await, untouched);
+        for (n, leased) in jobs.iter().enumerate().filter(|(n, _)| *n != position) {
+            assert_eq!(t.state(leased.job.id.as_str(), T0).await, State::Done, "{n}");
+        }
+        t.apply(&good, ack(), T0).await;
+    }
+}
+
+pub(crate) async fn one_impossible_settlement_does_not_disturb_the_others(t: Trial) {
+    for (round, (transition, reason)) in impossible().into_iter().enumerate() {
+        let jobs = four(&t, round).await;
+        let position = round % 4;
+        let mut items: Vec<_> = jobs.iter().map(|it| settlement(it, ack())).collect();
+        items[position].transition = transition;
+        let mut expected = vec![Ok(Settled::Applied); 4];
+        expected[position] = Err(reason);
+        assert_eq!(t.settle_all(items, T0).await, expected);
+        t.apply(&jobs[position], ack(), T0).await;
+    }
+}
+
+pub(crate) async fn one_refused_extension_does_not_disturb_the_others(t: Trial) {
+    t.put(job_in("elsewhere", "waiting"), T0).await;
+    for round in 0..12 {
+        let mut jobs = four(&t, round).await;
+        let (position, way) = (round % 4, round / 4);
+        let untouched = t.record(jobs[position].job.id.as_str(), T0).await;
+        let (bad, reason) = spoiled(&jobs[position])[way].clone();
+        jobs[position] = bad;
+        let report = |it: &Leased| extension(it).progress("half".into());
+        let answers = t.extend_all(jobs.iter().map(report).collect(), at(30), LEASE).await;
+        assert_eq!(answers.len(), 4);
+        for (n, answer) in answers.into_iter().enumerate() {
+            if n == position {
+                assert_eq!(answer, Err(reason.clone()));
+                continue;
+            }
+            assert_eq!(answer.expect("not refused").lease.expires_at, at(90));
+            let record = t.record(&format!("{round}.{n}"), T0).await;
+            assert_eq!(record.progress, Some("half".into()));
+        }
+        let record = t.record(&format!("{round}.{position}"), T0).await;
+        assert_eq!(record, untouched);
+    }
+}
+
+pub(crate) async fn one_denied_wish_does_not_disturb_the_others(t: Trial) {
+    t.put_all(["a", "b", "c"].map(job), T0).await;
+    t.bring(job_in("over", "over"), State::Done).await;
+    let wished = ids(&["a", "unknown", "b", "over", "c"]);
+    let request = Manage::new(wished, Action::SetPriority(7), T0);
+    let answers = t.driver.manage(request).await.expect("manage");
+    let expected = [
+        Ok(State::Ready),
+        Err(Denied::JobNotFound),
+        Ok(State::Ready),
+        Err(Denied::WrongState(State::Done)),
+        Ok(State::Ready),
+    ];
+    assert_eq!(answers, expected);
+    for (text, priority) in [("a", 7), ("b", 7), ("c", 7), ("over", 0)] {
+        assert_eq!(t.record(text, T0).await.job.priority, priority, "{text}");
+    }
+}
+
+/// The positions of a pair in a call of four.
+const PAIRS: [(usize, usize); 4] = [(0, 1), (0, 3), (1, 2), (2, 3)];
+
+pub(crate) async fn a_job_settled_twice_in_a_call_fails_the_call(t: Trial) {
+    let jobs = four(&t, 0).await;
+    let stored = t.snapshot(T0).await;
+    for (first, second) in PAIRS {
+        let mut items: Vec<_> = jobs.iter().map(|it| settlement(it, ack())).collect();
+        items[second] = settlement(&jobs[first], retry(None, T0));
+        let answer = t.driver.settle(Settle::new(items, T0)).await;
+        let rule = InvalidRequest::DuplicateJob(jobs[first].job.id.clone());
+        assert_eq!(invalid(answer), rule);
+        assert_eq!(t.snapshot(T0).await, stored);
+    }
+}
+
+pub(crate) async fn a_job_extended_twice_in_a_call_fails_the_call(t: Trial) {
+    let jobs = four(&t, 0).await;
+    let stored = t.snapshot(T0).await;
+    for (first, second) in PAIRS {
+        let report = |it: &Leased| extension(it).progress("half".into());
+        let mut items: Vec<_> = jobs.iter().map(report).collect();
+        items[second] = extension(&jobs[first]);
+        let request = ExtendLeases::new(items, at(30), LEASE);
+        let rule = InvalidRequest::DuplicateJob(jobs[first].job.id.clone());
+        assert_eq!(invalid(t.driver.extend_leases(request).await), rule);
+        assert_eq!(t.snapshot(T0).await, stored);
+    }
+}
+
+pub(crate) async fn a_job_managed_twice_in_a_call_fails_the_call(t: Trial) {
+    t.put_all(["a", "b", "c", "d"].map(job), T0).await;
+    let stored = t.snapshot(T0).await;
+    for (first, second) in PAIRS {
+        for action in [Action::Cancel, Action::SetPriority(3), Action::CancelFlow] {
+            let mut wished = ids(&["a", "b", "c", "d"]);
+            wished[second] = wished[first].clone();
+            let rule = InvalidRequest::DuplicateJob(wished[first].clone());
+            let request = Manage::new(wished, action, T0);
+            assert_eq!(invalid(t.driver.manage(request).await), rule);
+            assert_eq!(t.snapshot(T0).await, stored);
+        }
+    }
+}
+
+pub(crate) async fn an_unknown_job_named_twice_fails_the_call(t: Trial) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    let stored = t.snapshot(T0).await;
+    let unknown = || Settlement::new(id("unknown"), STRANGER, release(None));
+    let items = vec![settlement(&leased, ack()), unknown(), unknown()];
+    let rule = InvalidRequest::DuplicateJob(id("unknown"));
+    assert_eq!(invalid(t.driver.settle(Settle::new(items, T0)).await), rule);
+    let unknown = || Extension::new(id("unknown"), STRANGER);
+    let items = vec![extension(&leased), unknown(), unknown()];
+    let request = ExtendLeases::new(items, at(30), LEASE);
+    assert_eq!(invalid(t.driver.extend_leases(request).await), rule);
+    assert_eq!(t.snapshot(T0).await, stored);
+}
+
+pub(crate) async fn ids_that_look_alike_are_not_one_job(t: Trial) {
+    let texts = ["a", "A", "a ", "á", "a\u{301}"];
+    t.put_all(texts.map(job), T0).await;
+    let jobs = t.take_many(5, T0).await;
+    let answers = t.extend_all(jobs.iter().map(extension).collect(), at(1), LEASE).await;
+    let jobs: Vec<_> = jobs
+        .into_iter()
+        .zip(answers)
+        .map(|(it, answer)| Leased::new(it.job, answer.expect("not refused").lease))
+        .collect();
+    let items = jobs.iter().map(|it| settlement(it, ack())).collect();
+    assert_eq!(t.settle_all(items, at(1)).await, [const { Ok(Settled::Applied) }; 5]);
+}

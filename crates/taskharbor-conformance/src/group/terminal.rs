@@ -1,0 +1,189 @@
+//! Jobs that are over: never granted, never changed, and what their last tokens are told.
+
+use taskharbor_core::{Action, JobRecord, Leased, Refusal, Settled, State, Timestamp, Transition};
+
+use crate::trial::{
+    LEASE, STRANGER, T0, Trial, ack, ack_with, at, before, fail, failure, grow, job, job_in,
+    release, requeue, retry, transitions, with_token,
+};
+
+/// The job `a`, taken at the beginning, and cancelled by its worker because somebody wanted that.
+async fn abandoned(t: &Trial) -> Leased {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    assert_eq!(t.act("a", Action::Cancel, T0).await, State::Inflight);
+    t.apply(&leased, release(None), T0).await;
+    assert_eq!(t.state("a", T0).await, State::Cancelled);
+    leased
+}
+
+/// Settling again in any way is taken for a repeat of what ended the job, and changes nothing.
+async fn assert_repeats_are_recognised(t: &Trial, leased: &Leased) {
+    for now in [T0, at(1), leased.lease.expires_at, at(1_000_000)] {
+        let stored = t.snapshot(now).await;
+        let more = [
+            ack(),
+            ack_with("another output"),
+            retry(Some(at(9)), now),
+            release(Some(at(9))),
+            Transition::Fail { failure: failure(9, now), reason: "another".into() },
+            grow([job("grown")]),
+        ];
+        for transition in transitions(now).into_iter().chain(more) {
+            let what = format!("{transition:?} at {now}");
+            let answer = t.settle(leased, transition, now).await;
+            assert_eq!(answer, Ok(Settled::AlreadyTerminal), "{what}");
+        }
+        assert_eq!(t.snapshot(now).await, stored);
+    }
+}
+
+pub(crate) async fn a_job_that_is_over_is_never_granted(t: Trial) {
+    let last = Timestamp::MAX.saturating_sub(LEASE);
+    for state in [State::Done, State::Dlq, State::Cancelled] {
+        t.bring(job(state.as_str()), state).await;
+    }
+    abandoned(&t).await;
+    let stored = t.snapshot(T0).await;
+    for now in [T0, before(at(60)), at(60), at(1_000_000), last] {
+        assert_eq!(t.take_many(10, now).await, [], "at {now}");
+    }
+    assert_eq!(t.snapshot(T0).await, stored);
+}
+
+pub(crate) async fn an_acked_job_recognises_its_token(t: Trial) {
+    let leased = t.bring(job("a"), State::Done).await.expect("a lease");
+    assert_repeats_are_recognised(&t, &leased).await;
+}
+
+pub(crate) async fn a_failed_job_recognises_its_token(t: Trial) {
+    let leased = t.bring(job("a"), State::Dlq).await.expect("a lease");
+    assert_repeats_are_recognised(&t, &leased).await;
+}
+
+pub(crate) async fn an_abandoned_job_recognises_its_token(t: Trial) {
+    let leased = abandoned(&t).await;
+    assert_repeats_are_recognised(&t, &leased).await;
+}
+
+pub(crate) async fn a_job_that_is_over_refuses_every_other_token(t: Trial) {
+    for (name, transition) in [("done", ack()), ("dlq", fail(T0))] {
+        t.put(job_in(name, name), T0).await;
+        let earlier = t.take_from(name, T0).await.expect("a grant");
+        let last = t.take_from(name, at(60)).await.expect("a grant");
+        t.apply(&last, transition, at(60)).await;
+        for other in [earlier.clone(), with_token(&earlier, STRANGER)] {
+            t.refuses(&other, Refusal::JobNotInflight, at(61)).await;
+            t.refuses(&other, Refusal::JobNotInflight, at(1_000)).await;
+        }
+    }
+}
+
+pub(crate) async fn a_job_that_is_over_refuses_every_extension(t: Trial) {
+    let done = t.bring(job("done"), State::Done).await.expect("a lease");
+    let dlq = t.bring(job("dlq"), State::Dlq).await.expect("a lease");
+    let cancelled = abandoned(&t).await;
+    let stored = t.snapshot(T0).await;
+    for leased in [done, dlq, cancelled] {
+        for token in [leased.lease.token, STRANGER] {
+            let answer = t.extend(&with_token(&leased, token), at(1), LEASE).await;
+            assert_eq!(answer, Err(Refusal::JobNotInflight));
+        }
+    }
+    assert_eq!(t.snapshot(T0).await, stored);
+}
+
+pub(crate) async fn a_job_that_a_person_cancelled_knows_no_token(t: Trial) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    t.apply(&leased, release(None), T0).await;
+    assert_eq!(t.act("a", Action::Cancel, T0).await, State::Cancelled);
+    t.refuses(&leased, Refusal::JobNotInflight, T0).await;
+    let leased = t.bring(job("b"), State::Inflight).await.expect("a grant");
+    assert_eq!(t.act("b", Action::Cancel, at(60)).await, State::Cancelled);
+    t.refuses(&leased, Refusal::JobNotInflight, at(60)).await;
+    t.refuses(&leased, Refusal::JobNotInflight, T0).await;
+}
+
+pub(crate) async fn a_job_cancelled_at_the_end_of_its_lease_knows_no_token(t: Trial) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    assert_eq!(t.act("a", Action::Cancel, T0).await, State::Inflight);
+    assert_eq!(t.take(at(60)).await, None);
+    assert_eq!(t.state("a", at(60)).await, State::Cancelled);
+    t.refuses(&leased, Refusal::JobNotInflight, at(60)).await;
+}
+
+/// The job `a` was put back at the beginning; its token is worth nothing from then on.
+async fn assert_worthless_once_put_back(t: &Trial, transition: Transition) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    t.apply(&leased, transition, T0).await;
+    t.refuses(&leased, Refusal::JobNotInflight, T0).await;
+    t.refuses(&leased, Refusal::JobNotInflight, at(9)).await;
+    t.refuses(&leased, Refusal::JobNotInflight, at(1_000)).await;
+    let second = t.take_the("a", at(9)).await;
+    t.refuses(&leased, Refusal::LeaseMismatch, at(9)).await;
+    t.refuses(&leased, Refusal::LeaseMismatch, at(1_000)).await;
+    t.apply(&second, ack(), at(9)).await;
+    t.refuses(&leased, Refusal::JobNotInflight, at(9)).await;
+}
+
+pub(crate) async fn a_token_that_retried_its_job_is_worthless(t: Trial) {
+    assert_worthless_once_put_back(&t, retry(None, T0)).await;
+}
+
+pub(crate) async fn a_token_that_retried_its_job_until_later_is_worthless(t: Trial) {
+    assert_worthless_once_put_back(&t, retry(Some(at(9)), T0)).await;
+}
+
+pub(crate) async fn a_token_that_released_its_job_is_worthless(t: Trial) {
+    assert_worthless_once_put_back(&t, release(None)).await;
+}
+
+pub(crate) async fn a_token_that_released_its_job_until_later_is_worthless(t: Trial) {
+    assert_worthless_once_put_back(&t, release(Some(at(9)))).await;
+}
+
+pub(crate) async fn a_token_whose_job_was_taken_back_is_worthless(t: Trial) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    t.put(job("first").priority(1), T0).await;
+    t.take_the("first", at(60)).await;
+    assert_eq!(t.state("a", at(60)).await, State::Ready);
+    t.refuses(&leased, Refusal::JobNotInflight, at(60)).await;
+    t.refuses(&leased, Refusal::JobNotInflight, T0).await;
+}
+
+pub(crate) async fn a_token_that_retried_is_not_the_one_that_ends(t: Trial) {
+    t.put(job("a"), T0).await;
+    let first = t.run("a", retry(None, T0), T0).await;
+    let last = t.run("a", fail(at(1)), at(1)).await;
+    t.refuses(&first, Refusal::JobNotInflight, at(2)).await;
+    assert_repeats_are_recognised(&t, &last).await;
+}
+
+fn ended(record: &JobRecord) -> (State, Option<Timestamp>) {
+    (record.state, record.finished_at)
+}
+
+pub(crate) async fn the_end_of_the_last_lease_does_not_move_a_finished_job(t: Trial) {
+    t.bring(job("a"), State::Done).await;
+    t.bring(job("b"), State::Dlq).await;
+    let stored = t.snapshot(at(1)).await;
+    t.put(job("c"), at(60)).await;
+    t.run("c", ack(), at(61)).await;
+    t.act("c", Action::Purge, at(61)).await;
+    assert_eq!(t.snapshot(at(1)).await, stored);
+    assert_eq!(ended(&t.record("a", at(61)).await), (State::Done, Some(T0)));
+}
+
+pub(crate) async fn a_job_ends_once_in_each_of_its_lives(t: Trial) {
+    t.put(job("a"), T0).await;
+    for life in 0..3 {
+        let now = at(life * 10);
+        let leased = t.run("a", fail(now), now).await;
+        let again = t.settle(&leased, ack(), now).await;
+        assert_eq!(again, Ok(Settled::AlreadyTerminal));
+        let record = t.record("a", now).await;
+        assert_eq!(ended(&record), (State::Dlq, Some(now)));
+        assert_eq!(u64::from(record.epoch), life);
+        assert_eq!(t.act("a", requeue(), now).await, State::Ready);
+        assert_eq!(t.record("a", now).await.finished_at, None);
+    }
+}

@@ -1,0 +1,197 @@
+//! Hints for those who wait for work.
+
+use std::{future::Future, time::Duration};
+
+use taskharbor_core::{Action, Admin, Driver, FailurePolicy, Leased, NewJob, Requeue, Watch};
+
+use crate::trial::{
+    T0, Trial, ack, at, child, fail, grow, id, job, job_in, join, queue, release, requeue, retry,
+};
+
+async fn watch(t: &Trial, names: &[&str]) -> Watch {
+    let names = names.iter().map(|name| queue(name)).collect();
+    t.driver.watch(names).await.expect("watch")
+}
+
+/// There was a hint, or will be one soon; a driver may have none to give.
+async fn woken(mut watch: Watch) {
+    if !watch.can_wake() {
+        return;
+    }
+    // A broken driver fails the case instead of hanging it.
+    let woken = tokio::time::timeout(Duration::from_secs(30), watch.woken()).await;
+    assert_eq!(woken, Ok(true), "nobody was woken");
+}
+
+/// Whoever watches `q` while this happens is woken.
+async fn wakes<T>(t: &Trial, step: impl Future<Output = T>) {
+    let watch = watch(t, &["q"]).await;
+    step.await;
+    woken(watch).await;
+}
+
+/// A job elsewhere, granted, and one in `q` that waits for it.
+async fn waiting_for(t: &Trial, parent: &str, policy: FailurePolicy) -> Leased {
+    let first = job_in("elsewhere", parent).on_failure(policy);
+    let then = child(&format!("after {parent}"), &[parent]);
+    t.put_flow([first, then], T0).await;
+    let leased = t.take_from("elsewhere", T0).await.expect("granted");
+    assert_eq!(leased.job.id, id(parent));
+    leased
+}
+
+pub(crate) async fn a_job_enqueued_wakes(t: Trial) {
+    wakes(&t, t.put(job("a"), T0)).await;
+    wakes(&t, t.put_all([job_in("elsewhere", "b"), job("c")], T0)).await;
+}
+
+pub(crate) async fn a_job_enqueued_for_later_wakes(t: Trial) {
+    wakes(&t, t.put(job("a").run_at(at(99)), T0)).await;
+}
+
+pub(crate) async fn a_flow_enqueued_wakes_for_its_first_members(t: Trial) {
+    let end = job_in("elsewhere", "b").after([id("a")]);
+    wakes(&t, t.put_flow([job("a"), end], T0)).await;
+}
+
+pub(crate) async fn a_flow_enqueued_wakes_for_who_waits_for_an_empty_join(t: Trial) {
+    let empty = NewJob::join(id("j"), queue("elsewhere"), []);
+    wakes(&t, t.put_flow([empty, child("a", &["j"])], T0)).await;
+}
+
+pub(crate) async fn a_retry_wakes(t: Trial) {
+    t.put_all([job("a"), job("b")], T0).await;
+    let leased = t.take_many(2, T0).await;
+    wakes(&t, t.apply(&leased[0], retry(None, T0), T0)).await;
+    wakes(&t, t.apply(&leased[1], retry(Some(at(9)), T0), T0)).await;
+}
+
+pub(crate) async fn a_release_wakes(t: Trial) {
+    t.put_all([job("a"), job("b")], T0).await;
+    let leased = t.take_many(2, T0).await;
+    wakes(&t, t.apply(&leased[0], release(None), T0)).await;
+    wakes(&t, t.apply(&leased[1], release(Some(at(9))), T0)).await;
+}
+
+pub(crate) async fn a_requeue_wakes(t: Trial) {
+    t.put_all([job("a"), job("b")], T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.act("b", Action::Cancel, T0).await;
+    wakes(&t, t.act("a", requeue(), T0)).await;
+    let later = Action::Requeue(Requeue::new().run_at(at(9)));
+    wakes(&t, t.act("b", later, T0)).await;
+}
+
+pub(crate) async fn a_detached_job_wakes(t: Trial) {
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    t.act("b", Action::CancelFlow, T0).await;
+    let alone = Action::Requeue(Requeue::new().detach());
+    wakes(&t, t.act("a", alone, T0)).await;
+}
+
+pub(crate) async fn a_parent_that_is_done_wakes_for_its_dependants(t: Trial) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Hold).await;
+    wakes(&t, t.apply(&leased, ack(), T0)).await;
+}
+
+pub(crate) async fn a_parent_that_is_done_wakes_through_a_join(t: Trial) {
+    let between = NewJob::join(id("j"), queue("elsewhere"), [id("a")]);
+    let jobs = [job_in("elsewhere", "a"), between, child("b", &["j"])];
+    t.put_flow(jobs, T0).await;
+    let leased = t.take_from("elsewhere", T0).await.expect("granted");
+    wakes(&t, t.apply(&leased, ack(), T0)).await;
+}
+
+pub(crate) async fn a_parent_that_is_done_wakes_for_a_dependant_with_a_time(t: Trial) {
+    let later = child("b", &["a"]).run_at(at(99));
+    t.put_flow([job_in("elsewhere", "a"), later], T0).await;
+    let leased = t.take_from("elsewhere", T0).await.expect("granted");
+    wakes(&t, t.apply(&leased, ack(), T0)).await;
+}
+
+pub(crate) async fn a_parent_that_fails_and_releases_wakes_for_its_dependants(t: Trial) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
+    wakes(&t, t.apply(&leased, fail(T0), T0)).await;
+}
+
+pub(crate) async fn a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants(t: Trial) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
+    let expired = leased.lease.expires_at;
+    wakes(&t, t.act("a", Action::Cancel, expired)).await;
+}
+
+pub(crate) async fn a_parent_whose_marked_lease_ends_wakes_for_those_it_releases(t: Trial) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
+    t.act("a", Action::Cancel, T0).await;
+    let expired = leased.lease.expires_at;
+    wakes(&t, t.take_from("elsewhere", expired)).await;
+}
+
+pub(crate) async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: Trial) {
+    let jobs = [job("a"), join("j", &["a"]), child("b", &["j"])];
+    t.put_flow(jobs, T0).await;
+    t.act("j", Action::Cancel, T0).await;
+    t.run("a", ack(), T0).await;
+    wakes(&t, t.act("j", requeue(), T0)).await;
+}
+
+pub(crate) async fn a_growth_wakes_for_its_first_jobs(t: Trial) {
+    t.put(job_in("elsewhere", "g"), T0).await;
+    let leased = t.take_from("elsewhere", T0).await.expect("granted");
+    wakes(&t, t.apply(&leased, grow([job("x")]), T0)).await;
+}
+
+pub(crate) async fn a_growth_that_is_done_at_once_wakes_for_who_waited(t: Trial) {
+    let leased = waiting_for(&t, "g", FailurePolicy::Hold).await;
+    let empty = NewJob::join(id("j"), queue("elsewhere"), []);
+    wakes(&t, t.apply(&leased, grow([empty]), T0)).await;
+}
+
+pub(crate) async fn a_job_told_to_run_now_wakes(t: Trial) {
+    t.put(job("a").run_at(at(99)), T0).await;
+    wakes(&t, t.act("a", Action::RunNow, T0)).await;
+}
+
+pub(crate) async fn a_queue_that_is_resumed_wakes(t: Trial) {
+    t.put(job("a"), T0).await;
+    t.driver.pause(queue("q"), T0).await.expect("pause");
+    wakes(&t, t.driver.resume(queue("q"))).await;
+}
+
+pub(crate) async fn whoever_watches_several_queues_is_woken_by_each(t: Trial) {
+    for (n, name) in ["one", "two", "three"].into_iter().enumerate() {
+        let watch = watch(&t, &["one", "two", "three"]).await;
+        t.put(job_in(name, &n.to_string()), T0).await;
+        woken(watch).await;
+    }
+}
+
+pub(crate) async fn all_who_watch_a_queue_are_woken(t: Trial) {
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        watches.push(watch(&t, &["q"]).await);
+    }
+    t.put(job("a"), T0).await;
+    for watch in watches {
+        woken(watch).await;
+    }
+}
+
+pub(crate) async fn whoever_waits_already_is_woken(t: Trial) {
+    let waiting = tokio::spawn(woken(watch(&t, &["q"]).await));
+    tokio::task::yield_now().await;
+    t.put(job("a"), T0).await;
+    waiting.await.expect("woken");
+}
+
+pub(crate) async fn a_watch_can_be_woken_again_and_again(t: Trial) {
+    let mut watch = watch(&t, &["q"]).await;
+    if !watch.can_wake() {
+        return;
+    }
+    for n in 0..3 {
+        t.put(job(&n.to_string()), T0).await;
+        let woken = tokio::time::timeout(Duration::from_secs(30), watch.woken()).await;
+        assert_eq!(woken, Ok(true), "{n}");
+    }
+}

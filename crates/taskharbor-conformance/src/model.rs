@@ -1,0 +1,103 @@
+//! [`Model`]: the contract as a list that is searched from end to end.
+//!
+//! It is slow, small, and written to be believed: no index, no cache, nothing stored that can be
+//! worked out. It shares the life cycle of a single job with the drivers that use
+//! `taskharbor-core` for it, and nothing else, so what concerns several jobs (order, keys, edges,
+//! growth, pruning) is here a second time, in another way.
+
+mod admin;
+mod outcome;
+mod write;
+
+use std::collections::BTreeMap;
+
+use taskharbor_core::{
+    FlowName, Job, JobId, JobRecord, LeaseToken, Life, Limits, NewJob, QueueName, Timestamp,
+};
+
+/// All jobs, in the order of insertion.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) limits: Limits,
+    pub(crate) jobs: Vec<Kept>,
+    pub(crate) flows: Vec<KeptFlow>,
+    pub(crate) paused: BTreeMap<QueueName, Timestamp>,
+    pub(crate) last_serial: u64,
+}
+
+/// One job.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    /// Tells it from every other job there ever was.
+    pub(crate) serial: u64,
+    pub(crate) new: NewJob,
+    pub(crate) created_at: Timestamp,
+    pub(crate) life: Life,
+    /// One for each of `new.parents`: its serial, and whether it is waited for.
+    pub(crate) parents: Vec<(u64, bool)>,
+    pub(crate) holds_key: bool,
+}
+
+/// One flow; its members are the jobs that name it.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptFlow {
+    pub(crate) serial: u64,
+    pub(crate) id: JobId,
+    pub(crate) name: Option<FlowName>,
+    pub(crate) created_at: Timestamp,
+    /// The serial of the member whose output is the flow's.
+    pub(crate) tail: u64,
+}
+
+impl Model {
+    pub(crate) fn find(&self, id: &JobId) -> Option<usize> {
+        self.jobs.iter().position(|job| job.new.id == *id)
+    }
+
+    pub(crate) fn by_serial(&self, serial: u64) -> Option<usize> {
+        self.jobs.iter().position(|job| job.serial == serial)
+    }
+
+    pub(crate) fn flow(&self, id: &JobId) -> Option<usize> {
+        self.flows.iter().position(|flow| flow.id == *id)
+    }
+
+    pub(crate) fn members<'a>(&'a self, flow: &'a JobId) -> impl Iterator<Item = &'a Kept> {
+        self.jobs.iter().filter(move |job| job.life.flow.as_ref() == Some(flow))
+    }
+
+    pub(crate) fn tail(&self, flow: usize) -> &Kept {
+        let tail = self.by_serial(self.flows[flow].tail);
+        &self.jobs[tail.expect("the tail is stored as long as its flow is")]
+    }
+
+    pub(crate) fn record(&self, at: usize, now: Timestamp) -> JobRecord {
+        let job = &self.jobs[at];
+        let parents = job.new.parents.clone();
+        JobRecord::assemble(&job.new, job.created_at, &job.life, parents, now)
+    }
+
+    /// Takes over the token that a driver chose for a job.
+    pub(crate) fn adopt(&mut self, id: &JobId, token: LeaseToken) {
+        if let Some(at) = self.find(id)
+            && let taskharbor_core::Stage::Inflight(hold) = &mut self.jobs[at].life.stage
+        {
+            hold.lease.token = token;
+        }
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.last_serial += 1;
+        self.last_serial
+    }
+}
+
+impl Kept {
+    pub(crate) fn is_over(&self) -> bool {
+        self.life.finish().is_some()
+    }
+
+    pub(crate) fn job(&self) -> Job {
+        Job::assemble(&self.new, self.created_at, &self.life)
+    }
+}

@@ -1,0 +1,238 @@
+//! What clients and workers do.
+
+use taskharbor_core::{
+    Aftermath, Answers, CheckedSet, Demand, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
+    FlowName, Growth, InvalidTransition, JobId, JobSet, Lease, LeaseToken, Leased, Life, NewJob,
+    QueueName, Refusal, Rejected, Reserve, Reserved, SetKind, Settle, Settled, Settlement, Shape,
+    Stage, Timestamp, Transition,
+};
+
+use super::{Kept, KeptFlow, Model};
+
+impl Model {
+    pub(crate) fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        request.check()?;
+        let now = request.now;
+        Ok(request.sets.into_iter().map(|set| self.enqueue_set(set, now)).collect())
+    }
+
+    fn enqueue_set(&mut self, set: JobSet, now: Timestamp) -> Result<Vec<Enqueued>, Rejected> {
+        let checked = set.check(&self.limits)?;
+        let (CheckedSet::Flow(shape), SetKind::Flow { name }) = (checked, set.kind) else {
+            return Ok(set.jobs.into_iter().map(|job| self.enqueue_job(job, now)).collect());
+        };
+        let stored = |job: &NewJob| self.find(&job.id).is_some();
+        match set.jobs.iter().filter(|job| stored(job)).count() {
+            0 => {}
+            n if n == set.jobs.len() => {
+                return Ok(set.jobs.into_iter().map(|job| Enqueued::Existing(job.id)).collect());
+            }
+            _ => {
+                let job = set.jobs.iter().find(|job| stored(job)).expect("counted above");
+                return Err(Rejected::Overlap { job: job.id.clone() });
+            }
+        }
+        if let Some(holder) = self.key_holder(&set.jobs[shape.tail]) {
+            return Ok(vec![Enqueued::Existing(holder); set.jobs.len()]);
+        }
+        let answers = set.jobs.iter().map(|job| Enqueued::Inserted(job.id.clone())).collect();
+        let flow_id = set.jobs[shape.tail].id.clone();
+        let serials = self.store_members(set.jobs, &shape, &flow_id, now);
+        self.store_flow(flow_id, name, serials[shape.tail], now);
+        self.start(&serials, now);
+        Ok(answers)
+    }
+
+    fn enqueue_job(&mut self, job: NewJob, now: Timestamp) -> Enqueued {
+        if self.find(&job.id).is_some() {
+            return Enqueued::Existing(job.id);
+        }
+        if let Some(holder) = self.key_holder(&job) {
+            return Enqueued::Existing(holder);
+        }
+        let id = job.id.clone();
+        self.store(job, None, now);
+        Enqueued::Inserted(id)
+    }
+
+    fn key_holder(&self, job: &NewJob) -> Option<JobId> {
+        let key = job.idempotency_key.as_ref()?;
+        let holds = |other: &&Kept| {
+            other.holds_key
+                && other.new.queue == job.queue
+                && other.new.idempotency_key.as_ref() == Some(key)
+        };
+        self.jobs.iter().find(holds).map(|holder| holder.new.id.clone())
+    }
+
+    pub(crate) fn store(&mut self, new: NewJob, flow: Option<JobId>, now: Timestamp) -> u64 {
+        let serial = self.next_serial();
+        let life = Life::new(&new, new.parents.len(), flow, now);
+        let holds_key = new.idempotency_key.is_some();
+        let parents = Vec::new();
+        self.jobs.push(Kept { serial, new, created_at: now, life, parents, holds_key });
+        serial
+    }
+
+    fn store_members(
+        &mut self,
+        jobs: Vec<NewJob>,
+        shape: &Shape,
+        flow: &JobId,
+        now: Timestamp,
+    ) -> Vec<u64> {
+        let first = self.jobs.len();
+        let serials: Vec<u64> =
+            jobs.into_iter().map(|job| self.store(job, Some(flow.clone()), now)).collect();
+        for (member, parents) in shape.parents.iter().enumerate() {
+            let parents = parents.iter().map(|parent| (serials[*parent], true)).collect();
+            self.jobs[first + member].parents = parents;
+        }
+        serials
+    }
+
+    fn store_flow(&mut self, id: JobId, name: Option<FlowName>, tail: u64, now: Timestamp) {
+        let serial = self.next_serial();
+        self.flows.push(KeptFlow { serial, id, name, created_at: now, tail });
+    }
+
+    /// Joins without parents are done as soon as they are stored.
+    fn start(&mut self, serials: &[u64], now: Timestamp) {
+        let is_over =
+            |serial: &&u64| self.by_serial(**serial).is_some_and(|at| self.jobs[at].is_over());
+        let done: Vec<u64> = serials.iter().filter(is_over).copied().collect();
+        for serial in done {
+            self.succeeded(serial, now);
+        }
+    }
+
+    pub(crate) fn reserve(&mut self, request: &Reserve) -> Result<Reserved, DriverError> {
+        let expires_at = request.check()?;
+        let (mut jobs, mut waits) = (Vec::new(), Vec::new());
+        let demands: Vec<&Demand> =
+            request.demands.iter().filter(|it| !self.paused.contains_key(&it.queue)).collect();
+        for demand in &demands {
+            self.reclaim(&demand.queue, request.now);
+        }
+        for demand in demands {
+            let in_queue = |job: &Kept| job.new.queue == demand.queue;
+            let mut ready: Vec<usize> = (0..self.jobs.len())
+                .filter(|&at| in_queue(&self.jobs[at]) && self.is_ready(at, request.now))
+                .collect();
+            ready.sort_by_key(|&at| {
+                let job = &self.jobs[at];
+                (-i32::from(job.life.priority), job.life.due_at, job.serial)
+            });
+            let unmet = ready.len() < demand.limit;
+            for at in ready.into_iter().take(demand.limit) {
+                let lease = Lease::new(LeaseToken::random()?, expires_at);
+                self.jobs[at].life.grant(lease, request.holder.clone(), request.now);
+                jobs.push(Leased::new(self.jobs[at].job(), lease));
+            }
+            if unmet {
+                waits.extend(self.jobs.iter().filter(|job| in_queue(job)).filter_map(waits_until));
+            }
+        }
+        Ok(Reserved::new(jobs, waits.into_iter().min()))
+    }
+
+    fn is_ready(&self, at: usize, now: Timestamp) -> bool {
+        let life = &self.jobs[at].life;
+        life.stage == Stage::Waiting && life.due_at <= now
+    }
+
+    fn reclaim(&mut self, queue: &QueueName, now: Timestamp) {
+        let in_queue = self.jobs.iter().filter(|job| job.new.queue == *queue);
+        let expired = in_queue.filter(|job| job.life.is_expired(now));
+        let mut expired: Vec<(Timestamp, u64)> = expired
+            .filter_map(|job| Some((job.life.hold()?.lease.expires_at, job.serial)))
+            .collect();
+        expired.sort_unstable();
+        for (_, serial) in expired {
+            let Some(at) = self.by_serial(serial) else { continue };
+            if self.jobs[at].life.reclaim(now) == Aftermath::Failed {
+                self.failed(serial, now);
+            }
+        }
+    }
+
+    pub(crate) fn extend(&mut self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        let expires_at = request.check()?;
+        let now = request.now;
+        let extend = |item: taskharbor_core::Extension| {
+            let at = self.find(&item.id).ok_or(Refusal::JobNotFound)?;
+            self.jobs[at].life.extend(item.token, item.progress, expires_at, now)
+        };
+        Ok(request.items.into_iter().map(extend).collect())
+    }
+
+    pub(crate) fn settle(&mut self, request: Settle) -> Answers<Settled, Refusal> {
+        request.check()?;
+        let now = request.now;
+        Ok(request.items.into_iter().map(|item| self.settle_one(&item, now)).collect())
+    }
+
+    pub(crate) fn settle_one(
+        &mut self,
+        item: &Settlement,
+        now: Timestamp,
+    ) -> Result<Settled, Refusal> {
+        item.transition.check(&self.limits)?;
+        let at = self.find(&item.id).ok_or(Refusal::JobNotFound)?;
+        let mut life = self.jobs[at].life.clone();
+        let aftermath = life.settle(item.token, &item.transition, now)?;
+        if let (Aftermath::Grown, Transition::Grow(growth)) = (aftermath, &item.transition)
+            && let Some(job) = growth.jobs.iter().find(|job| self.find(&job.id).is_some())
+        {
+            let overlap = Rejected::Overlap { job: job.id.clone() };
+            return Err(InvalidTransition::Growth(overlap).into());
+        }
+        self.jobs[at].life = life;
+        let serial = self.jobs[at].serial;
+        match (aftermath, &item.transition) {
+            (Aftermath::Grown, Transition::Grow(growth)) => self.grow(at, growth, now)?,
+            (Aftermath::Done, _) => self.succeeded(serial, now),
+            (Aftermath::Failed, _) => self.failed(serial, now),
+            _ => {}
+        }
+        Ok(aftermath.answer())
+    }
+
+    fn grow(&mut self, at: usize, growth: &Growth, now: Timestamp) -> Result<(), Refusal> {
+        let shape = growth.check(&self.limits).map_err(InvalidTransition::Growth)?;
+        let (grower, grower_id) = (self.jobs[at].serial, self.jobs[at].new.id.clone());
+        let flow = self.jobs[at].life.flow.clone().unwrap_or_else(|| {
+            self.store_flow(grower_id.clone(), None, grower, now);
+            grower_id
+        });
+        let tail_id = growth.jobs[shape.tail].id.clone();
+        self.jobs[at].life.flow = Some(flow.clone());
+        self.jobs[at].life.grown_into = Some(tail_id.clone());
+        let serials = self.store_members(growth.jobs.clone(), &shape, &flow, now);
+        let tail = serials[shape.tail];
+        for job in &mut self.jobs {
+            for (order, parent) in job.parents.iter_mut().enumerate() {
+                if parent.0 == grower {
+                    parent.0 = tail;
+                    job.new.parents[order] = tail_id.clone();
+                }
+            }
+        }
+        for flow in &mut self.flows {
+            if flow.tail == grower {
+                flow.tail = tail;
+            }
+        }
+        self.start(&serials, now);
+        Ok(())
+    }
+}
+
+/// The instant at which time alone makes a job grantable.
+fn waits_until(job: &Kept) -> Option<Timestamp> {
+    match &job.life.stage {
+        Stage::Waiting => Some(job.life.due_at),
+        Stage::Inflight(hold) => Some(hold.lease.expires_at),
+        Stage::Blocked | Stage::Finished(_) => None,
+    }
+}

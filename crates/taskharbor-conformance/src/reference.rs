@@ -1,0 +1,185 @@
+//! The model as a driver, whose behaviour can be bent.
+//!
+//! Unbent it must pass the suite like any other driver. Bent in one place it must not: that is how
+//! the suite itself is tested.
+
+use std::sync::{Mutex, MutexGuard};
+
+use taskharbor_core::{
+    Admin, Answers, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
+    FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, List, ListFlows, Manage, OutputPage,
+    Outputs, Page, Prune, QueueCounts, QueueName, Refusal, Rejected, Reserve, Reserved, Settle,
+    Settled, State, StoreClock, Timestamp, Watch,
+};
+
+use crate::model::Model;
+
+/// What a driver does with the model; by default what the contract says.
+pub(crate) trait Behaviour: Send + Sync + 'static {
+    fn enqueue(&self, model: &mut Model, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        model.enqueue(request)
+    }
+
+    /// Whether enqueue looks at the store first and writes a moment later.
+    fn looks_first(&self) -> bool {
+        false
+    }
+
+    /// Enqueues by what the store looked like a moment ago.
+    fn enqueue_after_look(
+        &self,
+        _then: Model,
+        model: &mut Model,
+        request: Enqueue,
+    ) -> Answers<Vec<Enqueued>, Rejected> {
+        model.enqueue(request)
+    }
+
+    fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
+        model.reserve(&request)
+    }
+
+    fn extend(&self, model: &mut Model, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        model.extend(request)
+    }
+
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        model.settle(request)
+    }
+
+    /// Something to be done a moment after a settlement.
+    fn after_settle(&self, _model: &mut Model, _settled: &[JobId], _now: Timestamp) {}
+
+    fn manage(&self, model: &mut Model, request: Manage) -> Answers<State, Denied> {
+        model.manage(&request)
+    }
+
+    fn prune(&self, model: &mut Model, request: Prune) -> Result<usize, DriverError> {
+        model.prune(&request)
+    }
+
+    fn list(&self, model: &Model, request: List) -> Result<Page<JobSummary>, DriverError> {
+        model.list(&request)
+    }
+
+    fn outputs(&self, model: &Model, request: Outputs) -> Answers<OutputPage, Refusal> {
+        model.outputs(&request)
+    }
+}
+
+/// As the contract says.
+pub(crate) struct Honest;
+
+impl Behaviour for Honest {}
+
+/// The model behind a lock.
+pub(crate) struct ModelDriver {
+    model: Mutex<Option<Model>>,
+    behaviour: Box<dyn Behaviour>,
+}
+
+impl ModelDriver {
+    pub(crate) fn new(behaviour: Box<dyn Behaviour>) -> Self {
+        Self { model: Mutex::new(Some(Model::default())), behaviour }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Model) -> T) -> Result<T, DriverError> {
+        Ok(act(self.lock().as_mut().ok_or(DriverError::Closed)?))
+    }
+
+    /// `None` once the driver is closed.
+    fn lock(&self) -> MutexGuard<'_, Option<Model>> {
+        self.model.lock().expect("no panic while it is locked")
+    }
+}
+
+impl Driver for ModelDriver {
+    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        if !self.behaviour.looks_first() {
+            return self.with(|model| self.behaviour.enqueue(model, request))?;
+        }
+        let then = self.with(|model| model.clone())?;
+        tokio::task::yield_now().await;
+        self.with(|model| self.behaviour.enqueue_after_look(then, model, request))?
+    }
+
+    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        self.with(|model| self.behaviour.reserve(model, request))?
+    }
+
+    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        self.with(|model| self.behaviour.extend(model, request))?
+    }
+
+    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        let now = request.now;
+        let ids: Vec<JobId> = request.items.iter().map(|item| item.id.clone()).collect();
+        let answers = self.with(|model| self.behaviour.settle(model, request))??;
+        tokio::task::yield_now().await;
+        self.with(|model| self.behaviour.after_settle(model, &ids, now))?;
+        Ok(answers)
+    }
+
+    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        self.with(|model| self.behaviour.outputs(model, request))?
+    }
+
+    async fn watch(&self, _: Vec<QueueName>) -> Result<Watch, DriverError> {
+        self.with(|_| Watch::never())
+    }
+
+    async fn store_time(&self) -> Result<Timestamp, DriverError> {
+        self.with(|_| StoreClock::wall_time())
+    }
+
+    async fn close(&self) -> Result<(), DriverError> {
+        *self.lock() = None;
+        Ok(())
+    }
+}
+
+impl Admin for ModelDriver {
+    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
+        self.with(|model| model.find(&id).map(|at| model.record(at, now)))
+    }
+
+    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
+        self.with(|model| self.behaviour.list(model, request))?
+    }
+
+    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
+        self.with(|model| model.counts(now))
+    }
+
+    async fn manage(&self, request: Manage) -> Answers<State, Denied> {
+        self.with(|model| self.behaviour.manage(model, request))?
+    }
+
+    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
+        self.with(|model| {
+            model.paused.entry(queue).or_insert(now);
+        })
+    }
+
+    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
+        self.with(|model| {
+            model.paused.remove(&queue);
+        })
+    }
+
+    async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
+        self.with(|model| self.behaviour.prune(model, request))?
+    }
+
+    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
+        self.with(|model| model.flow(&id).map(|flow| model.flow_record(flow, now)))
+    }
+
+    async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
+        self.with(|model| model.list_flows(&request))?
+    }
+
+    async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {
+        self.with(|_| Vec::new())
+    }
+}

@@ -1,0 +1,173 @@
+//! Random scripts of operations, run on a driver and on the model beside it.
+//!
+//! A script is made from a seed alone and refers to what happened before it by position ("the
+//! third grant so far"), so any part can be left out and the rest still means something. That is
+//! what lets a failing script be shrunk to the few steps that matter.
+
+mod compare;
+mod generate;
+mod replay;
+
+use std::{env, fmt::Write as _, time::Duration};
+
+use taskharbor_core::{AnyDriver, FailurePolicy, KeyHold, OutputOf};
+
+use crate::case::Opener;
+
+/// How many steps a script has.
+const STEPS: usize = 60;
+
+/// One thing to do at one time.
+#[derive(Clone, Debug)]
+struct Step {
+    when: When,
+    act: Act,
+}
+
+/// What `now` a step is given.
+#[derive(Clone, Copy, Debug)]
+enum When {
+    /// The same as before.
+    Same,
+    /// Later than before, and so it stays.
+    Later(Duration),
+    /// Earlier than before, for this step alone: another machine's clock.
+    Earlier(Duration),
+    /// Around the end of a lease: so many microseconds after it.
+    Lease {
+        grant: usize,
+        offset: i64,
+    },
+    /// Around the time for which a job was last scheduled.
+    Due {
+        offset: i64,
+    },
+    /// The beginning or the end of time, for this step alone.
+    Epoch,
+    End,
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Enqueue(Vec<SetPlan>),
+    Reserve { demands: Vec<(u8, usize)>, lease_for: Duration },
+    Extend { picks: Vec<Pick>, lease_for: Duration },
+    Settle(Vec<(Pick, Turn)>),
+    Manage { jobs: Vec<Whose>, deed: Deed },
+    Pause(u8),
+    Resume(u8),
+    Prune { done: Option<u64>, dlq: Option<u64>, cancelled: Option<u64>, limit: usize },
+    Read { jobs: Vec<Whose>, of: OutputOf, from: usize, limit: usize },
+}
+
+#[derive(Clone, Debug)]
+struct SetPlan {
+    jobs: Vec<JobPlan>,
+    flow: bool,
+}
+
+#[derive(Clone, Debug)]
+struct JobPlan {
+    id: u8,
+    queue: u8,
+    priority: i16,
+    /// Seconds from now, before or after.
+    run_at: Option<i64>,
+    key: Option<(u8, KeyHold)>,
+    join: bool,
+    /// Positions in the set.
+    parents: Vec<usize>,
+    policy: FailurePolicy,
+}
+
+/// A job by its number, or by what was granted so far.
+#[derive(Clone, Copy, Debug)]
+enum Whose {
+    Number(u8),
+    Grant(usize),
+}
+
+/// A job and a token, by what was granted so far.
+#[derive(Clone, Copy, Debug)]
+struct Pick {
+    /// Whose job.
+    grant: usize,
+    /// Whose token; often the same.
+    token_of: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Turn {
+    Ack(Option<u8>),
+    Grow(SetPlan),
+    Retry(Option<i64>),
+    Fail,
+    Release(Option<i64>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Requeue { reset: bool, detach: bool, run_at: Option<i64> },
+    Cancel,
+    RunNow,
+    SetPriority(i16),
+    Purge,
+    CancelFlow,
+    PurgeFlow,
+}
+
+/// Runs `count` scripts, or the one that `TASKHARBOR_SEED` names.
+pub(crate) async fn run(driver: &AnyDriver, open: &Opener, count: u64) {
+    let seed = env::var("TASKHARBOR_SEED").ok();
+    let count = env::var("TASKHARBOR_SCRIPTS").ok().map_or(count, |it| number(&it));
+    let seeds = seed.map_or(0..count, |seed| number(&seed)..number(&seed) + 1);
+    for seed in seeds {
+        let steps = generate::steps(seed, STEPS);
+        if let Err(difference) = replay::replay(driver, &steps).await {
+            let (steps, difference) = shrink(open, steps, difference).await;
+            panic!("{}", report(seed, &steps, &difference));
+        }
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
+}
+
+fn report(seed: u64, steps: &[Step], difference: &str) -> String {
+    let mut text = format!(
+        "the driver and the model differ (replay with TASKHARBOR_SEED={seed})\n{difference}\n\
+         after the steps:\n"
+    );
+    for step in steps {
+        let _ = writeln!(text, "  {:?} {:?}", step.when, step.act);
+    }
+    text
+}
+
+/// Leaves out what does not matter, as long as the driver and the model still differ.
+async fn shrink(
+    open: &Opener,
+    mut steps: Vec<Step>,
+    mut difference: String,
+) -> (Vec<Step>, String) {
+    let mut chunk = steps.len().div_ceil(2);
+    loop {
+        let mut start = 0;
+        while start < steps.len() {
+            let mut fewer = steps.clone();
+            fewer.drain(start..(start + chunk).min(fewer.len()));
+            let driver = open().await;
+            match replay::replay(&driver, &fewer).await {
+                Err(still) => (steps, difference) = (fewer, still),
+                Ok(()) => start += chunk,
+            }
+            // It was opened for this attempt alone, and what it says on leaving is of no use.
+            let _ = taskharbor_core::Driver::close(&driver).await;
+        }
+        if chunk == 1 {
+            return (steps, difference);
+        }
+        chunk = chunk.div_ceil(2);
+    }
+}

@@ -1,0 +1,210 @@
+//! Making scripts from seeds.
+//!
+//! Few ids, keys and queues, so that things meet; times that cluster around the instants at which
+//! something changes.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use taskharbor_core::{FailurePolicy, KeyHold, OutputOf};
+
+use super::{Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose};
+
+/// Some ids come often, so that jobs meet themselves; others seldom, so that growths find room.
+const FREQUENT_IDS: u8 = 12;
+const IDS: u8 = 200;
+const KEYS: u8 = 4;
+const QUEUES: u8 = 3;
+
+pub(super) fn steps(seed: u64, count: usize) -> Vec<Step> {
+    let mut dice = Dice(Rng::with_seed(seed));
+    (0..count).map(|_| Step { when: dice.when(), act: dice.act() }).collect()
+}
+
+struct Dice(Rng);
+
+impl Dice {
+    /// True once in `n` times.
+    fn one_in(&mut self, n: u32) -> bool {
+        self.0.u32(..n) == 0
+    }
+
+    fn maybe<T>(&mut self, n: u32, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.one_in(n).then(|| value(self))
+    }
+
+    fn some<T>(&mut self, most: usize, mut value: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.0.usize(1..=most)).map(|_| value(self)).collect()
+    }
+
+    fn when(&mut self) -> When {
+        match self.0.u32(..40) {
+            0..12 => When::Same,
+            12..24 => When::Later(Duration::from_micros(self.0.u64(1..5_000_000))),
+            24..27 => When::Earlier(Duration::from_micros(self.0.u64(1..20_000_000))),
+            27..36 => When::Lease { grant: self.0.usize(..6), offset: self.0.i64(-1..=1) },
+            36..38 => When::Due { offset: self.0.i64(-1..=1) },
+            38 => When::Epoch,
+            _ => When::End,
+        }
+    }
+
+    fn act(&mut self) -> Act {
+        match self.0.u32(..100) {
+            0..22 => Act::Enqueue(self.some(3, Self::set)),
+            22..48 => {
+                let mut queues: Vec<u8> = (0..QUEUES).collect();
+                self.0.shuffle(&mut queues);
+                queues.truncate(self.0.usize(1..=usize::from(QUEUES)));
+                let demands = queues.into_iter().map(|queue| (queue, self.0.usize(1..6))).collect();
+                Act::Reserve { demands, lease_for: self.lease() }
+            }
+            48..53 => Act::Extend { picks: self.some(3, Self::pick), lease_for: self.lease() },
+            53..78 => Act::Settle(self.some(4, |dice| (dice.pick(), dice.turn()))),
+            78..88 => Act::Manage { jobs: self.some(3, Self::whose), deed: self.deed() },
+            88 => Act::Pause(self.0.u8(..QUEUES)),
+            89 => Act::Resume(self.0.u8(..QUEUES)),
+            90..92 => Act::Prune {
+                done: self.maybe(2, |dice| dice.0.u64(..30)),
+                dlq: self.maybe(2, |dice| dice.0.u64(..30)),
+                cancelled: self.maybe(2, |dice| dice.0.u64(..30)),
+                limit: self.0.usize(1..8),
+            },
+            _ => Act::Read {
+                jobs: self.some(3, Self::whose),
+                of: if self.0.bool() { OutputOf::Parents } else { OutputOf::Itself },
+                from: self.0.usize(..3),
+                limit: self.0.usize(1..6),
+            },
+        }
+    }
+
+    fn lease(&mut self) -> Duration {
+        match self.0.u32(..30) {
+            0 => Duration::ZERO,
+            1 => Duration::MAX,
+            2 => Duration::from_micros(1),
+            _ => Duration::from_micros(self.0.u64(1_000_000..20_000_000)),
+        }
+    }
+
+    fn id(&mut self) -> u8 {
+        if self.one_in(4) { self.0.u8(..FREQUENT_IDS) } else { self.0.u8(..IDS) }
+    }
+
+    fn whose(&mut self) -> Whose {
+        if self.one_in(3) { Whose::Number(self.id()) } else { Whose::Grant(self.0.usize(..12)) }
+    }
+
+    fn pick(&mut self) -> Pick {
+        // The newest grants are the ones that are likely to be alive.
+        let grant = if self.one_in(6) { self.0.usize(..40) } else { self.0.usize(..5) };
+        let token_of = if self.one_in(8) { self.0.usize(..40) } else { grant };
+        Pick { grant, token_of }
+    }
+
+    fn turn(&mut self) -> Turn {
+        match self.0.u32(..20) {
+            0..8 => Turn::Ack(self.maybe(2, |dice| dice.0.u8(..))),
+            8..12 => Turn::Grow(self.flow(4)),
+            12..15 => Turn::Retry(self.maybe(2, Self::run_at)),
+            15..18 => Turn::Fail,
+            _ => Turn::Release(self.maybe(2, Self::run_at)),
+        }
+    }
+
+    fn deed(&mut self) -> Deed {
+        match self.0.u32(..20) {
+            0..8 => Deed::Requeue {
+                reset: self.0.bool(),
+                detach: self.one_in(3),
+                run_at: self.maybe(3, Self::run_at),
+            },
+            8..12 => Deed::Cancel,
+            12..14 => Deed::RunNow,
+            14..16 => Deed::SetPriority(self.priority()),
+            16 | 17 => Deed::Purge,
+            18 => Deed::CancelFlow,
+            _ => Deed::PurgeFlow,
+        }
+    }
+
+    fn run_at(&mut self) -> i64 {
+        self.0.i64(-10..20)
+    }
+
+    fn priority(&mut self) -> i16 {
+        match self.0.u32(..10) {
+            0 => i16::MIN,
+            1 => i16::MAX,
+            2 | 3 => self.0.i16(-2..3),
+            _ => 0,
+        }
+    }
+
+    fn set(&mut self) -> SetPlan {
+        if self.one_in(3) {
+            return self.flow(5);
+        }
+        let mut jobs = self.some(3, Self::job);
+        for job in &mut jobs {
+            job.join = self.one_in(40);
+            job.key = self.maybe(3, Self::key);
+        }
+        SetPlan { jobs, flow: false }
+    }
+
+    fn flow(&mut self, most: usize) -> SetPlan {
+        let mut jobs = self.some(most, Self::job);
+        let mut is_parent = vec![false; jobs.len()];
+        for at in 1..jobs.len() {
+            for (parent, is_parent) in is_parent.iter_mut().enumerate().take(at) {
+                if self.one_in(2) {
+                    jobs[at].parents.push(parent);
+                    *is_parent = true;
+                }
+            }
+        }
+        let last = jobs.len() - 1;
+        // All that nobody waits for is waited for by the last, unless the flow is to be rejected.
+        for parent in (0..last).filter(|parent| !is_parent[*parent]) {
+            if !self.one_in(30) {
+                jobs[last].parents.push(parent);
+            }
+        }
+        if self.one_in(30) {
+            let (job, parent) = (self.0.usize(..=last), self.0.usize(..=last));
+            jobs[job].parents.push(parent);
+        }
+        for job in &mut jobs {
+            job.join = self.one_in(4);
+            job.key = self.maybe(60, Self::key);
+        }
+        jobs[last].key = self.maybe(4, Self::key);
+        SetPlan { jobs, flow: true }
+    }
+
+    fn job(&mut self) -> JobPlan {
+        let policies = [
+            FailurePolicy::Hold,
+            FailurePolicy::Cancel,
+            FailurePolicy::FailFast,
+            FailurePolicy::Release,
+        ];
+        JobPlan {
+            id: self.id(),
+            queue: self.0.u8(..QUEUES),
+            priority: self.priority(),
+            run_at: self.maybe(4, Self::run_at),
+            key: None,
+            join: false,
+            parents: Vec::new(),
+            policy: policies[self.0.usize(..policies.len())],
+        }
+    }
+
+    fn key(&mut self) -> (u8, KeyHold) {
+        let hold = if self.0.bool() { KeyHold::UntilPruned } else { KeyHold::UntilDone };
+        (self.0.u8(..KEYS), hold)
+    }
+}

@@ -1,0 +1,348 @@
+//! Running one script on a driver and on the model.
+
+use std::time::Duration;
+
+use taskharbor_core::{
+    Action, Admin, AnyDriver, Blob, Demand, Driver, Enqueue, ExtendLeases, Extension, Failure,
+    Filter, Growth, Holder, IdempotencyKey, JobId, JobSet, JobType, LeaseToken, List, ListFlows,
+    Manage, NewJob, OutputQuery, Outputs, Prune, QueueName, Requeue, Reserve, Settle, Settlement,
+    Text, Timestamp, Transition,
+};
+
+use super::{
+    Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose,
+    compare::{both, same, same_grants},
+};
+use crate::{model::Model, trial::T0};
+
+/// Runs the steps on an empty store and on the model, and empties the store again.
+pub(super) async fn replay(driver: &AnyDriver, steps: &[Step]) -> Result<(), String> {
+    let model = Model { limits: driver.limits(), ..Model::default() };
+    let mut replay = Replay { driver, model, clock: T0, last_run_at: T0, grants: Vec::new() };
+    for (number, step) in steps.iter().enumerate() {
+        let now = replay.now(step.when);
+        let in_step = |difference| format!("step {number} at {now}: {difference}");
+        replay.act(&step.act, now).await.map_err(in_step)?;
+        let look = if number % 8 == 7 { Look::Closely } else { Look::Over };
+        replay.compare(look, now).await.map_err(in_step)?;
+    }
+    let now = replay.clock;
+    let at_end = |difference| format!("at the end: {difference}");
+    replay.compare(Look::Closely, now).await.map_err(at_end)?;
+    replay.wipe().await.map_err(at_end)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Over,
+    Closely,
+}
+
+struct Replay<'a> {
+    driver: &'a AnyDriver,
+    model: Model,
+    clock: Timestamp,
+    last_run_at: Timestamp,
+    grants: Vec<Grant>,
+}
+
+struct Grant {
+    id: JobId,
+    token: LeaseToken,
+    expires_at: Timestamp,
+}
+
+impl Replay<'_> {
+    fn now(&mut self, when: When) -> Timestamp {
+        let shifted = |at: Timestamp, offset: i64| {
+            Timestamp::from_micros(at.as_micros().saturating_add(offset)).unwrap_or(at)
+        };
+        self.clock = match when {
+            When::Same => self.clock,
+            When::Later(by) => self.clock.saturating_add(by),
+            When::Earlier(by) => return self.clock.saturating_sub(by),
+            When::Lease { grant, offset } => match self.newest(grant) {
+                Some(grant) => shifted(grant.expires_at, offset),
+                None => self.clock,
+            },
+            When::Due { offset } => shifted(self.last_run_at, offset),
+            When::Epoch => return Timestamp::EPOCH,
+            When::End => return Timestamp::MAX,
+        };
+        self.clock
+    }
+
+    /// A grant, counted from the newest.
+    fn newest(&self, back: usize) -> Option<&Grant> {
+        let count = self.grants.len();
+        (count > 0).then(|| &self.grants[count - 1 - back % count])
+    }
+
+    async fn act(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
+        match act {
+            Act::Enqueue(sets) => self.enqueue(sets, now).await,
+            Act::Reserve { demands, lease_for } => self.reserve(demands, *lease_for, now).await,
+            Act::Extend { picks, lease_for } => self.extend(picks, *lease_for, now).await,
+            Act::Settle(items) => self.settle(items, now).await,
+            Act::Manage { jobs, deed } => self.manage(jobs, *deed, now).await,
+            Act::Pause(queue) => {
+                self.model.paused.entry(queue_name(*queue)).or_insert(now);
+                self.driver.pause(queue_name(*queue), now).await.map_err(|error| error.to_string())
+            }
+            Act::Resume(queue) => {
+                self.model.paused.remove(&queue_name(*queue));
+                self.driver.resume(queue_name(*queue)).await.map_err(|error| error.to_string())
+            }
+            Act::Prune { done, dlq, cancelled, limit } => {
+                let before =
+                    |age: &Option<u64>| age.map(|age| now.saturating_sub(Duration::from_secs(age)));
+                let mut request = Prune::new(*limit, now);
+                request.done_before = before(done);
+                request.dlq_before = before(dlq);
+                request.cancelled_before = before(cancelled);
+                let (driver, model) =
+                    (self.driver.prune(request).await, self.model.prune(&request));
+                match both("prune", driver, model)? {
+                    Some((driver, model)) => same("prune", &driver, &model),
+                    None => Ok(()),
+                }
+            }
+            Act::Read { jobs, of, from, limit } => {
+                let query = |job: &Whose| {
+                    let mut query = OutputQuery::of(self.whose(*job)).from(*from);
+                    query.of = *of;
+                    query
+                };
+                let request = Outputs::new(jobs.iter().map(query).collect(), *limit);
+                let model = self.model.outputs(&request);
+                match both("outputs", self.driver.outputs(request).await, model)? {
+                    Some((driver, model)) => same("outputs", &driver, &model),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    async fn enqueue(&mut self, sets: &[SetPlan], now: Timestamp) -> Result<(), String> {
+        let sets = sets.iter().map(|plan| {
+            let jobs = self.jobs(plan, now);
+            if plan.flow { JobSet::flow(jobs) } else { JobSet::plain(jobs) }
+        });
+        let request = Enqueue::new(sets.collect(), now);
+        let latest = request.sets.iter().flat_map(|set| &set.jobs).filter_map(|job| job.run_at);
+        self.last_run_at = latest.last().unwrap_or(self.last_run_at);
+        let model = self.model.enqueue(request.clone());
+        match both("enqueue", self.driver.enqueue(request).await, model)? {
+            Some((driver, model)) => same("enqueue", &driver, &model),
+            None => Ok(()),
+        }
+    }
+
+    async fn reserve(
+        &mut self,
+        demands: &[(u8, usize)],
+        lease_for: Duration,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let demands =
+            demands.iter().map(|(queue, limit)| Demand::new(queue_name(*queue), *limit)).collect();
+        let holder = Holder::new("replay").expect("a valid holder");
+        let request = Reserve::new(demands, holder, now, lease_for);
+        let model = self.model.reserve(&request);
+        let answers = both("reserve", self.driver.reserve(request).await, model)?;
+        let Some((driver, model)) = answers else { return Ok(()) };
+        same_grants(&driver, &model, now)?;
+        for leased in driver.jobs {
+            let (id, token) = (leased.job.id, leased.lease.token);
+            if self.grants.iter().any(|grant| grant.token == token) {
+                return Err(format!("the token of {id} was given before"));
+            }
+            self.model.adopt(&id, token);
+            self.grants.push(Grant { id, token, expires_at: leased.lease.expires_at });
+        }
+        Ok(())
+    }
+
+    async fn extend(
+        &mut self,
+        picks: &[Pick],
+        lease_for: Duration,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let pick = |pick: &Pick| {
+            let (id, token) = self.pick(*pick);
+            Extension::new(id, token).progress(Text::new(format!("at {now}")))
+        };
+        let request = ExtendLeases::new(picks.iter().map(pick).collect(), now, lease_for);
+        let model = self.model.extend(request.clone());
+        let answers = both("extend", self.driver.extend_leases(request.clone()).await, model)?;
+        let Some((driver, model)) = answers else { return Ok(()) };
+        for (item, (driver, model)) in request.items.iter().zip(driver.iter().zip(&model)) {
+            let bare = |answer: &Result<taskharbor_core::Extended, _>| {
+                answer.clone().map(|it| (it.lease.expires_at, it.cancel_requested))
+            };
+            same("extend", &bare(driver), &bare(model))?;
+            if let Ok(extended) = driver {
+                self.model.adopt(&item.id, extended.lease.token);
+                let grants = self.grants.iter_mut();
+                for grant in grants.filter(|grant| grant.token == item.token) {
+                    grant.token = extended.lease.token;
+                    grant.expires_at = extended.lease.expires_at;
+                }
+            }
+        }
+        same("extend: answers", &driver.len(), &model.len())
+    }
+
+    async fn settle(&mut self, items: &[(Pick, Turn)], now: Timestamp) -> Result<(), String> {
+        let settlement = |(pick, turn): &(Pick, Turn)| {
+            let (id, token) = self.pick(*pick);
+            Settlement::new(id, token, self.transition(turn, now))
+        };
+        let request = Settle::new(items.iter().map(settlement).collect(), now);
+        let model = self.model.settle(request.clone());
+        match both("settle", self.driver.settle(request).await, model)? {
+            Some((driver, model)) => same("settle", &driver, &model),
+            None => Ok(()),
+        }
+    }
+
+    async fn manage(&mut self, jobs: &[Whose], deed: Deed, now: Timestamp) -> Result<(), String> {
+        let ids = jobs.iter().map(|job| self.whose(*job)).collect();
+        let action = match deed {
+            Deed::Requeue { reset, detach, run_at } => {
+                let mut requeue = Requeue::new();
+                requeue.run_at = run_at.map(|offset| seconds_from(now, offset));
+                (requeue.reset_attempts, requeue.detach) = (reset, detach);
+                Action::Requeue(requeue)
+            }
+            Deed::Cancel => Action::Cancel,
+            Deed::RunNow => Action::RunNow,
+            Deed::SetPriority(priority) => Action::SetPriority(priority),
+            Deed::Purge => Action::Purge,
+            Deed::CancelFlow => Action::CancelFlow,
+            Deed::PurgeFlow => Action::PurgeFlow,
+        };
+        let request = Manage::new(ids, action, now);
+        let model = self.model.manage(&request);
+        match both("manage", self.driver.manage(request).await, model)? {
+            Some((driver, model)) => same("manage", &driver, &model),
+            None => Ok(()),
+        }
+    }
+
+    fn whose(&self, whose: Whose) -> JobId {
+        match whose {
+            Whose::Number(number) => job_id(number),
+            Whose::Grant(back) => self.newest(back).map_or(job_id(0), |grant| grant.id.clone()),
+        }
+    }
+
+    fn pick(&self, pick: Pick) -> (JobId, LeaseToken) {
+        let nobody = || (job_id(u8::MAX), LeaseToken::from_bits(1));
+        let id = self.newest(pick.grant).map_or_else(|| nobody().0, |grant| grant.id.clone());
+        let token = self.newest(pick.token_of).map_or_else(|| nobody().1, |grant| grant.token);
+        (id, token)
+    }
+
+    fn transition(&self, turn: &Turn, now: Timestamp) -> Transition {
+        let at = |offset: &Option<i64>| offset.map(|offset| seconds_from(now, offset));
+        let failure = || Failure::new(1, "it failed", now);
+        match turn {
+            Turn::Ack(output) => Transition::Ack { output: output.map(|byte| Blob::from(&[byte])) },
+            Turn::Grow(plan) => Transition::Grow(Growth::new(self.jobs(plan, now))),
+            Turn::Retry(run_at) => Transition::Retry { failure: failure(), run_at: at(run_at) },
+            Turn::Fail => {
+                Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }
+            }
+            Turn::Release(run_at) => Transition::Release { run_at: at(run_at) },
+        }
+    }
+
+    fn jobs(&self, plan: &SetPlan, now: Timestamp) -> Vec<NewJob> {
+        plan.jobs.iter().map(|job| new_job(job, &plan.jobs, now)).collect()
+    }
+
+    async fn compare(&self, look: Look, now: Timestamp) -> Result<(), String> {
+        let failed = |error: taskharbor_core::DriverError| error.to_string();
+        let counts = self.driver.counts(now).await.map_err(failed)?;
+        same("counts", &counts, &self.model.counts(now))?;
+        let list = List::new(Filter::all(), 1_000, now);
+        let listed = self.driver.list(list.clone()).await.map_err(failed)?;
+        let expected = self.model.list(&list).map_err(failed)?;
+        same("list", &listed.items, &expected.items)?;
+        let list = ListFlows::new(1_000, now);
+        let listed = self.driver.list_flows(list.clone()).await.map_err(failed)?;
+        let expected = self.model.list_flows(&list).map_err(failed)?;
+        same("list_flows", &listed.items, &expected.items)?;
+        if look == Look::Over {
+            return Ok(());
+        }
+        for at in 0..self.model.jobs.len() {
+            let expected = self.model.record(at, now);
+            let record = self.driver.inspect(expected.job.id.clone(), now).await.map_err(failed)?;
+            same("inspect", &record, &Some(expected))?;
+        }
+        let found = self.driver.check().await.map_err(failed)?;
+        same("check", &found, &Vec::new())
+    }
+
+    /// Empties the store by the means of the contract: at the end of time no lease is valid, so
+    /// everything can be cancelled, and what is over can be purged.
+    async fn wipe(&mut self) -> Result<(), String> {
+        let end = Timestamp::MAX;
+        for queue in 0..=u8::MAX {
+            if self.model.paused.contains_key(&queue_name(queue)) {
+                self.act(&Act::Resume(queue), end).await?;
+            }
+        }
+        let flows: Vec<JobId> = self.model.flows.iter().map(|flow| flow.id.clone()).collect();
+        let jobs: Vec<JobId> = self.model.jobs.iter().map(|job| job.new.id.clone()).collect();
+        for (ids, action) in [
+            (&flows, Action::CancelFlow),
+            (&jobs, Action::Cancel),
+            (&flows, Action::PurgeFlow),
+            (&jobs, Action::Purge),
+        ] {
+            let request = Manage::new(ids.clone(), action, end);
+            let model = self.model.manage(&request);
+            if let Some((driver, model)) = both("manage", self.driver.manage(request).await, model)?
+            {
+                same("manage", &driver, &model)?;
+            }
+        }
+        self.compare(Look::Closely, end).await?;
+        same("left over", &self.model.jobs.len(), &0)
+    }
+}
+
+fn new_job(plan: &JobPlan, set: &[JobPlan], now: Timestamp) -> NewJob {
+    let parents = plan.parents.iter().map(|parent| job_id(set[*parent].id));
+    let (id, queue) = (job_id(plan.id), queue_name(plan.queue));
+    let mut job = if plan.join {
+        NewJob::join(id, queue, parents)
+    } else {
+        let job_type = JobType::new("work").expect("a valid type");
+        NewJob::new(id, queue, job_type, &[plan.id]).after(parents)
+    };
+    job = job.priority(plan.priority).on_failure(plan.policy);
+    job.run_at = plan.run_at.map(|offset| seconds_from(now, offset));
+    if let Some((key, hold)) = plan.key {
+        let key = IdempotencyKey::new(format!("key-{key}")).expect("a valid key");
+        job = job.idempotency_key(key).key_hold(hold);
+    }
+    job
+}
+
+fn job_id(number: u8) -> JobId {
+    JobId::new(format!("job-{number}")).expect("a valid id")
+}
+
+fn queue_name(number: u8) -> QueueName {
+    QueueName::new(format!("queue-{number}")).expect("a valid name")
+}
+
+fn seconds_from(now: Timestamp, offset: i64) -> Timestamp {
+    let by = Duration::from_secs(offset.unsigned_abs());
+    if offset < 0 { now.saturating_sub(by) } else { now.saturating_add(by) }
+}
