@@ -88,6 +88,7 @@ macro_rules! __cases {
                 numbers_at_their_limits_are_stored_exactly ["JOB-1" "JOB-5"]
                 every_failure_policy_is_stored ["JOB-1"]
                 headers_of_the_greatest_size_are_stored ["JOB-1"]
+                a_timeout_below_microseconds_rejects_the_set ["JOB-5"]
                 a_timeout_out_of_range_rejects_the_set ["JOB-5" "ENQ-2"]
                 a_number_of_attempts_out_of_range_rejects_the_set ["JOB-5" "ENQ-2"]
                 a_flow_is_rejected_for_a_bad_field_too ["JOB-5" "ENQ-2"]

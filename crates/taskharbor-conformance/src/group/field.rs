@@ -124,6 +124,16 @@ pub(crate) async fn headers_of_the_greatest_size_are_stored(t: Trial) {
     }
 }
 
+pub(crate) async fn a_timeout_below_microseconds_rejects_the_set(t: Trial) {
+    for nanos in [1, 999, 1_001, 1_000_000_001] {
+        let mut bad = job("bad");
+        bad.timeout = Some(Duration::from_nanos(nanos));
+        let rejected = Rejected::TimeoutOutOfRange { job: id("bad") };
+        assert_eq!(t.enqueue_set(bad, T0).await, Err(rejected), "{nanos}");
+    }
+    assert_eq!(t.snapshot(T0).await.counts, []);
+}
+
 pub(crate) async fn a_timeout_out_of_range_rejects_the_set(t: Trial) {
     for timeout in [
         Duration::ZERO,

@@ -12,12 +12,12 @@ use std::{
 use fastrand::Rng;
 use taskharbor_core::{
     Admin, Demand, Driver, Enqueue, ExtendLeases, Failure, Filter, Holder, JobId, JobRecord,
-    JobSet, Leased, NewJob, Reserve, SetKind, Settle, Step, Text, Timestamp, Transition,
+    JobSet, Leased, NewJob, Reserve, SetKind, Settle, Text, Timestamp, Transition,
 };
 
 use crate::{
     history::{History, What},
-    trial::{T0, Trial, child, extension, id, job, key, queue, settlement},
+    trial::{T0, Trial, child, extension, job, key, queue, settlement},
 };
 
 /// How long leases last: short beside the steps that the clock takes, so that many run out.

@@ -157,10 +157,10 @@ impl Dice {
     fn flow(&mut self, most: usize) -> SetPlan {
         let mut jobs = self.some(most, Self::job);
         let mut is_parent = vec![false; jobs.len()];
-        for at in 1..jobs.len() {
+        for (at, job) in jobs.iter_mut().enumerate() {
             for (parent, is_parent) in is_parent.iter_mut().enumerate().take(at) {
                 if self.one_in(2) {
-                    jobs[at].parents.push(parent);
+                    job.parents.push(parent);
                     *is_parent = true;
                 }
             }

@@ -129,8 +129,9 @@ impl Replay<'_> {
             if plan.flow { JobSet::flow(jobs) } else { JobSet::plain(jobs) }
         });
         let request = Enqueue::new(sets.collect(), now);
-        let latest = request.sets.iter().flat_map(|set| &set.jobs).filter_map(|job| job.run_at);
-        self.last_run_at = latest.last().unwrap_or(self.last_run_at);
+        let mut run_ats =
+            request.sets.iter().flat_map(|set| &set.jobs).filter_map(|job| job.run_at);
+        self.last_run_at = run_ats.next_back().unwrap_or(self.last_run_at);
         let model = self.model.enqueue(request.clone());
         match both("enqueue", self.driver.enqueue(request).await, model)? {
             Some((driver, model)) => same("enqueue", &driver, &model),
