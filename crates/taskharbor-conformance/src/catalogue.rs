@@ -438,6 +438,7 @@ macro_rules! __cases {
                 a_flow_whose_tail_is_dead_lettered_has_failed ["FLO-7"]
                 a_flow_whose_tail_is_cancelled_is_cancelled ["FLO-7"]
                 a_flow_with_nothing_to_run_and_something_blocked_is_held ["FLO-7"]
+                a_flow_with_something_blocked_is_held_even_if_its_tail_is_over ["FLO-7"]
                 a_flow_is_not_held_while_another_member_can_run ["FLO-7"]
                 a_held_flow_whose_member_is_requeued_runs_again ["FLO-7" "POL-1"]
                 a_failed_flow_whose_tail_is_requeued_is_not_over_any_more ["FLO-7"]
@@ -563,7 +564,8 @@ macro_rules! __cases {
                 a_join_that_releases_stops_a_cancellation ["POL-2" "POL-6"]
                 a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not ["POL-6" "FLO-6"]
                 fail_fast_cancels_a_join_before_a_release_could_complete_it ["POL-6" "POL-3"]
-                a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release ["POL-6" "POL-3"]
+                a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release
+                    ["POL-6" "POL-3"]
                 a_release_among_what_fail_fast_cancels_spends_its_edges ["POL-6" "POL-4"]
                 the_order_of_the_members_does_not_matter_to_a_cancellation ["POL-6"]
                 two_failing_parents_cancel_their_dependant_once ["POL-2"]
@@ -606,7 +608,8 @@ macro_rules! __cases {
                 whoever_ended_a_marked_job_may_repeat_the_call ["CAN-2" "SET-6"]
                 a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-2"]
                 dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-2" "POL-4" "LEA-2"]
-                dependants_released_by_an_expiry_compete_in_every_queue_of_the_call ["CAN-2" "LEA-2"]
+                dependants_released_by_an_expiry_compete_in_every_queue_of_the_call
+                    ["CAN-2" "LEA-2"]
                 a_mark_does_not_outlive_its_job ["CAN-2" "REQ-1"]
                 a_job_whose_lease_is_over_is_cancelled_at_once ["CAN-3"]
                 a_cancelled_flow_stops_what_waits_and_marks_what_runs ["CAN-4"]

@@ -129,6 +129,15 @@ pub(crate) async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: 
     }
 }
 
+pub(crate) async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: Trial) {
+    t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.act("c", Action::Cancel, T0).await;
+    let flow = t.flow("c", T0).await;
+    assert_eq!(flow.state, FlowState::Held);
+    assert_eq!(flow.finished_at, None);
+}
+
 pub(crate) async fn a_flow_is_not_held_while_another_member_can_run(t: Trial) {
     let jobs = [job("a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
