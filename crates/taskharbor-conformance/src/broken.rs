@@ -7,6 +7,7 @@ mod admin;
 mod enqueue;
 mod flow;
 mod lease;
+mod legal;
 mod settle;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,6 +35,16 @@ fn fails(case: &Case, make: Make) -> bool {
 fn the_model_itself_passes() {
     let failed: Vec<_> = cases().filter(|case| fails(case, || Box::new(Honest))).collect();
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// What the contract leaves open may differ, and the suite must not mind.
+#[test]
+fn drivers_that_use_their_freedom_pass() {
+    let freedoms: [Make; 2] = [|| Box::new(legal::RotatesTokens), || Box::new(legal::WakesEarly)];
+    for make in freedoms {
+        let failed: Vec<_> = cases().filter(|case| fails(case, make)).collect();
+        assert!(failed.is_empty(), "{failed:?}");
+    }
 }
 
 macro_rules! caught {

@@ -4,7 +4,7 @@ use taskharbor_core::{Action, Denied, FailurePolicy, FlowState, Leased, Refusal,
 
 use crate::trial::{
     LEASE, T0, Trial, ack, ack_with, at, at_once, before, child, fail, failure, grow, id, job,
-    job_in, join, release, requeue, retry,
+    job_in, join, release, requeue, retry, with_token,
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
@@ -53,9 +53,10 @@ pub(crate) async fn a_job_that_is_unknown_is_not_cancelled(t: Trial) {
 
 pub(crate) async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: Trial) {
     t.put(job("a"), T0).await;
-    let leased = t.take_the("a", T0).await;
+    let mut leased = t.take_the("a", T0).await;
     let extended = t.extend(&leased, T0, LEASE).await.expect("held");
     assert!(!extended.cancel_requested);
+    leased.lease = extended.lease;
     assert_eq!(t.act("a", Action::Cancel, T0).await, Inflight);
     assert_eq!(t.act("a", Action::Cancel, T0).await, Inflight);
     let record = t.record("a", T0).await;
@@ -65,6 +66,7 @@ pub(crate) async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: Tri
         let extended = t.extend(&leased, at(1), LEASE).await.expect("held");
         assert!(extended.cancel_requested);
         assert_eq!(extended.lease.expires_at, at(61));
+        leased.lease = extended.lease;
     }
 }
 
@@ -163,6 +165,7 @@ pub(crate) async fn a_mark_does_not_outlive_its_job(t: Trial) {
     assert!(!t.record("a", T0).await.cancel_requested);
     let extended = t.extend(&again, T0, LEASE).await.expect("held");
     assert!(!extended.cancel_requested);
+    let again = with_token(&again, extended.lease.token);
     t.apply(&again, retry(None, T0), T0).await;
     assert_eq!(t.state("a", T0).await, Ready);
 }

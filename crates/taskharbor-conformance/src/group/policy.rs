@@ -6,7 +6,7 @@ use taskharbor_core::{
 
 use crate::trial::{
     LEASE, T0, Trial, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, requeue,
-    retry,
+    retry, with_token,
 };
 
 use FailurePolicy::{Cancel, FailFast, Hold, Release};
@@ -185,9 +185,10 @@ pub(crate) async fn fail_fast_leaves_alone_what_is_inflight(t: Trial) {
     let before = t.record("b", T0).await;
     t.apply(&leased[0], fail(T0), T0).await;
     assert_eq!(t.record("b", T0).await, before);
-    let extended = t.extend(&leased[1], T0, LEASE).await;
-    assert!(!extended.expect("still held").cancel_requested);
-    t.apply(&leased[1], retry(None, T0), T0).await;
+    let extended = t.extend(&leased[1], T0, LEASE).await.expect("still held");
+    assert!(!extended.cancel_requested);
+    let kept = with_token(&leased[1], extended.lease.token);
+    t.apply(&kept, retry(None, T0), T0).await;
     t.run("b", ack_with("b"), T0).await;
     assert_eq!(t.states(&["b", "end"], T0).await, [Done, Cancelled]);
 }

@@ -121,8 +121,8 @@ pub(crate) async fn a_record_is_kept_until_its_lease_would_have_run_out(t: Trial
 pub(crate) async fn a_record_is_kept_until_its_extended_lease_would_have_run_out(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
-    t.extend(&leased, at(50), LEASE).await.expect("held");
-    t.apply(&leased, ack(), at(51)).await;
+    let kept = t.keep(&leased, at(50), LEASE).await;
+    t.apply(&kept, ack(), at(51)).await;
     assert_eq!(prune(&t, all(before(at(110)))).await, 0);
     assert_eq!(prune(&t, all(at(110))).await, 1);
 }

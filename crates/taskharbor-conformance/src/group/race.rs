@@ -12,7 +12,7 @@ use std::{
 use fastrand::Rng;
 use taskharbor_core::{
     Admin, Demand, Driver, Enqueue, ExtendLeases, Failure, Filter, Holder, JobId, JobRecord,
-    JobSet, Leased, NewJob, Reserve, SetKind, Settle, Text, Timestamp, Transition,
+    JobSet, LeaseToken, Leased, NewJob, Reserve, SetKind, Settle, Text, Timestamp, Transition,
 };
 
 use crate::{
@@ -144,9 +144,16 @@ impl Race {
 struct Worker<'a> {
     race: &'a Race,
     /// What it believes to hold.
-    live: Vec<Leased>,
+    live: Vec<Mine>,
     /// What it has settled or forgotten, and may try to use once more.
-    old: Vec<Leased>,
+    old: Vec<Mine>,
+}
+
+/// A job, with the token it was granted with and the one that counts now.
+#[derive(Clone)]
+struct Mine {
+    granted: LeaseToken,
+    leased: Leased,
 }
 
 impl Worker<'_> {
@@ -187,21 +194,25 @@ impl Worker<'_> {
         let request = Reserve::new(demands, holder, now, LEASE);
         let jobs = self.race.trial.driver.reserve(request).await.expect("reserve").jobs;
         self.race.history.end(began, now, jobs.iter().cloned().map(What::Grant));
-        self.live.extend(jobs);
+        self.live
+            .extend(jobs.into_iter().map(|leased| Mine { granted: leased.lease.token, leased }));
     }
 
     async fn extend(&mut self, dice: &mut Rng) {
         let now = self.race.now(dice);
-        let items: Vec<_> = self.live.iter().map(extension).collect();
+        let items = self.live.iter().map(|mine| extension(&mine.leased)).collect();
         let lease_for = Duration::from_micros(dice.u64(1..8_000_000));
         let began = self.race.history.begin();
         let request = ExtendLeases::new(items, now, lease_for);
         let answers = self.race.trial.driver.extend_leases(request).await.expect("extend");
-        let what = self.live.iter().zip(&answers).map(|(leased, answer)| What::Extend {
-            id: leased.job.id.clone(),
-            token: leased.lease.token,
-            answer: answer.clone(),
-        });
+        let mut what = Vec::new();
+        for (mine, answer) in self.live.iter_mut().zip(answers) {
+            if let Ok(extended) = &answer {
+                mine.leased.lease = extended.lease;
+            }
+            let (id, token) = (mine.leased.job.id.clone(), mine.granted);
+            what.push(What::Extend { id, token, answer });
+        }
         self.race.history.end(began, now, what);
     }
 
@@ -212,28 +223,28 @@ impl Worker<'_> {
         dice: &mut Rng,
     ) {
         let count = count.min(self.live.len());
-        let jobs: Vec<Leased> = self.live.drain(..count).collect();
+        let jobs: Vec<Mine> = self.live.drain(..count).collect();
         let now = self.race.now(dice);
         self.settle_these(&jobs, &transition(now), now).await;
         self.old.extend(jobs);
     }
 
     async fn try_old(&mut self, dice: &mut Rng) {
-        if let Some(leased) = dice.choice(&self.old).cloned() {
+        if let Some(mine) = dice.choice(&self.old).cloned() {
             let now = self.race.now(dice);
-            self.settle_these(&[leased], &transition(dice.u32(..8), now), now).await;
+            self.settle_these(&[mine], &transition(dice.u32(..8), now), now).await;
         }
     }
 
-    async fn settle_these(&self, jobs: &[Leased], transition: &Transition, now: Timestamp) {
-        let items = jobs.iter().map(|leased| settlement(leased, transition.clone())).collect();
+    async fn settle_these(&self, jobs: &[Mine], transition: &Transition, now: Timestamp) {
+        let items = jobs.iter().map(|mine| settlement(&mine.leased, transition.clone())).collect();
         let began = self.race.history.begin();
         let request = Settle::new(items, now);
         let answers = self.race.trial.driver.settle(request).await.expect("settle");
         assert_eq!(answers.len(), jobs.len(), "S13: one answer for each item");
-        let what = jobs.iter().zip(answers).map(|(leased, answer)| What::Settle {
-            id: leased.job.id.clone(),
-            token: leased.lease.token,
+        let what = jobs.iter().zip(answers).map(|(mine, answer)| What::Settle {
+            id: mine.leased.job.id.clone(),
+            token: mine.granted,
             step: transition.step(),
             answer,
         });
