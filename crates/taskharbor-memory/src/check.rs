@@ -43,9 +43,13 @@ impl Store {
         if matches!(entry.life.stage, Stage::Blocked) != (open > 0) && !entry.is_over() {
             found.push(format!("job {id} has {open} open links and is {}", entry.counted_as()));
         }
+        let in_flow = |slot: Slot| self.jobs.get(slot).and_then(|entry| entry.flow);
         let tied = entry.links.iter().enumerate().all(|(order, link)| {
-            let parent = self.jobs.get(link.parent).filter(|parent| parent.seq == link.seq);
-            parent.is_none_or(|parent| parent.dependants.contains(&(slot, order)))
+            let known = self.jobs.get(link.parent);
+            let known = known.is_some_and(|parent| parent.dependants.contains(&(slot, order)));
+            let same_flow =
+                self.is_linked(*link) && entry.flow.is_some() && in_flow(link.parent) == entry.flow;
+            known == same_flow
         });
         if !tied || entry.links.len() != entry.new.parents.len() {
             found.push(format!("job {id} and its parents do not know each other"));

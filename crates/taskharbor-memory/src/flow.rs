@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use taskharbor_core::{FlowName, FlowRecord, JobId, NewJob, Shape, State, StateCounts, Timestamp};
 
-use crate::store::{Link, Slot, Store};
+use crate::store::{Link, Slot, Store, Wakes};
 
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -132,20 +132,29 @@ impl Store {
         self.retire_flow(flow);
     }
 
-    /// Takes an ended job out of its flow.
-    pub(crate) fn detach(&mut self, slot: Slot) {
+    /// Takes an ended job out of its flow. Nobody waits for anybody across the border; what is left
+    /// is that the job and its former dependants can read what they could read before.
+    pub(crate) fn detach(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
+        self.let_dependants_go(slot, now, wakes);
         self.unindex(slot);
         let entry = &mut self.jobs[slot];
+        entry.dependants.clear();
         entry.life.flow = None;
         entry.life.pending = 0;
         for link in &mut entry.links {
             link.open = false;
         }
-        if let Some(flow) = entry.flow.take() {
-            self.flows[flow].members.remove(&entry.seq);
+        let (links, flow, seq) = (entry.links.clone(), entry.flow.take(), entry.seq);
+        self.index(slot);
+        for link in links {
+            if self.is_linked(link) {
+                self.jobs[link.parent].dependants.retain(|(dependant, _)| *dependant != slot);
+            }
+        }
+        if let Some(flow) = flow {
+            self.flows[flow].members.remove(&seq);
             self.retire_flow(flow);
         }
-        self.index(slot);
     }
 
     /// Removes a flow and all its members; answers how many there were.

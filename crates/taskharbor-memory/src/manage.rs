@@ -59,7 +59,7 @@ impl Store {
             if !request.detach {
                 return Err(Denied::FlowOver);
             }
-            self.detach(slot);
+            self.detach(slot, now, wakes);
         }
         let state = self.change(slot, |new, life| life.requeue(request, new.kind, now))?;
         match state {

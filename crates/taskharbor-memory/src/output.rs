@@ -43,10 +43,9 @@ impl Store {
     }
 
     fn push_parents(&self, slot: Slot, rest: &mut Vec<Option<Slot>>) {
-        let parents = self.jobs[slot].links.iter().rev().map(|link| {
-            let parent = self.jobs.get(link.parent).filter(|parent| parent.seq == link.seq);
-            parent.map(|_| link.parent)
-        });
+        let parents = self.jobs[slot].links.iter().rev();
+        let parents =
+            parents.map(|link| self.is_linked(*link).then(|| self.grown_into(link.parent)));
         rest.extend(parents);
     }
 

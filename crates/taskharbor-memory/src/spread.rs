@@ -17,6 +17,15 @@ impl Store {
         }
     }
 
+    /// Nobody waits for this job any longer, whatever becomes of it.
+    pub(crate) fn let_dependants_go(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
+        let mut done = Vec::new();
+        self.let_go(slot, &mut done, now, wakes);
+        for slot in done {
+            self.spread_success(slot, now, wakes);
+        }
+    }
+
     /// The job is dead-lettered or cancelled: its policy applies, and those of the jobs that are
     /// cancelled because of it.
     ///
@@ -43,14 +52,10 @@ impl Store {
                 }
             }
         }
-        let mut done = Vec::new();
         for slot in failed {
             if self.jobs[slot].new.on_failure == FailurePolicy::Release {
-                self.let_go(slot, &mut done, now, wakes);
+                self.let_dependants_go(slot, now, wakes);
             }
-        }
-        for slot in done {
-            self.spread_success(slot, now, wakes);
         }
     }
 

@@ -114,7 +114,7 @@ impl Store {
         slot
     }
 
-    /// Removes a job and whatever points to it from outside its flow.
+    /// Removes a job that is in no flow, or whose whole flow is being removed.
     pub(crate) fn remove(&mut self, slot: Slot) {
         self.unindex(slot);
         self.release_key(slot);
@@ -123,14 +123,6 @@ impl Store {
         self.by_seq.remove(&entry.seq);
         if let Some(flow) = entry.flow {
             self.flows[flow].members.remove(&entry.seq);
-        }
-        for link in &entry.links {
-            if let Some(parent) = self.jobs.get_mut(link.parent)
-                && parent.seq == link.seq
-                && parent.flow != entry.flow
-            {
-                parent.dependants.retain(|(dependant, _)| *dependant != slot);
-            }
         }
         self.forget_if_idle(entry.queue);
     }
@@ -150,6 +142,11 @@ impl Store {
 
     pub(crate) fn slot(&self, id: &JobId) -> Option<Slot> {
         self.by_id.get(id).copied()
+    }
+
+    /// Whether the parent that a link names is still stored.
+    pub(crate) fn is_linked(&self, link: Link) -> bool {
+        self.jobs.get(link.parent).is_some_and(|parent| parent.seq == link.seq)
     }
 
     /// Gives up the key that a job holds, if it does.

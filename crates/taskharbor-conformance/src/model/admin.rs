@@ -63,6 +63,7 @@ impl Model {
             if !request.detach {
                 return Err(Denied::FlowOver);
             }
+            self.let_go(serial, now);
             let job = &mut self.jobs[at];
             job.life.flow = None;
             job.life.pending = 0;

@@ -56,7 +56,8 @@ impl Model {
         self.jobs.iter().filter(waits).map(|job| job.serial).collect()
     }
 
-    fn let_go(&mut self, serial: u64, now: Timestamp) {
+    /// Nobody waits for this job any longer.
+    pub(crate) fn let_go(&mut self, serial: u64, now: Timestamp) {
         for dependant in self.waiting_for(serial) {
             let at = self.by_serial(dependant).expect("found just now");
             let job = &mut self.jobs[at];

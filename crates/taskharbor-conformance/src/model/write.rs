@@ -210,7 +210,7 @@ impl Model {
         self.jobs[at].life.grown_into = Some(tail_id.clone());
         let serials = self.store_members(growth.jobs.clone(), &shape, &flow, now);
         let tail = serials[shape.tail];
-        for job in &mut self.jobs {
+        for job in self.jobs.iter_mut().filter(|job| job.life.flow.as_ref() == Some(&flow)) {
             for (order, parent) in job.parents.iter_mut().enumerate() {
                 if parent.0 == grower {
                     parent.0 = tail;
