@@ -16,9 +16,9 @@ use taskharbor_core::{AnyDriver, Demand, Driver, DriverError, Enqueue, JobSet, R
 
 use crate::{
     Case, Through, cases,
+    given::{LEASE, T0, ack, holder, job, queue, settlement},
     reference::{Behaviour, Honest, ModelDriver},
     run,
-    trial::{LEASE, T0, ack, holder, job, queue, settlement},
 };
 
 /// Makes a bent driver's behaviour.

@@ -1,40 +1,121 @@
 //! The cases, one file per group of clauses.
 
-pub(crate) mod admin;
-pub(crate) mod call;
-pub(crate) mod cancel;
-pub(crate) mod close;
-pub(crate) mod edge;
-pub(crate) mod edge_race;
-pub(crate) mod enqueue;
-pub(crate) mod extend;
-pub(crate) mod field;
-pub(crate) mod flow_again;
-pub(crate) mod flow_shape;
-pub(crate) mod flow_state;
-pub(crate) mod growth;
-pub(crate) mod growth_refused;
-pub(crate) mod idempotency;
-pub(crate) mod inspect;
-pub(crate) mod join;
-pub(crate) mod lease;
-pub(crate) mod model;
-pub(crate) mod name;
-pub(crate) mod next_due;
-pub(crate) mod order;
-pub(crate) mod output;
-pub(crate) mod pause;
-pub(crate) mod payload;
-pub(crate) mod policy;
-pub(crate) mod policy_mix;
-pub(crate) mod prune;
-pub(crate) mod prune_flow;
-pub(crate) mod race;
-pub(crate) mod refusal;
-pub(crate) mod requeue;
-pub(crate) mod reserve;
-pub(crate) mod schedule;
-pub(crate) mod settle;
-pub(crate) mod terminal;
-pub(crate) mod text;
-pub(crate) mod watch;
+use crate::case::Case;
+
+/// Lists the cases of a group, each with the clauses it proves.
+///
+/// Makes `CASES` of them, and a macro with the name of the group that makes tests of them where it
+/// is called.
+macro_rules! group {
+    ($group:ident { $($name:ident [$($clause:literal)+])* }) => {
+        pub(crate) static CASES: &[$crate::case::Case] = &[$($crate::case::Case {
+            group: stringify!($group),
+            name: stringify!($name),
+            clauses: &[$($clause),+],
+            body: |trial| Box::pin($name(trial)),
+        }),*];
+
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! $group {
+            () => {
+                $crate::__tests_of!($group $($name)*);
+            };
+        }
+    };
+}
+
+mod admin;
+mod call;
+mod cancel;
+mod close;
+mod edge;
+mod edge_race;
+mod enqueue;
+mod extend;
+mod field;
+mod flow_again;
+mod flow_shape;
+mod flow_state;
+mod growth;
+mod growth_refused;
+mod idempotency;
+mod inspect;
+mod join;
+mod lease;
+mod model;
+mod name;
+mod next_due;
+mod order;
+mod output;
+mod pause;
+mod payload;
+mod policy;
+mod policy_mix;
+mod prune;
+mod prune_flow;
+mod race;
+mod refusal;
+mod requeue;
+mod reserve;
+mod schedule;
+mod settle;
+mod terminal;
+mod text;
+mod watch;
+
+macro_rules! groups {
+    ($($group:ident;)*) => {
+        /// The cases of all groups.
+        pub(crate) static GROUPS: &[&[Case]] = &[$($group::CASES),*];
+
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! __groups {
+            () => {
+                $($crate::$group!();)*
+            };
+        }
+    };
+}
+
+groups! {
+    enqueue;
+    field;
+    idempotency;
+    schedule;
+    order;
+    reserve;
+    next_due;
+    lease;
+    extend;
+    settle;
+    terminal;
+    refusal;
+    payload;
+    name;
+    text;
+    close;
+    edge;
+    join;
+    flow_again;
+    edge_race;
+    flow_shape;
+    flow_state;
+    output;
+    growth;
+    growth_refused;
+    policy;
+    policy_mix;
+    pause;
+    cancel;
+    requeue;
+    inspect;
+    admin;
+    prune;
+    prune_flow;
+    watch;
+    call;
+    model;
+    race;
+}

@@ -27,6 +27,7 @@ mod case;
 mod catalogue;
 #[cfg(test)]
 mod clause;
+mod given;
 mod group;
 mod history;
 mod model;

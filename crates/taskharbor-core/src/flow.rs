@@ -118,20 +118,26 @@ pub struct FlowRecord {
 }
 
 impl FlowRecord {
-    /// Puts a record together.
+    /// The record of a flow that began at `created_at`, with such members, whose `tail` is in this
+    /// state. `last_finish` is when the last of those members that are over ended.
     #[must_use]
-    pub const fn new(
+    pub fn new(
         id: JobId,
-        name: Option<FlowName>,
-        tail: JobId,
-        tail_state: State,
-        members: StateCounts,
         created_at: Timestamp,
+        (tail, tail_state): (JobId, State),
+        members: StateCounts,
         last_finish: Option<Timestamp>,
     ) -> Self {
         let state = FlowState::of(&members, tail_state);
         let over = !matches!(state, FlowState::Running | FlowState::Held);
-        let finished_at = if over { last_finish } else { None };
-        Self { id, name, state, tail, members, created_at, finished_at }
+        let finished_at = last_finish.filter(|_| over);
+        Self { id, name: None, state, tail, members, created_at, finished_at }
+    }
+
+    /// With the name that people gave it.
+    #[must_use]
+    pub fn named(mut self, name: Option<FlowName>) -> Self {
+        self.name = name;
+        self
     }
 }

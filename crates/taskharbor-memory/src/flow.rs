@@ -180,14 +180,8 @@ impl Store {
             last_finish = last_finish.max(life.finish().map(|finish| finish.at));
         }
         let tail = &self.jobs[entry.tail];
-        FlowRecord::new(
-            entry.id.clone(),
-            entry.name.clone(),
-            tail.new.id.clone(),
-            tail.life.state(now),
-            counts,
-            entry.created_at,
-            last_finish,
-        )
+        let ending = (tail.new.id.clone(), tail.life.state(now));
+        FlowRecord::new(entry.id.clone(), entry.created_at, ending, counts, last_finish)
+            .named(entry.name.clone())
     }
 }

@@ -2,11 +2,35 @@
 
 use taskharbor_core::{Action, Admin, Denied, DriverError, InvalidRequest, JobId, Manage, State};
 
-use crate::trial::{
-    T0, Trial, ack, at, child, fail, grow, id, ids, invalid, job, join, release, requeue, retry,
+use crate::{
+    given::{T0, ack, at, child, fail, grow, id, ids, invalid, job, join, release, requeue, retry},
+    trial::Trial,
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
+
+group! {
+    admin {
+        run_now_makes_a_scheduled_job_due_now ["ADM-5"]
+        run_now_ends_the_wait_for_a_retry ["ADM-5"]
+        run_now_leaves_a_ready_job_in_its_place ["ADM-5"]
+        a_job_told_to_run_now_stands_behind_those_due_before ["ADM-5"]
+        a_blocked_job_told_to_run_now_waits_for_its_parents_alone ["ADM-5"]
+        a_job_that_does_not_wait_cannot_be_told_to_run_now ["ADM-5"]
+        a_new_priority_counts_from_the_next_reserve_on ["ADM-6" "ORD-1"]
+        the_priority_of_any_job_that_is_not_over_can_be_changed ["ADM-6"]
+        the_priority_of_a_job_that_is_over_cannot_be_changed ["ADM-6"]
+        a_purged_job_is_gone ["ADM-7"]
+        a_job_that_is_not_over_is_not_purged ["ADM-7"]
+        a_member_of_a_flow_is_not_purged_by_itself ["ADM-7"]
+        a_plain_job_that_grew_is_not_purged_by_itself ["ADM-7" "GRO-1"]
+        every_job_of_a_call_has_its_own_answer_in_order ["REF-3" "REQ-1"]
+        a_call_about_no_job_has_no_answers ["REF-3"]
+        a_job_named_twice_fails_the_whole_call ["REF-4"]
+        a_call_may_name_a_hundred_thousand_jobs_and_no_more ["ADM-7" "CAN-1"]
+        a_store_in_use_finds_no_contradiction_in_itself ["ADM-10"]
+    }
+}
 
 /// Does something to many jobs; the answers as they are.
 async fn manage(
@@ -26,7 +50,7 @@ async fn past_waiting(t: &Trial) {
     t.act("cancelled", Action::Cancel, T0).await;
 }
 
-pub(crate) async fn run_now_makes_a_scheduled_job_due_now(t: Trial) {
+async fn run_now_makes_a_scheduled_job_due_now(t: Trial) {
     t.put(job("a").run_at(at(99)), T0).await;
     assert_eq!(t.act("a", Action::RunNow, at(5)).await, Ready);
     let record = t.record("a", at(5)).await;
@@ -35,7 +59,7 @@ pub(crate) async fn run_now_makes_a_scheduled_job_due_now(t: Trial) {
     t.take_the("a", at(5)).await;
 }
 
-pub(crate) async fn run_now_ends_the_wait_for_a_retry(t: Trial) {
+async fn run_now_ends_the_wait_for_a_retry(t: Trial) {
     t.put(job("a"), T0).await;
     t.run("a", retry(Some(at(99)), T0), T0).await;
     assert_eq!(t.act("a", Action::RunNow, at(5)).await, Ready);
@@ -43,7 +67,7 @@ pub(crate) async fn run_now_ends_the_wait_for_a_retry(t: Trial) {
     assert_eq!(leased.job.attempts, 1);
 }
 
-pub(crate) async fn run_now_leaves_a_ready_job_in_its_place(t: Trial) {
+async fn run_now_leaves_a_ready_job_in_its_place(t: Trial) {
     t.put(job("a"), T0).await;
     t.put(job("b"), at(1)).await;
     assert_eq!(t.act("a", Action::RunNow, at(5)).await, Ready);
@@ -51,14 +75,14 @@ pub(crate) async fn run_now_leaves_a_ready_job_in_its_place(t: Trial) {
     assert_eq!(t.take_order(at(5)).await, ["a", "b"]);
 }
 
-pub(crate) async fn a_job_told_to_run_now_stands_behind_those_due_before(t: Trial) {
+async fn a_job_told_to_run_now_stands_behind_those_due_before(t: Trial) {
     t.put(job("a").run_at(at(99)), T0).await;
     t.put(job("b"), at(5)).await;
     t.act("a", Action::RunNow, at(6)).await;
     assert_eq!(t.take_order(at(6)).await, ["b", "a"]);
 }
 
-pub(crate) async fn a_blocked_job_told_to_run_now_waits_for_its_parents_alone(t: Trial) {
+async fn a_blocked_job_told_to_run_now_waits_for_its_parents_alone(t: Trial) {
     let later = child("b", &["a"]).run_at(at(99));
     t.put_flow([job("a"), later], T0).await;
     assert_eq!(t.act("b", Action::RunNow, T0).await, Blocked);
@@ -68,7 +92,7 @@ pub(crate) async fn a_blocked_job_told_to_run_now_waits_for_its_parents_alone(t:
     assert_eq!((record.state, record.due_at), (Ready, Some(at(5))));
 }
 
-pub(crate) async fn a_job_that_does_not_wait_cannot_be_told_to_run_now(t: Trial) {
+async fn a_job_that_does_not_wait_cannot_be_told_to_run_now(t: Trial) {
     past_waiting(&t).await;
     let before = t.snapshot(at(1)).await;
     for (text, state) in
@@ -82,7 +106,7 @@ pub(crate) async fn a_job_that_does_not_wait_cannot_be_told_to_run_now(t: Trial)
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-pub(crate) async fn a_new_priority_counts_from_the_next_reserve_on(t: Trial) {
+async fn a_new_priority_counts_from_the_next_reserve_on(t: Trial) {
     t.put_all([job("a"), job("b"), job("c").priority(5)], T0).await;
     assert_eq!(t.act("b", Action::SetPriority(9), T0).await, Ready);
     assert_eq!(t.act("c", Action::SetPriority(-1), T0).await, Ready);
@@ -90,7 +114,7 @@ pub(crate) async fn a_new_priority_counts_from_the_next_reserve_on(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["b", "a", "c"]);
 }
 
-pub(crate) async fn the_priority_of_any_job_that_is_not_over_can_be_changed(t: Trial) {
+async fn the_priority_of_any_job_that_is_not_over_can_be_changed(t: Trial) {
     let jobs = [
         job("inflight"),
         job("ready"),
@@ -111,7 +135,7 @@ pub(crate) async fn the_priority_of_any_job_that_is_not_over_can_be_changed(t: T
     assert_eq!(t.take_order(T0).await, ["other", "inflight", "ready"]);
 }
 
-pub(crate) async fn the_priority_of_a_job_that_is_over_cannot_be_changed(t: Trial) {
+async fn the_priority_of_a_job_that_is_over_cannot_be_changed(t: Trial) {
     past_waiting(&t).await;
     let before = t.snapshot(T0).await;
     for (text, state) in [("done", Done), ("dlq", Dlq), ("cancelled", Cancelled)] {
@@ -123,7 +147,7 @@ pub(crate) async fn the_priority_of_a_job_that_is_over_cannot_be_changed(t: Tria
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn a_purged_job_is_gone(t: Trial) {
+async fn a_purged_job_is_gone(t: Trial) {
     past_waiting(&t).await;
     for (text, state) in [("done", Done), ("dlq", Dlq), ("cancelled", Cancelled)] {
         assert_eq!(t.act(text, Action::Purge, T0).await, state);
@@ -134,7 +158,7 @@ pub(crate) async fn a_purged_job_is_gone(t: Trial) {
     assert_eq!(t.snapshot(T0).await.records.len(), 1);
 }
 
-pub(crate) async fn a_job_that_is_not_over_is_not_purged(t: Trial) {
+async fn a_job_that_is_not_over_is_not_purged(t: Trial) {
     t.put(job("inflight"), T0).await;
     t.take_the("inflight", T0).await;
     t.put_all([job("ready"), job("scheduled").run_at(at(9))], T0).await;
@@ -146,7 +170,7 @@ pub(crate) async fn a_job_that_is_not_over_is_not_purged(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn a_member_of_a_flow_is_not_purged_by_itself(t: Trial) {
+async fn a_member_of_a_flow_is_not_purged_by_itself(t: Trial) {
     let jobs = [job("a"), job("b"), join("j", &["a"]), child("c", &["j", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", ack(), T0).await;
@@ -159,14 +183,14 @@ pub(crate) async fn a_member_of_a_flow_is_not_purged_by_itself(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn a_plain_job_that_grew_is_not_purged_by_itself(t: Trial) {
+async fn a_plain_job_that_grew_is_not_purged_by_itself(t: Trial) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x")]), T0).await;
     let answer = t.manage("g", Action::Purge, T0).await;
     assert_eq!(answer, Err(Denied::InFlow(id("g"))));
 }
 
-pub(crate) async fn every_job_of_a_call_has_its_own_answer_in_order(t: Trial) {
+async fn every_job_of_a_call_has_its_own_answer_in_order(t: Trial) {
     past_waiting(&t).await;
     let many = ids(&["dlq", "ghost", "done", "inflight", "cancelled"]);
     let answers = manage(&t, many, requeue()).await.expect("manage");
@@ -181,14 +205,14 @@ pub(crate) async fn every_job_of_a_call_has_its_own_answer_in_order(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["dlq", "cancelled"]);
 }
 
-pub(crate) async fn a_call_about_no_job_has_no_answers(t: Trial) {
+async fn a_call_about_no_job_has_no_answers(t: Trial) {
     t.put(job("a"), T0).await;
     let answers = manage(&t, Vec::new(), Action::Cancel).await;
     assert_eq!(answers.expect("manage"), []);
     assert_eq!(t.state("a", T0).await, Ready);
 }
 
-pub(crate) async fn a_job_named_twice_fails_the_whole_call(t: Trial) {
+async fn a_job_named_twice_fails_the_whole_call(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     t.put_flow([job("c"), child("d", &["c"])], T0).await;
     let before = t.snapshot(T0).await;
@@ -199,7 +223,7 @@ pub(crate) async fn a_job_named_twice_fails_the_whole_call(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn a_call_may_name_a_hundred_thousand_jobs_and_no_more(t: Trial) {
+async fn a_call_may_name_a_hundred_thousand_jobs_and_no_more(t: Trial) {
     t.put(job("0"), T0).await;
     let many = |count: usize| (0..count).map(|n| id(&n.to_string())).collect();
     let answers = manage(&t, many(100_001), Action::Cancel).await;
@@ -214,7 +238,7 @@ pub(crate) async fn a_call_may_name_a_hundred_thousand_jobs_and_no_more(t: Trial
     assert!(unknown.eq(vec![Err(Denied::JobNotFound); 99_999].iter()));
 }
 
-pub(crate) async fn a_store_in_use_finds_no_contradiction_in_itself(t: Trial) {
+async fn a_store_in_use_finds_no_contradiction_in_itself(t: Trial) {
     let sound = async || assert_eq!(t.driver.check().await.expect("check"), []);
     sound().await;
     past_waiting(&t).await;

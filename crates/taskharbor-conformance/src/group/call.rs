@@ -7,7 +7,19 @@ use taskharbor_core::{
     JobId, Limits, Manage, OutputQuery, Outputs, Reserve, Settle, Settlement, Transition,
 };
 
-use crate::trial::{LEASE, STRANGER, T0, Trial, ack, holder, id, invalid, job, queue};
+use crate::{
+    given::{LEASE, STRANGER, T0, ack, holder, id, invalid, job, queue},
+    trial::Trial,
+};
+
+group! {
+    call {
+        no_operation_takes_more_than_a_hundred_thousand_items ["ENQ-6"]
+        outputs_of_one_settle_are_bounded_together ["ENQ-6"]
+        an_invalid_lease_is_named_before_other_faults ["REF-5" "TIM-3"]
+        a_number_out_of_range_is_named_before_a_repeat ["REF-5"]
+    }
+}
 
 fn too_many() -> Vec<JobId> {
     (0..=Limits::MAX_CALL_JOBS).map(|n| id(&n.to_string())).collect()
@@ -17,7 +29,7 @@ fn out_of_range(fault: &InvalidRequest) -> bool {
     matches!(fault, InvalidRequest::OutOfRange { .. })
 }
 
-pub(crate) async fn no_operation_takes_more_than_a_hundred_thousand_items(t: Trial) {
+async fn no_operation_takes_more_than_a_hundred_thousand_items(t: Trial) {
     t.put(job("0"), T0).await;
     let before = t.snapshot(T0).await;
     let items = too_many().into_iter().map(|id| Settlement::new(id, STRANGER, ack())).collect();
@@ -32,7 +44,7 @@ pub(crate) async fn no_operation_takes_more_than_a_hundred_thousand_items(t: Tri
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn outputs_of_one_settle_are_bounded_together(t: Trial) {
+async fn outputs_of_one_settle_are_bounded_together(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let output = Blob::from(vec![0; Limits::MAX_OUTPUT_BYTES]);
@@ -48,7 +60,7 @@ pub(crate) async fn outputs_of_one_settle_are_bounded_together(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn an_invalid_lease_is_named_before_other_faults(t: Trial) {
+async fn an_invalid_lease_is_named_before_other_faults(t: Trial) {
     let twice = vec![Demand::new(queue("q"), 0), Demand::new(queue("q"), 1)];
     let request = Reserve::new(twice, holder(), T0, Duration::ZERO);
     let failure = t.driver.reserve(request).await.expect_err("a failure");
@@ -59,7 +71,7 @@ pub(crate) async fn an_invalid_lease_is_named_before_other_faults(t: Trial) {
     assert!(matches!(failure, DriverError::InvalidLeaseDuration), "{failure:?}");
 }
 
-pub(crate) async fn a_number_out_of_range_is_named_before_a_repeat(t: Trial) {
+async fn a_number_out_of_range_is_named_before_a_repeat(t: Trial) {
     let twice = vec![Demand::new(queue("q"), 1), Demand::new(queue("q"), 0)];
     let request = Reserve::new(twice, holder(), T0, LEASE);
     assert!(out_of_range(&invalid(t.driver.reserve(request).await)));

@@ -2,12 +2,45 @@
 
 use taskharbor_core::{Action, Denied, FailurePolicy, FlowState, Leased, Refusal, Settled, State};
 
-use crate::trial::{
-    LEASE, T0, Trial, ack, ack_with, at, at_once, before, child, fail, failure, grow, id, job,
-    job_in, join, release, requeue, retry, with_token,
+use crate::{
+    given::{
+        LEASE, T0, ack, ack_with, at, before, child, fail, failure, grow, id, job, job_in, join,
+        release, requeue, retry, with_token,
+    },
+    trial::{Trial, at_once},
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
+
+group! {
+    cancel {
+        a_job_that_waits_is_cancelled_at_once ["CAN-1"]
+        a_job_that_is_over_is_not_cancelled ["CAN-1"]
+        a_job_that_is_unknown_is_not_cancelled ["CAN-1" "CAN-4"]
+        the_holder_of_a_cancelled_job_is_told_when_it_extends ["CAN-2"]
+        an_ack_wins_over_the_mark ["CAN-2"]
+        a_marked_job_given_back_is_cancelled ["CAN-2"]
+        a_marked_job_that_fails_is_cancelled_with_its_failure ["CAN-2"]
+        whoever_ended_a_marked_job_may_repeat_the_call ["CAN-2" "SET-6"]
+        a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-2"]
+        dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-2" "POL-4" "LEA-2"]
+        dependants_released_by_an_expiry_compete_in_every_queue_of_the_call
+            ["CAN-2" "LEA-2"]
+        a_mark_does_not_outlive_its_job ["CAN-2" "REQ-1"]
+        a_job_whose_lease_is_over_is_cancelled_at_once ["CAN-3"]
+        a_cancelled_flow_stops_what_waits_and_marks_what_runs ["CAN-4"]
+        a_cancelled_flow_releases_nobody ["CAN-4"]
+        a_cancelled_flow_ends_expired_members_at_once ["CAN-4" "CAN-3"]
+        a_cancelled_flow_lets_an_inflight_tail_be_acked ["CAN-4" "CAN-2"]
+        a_held_flow_can_be_cancelled ["CAN-4"]
+        a_flow_with_nothing_left_to_cancel_is_denied ["CAN-4"]
+        a_flow_is_cancelled_by_its_first_tails_id_after_growth ["CAN-4" "GRO-1"]
+        cancelling_races_an_ack_to_one_end_or_the_other ["CAN-5" "CAN-3"]
+        a_mark_racing_an_ack_never_undoes_it ["CAN-5" "CAN-2"]
+        a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through ["CAN-4" "CAN-5"]
+        a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through ["CAN-4" "CAN-2"]
+    }
+}
 
 /// The job `a` is inflight, and somebody asked for it to be cancelled.
 async fn marked(t: &Trial) -> Leased {
@@ -17,7 +50,7 @@ async fn marked(t: &Trial) -> Leased {
     leased
 }
 
-pub(crate) async fn a_job_that_waits_is_cancelled_at_once(t: Trial) {
+async fn a_job_that_waits_is_cancelled_at_once(t: Trial) {
     let later = job("scheduled").run_at(at(9));
     let jobs = [job("ready"), later, child("blocked", &["ready", "scheduled"])];
     t.put_flow(jobs, T0).await;
@@ -31,7 +64,7 @@ pub(crate) async fn a_job_that_waits_is_cancelled_at_once(t: Trial) {
     assert_eq!(t.take(at(99)).await, None);
 }
 
-pub(crate) async fn a_job_that_is_over_is_not_cancelled(t: Trial) {
+async fn a_job_that_is_over_is_not_cancelled(t: Trial) {
     t.put_all([job("a"), job("b"), job("c")], T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -44,14 +77,14 @@ pub(crate) async fn a_job_that_is_over_is_not_cancelled(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-pub(crate) async fn a_job_that_is_unknown_is_not_cancelled(t: Trial) {
+async fn a_job_that_is_unknown_is_not_cancelled(t: Trial) {
     let answer = t.manage("ghost", Action::Cancel, T0).await;
     assert_eq!(answer, Err(Denied::JobNotFound));
     let answer = t.manage("ghost", Action::CancelFlow, T0).await;
     assert_eq!(answer, Err(Denied::JobNotFound));
 }
 
-pub(crate) async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: Trial) {
+async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: Trial) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     let extended = t.extend(&leased, T0, LEASE).await.expect("held");
@@ -70,7 +103,7 @@ pub(crate) async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: Tri
     }
 }
 
-pub(crate) async fn an_ack_wins_over_the_mark(t: Trial) {
+async fn an_ack_wins_over_the_mark(t: Trial) {
     let leased = marked(&t).await;
     t.apply(&leased, ack_with("done"), at(1)).await;
     let record = t.record("a", at(1)).await;
@@ -79,7 +112,7 @@ pub(crate) async fn an_ack_wins_over_the_mark(t: Trial) {
     assert!(!record.cancel_requested);
 }
 
-pub(crate) async fn a_marked_job_given_back_is_cancelled(t: Trial) {
+async fn a_marked_job_given_back_is_cancelled(t: Trial) {
     for (n, run_at) in [None, Some(at(9))].into_iter().enumerate() {
         let text = format!("a{n}");
         t.put(job(&text), T0).await;
@@ -95,7 +128,7 @@ pub(crate) async fn a_marked_job_given_back_is_cancelled(t: Trial) {
     assert_eq!(t.take(at(99)).await, None);
 }
 
-pub(crate) async fn a_marked_job_that_fails_is_cancelled_with_its_failure(t: Trial) {
+async fn a_marked_job_that_fails_is_cancelled_with_its_failure(t: Trial) {
     for (n, transition) in [retry(Some(at(5)), at(1)), fail(at(1))].into_iter().enumerate() {
         let text = format!("a{n}");
         t.put(job(&text), T0).await;
@@ -113,7 +146,7 @@ pub(crate) async fn a_marked_job_that_fails_is_cancelled_with_its_failure(t: Tri
     assert_eq!(t.take(at(99)).await, None);
 }
 
-pub(crate) async fn whoever_ended_a_marked_job_may_repeat_the_call(t: Trial) {
+async fn whoever_ended_a_marked_job_may_repeat_the_call(t: Trial) {
     let leased = marked(&t).await;
     t.apply(&leased, release(None), T0).await;
     let before = t.snapshot(T0).await;
@@ -124,7 +157,7 @@ pub(crate) async fn whoever_ended_a_marked_job_may_repeat_the_call(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn a_marked_job_whose_lease_ends_is_cancelled_by_reserve(t: Trial) {
+async fn a_marked_job_whose_lease_ends_is_cancelled_by_reserve(t: Trial) {
     let leased = marked(&t).await;
     assert_eq!(t.take(before(at(60))).await, None);
     assert_eq!(t.state("a", at(59)).await, Inflight);
@@ -137,7 +170,7 @@ pub(crate) async fn a_marked_job_whose_lease_ends_is_cancelled_by_reserve(t: Tri
     assert_eq!(late, Err(Refusal::JobNotInflight));
 }
 
-pub(crate) async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: Trial) {
+async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: Trial) {
     let a = job("a").on_failure(FailurePolicy::Release);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.take_the("a", T0).await;
@@ -146,7 +179,7 @@ pub(crate) async fn dependants_released_by_an_expiry_compete_in_the_same_call(t:
     assert_eq!(t.state("a", at(60)).await, Cancelled);
 }
 
-pub(crate) async fn dependants_released_by_an_expiry_compete_in_every_queue_of_the_call(t: Trial) {
+async fn dependants_released_by_an_expiry_compete_in_every_queue_of_the_call(t: Trial) {
     let a = job_in("second", "a").on_failure(FailurePolicy::Release);
     t.put_flow([a, job_in("first", "b").after([id("a")])], T0).await;
     t.take_from("second", T0).await.expect("granted");
@@ -157,7 +190,7 @@ pub(crate) async fn dependants_released_by_an_expiry_compete_in_every_queue_of_t
     assert_eq!(granted[0].job.id, id("b"));
 }
 
-pub(crate) async fn a_mark_does_not_outlive_its_job(t: Trial) {
+async fn a_mark_does_not_outlive_its_job(t: Trial) {
     let leased = marked(&t).await;
     t.apply(&leased, release(None), T0).await;
     t.act("a", requeue(), T0).await;
@@ -170,7 +203,7 @@ pub(crate) async fn a_mark_does_not_outlive_its_job(t: Trial) {
     assert_eq!(t.state("a", T0).await, Ready);
 }
 
-pub(crate) async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: Trial) {
+async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let expired = leased.lease.expires_at;
@@ -182,7 +215,7 @@ pub(crate) async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: Trial) {
     assert_eq!(t.take(expired).await, None);
 }
 
-pub(crate) async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: Trial) {
+async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: Trial) {
     let jobs = [
         job("done"),
         job("dlq"),
@@ -209,7 +242,7 @@ pub(crate) async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: Tri
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Cancelled);
 }
 
-pub(crate) async fn a_cancelled_flow_releases_nobody(t: Trial) {
+async fn a_cancelled_flow_releases_nobody(t: Trial) {
     let a = job("a").on_failure(FailurePolicy::Release);
     let jobs = [a, child("b", &["a"]), join("j", &["a"]), child("c", &["b", "j"])];
     t.put_flow(jobs, T0).await;
@@ -218,7 +251,7 @@ pub(crate) async fn a_cancelled_flow_releases_nobody(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-pub(crate) async fn a_cancelled_flow_ends_expired_members_at_once(t: Trial) {
+async fn a_cancelled_flow_ends_expired_members_at_once(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.take_the("a", T0).await;
     t.act("b", Action::CancelFlow, at(60)).await;
@@ -228,7 +261,7 @@ pub(crate) async fn a_cancelled_flow_ends_expired_members_at_once(t: Trial) {
     assert_eq!(flow.finished_at, Some(at(60)));
 }
 
-pub(crate) async fn a_cancelled_flow_lets_an_inflight_tail_be_acked(t: Trial) {
+async fn a_cancelled_flow_lets_an_inflight_tail_be_acked(t: Trial) {
     t.put_flow([job("a")], T0).await;
     let leased = t.take_the("a", T0).await;
     assert_eq!(t.act("a", Action::CancelFlow, T0).await, Inflight);
@@ -236,7 +269,7 @@ pub(crate) async fn a_cancelled_flow_lets_an_inflight_tail_be_acked(t: Trial) {
     assert_eq!(t.flow_state("a", T0).await, FlowState::Done);
 }
 
-pub(crate) async fn a_held_flow_can_be_cancelled(t: Trial) {
+async fn a_held_flow_can_be_cancelled(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.state("b", T0).await, Blocked);
@@ -244,7 +277,7 @@ pub(crate) async fn a_held_flow_can_be_cancelled(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Cancelled);
 }
 
-pub(crate) async fn a_flow_with_nothing_left_to_cancel_is_denied(t: Trial) {
+async fn a_flow_with_nothing_left_to_cancel_is_denied(t: Trial) {
     for (text, transition, state) in [("a", ack(), Done), ("b", fail(T0), Dlq)] {
         t.put_flow([job(text)], T0).await;
         t.run(text, transition, T0).await;
@@ -257,7 +290,7 @@ pub(crate) async fn a_flow_with_nothing_left_to_cancel_is_denied(t: Trial) {
     assert_eq!(answer, Err(Denied::WrongState(Cancelled)));
 }
 
-pub(crate) async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: Trial) {
+async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: Trial) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     let answer = t.manage("y", Action::CancelFlow, T0).await;
@@ -266,7 +299,7 @@ pub(crate) async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: Tr
     assert_eq!(t.states(&["g", "x", "y"], T0).await, [Done, Cancelled, Cancelled]);
 }
 
-pub(crate) async fn cancelling_races_an_ack_to_one_end_or_the_other(t: Trial) {
+async fn cancelling_races_an_ack_to_one_end_or_the_other(t: Trial) {
     for round in 0..24 {
         let (a, b) = (format!("a{round}"), format!("b{round}"));
         let first = job(&a).on_failure(FailurePolicy::Cancel);
@@ -302,7 +335,7 @@ pub(crate) async fn cancelling_races_an_ack_to_one_end_or_the_other(t: Trial) {
     }
 }
 
-pub(crate) async fn a_mark_racing_an_ack_never_undoes_it(t: Trial) {
+async fn a_mark_racing_an_ack_never_undoes_it(t: Trial) {
     for round in 0..24 {
         let a = format!("a{round}");
         t.put(job(&a), T0).await;
@@ -323,7 +356,7 @@ pub(crate) async fn a_mark_racing_an_ack_never_undoes_it(t: Trial) {
     }
 }
 
-pub(crate) async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through(t: Trial) {
+async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through(t: Trial) {
     for round in 0..24 {
         let (a, b) = (format!("a{round}"), format!("b{round}"));
         t.put_flow([job(&a), job(&b).after([id(&a)])], T0).await;
@@ -343,7 +376,7 @@ pub(crate) async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_th
     }
 }
 
-pub(crate) async fn a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through(t: Trial) {
+async fn a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through(t: Trial) {
     for round in 0..24 {
         let (a, b, x) = (format!("a{round}"), format!("b{round}"), format!("x{round}"));
         t.put_flow([job(&a), job(&b).after([id(&a)])], T0).await;

@@ -7,10 +7,27 @@ use taskharbor_core::{
     List, ListFlows, Manage, OutputQuery, Outputs, Prune, Reserve, Settle, Timestamp,
 };
 
-use crate::trial::{
-    LEASE, STRANGER, T0, Trial, ack, at, at_once, extension, failure, holder, id, ids, job, queue,
-    settlement,
+use crate::{
+    given::{
+        LEASE, STRANGER, T0, ack, at, extension, failure, holder, id, ids, job, queue, settlement,
+    },
+    trial::{Trial, at_once},
 };
+
+group! {
+    close {
+        every_operation_for_workers_fails_after_close ["CLO-1"]
+        every_call_for_one_job_fails_after_close ["CLO-1"]
+        every_operation_for_people_fails_after_close ["CLO-1"]
+        requests_about_nothing_fail_after_close_too ["CLO-1"]
+        invalid_requests_fail_as_closed_after_close ["CLO-1"]
+        closing_again_is_fine ["CLO-1"]
+        watches_end_with_the_driver ["CLO-1"]
+        calls_that_race_the_close_happen_or_fail_as_closed ["CLO-1"]
+        the_store_tells_a_time_that_does_not_run_backwards ["STO-1"]
+        the_store_goes_by_its_own_time_and_not_by_that_of_callers ["STO-1" "TIM-1"]
+    }
+}
 
 fn assert_closed<T: Debug, E: Into<CallError>>(operation: &str, answer: Result<T, E>) {
     let answer = answer.map_err(Into::into);
@@ -22,7 +39,7 @@ async fn close(t: &Trial) {
     t.driver.close().await.expect("close");
 }
 
-pub(crate) async fn every_operation_for_workers_fails_after_close(t: Trial) {
+async fn every_operation_for_workers_fails_after_close(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     close(&t).await;
@@ -40,7 +57,7 @@ pub(crate) async fn every_operation_for_workers_fails_after_close(t: Trial) {
     assert_closed("store_time", driver.store_time().await);
 }
 
-pub(crate) async fn every_call_for_one_job_fails_after_close(t: Trial) {
+async fn every_call_for_one_job_fails_after_close(t: Trial) {
     t.put(job("a"), T0).await;
     close(&t).await;
     let driver = &t.driver;
@@ -60,7 +77,7 @@ pub(crate) async fn every_call_for_one_job_fails_after_close(t: Trial) {
     assert_closed("release", driver.release(a(), token, None, T0).await);
 }
 
-pub(crate) async fn every_operation_for_people_fails_after_close(t: Trial) {
+async fn every_operation_for_people_fails_after_close(t: Trial) {
     t.put(job("a"), T0).await;
     close(&t).await;
     let driver = &t.driver;
@@ -78,7 +95,7 @@ pub(crate) async fn every_operation_for_people_fails_after_close(t: Trial) {
     assert_closed("check", driver.check().await);
 }
 
-pub(crate) async fn requests_about_nothing_fail_after_close_too(t: Trial) {
+async fn requests_about_nothing_fail_after_close_too(t: Trial) {
     close(&t).await;
     let driver = &t.driver;
     assert_closed("enqueue", driver.enqueue(Enqueue::new(Vec::new(), T0)).await);
@@ -95,7 +112,7 @@ pub(crate) async fn requests_about_nothing_fail_after_close_too(t: Trial) {
     assert_closed("prune", driver.prune(Prune::new(10, T0)).await);
 }
 
-pub(crate) async fn invalid_requests_fail_as_closed_after_close(t: Trial) {
+async fn invalid_requests_fail_as_closed_after_close(t: Trial) {
     close(&t).await;
     let driver = &t.driver;
     assert_closed("reserve", t.reserve(&[("q", 0)], T0, LEASE).await);
@@ -112,7 +129,7 @@ pub(crate) async fn invalid_requests_fail_as_closed_after_close(t: Trial) {
     assert_closed("prune", driver.prune(Prune::new(0, T0)).await);
 }
 
-pub(crate) async fn closing_again_is_fine(t: Trial) {
+async fn closing_again_is_fine(t: Trial) {
     let limits: Limits = t.driver.limits();
     for _ in 0..3 {
         close(&t).await;
@@ -122,7 +139,7 @@ pub(crate) async fn closing_again_is_fine(t: Trial) {
     assert_eq!(t.driver.limits(), limits);
 }
 
-pub(crate) async fn watches_end_with_the_driver(t: Trial) {
+async fn watches_end_with_the_driver(t: Trial) {
     let mut watch = t.driver.watch(vec![queue("q")]).await.expect("watch");
     if !watch.can_wake() {
         return;
@@ -134,7 +151,7 @@ pub(crate) async fn watches_end_with_the_driver(t: Trial) {
     ended.expect("the watch did not end").expect("no panic");
 }
 
-pub(crate) async fn calls_that_race_the_close_happen_or_fail_as_closed(t: Trial) {
+async fn calls_that_race_the_close_happen_or_fail_as_closed(t: Trial) {
     let answers = at_once((0..17).map(|nth| {
         let t = t.clone();
         async move {
@@ -161,7 +178,7 @@ pub(crate) async fn calls_that_race_the_close_happen_or_fail_as_closed(t: Trial)
     }
 }
 
-pub(crate) async fn the_store_tells_a_time_that_does_not_run_backwards(t: Trial) {
+async fn the_store_tells_a_time_that_does_not_run_backwards(t: Trial) {
     let mut last = t.driver.store_time().await.expect("store_time");
     assert!(last > Timestamp::EPOCH);
     for _ in 0..200 {
@@ -171,7 +188,7 @@ pub(crate) async fn the_store_tells_a_time_that_does_not_run_backwards(t: Trial)
     }
 }
 
-pub(crate) async fn the_store_goes_by_its_own_time_and_not_by_that_of_callers(t: Trial) {
+async fn the_store_goes_by_its_own_time_and_not_by_that_of_callers(t: Trial) {
     let earlier = t.driver.store_time().await.expect("store_time");
     t.put(job("a"), Timestamp::MAX).await;
     t.put(job("b"), Timestamp::EPOCH).await;

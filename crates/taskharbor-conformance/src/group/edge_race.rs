@@ -2,7 +2,22 @@
 
 use taskharbor_core::{Enqueued, JobSet, Leased, NewJob, Settled, State};
 
-use crate::trial::{T0, Trial, ack, at_once, id, job, join, key};
+use crate::{
+    given::{T0, ack, id, job, join, key},
+    trial::{Trial, at_once},
+};
+
+group! {
+    edge_race {
+        racing_acks_of_the_last_parents_let_their_dependant_go_once ["FLO-8"]
+        racing_repeats_of_an_ack_count_once ["FLO-8" "FLO-2" "SET-9"]
+        racing_acks_through_a_join_let_its_dependant_go_once ["FLO-8" "FLO-6"]
+        workers_that_race_through_a_flow_run_every_member_once ["FLO-8" "RES-9"]
+        racing_enqueues_of_one_flow_store_it_once ["FLO-5" "ENQ-7"]
+        racing_flows_with_one_key_store_one_of_them ["FLO-4" "KEY-6"]
+        racing_calls_that_name_many_flows_in_any_order_all_succeed ["FLO-8" "FLO-1"]
+    }
+}
 
 const ROUNDS: usize = 12;
 const MEMBERS: usize = 12;
@@ -31,7 +46,7 @@ async fn all_take(t: &Trial) -> Vec<String> {
     ids.collect()
 }
 
-pub(crate) async fn racing_acks_of_the_last_parents_let_their_dependant_go_once(t: Trial) {
+async fn racing_acks_of_the_last_parents_let_their_dependant_go_once(t: Trial) {
     for round in 0..ROUNDS {
         let (jobs, end) = chord(round);
         t.put_flow(jobs, T0).await;
@@ -45,7 +60,7 @@ pub(crate) async fn racing_acks_of_the_last_parents_let_their_dependant_go_once(
     }
 }
 
-pub(crate) async fn racing_repeats_of_an_ack_count_once(t: Trial) {
+async fn racing_repeats_of_an_ack_count_once(t: Trial) {
     for round in 0..ROUNDS {
         let (jobs, end) = chord(round);
         t.put_flow(jobs, T0).await;
@@ -65,7 +80,7 @@ pub(crate) async fn racing_repeats_of_an_ack_count_once(t: Trial) {
     }
 }
 
-pub(crate) async fn racing_acks_through_a_join_let_its_dependant_go_once(t: Trial) {
+async fn racing_acks_through_a_join_let_its_dependant_go_once(t: Trial) {
     for round in 0..ROUNDS {
         let (mut jobs, end) = chord(round);
         jobs.pop();
@@ -86,7 +101,7 @@ pub(crate) async fn racing_acks_through_a_join_let_its_dependant_go_once(t: Tria
     }
 }
 
-pub(crate) async fn workers_that_race_through_a_flow_run_every_member_once(t: Trial) {
+async fn workers_that_race_through_a_flow_run_every_member_once(t: Trial) {
     let (jobs, _) = chord(0);
     let count = jobs.len();
     t.put_flow(jobs, T0).await;
@@ -115,7 +130,7 @@ pub(crate) async fn workers_that_race_through_a_flow_run_every_member_once(t: Tr
     }
 }
 
-pub(crate) async fn racing_enqueues_of_one_flow_store_it_once(t: Trial) {
+async fn racing_enqueues_of_one_flow_store_it_once(t: Trial) {
     for round in 0..ROUNDS {
         let (jobs, end) = chord(round);
         let enqueues = (0..8).map(|_| {
@@ -131,7 +146,7 @@ pub(crate) async fn racing_enqueues_of_one_flow_store_it_once(t: Trial) {
     }
 }
 
-pub(crate) async fn racing_flows_with_one_key_store_one_of_them(t: Trial) {
+async fn racing_flows_with_one_key_store_one_of_them(t: Trial) {
     for round in 0..ROUNDS {
         let enqueues = (0..8).map(|n| {
             let t = t.clone();
@@ -155,7 +170,7 @@ pub(crate) async fn racing_flows_with_one_key_store_one_of_them(t: Trial) {
     assert_eq!(stored.flows.len(), ROUNDS);
 }
 
-pub(crate) async fn racing_calls_that_name_many_flows_in_any_order_all_succeed(t: Trial) {
+async fn racing_calls_that_name_many_flows_in_any_order_all_succeed(t: Trial) {
     for round in 0..ROUNDS {
         let mut calls: Vec<Vec<Leased>> = vec![Vec::new(); MEMBERS];
         let mut ends = Vec::new();

@@ -7,7 +7,35 @@ use taskharbor_core::{
     State,
 };
 
-use crate::trial::{T0, Trial, at, at_once, before, id, invalid, job, job_in, key, queue};
+use crate::{
+    given::{T0, at, before, id, invalid, job, job_in, key, queue},
+    trial::{Trial, at_once},
+};
+
+group! {
+    enqueue {
+        a_job_without_parents_is_ready_and_due_now ["ENQ-1"]
+        a_job_whose_time_lies_ahead_is_scheduled_until_then ["ENQ-1"]
+        a_job_whose_time_is_past_is_ready_and_due_now ["ENQ-1" "ORD-3"]
+        a_set_is_stored_whole ["ENQ-2" "ENQ-3"]
+        a_rejected_set_leaves_nothing_behind ["ENQ-2"]
+        a_rejected_set_does_not_disturb_the_others_of_its_call ["ENQ-2" "ENQ-3"]
+        a_rejected_set_does_not_take_its_ids ["ENQ-2" "ENQ-5"]
+        every_set_and_every_job_is_answered_in_order ["ENQ-3" "ENQ-4"]
+        a_call_without_sets_has_no_answers ["ENQ-3"]
+        a_stored_id_is_existing_in_every_state_and_stays_as_it_is ["ENQ-4"]
+        ids_are_compared_byte_for_byte ["ENQ-4" "JOB-3"]
+        a_repeat_inside_one_set_is_existing ["ENQ-5"]
+        a_repeat_in_another_set_of_the_call_is_existing ["ENQ-5"]
+        a_call_with_too_many_jobs_fails_as_a_whole ["ENQ-6"]
+        a_call_with_too_many_bytes_fails_as_a_whole ["ENQ-6"]
+        a_call_of_just_the_greatest_size_does_not_fail ["ENQ-6"]
+        racing_enqueues_of_one_id_store_one_job ["ENQ-7"]
+        racing_batches_in_opposite_orders_store_every_id_once ["ENQ-7"]
+        jobs_of_one_call_are_inserted_in_the_order_given ["ORD-4"]
+        a_large_call_keeps_its_order ["ORD-4" "ORD-1"]
+    }
+}
 
 fn inserted(text: &str) -> Enqueued {
     Enqueued::Inserted(id(text))
@@ -26,7 +54,7 @@ fn rejected_for(text: &str) -> Rejected {
     Rejected::MaxAttemptsOutOfRange { job: id(text) }
 }
 
-pub(crate) async fn a_job_without_parents_is_ready_and_due_now(t: Trial) {
+async fn a_job_without_parents_is_ready_and_due_now(t: Trial) {
     assert_eq!(t.put(job("a"), T0).await, inserted("a"));
     let record = t.record("a", T0).await;
     assert_eq!(record.state, State::Ready);
@@ -35,7 +63,7 @@ pub(crate) async fn a_job_without_parents_is_ready_and_due_now(t: Trial) {
     assert_eq!(record.job.created_at, T0);
 }
 
-pub(crate) async fn a_job_whose_time_lies_ahead_is_scheduled_until_then(t: Trial) {
+async fn a_job_whose_time_lies_ahead_is_scheduled_until_then(t: Trial) {
     t.put(job("a").run_at(at(10)), T0).await;
     for (now, state) in
         [(T0, State::Scheduled), (before(at(10)), State::Scheduled), (at(10), State::Ready)]
@@ -47,7 +75,7 @@ pub(crate) async fn a_job_whose_time_lies_ahead_is_scheduled_until_then(t: Trial
     }
 }
 
-pub(crate) async fn a_job_whose_time_is_past_is_ready_and_due_now(t: Trial) {
+async fn a_job_whose_time_is_past_is_ready_and_due_now(t: Trial) {
     t.put(job("a").run_at(at(3)), at(10)).await;
     t.put(job("b").run_at(at(10)), at(10)).await;
     for (text, run_at) in [("a", at(3)), ("b", at(10))] {
@@ -58,7 +86,7 @@ pub(crate) async fn a_job_whose_time_is_past_is_ready_and_due_now(t: Trial) {
     }
 }
 
-pub(crate) async fn a_set_is_stored_whole(t: Trial) {
+async fn a_set_is_stored_whole(t: Trial) {
     let set = JobSet::plain(vec![job("c"), job_in("other", "a"), job("b").run_at(at(9))]);
     let answer = t.enqueue_set(set, T0).await;
     assert_eq!(answer, Ok(vec![inserted("c"), inserted("a"), inserted("b")]));
@@ -66,7 +94,7 @@ pub(crate) async fn a_set_is_stored_whole(t: Trial) {
     assert_eq!(states, [State::Ready, State::Ready, State::Scheduled]);
 }
 
-pub(crate) async fn a_rejected_set_leaves_nothing_behind(t: Trial) {
+async fn a_rejected_set_leaves_nothing_behind(t: Trial) {
     t.put(job("there before"), T0).await;
     let stored = t.snapshot(T0).await;
     for position in 0..3 {
@@ -78,7 +106,7 @@ pub(crate) async fn a_rejected_set_leaves_nothing_behind(t: Trial) {
     }
 }
 
-pub(crate) async fn a_rejected_set_does_not_disturb_the_others_of_its_call(t: Trial) {
+async fn a_rejected_set_does_not_disturb_the_others_of_its_call(t: Trial) {
     for position in 0..3 {
         let text = |name: &str| format!("{name}{position}");
         let mut sets: Vec<JobSet> = ["a", "b", "c"].map(|it| job(&text(it)).into()).into();
@@ -94,14 +122,14 @@ pub(crate) async fn a_rejected_set_does_not_disturb_the_others_of_its_call(t: Tr
     }
 }
 
-pub(crate) async fn a_rejected_set_does_not_take_its_ids(t: Trial) {
+async fn a_rejected_set_does_not_take_its_ids(t: Trial) {
     let sets = vec![JobSet::plain(vec![job("a"), bad("b")]), job("a").into()];
     let answers = t.enqueue_sets(sets, T0).await;
     assert_eq!(answers, [Err(rejected_for("b")), Ok(vec![inserted("a")])]);
     assert_eq!(t.put(job("b"), T0).await, inserted("b"));
 }
 
-pub(crate) async fn every_set_and_every_job_is_answered_in_order(t: Trial) {
+async fn every_set_and_every_job_is_answered_in_order(t: Trial) {
     t.put(job("old"), T0).await;
     let sets = vec![
         JobSet::plain(vec![job("d"), job("old"), job("c")]),
@@ -121,12 +149,12 @@ pub(crate) async fn every_set_and_every_job_is_answered_in_order(t: Trial) {
     assert_eq!(answers, expected);
 }
 
-pub(crate) async fn a_call_without_sets_has_no_answers(t: Trial) {
+async fn a_call_without_sets_has_no_answers(t: Trial) {
     assert_eq!(t.enqueue_sets(Vec::new(), T0).await, []);
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t: Trial) {
+async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t: Trial) {
     for state in State::ALL {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
     }
@@ -143,14 +171,14 @@ pub(crate) async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t:
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-pub(crate) async fn ids_are_compared_byte_for_byte(t: Trial) {
+async fn ids_are_compared_byte_for_byte(t: Trial) {
     for text in ["a", "A", "a ", " a", "a\u{301}", "á", "a%", "a_", "a\u{200b}"] {
         assert_eq!(t.put(job(text), T0).await, inserted(text));
     }
     assert_eq!(t.list(Filter::all(), 100, T0).await.len(), 9);
 }
 
-pub(crate) async fn a_repeat_inside_one_set_is_existing(t: Trial) {
+async fn a_repeat_inside_one_set_is_existing(t: Trial) {
     let set = JobSet::plain(vec![job("a").priority(1), job("a").priority(2), job("b")]);
     let answer = t.enqueue_set(set, T0).await;
     assert_eq!(answer, Ok(vec![inserted("a"), existing("a"), inserted("b")]));
@@ -158,7 +186,7 @@ pub(crate) async fn a_repeat_inside_one_set_is_existing(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["a", "b"]);
 }
 
-pub(crate) async fn a_repeat_in_another_set_of_the_call_is_existing(t: Trial) {
+async fn a_repeat_in_another_set_of_the_call_is_existing(t: Trial) {
     let jobs = (1..=4).map(|priority| job("a").priority(priority));
     let answers = t.put_all(jobs, T0).await;
     let expected = [inserted("a"), existing("a"), existing("a"), existing("a")];
@@ -167,7 +195,7 @@ pub(crate) async fn a_repeat_in_another_set_of_the_call_is_existing(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["a"]);
 }
 
-pub(crate) async fn a_call_with_too_many_jobs_fails_as_a_whole(t: Trial) {
+async fn a_call_with_too_many_jobs_fails_as_a_whole(t: Trial) {
     let jobs: Vec<NewJob> = (0..=Limits::MAX_CALL_JOBS).map(|n| job(&n.to_string())).collect();
     let (half, rest) = jobs.split_at(50_000);
     let sets = vec![JobSet::plain(half.to_vec()), JobSet::plain(rest.to_vec())];
@@ -189,7 +217,7 @@ fn mebibytes(count: usize) -> JobSet {
     JobSet::plain(jobs)
 }
 
-pub(crate) async fn a_call_with_too_many_bytes_fails_as_a_whole(t: Trial) {
+async fn a_call_with_too_many_bytes_fails_as_a_whole(t: Trial) {
     let sets = vec![job("small").into(), mebibytes(256)];
     let rule = invalid(t.driver.enqueue(Enqueue::new(sets, T0)).await);
     let max = 256 * 1024 * 1024;
@@ -199,7 +227,7 @@ pub(crate) async fn a_call_with_too_many_bytes_fails_as_a_whole(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn a_call_of_just_the_greatest_size_does_not_fail(t: Trial) {
+async fn a_call_of_just_the_greatest_size_does_not_fail(t: Trial) {
     // The sets are bad, so that no store has to write this much: each is answered for itself.
     let answers = t.enqueue_sets(vec![mebibytes(256)], T0).await;
     assert_eq!(answers, [Err(rejected_for("bad"))]);
@@ -210,7 +238,7 @@ pub(crate) async fn a_call_of_just_the_greatest_size_does_not_fail(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn racing_enqueues_of_one_id_store_one_job(t: Trial) {
+async fn racing_enqueues_of_one_id_store_one_job(t: Trial) {
     for round in 0..8 {
         let text = format!("job {round}");
         let answers = at_once((0..16).map(|nth| {
@@ -228,7 +256,7 @@ pub(crate) async fn racing_enqueues_of_one_id_store_one_job(t: Trial) {
     assert_eq!(t.list(Filter::all(), 100, T0).await.len(), 8);
 }
 
-pub(crate) async fn racing_batches_in_opposite_orders_store_every_id_once(t: Trial) {
+async fn racing_batches_in_opposite_orders_store_every_id_once(t: Trial) {
     let answers = at_once((0..8).map(|nth| {
         let mut jobs: Vec<_> = (0..50).map(|n| job(&n.to_string())).collect();
         if nth % 2 == 1 {
@@ -244,7 +272,7 @@ pub(crate) async fn racing_batches_in_opposite_orders_store_every_id_once(t: Tri
     assert_eq!(t.take_order(T0).await.len(), 50);
 }
 
-pub(crate) async fn jobs_of_one_call_are_inserted_in_the_order_given(t: Trial) {
+async fn jobs_of_one_call_are_inserted_in_the_order_given(t: Trial) {
     let sets = vec![
         JobSet::plain(vec![job("z"), job("m"), job("a")]),
         JobSet::from(job("y")),
@@ -258,7 +286,7 @@ pub(crate) async fn jobs_of_one_call_are_inserted_in_the_order_given(t: Trial) {
     assert_eq!(t.take_order(T0).await, given);
 }
 
-pub(crate) async fn a_large_call_keeps_its_order(t: Trial) {
+async fn a_large_call_keeps_its_order(t: Trial) {
     let texts: Vec<String> = (0..1_000).map(|n| format!("{:03}", n * 7 % 1_000)).collect();
     t.put_all(texts.iter().map(|text| job(text)), T0).await;
     assert_eq!(t.take_order(T0).await, texts);

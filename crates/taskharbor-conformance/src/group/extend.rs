@@ -6,10 +6,34 @@ use taskharbor_core::{
     Action, Driver, DriverError, ExtendLeases, Extension, Leased, Refusal, State, Text, Timestamp,
 };
 
-use crate::trial::{
-    LEASE, STRANGER, T0, TICK, Trial, ack, after, at, before, extension, fail, job, release,
-    requeue, retry,
+use crate::{
+    given::{
+        LEASE, STRANGER, T0, TICK, ack, after, at, before, extension, fail, job, release, requeue,
+        retry,
+    },
+    trial::Trial,
 };
+
+group! {
+    extend {
+        a_lease_is_extended_to_now_and_its_length ["LEA-4" "LEA-5"]
+        a_lease_is_never_shortened ["LEA-4"]
+        an_extended_lease_lasts_until_its_new_end ["LEA-1" "LEA-4"]
+        another_has_the_job_at_the_new_end ["LEA-4" "RES-4"]
+        only_the_token_of_the_answer_counts ["LEA-5"]
+        many_leases_are_extended_in_one_call ["LEA-4" "LEA-5"]
+        a_lease_that_is_none_is_refused_and_changes_nothing ["TIM-3"]
+        a_lease_may_be_extended_to_the_last_instant ["TIM-3" "LEA-4"]
+        nothing_is_extended_by_an_empty_call ["LEA-5"]
+        progress_is_kept_until_other_is_given ["LEA-6"]
+        progress_is_stored_when_the_lease_stays_as_it_is ["LEA-4" "LEA-6"]
+        progress_is_forgotten_at_the_next_grant ["LEA-6"]
+        progress_is_forgotten_when_an_expired_job_is_granted ["LEA-6"]
+        progress_stays_with_a_job_that_is_over ["LEA-6"]
+        progress_of_an_earlier_life_is_kept_until_the_next_grant ["LEA-6"]
+        a_refused_report_is_not_stored ["LEA-6" "REF-2"]
+    }
+}
 
 /// Extends a lease with a report of progress.
 async fn report(t: &Trial, leased: &Leased, progress: &str, now: Timestamp) -> Leased {
@@ -22,7 +46,7 @@ async fn progress(t: &Trial, now: Timestamp) -> Option<Text> {
     t.record("a", now).await.progress
 }
 
-pub(crate) async fn a_lease_is_extended_to_now_and_its_length(t: Trial) {
+async fn a_lease_is_extended_to_now_and_its_length(t: Trial) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     let mut expected = t.record("a", T0).await;
@@ -38,7 +62,7 @@ pub(crate) async fn a_lease_is_extended_to_now_and_its_length(t: Trial) {
     }
 }
 
-pub(crate) async fn a_lease_is_never_shortened(t: Trial) {
+async fn a_lease_is_never_shortened(t: Trial) {
     t.put(job("a"), at(100)).await;
     let mut leased = t.take_the("a", at(100)).await;
     for (now, lease_for) in [
@@ -56,7 +80,7 @@ pub(crate) async fn a_lease_is_never_shortened(t: Trial) {
     }
 }
 
-pub(crate) async fn an_extended_lease_lasts_until_its_new_end(t: Trial) {
+async fn an_extended_lease_lasts_until_its_new_end(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = t.keep(&leased, at(30), LEASE).await;
@@ -66,7 +90,7 @@ pub(crate) async fn an_extended_lease_lasts_until_its_new_end(t: Trial) {
     t.apply(&leased, ack(), before(at(90))).await;
 }
 
-pub(crate) async fn another_has_the_job_at_the_new_end(t: Trial) {
+async fn another_has_the_job_at_the_new_end(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = t.keep(&leased, at(30), LEASE).await;
@@ -75,7 +99,7 @@ pub(crate) async fn another_has_the_job_at_the_new_end(t: Trial) {
     t.refuses(&leased, Refusal::LeaseMismatch, at(91)).await;
 }
 
-pub(crate) async fn only_the_token_of_the_answer_counts(t: Trial) {
+async fn only_the_token_of_the_answer_counts(t: Trial) {
     t.put(job("a"), T0).await;
     let first = t.take_the("a", T0).await;
     let second = t.keep(&first, at(30), LEASE).await;
@@ -89,7 +113,7 @@ pub(crate) async fn only_the_token_of_the_answer_counts(t: Trial) {
     t.apply(&third, ack(), at(61)).await;
 }
 
-pub(crate) async fn many_leases_are_extended_in_one_call(t: Trial) {
+async fn many_leases_are_extended_in_one_call(t: Trial) {
     t.put_all((0..100).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(100, T0).await;
     let items = jobs.iter().rev().map(extension).collect();
@@ -104,7 +128,7 @@ pub(crate) async fn many_leases_are_extended_in_one_call(t: Trial) {
     t.apply_all(&kept, ack(), at(89)).await;
 }
 
-pub(crate) async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
+async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
     t.put_all([job("a"), job("late").run_at(before(Timestamp::MAX))], T0).await;
     let leased = t.take_the("a", T0).await;
     let past_the_end = Timestamp::MAX.since(at(1)) + TICK;
@@ -127,7 +151,7 @@ pub(crate) async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial
     }
 }
 
-pub(crate) async fn a_lease_may_be_extended_to_the_last_instant(t: Trial) {
+async fn a_lease_may_be_extended_to_the_last_instant(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let lease_for = Timestamp::MAX.since(at(1));
@@ -136,11 +160,11 @@ pub(crate) async fn a_lease_may_be_extended_to_the_last_instant(t: Trial) {
     t.apply(&leased, ack(), before(Timestamp::MAX)).await;
 }
 
-pub(crate) async fn nothing_is_extended_by_an_empty_call(t: Trial) {
+async fn nothing_is_extended_by_an_empty_call(t: Trial) {
     assert_eq!(t.extend_all(Vec::new(), T0, LEASE).await, []);
 }
 
-pub(crate) async fn progress_is_kept_until_other_is_given(t: Trial) {
+async fn progress_is_kept_until_other_is_given(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     assert_eq!(progress(&t, T0).await, None);
@@ -156,7 +180,7 @@ pub(crate) async fn progress_is_kept_until_other_is_given(t: Trial) {
     assert_eq!(progress(&t, at(5)).await, Some("3 of 3".into()));
 }
 
-pub(crate) async fn progress_is_stored_when_the_lease_stays_as_it_is(t: Trial) {
+async fn progress_is_stored_when_the_lease_stays_as_it_is(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let item = extension(&leased).progress("early".into());
@@ -165,7 +189,7 @@ pub(crate) async fn progress_is_stored_when_the_lease_stays_as_it_is(t: Trial) {
     assert_eq!(progress(&t, at(1)).await, Some("early".into()));
 }
 
-pub(crate) async fn progress_is_forgotten_at_the_next_grant(t: Trial) {
+async fn progress_is_forgotten_at_the_next_grant(t: Trial) {
     t.put(job("a"), T0).await;
     for (now, transition) in [(T0, retry(None, T0)), (at(100), release(None))] {
         let leased = t.take_the("a", now).await;
@@ -178,7 +202,7 @@ pub(crate) async fn progress_is_forgotten_at_the_next_grant(t: Trial) {
     }
 }
 
-pub(crate) async fn progress_is_forgotten_when_an_expired_job_is_granted(t: Trial) {
+async fn progress_is_forgotten_when_an_expired_job_is_granted(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     report(&t, &leased, "half", T0).await;
@@ -190,7 +214,7 @@ pub(crate) async fn progress_is_forgotten_when_an_expired_job_is_granted(t: Tria
     assert_eq!(progress(&t, at(60)).await, None);
 }
 
-pub(crate) async fn progress_stays_with_a_job_that_is_over(t: Trial) {
+async fn progress_stays_with_a_job_that_is_over(t: Trial) {
     for (now, transition) in [(T0, ack()), (at(1), fail(at(1)))] {
         t.put(job("a"), now).await;
         let leased = t.take_the("a", now).await;
@@ -201,7 +225,7 @@ pub(crate) async fn progress_stays_with_a_job_that_is_over(t: Trial) {
     }
 }
 
-pub(crate) async fn progress_of_an_earlier_life_is_kept_until_the_next_grant(t: Trial) {
+async fn progress_of_an_earlier_life_is_kept_until_the_next_grant(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = report(&t, &leased, "half", T0).await;
@@ -212,7 +236,7 @@ pub(crate) async fn progress_of_an_earlier_life_is_kept_until_the_next_grant(t: 
     assert_eq!(progress(&t, at(1)).await, None);
 }
 
-pub(crate) async fn a_refused_report_is_not_stored(t: Trial) {
+async fn a_refused_report_is_not_stored(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = report(&t, &leased, "half", T0).await;

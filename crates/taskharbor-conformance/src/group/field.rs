@@ -6,7 +6,26 @@ use taskharbor_core::{
     Blob, FailurePolicy, Headers, Job, JobKind, JobSet, JobType, KeyHold, Limits, NewJob, Rejected,
 };
 
-use crate::trial::{T0, Trial, at, id, job, job_in, key, queue};
+use crate::{
+    given::{T0, at, id, job, job_in, key, queue},
+    trial::Trial,
+};
+
+group! {
+    field {
+        every_field_is_read_back_by_people ["JOB-1"]
+        every_field_is_read_back_by_the_worker ["JOB-1"]
+        what_was_not_given_is_absent ["JOB-1"]
+        numbers_at_their_limits_are_stored_exactly ["JOB-1" "JOB-5"]
+        every_failure_policy_is_stored ["JOB-1"]
+        headers_of_the_greatest_size_are_stored ["JOB-1"]
+        a_timeout_below_microseconds_rejects_the_set ["JOB-5"]
+        a_timeout_out_of_range_rejects_the_set ["JOB-5" "ENQ-2"]
+        a_number_of_attempts_out_of_range_rejects_the_set ["JOB-5" "ENQ-2"]
+        a_flow_is_rejected_for_a_bad_field_too ["JOB-5" "ENQ-2"]
+        jobs_of_one_call_do_not_mix_up_their_fields ["JOB-1"]
+    }
+}
 
 /// The longest timeout in whole microseconds.
 const LONGEST: Duration = Duration::from_micros(9_223_372_036_854_775);
@@ -43,7 +62,7 @@ fn assert_is_as_given(job: &Job, given: &NewJob) {
     assert_eq!(job.idempotency_key, given.idempotency_key);
 }
 
-pub(crate) async fn every_field_is_read_back_by_people(t: Trial) {
+async fn every_field_is_read_back_by_people(t: Trial) {
     t.put(full_job(), T0).await;
     let record = t.record("full", T0).await;
     assert_is_as_given(&record.job, &full_job());
@@ -53,7 +72,7 @@ pub(crate) async fn every_field_is_read_back_by_people(t: Trial) {
     assert_eq!(record.on_failure, FailurePolicy::Release);
 }
 
-pub(crate) async fn every_field_is_read_back_by_the_worker(t: Trial) {
+async fn every_field_is_read_back_by_the_worker(t: Trial) {
     t.put(full_job(), T0).await;
     let leased = t.take_from("mail", at(5)).await.expect("a grant");
     assert_is_as_given(&leased.job, &full_job());
@@ -61,7 +80,7 @@ pub(crate) async fn every_field_is_read_back_by_the_worker(t: Trial) {
     assert_eq!(leased.job, t.record("full", at(5)).await.job);
 }
 
-pub(crate) async fn what_was_not_given_is_absent(t: Trial) {
+async fn what_was_not_given_is_absent(t: Trial) {
     t.put(job("bare"), T0).await;
     let record = t.record("bare", T0).await;
     let stored = &record.job;
@@ -83,7 +102,7 @@ pub(crate) async fn what_was_not_given_is_absent(t: Trial) {
     assert_eq!(record.on_failure, FailurePolicy::Hold);
 }
 
-pub(crate) async fn numbers_at_their_limits_are_stored_exactly(t: Trial) {
+async fn numbers_at_their_limits_are_stored_exactly(t: Trial) {
     for (text, priority, timeout, max_attempts) in [
         ("least", i16::MIN, Duration::from_micros(1), 1),
         ("greatest", i16::MAX, LONGEST, Limits::MAX_ATTEMPTS),
@@ -97,7 +116,7 @@ pub(crate) async fn numbers_at_their_limits_are_stored_exactly(t: Trial) {
     }
 }
 
-pub(crate) async fn every_failure_policy_is_stored(t: Trial) {
+async fn every_failure_policy_is_stored(t: Trial) {
     for (text, policy) in [
         ("hold", FailurePolicy::Hold),
         ("cancel", FailurePolicy::Cancel),
@@ -109,7 +128,7 @@ pub(crate) async fn every_failure_policy_is_stored(t: Trial) {
     }
 }
 
-pub(crate) async fn headers_of_the_greatest_size_are_stored(t: Trial) {
+async fn headers_of_the_greatest_size_are_stored(t: Trial) {
     let named = |n: usize| format!("{n:0255}");
     let many = (0..Headers::MAX_ENTRIES)
         .try_fold(Headers::new(), |all, n| all.with(&named(n), "v"))
@@ -124,7 +143,7 @@ pub(crate) async fn headers_of_the_greatest_size_are_stored(t: Trial) {
     }
 }
 
-pub(crate) async fn a_timeout_below_microseconds_rejects_the_set(t: Trial) {
+async fn a_timeout_below_microseconds_rejects_the_set(t: Trial) {
     for nanos in [1, 999, 1_001, 1_000_000_001] {
         let mut bad = job("bad");
         bad.timeout = Some(Duration::from_nanos(nanos));
@@ -134,7 +153,7 @@ pub(crate) async fn a_timeout_below_microseconds_rejects_the_set(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn a_timeout_out_of_range_rejects_the_set(t: Trial) {
+async fn a_timeout_out_of_range_rejects_the_set(t: Trial) {
     for timeout in [
         Duration::ZERO,
         LONGEST + Duration::from_micros(1),
@@ -148,7 +167,7 @@ pub(crate) async fn a_timeout_out_of_range_rejects_the_set(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn a_number_of_attempts_out_of_range_rejects_the_set(t: Trial) {
+async fn a_number_of_attempts_out_of_range_rejects_the_set(t: Trial) {
     for max_attempts in [0, Limits::MAX_ATTEMPTS + 1, u32::MAX] {
         let set = JobSet::plain(vec![job("good"), job("bad").max_attempts(max_attempts)]);
         let rejected = Rejected::MaxAttemptsOutOfRange { job: id("bad") };
@@ -157,7 +176,7 @@ pub(crate) async fn a_number_of_attempts_out_of_range_rejects_the_set(t: Trial) 
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn a_flow_is_rejected_for_a_bad_field_too(t: Trial) {
+async fn a_flow_is_rejected_for_a_bad_field_too(t: Trial) {
     let child = job_in("elsewhere", "child").after([id("parent")]);
     let set = JobSet::flow(vec![job("parent").max_attempts(0), child]);
     let rejected = Rejected::MaxAttemptsOutOfRange { job: id("parent") };
@@ -166,7 +185,7 @@ pub(crate) async fn a_flow_is_rejected_for_a_bad_field_too(t: Trial) {
     assert_eq!((stored.counts, stored.flows), (Vec::new(), Vec::new()));
 }
 
-pub(crate) async fn jobs_of_one_call_do_not_mix_up_their_fields(t: Trial) {
+async fn jobs_of_one_call_do_not_mix_up_their_fields(t: Trial) {
     let given: Vec<NewJob> = (0..100_i16)
         .map(|n| {
             let headers = Headers::new().with("n", &n.to_string()).expect("valid");

@@ -2,7 +2,35 @@
 
 use taskharbor_core::{Enqueued, JobSet, NewJob, Rejected};
 
-use crate::trial::{T0, Trial, child, id, job, join, key};
+use crate::{
+    given::{T0, child, id, job, join, key},
+    trial::Trial,
+};
+
+group! {
+    flow_shape {
+        a_flow_without_jobs_is_rejected ["FLO-3"]
+        a_flow_with_two_jobs_of_one_id_is_rejected ["FLO-3"]
+        a_parent_that_nobody_knows_is_rejected ["FLO-3"]
+        a_parent_that_is_stored_but_not_in_the_set_is_rejected ["FLO-3"]
+        a_parent_in_another_set_of_the_call_is_rejected ["FLO-3"]
+        a_parent_named_twice_is_rejected ["FLO-3"]
+        a_job_that_waits_for_itself_is_rejected ["FLO-3"]
+        two_jobs_that_wait_for_each_other_are_rejected ["FLO-3"]
+        a_circle_with_a_way_in_and_a_way_out_is_rejected ["FLO-3"]
+        a_circle_beside_a_sound_flow_is_rejected ["FLO-3"]
+        a_circle_of_a_thousand_jobs_is_rejected ["FLO-3"]
+        a_flow_with_two_tails_is_rejected ["FLO-3"]
+        a_flow_of_two_jobs_without_an_edge_is_rejected ["FLO-3"]
+        a_key_on_any_job_but_the_tail_is_rejected ["FLO-4"]
+        a_fault_in_one_member_rejects_the_whole_flow ["ENQ-2" "JOB-5"]
+        a_parent_outside_a_flow_is_rejected ["FLO-3"]
+        a_parent_in_the_same_plain_set_is_rejected_too ["FLO-3"]
+        a_join_outside_a_flow_is_rejected ["FLO-3"]
+        a_rejected_flow_does_not_disturb_the_other_sets ["FLO-3" "ENQ-2"]
+        a_rejected_flow_can_be_stored_once_it_is_mended ["FLO-3" "ENQ-2"]
+    }
+}
 
 /// The set is rejected for this reason, and the store is as it was.
 async fn rejects(t: &Trial, set: JobSet, expected: Rejected) {
@@ -25,22 +53,22 @@ fn flow(jobs: impl IntoIterator<Item = NewJob>) -> JobSet {
     JobSet::flow(jobs.into_iter().collect())
 }
 
-pub(crate) async fn a_flow_without_jobs_is_rejected(t: Trial) {
+async fn a_flow_without_jobs_is_rejected(t: Trial) {
     rejects(&t, flow([]), Rejected::EmptyFlow).await;
 }
 
-pub(crate) async fn a_flow_with_two_jobs_of_one_id_is_rejected(t: Trial) {
+async fn a_flow_with_two_jobs_of_one_id_is_rejected(t: Trial) {
     let jobs = [job("a"), child("b", &["a"]), child("a", &["b"])];
     rejects(&t, flow(jobs), Rejected::DuplicateId { job: id("a") }).await;
 }
 
-pub(crate) async fn a_parent_that_nobody_knows_is_rejected(t: Trial) {
+async fn a_parent_that_nobody_knows_is_rejected(t: Trial) {
     let (job, parent) = (id("b"), id("ghost"));
     let jobs = [child("b", &["ghost"])];
     rejects(&t, flow(jobs), Rejected::UnknownParent { job, parent }).await;
 }
 
-pub(crate) async fn a_parent_that_is_stored_but_not_in_the_set_is_rejected(t: Trial) {
+async fn a_parent_that_is_stored_but_not_in_the_set_is_rejected(t: Trial) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("member"), child("tail", &["member"])], T0).await;
     for outside in ["plain", "member", "tail"] {
@@ -50,7 +78,7 @@ pub(crate) async fn a_parent_that_is_stored_but_not_in_the_set_is_rejected(t: Tr
     }
 }
 
-pub(crate) async fn a_parent_in_another_set_of_the_call_is_rejected(t: Trial) {
+async fn a_parent_in_another_set_of_the_call_is_rejected(t: Trial) {
     let sets = vec![flow([job("a")]), flow([child("b", &["a"])])];
     let answers = t.enqueue_sets(sets, T0).await;
     let (job, parent) = (id("b"), id("a"));
@@ -59,24 +87,24 @@ pub(crate) async fn a_parent_in_another_set_of_the_call_is_rejected(t: Trial) {
     assert_eq!(t.find("b", T0).await, None);
 }
 
-pub(crate) async fn a_parent_named_twice_is_rejected(t: Trial) {
+async fn a_parent_named_twice_is_rejected(t: Trial) {
     let (twice, parent) = (id("c"), id("a"));
     let jobs = [job("a"), job("b"), child("c", &["a", "b", "a"])];
     let expected = Rejected::DuplicateParent { job: twice, parent };
     rejects(&t, flow(jobs), expected).await;
 }
 
-pub(crate) async fn a_job_that_waits_for_itself_is_rejected(t: Trial) {
+async fn a_job_that_waits_for_itself_is_rejected(t: Trial) {
     let jobs = [job("a"), child("b", &["a", "b"])];
     rejects(&t, flow(jobs), Rejected::OwnParent { job: id("b") }).await;
 }
 
-pub(crate) async fn two_jobs_that_wait_for_each_other_are_rejected(t: Trial) {
+async fn two_jobs_that_wait_for_each_other_are_rejected(t: Trial) {
     let jobs = vec![child("a", &["b"]), child("b", &["a"])];
     rejects_circle(&t, jobs, &["a", "b"]).await;
 }
 
-pub(crate) async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: Trial) {
+async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: Trial) {
     let jobs = vec![
         job("in"),
         child("a", &["in", "c"]),
@@ -88,12 +116,12 @@ pub(crate) async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: Trial) {
     rejects_circle(&t, jobs, &["a", "b", "c", "out"]).await;
 }
 
-pub(crate) async fn a_circle_beside_a_sound_flow_is_rejected(t: Trial) {
+async fn a_circle_beside_a_sound_flow_is_rejected(t: Trial) {
     let jobs = vec![job("a"), child("b", &["a"]), child("x", &["y"]), child("y", &["x"])];
     rejects_circle(&t, jobs, &["x", "y"]).await;
 }
 
-pub(crate) async fn a_circle_of_a_thousand_jobs_is_rejected(t: Trial) {
+async fn a_circle_of_a_thousand_jobs_is_rejected(t: Trial) {
     let step = |n: usize| format!("{:04}", n % 1_000);
     let names: Vec<String> = (0..1_000).map(step).collect();
     let jobs = (0..1_000).map(|n| child(&step(n), &[&step(n + 999)]));
@@ -101,19 +129,19 @@ pub(crate) async fn a_circle_of_a_thousand_jobs_is_rejected(t: Trial) {
     rejects_circle(&t, jobs.collect(), &circle).await;
 }
 
-pub(crate) async fn a_flow_with_two_tails_is_rejected(t: Trial) {
+async fn a_flow_with_two_tails_is_rejected(t: Trial) {
     let (first, second) = (id("b"), id("c"));
     let jobs = [job("a"), child("b", &["a"]), child("c", &["a"])];
     rejects(&t, flow(jobs), Rejected::SeveralTails { first, second }).await;
 }
 
-pub(crate) async fn a_flow_of_two_jobs_without_an_edge_is_rejected(t: Trial) {
+async fn a_flow_of_two_jobs_without_an_edge_is_rejected(t: Trial) {
     let (first, second) = (id("a"), id("b"));
     let jobs = [job("a"), job("b")];
     rejects(&t, flow(jobs), Rejected::SeveralTails { first, second }).await;
 }
 
-pub(crate) async fn a_key_on_any_job_but_the_tail_is_rejected(t: Trial) {
+async fn a_key_on_any_job_but_the_tail_is_rejected(t: Trial) {
     let keyed = job("a").idempotency_key(key("k"));
     let jobs = [keyed, child("b", &["a"])];
     rejects(&t, flow(jobs), Rejected::KeyInsideFlow { job: id("a") }).await;
@@ -121,29 +149,29 @@ pub(crate) async fn a_key_on_any_job_but_the_tail_is_rejected(t: Trial) {
     assert_eq!(free, Enqueued::Inserted(id("c")), "the key is not held");
 }
 
-pub(crate) async fn a_fault_in_one_member_rejects_the_whole_flow(t: Trial) {
+async fn a_fault_in_one_member_rejects_the_whole_flow(t: Trial) {
     let jobs = [job("a"), child("b", &["a"]).max_attempts(0)];
     let expected = Rejected::MaxAttemptsOutOfRange { job: id("b") };
     rejects(&t, flow(jobs), expected).await;
 }
 
-pub(crate) async fn a_parent_outside_a_flow_is_rejected(t: Trial) {
+async fn a_parent_outside_a_flow_is_rejected(t: Trial) {
     t.put(job("a"), T0).await;
     let set = JobSet::plain(vec![job("b"), child("c", &["a"])]);
     rejects(&t, set, Rejected::EdgeOutsideFlow { job: id("c") }).await;
 }
 
-pub(crate) async fn a_parent_in_the_same_plain_set_is_rejected_too(t: Trial) {
+async fn a_parent_in_the_same_plain_set_is_rejected_too(t: Trial) {
     let set = JobSet::plain(vec![job("a"), child("b", &["a"])]);
     rejects(&t, set, Rejected::EdgeOutsideFlow { job: id("b") }).await;
 }
 
-pub(crate) async fn a_join_outside_a_flow_is_rejected(t: Trial) {
+async fn a_join_outside_a_flow_is_rejected(t: Trial) {
     let set = JobSet::plain(vec![job("a"), join("j", &[])]);
     rejects(&t, set, Rejected::JoinOutsideFlow { job: id("j") }).await;
 }
 
-pub(crate) async fn a_rejected_flow_does_not_disturb_the_other_sets(t: Trial) {
+async fn a_rejected_flow_does_not_disturb_the_other_sets(t: Trial) {
     let sets = vec![
         flow([job("a"), child("b", &["a"])]),
         flow([job("c"), child("d", &["c", "c"])]),
@@ -158,7 +186,7 @@ pub(crate) async fn a_rejected_flow_does_not_disturb_the_other_sets(t: Trial) {
     assert_eq!(t.snapshot(T0).await.records.len(), 3);
 }
 
-pub(crate) async fn a_rejected_flow_can_be_stored_once_it_is_mended(t: Trial) {
+async fn a_rejected_flow_can_be_stored_once_it_is_mended(t: Trial) {
     let broken = [job("a"), child("b", &["a"]), job("c")];
     let answer = t.enqueue_set(flow(broken), T0).await;
     let (first, second) = (id("b"), id("c"));

@@ -5,7 +5,39 @@ use taskharbor_core::{
     InvalidRequest, JobSet, ListFlows, NewJob, State, StateCounts,
 };
 
-use crate::trial::{T0, Trial, ack, at, child, fail, id, invalid, job, join, key, requeue, retry};
+use crate::{
+    given::{T0, ack, at, child, fail, id, invalid, job, join, key, requeue, retry},
+    trial::Trial,
+};
+
+group! {
+    flow_state {
+        a_flow_is_known_by_its_tail ["ADM-9" "FLO-7"]
+        nothing_else_is_a_flow ["ADM-9"]
+        members_know_their_flow ["ADM-9" "ADM-1"]
+        a_flow_is_running_while_a_member_is_ready_scheduled_or_inflight ["FLO-7"]
+        a_flow_whose_tail_is_done_is_done ["FLO-7"]
+        a_flow_whose_tail_is_dead_lettered_has_failed ["FLO-7"]
+        a_flow_whose_tail_is_cancelled_is_cancelled ["FLO-7"]
+        a_flow_with_nothing_to_run_and_something_blocked_is_held ["FLO-7"]
+        a_flow_with_something_blocked_is_held_even_if_its_tail_is_over ["FLO-7"]
+        a_flow_is_not_held_while_another_member_can_run ["FLO-7"]
+        a_held_flow_whose_member_is_requeued_runs_again ["FLO-7" "POL-1"]
+        a_failed_flow_whose_tail_is_requeued_is_not_over_any_more ["FLO-7"]
+        a_flow_is_done_though_a_member_failed_if_its_tail_is ["FLO-7"]
+        a_flow_ends_with_its_last_member_even_after_its_tail ["FLO-7"]
+        a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight ["FLO-7"]
+        flows_are_listed_in_the_order_in_which_they_began ["ADM-9"]
+        flows_are_listed_by_state ["ADM-9" "FLO-7"]
+        flows_are_listed_by_name_and_by_name_and_state ["ADM-9"]
+        a_page_of_flows_has_one_to_a_thousand ["ADM-9"]
+        a_cursor_that_is_none_lists_no_flows ["ADM-9"]
+        a_purged_flow_is_gone_with_all_its_members ["ADM-8"]
+        a_purged_flow_leaves_its_ids_and_its_key_free ["ADM-8" "KEY-3"]
+        a_flow_that_is_not_over_is_not_purged ["ADM-8"]
+        what_is_no_flow_is_not_purged_as_one ["ADM-8"]
+    }
+}
 
 /// How many members are in each of these states, and none in the others.
 fn counts(of: &[(State, usize)]) -> StateCounts {
@@ -41,19 +73,19 @@ async fn list(t: &Trial, mut request: ListFlows) -> Vec<String> {
     }
 }
 
-pub(crate) async fn a_flow_is_known_by_its_tail(t: Trial) {
+async fn a_flow_is_known_by_its_tail(t: Trial) {
     let jobs = vec![child("b", &["a"]), job("a")];
     let flow = JobSet::named_flow(name("nightly"), jobs);
     t.enqueue_set(flow, T0).await.expect("not rejected");
     let members = counts(&[(State::Ready, 1), (State::Blocked, 1)]);
     let tail = State::Blocked;
     let named = Some(name("nightly"));
-    let expected = FlowRecord::new(id("b"), named, id("b"), tail, members, T0, None);
+    let expected = FlowRecord::new(id("b"), T0, (id("b"), tail), members, None).named(named);
     assert_eq!(t.flow("b", at(9)).await, expected);
     assert_eq!(expected.state, FlowState::Running);
 }
 
-pub(crate) async fn nothing_else_is_a_flow(t: Trial) {
+async fn nothing_else_is_a_flow(t: Trial) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     for text in ["plain", "a", "unknown"] {
@@ -62,14 +94,14 @@ pub(crate) async fn nothing_else_is_a_flow(t: Trial) {
     }
 }
 
-pub(crate) async fn members_know_their_flow(t: Trial) {
+async fn members_know_their_flow(t: Trial) {
     t.put_flow([job("a"), join("j", &["a"]), child("b", &["j"])], T0).await;
     for text in ["a", "j", "b"] {
         assert_eq!(t.record(text, T0).await.job.flow, Some(id("b")), "{text}");
     }
 }
 
-pub(crate) async fn a_flow_is_running_while_a_member_is_ready_scheduled_or_inflight(t: Trial) {
+async fn a_flow_is_running_while_a_member_is_ready_scheduled_or_inflight(t: Trial) {
     let later = job("a").run_at(at(10));
     t.put_flow([later, child("b", &["a"])], T0).await;
     let blocked = (State::Blocked, 1);
@@ -85,7 +117,7 @@ pub(crate) async fn a_flow_is_running_while_a_member_is_ready_scheduled_or_infli
     assert_eq!(flow.state, FlowState::Running);
 }
 
-pub(crate) async fn a_flow_whose_tail_is_done_is_done(t: Trial) {
+async fn a_flow_whose_tail_is_done_is_done(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
     t.run("a", ack(), at(1)).await;
     assert_eq!(t.flow("b", at(1)).await.finished_at, None);
@@ -96,7 +128,7 @@ pub(crate) async fn a_flow_whose_tail_is_done_is_done(t: Trial) {
     assert_eq!(flow.members, counts(&[(State::Done, 2)]));
 }
 
-pub(crate) async fn a_flow_whose_tail_is_dead_lettered_has_failed(t: Trial) {
+async fn a_flow_whose_tail_is_dead_lettered_has_failed(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
     t.run("a", ack(), at(1)).await;
     t.run("b", fail(at(2)), at(2)).await;
@@ -106,7 +138,7 @@ pub(crate) async fn a_flow_whose_tail_is_dead_lettered_has_failed(t: Trial) {
     assert_eq!(flow.members, counts(&[(State::Done, 1), (State::Dlq, 1)]));
 }
 
-pub(crate) async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: Trial) {
+async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Cancel), T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     let flow = t.flow("b", at(3)).await;
@@ -116,7 +148,7 @@ pub(crate) async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: Trial) {
     assert_eq!(flow.members, members);
 }
 
-pub(crate) async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: Trial) {
+async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
     t.put_flow(pair(["c", "d"], FailurePolicy::Hold), T0).await;
     t.run("a", fail(at(1)), at(1)).await;
@@ -129,7 +161,7 @@ pub(crate) async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: 
     }
 }
 
-pub(crate) async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: Trial) {
+async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("c", Action::Cancel, T0).await;
@@ -138,7 +170,7 @@ pub(crate) async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_ov
     assert_eq!(flow.finished_at, None);
 }
 
-pub(crate) async fn a_flow_is_not_held_while_another_member_can_run(t: Trial) {
+async fn a_flow_is_not_held_while_another_member_can_run(t: Trial) {
     let jobs = [job("a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -149,7 +181,7 @@ pub(crate) async fn a_flow_is_not_held_while_another_member_can_run(t: Trial) {
     assert_eq!(t.flow_state("c", at(9)).await, FlowState::Held);
 }
 
-pub(crate) async fn a_held_flow_whose_member_is_requeued_runs_again(t: Trial) {
+async fn a_held_flow_whose_member_is_requeued_runs_again(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;
@@ -159,7 +191,7 @@ pub(crate) async fn a_held_flow_whose_member_is_requeued_runs_again(t: Trial) {
     assert_eq!(t.flow_state("b", at(1)).await, FlowState::Done);
 }
 
-pub(crate) async fn a_failed_flow_whose_tail_is_requeued_is_not_over_any_more(t: Trial) {
+async fn a_failed_flow_whose_tail_is_requeued_is_not_over_any_more(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -169,7 +201,7 @@ pub(crate) async fn a_failed_flow_whose_tail_is_requeued_is_not_over_any_more(t:
     assert_eq!(flow.finished_at, None);
 }
 
-pub(crate) async fn a_flow_is_done_though_a_member_failed_if_its_tail_is(t: Trial) {
+async fn a_flow_is_done_though_a_member_failed_if_its_tail_is(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", ack(), at(1)).await;
@@ -178,7 +210,7 @@ pub(crate) async fn a_flow_is_done_though_a_member_failed_if_its_tail_is(t: Tria
     assert_eq!(flow.members, counts(&[(State::Done, 1), (State::Dlq, 1)]));
 }
 
-pub(crate) async fn a_flow_ends_with_its_last_member_even_after_its_tail(t: Trial) {
+async fn a_flow_ends_with_its_last_member_even_after_its_tail(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;
@@ -192,7 +224,7 @@ pub(crate) async fn a_flow_ends_with_its_last_member_even_after_its_tail(t: Tria
     assert_eq!(flow.finished_at, Some(at(5)));
 }
 
-pub(crate) async fn a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight(t: Trial) {
+async fn a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight(t: Trial) {
     let a = job("a").on_failure(FailurePolicy::FailFast);
     t.put_flow([a, job("b"), child("c", &["a", "b"])], T0).await;
     let leased = t.take_many(2, T0).await;
@@ -205,7 +237,7 @@ pub(crate) async fn a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflig
     assert_eq!(flow.finished_at, Some(at(4)));
 }
 
-pub(crate) async fn flows_are_listed_in_the_order_in_which_they_began(t: Trial) {
+async fn flows_are_listed_in_the_order_in_which_they_began(t: Trial) {
     let names = ["e", "a", "d", "b", "c"];
     for (n, text) in (0..).zip(names) {
         t.put(job(&format!("plain {n}")), at(n)).await;
@@ -218,7 +250,7 @@ pub(crate) async fn flows_are_listed_in_the_order_in_which_they_began(t: Trial) 
     }
 }
 
-pub(crate) async fn flows_are_listed_by_state(t: Trial) {
+async fn flows_are_listed_by_state(t: Trial) {
     use FailurePolicy::{Cancel, Hold};
     t.put_flow(pair(["done-1", "done"], Hold), T0).await;
     t.run("done-1", ack(), T0).await;
@@ -243,7 +275,7 @@ pub(crate) async fn flows_are_listed_by_state(t: Trial) {
     }
 }
 
-pub(crate) async fn flows_are_listed_by_name_and_by_name_and_state(t: Trial) {
+async fn flows_are_listed_by_name_and_by_name_and_state(t: Trial) {
     for (text, named) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "X"), ("e", "x")] {
         let flow = JobSet::named_flow(name(named), vec![job(text)]);
         t.enqueue_set(flow, T0).await.expect("not rejected");
@@ -258,7 +290,7 @@ pub(crate) async fn flows_are_listed_by_name_and_by_name_and_state(t: Trial) {
     }
 }
 
-pub(crate) async fn a_page_of_flows_has_one_to_a_thousand(t: Trial) {
+async fn a_page_of_flows_has_one_to_a_thousand(t: Trial) {
     for limit in [0, 1_001] {
         let page = t.driver.list_flows(ListFlows::new(limit, T0)).await;
         let refused = invalid(page);
@@ -266,7 +298,7 @@ pub(crate) async fn a_page_of_flows_has_one_to_a_thousand(t: Trial) {
     }
 }
 
-pub(crate) async fn a_cursor_that_is_none_lists_no_flows(t: Trial) {
+async fn a_cursor_that_is_none_lists_no_flows(t: Trial) {
     t.put_flow([job("a")], T0).await;
     for text in ["", "nonsense", "\u{1F980}"] {
         let request = ListFlows::new(1, T0).after(Cursor::new(text));
@@ -275,7 +307,7 @@ pub(crate) async fn a_cursor_that_is_none_lists_no_flows(t: Trial) {
     }
 }
 
-pub(crate) async fn a_purged_flow_is_gone_with_all_its_members(t: Trial) {
+async fn a_purged_flow_is_gone_with_all_its_members(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
     t.put(job("plain"), T0).await;
     t.run("a", ack(), T0).await;
@@ -289,7 +321,7 @@ pub(crate) async fn a_purged_flow_is_gone_with_all_its_members(t: Trial) {
     assert_eq!(left.counts[0].states, counts(&[(State::Done, 1)]));
 }
 
-pub(crate) async fn a_purged_flow_leaves_its_ids_and_its_key_free(t: Trial) {
+async fn a_purged_flow_leaves_its_ids_and_its_key_free(t: Trial) {
     let flow = || [job("a"), child("b", &["a"]).idempotency_key(key("k"))];
     t.put_flow(flow(), T0).await;
     t.run("a", ack(), T0).await;
@@ -300,7 +332,7 @@ pub(crate) async fn a_purged_flow_leaves_its_ids_and_its_key_free(t: Trial) {
     assert_eq!(t.flow("b", at(1)).await.created_at, at(1));
 }
 
-pub(crate) async fn a_flow_that_is_not_over_is_not_purged(t: Trial) {
+async fn a_flow_that_is_not_over_is_not_purged(t: Trial) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
     let held = State::Blocked;
     let answer = t.manage("b", Action::PurgeFlow, T0).await;
@@ -314,7 +346,7 @@ pub(crate) async fn a_flow_that_is_not_over_is_not_purged(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-pub(crate) async fn what_is_no_flow_is_not_purged_as_one(t: Trial) {
+async fn what_is_no_flow_is_not_purged_as_one(t: Trial) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("plain", ack(), T0).await;

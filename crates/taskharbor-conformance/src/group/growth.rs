@@ -4,14 +4,46 @@ use taskharbor_core::{
     Action, Enqueued, FailurePolicy, Filter, FlowState, KeyHold, OutputEntry, Settled, State, Text,
 };
 
-use crate::trial::{
-    T0, Trial, ack, ack_with, at, at_once, child, done_with, fail, grow, id, ids, job, job_in,
-    join, key, requeue,
+use crate::{
+    given::{
+        T0, ack, ack_with, at, child, done_with, fail, grow, id, ids, job, job_in, join, key,
+        requeue,
+    },
+    trial::{Trial, at_once},
 };
 
 use OutputEntry::{Done, List, Pending};
 
-pub(crate) async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: Trial) {
+group! {
+    growth {
+        a_plain_job_that_grows_becomes_a_flow_under_its_own_id ["GRO-1"]
+        the_grower_is_done_in_the_step_that_stores_its_growth ["GRO-1"]
+        a_grown_job_waits_for_its_time_and_in_its_queue ["GRO-1" "RES-1"]
+        whoever_waits_for_the_grower_waits_for_the_growths_tail ["GRO-2"]
+        the_tails_output_is_read_in_the_growers_place ["GRO-2"]
+        a_growth_that_ends_in_a_join_is_read_as_a_list ["GRO-2" "OUT-2"]
+        a_growth_whose_tail_failed_is_read_as_failed ["GRO-2"]
+        the_growths_tail_decides_by_its_own_policy ["GRO-2" "POL-1"]
+        all_who_waited_for_the_grower_wait_for_the_tail ["GRO-2"]
+        a_member_that_grows_within_a_group_holds_its_finalizer ["GRO-2" "FLO-1"]
+        a_growth_that_is_done_at_once_lets_go_in_the_same_step ["GRO-4"]
+        a_growth_of_nothing_but_joins_lets_go_in_the_same_step ["GRO-4" "FLO-6"]
+        a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done ["GRO-4" "GRO-1"]
+        grown_jobs_may_grow_again ["GRO-5" "GRO-2"]
+        a_job_may_grow_a_thousand_times ["GRO-5" "GRO-2"]
+        when_the_tail_grows_the_flow_ends_with_what_it_grew_into ["GRO-5"]
+        a_flow_whose_grown_tail_fails_has_failed ["GRO-5" "FLO-7"]
+        a_growth_whose_member_fails_is_held ["GRO-1" "FLO-7"]
+        a_dependant_cancelled_before_the_growth_waits_for_its_tail_later ["GRO-2" "REQ-3"]
+        a_growth_repeated_stores_nothing_again ["GRO-6"]
+        a_growers_key_is_held_until_its_growth_is_done ["KEY-4" "GRO-5"]
+        a_growers_key_is_free_at_once_if_its_growth_is_done_at_once ["KEY-4" "GRO-4"]
+        a_flows_key_is_held_until_what_its_tail_grew_into_is_done ["KEY-4" "KEY-5" "GRO-5"]
+        growth_racing_the_ack_of_another_parent_keeps_the_dependant ["GRO-2" "FLO-8"]
+    }
+}
+
+async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: Trial) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), at(5)).await;
     let flow = t.flow("g", at(5)).await;
@@ -26,7 +58,7 @@ pub(crate) async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: Tr
     assert_eq!(listed, ["g", "x", "y"]);
 }
 
-pub(crate) async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: Trial) {
+async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: Trial) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x").priority(3), child("y", &["x"])]), at(5)).await;
     let grower = t.record("g", at(5)).await;
@@ -45,7 +77,7 @@ pub(crate) async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: Tri
     assert_eq!(waiting.pending, 1);
 }
 
-pub(crate) async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: Trial) {
+async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: Trial) {
     t.put(job("g"), T0).await;
     let later = job_in("other", "x").run_at(at(9));
     t.run("g", grow([later]), T0).await;
@@ -54,7 +86,7 @@ pub(crate) async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: Trial) {
     assert_eq!(leased.job.id, id("x"));
 }
 
-pub(crate) async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: Trial) {
+async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     let waiting = t.record("end", T0).await;
@@ -67,7 +99,7 @@ pub(crate) async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: T
     assert_eq!(t.record("end", at(2)).await.due_at, Some(at(2)));
 }
 
-pub(crate) async fn the_tails_output_is_read_in_the_growers_place(t: Trial) {
+async fn the_tails_output_is_read_in_the_growers_place(t: Trial) {
     let jobs = [job("a"), job("g"), job("b"), child("end", &["a", "g", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", ack_with("a"), T0).await;
@@ -82,7 +114,7 @@ pub(crate) async fn the_tails_output_is_read_in_the_growers_place(t: Trial) {
     assert_eq!(t.output("g").await, [done_with("y")]);
 }
 
-pub(crate) async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: Trial) {
+async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x"), job("y"), join("j", &["y", "x"])]), T0).await;
     t.run("x", ack_with("x"), T0).await;
@@ -92,7 +124,7 @@ pub(crate) async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: Trial) {
     assert_eq!(t.inputs("end").await[1..], list);
 }
 
-pub(crate) async fn a_growth_whose_tail_failed_is_read_as_failed(t: Trial) {
+async fn a_growth_whose_tail_failed_is_read_as_failed(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let x = job("x").on_failure(FailurePolicy::Release);
     t.run("g", grow([x]), T0).await;
@@ -103,7 +135,7 @@ pub(crate) async fn a_growth_whose_tail_failed_is_read_as_failed(t: Trial) {
     assert_eq!(t.output("g").await, [failed]);
 }
 
-pub(crate) async fn the_growths_tail_decides_by_its_own_policy(t: Trial) {
+async fn the_growths_tail_decides_by_its_own_policy(t: Trial) {
     let g = job("g").on_failure(FailurePolicy::Release);
     t.put_flow([g, child("end", &["g"])], T0).await;
     let x = job("x").on_failure(FailurePolicy::Cancel);
@@ -112,7 +144,7 @@ pub(crate) async fn the_growths_tail_decides_by_its_own_policy(t: Trial) {
     assert_eq!(t.state("end", T0).await, State::Cancelled);
 }
 
-pub(crate) async fn all_who_waited_for_the_grower_wait_for_the_tail(t: Trial) {
+async fn all_who_waited_for_the_grower_wait_for_the_tail(t: Trial) {
     let jobs = [job("g"), child("b", &["g"]), child("c", &["g"]), join("end", &["b", "c", "g"])];
     t.put_flow(jobs, T0).await;
     t.run("g", grow([job("x")]), T0).await;
@@ -125,7 +157,7 @@ pub(crate) async fn all_who_waited_for_the_grower_wait_for_the_tail(t: Trial) {
     assert_eq!(t.record("end", at(60)).await.pending, 2);
 }
 
-pub(crate) async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: Trial) {
+async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: Trial) {
     t.put_flow([job("g"), job("b"), child("end", &["g", "b"])], T0).await;
     t.run("g", grow([job("x"), job("y"), join("j", &["x", "y"])]), T0).await;
     for text in ["b", "x", "y"] {
@@ -136,7 +168,7 @@ pub(crate) async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: Tr
     assert_eq!(t.flow_state("end", T0).await, FlowState::Done);
 }
 
-pub(crate) async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: Trial) {
+async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([join("j", &[])]), at(3)).await;
     let end = t.record("end", at(3)).await;
@@ -146,7 +178,7 @@ pub(crate) async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: Tr
     assert_eq!(t.inputs("end").await, [List(1), List(0)]);
 }
 
-pub(crate) async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: Trial) {
+async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let joins = [join("j", &["k", "l"]), join("k", &[]), join("l", &["k"])];
     t.run("g", grow(joins), T0).await;
@@ -155,7 +187,7 @@ pub(crate) async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: Tr
     assert_eq!(t.inputs("end").await, expected);
 }
 
-pub(crate) async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: Trial) {
+async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: Trial) {
     t.put(job("g"), T0).await;
     t.run("g", grow([join("j", &[])]), at(3)).await;
     let flow = t.flow("g", at(3)).await;
@@ -165,7 +197,7 @@ pub(crate) async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t
     assert_eq!(t.output("g").await, [List(0)]);
 }
 
-pub(crate) async fn grown_jobs_may_grow_again(t: Trial) {
+async fn grown_jobs_may_grow_again(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x")]), T0).await;
     t.run("x", grow([job("y")]), T0).await;
@@ -181,7 +213,7 @@ pub(crate) async fn grown_jobs_may_grow_again(t: Trial) {
     assert_eq!(t.flow("end", T0).await.members.done, 5);
 }
 
-pub(crate) async fn a_job_may_grow_a_thousand_times(t: Trial) {
+async fn a_job_may_grow_a_thousand_times(t: Trial) {
     let step = |n: usize| format!("{n:04}");
     t.put_flow([job("0000"), child("end", &["0000"])], T0).await;
     for n in 0..999 {
@@ -193,7 +225,7 @@ pub(crate) async fn a_job_may_grow_a_thousand_times(t: Trial) {
     assert_eq!(t.inputs("end").await, [List(1), done_with("at last")]);
 }
 
-pub(crate) async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: Trial) {
+async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: Trial) {
     t.put_flow([job("a"), child("end", &["a"])], T0).await;
     t.run("a", ack(), T0).await;
     t.run("end", grow([job("x"), child("y", &["x"])]), at(1)).await;
@@ -208,7 +240,7 @@ pub(crate) async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: 
     assert_eq!(t.output("end").await, [done_with("y")]);
 }
 
-pub(crate) async fn a_flow_whose_grown_tail_fails_has_failed(t: Trial) {
+async fn a_flow_whose_grown_tail_fails_has_failed(t: Trial) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x")]), T0).await;
     t.run("x", fail(T0), T0).await;
@@ -219,7 +251,7 @@ pub(crate) async fn a_flow_whose_grown_tail_fails_has_failed(t: Trial) {
     assert_eq!(t.flow_state("g", T0).await, FlowState::Done);
 }
 
-pub(crate) async fn a_growth_whose_member_fails_is_held(t: Trial) {
+async fn a_growth_whose_member_fails_is_held(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", fail(T0), T0).await;
@@ -228,7 +260,7 @@ pub(crate) async fn a_growth_whose_member_fails_is_held(t: Trial) {
     assert_eq!(flow.members.blocked, 2);
 }
 
-pub(crate) async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Trial) {
+async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("end", Action::Cancel, T0).await;
@@ -240,7 +272,7 @@ pub(crate) async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_l
     assert_eq!(t.inputs("end").await, [List(1), done_with("x")]);
 }
 
-pub(crate) async fn a_growth_repeated_stores_nothing_again(t: Trial) {
+async fn a_growth_repeated_stores_nothing_again(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let growth = || grow([job("x"), child("y", &["x"])]);
     let leased = t.run("g", growth(), T0).await;
@@ -256,7 +288,7 @@ pub(crate) async fn a_growth_repeated_stores_nothing_again(t: Trial) {
     assert_eq!(t.state("y", T0).await, State::Ready);
 }
 
-pub(crate) async fn a_growers_key_is_held_until_its_growth_is_done(t: Trial) {
+async fn a_growers_key_is_held_until_its_growth_is_done(t: Trial) {
     let keyed = |text| {
         let keyed = job(text).idempotency_key(key("k"));
         keyed.key_hold(KeyHold::UntilDone)
@@ -271,7 +303,7 @@ pub(crate) async fn a_growers_key_is_held_until_its_growth_is_done(t: Trial) {
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
 }
 
-pub(crate) async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: Trial) {
+async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: Trial) {
     let keyed = |text| {
         let keyed = job(text).idempotency_key(key("k"));
         keyed.key_hold(KeyHold::UntilDone)
@@ -281,7 +313,7 @@ pub(crate) async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
 }
 
-pub(crate) async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: Trial) {
+async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: Trial) {
     let end = child("end", &["a"]).idempotency_key(key("k"));
     t.put_flow([job("a"), end.key_hold(KeyHold::UntilDone)], T0).await;
     t.run("a", ack(), T0).await;
@@ -294,7 +326,7 @@ pub(crate) async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t:
     assert_eq!(t.put(next(), T0).await, Enqueued::Inserted(id("next")));
 }
 
-pub(crate) async fn growth_racing_the_ack_of_another_parent_keeps_the_dependant(t: Trial) {
+async fn growth_racing_the_ack_of_another_parent_keeps_the_dependant(t: Trial) {
     for round in 0..12 {
         let name = |text: &str| format!("{text}{round}");
         let end = job(&name("end")).after([id(&name("g")), id(&name("a"))]);

@@ -5,7 +5,37 @@ use taskharbor_core::{
     Transition,
 };
 
-use crate::trial::{T0, Trial, ack, at, before, child, grow, id, job, join, key, settlement};
+use crate::{
+    given::{T0, ack, at, before, child, grow, id, job, join, key, settlement},
+    trial::Trial,
+};
+
+group! {
+    growth_refused {
+        a_growth_without_jobs_is_refused ["GRO-3"]
+        a_growth_with_a_key_is_refused_even_on_its_tail ["GRO-3"]
+        a_growth_with_two_jobs_of_one_id_is_refused ["GRO-3"]
+        a_growth_that_waits_for_a_job_outside_it_is_refused ["GRO-3"]
+        a_growth_that_waits_for_its_grower_is_refused ["GRO-3"]
+        a_growth_that_names_a_parent_twice_is_refused ["GRO-3"]
+        a_growth_that_waits_for_itself_is_refused ["GRO-3"]
+        a_growth_with_a_circle_is_refused ["GRO-3"]
+        a_growth_with_two_tails_is_refused ["GRO-3"]
+        a_growth_with_a_job_that_no_set_may_hold_is_refused ["GRO-3"]
+        a_growth_with_the_id_of_a_stored_job_is_refused ["GRO-3"]
+        a_growth_with_the_growers_own_id_is_refused ["GRO-3"]
+        a_growth_with_the_id_of_a_dependant_is_refused ["GRO-3"]
+        growths_of_one_call_that_share_an_id_are_not_both_applied ["GRO-3" "SET-8" "REF-3"]
+        a_growth_of_ten_thousand_jobs_is_applied ["GRO-3" "GRO-1"]
+        a_growth_of_more_than_ten_thousand_jobs_is_refused ["GRO-3"]
+        a_growth_after_the_lease_is_over_is_refused ["LEA-1" "GRO-1"]
+        a_stale_holder_cannot_grow ["LEA-7"]
+        a_fault_of_the_growth_itself_is_named_before_one_of_the_lease ["REF-1"]
+        a_fault_of_the_lease_is_named_before_a_stored_job ["REF-1"]
+        a_growth_under_a_cancel_mark_ends_as_cancelled ["CAN-2" "POL-2"]
+        a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow ["CAN-2"]
+    }
+}
 
 /// The refusal of a growth for this reason.
 fn invalid(reason: Rejected) -> Refusal {
@@ -33,79 +63,79 @@ fn wide(count: usize) -> Vec<NewJob> {
     jobs
 }
 
-pub(crate) async fn a_growth_without_jobs_is_refused(t: Trial) {
+async fn a_growth_without_jobs_is_refused(t: Trial) {
     refuses(&t, grow([]), Rejected::EmptyFlow).await;
 }
 
-pub(crate) async fn a_growth_with_a_key_is_refused_even_on_its_tail(t: Trial) {
+async fn a_growth_with_a_key_is_refused_even_on_its_tail(t: Trial) {
     let keyed = child("y", &["x"]).idempotency_key(key("k"));
     let growth = grow([job("x"), keyed]);
     refuses(&t, growth, Rejected::KeyInsideFlow { job: id("y") }).await;
 }
 
-pub(crate) async fn a_growth_with_two_jobs_of_one_id_is_refused(t: Trial) {
+async fn a_growth_with_two_jobs_of_one_id_is_refused(t: Trial) {
     let growth = grow([job("x"), child("x", &["x"])]);
     refuses(&t, growth, Rejected::DuplicateId { job: id("x") }).await;
 }
 
-pub(crate) async fn a_growth_that_waits_for_a_job_outside_it_is_refused(t: Trial) {
+async fn a_growth_that_waits_for_a_job_outside_it_is_refused(t: Trial) {
     t.put(job("outside").run_at(at(9)), T0).await;
     let (waits, parent) = (id("x"), id("outside"));
     let reason = Rejected::UnknownParent { job: waits, parent };
     refuses(&t, grow([child("x", &["outside"])]), reason).await;
 }
 
-pub(crate) async fn a_growth_that_waits_for_its_grower_is_refused(t: Trial) {
+async fn a_growth_that_waits_for_its_grower_is_refused(t: Trial) {
     let (waits, parent) = (id("x"), id("g"));
     let reason = Rejected::UnknownParent { job: waits, parent };
     refuses(&t, grow([child("x", &["g"])]), reason).await;
 }
 
-pub(crate) async fn a_growth_that_names_a_parent_twice_is_refused(t: Trial) {
+async fn a_growth_that_names_a_parent_twice_is_refused(t: Trial) {
     let (twice, parent) = (id("y"), id("x"));
     let growth = grow([job("x"), child("y", &["x", "x"])]);
     let reason = Rejected::DuplicateParent { job: twice, parent };
     refuses(&t, growth, reason).await;
 }
 
-pub(crate) async fn a_growth_that_waits_for_itself_is_refused(t: Trial) {
+async fn a_growth_that_waits_for_itself_is_refused(t: Trial) {
     let growth = grow([child("x", &["x"])]);
     refuses(&t, growth, Rejected::OwnParent { job: id("x") }).await;
 }
 
-pub(crate) async fn a_growth_with_a_circle_is_refused(t: Trial) {
+async fn a_growth_with_a_circle_is_refused(t: Trial) {
     let growth = grow([child("x", &["y"]), child("y", &["x"]), child("z", &["y"])]);
     refuses(&t, growth, Rejected::Cycle { job: id("x") }).await;
 }
 
-pub(crate) async fn a_growth_with_two_tails_is_refused(t: Trial) {
+async fn a_growth_with_two_tails_is_refused(t: Trial) {
     let (first, second) = (id("x"), id("y"));
     let growth = grow([job("x"), job("y")]);
     refuses(&t, growth, Rejected::SeveralTails { first, second }).await;
 }
 
-pub(crate) async fn a_growth_with_a_job_that_no_set_may_hold_is_refused(t: Trial) {
+async fn a_growth_with_a_job_that_no_set_may_hold_is_refused(t: Trial) {
     let growth = grow([job("x"), child("y", &["x"]).max_attempts(0)]);
     let reason = Rejected::MaxAttemptsOutOfRange { job: id("y") };
     refuses(&t, growth, reason).await;
 }
 
-pub(crate) async fn a_growth_with_the_id_of_a_stored_job_is_refused(t: Trial) {
+async fn a_growth_with_the_id_of_a_stored_job_is_refused(t: Trial) {
     t.put(job("x"), T0).await;
     t.run("x", ack(), T0).await;
     let growth = grow([job("w"), child("x", &["w"])]);
     refuses(&t, growth, Rejected::Overlap { job: id("x") }).await;
 }
 
-pub(crate) async fn a_growth_with_the_growers_own_id_is_refused(t: Trial) {
+async fn a_growth_with_the_growers_own_id_is_refused(t: Trial) {
     refuses(&t, grow([job("g")]), Rejected::Overlap { job: id("g") }).await;
 }
 
-pub(crate) async fn a_growth_with_the_id_of_a_dependant_is_refused(t: Trial) {
+async fn a_growth_with_the_id_of_a_dependant_is_refused(t: Trial) {
     refuses(&t, grow([job("end")]), Rejected::Overlap { job: id("end") }).await;
 }
 
-pub(crate) async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t: Trial) {
+async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t: Trial) {
     t.put_all([job("g"), job("h")], T0).await;
     let leased = t.take_many(2, T0).await;
     let items = leased.iter().map(|it| settlement(it, grow([job("x")])));
@@ -116,7 +146,7 @@ pub(crate) async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t:
     assert_eq!(t.record("x", T0).await.job.flow, Some(id("g")));
 }
 
-pub(crate) async fn a_growth_of_ten_thousand_jobs_is_applied(t: Trial) {
+async fn a_growth_of_ten_thousand_jobs_is_applied(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow(wide(10_000)), T0).await;
     let flow = t.flow("end", T0).await;
@@ -125,12 +155,12 @@ pub(crate) async fn a_growth_of_ten_thousand_jobs_is_applied(t: Trial) {
     assert_eq!(t.record("tail", T0).await.pending, 9_999);
 }
 
-pub(crate) async fn a_growth_of_more_than_ten_thousand_jobs_is_refused(t: Trial) {
+async fn a_growth_of_more_than_ten_thousand_jobs_is_refused(t: Trial) {
     let growth = Transition::Grow(Growth::new(wide(10_001)));
     refuses(&t, growth, Rejected::GrowthTooLarge { count: 10_001 }).await;
 }
 
-pub(crate) async fn a_growth_after_the_lease_is_over_is_refused(t: Trial) {
+async fn a_growth_after_the_lease_is_over_is_refused(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     let as_it_was = t.snapshot(at(60)).await;
@@ -142,7 +172,7 @@ pub(crate) async fn a_growth_after_the_lease_is_over_is_refused(t: Trial) {
     assert_eq!(t.record("x", in_time).await.due_at, Some(in_time));
 }
 
-pub(crate) async fn a_stale_holder_cannot_grow(t: Trial) {
+async fn a_stale_holder_cannot_grow(t: Trial) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let stale = t.take_the("g", T0).await;
     let current = t.take_the("g", at(60)).await;
@@ -156,21 +186,21 @@ pub(crate) async fn a_stale_holder_cannot_grow(t: Trial) {
     assert_eq!(t.find("z", at(60)).await, None);
 }
 
-pub(crate) async fn a_fault_of_the_growth_itself_is_named_before_one_of_the_lease(t: Trial) {
+async fn a_fault_of_the_growth_itself_is_named_before_one_of_the_lease(t: Trial) {
     t.put(job("g"), T0).await;
     let leased = t.take_the("g", T0).await;
     let answer = t.settle(&leased, grow([]), at(60)).await;
     assert_eq!(answer, Err(invalid(Rejected::EmptyFlow)));
 }
 
-pub(crate) async fn a_fault_of_the_lease_is_named_before_a_stored_job(t: Trial) {
+async fn a_fault_of_the_lease_is_named_before_a_stored_job(t: Trial) {
     t.put_all([job("g"), job("x")], T0).await;
     let leased = t.take_the("g", T0).await;
     let answer = t.settle(&leased, grow([job("x")]), at(60)).await;
     assert_eq!(answer, Err(Refusal::LeaseExpired));
 }
 
-pub(crate) async fn a_growth_under_a_cancel_mark_ends_as_cancelled(t: Trial) {
+async fn a_growth_under_a_cancel_mark_ends_as_cancelled(t: Trial) {
     let g = job("g").on_failure(FailurePolicy::Cancel);
     t.put_flow([g, child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
@@ -185,7 +215,7 @@ pub(crate) async fn a_growth_under_a_cancel_mark_ends_as_cancelled(t: Trial) {
     assert_eq!(again, Ok(Settled::AlreadyTerminal));
 }
 
-pub(crate) async fn a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow(t: Trial) {
+async fn a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow(t: Trial) {
     t.put(job("g"), T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("g", Action::Cancel, T0).await;

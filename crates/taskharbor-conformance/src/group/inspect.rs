@@ -7,10 +7,37 @@ use taskharbor_core::{
     QueueCounts, State, StateCounts, Text, Timestamp,
 };
 
-use crate::trial::{
-    LEASE, T0, Trial, ack, ack_with, at, child, extension, fail, failure, holder, id, invalid, job,
-    job_in, key, queue, requeue, retry,
+use crate::{
+    given::{
+        LEASE, T0, ack, ack_with, at, child, extension, fail, failure, holder, id, invalid, job,
+        job_in, key, queue, requeue, retry,
+    },
+    trial::Trial,
 };
+
+group! {
+    inspect {
+        an_unknown_job_is_none ["ADM-1"]
+        a_waiting_job_is_told_with_all_its_fields ["ADM-1" "JOB-1"]
+        an_inflight_job_is_told_with_its_holder ["ADM-1"]
+        a_job_that_is_over_is_told_with_how_it_ended ["ADM-1"]
+        a_list_goes_by_order_of_insertion ["ADM-2"]
+        a_line_of_a_list_says_what_the_record_says ["ADM-1" "ADM-2"]
+        a_list_of_nothing_is_one_empty_page ["ADM-2"]
+        a_list_of_more_than_a_full_page_goes_on ["ADM-2"]
+        what_is_enqueued_between_pages_comes_last ["ADM-2"]
+        what_is_settled_between_pages_neither_hides_nor_repeats_others ["ADM-2"]
+        what_is_removed_between_pages_neither_hides_nor_repeats_others ["ADM-2"]
+        a_page_of_jobs_has_one_to_a_thousand ["ADM-2"]
+        a_cursor_that_is_none_lists_no_jobs ["ADM-2"]
+        jobs_are_listed_by_queue_type_and_flow ["ADM-3"]
+        jobs_are_listed_by_every_state ["ADM-3"]
+        filters_can_be_combined ["ADM-3"]
+        counts_tell_how_many_are_in_each_state ["ADM-4"]
+        counts_tell_the_earliest_due_time_of_those_ready ["ADM-4"]
+        counts_are_by_name_of_queue_and_of_queues_with_jobs_alone ["ADM-4"]
+    }
+}
 
 fn typed(text: &str, job_type: &str) -> NewJob {
     let mut job = job(text);
@@ -37,13 +64,13 @@ async fn counts(t: &Trial, now: Timestamp) -> Vec<QueueCounts> {
     t.driver.counts(now).await.expect("counts")
 }
 
-pub(crate) async fn an_unknown_job_is_none(t: Trial) {
+async fn an_unknown_job_is_none(t: Trial) {
     t.put(job("a"), T0).await;
     assert_eq!(t.find("A", T0).await, None);
     assert_eq!(t.find("a ", T0).await, None);
 }
 
-pub(crate) async fn a_waiting_job_is_told_with_all_its_fields(t: Trial) {
+async fn a_waiting_job_is_told_with_all_its_fields(t: Trial) {
     let new = job("a")
         .run_at(at(9))
         .priority(-3)
@@ -66,7 +93,7 @@ pub(crate) async fn a_waiting_job_is_told_with_all_its_fields(t: Trial) {
     assert_eq!(t.record("a", at(9)).await.state, State::Ready);
 }
 
-pub(crate) async fn an_inflight_job_is_told_with_its_holder(t: Trial) {
+async fn an_inflight_job_is_told_with_its_holder(t: Trial) {
     t.put(job("a"), T0).await;
     t.run("a", retry(None, T0), T0).await;
     let leased = t.take_the("a", at(1)).await;
@@ -82,7 +109,7 @@ pub(crate) async fn an_inflight_job_is_told_with_its_holder(t: Trial) {
     assert_eq!(record.finished_at, None);
 }
 
-pub(crate) async fn a_job_that_is_over_is_told_with_how_it_ended(t: Trial) {
+async fn a_job_that_is_over_is_told_with_how_it_ended(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     t.run("a", ack_with("x"), at(1)).await;
     t.run("b", fail(at(2)), at(2)).await;
@@ -95,7 +122,7 @@ pub(crate) async fn a_job_that_is_over_is_told_with_how_it_ended(t: Trial) {
     assert_eq!((dead.held, dead.due_at), (None, None));
 }
 
-pub(crate) async fn a_list_goes_by_order_of_insertion(t: Trial) {
+async fn a_list_goes_by_order_of_insertion(t: Trial) {
     let jobs = [
         job("c").priority(-1),
         job_in("other", "a"),
@@ -112,7 +139,7 @@ pub(crate) async fn a_list_goes_by_order_of_insertion(t: Trial) {
     }
 }
 
-pub(crate) async fn a_line_of_a_list_says_what_the_record_says(t: Trial) {
+async fn a_line_of_a_list_says_what_the_record_says(t: Trial) {
     t.put_all([job("a"), job("b").run_at(at(9)), job("c")], T0).await;
     t.put_flow([job("d"), child("e", &["d"])], T0).await;
     t.run("a", retry(Some(at(9)), T0), T0).await;
@@ -126,14 +153,14 @@ pub(crate) async fn a_line_of_a_list_says_what_the_record_says(t: Trial) {
     }
 }
 
-pub(crate) async fn a_list_of_nothing_is_one_empty_page(t: Trial) {
+async fn a_list_of_nothing_is_one_empty_page(t: Trial) {
     assert_eq!(page(&t, Filter::all(), None).await, (vec![], None));
     t.put(job("a"), T0).await;
     let none = Filter::all().state(State::Done);
     assert_eq!(page(&t, none, None).await, (vec![], None));
 }
 
-pub(crate) async fn a_list_of_more_than_a_full_page_goes_on(t: Trial) {
+async fn a_list_of_more_than_a_full_page_goes_on(t: Trial) {
     let names: Vec<String> = (0..1_001).map(|n| format!("{n:04}")).collect();
     t.put_all(names.iter().map(|name| job(name)), T0).await;
     let all = t.list(Filter::all(), 1_000, T0).await;
@@ -141,7 +168,7 @@ pub(crate) async fn a_list_of_more_than_a_full_page_goes_on(t: Trial) {
     assert_eq!(ids, names);
 }
 
-pub(crate) async fn what_is_enqueued_between_pages_comes_last(t: Trial) {
+async fn what_is_enqueued_between_pages_comes_last(t: Trial) {
     t.put_all(["x", "y", "z"].map(job), T0).await;
     let (first, cursor) = page(&t, Filter::all(), None).await;
     assert_eq!(first, ["x", "y"]);
@@ -152,7 +179,7 @@ pub(crate) async fn what_is_enqueued_between_pages_comes_last(t: Trial) {
     assert_eq!(third, ["b"]);
 }
 
-pub(crate) async fn what_is_settled_between_pages_neither_hides_nor_repeats_others(t: Trial) {
+async fn what_is_settled_between_pages_neither_hides_nor_repeats_others(t: Trial) {
     t.put_all(["a", "b", "c", "d", "e"].map(job), T0).await;
     let ready = || Filter::all().state(State::Ready);
     let leased = t.take_many(2, T0).await;
@@ -167,7 +194,7 @@ pub(crate) async fn what_is_settled_between_pages_neither_hides_nor_repeats_othe
     assert_eq!(second, ["d", "e"]);
 }
 
-pub(crate) async fn what_is_removed_between_pages_neither_hides_nor_repeats_others(t: Trial) {
+async fn what_is_removed_between_pages_neither_hides_nor_repeats_others(t: Trial) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let (first, cursor) = page(&t, Filter::all(), None).await;
     assert_eq!(first, ["a", "b"]);
@@ -180,7 +207,7 @@ pub(crate) async fn what_is_removed_between_pages_neither_hides_nor_repeats_othe
     assert_eq!(second, ["d", "b"], "the second b is another job");
 }
 
-pub(crate) async fn a_page_of_jobs_has_one_to_a_thousand(t: Trial) {
+async fn a_page_of_jobs_has_one_to_a_thousand(t: Trial) {
     for limit in [0, 1_001] {
         let page = t.driver.list(List::new(Filter::all(), limit, T0)).await;
         let refused = invalid(page);
@@ -188,7 +215,7 @@ pub(crate) async fn a_page_of_jobs_has_one_to_a_thousand(t: Trial) {
     }
 }
 
-pub(crate) async fn a_cursor_that_is_none_lists_no_jobs(t: Trial) {
+async fn a_cursor_that_is_none_lists_no_jobs(t: Trial) {
     t.put(job("a"), T0).await;
     for text in ["", "nonsense", "\u{1F980}"] {
         let request = List::new(Filter::all(), 1, T0).after(Cursor::new(text));
@@ -197,7 +224,7 @@ pub(crate) async fn a_cursor_that_is_none_lists_no_jobs(t: Trial) {
     }
 }
 
-pub(crate) async fn jobs_are_listed_by_queue_type_and_flow(t: Trial) {
+async fn jobs_are_listed_by_queue_type_and_flow(t: Trial) {
     t.put_all([typed("a", "x"), job_in("other", "b"), typed("c", "y")], T0).await;
     t.put_flow([job("d"), child("e", &["d"])], T0).await;
     t.put(typed("f", "x"), T0).await;
@@ -210,7 +237,7 @@ pub(crate) async fn jobs_are_listed_by_queue_type_and_flow(t: Trial) {
     assert_eq!(listed(&t, all().queue(queue("Q"))).await, [""; 0]);
 }
 
-pub(crate) async fn jobs_are_listed_by_every_state(t: Trial) {
+async fn jobs_are_listed_by_every_state(t: Trial) {
     t.put_all(["inflight", "done", "dlq", "cancelled"].map(job), T0).await;
     let leased = t.take_many(3, T0).await;
     t.apply(&leased[1], ack(), T0).await;
@@ -227,7 +254,7 @@ pub(crate) async fn jobs_are_listed_by_every_state(t: Trial) {
     assert_eq!(at_its_time.len(), 2, "time alone makes it ready");
 }
 
-pub(crate) async fn filters_can_be_combined(t: Trial) {
+async fn filters_can_be_combined(t: Trial) {
     let x = || JobType::new("x").expect("a valid type");
     let with = |mut job: NewJob| {
         job.job_type = x();
@@ -248,7 +275,7 @@ pub(crate) async fn filters_can_be_combined(t: Trial) {
     assert_eq!(listed(&t, filter).await, ["hit"]);
 }
 
-pub(crate) async fn counts_tell_how_many_are_in_each_state(t: Trial) {
+async fn counts_tell_how_many_are_in_each_state(t: Trial) {
     t.put_all(["a", "b", "c", "d", "e", "f"].map(job), T0).await;
     let leased = t.take_many(4, T0).await;
     t.apply(&leased[0], ack(), T0).await;
@@ -267,7 +294,7 @@ pub(crate) async fn counts_tell_how_many_are_in_each_state(t: Trial) {
     assert_eq!(counts(&t, at(5)).await, [expected]);
 }
 
-pub(crate) async fn counts_tell_the_earliest_due_time_of_those_ready(t: Trial) {
+async fn counts_tell_the_earliest_due_time_of_those_ready(t: Trial) {
     t.put(job("late").run_at(at(9)), T0).await;
     t.put(job("first"), at(3)).await;
     t.put(job("second").priority(5), at(4)).await;
@@ -280,7 +307,7 @@ pub(crate) async fn counts_tell_the_earliest_due_time_of_those_ready(t: Trial) {
     assert_eq!(oldest(at(9)).await, Some(at(9)));
 }
 
-pub(crate) async fn counts_are_by_name_of_queue_and_of_queues_with_jobs_alone(t: Trial) {
+async fn counts_are_by_name_of_queue_and_of_queues_with_jobs_alone(t: Trial) {
     for name in ["b", "a", "c"] {
         t.put(job_in(name, name), T0).await;
     }

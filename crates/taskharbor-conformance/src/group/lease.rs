@@ -4,10 +4,39 @@ use taskharbor_core::{
     Action, Extended, FailurePolicy, Filter, LeaseToken, Leased, Refusal, Settled, State, Timestamp,
 };
 
-use crate::trial::{
-    LEASE, STRANGER, T0, Trial, ack, after, at, at_once, before, fail, id, job, job_in, release,
-    requeue, retry, transitions, with_token,
+use crate::{
+    given::{
+        LEASE, STRANGER, T0, ack, after, at, before, fail, id, job, job_in, release, requeue,
+        retry, transitions, with_token,
+    },
+    trial::{Trial, at_once},
 };
+
+group! {
+    lease {
+        a_holder_may_settle_its_job_in_the_last_instant ["LEA-1"]
+        a_holder_may_extend_its_lease_in_the_last_instant ["LEA-1" "LEA-4"]
+        a_holder_may_do_nothing_from_the_end_on ["LEA-1" "REF-2"]
+        another_may_have_the_job_from_the_end_on ["RES-4"]
+        nothing_happens_to_an_expired_job_by_itself ["LEA-1" "LEA-2"]
+        a_job_taken_back_is_due_now_and_its_time_is_forgotten ["LEA-2"]
+        every_expired_job_of_a_queue_is_taken_back ["LEA-2"]
+        all_demanded_queues_are_taken_back_before_anything_is_granted
+            ["LEA-2" "CAN-2" "POL-4"]
+        only_the_demanded_queues_are_taken_back ["LEA-2"]
+        only_leases_that_are_over_are_taken_back ["LEA-2"]
+        a_job_taken_back_competes_in_the_same_call ["LEA-2"]
+        expirations_are_counted_and_attempts_are_not ["LEA-2" "LEA-3"]
+        a_retry_forgets_the_expirations ["LEA-3"]
+        a_requeue_forgets_the_expirations ["LEA-3"]
+        nothing_else_forgets_the_expirations ["LEA-3"]
+        tokens_of_all_earlier_grants_are_worthless ["LEA-7" "REF-1"]
+        a_token_counts_in_all_its_bits ["LEA-7"]
+        the_token_of_another_job_is_a_strangers ["LEA-7"]
+        an_ack_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
+        an_extension_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
+    }
+}
 
 /// Where leases end that are granted at the beginning.
 const END: Timestamp = match Timestamp::from_micros(T0.as_micros() + 60_000_000) {
@@ -15,7 +44,7 @@ const END: Timestamp = match Timestamp::from_micros(T0.as_micros() + 60_000_000)
     Err(_) => panic!("within the range"),
 };
 
-pub(crate) async fn a_holder_may_settle_its_job_in_the_last_instant(t: Trial) {
+async fn a_holder_may_settle_its_job_in_the_last_instant(t: Trial) {
     let now = before(END);
     for (n, transition) in transitions(now).into_iter().enumerate() {
         let name = n.to_string();
@@ -29,7 +58,7 @@ pub(crate) async fn a_holder_may_settle_its_job_in_the_last_instant(t: Trial) {
     assert_eq!(states, expected);
 }
 
-pub(crate) async fn a_holder_may_extend_its_lease_in_the_last_instant(t: Trial) {
+async fn a_holder_may_extend_its_lease_in_the_last_instant(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let extended = t.extend(&leased, before(END), LEASE).await.expect("not refused");
@@ -37,7 +66,7 @@ pub(crate) async fn a_holder_may_extend_its_lease_in_the_last_instant(t: Trial) 
     assert!(!extended.cancel_requested);
 }
 
-pub(crate) async fn a_holder_may_do_nothing_from_the_end_on(t: Trial) {
+async fn a_holder_may_do_nothing_from_the_end_on(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     for now in [END, after(END), at(1_000_000)] {
@@ -45,7 +74,7 @@ pub(crate) async fn a_holder_may_do_nothing_from_the_end_on(t: Trial) {
     }
 }
 
-pub(crate) async fn another_may_have_the_job_from_the_end_on(t: Trial) {
+async fn another_may_have_the_job_from_the_end_on(t: Trial) {
     for (name, now) in [("at the end", END), ("after it", after(END))] {
         t.put(job_in(name, name), T0).await;
         t.take_from(name, T0).await.expect("a grant");
@@ -55,7 +84,7 @@ pub(crate) async fn another_may_have_the_job_from_the_end_on(t: Trial) {
     }
 }
 
-pub(crate) async fn nothing_happens_to_an_expired_job_by_itself(t: Trial) {
+async fn nothing_happens_to_an_expired_job_by_itself(t: Trial) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     let held = t.record("a", T0).await;
@@ -63,7 +92,7 @@ pub(crate) async fn nothing_happens_to_an_expired_job_by_itself(t: Trial) {
     assert_eq!(t.record("a", at(1_000)).await, held);
 }
 
-pub(crate) async fn a_job_taken_back_is_due_now_and_its_time_is_forgotten(t: Trial) {
+async fn a_job_taken_back_is_due_now_and_its_time_is_forgotten(t: Trial) {
     t.put_all([job("a").run_at(T0).max_attempts(9), job("first").priority(1)], T0).await;
     t.run("first", ack(), T0).await;
     t.run("a", retry(Some(at(1)), T0), T0).await;
@@ -79,7 +108,7 @@ pub(crate) async fn a_job_taken_back_is_due_now_and_its_time_is_forgotten(t: Tri
     assert_eq!(record.job, expected);
 }
 
-pub(crate) async fn every_expired_job_of_a_queue_is_taken_back(t: Trial) {
+async fn every_expired_job_of_a_queue_is_taken_back(t: Trial) {
     t.put_all((0..300).map(|n| job(&n.to_string())), T0).await;
     assert_eq!(t.take_many(300, T0).await.len(), 300);
     t.put(job("other").priority(1), T0).await;
@@ -91,7 +120,7 @@ pub(crate) async fn every_expired_job_of_a_queue_is_taken_back(t: Trial) {
     }
 }
 
-pub(crate) async fn all_demanded_queues_are_taken_back_before_anything_is_granted(t: Trial) {
+async fn all_demanded_queues_are_taken_back_before_anything_is_granted(t: Trial) {
     let hung = job_in("hung", "hung").on_failure(FailurePolicy::Release);
     let freed = job_in("freed", "freed").after([id("hung")]);
     t.put_flow([hung, freed], T0).await;
@@ -104,7 +133,7 @@ pub(crate) async fn all_demanded_queues_are_taken_back_before_anything_is_grante
     assert_eq!(granted, ["freed"]);
 }
 
-pub(crate) async fn only_the_demanded_queues_are_taken_back(t: Trial) {
+async fn only_the_demanded_queues_are_taken_back(t: Trial) {
     for name in ["a", "b"] {
         t.bring(job_in(name, name), State::Inflight).await;
     }
@@ -113,7 +142,7 @@ pub(crate) async fn only_the_demanded_queues_are_taken_back(t: Trial) {
     assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
 }
 
-pub(crate) async fn only_leases_that_are_over_are_taken_back(t: Trial) {
+async fn only_leases_that_are_over_are_taken_back(t: Trial) {
     t.put_all(["a", "b"].map(job), T0).await;
     t.take_the("a", T0).await;
     t.take_the("b", after(T0)).await;
@@ -122,7 +151,7 @@ pub(crate) async fn only_leases_that_are_over_are_taken_back(t: Trial) {
     assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
 }
 
-pub(crate) async fn a_job_taken_back_competes_in_the_same_call(t: Trial) {
+async fn a_job_taken_back_competes_in_the_same_call(t: Trial) {
     t.put(job("hung").priority(5), T0).await;
     t.take_the("hung", T0).await;
     t.put(job("low"), T0).await;
@@ -131,7 +160,7 @@ pub(crate) async fn a_job_taken_back_competes_in_the_same_call(t: Trial) {
     assert_eq!(leased.job.run_at, None);
 }
 
-pub(crate) async fn expirations_are_counted_and_attempts_are_not(t: Trial) {
+async fn expirations_are_counted_and_attempts_are_not(t: Trial) {
     t.put(job("a"), T0).await;
     for n in 0..4 {
         let leased = t.take_the("a", at(n * 100)).await;
@@ -150,13 +179,13 @@ async fn expired_once(t: &Trial) -> Leased {
     leased
 }
 
-pub(crate) async fn a_retry_forgets_the_expirations(t: Trial) {
+async fn a_retry_forgets_the_expirations(t: Trial) {
     let leased = expired_once(&t).await;
     t.apply(&leased, retry(None, at(100)), at(100)).await;
     assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
 }
 
-pub(crate) async fn a_requeue_forgets_the_expirations(t: Trial) {
+async fn a_requeue_forgets_the_expirations(t: Trial) {
     let leased = expired_once(&t).await;
     t.apply(&leased, fail(at(100)), at(100)).await;
     assert_eq!(t.record("a", at(100)).await.job.expirations, 1);
@@ -164,7 +193,7 @@ pub(crate) async fn a_requeue_forgets_the_expirations(t: Trial) {
     assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
 }
 
-pub(crate) async fn nothing_else_forgets_the_expirations(t: Trial) {
+async fn nothing_else_forgets_the_expirations(t: Trial) {
     let leased = expired_once(&t).await;
     t.extend(&leased, at(110), LEASE).await.expect("not refused");
     assert_eq!(t.record("a", at(110)).await.job.expirations, 1);
@@ -178,7 +207,7 @@ pub(crate) async fn nothing_else_forgets_the_expirations(t: Trial) {
     assert_eq!(t.record("a", at(180)).await.job.expirations, 2);
 }
 
-pub(crate) async fn tokens_of_all_earlier_grants_are_worthless(t: Trial) {
+async fn tokens_of_all_earlier_grants_are_worthless(t: Trial) {
     t.put(job("a"), T0).await;
     let mut grants = Vec::new();
     for n in 0..4 {
@@ -197,7 +226,7 @@ pub(crate) async fn tokens_of_all_earlier_grants_are_worthless(t: Trial) {
     }
 }
 
-pub(crate) async fn a_token_counts_in_all_its_bits(t: Trial) {
+async fn a_token_counts_in_all_its_bits(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let stored = t.snapshot(T0).await;
@@ -211,7 +240,7 @@ pub(crate) async fn a_token_counts_in_all_its_bits(t: Trial) {
     t.apply(&leased, ack(), T0).await;
 }
 
-pub(crate) async fn the_token_of_another_job_is_a_strangers(t: Trial) {
+async fn the_token_of_another_job_is_a_strangers(t: Trial) {
     t.put_all(["a", "b"].map(job), T0).await;
     let (a, b) = (t.take_the("a", T0).await, t.take_the("b", T0).await);
     t.refuses(&with_token(&a, b.lease.token), Refusal::LeaseMismatch, T0).await;
@@ -228,7 +257,7 @@ enum Met {
     Granted(Option<Leased>),
 }
 
-pub(crate) async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
+async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
     for round in 0..40 {
         let name = round.to_string();
         let leased = t.bring(job_in(&name, &name), State::Inflight).await;
@@ -254,7 +283,7 @@ pub(crate) async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
     }
 }
 
-pub(crate) async fn an_extension_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
+async fn an_extension_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
     for round in 0..40 {
         let name = round.to_string();
         let leased = t.bring(job_in(&name, &name), State::Inflight).await;

@@ -2,6 +2,13 @@
 
 use crate::{script, trial::Trial};
 
-pub(crate) async fn random_scripts_go_as_they_do_in_the_model(t: Trial) {
+group! {
+    model {
+        random_scripts_go_as_they_do_in_the_model
+            ["TIM-1" "ENQ-2" "ORD-1" "RES-7" "REF-1" "REF-2" "ADM-2" "ADM-10"]
+    }
+}
+
+async fn random_scripts_go_as_they_do_in_the_model(t: Trial) {
     script::run(&t.driver, &t.open, 200).await;
 }

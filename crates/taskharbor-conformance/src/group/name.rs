@@ -6,7 +6,24 @@ use taskharbor_core::{
     Reserve, State,
 };
 
-use crate::trial::{LEASE, T0, Trial, ack, child, id, job, job_in, key, queue};
+use crate::{
+    given::{LEASE, T0, ack, child, id, job, job_in, key, queue},
+    trial::Trial,
+};
+
+group! {
+    name {
+        any_name_can_be_an_id ["JOB-3"]
+        any_name_can_be_a_queue ["JOB-3"]
+        any_name_can_be_a_type ["JOB-3"]
+        any_name_can_be_a_key ["JOB-3"]
+        any_name_can_be_a_holder ["JOB-3"]
+        any_name_can_be_a_header_and_its_value ["JOB-3"]
+        any_name_can_be_that_of_a_flow_and_of_its_members ["JOB-3"]
+        names_that_are_none_are_refused_with_the_reason ["JOB-3"]
+        headers_that_are_none_are_refused_with_the_reason ["JOB-3"]
+    }
+}
 
 /// Names that mean something to a language, a terminal, a file system or a human eye.
 fn hostile() -> Vec<String> {
@@ -77,7 +94,7 @@ fn hostile() -> Vec<String> {
     texts.map(String::from).to_vec()
 }
 
-pub(crate) async fn any_name_can_be_an_id(t: Trial) {
+async fn any_name_can_be_an_id(t: Trial) {
     let names = hostile();
     let answers = t.put_all(names.iter().map(|name| job(name)), T0).await;
     assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
@@ -93,7 +110,7 @@ pub(crate) async fn any_name_can_be_an_id(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn any_name_can_be_a_queue(t: Trial) {
+async fn any_name_can_be_a_queue(t: Trial) {
     let names = hostile();
     t.put_all(names.iter().map(|name| job_in(name, name)), T0).await;
     let counts = t.driver.counts(T0).await.expect("counts");
@@ -110,7 +127,7 @@ pub(crate) async fn any_name_can_be_a_queue(t: Trial) {
     }
 }
 
-pub(crate) async fn any_name_can_be_a_type(t: Trial) {
+async fn any_name_can_be_a_type(t: Trial) {
     let names = hostile();
     let typed = |name: &String| {
         let job_type = JobType::new(name).expect("a valid type");
@@ -128,7 +145,7 @@ pub(crate) async fn any_name_can_be_a_type(t: Trial) {
     }
 }
 
-pub(crate) async fn any_name_can_be_a_key(t: Trial) {
+async fn any_name_can_be_a_key(t: Trial) {
     let mut names = hostile();
     names.push("k".repeat(1_024));
     names.push("🦀".repeat(256));
@@ -145,7 +162,7 @@ pub(crate) async fn any_name_can_be_a_key(t: Trial) {
     }
 }
 
-pub(crate) async fn any_name_can_be_a_holder(t: Trial) {
+async fn any_name_can_be_a_holder(t: Trial) {
     for name in hostile() {
         t.put(job_in(&name, &name), T0).await;
         let holder = Holder::new(&name).expect("a valid holder");
@@ -157,7 +174,7 @@ pub(crate) async fn any_name_can_be_a_holder(t: Trial) {
     }
 }
 
-pub(crate) async fn any_name_can_be_a_header_and_its_value(t: Trial) {
+async fn any_name_can_be_a_header_and_its_value(t: Trial) {
     let with = |all: Headers, name: &str, value: &str| all.with(name, value).expect("valid");
     let names: Vec<_> = hostile().into_iter().filter(|name| name.len() < 100).collect();
     for (n, names) in names.chunks(Headers::MAX_ENTRIES).enumerate() {
@@ -174,7 +191,7 @@ pub(crate) async fn any_name_can_be_a_header_and_its_value(t: Trial) {
     assert_eq!(t.take_the("values", T0).await.job.headers, headers);
 }
 
-pub(crate) async fn any_name_can_be_that_of_a_flow_and_of_its_members(t: Trial) {
+async fn any_name_can_be_that_of_a_flow_and_of_its_members(t: Trial) {
     for name in hostile().iter().filter(|name| name.len() < 240) {
         let flow_name = FlowName::new(name).expect("a valid name");
         let parent = format!("{name} parent");
@@ -210,7 +227,7 @@ fn kinds() -> [(usize, Judge); 6] {
     ]
 }
 
-pub(crate) async fn names_that_are_none_are_refused_with_the_reason(t: Trial) {
+async fn names_that_are_none_are_refused_with_the_reason(t: Trial) {
     for (max, problem) in kinds() {
         assert_eq!(problem(b""), Some(NameProblem::Empty));
         for blank in [" ", "   ", "\u{a0}", "\u{3000}", " \u{2003} "] {
@@ -231,7 +248,7 @@ pub(crate) async fn names_that_are_none_are_refused_with_the_reason(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-pub(crate) async fn headers_that_are_none_are_refused_with_the_reason(t: Trial) {
+async fn headers_that_are_none_are_refused_with_the_reason(t: Trial) {
     for (name, value) in [("", "v"), (" ", "v"), ("a\nb", "v"), ("a\0b", "v")] {
         let refused = Headers::new().with(name, value);
         assert!(matches!(refused, Err(HeaderError::Name(_))), "{refused:?}");

@@ -5,7 +5,29 @@
 
 use taskharbor_core::{State, Timestamp};
 
-use crate::trial::{LEASE, T0, Trial, ack, after, at, before, child, job, job_in, release, retry};
+use crate::{
+    given::{LEASE, T0, ack, after, at, before, child, job, job_in, release, retry},
+    trial::Trial,
+};
+
+group! {
+    next_due {
+        there_is_nothing_to_wait_for_in_an_empty_queue ["RES-7"]
+        the_next_scheduled_job_is_waited_for ["RES-7"]
+        a_low_priority_hides_no_time ["RES-7"]
+        the_end_of_the_next_lease_is_waited_for ["RES-7"]
+        the_lease_just_granted_is_waited_for ["RES-7"]
+        the_earlier_of_the_two_is_waited_for ["RES-7"]
+        an_extended_lease_is_waited_for_until_its_new_end ["RES-7"]
+        a_retried_or_released_job_is_waited_for ["RES-7"]
+        jobs_that_are_blocked_or_over_are_not_waited_for ["RES-7"]
+        there_is_nothing_to_wait_for_when_every_demand_was_met ["RES-7"]
+        only_queues_that_gave_less_are_waited_for ["RES-7"]
+        the_earliest_of_several_queues_is_waited_for ["RES-7"]
+        a_job_due_in_a_microsecond_is_waited_for_just_so_long ["RES-7"]
+        a_time_that_was_waited_for_is_not_named_again ["RES-7"]
+    }
+}
 
 /// Reserves; the answer must be to ask again after `now` and no later than at `latest`.
 async fn assert_due_by(t: &Trial, demands: &[(&str, usize)], now: Timestamp, latest: Timestamp) {
@@ -20,12 +42,12 @@ async fn assert_never(t: &Trial, demands: &[(&str, usize)], now: Timestamp) {
     assert_eq!(reserved.next_due, None);
 }
 
-pub(crate) async fn there_is_nothing_to_wait_for_in_an_empty_queue(t: Trial) {
+async fn there_is_nothing_to_wait_for_in_an_empty_queue(t: Trial) {
     t.put(job_in("other", "a").run_at(at(9)), T0).await;
     assert_never(&t, &[("q", 1)], T0).await;
 }
 
-pub(crate) async fn the_next_scheduled_job_is_waited_for(t: Trial) {
+async fn the_next_scheduled_job_is_waited_for(t: Trial) {
     for (text, seconds) in [("b", 20), ("a", 10), ("c", 30)] {
         t.put(job(text).run_at(at(seconds)), T0).await;
     }
@@ -34,13 +56,13 @@ pub(crate) async fn the_next_scheduled_job_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("q", 2)], at(10), at(20)).await;
 }
 
-pub(crate) async fn a_low_priority_hides_no_time(t: Trial) {
+async fn a_low_priority_hides_no_time(t: Trial) {
     t.put(job("a").run_at(at(10)).priority(-5), T0).await;
     t.put(job("b").run_at(at(20)).priority(5), T0).await;
     assert_due_by(&t, &[("q", 1)], T0, at(10)).await;
 }
 
-pub(crate) async fn the_end_of_the_next_lease_is_waited_for(t: Trial) {
+async fn the_end_of_the_next_lease_is_waited_for(t: Trial) {
     t.put_all(["a", "b"].map(job), T0).await;
     t.take_the("a", T0).await;
     t.take_the("b", at(10)).await;
@@ -48,14 +70,14 @@ pub(crate) async fn the_end_of_the_next_lease_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("q", 1)], before(at(60)), at(60)).await;
 }
 
-pub(crate) async fn the_lease_just_granted_is_waited_for(t: Trial) {
+async fn the_lease_just_granted_is_waited_for(t: Trial) {
     t.put(job("a"), T0).await;
     assert_due_by(&t, &[("q", 2)], T0, at(60)).await;
     // It is taken back and granted again in the call in which its lease is over.
     assert_due_by(&t, &[("q", 2)], at(60), at(120)).await;
 }
 
-pub(crate) async fn the_earlier_of_the_two_is_waited_for(t: Trial) {
+async fn the_earlier_of_the_two_is_waited_for(t: Trial) {
     t.put_all([job("leased"), job("scheduled").run_at(at(100))], T0).await;
     t.take_the("leased", T0).await;
     assert_due_by(&t, &[("q", 1)], at(1), at(60)).await;
@@ -63,7 +85,7 @@ pub(crate) async fn the_earlier_of_the_two_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("q", 1)], at(1), at(30)).await;
 }
 
-pub(crate) async fn an_extended_lease_is_waited_for_until_its_new_end(t: Trial) {
+async fn an_extended_lease_is_waited_for_until_its_new_end(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     t.extend(&leased, at(50), LEASE).await.expect("not refused");
@@ -71,7 +93,7 @@ pub(crate) async fn an_extended_lease_is_waited_for_until_its_new_end(t: Trial) 
     assert_due_by(&t, &[("q", 1)], at(80), at(110)).await;
 }
 
-pub(crate) async fn a_retried_or_released_job_is_waited_for(t: Trial) {
+async fn a_retried_or_released_job_is_waited_for(t: Trial) {
     for (text, transition) in
         [("retried", retry(Some(at(10)), T0)), ("released", release(Some(at(10))))]
     {
@@ -82,7 +104,7 @@ pub(crate) async fn a_retried_or_released_job_is_waited_for(t: Trial) {
     }
 }
 
-pub(crate) async fn jobs_that_are_blocked_or_over_are_not_waited_for(t: Trial) {
+async fn jobs_that_are_blocked_or_over_are_not_waited_for(t: Trial) {
     for state in [State::Done, State::Dlq, State::Cancelled] {
         t.bring(job(state.as_str()), state).await;
     }
@@ -91,21 +113,21 @@ pub(crate) async fn jobs_that_are_blocked_or_over_are_not_waited_for(t: Trial) {
     assert_never(&t, &[("q", 1)], at(1_000)).await;
 }
 
-pub(crate) async fn there_is_nothing_to_wait_for_when_every_demand_was_met(t: Trial) {
+async fn there_is_nothing_to_wait_for_when_every_demand_was_met(t: Trial) {
     t.put_all([job("a"), job("b"), job("c").run_at(at(10))], T0).await;
     assert_never(&t, &[("q", 2)], T0).await;
     t.put_all([job("d"), job_in("r", "e")], T0).await;
     assert_never(&t, &[("q", 1), ("r", 1)], T0).await;
 }
 
-pub(crate) async fn only_queues_that_gave_less_are_waited_for(t: Trial) {
+async fn only_queues_that_gave_less_are_waited_for(t: Trial) {
     t.put_all([job_in("full", "a"), job_in("full", "b").run_at(at(5))], T0).await;
     assert_never(&t, &[("full", 1), ("empty", 1)], T0).await;
     t.put_all([job_in("full", "c"), job_in("late", "d").run_at(at(10))], T0).await;
     assert_due_by(&t, &[("late", 1), ("full", 1)], T0, at(10)).await;
 }
 
-pub(crate) async fn the_earliest_of_several_queues_is_waited_for(t: Trial) {
+async fn the_earliest_of_several_queues_is_waited_for(t: Trial) {
     for (name, seconds) in [("a", 30), ("b", 10), ("c", 20)] {
         t.put(job_in(name, name).run_at(at(seconds)), T0).await;
     }
@@ -113,12 +135,12 @@ pub(crate) async fn the_earliest_of_several_queues_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("a", 1), ("c", 1)], T0, at(20)).await;
 }
 
-pub(crate) async fn a_job_due_in_a_microsecond_is_waited_for_just_so_long(t: Trial) {
+async fn a_job_due_in_a_microsecond_is_waited_for_just_so_long(t: Trial) {
     t.put(job("a").run_at(after(T0)), T0).await;
     assert_due_by(&t, &[("q", 1)], T0, after(T0)).await;
 }
 
-pub(crate) async fn a_time_that_was_waited_for_is_not_named_again(t: Trial) {
+async fn a_time_that_was_waited_for_is_not_named_again(t: Trial) {
     t.put_all([job("a").run_at(at(10)), job("b").run_at(at(20))], T0).await;
     t.run("a", ack(), at(10)).await;
     assert_due_by(&t, &[("q", 1)], at(10), at(20)).await;

@@ -2,9 +2,38 @@
 
 use taskharbor_core::{Action, Requeue, State, Timestamp};
 
-use crate::trial::{LEASE, T0, Trial, ack, after, at, before, job, release, requeue, retry};
+use crate::{
+    given::{LEASE, T0, ack, after, at, before, job, release, requeue, retry},
+    trial::Trial,
+};
 
-pub(crate) async fn higher_priorities_go_first(t: Trial) {
+group! {
+    order {
+        higher_priorities_go_first ["ORD-1"]
+        earlier_due_times_go_before_later_ones ["ORD-1"]
+        jobs_due_at_one_instant_go_by_insertion ["ORD-1"]
+        priority_goes_before_due_time_and_due_time_before_insertion ["ORD-1"]
+        taking_one_by_one_gives_the_same_order ["ORD-1"]
+        a_limit_takes_the_best ["ORD-1" "RES-5"]
+        a_scheduled_job_stands_where_its_time_puts_it ["ORD-2"]
+        a_scheduled_job_due_at_the_same_instant_goes_by_insertion ["ORD-1" "ORD-2"]
+        a_retried_job_stands_where_its_time_puts_it ["ORD-2" "SET-2"]
+        a_retried_job_keeps_its_place_of_insertion ["ORD-1" "ORD-2"]
+        a_released_job_goes_to_its_old_place ["SET-4"]
+        a_job_released_until_later_stands_where_its_time_puts_it ["ORD-2" "SET-4"]
+        a_reclaimed_job_goes_behind_those_that_waited ["ORD-2" "LEA-2"]
+        a_reclaimed_job_keeps_its_priority ["ORD-1" "LEA-2"]
+        a_requeued_job_stands_where_its_time_puts_it ["ORD-2" "REQ-1"]
+        nothing_gains_by_a_time_in_the_past ["ORD-3"]
+        jobs_that_fail_again_and_again_take_turns ["ORD-2"]
+        hung_jobs_do_not_push_others_out ["ORD-2" "LEA-2"]
+        a_retried_job_is_not_starved_by_new_ones ["ORD-2"]
+        a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one ["RES-1" "ORD-1"]
+        a_crowd_of_leased_jobs_does_not_hide_an_expired_one ["LEA-2" "RES-4"]
+    }
+}
+
+async fn higher_priorities_go_first(t: Trial) {
     for (text, priority) in [
         ("least", i16::MIN),
         ("minus two", -2),
@@ -32,21 +61,21 @@ pub(crate) async fn higher_priorities_go_first(t: Trial) {
     assert_eq!(t.take_order(T0).await, expected);
 }
 
-pub(crate) async fn earlier_due_times_go_before_later_ones(t: Trial) {
+async fn earlier_due_times_go_before_later_ones(t: Trial) {
     for (text, due) in [("c", at(30)), ("a", at(10)), ("d", after(at(30))), ("b", at(20))] {
         t.put(job(text), due).await;
     }
     assert_eq!(t.take_order(at(40)).await, ["a", "b", "c", "d"]);
 }
 
-pub(crate) async fn jobs_due_at_one_instant_go_by_insertion(t: Trial) {
+async fn jobs_due_at_one_instant_go_by_insertion(t: Trial) {
     for text in ["c", "a", "d", "b"] {
         t.put(job(text), T0).await;
     }
     assert_eq!(t.take_order(T0).await, ["c", "a", "d", "b"]);
 }
 
-pub(crate) async fn priority_goes_before_due_time_and_due_time_before_insertion(t: Trial) {
+async fn priority_goes_before_due_time_and_due_time_before_insertion(t: Trial) {
     t.put(job("low, late, first"), at(2)).await;
     t.put(job("high, late"), at(2)).await;
     t.act("high, late", Action::SetPriority(1), at(2)).await;
@@ -56,7 +85,7 @@ pub(crate) async fn priority_goes_before_due_time_and_due_time_before_insertion(
     assert_eq!(t.take_order(at(3)).await, expected);
 }
 
-pub(crate) async fn taking_one_by_one_gives_the_same_order(t: Trial) {
+async fn taking_one_by_one_gives_the_same_order(t: Trial) {
     for n in 0..12_u64 {
         let priority = i16::try_from(n * 5 % 3).expect("small");
         t.put(job(&n.to_string()).priority(priority), at(n * 7 % 4)).await;
@@ -71,7 +100,7 @@ pub(crate) async fn taking_one_by_one_gives_the_same_order(t: Trial) {
     assert_eq!(one_by_one, expected);
 }
 
-pub(crate) async fn a_limit_takes_the_best(t: Trial) {
+async fn a_limit_takes_the_best(t: Trial) {
     t.put_all([job("c"), job("b").priority(1), job("d"), job("a").priority(2)], T0).await;
     for expected in [["a", "b"], ["c", "d"]] {
         let jobs = t.take_many(2, T0).await;
@@ -80,14 +109,14 @@ pub(crate) async fn a_limit_takes_the_best(t: Trial) {
     }
 }
 
-pub(crate) async fn a_scheduled_job_stands_where_its_time_puts_it(t: Trial) {
+async fn a_scheduled_job_stands_where_its_time_puts_it(t: Trial) {
     t.put(job("at 10").run_at(at(10)), T0).await;
     t.put(job("at 5"), at(5)).await;
     t.put(job("at 15"), at(15)).await;
     assert_eq!(t.take_order(at(20)).await, ["at 5", "at 10", "at 15"]);
 }
 
-pub(crate) async fn a_scheduled_job_due_at_the_same_instant_goes_by_insertion(t: Trial) {
+async fn a_scheduled_job_due_at_the_same_instant_goes_by_insertion(t: Trial) {
     t.put(job("scheduled first").run_at(at(10)), T0).await;
     t.put(job("immediate"), at(10)).await;
     t.put(job("scheduled last").run_at(at(10)), at(5)).await;
@@ -95,7 +124,7 @@ pub(crate) async fn a_scheduled_job_due_at_the_same_instant_goes_by_insertion(t:
     assert_eq!(t.take_order(at(10)).await, expected);
 }
 
-pub(crate) async fn a_retried_job_stands_where_its_time_puts_it(t: Trial) {
+async fn a_retried_job_stands_where_its_time_puts_it(t: Trial) {
     t.put(job("with a time"), T0).await;
     t.run("with a time", retry(Some(at(10)), T0), T0).await;
     t.put(job("without"), T0).await;
@@ -107,14 +136,14 @@ pub(crate) async fn a_retried_job_stands_where_its_time_puts_it(t: Trial) {
     assert_eq!(t.take_order(at(20)).await, expected);
 }
 
-pub(crate) async fn a_retried_job_keeps_its_place_of_insertion(t: Trial) {
+async fn a_retried_job_keeps_its_place_of_insertion(t: Trial) {
     t.put(job("retried"), T0).await;
     t.put(job("other"), at(10)).await;
     t.run("retried", retry(None, at(10)), at(10)).await;
     assert_eq!(t.take_order(at(10)).await, ["retried", "other"]);
 }
 
-pub(crate) async fn a_released_job_goes_to_its_old_place(t: Trial) {
+async fn a_released_job_goes_to_its_old_place(t: Trial) {
     t.put(job("released"), T0).await;
     let leased = t.take_the("released", T0).await;
     t.put(job("other"), at(1)).await;
@@ -123,7 +152,7 @@ pub(crate) async fn a_released_job_goes_to_its_old_place(t: Trial) {
     assert_eq!(t.take_order(at(10)).await, ["released", "other"]);
 }
 
-pub(crate) async fn a_job_released_until_later_stands_where_its_time_puts_it(t: Trial) {
+async fn a_job_released_until_later_stands_where_its_time_puts_it(t: Trial) {
     t.put(job("released"), T0).await;
     t.run("released", release(Some(at(10))), T0).await;
     t.put(job("5"), at(5)).await;
@@ -131,7 +160,7 @@ pub(crate) async fn a_job_released_until_later_stands_where_its_time_puts_it(t: 
     assert_eq!(t.take_order(at(20)).await, ["5", "released", "15"]);
 }
 
-pub(crate) async fn a_reclaimed_job_goes_behind_those_that_waited(t: Trial) {
+async fn a_reclaimed_job_goes_behind_those_that_waited(t: Trial) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     for seconds in [1, 59, 70] {
@@ -141,14 +170,14 @@ pub(crate) async fn a_reclaimed_job_goes_behind_those_that_waited(t: Trial) {
     assert_eq!(t.take_order(at(70)).await, ["1", "59", "hung", "70"]);
 }
 
-pub(crate) async fn a_reclaimed_job_keeps_its_priority(t: Trial) {
+async fn a_reclaimed_job_keeps_its_priority(t: Trial) {
     t.put(job("hung").priority(1), T0).await;
     t.take_the("hung", T0).await;
     t.put_all([job("low"), job("high").priority(2)], T0).await;
     assert_eq!(t.take_order(at(60)).await, ["high", "hung", "low"]);
 }
 
-pub(crate) async fn a_requeued_job_stands_where_its_time_puts_it(t: Trial) {
+async fn a_requeued_job_stands_where_its_time_puts_it(t: Trial) {
     t.bring(job("now"), State::Dlq).await;
     t.bring(job("later"), State::Dlq).await;
     t.act("now", requeue(), at(7)).await;
@@ -160,7 +189,7 @@ pub(crate) async fn a_requeued_job_stands_where_its_time_puts_it(t: Trial) {
     assert_eq!(t.take_order(at(20)).await, ["5", "now", "10", "later", "15"]);
 }
 
-pub(crate) async fn nothing_gains_by_a_time_in_the_past(t: Trial) {
+async fn nothing_gains_by_a_time_in_the_past(t: Trial) {
     let past = Timestamp::EPOCH;
     for text in ["retried", "released"] {
         t.put(job(text), T0).await;
@@ -182,7 +211,7 @@ pub(crate) async fn nothing_gains_by_a_time_in_the_past(t: Trial) {
     assert_eq!(t.take_order(at(13)).await, expected);
 }
 
-pub(crate) async fn jobs_that_fail_again_and_again_take_turns(t: Trial) {
+async fn jobs_that_fail_again_and_again_take_turns(t: Trial) {
     t.put_all(["a", "b", "c"].map(job), T0).await;
     let mut granted = Vec::new();
     for second in 1..=9 {
@@ -193,7 +222,7 @@ pub(crate) async fn jobs_that_fail_again_and_again_take_turns(t: Trial) {
     assert_eq!(granted, ["a", "b", "c", "a", "b", "c", "a", "b", "c"]);
 }
 
-pub(crate) async fn hung_jobs_do_not_push_others_out(t: Trial) {
+async fn hung_jobs_do_not_push_others_out(t: Trial) {
     t.put_all((0..4).map(|n| job(&format!("hung {n}"))), T0).await;
     assert_eq!(t.take_many(2, T0).await.len(), 2);
     t.put_all(["x", "y"].map(job), at(1)).await;
@@ -208,7 +237,7 @@ pub(crate) async fn hung_jobs_do_not_push_others_out(t: Trial) {
     assert_eq!(rounds, expected);
 }
 
-pub(crate) async fn a_retried_job_is_not_starved_by_new_ones(t: Trial) {
+async fn a_retried_job_is_not_starved_by_new_ones(t: Trial) {
     t.put(job("retried"), T0).await;
     t.run("retried", retry(Some(at(5)), T0), T0).await;
     let mut granted = Vec::new();
@@ -224,7 +253,7 @@ pub(crate) async fn a_retried_job_is_not_starved_by_new_ones(t: Trial) {
     assert_eq!(granted, expected);
 }
 
-pub(crate) async fn a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one(t: Trial) {
+async fn a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one(t: Trial) {
     let crowd = (0..1_000).map(|n| job(&n.to_string()).priority(9).run_at(after(at(1))));
     t.put_all(crowd, T0).await;
     t.put(job("ready").priority(-9), T0).await;
@@ -232,7 +261,7 @@ pub(crate) async fn a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one(t: Trial
     assert_eq!(t.take(at(1)).await, None);
 }
 
-pub(crate) async fn a_crowd_of_leased_jobs_does_not_hide_an_expired_one(t: Trial) {
+async fn a_crowd_of_leased_jobs_does_not_hide_an_expired_one(t: Trial) {
     t.put(job("expired").priority(-9), T0).await;
     t.take_the("expired", T0).await;
     t.put_all((0..1_000).map(|n| job(&n.to_string())), at(1)).await;

@@ -5,12 +5,40 @@ use taskharbor_core::{
     OutputQuery, Outputs, Refusal, Requeue, State, Text, Transition,
 };
 
-use crate::trial::{
-    T0, Trial, ack, ack_with, at, child, done_with, fail, id, invalid, job, join, requeue,
-    settlement,
+use crate::{
+    given::{
+        T0, ack, ack_with, at, child, done_with, fail, id, invalid, job, join, requeue, settlement,
+    },
+    trial::Trial,
 };
 
 use OutputEntry::{Done, List, Missing, Pending};
+
+group! {
+    output {
+        parents_outputs_are_read_in_declared_order ["OUT-1"]
+        no_output_and_an_empty_one_are_told_apart ["OUT-1" "SET-1"]
+        an_output_is_read_byte_for_byte ["OUT-1" "OUT-3" "SET-1"]
+        whoever_has_no_parents_reads_an_empty_list ["OUT-1"]
+        a_parent_that_is_not_over_is_pending ["OUT-1"]
+        a_parent_that_failed_is_read_with_state_and_reason ["OUT-1" "POL-4"]
+        a_parent_that_was_requeued_is_pending_again ["OUT-1"]
+        a_parent_whose_record_was_removed_is_missing ["OUT-1"]
+        a_removed_parents_id_used_again_is_still_missing ["OUT-1"]
+        a_jobs_own_output_is_done_failed_or_pending ["OUT-3"]
+        a_join_is_the_list_of_its_parents ["OUT-2" "OUT-3"]
+        joins_nest_where_they_stand ["OUT-2"]
+        a_join_shows_the_failures_among_its_parents ["OUT-2" "POL-4"]
+        a_join_that_is_not_done_is_pending_or_failed ["OUT-3"]
+        joins_nest_a_thousand_deep ["OUT-2"]
+        pages_of_every_size_are_together_the_whole ["OUT-4" "OUT-2"]
+        a_list_longer_than_a_page_can_be_read_to_its_end ["OUT-4"]
+        pages_of_large_outputs_are_together_the_whole ["OUT-4"]
+        a_page_of_outputs_has_one_to_a_thousand ["OUT-4"]
+        an_unknown_job_does_not_disturb_the_other_answers ["OUT-5"]
+        one_job_may_be_asked_about_twice_in_a_call ["OUT-1" "OUT-3" "OUT-4"]
+    }
+}
 
 /// The entry for a job that was dead-lettered as [`fail`] does.
 fn gave_up() -> OutputEntry {
@@ -45,7 +73,7 @@ async fn ack_each(t: &Trial, texts: &[&str]) {
     }
 }
 
-pub(crate) async fn parents_outputs_are_read_in_declared_order(t: Trial) {
+async fn parents_outputs_are_read_in_declared_order(t: Trial) {
     let jobs = [job("a"), job("b"), job("c"), child("d", &["b", "c", "a"])];
     t.put_flow(jobs, T0).await;
     ack_each(&t, &["a", "b", "c"]).await;
@@ -53,7 +81,7 @@ pub(crate) async fn parents_outputs_are_read_in_declared_order(t: Trial) {
     assert_eq!(t.inputs("d").await, expected);
 }
 
-pub(crate) async fn no_output_and_an_empty_one_are_told_apart(t: Trial) {
+async fn no_output_and_an_empty_one_are_told_apart(t: Trial) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", ack_with(""), T0).await;
@@ -61,7 +89,7 @@ pub(crate) async fn no_output_and_an_empty_one_are_told_apart(t: Trial) {
     assert_eq!(t.inputs("c").await, expected);
 }
 
-pub(crate) async fn an_output_is_read_byte_for_byte(t: Trial) {
+async fn an_output_is_read_byte_for_byte(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let bytes: Vec<u8> = (0..=255).collect();
     let output = Some(Blob::from(bytes));
@@ -70,7 +98,7 @@ pub(crate) async fn an_output_is_read_byte_for_byte(t: Trial) {
     assert_eq!(t.output("a").await, [Done(output)]);
 }
 
-pub(crate) async fn whoever_has_no_parents_reads_an_empty_list(t: Trial) {
+async fn whoever_has_no_parents_reads_an_empty_list(t: Trial) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), join("j", &[]), child("b", &["a", "j"])], T0).await;
     for text in ["plain", "a", "j"] {
@@ -78,7 +106,7 @@ pub(crate) async fn whoever_has_no_parents_reads_an_empty_list(t: Trial) {
     }
 }
 
-pub(crate) async fn a_parent_that_is_not_over_is_pending(t: Trial) {
+async fn a_parent_that_is_not_over_is_pending(t: Trial) {
     let jobs = [
         job("inflight"),
         job("ready"),
@@ -92,7 +120,7 @@ pub(crate) async fn a_parent_that_is_not_over_is_pending(t: Trial) {
     assert_eq!(t.inputs("end").await, expected);
 }
 
-pub(crate) async fn a_parent_that_failed_is_read_with_state_and_reason(t: Trial) {
+async fn a_parent_that_failed_is_read_with_state_and_reason(t: Trial) {
     let released = |text| job(text).on_failure(FailurePolicy::Release);
     let jobs = [released("a"), released("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
@@ -102,7 +130,7 @@ pub(crate) async fn a_parent_that_failed_is_read_with_state_and_reason(t: Trial)
     assert_eq!(t.inputs("c").await, [List(2), gave_up(), cancelled()]);
 }
 
-pub(crate) async fn a_parent_that_was_requeued_is_pending_again(t: Trial) {
+async fn a_parent_that_was_requeued_is_pending_again(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.inputs("b").await, [List(1), gave_up()]);
@@ -112,7 +140,7 @@ pub(crate) async fn a_parent_that_was_requeued_is_pending_again(t: Trial) {
     assert_eq!(t.inputs("b").await, [List(1), done_with("a")]);
 }
 
-pub(crate) async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
+async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
     let released = child("b", &["a"]).on_failure(FailurePolicy::Release);
     t.put_flow([job("a"), released, child("c", &["b"])], T0).await;
     ack_each(&t, &["a"]).await;
@@ -125,7 +153,7 @@ pub(crate) async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
     assert_eq!(t.inputs("b").await, [List(1), Missing]);
 }
 
-pub(crate) async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
+async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
     let released = child("b", &["a"]).on_failure(FailurePolicy::Release);
     t.put_flow([job("a"), released, child("c", &["b"])], T0).await;
     ack_each(&t, &["a"]).await;
@@ -138,7 +166,7 @@ pub(crate) async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
     assert_eq!(t.inputs("b").await, [List(1), Missing]);
 }
 
-pub(crate) async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
+async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
     t.put_all([job("a"), job("b"), job("c"), job("d")], T0).await;
     t.act("d", Action::Cancel, T0).await;
     assert_eq!(t.output("a").await, [Pending]);
@@ -150,7 +178,7 @@ pub(crate) async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
     assert_eq!(t.output("d").await, [cancelled()]);
 }
 
-pub(crate) async fn a_join_is_the_list_of_its_parents(t: Trial) {
+async fn a_join_is_the_list_of_its_parents(t: Trial) {
     t.put_flow([job("a"), job("b"), join("j", &["b", "a"])], T0).await;
     ack_each(&t, &["a", "b"]).await;
     let expected = [List(2), done_with("b"), done_with("a")];
@@ -158,7 +186,7 @@ pub(crate) async fn a_join_is_the_list_of_its_parents(t: Trial) {
     assert_eq!(t.inputs("j").await, expected);
 }
 
-pub(crate) async fn joins_nest_where_they_stand(t: Trial) {
+async fn joins_nest_where_they_stand(t: Trial) {
     let jobs = [
         job("a"),
         job("b"),
@@ -177,7 +205,7 @@ pub(crate) async fn joins_nest_where_they_stand(t: Trial) {
     assert_eq!(t.output("empty").await, [List(0)]);
 }
 
-pub(crate) async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
+async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
     let a = job("a").on_failure(FailurePolicy::Release);
     t.put_flow([a, job("b"), join("j", &["a", "b"])], T0).await;
     t.run("a", fail(T0), T0).await;
@@ -186,7 +214,7 @@ pub(crate) async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
     assert_eq!(t.output("j").await, expected);
 }
 
-pub(crate) async fn a_join_that_is_not_done_is_pending_or_failed(t: Trial) {
+async fn a_join_that_is_not_done_is_pending_or_failed(t: Trial) {
     let j = join("j", &["a"]).on_failure(FailurePolicy::Release);
     t.put_flow([job("a"), j, child("b", &["j"])], T0).await;
     assert_eq!(t.output("j").await, [Pending]);
@@ -196,7 +224,7 @@ pub(crate) async fn a_join_that_is_not_done_is_pending_or_failed(t: Trial) {
     assert_eq!(t.inputs("b").await, [List(1), cancelled()]);
 }
 
-pub(crate) async fn joins_nest_a_thousand_deep(t: Trial) {
+async fn joins_nest_a_thousand_deep(t: Trial) {
     let step = |n: usize| format!("{n:04}");
     let joins = (1..1_000).map(|n| join(&step(n), &[&step(n - 1)]));
     t.put_flow([job("0000")].into_iter().chain(joins), T0).await;
@@ -206,7 +234,7 @@ pub(crate) async fn joins_nest_a_thousand_deep(t: Trial) {
     assert_eq!(t.output("0999").await, expected);
 }
 
-pub(crate) async fn pages_of_every_size_are_together_the_whole(t: Trial) {
+async fn pages_of_every_size_are_together_the_whole(t: Trial) {
     let jobs = [
         job("a"),
         job("b"),
@@ -229,7 +257,7 @@ pub(crate) async fn pages_of_every_size_are_together_the_whole(t: Trial) {
     }
 }
 
-pub(crate) async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
+async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
     let names: Vec<String> = (0..1_000).map(|n| format!("{n:04}")).collect();
     let members: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
     let end = job("end").after(names.iter().map(|name| id(name)));
@@ -245,7 +273,7 @@ pub(crate) async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
     }
 }
 
-pub(crate) async fn pages_of_large_outputs_are_together_the_whole(t: Trial) {
+async fn pages_of_large_outputs_are_together_the_whole(t: Trial) {
     let names: Vec<String> = (0..18).map(|n| format!("{n:02}")).collect();
     let members: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
     let end = join("end", &[]).after(names.iter().map(|name| id(name)));
@@ -260,7 +288,7 @@ pub(crate) async fn pages_of_large_outputs_are_together_the_whole(t: Trial) {
     assert_eq!(pages.concat(), expected);
 }
 
-pub(crate) async fn a_page_of_outputs_has_one_to_a_thousand(t: Trial) {
+async fn a_page_of_outputs_has_one_to_a_thousand(t: Trial) {
     t.put(job("a"), T0).await;
     for limit in [0, 1_001] {
         let request = Outputs::new(vec![OutputQuery::of(id("a"))], limit);
@@ -270,7 +298,7 @@ pub(crate) async fn a_page_of_outputs_has_one_to_a_thousand(t: Trial) {
     }
 }
 
-pub(crate) async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) {
+async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     ack_each(&t, &["a"]).await;
     let items = vec![
@@ -290,7 +318,7 @@ pub(crate) async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) 
     assert_eq!(answers.expect("outputs"), expected);
 }
 
-pub(crate) async fn one_job_may_be_asked_about_twice_in_a_call(t: Trial) {
+async fn one_job_may_be_asked_about_twice_in_a_call(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     ack_each(&t, &["a", "b"]).await;
     let items = vec![

@@ -2,9 +2,30 @@
 
 use taskharbor_core::{Action, Admin, FailurePolicy, QueueCounts, Settled, State, Timestamp};
 
-use crate::trial::{
-    LEASE, T0, Trial, ack, at, at_once, child, id, job, job_in, join, queue, requeue, retry,
+use crate::{
+    given::{LEASE, T0, ack, at, child, id, job, job_in, join, queue, requeue, retry},
+    trial::{Trial, at_once},
 };
+
+group! {
+    pause {
+        a_paused_queue_gives_nothing_until_it_is_resumed ["PAU-1" "PAU-2"]
+        a_paused_queue_has_no_next_due_time ["PAU-1" "RES-7"]
+        a_paused_queue_keeps_its_expired_leases_until_it_is_resumed
+            ["PAU-1" "PAU-2" "LEA-2"]
+        a_cancel_mark_waits_with_the_lease_in_a_paused_queue ["PAU-1" "CAN-2"]
+        other_queues_are_not_affected ["PAU-1"]
+        holders_of_a_paused_queues_jobs_go_on ["PAU-1"]
+        people_can_manage_a_paused_queue ["PAU-1"]
+        flows_go_on_within_a_paused_queue ["PAU-1"]
+        pausing_twice_keeps_the_first_time ["PAU-2" "ADM-4"]
+        a_queue_paused_again_is_paused_since_then ["PAU-2" "ADM-4"]
+        a_queue_without_jobs_can_be_paused ["PAU-1" "PAU-2" "ADM-4"]
+        a_paused_queue_stays_paused_when_its_last_job_is_gone ["PAU-1"]
+        resuming_what_is_not_paused_changes_nothing ["PAU-2"]
+        pausing_loses_no_job_to_a_racing_reserve ["PAU-1" "PAU-2"]
+    }
+}
 
 async fn pause(t: &Trial, name: &str, now: Timestamp) {
     t.driver.pause(queue(name), now).await.expect("pause");
@@ -20,7 +41,7 @@ async fn counts(t: &Trial, name: &str, now: Timestamp) -> Option<QueueCounts> {
     all.into_iter().find(|it| it.queue == queue(name))
 }
 
-pub(crate) async fn a_paused_queue_gives_nothing_until_it_is_resumed(t: Trial) {
+async fn a_paused_queue_gives_nothing_until_it_is_resumed(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     pause(&t, "q", T0).await;
     t.put(job("c"), at(1)).await;
@@ -29,7 +50,7 @@ pub(crate) async fn a_paused_queue_gives_nothing_until_it_is_resumed(t: Trial) {
     assert_eq!(t.take_order(at(2)).await, ["a", "b", "c"]);
 }
 
-pub(crate) async fn a_paused_queue_has_no_next_due_time(t: Trial) {
+async fn a_paused_queue_has_no_next_due_time(t: Trial) {
     t.put_all([job("a"), job("b").run_at(at(9))], T0).await;
     t.take_the("a", T0).await;
     pause(&t, "q", T0).await;
@@ -39,7 +60,7 @@ pub(crate) async fn a_paused_queue_has_no_next_due_time(t: Trial) {
     assert_eq!(reserved.next_due, None);
 }
 
-pub(crate) async fn a_paused_queue_keeps_its_expired_leases_until_it_is_resumed(t: Trial) {
+async fn a_paused_queue_keeps_its_expired_leases_until_it_is_resumed(t: Trial) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     pause(&t, "q", at(1)).await;
@@ -52,7 +73,7 @@ pub(crate) async fn a_paused_queue_keeps_its_expired_leases_until_it_is_resumed(
     assert_eq!(leased.job.expirations, 1);
 }
 
-pub(crate) async fn a_cancel_mark_waits_with_the_lease_in_a_paused_queue(t: Trial) {
+async fn a_cancel_mark_waits_with_the_lease_in_a_paused_queue(t: Trial) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     t.act("a", Action::Cancel, T0).await;
@@ -64,7 +85,7 @@ pub(crate) async fn a_cancel_mark_waits_with_the_lease_in_a_paused_queue(t: Tria
     assert_eq!(t.state("a", at(61)).await, State::Cancelled);
 }
 
-pub(crate) async fn other_queues_are_not_affected(t: Trial) {
+async fn other_queues_are_not_affected(t: Trial) {
     let jobs = [job_in("p", "a"), job_in("o", "b"), job_in("o", "c")];
     t.put_all(jobs, T0).await;
     t.put(job_in("o", "later").run_at(at(9)), T0).await;
@@ -78,7 +99,7 @@ pub(crate) async fn other_queues_are_not_affected(t: Trial) {
     assert!(T0 < next_due && next_due <= at(9), "{next_due}");
 }
 
-pub(crate) async fn holders_of_a_paused_queues_jobs_go_on(t: Trial) {
+async fn holders_of_a_paused_queues_jobs_go_on(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     let leased = t.take_many(2, T0).await;
     pause(&t, "q", T0).await;
@@ -91,7 +112,7 @@ pub(crate) async fn holders_of_a_paused_queues_jobs_go_on(t: Trial) {
     assert_eq!(t.take(at(80)).await, None);
 }
 
-pub(crate) async fn people_can_manage_a_paused_queue(t: Trial) {
+async fn people_can_manage_a_paused_queue(t: Trial) {
     t.put_all([job("a"), job("b").run_at(at(9))], T0).await;
     pause(&t, "q", T0).await;
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Cancelled);
@@ -103,7 +124,7 @@ pub(crate) async fn people_can_manage_a_paused_queue(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["b", "a"]);
 }
 
-pub(crate) async fn flows_go_on_within_a_paused_queue(t: Trial) {
+async fn flows_go_on_within_a_paused_queue(t: Trial) {
     let a = job_in("other", "a").on_failure(FailurePolicy::Release);
     let jobs = [a, join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
@@ -117,7 +138,7 @@ pub(crate) async fn flows_go_on_within_a_paused_queue(t: Trial) {
     t.take_the("b", at(1)).await;
 }
 
-pub(crate) async fn pausing_twice_keeps_the_first_time(t: Trial) {
+async fn pausing_twice_keeps_the_first_time(t: Trial) {
     t.put(job("a"), T0).await;
     pause(&t, "q", at(1)).await;
     pause(&t, "q", at(2)).await;
@@ -130,7 +151,7 @@ pub(crate) async fn pausing_twice_keeps_the_first_time(t: Trial) {
     t.take_the("a", at(3)).await;
 }
 
-pub(crate) async fn a_queue_paused_again_is_paused_since_then(t: Trial) {
+async fn a_queue_paused_again_is_paused_since_then(t: Trial) {
     pause(&t, "q", at(1)).await;
     resume(&t, "q").await;
     pause(&t, "q", at(5)).await;
@@ -138,7 +159,7 @@ pub(crate) async fn a_queue_paused_again_is_paused_since_then(t: Trial) {
     assert_eq!(told.paused_since, Some(at(5)));
 }
 
-pub(crate) async fn a_queue_without_jobs_can_be_paused(t: Trial) {
+async fn a_queue_without_jobs_can_be_paused(t: Trial) {
     pause(&t, "q", T0).await;
     let mut expected = QueueCounts::new(queue("q"));
     expected.paused_since = Some(T0);
@@ -149,7 +170,7 @@ pub(crate) async fn a_queue_without_jobs_can_be_paused(t: Trial) {
     t.take_the("a", T0).await;
 }
 
-pub(crate) async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: Trial) {
+async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: Trial) {
     t.put(job("a"), T0).await;
     t.act("a", Action::Cancel, T0).await;
     pause(&t, "q", T0).await;
@@ -158,7 +179,7 @@ pub(crate) async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: Tri
     assert_eq!(t.take(T0).await, None);
 }
 
-pub(crate) async fn resuming_what_is_not_paused_changes_nothing(t: Trial) {
+async fn resuming_what_is_not_paused_changes_nothing(t: Trial) {
     t.put(job("a"), T0).await;
     let before = t.snapshot(T0).await;
     resume(&t, "q").await;
@@ -166,7 +187,7 @@ pub(crate) async fn resuming_what_is_not_paused_changes_nothing(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn pausing_loses_no_job_to_a_racing_reserve(t: Trial) {
+async fn pausing_loses_no_job_to_a_racing_reserve(t: Trial) {
     for round in 0..12 {
         t.put_all((0..3).map(|n| job(&format!("{round}-{n}"))), T0).await;
         let taken = at_once((0..4).map(|n| {

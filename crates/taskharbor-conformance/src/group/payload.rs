@@ -4,9 +4,22 @@ use std::collections::BTreeSet;
 
 use taskharbor_core::{Blob, Driver, JobSet, NewJob, OutputEntry, Rejected, State, Transition};
 
-use crate::trial::{
-    T0, Trial, ack, at, child, done_with, fail, id, job, release, requeue, retry, settlement,
+use crate::{
+    given::{T0, ack, at, child, done_with, fail, id, job, release, requeue, retry, settlement},
+    trial::Trial,
 };
+
+group! {
+    payload {
+        a_payload_is_read_back_byte_for_byte ["JOB-2"]
+        an_output_is_read_back_byte_for_byte ["JOB-2" "SET-1"]
+        a_payload_survives_the_whole_life_of_its_job ["JOB-2"]
+        a_payload_of_the_greatest_size_is_stored ["JOB-2"]
+        a_larger_payload_rejects_its_set ["JOB-2" "ENQ-2"]
+        payloads_of_all_lengths_around_powers_of_two_are_stored ["JOB-2"]
+        outputs_of_one_call_are_not_mixed_up ["JOB-2" "SET-1"]
+    }
+}
 
 /// A job with this payload.
 fn carrying(text: &str, payload: &[u8]) -> NewJob {
@@ -37,7 +50,7 @@ fn hostile() -> Vec<Vec<u8>> {
     texts.chain([all, reversed]).collect()
 }
 
-pub(crate) async fn a_payload_is_read_back_byte_for_byte(t: Trial) {
+async fn a_payload_is_read_back_byte_for_byte(t: Trial) {
     for (n, payload) in hostile().iter().enumerate() {
         t.put(carrying(&n.to_string(), payload), T0).await;
         let leased = t.take_the(&n.to_string(), T0).await;
@@ -47,7 +60,7 @@ pub(crate) async fn a_payload_is_read_back_byte_for_byte(t: Trial) {
     }
 }
 
-pub(crate) async fn an_output_is_read_back_byte_for_byte(t: Trial) {
+async fn an_output_is_read_back_byte_for_byte(t: Trial) {
     for (n, output) in hostile().into_iter().enumerate() {
         let (parent, text) = (format!("{n} parent"), n.to_string());
         t.put_flow([job(&parent), child(&text, &[&parent])], T0).await;
@@ -61,7 +74,7 @@ pub(crate) async fn an_output_is_read_back_byte_for_byte(t: Trial) {
     }
 }
 
-pub(crate) async fn a_payload_survives_the_whole_life_of_its_job(t: Trial) {
+async fn a_payload_survives_the_whole_life_of_its_job(t: Trial) {
     let payload: Vec<u8> = (0..=255).collect();
     t.put(carrying("a", &payload), T0).await;
     let mut granted = vec![
@@ -78,7 +91,7 @@ pub(crate) async fn a_payload_survives_the_whole_life_of_its_job(t: Trial) {
     assert_eq!(t.record("a", at(100)).await.job.payload.as_ref(), payload);
 }
 
-pub(crate) async fn a_payload_of_the_greatest_size_is_stored(t: Trial) {
+async fn a_payload_of_the_greatest_size_is_stored(t: Trial) {
     let max = t.driver.limits().payload_bytes();
     let payload: Vec<u8> = (0..max).map(|n| n.to_le_bytes()[n % 2]).collect();
     t.put(carrying("a", &payload), T0).await;
@@ -87,7 +100,7 @@ pub(crate) async fn a_payload_of_the_greatest_size_is_stored(t: Trial) {
     assert!(leased.job.payload.as_ref() == payload, "the payload changed");
 }
 
-pub(crate) async fn a_larger_payload_rejects_its_set(t: Trial) {
+async fn a_larger_payload_rejects_its_set(t: Trial) {
     let max = t.driver.limits().payload_bytes();
     let bytes = max + 1;
     let large = carrying("large", &vec![b'x'; bytes]);
@@ -105,7 +118,7 @@ pub(crate) async fn a_larger_payload_rejects_its_set(t: Trial) {
     assert_eq!(t.snapshot(T0).await.records.len(), 2);
 }
 
-pub(crate) async fn payloads_of_all_lengths_around_powers_of_two_are_stored(t: Trial) {
+async fn payloads_of_all_lengths_around_powers_of_two_are_stored(t: Trial) {
     let lengths = (0..18).flat_map(|power| [(1_usize << power) - 1, 1 << power]);
     let payload = |length: usize| vec![length.to_le_bytes()[0]; length];
     let lengths: BTreeSet<_> = lengths.collect();
@@ -118,7 +131,7 @@ pub(crate) async fn payloads_of_all_lengths_around_powers_of_two_are_stored(t: T
     }
 }
 
-pub(crate) async fn outputs_of_one_call_are_not_mixed_up(t: Trial) {
+async fn outputs_of_one_call_are_not_mixed_up(t: Trial) {
     t.put_all((0..50).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(50, T0).await;
     let items = jobs.iter().rev().map(|leased| {

@@ -4,13 +4,44 @@ use taskharbor_core::{
     Action, FailurePolicy, FlowState, JobRecord, NewJob, OutputEntry, State, Text,
 };
 
-use crate::trial::{
-    LEASE, T0, Trial, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, requeue,
-    retry, with_token,
+use crate::{
+    given::{
+        LEASE, T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, requeue,
+        retry, with_token,
+    },
+    trial::Trial,
 };
 
 use FailurePolicy::{Cancel, FailFast, Hold, Release};
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
+
+group! {
+    policy {
+        dependants_are_held_unless_a_policy_says_otherwise ["POL-1"]
+        a_held_flow_goes_on_when_the_member_is_requeued_and_done ["POL-1"]
+        cancel_stops_all_that_wait_directly_or_not ["POL-2"]
+        cancel_leaves_alone_what_does_not_wait_for_it ["POL-2"]
+        a_diamond_with_one_failing_side_is_cancelled_from_there_on ["POL-2"]
+        cancel_passes_through_members_that_would_hold ["POL-2"]
+        cancel_stops_at_a_member_that_releases ["POL-2" "POL-4"]
+        cancel_runs_down_a_thousand_steps ["POL-2"]
+        fail_fast_cancels_whatever_has_not_started ["POL-3" "POL-5"]
+        fail_fast_leaves_alone_what_is_inflight ["POL-3"]
+        fail_fast_does_not_leave_its_flow ["POL-3"]
+        fail_fast_does_not_stop_at_a_member_that_releases ["POL-3" "POL-6"]
+        release_lets_dependants_go_and_read_the_failure ["POL-4" "OUT-1"]
+        release_leaves_a_dependant_waiting_for_its_other_parents ["POL-4"]
+        release_does_not_hurry_a_dependant ["POL-4" "FLO-1"]
+        release_completes_a_join_that_waited_for_nobody_else ["POL-4" "FLO-6"]
+        the_policy_counts_when_a_person_cancels_the_member_too
+            ["POL-1" "POL-2" "POL-3" "POL-4"]
+        the_policy_counts_when_a_marked_member_fails_too
+            ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-2"]
+        the_policy_counts_when_a_marked_members_lease_ends_too
+            ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-2"]
+        a_job_cancelled_for_another_says_so ["POL-5"]
+    }
+}
 
 fn on(policy: FailurePolicy, text: &str) -> NewJob {
     job(text).on_failure(policy)
@@ -30,7 +61,7 @@ fn says_so(record: &JobRecord, culprit: &str) -> bool {
     reason.is_some_and(|reason| reason.as_str().contains(culprit))
 }
 
-pub(crate) async fn dependants_are_held_unless_a_policy_says_otherwise(t: Trial) {
+async fn dependants_are_held_unless_a_policy_says_otherwise(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
     let waiting = (t.record("b", T0).await, t.record("c", T0).await);
     t.run("a", fail(at(1)), at(1)).await;
@@ -40,7 +71,7 @@ pub(crate) async fn dependants_are_held_unless_a_policy_says_otherwise(t: Trial)
     assert_eq!(t.take(at(1)).await, None);
 }
 
-pub(crate) async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: Trial) {
+async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: Trial) {
     for (text, end) in [("a", "after-a"), ("b", "after-b")] {
         t.put_flow([on(Hold, text), child(end, &[text])], T0).await;
     }
@@ -57,7 +88,7 @@ pub(crate) async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: 
     }
 }
 
-pub(crate) async fn cancel_stops_all_that_wait_directly_or_not(t: Trial) {
+async fn cancel_stops_all_that_wait_directly_or_not(t: Trial) {
     let jobs = [
         on(Cancel, "culprit"),
         child("b", &["culprit"]),
@@ -76,7 +107,7 @@ pub(crate) async fn cancel_stops_all_that_wait_directly_or_not(t: Trial) {
     assert_eq!(t.state("culprit", at(2)).await, Dlq);
 }
 
-pub(crate) async fn cancel_leaves_alone_what_does_not_wait_for_it(t: Trial) {
+async fn cancel_leaves_alone_what_does_not_wait_for_it(t: Trial) {
     let jobs = [
         job("done"),
         on(Cancel, "culprit").after([id("done")]),
@@ -93,7 +124,7 @@ pub(crate) async fn cancel_leaves_alone_what_does_not_wait_for_it(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-pub(crate) async fn a_diamond_with_one_failing_side_is_cancelled_from_there_on(t: Trial) {
+async fn a_diamond_with_one_failing_side_is_cancelled_from_there_on(t: Trial) {
     let jobs = [
         job("a"),
         on(Cancel, "left").after([id("a")]),
@@ -110,7 +141,7 @@ pub(crate) async fn a_diamond_with_one_failing_side_is_cancelled_from_there_on(t
     assert_eq!(t.flow_state("end", T0).await, FlowState::Cancelled);
 }
 
-pub(crate) async fn cancel_passes_through_members_that_would_hold(t: Trial) {
+async fn cancel_passes_through_members_that_would_hold(t: Trial) {
     let jobs = [
         on(Cancel, "a"),
         on(Hold, "b").after([id("a")]),
@@ -122,7 +153,7 @@ pub(crate) async fn cancel_passes_through_members_that_would_hold(t: Trial) {
     assert_eq!(t.states(&["b", "c", "end"], T0).await, [Cancelled; 3]);
 }
 
-pub(crate) async fn cancel_stops_at_a_member_that_releases(t: Trial) {
+async fn cancel_stops_at_a_member_that_releases(t: Trial) {
     let jobs = [
         on(Cancel, "culprit"),
         on(Release, "b").after([id("culprit")]),
@@ -142,7 +173,7 @@ pub(crate) async fn cancel_stops_at_a_member_that_releases(t: Trial) {
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Done);
 }
 
-pub(crate) async fn cancel_runs_down_a_thousand_steps(t: Trial) {
+async fn cancel_runs_down_a_thousand_steps(t: Trial) {
     let step = |n: usize| format!("{n:04}");
     let rest = (1..1_000).map(|n| child(&step(n), &[&step(n - 1)]));
     let jobs = [on(Cancel, "0000")].into_iter().chain(rest);
@@ -152,7 +183,7 @@ pub(crate) async fn cancel_runs_down_a_thousand_steps(t: Trial) {
     assert_eq!((members.dlq, members.cancelled), (1, 999));
 }
 
-pub(crate) async fn fail_fast_cancels_whatever_has_not_started(t: Trial) {
+async fn fail_fast_cancels_whatever_has_not_started(t: Trial) {
     let jobs = [
         on(FailFast, "culprit"),
         job("done"),
@@ -178,7 +209,7 @@ pub(crate) async fn fail_fast_cancels_whatever_has_not_started(t: Trial) {
     assert_eq!(t.take(at(100)).await.map(|it| it.job.id), Some(id("inflight")));
 }
 
-pub(crate) async fn fail_fast_leaves_alone_what_is_inflight(t: Trial) {
+async fn fail_fast_leaves_alone_what_is_inflight(t: Trial) {
     let jobs = [on(FailFast, "a"), job("b"), child("end", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     let leased = t.take_many(2, T0).await;
@@ -193,7 +224,7 @@ pub(crate) async fn fail_fast_leaves_alone_what_is_inflight(t: Trial) {
     assert_eq!(t.states(&["b", "end"], T0).await, [Done, Cancelled]);
 }
 
-pub(crate) async fn fail_fast_does_not_leave_its_flow(t: Trial) {
+async fn fail_fast_does_not_leave_its_flow(t: Trial) {
     t.put_flow([on(FailFast, "a"), child("end", &["a"])], T0).await;
     t.put_flow([job("b"), child("other", &["b"])], T0).await;
     t.put(job("plain"), T0).await;
@@ -202,7 +233,7 @@ pub(crate) async fn fail_fast_does_not_leave_its_flow(t: Trial) {
     assert_eq!(states, [Cancelled, Ready, Blocked, Ready]);
 }
 
-pub(crate) async fn fail_fast_does_not_stop_at_a_member_that_releases(t: Trial) {
+async fn fail_fast_does_not_stop_at_a_member_that_releases(t: Trial) {
     let jobs = [
         on(FailFast, "a"),
         on(Release, "b").after([id("a")]),
@@ -217,7 +248,7 @@ pub(crate) async fn fail_fast_does_not_stop_at_a_member_that_releases(t: Trial) 
     assert_eq!(t.take(T0).await, None);
 }
 
-pub(crate) async fn release_lets_dependants_go_and_read_the_failure(t: Trial) {
+async fn release_lets_dependants_go_and_read_the_failure(t: Trial) {
     t.put_flow([on(Release, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     let record = t.record("b", at(1)).await;
@@ -228,7 +259,7 @@ pub(crate) async fn release_lets_dependants_go_and_read_the_failure(t: Trial) {
     assert_eq!(t.inputs("b").await, [OutputEntry::List(1), gave_up()]);
 }
 
-pub(crate) async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: Trial) {
+async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: Trial) {
     let jobs = [on(Release, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -240,7 +271,7 @@ pub(crate) async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: 
     assert_eq!(t.inputs("c").await, read);
 }
 
-pub(crate) async fn release_does_not_hurry_a_dependant(t: Trial) {
+async fn release_does_not_hurry_a_dependant(t: Trial) {
     let later = child("b", &["a"]).run_at(at(9));
     t.put_flow([on(Release, "a"), later], T0).await;
     t.run("a", fail(at(1)), at(1)).await;
@@ -248,7 +279,7 @@ pub(crate) async fn release_does_not_hurry_a_dependant(t: Trial) {
     assert_eq!((record.state, record.due_at), (Scheduled, Some(at(9))));
 }
 
-pub(crate) async fn release_completes_a_join_that_waited_for_nobody_else(t: Trial) {
+async fn release_completes_a_join_that_waited_for_nobody_else(t: Trial) {
     let jobs = [on(Release, "a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(at(1)), at(1)).await;
@@ -257,7 +288,7 @@ pub(crate) async fn release_completes_a_join_that_waited_for_nobody_else(t: Tria
     assert_eq!(t.inputs("b").await, read);
 }
 
-pub(crate) async fn the_policy_counts_when_a_person_cancels_the_member_too(t: Trial) {
+async fn the_policy_counts_when_a_person_cancels_the_member_too(t: Trial) {
     for (policy, expected) in OUTCOMES {
         let (a, b) = (format!("{policy:?}"), format!("after {policy:?}"));
         t.put_flow([on(policy, &a), child(&b, &[&a])], T0).await;
@@ -266,7 +297,7 @@ pub(crate) async fn the_policy_counts_when_a_person_cancels_the_member_too(t: Tr
     }
 }
 
-pub(crate) async fn the_policy_counts_when_a_marked_member_fails_too(t: Trial) {
+async fn the_policy_counts_when_a_marked_member_fails_too(t: Trial) {
     for (policy, expected) in OUTCOMES {
         let (a, b) = (format!("{policy:?}"), format!("after {policy:?}"));
         let waiting = job_in("other", &b).after([id(&a)]);
@@ -279,7 +310,7 @@ pub(crate) async fn the_policy_counts_when_a_marked_member_fails_too(t: Trial) {
     }
 }
 
-pub(crate) async fn the_policy_counts_when_a_marked_members_lease_ends_too(t: Trial) {
+async fn the_policy_counts_when_a_marked_members_lease_ends_too(t: Trial) {
     for (policy, expected) in OUTCOMES {
         let (a, b) = (format!("{policy:?}"), format!("after {policy:?}"));
         let waiting = job_in("other", &b).after([id(&a)]);
@@ -292,7 +323,7 @@ pub(crate) async fn the_policy_counts_when_a_marked_members_lease_ends_too(t: Tr
     }
 }
 
-pub(crate) async fn a_job_cancelled_for_another_says_so(t: Trial) {
+async fn a_job_cancelled_for_another_says_so(t: Trial) {
     let jobs = [on(Cancel, "culprit"), child("b", &["culprit"]), child("end", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("culprit", Action::Cancel, T0).await;

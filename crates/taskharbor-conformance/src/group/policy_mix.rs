@@ -2,12 +2,43 @@
 
 use taskharbor_core::{Action, Denied, FailurePolicy, FlowState, NewJob, OutputEntry, State};
 
-use crate::trial::{
-    T0, Trial, ack, ack_with, at, at_once, child, done_with, fail, id, job, job_in, join, requeue,
+use crate::{
+    given::{T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, requeue},
+    trial::{Trial, at_once},
 };
 
 use FailurePolicy::{Cancel, FailFast, Hold, Release};
 use State::{Blocked, Cancelled, Done, Ready};
+
+group! {
+    policy_mix {
+        a_released_edge_is_not_spent_twice ["POL-4"]
+        a_member_that_fails_again_and_again_releases_once ["POL-4"]
+        a_released_dependant_runs_once_though_the_member_succeeds_later ["POL-4"]
+        a_released_join_is_done_once_though_the_member_succeeds_later ["POL-4"]
+        a_released_dependant_that_failed_needs_no_parent_when_requeued ["POL-4" "REQ-3"]
+        a_dependant_both_released_and_cancelled_is_cancelled ["POL-2" "POL-6"]
+        a_member_cancelled_for_another_fails_fast_if_that_is_its_policy ["POL-1" "POL-3"]
+        a_join_that_releases_stops_a_cancellation ["POL-2" "POL-6"]
+        a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not ["POL-6" "FLO-6"]
+        fail_fast_cancels_a_join_before_a_release_could_complete_it ["POL-6" "POL-3"]
+        a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release
+            ["POL-6" "POL-3"]
+        a_release_among_what_fail_fast_cancels_spends_its_edges ["POL-6" "POL-4"]
+        the_order_of_the_members_does_not_matter_to_a_cancellation ["POL-6"]
+        two_failing_parents_cancel_their_dependant_once ["POL-2"]
+        the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer
+            ["POL-1" "POL-2" "POL-3" "POL-4"]
+        a_cancelled_chain_can_be_brought_back_from_its_tail ["POL-2" "REQ-3" "REQ-4"]
+        a_flow_that_failed_fast_can_be_brought_back_from_its_tail ["POL-3" "REQ-3"]
+        acks_count_for_a_dependant_that_is_cancelled ["REQ-3" "FLO-2"]
+        a_requeued_join_whose_parents_are_done_is_done_at_once ["REQ-3" "FLO-6"]
+        a_policy_that_cancels_leaves_spent_edges_alone ["POL-2" "POL-4"]
+        racing_failures_of_parents_let_their_dependant_go_once ["POL-4" "FLO-8"]
+        a_cancellation_racing_an_ack_leaves_no_mixture_behind ["POL-2" "FLO-8"]
+        fail_fast_racing_an_ack_leaves_nothing_to_run ["POL-3" "FLO-8"]
+    }
+}
 
 fn on(policy: FailurePolicy, text: &str) -> NewJob {
     job(text).on_failure(policy)
@@ -19,7 +50,7 @@ async fn waits(t: &Trial, text: &str) -> (State, usize) {
     (record.state, record.pending)
 }
 
-pub(crate) async fn a_released_edge_is_not_spent_twice(t: Trial) {
+async fn a_released_edge_is_not_spent_twice(t: Trial) {
     let jobs = [on(Release, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -34,7 +65,7 @@ pub(crate) async fn a_released_edge_is_not_spent_twice(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-pub(crate) async fn a_member_that_fails_again_and_again_releases_once(t: Trial) {
+async fn a_member_that_fails_again_and_again_releases_once(t: Trial) {
     let jobs = [on(Release, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     for _ in 0..3 {
@@ -46,7 +77,7 @@ pub(crate) async fn a_member_that_fails_again_and_again_releases_once(t: Trial) 
     assert_eq!(waits(&t, "c").await, (Blocked, 1));
 }
 
-pub(crate) async fn a_released_dependant_runs_once_though_the_member_succeeds_later(t: Trial) {
+async fn a_released_dependant_runs_once_though_the_member_succeeds_later(t: Trial) {
     t.put_flow([on(Release, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     let leased = t.take_the("b", T0).await;
@@ -58,7 +89,7 @@ pub(crate) async fn a_released_dependant_runs_once_though_the_member_succeeds_la
     assert_eq!(t.record("b", T0).await.job.deliveries, 1);
 }
 
-pub(crate) async fn a_released_join_is_done_once_though_the_member_succeeds_later(t: Trial) {
+async fn a_released_join_is_done_once_though_the_member_succeeds_later(t: Trial) {
     let jobs = [on(Release, "a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -70,7 +101,7 @@ pub(crate) async fn a_released_join_is_done_once_though_the_member_succeeds_late
     assert_eq!(t.take(at(2)).await, None);
 }
 
-pub(crate) async fn a_released_dependant_that_failed_needs_no_parent_when_requeued(t: Trial) {
+async fn a_released_dependant_that_failed_needs_no_parent_when_requeued(t: Trial) {
     t.put_flow([on(Release, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -78,7 +109,7 @@ pub(crate) async fn a_released_dependant_that_failed_needs_no_parent_when_requeu
     assert_eq!(waits(&t, "b").await, (Ready, 0));
 }
 
-pub(crate) async fn a_dependant_both_released_and_cancelled_is_cancelled(t: Trial) {
+async fn a_dependant_both_released_and_cancelled_is_cancelled(t: Trial) {
     let jobs = [
         on(Cancel, "a"),
         on(Release, "b").after([id("a")]),
@@ -91,7 +122,7 @@ pub(crate) async fn a_dependant_both_released_and_cancelled_is_cancelled(t: Tria
     assert_eq!(t.take(T0).await, None);
 }
 
-pub(crate) async fn a_member_cancelled_for_another_fails_fast_if_that_is_its_policy(t: Trial) {
+async fn a_member_cancelled_for_another_fails_fast_if_that_is_its_policy(t: Trial) {
     let jobs = [
         on(Cancel, "a"),
         on(FailFast, "b").after([id("a")]),
@@ -103,14 +134,14 @@ pub(crate) async fn a_member_cancelled_for_another_fails_fast_if_that_is_its_pol
     assert_eq!(t.states(&["b", "elsewhere", "end"], T0).await, [Cancelled; 3]);
 }
 
-pub(crate) async fn a_join_that_releases_stops_a_cancellation(t: Trial) {
+async fn a_join_that_releases_stops_a_cancellation(t: Trial) {
     let jobs = [on(Cancel, "a"), join("j", &["a"]).on_failure(Release), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.states(&["j", "b"], T0).await, [Cancelled, Ready]);
 }
 
-pub(crate) async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not(t: Trial) {
+async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not(t: Trial) {
     let jobs = [
         on(Cancel, "a"),
         on(Release, "b").after([id("a")]),
@@ -124,7 +155,7 @@ pub(crate) async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is
     assert_eq!(states, [Cancelled, Done, Cancelled, Cancelled]);
 }
 
-pub(crate) async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(t: Trial) {
+async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(t: Trial) {
     let jobs = [
         on(FailFast, "a"),
         on(Release, "b").after([id("a")]),
@@ -136,7 +167,7 @@ pub(crate) async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(
     assert_eq!(t.states(&["b", "j", "end"], T0).await, [Cancelled; 3]);
 }
 
-pub(crate) async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release(t: Trial) {
+async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release(t: Trial) {
     for n in 0..2 {
         let name = |text: &str| format!("{text}{n}");
         let mut middle = [
@@ -154,7 +185,7 @@ pub(crate) async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_
     }
 }
 
-pub(crate) async fn a_release_among_what_fail_fast_cancels_spends_its_edges(t: Trial) {
+async fn a_release_among_what_fail_fast_cancels_spends_its_edges(t: Trial) {
     let jobs = [on(FailFast, "a"), on(Release, "b"), child("end", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -165,7 +196,7 @@ pub(crate) async fn a_release_among_what_fail_fast_cancels_spends_its_edges(t: T
     assert_eq!(waits(&t, "end").await, (Ready, 0));
 }
 
-pub(crate) async fn the_order_of_the_members_does_not_matter_to_a_cancellation(t: Trial) {
+async fn the_order_of_the_members_does_not_matter_to_a_cancellation(t: Trial) {
     for n in 0..6 {
         let name = |text: &str| format!("{text}{n}");
         let after = |text: &str, parents: &[&str]| {
@@ -191,7 +222,7 @@ pub(crate) async fn the_order_of_the_members_does_not_matter_to_a_cancellation(t
     }
 }
 
-pub(crate) async fn two_failing_parents_cancel_their_dependant_once(t: Trial) {
+async fn two_failing_parents_cancel_their_dependant_once(t: Trial) {
     let jobs = [on(Cancel, "a"), on(Cancel, "b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(at(1)), at(1)).await;
@@ -200,7 +231,7 @@ pub(crate) async fn two_failing_parents_cancel_their_dependant_once(t: Trial) {
     assert_eq!(t.record("c", at(2)).await, cancelled);
 }
 
-pub(crate) async fn the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer(t: Trial) {
+async fn the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer(t: Trial) {
     for (policy, expected) in
         [(Hold, Blocked), (Cancel, Cancelled), (FailFast, Cancelled), (Release, Ready)]
     {
@@ -227,7 +258,7 @@ pub(crate) async fn the_failing_middle_of_a_chain_in_a_group_decides_its_finaliz
     }
 }
 
-pub(crate) async fn a_cancelled_chain_can_be_brought_back_from_its_tail(t: Trial) {
+async fn a_cancelled_chain_can_be_brought_back_from_its_tail(t: Trial) {
     let jobs = [on(Cancel, "a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -243,7 +274,7 @@ pub(crate) async fn a_cancelled_chain_can_be_brought_back_from_its_tail(t: Trial
     assert_eq!(t.inputs("c").await, read);
 }
 
-pub(crate) async fn a_flow_that_failed_fast_can_be_brought_back_from_its_tail(t: Trial) {
+async fn a_flow_that_failed_fast_can_be_brought_back_from_its_tail(t: Trial) {
     let jobs = [on(FailFast, "a"), job("b"), child("end", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -256,7 +287,7 @@ pub(crate) async fn a_flow_that_failed_fast_can_be_brought_back_from_its_tail(t:
     assert_eq!(t.flow_state("end", T0).await, FlowState::Done);
 }
 
-pub(crate) async fn acks_count_for_a_dependant_that_is_cancelled(t: Trial) {
+async fn acks_count_for_a_dependant_that_is_cancelled(t: Trial) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     t.act("c", Action::Cancel, T0).await;
     t.run("a", ack(), T0).await;
@@ -269,7 +300,7 @@ pub(crate) async fn acks_count_for_a_dependant_that_is_cancelled(t: Trial) {
     t.run("c", ack(), T0).await;
 }
 
-pub(crate) async fn a_requeued_join_whose_parents_are_done_is_done_at_once(t: Trial) {
+async fn a_requeued_join_whose_parents_are_done_is_done_at_once(t: Trial) {
     t.put_flow([job("a"), join("j", &["a"]), child("b", &["j"])], T0).await;
     t.act("j", Action::Cancel, T0).await;
     t.run("a", ack(), T0).await;
@@ -279,7 +310,7 @@ pub(crate) async fn a_requeued_join_whose_parents_are_done_is_done_at_once(t: Tr
     assert_eq!((record.state, record.due_at), (Ready, Some(at(1))));
 }
 
-pub(crate) async fn a_policy_that_cancels_leaves_spent_edges_alone(t: Trial) {
+async fn a_policy_that_cancels_leaves_spent_edges_alone(t: Trial) {
     let jobs = [on(Release, "a"), on(Cancel, "b"), child("c", &["a"]), child("end", &["b", "c"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -287,7 +318,7 @@ pub(crate) async fn a_policy_that_cancels_leaves_spent_edges_alone(t: Trial) {
     assert_eq!(t.states(&["c", "end"], T0).await, [Ready, Cancelled]);
 }
 
-pub(crate) async fn racing_failures_of_parents_let_their_dependant_go_once(t: Trial) {
+async fn racing_failures_of_parents_let_their_dependant_go_once(t: Trial) {
     for round in 0..12 {
         let name = |n: usize| format!("{round}-{n}");
         let members = (0..8).map(|n| on(Release, &name(n)));
@@ -306,7 +337,7 @@ pub(crate) async fn racing_failures_of_parents_let_their_dependant_go_once(t: Tr
     }
 }
 
-pub(crate) async fn a_cancellation_racing_an_ack_leaves_no_mixture_behind(t: Trial) {
+async fn a_cancellation_racing_an_ack_leaves_no_mixture_behind(t: Trial) {
     for round in 0..12 {
         let (a, b, end) = (format!("a{round}"), format!("b{round}"), format!("end{round}"));
         let tail = job(&end).after([id(&a), id(&b)]);
@@ -325,7 +356,7 @@ pub(crate) async fn a_cancellation_racing_an_ack_leaves_no_mixture_behind(t: Tri
     }
 }
 
-pub(crate) async fn fail_fast_racing_an_ack_leaves_nothing_to_run(t: Trial) {
+async fn fail_fast_racing_an_ack_leaves_nothing_to_run(t: Trial) {
     for round in 0..12 {
         let name = |text: &str| format!("{text}{round}");
         let after = |text: &str, parents: &[&str]| {

@@ -4,10 +4,34 @@ use taskharbor_core::{
     Action, Admin, Enqueued, InvalidRequest, Prune, Refusal, Requeue, State, Timestamp, Transition,
 };
 
-use crate::trial::{
-    LEASE, T0, TICK, Trial, ack, at, at_once, before, fail, id, invalid, job, job_in, key, release,
-    requeue,
+use crate::{
+    given::{
+        LEASE, T0, TICK, ack, at, before, fail, id, invalid, job, job_in, key, release, requeue,
+    },
+    trial::{Trial, at_once},
 };
+
+group! {
+    prune {
+        each_state_has_a_cutoff_of_its_own ["PRU-1"]
+        what_ended_at_the_cutoff_goes_and_what_ended_later_stays ["PRU-1"]
+        nothing_that_ended_after_now_goes ["PRU-1"]
+        what_is_not_over_stays ["PRU-1"]
+        the_oldest_go_first_and_no_more_than_the_limit ["PRU-1"]
+        a_limit_of_none_or_too_many_is_refused ["PRU-1"]
+        a_record_is_kept_until_its_lease_would_have_run_out ["PRU-2"]
+        a_record_is_kept_until_its_extended_lease_would_have_run_out ["PRU-2"]
+        a_job_that_no_holder_ended_is_not_kept_for_one ["PRU-2" "PRU-1"]
+        a_requeued_job_is_pruned_by_its_last_end ["PRU-1"]
+        a_pruned_jobs_id_and_key_are_free ["PRU-3" "KEY-3"]
+        a_key_is_held_until_its_job_is_purged ["KEY-3" "ADM-7"]
+        a_pruned_jobs_token_is_that_of_no_job ["PRU-3"]
+        a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id ["PRU-3" "LEA-7"]
+        a_pruned_job_is_counted_and_listed_no_more ["PRU-1" "ADM-4"]
+        a_detached_job_is_pruned_by_itself ["PRU-4" "REQ-4"]
+        a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole ["PRU-1" "REQ-1"]
+    }
+}
 
 async fn prune(t: &Trial, request: Prune) -> usize {
     t.driver.prune(request).await.expect("prune")
@@ -34,7 +58,7 @@ async fn left(t: &Trial, now: Timestamp) -> Vec<String> {
     ids.collect()
 }
 
-pub(crate) async fn each_state_has_a_cutoff_of_its_own(t: Trial) {
+async fn each_state_has_a_cutoff_of_its_own(t: Trial) {
     t.put_all(["done", "dlq", "cancelled"].map(job), T0).await;
     end(&t, "done", ack(), T0).await;
     end(&t, "dlq", fail(T0), T0).await;
@@ -49,7 +73,7 @@ pub(crate) async fn each_state_has_a_cutoff_of_its_own(t: Trial) {
     assert_eq!(left(&t, at(9)).await, [""; 0]);
 }
 
-pub(crate) async fn what_ended_at_the_cutoff_goes_and_what_ended_later_stays(t: Trial) {
+async fn what_ended_at_the_cutoff_goes_and_what_ended_later_stays(t: Trial) {
     t.put(job("a"), T0).await;
     t.act("a", Action::Cancel, at(5)).await;
     let request = Prune::new(10, at(9));
@@ -60,7 +84,7 @@ pub(crate) async fn what_ended_at_the_cutoff_goes_and_what_ended_later_stays(t: 
     assert_eq!(t.find("a", at(9)).await, None);
 }
 
-pub(crate) async fn nothing_that_ended_after_now_goes(t: Trial) {
+async fn nothing_that_ended_after_now_goes(t: Trial) {
     t.put(job("a"), T0).await;
     t.act("a", Action::Cancel, at(5)).await;
     let request = Prune::new(10, at(4)).cancelled_before(at(99));
@@ -68,7 +92,7 @@ pub(crate) async fn nothing_that_ended_after_now_goes(t: Trial) {
     assert_eq!(left(&t, at(5)).await, ["a"]);
 }
 
-pub(crate) async fn what_is_not_over_stays(t: Trial) {
+async fn what_is_not_over_stays(t: Trial) {
     t.put(job("inflight"), T0).await;
     t.take_the("inflight", T0).await;
     t.put_all([job("ready"), job("scheduled").run_at(at(5_000))], T0).await;
@@ -78,7 +102,7 @@ pub(crate) async fn what_is_not_over_stays(t: Trial) {
     assert_eq!(t.snapshot(at(1_000)).await, before);
 }
 
-pub(crate) async fn the_oldest_go_first_and_no_more_than_the_limit(t: Trial) {
+async fn the_oldest_go_first_and_no_more_than_the_limit(t: Trial) {
     t.put_all(["c", "a", "d", "b"].map(job), T0).await;
     for (n, text) in (1..).zip(["a", "b", "c", "d"]) {
         t.act(text, Action::Cancel, at(n)).await;
@@ -92,7 +116,7 @@ pub(crate) async fn the_oldest_go_first_and_no_more_than_the_limit(t: Trial) {
     assert_eq!(prune(&t, request(2)).await, 0);
 }
 
-pub(crate) async fn a_limit_of_none_or_too_many_is_refused(t: Trial) {
+async fn a_limit_of_none_or_too_many_is_refused(t: Trial) {
     for limit in [0, 100_001] {
         let answer = t.driver.prune(Prune::new(limit, T0)).await;
         let refused = invalid(answer);
@@ -100,7 +124,7 @@ pub(crate) async fn a_limit_of_none_or_too_many_is_refused(t: Trial) {
     }
 }
 
-pub(crate) async fn a_record_is_kept_until_its_lease_would_have_run_out(t: Trial) {
+async fn a_record_is_kept_until_its_lease_would_have_run_out(t: Trial) {
     t.put_all([job("a"), job("b"), job("c")], T0).await;
     let leased = t.take_many(3, T0).await;
     t.act("c", Action::Cancel, T0).await;
@@ -118,7 +142,7 @@ pub(crate) async fn a_record_is_kept_until_its_lease_would_have_run_out(t: Trial
     assert_eq!(prune(&t, all(at(60))).await, 3);
 }
 
-pub(crate) async fn a_record_is_kept_until_its_extended_lease_would_have_run_out(t: Trial) {
+async fn a_record_is_kept_until_its_extended_lease_would_have_run_out(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let kept = t.keep(&leased, at(50), LEASE).await;
@@ -127,7 +151,7 @@ pub(crate) async fn a_record_is_kept_until_its_extended_lease_would_have_run_out
     assert_eq!(prune(&t, all(at(110))).await, 1);
 }
 
-pub(crate) async fn a_job_that_no_holder_ended_is_not_kept_for_one(t: Trial) {
+async fn a_job_that_no_holder_ended_is_not_kept_for_one(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     t.take_many(2, T0).await;
     t.act("a", Action::Cancel, T0).await;
@@ -138,7 +162,7 @@ pub(crate) async fn a_job_that_no_holder_ended_is_not_kept_for_one(t: Trial) {
     assert_eq!(prune(&t, all(at(120))).await, 1);
 }
 
-pub(crate) async fn a_requeued_job_is_pruned_by_its_last_end(t: Trial) {
+async fn a_requeued_job_is_pruned_by_its_last_end(t: Trial) {
     t.put(job("a"), T0).await;
     end(&t, "a", fail(T0), T0).await;
     t.act("a", requeue(), at(100)).await;
@@ -150,7 +174,7 @@ pub(crate) async fn a_requeued_job_is_pruned_by_its_last_end(t: Trial) {
     assert_eq!(prune(&t, request.done_before(at(300))).await, 1);
 }
 
-pub(crate) async fn a_pruned_jobs_id_and_key_are_free(t: Trial) {
+async fn a_pruned_jobs_id_and_key_are_free(t: Trial) {
     let keyed = |text| job(text).idempotency_key(key("k"));
     t.put(keyed("a"), T0).await;
     end(&t, "a", ack(), T0).await;
@@ -164,7 +188,7 @@ pub(crate) async fn a_pruned_jobs_id_and_key_are_free(t: Trial) {
     assert_eq!(fresh.job.deliveries, 0);
 }
 
-pub(crate) async fn a_key_is_held_until_its_job_is_purged(t: Trial) {
+async fn a_key_is_held_until_its_job_is_purged(t: Trial) {
     let keyed = |text| job(text).idempotency_key(key("k"));
     t.put(keyed("a"), T0).await;
     t.run("a", ack(), T0).await;
@@ -173,7 +197,7 @@ pub(crate) async fn a_key_is_held_until_its_job_is_purged(t: Trial) {
     assert_eq!(t.put(keyed("b"), T0).await, Enqueued::Inserted(id("b")));
 }
 
-pub(crate) async fn a_pruned_jobs_token_is_that_of_no_job(t: Trial) {
+async fn a_pruned_jobs_token_is_that_of_no_job(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.run("a", ack(), T0).await;
     assert_eq!(prune(&t, all(at(60))).await, 1);
@@ -183,7 +207,7 @@ pub(crate) async fn a_pruned_jobs_token_is_that_of_no_job(t: Trial) {
     assert_eq!(answer, Err(Refusal::JobNotFound));
 }
 
-pub(crate) async fn a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id(t: Trial) {
+async fn a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id(t: Trial) {
     t.put(job("a"), T0).await;
     let old = t.run("a", ack(), T0).await;
     assert_eq!(prune(&t, all(at(60))).await, 1);
@@ -195,7 +219,7 @@ pub(crate) async fn a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id(t: T
     assert_eq!(answer, Err(Refusal::LeaseMismatch));
 }
 
-pub(crate) async fn a_pruned_job_is_counted_and_listed_no_more(t: Trial) {
+async fn a_pruned_job_is_counted_and_listed_no_more(t: Trial) {
     t.put_all([job("a"), job_in("other", "b")], T0).await;
     t.act("a", Action::Cancel, T0).await;
     assert_eq!(prune(&t, all(T0)).await, 1);
@@ -205,7 +229,7 @@ pub(crate) async fn a_pruned_job_is_counted_and_listed_no_more(t: Trial) {
     assert_eq!(stored.records.len(), 1);
 }
 
-pub(crate) async fn a_detached_job_is_pruned_by_itself(t: Trial) {
+async fn a_detached_job_is_pruned_by_itself(t: Trial) {
     let b = job("b").after([id("a")]);
     t.put_flow([job("a"), b, job("c").after([id("b")])], T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -219,7 +243,7 @@ pub(crate) async fn a_detached_job_is_pruned_by_itself(t: Trial) {
     assert_eq!(prune(&t, cancelled).await, 2);
 }
 
-pub(crate) async fn a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole(t: Trial) {
+async fn a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole(t: Trial) {
     for round in 0..24 {
         let a = format!("a{round}");
         t.put(job(&a), T0).await;

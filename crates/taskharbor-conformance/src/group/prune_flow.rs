@@ -2,9 +2,27 @@
 
 use taskharbor_core::{Action, Admin, Enqueued, FailurePolicy, NewJob, Prune, State, Timestamp};
 
-use crate::trial::{
-    T0, TICK, Trial, ack, at, before, child, fail, grow, id, job, job_in, key, requeue,
+use crate::{
+    given::{T0, TICK, ack, at, before, child, fail, grow, id, job, job_in, key, requeue},
+    trial::Trial,
 };
+
+group! {
+    prune_flow {
+        a_member_is_not_pruned_before_its_flow_is_over ["PRU-4"]
+        a_held_flow_is_not_pruned ["PRU-4"]
+        a_flow_that_is_over_is_pruned_whole ["PRU-4"]
+        a_flow_that_is_done_goes_as_done_whatever_its_members_are ["PRU-4"]
+        a_flow_that_failed_goes_as_dead_lettered ["PRU-4"]
+        a_flow_that_was_cancelled_goes_as_cancelled ["PRU-4"]
+        a_flow_goes_by_the_time_at_which_its_last_member_ended ["PRU-4"]
+        a_flow_is_kept_until_every_members_lease_would_have_run_out ["PRU-4" "PRU-2"]
+        a_flow_is_not_split_by_the_limit ["PRU-4" "PRU-1"]
+        a_pruned_flows_ids_and_key_are_free ["PRU-3" "KEY-3"]
+        what_a_job_grew_into_is_pruned_with_it ["PRU-4" "KEY-3"]
+        flows_beside_a_pruned_one_stay ["PRU-4"]
+    }
+}
 
 async fn prune(t: &Trial, request: Prune) -> usize {
     t.driver.prune(request).await.expect("prune")
@@ -20,7 +38,7 @@ fn pair(policy: FailurePolicy) -> [NewJob; 2] {
     [job("a").on_failure(policy), child("b", &["a"])]
 }
 
-pub(crate) async fn a_member_is_not_pruned_before_its_flow_is_over(t: Trial) {
+async fn a_member_is_not_pruned_before_its_flow_is_over(t: Trial) {
     t.put_flow(pair(FailurePolicy::Hold), T0).await;
     t.run("a", ack(), T0).await;
     let later = at(1_000_000);
@@ -30,7 +48,7 @@ pub(crate) async fn a_member_is_not_pruned_before_its_flow_is_over(t: Trial) {
     assert_eq!(t.states(&["a", "b"], later).await, [State::Done, State::Inflight]);
 }
 
-pub(crate) async fn a_held_flow_is_not_pruned(t: Trial) {
+async fn a_held_flow_is_not_pruned(t: Trial) {
     t.put_flow(pair(FailurePolicy::Hold), T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(prune(&t, all(at(1_000_000))).await, 0);
@@ -39,7 +57,7 @@ pub(crate) async fn a_held_flow_is_not_pruned(t: Trial) {
     t.take_the("b", at(1_000_000)).await;
 }
 
-pub(crate) async fn a_flow_that_is_over_is_pruned_whole(t: Trial) {
+async fn a_flow_that_is_over_is_pruned_whole(t: Trial) {
     t.put_flow(pair(FailurePolicy::Hold), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", ack(), T0).await;
@@ -50,7 +68,7 @@ pub(crate) async fn a_flow_that_is_over_is_pruned_whole(t: Trial) {
     assert_eq!(t.driver.flow(id("b"), at(60)).await.expect("flow"), None);
 }
 
-pub(crate) async fn a_flow_that_is_done_goes_as_done_whatever_its_members_are(t: Trial) {
+async fn a_flow_that_is_done_goes_as_done_whatever_its_members_are(t: Trial) {
     t.put_flow(pair(FailurePolicy::Release), T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", ack(), T0).await;
@@ -60,7 +78,7 @@ pub(crate) async fn a_flow_that_is_done_goes_as_done_whatever_its_members_are(t:
     assert_eq!(prune(&t, request.done_before(at(60))).await, 2);
 }
 
-pub(crate) async fn a_flow_that_failed_goes_as_dead_lettered(t: Trial) {
+async fn a_flow_that_failed_goes_as_dead_lettered(t: Trial) {
     t.put_flow(pair(FailurePolicy::Hold), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -70,7 +88,7 @@ pub(crate) async fn a_flow_that_failed_goes_as_dead_lettered(t: Trial) {
     assert_eq!(prune(&t, request.dlq_before(at(60))).await, 2);
 }
 
-pub(crate) async fn a_flow_that_was_cancelled_goes_as_cancelled(t: Trial) {
+async fn a_flow_that_was_cancelled_goes_as_cancelled(t: Trial) {
     t.put_flow(pair(FailurePolicy::Cancel), T0).await;
     t.run("a", fail(T0), T0).await;
     let request = Prune::new(10, at(60));
@@ -79,7 +97,7 @@ pub(crate) async fn a_flow_that_was_cancelled_goes_as_cancelled(t: Trial) {
     assert_eq!(prune(&t, request.cancelled_before(at(60))).await, 2);
 }
 
-pub(crate) async fn a_flow_goes_by_the_time_at_which_its_last_member_ended(t: Trial) {
+async fn a_flow_goes_by_the_time_at_which_its_last_member_ended(t: Trial) {
     t.put_flow(pair(FailurePolicy::Release), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;
@@ -91,7 +109,7 @@ pub(crate) async fn a_flow_goes_by_the_time_at_which_its_last_member_ended(t: Tr
     assert_eq!(prune(&t, request.done_before(at(500))).await, 2);
 }
 
-pub(crate) async fn a_flow_is_kept_until_every_members_lease_would_have_run_out(t: Trial) {
+async fn a_flow_is_kept_until_every_members_lease_would_have_run_out(t: Trial) {
     t.put_flow([job_in("slow", "a"), job("b").after([id("a")])], T0).await;
     let reserved = t.reserve(&[("slow", 1)], T0, TICK * 1_000_000_000).await;
     let leased = reserved.expect("reserve").jobs.remove(0);
@@ -104,7 +122,7 @@ pub(crate) async fn a_flow_is_kept_until_every_members_lease_would_have_run_out(
     assert_eq!(prune(&t, all(end)).await, 2);
 }
 
-pub(crate) async fn a_flow_is_not_split_by_the_limit(t: Trial) {
+async fn a_flow_is_not_split_by_the_limit(t: Trial) {
     let jobs = [job("a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -116,7 +134,7 @@ pub(crate) async fn a_flow_is_not_split_by_the_limit(t: Trial) {
     assert_eq!(prune(&t, request).await, 1);
 }
 
-pub(crate) async fn a_pruned_flows_ids_and_key_are_free(t: Trial) {
+async fn a_pruned_flows_ids_and_key_are_free(t: Trial) {
     let flow = || {
         let [a, b] = pair(FailurePolicy::Hold);
         [a, b.idempotency_key(key("k"))]
@@ -131,7 +149,7 @@ pub(crate) async fn a_pruned_flows_ids_and_key_are_free(t: Trial) {
     assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
 }
 
-pub(crate) async fn what_a_job_grew_into_is_pruned_with_it(t: Trial) {
+async fn what_a_job_grew_into_is_pruned_with_it(t: Trial) {
     t.put(job("g").idempotency_key(key("k")), T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", ack(), T0).await;
@@ -143,7 +161,7 @@ pub(crate) async fn what_a_job_grew_into_is_pruned_with_it(t: Trial) {
     assert_eq!(again, Enqueued::Inserted(id("g")));
 }
 
-pub(crate) async fn flows_beside_a_pruned_one_stay(t: Trial) {
+async fn flows_beside_a_pruned_one_stay(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.put_flow([job("c"), child("d", &["c"])], T0).await;
     t.act("b", Action::CancelFlow, T0).await;

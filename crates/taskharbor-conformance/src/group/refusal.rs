@@ -6,10 +6,37 @@ use taskharbor_core::{
     Settlement, State, Timestamp, Transition,
 };
 
-use crate::trial::{
-    LEASE, STRANGER, T0, Trial, ack, ack_with, at, extension, grow, id, ids, invalid, job, job_in,
-    release, retry, settlement, with_token,
+use crate::{
+    given::{
+        LEASE, STRANGER, T0, ack, ack_with, at, extension, grow, id, ids, invalid, job, job_in,
+        release, retry, settlement, with_token,
+    },
+    trial::Trial,
 };
+
+group! {
+    refusal {
+        a_job_that_is_not_stored_is_not_found ["REF-1" "REF-2"]
+        a_purged_job_is_not_found ["REF-1" "REF-2"]
+        a_waiting_job_is_not_inflight ["REF-1" "REF-2"]
+        a_job_that_is_over_is_not_inflight ["REF-1" "REF-2"]
+        a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not ["REF-1" "REF-2"]
+        the_right_token_expires ["REF-1" "REF-2"]
+        what_fits_no_job_is_invalid_before_it_is_not_found ["REF-1" "REF-2"]
+        what_fits_no_job_is_invalid_before_it_is_not_inflight ["REF-1" "REF-2"]
+        what_fits_no_job_is_invalid_before_the_lease_matters ["REF-1" "REF-2"]
+        a_growth_that_meets_stored_jobs_is_the_last_reason ["REF-1" "REF-2"]
+        one_refused_settlement_does_not_disturb_the_others ["REF-3" "REF-2"]
+        one_impossible_settlement_does_not_disturb_the_others ["REF-3"]
+        one_refused_extension_does_not_disturb_the_others ["REF-3" "REF-2"]
+        one_denied_wish_does_not_disturb_the_others ["REF-3"]
+        a_job_settled_twice_in_a_call_fails_the_call ["REF-4"]
+        a_job_extended_twice_in_a_call_fails_the_call ["REF-4"]
+        a_job_managed_twice_in_a_call_fails_the_call ["REF-4"]
+        an_unknown_job_named_twice_fails_the_call ["REF-4"]
+        ids_that_look_alike_are_not_one_job ["REF-4" "JOB-3"]
+    }
+}
 
 /// A lease on a job that was never granted to anybody.
 async fn made_up(t: &Trial, text: &str) -> Leased {
@@ -17,7 +44,7 @@ async fn made_up(t: &Trial, text: &str) -> Leased {
     Leased::new(job, Lease::new(STRANGER, at(60)))
 }
 
-pub(crate) async fn a_job_that_is_not_stored_is_not_found(t: Trial) {
+async fn a_job_that_is_not_stored_is_not_found(t: Trial) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     for text in ["b", "A", "a ", "á"] {
@@ -26,13 +53,13 @@ pub(crate) async fn a_job_that_is_not_stored_is_not_found(t: Trial) {
     }
 }
 
-pub(crate) async fn a_purged_job_is_not_found(t: Trial) {
+async fn a_purged_job_is_not_found(t: Trial) {
     let leased = t.bring(job("a"), State::Done).await.expect("a lease");
     t.act("a", Action::Purge, at(60)).await;
     t.refuses(&leased, Refusal::JobNotFound, at(60)).await;
 }
 
-pub(crate) async fn a_waiting_job_is_not_inflight(t: Trial) {
+async fn a_waiting_job_is_not_inflight(t: Trial) {
     for state in [State::Ready, State::Scheduled, State::Blocked] {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let leased = made_up(&t, state.as_str()).await;
@@ -41,7 +68,7 @@ pub(crate) async fn a_waiting_job_is_not_inflight(t: Trial) {
     }
 }
 
-pub(crate) async fn a_job_that_is_over_is_not_inflight(t: Trial) {
+async fn a_job_that_is_over_is_not_inflight(t: Trial) {
     for state in [State::Done, State::Dlq, State::Cancelled] {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let leased = made_up(&t, state.as_str()).await;
@@ -50,7 +77,7 @@ pub(crate) async fn a_job_that_is_over_is_not_inflight(t: Trial) {
     }
 }
 
-pub(crate) async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: Trial) {
+async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let other = with_token(&leased, STRANGER);
     for now in [T0, at(59), at(60), at(2_000)] {
@@ -58,7 +85,7 @@ pub(crate) async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not
     }
 }
 
-pub(crate) async fn the_right_token_expires(t: Trial) {
+async fn the_right_token_expires(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     for now in [at(60), at(2_000)] {
         t.refuses(&leased, Refusal::LeaseExpired, now).await;
@@ -92,14 +119,14 @@ async fn assert_impossible(t: &Trial, leased: &Leased, now: Timestamp) {
     assert_eq!(t.snapshot(now).await, stored);
 }
 
-pub(crate) async fn what_fits_no_job_is_invalid_before_it_is_not_found(t: Trial) {
+async fn what_fits_no_job_is_invalid_before_it_is_not_found(t: Trial) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     leased.job.id = id("unknown");
     assert_impossible(&t, &leased, T0).await;
 }
 
-pub(crate) async fn what_fits_no_job_is_invalid_before_it_is_not_inflight(t: Trial) {
+async fn what_fits_no_job_is_invalid_before_it_is_not_inflight(t: Trial) {
     for state in [State::Ready, State::Scheduled, State::Blocked, State::Dlq] {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let leased = made_up(&t, state.as_str()).await;
@@ -107,7 +134,7 @@ pub(crate) async fn what_fits_no_job_is_invalid_before_it_is_not_inflight(t: Tri
     }
 }
 
-pub(crate) async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: Trial) {
+async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let other = with_token(&leased, STRANGER);
     for (leased, now) in [(&leased, T0), (&leased, at(60)), (&other, T0), (&other, at(60))] {
@@ -115,7 +142,7 @@ pub(crate) async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: Tria
     }
 }
 
-pub(crate) async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: Trial) {
+async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: Trial) {
     t.put(job_in("elsewhere", "stored"), T0).await;
     t.bring(job_in("ready", "ready"), State::Ready).await;
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
@@ -158,7 +185,7 @@ fn spoiled(leased: &Leased) -> [(Leased, Refusal); 3] {
     ]
 }
 
-pub(crate) async fn one_refused_settlement_does_not_disturb_the_others(t: Trial) {
+async fn one_refused_settlement_does_not_disturb_the_others(t: Trial) {
     t.put(job_in("elsewhere", "waiting"), T0).await;
     for round in 0..12 {
         let mut jobs = four(&t, round).await;
@@ -178,7 +205,7 @@ pub(crate) async fn one_refused_settlement_does_not_disturb_the_others(t: Trial)
     }
 }
 
-pub(crate) async fn one_impossible_settlement_does_not_disturb_the_others(t: Trial) {
+async fn one_impossible_settlement_does_not_disturb_the_others(t: Trial) {
     for (round, (transition, reason)) in impossible().into_iter().enumerate() {
         let jobs = four(&t, round).await;
         let position = round % 4;
@@ -191,7 +218,7 @@ pub(crate) async fn one_impossible_settlement_does_not_disturb_the_others(t: Tri
     }
 }
 
-pub(crate) async fn one_refused_extension_does_not_disturb_the_others(t: Trial) {
+async fn one_refused_extension_does_not_disturb_the_others(t: Trial) {
     t.put(job_in("elsewhere", "waiting"), T0).await;
     for round in 0..12 {
         let mut jobs = four(&t, round).await;
@@ -216,7 +243,7 @@ pub(crate) async fn one_refused_extension_does_not_disturb_the_others(t: Trial) 
     }
 }
 
-pub(crate) async fn one_denied_wish_does_not_disturb_the_others(t: Trial) {
+async fn one_denied_wish_does_not_disturb_the_others(t: Trial) {
     t.put_all(["a", "b", "c"].map(job), T0).await;
     t.bring(job_in("over", "over"), State::Done).await;
     let wished = ids(&["a", "unknown", "b", "over", "c"]);
@@ -238,7 +265,7 @@ pub(crate) async fn one_denied_wish_does_not_disturb_the_others(t: Trial) {
 /// The positions of a pair in a call of four.
 const PAIRS: [(usize, usize); 4] = [(0, 1), (0, 3), (1, 2), (2, 3)];
 
-pub(crate) async fn a_job_settled_twice_in_a_call_fails_the_call(t: Trial) {
+async fn a_job_settled_twice_in_a_call_fails_the_call(t: Trial) {
     let jobs = four(&t, 0).await;
     let stored = t.snapshot(T0).await;
     for (first, second) in PAIRS {
@@ -251,7 +278,7 @@ pub(crate) async fn a_job_settled_twice_in_a_call_fails_the_call(t: Trial) {
     }
 }
 
-pub(crate) async fn a_job_extended_twice_in_a_call_fails_the_call(t: Trial) {
+async fn a_job_extended_twice_in_a_call_fails_the_call(t: Trial) {
     let jobs = four(&t, 0).await;
     let stored = t.snapshot(T0).await;
     for (first, second) in PAIRS {
@@ -265,7 +292,7 @@ pub(crate) async fn a_job_extended_twice_in_a_call_fails_the_call(t: Trial) {
     }
 }
 
-pub(crate) async fn a_job_managed_twice_in_a_call_fails_the_call(t: Trial) {
+async fn a_job_managed_twice_in_a_call_fails_the_call(t: Trial) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let stored = t.snapshot(T0).await;
     for (first, second) in PAIRS {
@@ -280,7 +307,7 @@ pub(crate) async fn a_job_managed_twice_in_a_call_fails_the_call(t: Trial) {
     }
 }
 
-pub(crate) async fn an_unknown_job_named_twice_fails_the_call(t: Trial) {
+async fn an_unknown_job_named_twice_fails_the_call(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let stored = t.snapshot(T0).await;
     let unknown = || Settlement::new(id("unknown"), STRANGER, release(None));
@@ -294,7 +321,7 @@ pub(crate) async fn an_unknown_job_named_twice_fails_the_call(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-pub(crate) async fn ids_that_look_alike_are_not_one_job(t: Trial) {
+async fn ids_that_look_alike_are_not_one_job(t: Trial) {
     let texts = ["a", "A", "a ", "á", "a\u{301}"];
     t.put_all(texts.map(job), T0).await;
     let jobs = t.take_many(5, T0).await;

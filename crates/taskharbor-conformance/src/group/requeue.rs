@@ -4,12 +4,48 @@ use taskharbor_core::{
     Action, Denied, FailurePolicy, Filter, FlowState, NewJob, OutputEntry, Refusal, Requeue, State,
 };
 
-use crate::trial::{
-    T0, Trial, ack, ack_with, at, at_once, child, done_with, fail, failure, grow, id, ids, job,
-    requeue, retry,
+use crate::{
+    given::{
+        T0, ack, ack_with, at, child, done_with, fail, failure, grow, id, ids, job, requeue, retry,
+    },
+    trial::{Trial, at_once},
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
+
+group! {
+    requeue {
+        a_dead_lettered_job_is_requeued_into_a_new_epoch ["REQ-1" "LEA-3"]
+        a_cancelled_job_is_requeued_into_a_new_epoch ["REQ-1"]
+        a_requeued_job_waits_for_the_given_time ["REQ-1"]
+        a_requeued_job_gains_nothing_by_a_time_in_the_past ["REQ-1" "ORD-3"]
+        only_what_failed_or_was_cancelled_can_be_requeued ["REQ-1"]
+        a_job_requeued_as_it_is_has_one_more_execution ["REQ-2" "REQ-1"]
+        a_job_cancelled_before_it_ran_has_one_execution_when_requeued ["REQ-2"]
+        with_attempts_reset_it_has_all_of_them_again ["REQ-2" "REQ-1"]
+        attempts_can_be_reset_after_a_requeue_that_kept_them ["REQ-2"]
+        a_requeued_job_whose_parents_are_not_done_is_blocked ["REQ-3"]
+        a_requeued_job_that_is_blocked_keeps_the_time_it_was_given ["REQ-3" "REQ-1"]
+        a_requeued_job_whose_parents_are_done_is_ready ["REQ-3"]
+        a_member_of_a_flow_whose_tail_is_done_is_denied ["REQ-4"]
+        a_member_of_a_flow_whose_tail_is_cancelled_is_denied ["REQ-4"]
+        a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied ["REQ-4"]
+        a_tail_can_be_requeued_however_it_ended ["REQ-4" "FLO-7"]
+        a_detached_job_leaves_its_flow_and_runs_alone ["REQ-4" "OUT-1"]
+        a_detached_job_waits_for_nobody ["REQ-4"]
+        a_detached_job_that_fails_affects_nobody ["REQ-4"]
+        a_detached_job_is_a_job_like_any_other ["REQ-4"]
+        detaching_changes_nothing_while_the_flow_is_not_over ["REQ-4"]
+        a_tail_is_not_detached ["REQ-4"]
+        a_requeue_lets_a_held_flow_go_on ["POL-1" "FLO-7"]
+        tokens_of_an_earlier_epoch_are_worthless ["REQ-5"]
+        racing_requeues_of_one_job_give_it_one_new_life ["REQ-1"]
+        whoever_waited_for_a_detached_job_does_so_no_longer ["REQ-4"]
+        the_failure_of_a_detached_job_does_not_reach_its_former_flow ["REQ-4"]
+        a_detached_job_that_grows_begins_a_flow_of_its_own ["REQ-4" "GRO-1"]
+        a_detached_job_can_be_purged_alone ["REQ-4" "ADM-7" "OUT-1"]
+    }
+}
 
 fn detach() -> Action {
     Action::Requeue(Requeue::new().detach())
@@ -33,7 +69,7 @@ fn cancelling_pair() -> [NewJob; 2] {
     [job("a").on_failure(FailurePolicy::Cancel), child("b", &["a"])]
 }
 
-pub(crate) async fn a_dead_lettered_job_is_requeued_into_a_new_epoch(t: Trial) {
+async fn a_dead_lettered_job_is_requeued_into_a_new_epoch(t: Trial) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     t.run("a", fail(at(60)), at(60)).await;
@@ -52,7 +88,7 @@ pub(crate) async fn a_dead_lettered_job_is_requeued_into_a_new_epoch(t: Trial) {
     t.run("a", ack(), at(70)).await;
 }
 
-pub(crate) async fn a_cancelled_job_is_requeued_into_a_new_epoch(t: Trial) {
+async fn a_cancelled_job_is_requeued_into_a_new_epoch(t: Trial) {
     t.put(job("a").run_at(at(9)), T0).await;
     t.act("a", Action::Cancel, T0).await;
     assert_eq!(t.act("a", requeue(), at(1)).await, Ready);
@@ -64,7 +100,7 @@ pub(crate) async fn a_cancelled_job_is_requeued_into_a_new_epoch(t: Trial) {
     t.run("a", ack(), at(1)).await;
 }
 
-pub(crate) async fn a_requeued_job_waits_for_the_given_time(t: Trial) {
+async fn a_requeued_job_waits_for_the_given_time(t: Trial) {
     t.put(job("a"), T0).await;
     t.run("a", fail(T0), T0).await;
     let later = Action::Requeue(Requeue::new().run_at(at(9)));
@@ -76,7 +112,7 @@ pub(crate) async fn a_requeued_job_waits_for_the_given_time(t: Trial) {
     t.take_the("a", at(9)).await;
 }
 
-pub(crate) async fn a_requeued_job_gains_nothing_by_a_time_in_the_past(t: Trial) {
+async fn a_requeued_job_gains_nothing_by_a_time_in_the_past(t: Trial) {
     t.put(job("a"), T0).await;
     t.run("a", fail(T0), T0).await;
     t.put(job("b"), at(5)).await;
@@ -86,7 +122,7 @@ pub(crate) async fn a_requeued_job_gains_nothing_by_a_time_in_the_past(t: Trial)
     assert_eq!(t.take_order(at(6)).await, ["b", "a"]);
 }
 
-pub(crate) async fn only_what_failed_or_was_cancelled_can_be_requeued(t: Trial) {
+async fn only_what_failed_or_was_cancelled_can_be_requeued(t: Trial) {
     t.put_all([job("inflight"), job("done")], T0).await;
     let jobs =
         [job("ready"), job("scheduled").run_at(at(9)), child("blocked", &["ready", "scheduled"])];
@@ -111,7 +147,7 @@ pub(crate) async fn only_what_failed_or_was_cancelled_can_be_requeued(t: Trial) 
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-pub(crate) async fn a_job_requeued_as_it_is_has_one_more_execution(t: Trial) {
+async fn a_job_requeued_as_it_is_has_one_more_execution(t: Trial) {
     let jobs = [job("five").max_attempts(5), job("none")];
     t.put_all(jobs, T0).await;
     for text in ["five", "none"] {
@@ -134,7 +170,7 @@ pub(crate) async fn a_job_requeued_as_it_is_has_one_more_execution(t: Trial) {
     }
 }
 
-pub(crate) async fn a_job_cancelled_before_it_ran_has_one_execution_when_requeued(t: Trial) {
+async fn a_job_cancelled_before_it_ran_has_one_execution_when_requeued(t: Trial) {
     t.put(job("a"), T0).await;
     t.act("a", Action::Cancel, T0).await;
     t.act("a", requeue(), T0).await;
@@ -143,7 +179,7 @@ pub(crate) async fn a_job_cancelled_before_it_ran_has_one_execution_when_requeue
     assert_eq!(leased.job.max_attempts, Some(1));
 }
 
-pub(crate) async fn with_attempts_reset_it_has_all_of_them_again(t: Trial) {
+async fn with_attempts_reset_it_has_all_of_them_again(t: Trial) {
     t.put_all([job("a").max_attempts(5), job("b")], T0).await;
     for (text, max_attempts) in [("a", Some(5)), ("b", None)] {
         t.run(text, fail(T0), T0).await;
@@ -156,7 +192,7 @@ pub(crate) async fn with_attempts_reset_it_has_all_of_them_again(t: Trial) {
     }
 }
 
-pub(crate) async fn attempts_can_be_reset_after_a_requeue_that_kept_them(t: Trial) {
+async fn attempts_can_be_reset_after_a_requeue_that_kept_them(t: Trial) {
     t.put(job("a").max_attempts(5), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), T0).await;
@@ -168,7 +204,7 @@ pub(crate) async fn attempts_can_be_reset_after_a_requeue_that_kept_them(t: Tria
     assert_eq!(record.job.max_attempts, Some(5));
 }
 
-pub(crate) async fn a_requeued_job_whose_parents_are_not_done_is_blocked(t: Trial) {
+async fn a_requeued_job_whose_parents_are_not_done_is_blocked(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.act("b", Action::Cancel, T0).await;
     assert_eq!(t.act("b", requeue(), at(1)).await, Blocked);
@@ -180,7 +216,7 @@ pub(crate) async fn a_requeued_job_whose_parents_are_not_done_is_blocked(t: Tria
     t.take_the("b", at(2)).await;
 }
 
-pub(crate) async fn a_requeued_job_that_is_blocked_keeps_the_time_it_was_given(t: Trial) {
+async fn a_requeued_job_that_is_blocked_keeps_the_time_it_was_given(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.act("b", Action::Cancel, T0).await;
     let later = Action::Requeue(Requeue::new().run_at(at(50)));
@@ -190,7 +226,7 @@ pub(crate) async fn a_requeued_job_that_is_blocked_keeps_the_time_it_was_given(t
     assert_eq!((record.state, record.due_at), (Scheduled, Some(at(50))));
 }
 
-pub(crate) async fn a_requeued_job_whose_parents_are_done_is_ready(t: Trial) {
+async fn a_requeued_job_whose_parents_are_done_is_ready(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", ack_with("a"), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -200,7 +236,7 @@ pub(crate) async fn a_requeued_job_whose_parents_are_done_is_ready(t: Trial) {
     assert_eq!(t.inputs("b").await, read);
 }
 
-pub(crate) async fn a_member_of_a_flow_whose_tail_is_done_is_denied(t: Trial) {
+async fn a_member_of_a_flow_whose_tail_is_done_is_denied(t: Trial) {
     over(&t).await;
     let before = t.snapshot(at(1)).await;
     for action in [requeue(), reset()] {
@@ -210,7 +246,7 @@ pub(crate) async fn a_member_of_a_flow_whose_tail_is_done_is_denied(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-pub(crate) async fn a_member_of_a_flow_whose_tail_is_cancelled_is_denied(t: Trial) {
+async fn a_member_of_a_flow_whose_tail_is_cancelled_is_denied(t: Trial) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     let answer = t.manage("a", requeue(), T0).await;
@@ -218,7 +254,7 @@ pub(crate) async fn a_member_of_a_flow_whose_tail_is_cancelled_is_denied(t: Tria
     assert_eq!(t.state("a", T0).await, Dlq);
 }
 
-pub(crate) async fn a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied(t: Trial) {
+async fn a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied(t: Trial) {
     let a = job("a").on_failure(FailurePolicy::Release);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
@@ -227,7 +263,7 @@ pub(crate) async fn a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied
     assert_eq!(t.flow_state("b", T0).await, FlowState::Running);
 }
 
-pub(crate) async fn a_tail_can_be_requeued_however_it_ended(t: Trial) {
+async fn a_tail_can_be_requeued_however_it_ended(t: Trial) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.act("b", requeue(), T0).await, Blocked);
@@ -240,7 +276,7 @@ pub(crate) async fn a_tail_can_be_requeued_however_it_ended(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Done);
 }
 
-pub(crate) async fn a_detached_job_leaves_its_flow_and_runs_alone(t: Trial) {
+async fn a_detached_job_leaves_its_flow_and_runs_alone(t: Trial) {
     over(&t).await;
     assert_eq!(t.act("b", detach(), at(1)).await, Ready);
     let record = t.record("b", at(1)).await;
@@ -264,7 +300,7 @@ pub(crate) async fn a_detached_job_leaves_its_flow_and_runs_alone(t: Trial) {
     assert_eq!(t.record("c", at(1)).await, tail);
 }
 
-pub(crate) async fn a_detached_job_waits_for_nobody(t: Trial) {
+async fn a_detached_job_waits_for_nobody(t: Trial) {
     let jobs = [job("a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -276,7 +312,7 @@ pub(crate) async fn a_detached_job_waits_for_nobody(t: Trial) {
     assert_eq!(t.inputs("b").await, read);
 }
 
-pub(crate) async fn a_detached_job_that_fails_affects_nobody(t: Trial) {
+async fn a_detached_job_that_fails_affects_nobody(t: Trial) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", detach(), at(1)).await;
@@ -286,7 +322,7 @@ pub(crate) async fn a_detached_job_that_fails_affects_nobody(t: Trial) {
     assert_eq!(t.record("b", at(1)).await, before.1);
 }
 
-pub(crate) async fn a_detached_job_is_a_job_like_any_other(t: Trial) {
+async fn a_detached_job_is_a_job_like_any_other(t: Trial) {
     over(&t).await;
     t.act("b", detach(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -299,7 +335,7 @@ pub(crate) async fn a_detached_job_is_a_job_like_any_other(t: Trial) {
     assert_eq!(t.flow_state("c", T0).await, FlowState::Done);
 }
 
-pub(crate) async fn detaching_changes_nothing_while_the_flow_is_not_over(t: Trial) {
+async fn detaching_changes_nothing_while_the_flow_is_not_over(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", detach(), T0).await;
@@ -309,7 +345,7 @@ pub(crate) async fn detaching_changes_nothing_while_the_flow_is_not_over(t: Tria
     t.take_the("b", T0).await;
 }
 
-pub(crate) async fn a_tail_is_not_detached(t: Trial) {
+async fn a_tail_is_not_detached(t: Trial) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.act("b", detach(), T0).await, Blocked);
@@ -317,7 +353,7 @@ pub(crate) async fn a_tail_is_not_detached(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Held);
 }
 
-pub(crate) async fn a_requeue_lets_a_held_flow_go_on(t: Trial) {
+async fn a_requeue_lets_a_held_flow_go_on(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.flow_state("b", T0).await, FlowState::Held);
@@ -327,7 +363,7 @@ pub(crate) async fn a_requeue_lets_a_held_flow_go_on(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Done);
 }
 
-pub(crate) async fn tokens_of_an_earlier_epoch_are_worthless(t: Trial) {
+async fn tokens_of_an_earlier_epoch_are_worthless(t: Trial) {
     t.put(job("a"), T0).await;
     let lost = t.take_the("a", T0).await;
     let failed = t.run("a", fail(at(60)), at(60)).await;
@@ -350,7 +386,7 @@ pub(crate) async fn tokens_of_an_earlier_epoch_are_worthless(t: Trial) {
     }
 }
 
-pub(crate) async fn racing_requeues_of_one_job_give_it_one_new_life(t: Trial) {
+async fn racing_requeues_of_one_job_give_it_one_new_life(t: Trial) {
     for round in 0..12 {
         let a = format!("a{round}");
         t.put(job(&a), T0).await;
@@ -366,4 +402,43 @@ pub(crate) async fn racing_requeues_of_one_job_give_it_one_new_life(t: Trial) {
         assert_eq!(t.record(&a, T0).await.epoch, 1);
         t.run(&a, ack(), T0).await;
     }
+}
+
+/// A flow whose first step failed and took the second with it; the first is detached and runs.
+async fn detached(t: &Trial) {
+    let first = job("a").on_failure(FailurePolicy::Cancel);
+    t.put_flow([first, child("b", &["a"])], T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.act("a", detach(), T0).await;
+}
+
+async fn whoever_waited_for_a_detached_job_does_so_no_longer(t: Trial) {
+    detached(&t).await;
+    assert_eq!(t.record("b", T0).await.pending, 0);
+    assert_eq!(t.act("b", requeue(), T0).await, State::Ready);
+    assert_eq!(t.inputs("b").await, [OutputEntry::List(1), OutputEntry::Pending]);
+}
+
+async fn the_failure_of_a_detached_job_does_not_reach_its_former_flow(t: Trial) {
+    detached(&t).await;
+    t.act("b", requeue(), at(1)).await;
+    let before = t.record("b", at(1)).await;
+    t.run("a", fail(at(1)), at(1)).await;
+    assert_eq!(t.record("b", at(1)).await, before);
+}
+
+async fn a_detached_job_that_grows_begins_a_flow_of_its_own(t: Trial) {
+    detached(&t).await;
+    t.run("a", grow([job("c")]), T0).await;
+    assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));
+    assert_eq!(t.record("c", T0).await.job.flow, Some(id("a")));
+    assert_eq!(t.flow("b", T0).await.members.total(), 1);
+}
+
+async fn a_detached_job_can_be_purged_alone(t: Trial) {
+    detached(&t).await;
+    t.run("a", ack(), T0).await;
+    assert_eq!(t.act("a", Action::Purge, T0).await, State::Done);
+    assert_eq!(t.inputs("b").await, [OutputEntry::List(1), OutputEntry::Missing]);
+    assert_eq!(t.act("b", requeue(), T0).await, State::Ready);
 }

@@ -7,16 +7,41 @@ use taskharbor_core::{
     Timestamp,
 };
 
-use crate::trial::{
-    LEASE, T0, TICK, Trial, ack, after, at, at_once, before, holder, invalid, job, job_in, queue,
-    release,
+use crate::{
+    given::{
+        LEASE, T0, TICK, ack, after, at, before, holder, invalid, job, job_in, queue, release,
+    },
+    trial::{Trial, at_once},
 };
+
+group! {
+    reserve {
+        a_queue_is_meant_byte_for_byte ["RES-1"]
+        nothing_to_grant_is_an_empty_answer ["RES-2"]
+        a_granted_job_is_inflight_until_its_lease_ends ["RES-3"]
+        a_lease_may_be_as_short_as_a_microsecond ["RES-3" "TIM-3"]
+        no_job_is_granted_while_its_lease_is_valid ["RES-4"]
+        a_job_enqueued_again_is_granted_once ["RES-4" "ENQ-4"]
+        demands_are_answered_queue_by_queue_in_their_order ["RES-5"]
+        what_one_queue_lacks_is_not_taken_from_another ["RES-5"]
+        a_limit_of_zero_is_a_validation_error ["RES-6"]
+        too_many_jobs_in_all_are_a_validation_error ["RES-6"]
+        a_queue_named_twice_is_a_validation_error ["RES-6"]
+        the_greatest_demands_are_answered ["RES-5" "RES-6"]
+        a_lease_that_is_none_is_refused_and_changes_nothing ["TIM-3"]
+        a_lease_may_end_with_the_last_instant ["TIM-3"]
+        no_two_grants_have_the_same_token ["RES-8"]
+        racing_workers_get_every_job_once ["RES-9"]
+        racing_workers_on_several_queues_get_every_job_once ["RES-9"]
+        racing_workers_take_back_every_expired_job_once ["RES-9" "RES-8" "LEA-2"]
+    }
+}
 
 fn granted(jobs: &[Leased]) -> Vec<&str> {
     jobs.iter().map(|it| it.job.id.as_str()).collect()
 }
 
-pub(crate) async fn a_queue_is_meant_byte_for_byte(t: Trial) {
+async fn a_queue_is_meant_byte_for_byte(t: Trial) {
     let names = [
         "q",
         "Q",
@@ -46,7 +71,7 @@ pub(crate) async fn a_queue_is_meant_byte_for_byte(t: Trial) {
     }
 }
 
-pub(crate) async fn nothing_to_grant_is_an_empty_answer(t: Trial) {
+async fn nothing_to_grant_is_an_empty_answer(t: Trial) {
     for state in State::ALL.into_iter().filter(|it| *it != State::Ready) {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let demands = [(state.as_str(), 10)];
@@ -59,7 +84,7 @@ pub(crate) async fn nothing_to_grant_is_an_empty_answer(t: Trial) {
     assert_eq!((reserved.jobs, reserved.next_due), (Vec::new(), None));
 }
 
-pub(crate) async fn a_granted_job_is_inflight_until_its_lease_ends(t: Trial) {
+async fn a_granted_job_is_inflight_until_its_lease_ends(t: Trial) {
     t.put(job("a").run_at(T0), T0).await;
     let mut expected = t.record("a", T0).await;
     let name = Holder::new("host-7/pid 12").expect("a valid holder");
@@ -77,7 +102,7 @@ pub(crate) async fn a_granted_job_is_inflight_until_its_lease_ends(t: Trial) {
     assert_eq!(leased.job, expected.job);
 }
 
-pub(crate) async fn a_lease_may_be_as_short_as_a_microsecond(t: Trial) {
+async fn a_lease_may_be_as_short_as_a_microsecond(t: Trial) {
     t.put(job("a"), T0).await;
     let reserved = t.reserve(&[("q", 1)], T0, TICK).await.expect("reserve");
     assert_eq!(reserved.jobs[0].lease.expires_at, after(T0));
@@ -85,7 +110,7 @@ pub(crate) async fn a_lease_may_be_as_short_as_a_microsecond(t: Trial) {
     t.take_the("a", after(T0)).await;
 }
 
-pub(crate) async fn no_job_is_granted_while_its_lease_is_valid(t: Trial) {
+async fn no_job_is_granted_while_its_lease_is_valid(t: Trial) {
     t.put(job("a"), T0).await;
     let end = t.take_the("a", T0).await.lease.expires_at;
     for now in [T0, at(1), before(end)] {
@@ -94,7 +119,7 @@ pub(crate) async fn no_job_is_granted_while_its_lease_is_valid(t: Trial) {
     t.take_the("a", end).await;
 }
 
-pub(crate) async fn a_job_enqueued_again_is_granted_once(t: Trial) {
+async fn a_job_enqueued_again_is_granted_once(t: Trial) {
     t.put(job("a"), T0).await;
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
@@ -106,7 +131,7 @@ pub(crate) async fn a_job_enqueued_again_is_granted_once(t: Trial) {
     assert_eq!(t.take(at(3)).await, None);
 }
 
-pub(crate) async fn demands_are_answered_queue_by_queue_in_their_order(t: Trial) {
+async fn demands_are_answered_queue_by_queue_in_their_order(t: Trial) {
     for name in ["a", "b", "c"] {
         let jobs = (1..=3).map(|n| job_in(name, &format!("{name}{n}")).priority(n));
         t.put_all(jobs, T0).await;
@@ -116,7 +141,7 @@ pub(crate) async fn demands_are_answered_queue_by_queue_in_their_order(t: Trial)
     assert_eq!(granted(&jobs), ["c3", "c2", "a3", "a2", "a1", "b3"]);
 }
 
-pub(crate) async fn what_one_queue_lacks_is_not_taken_from_another(t: Trial) {
+async fn what_one_queue_lacks_is_not_taken_from_another(t: Trial) {
     t.put_all((0..5).map(|n| job_in("full", &n.to_string())), T0).await;
     let reserved = t.reserve(&[("empty", 3), ("full", 2)], T0, LEASE).await;
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["0", "1"]);
@@ -135,7 +160,7 @@ async fn broken_rule(t: &Trial, demands: &[(&str, usize)]) -> InvalidRequest {
     rule
 }
 
-pub(crate) async fn a_limit_of_zero_is_a_validation_error(t: Trial) {
+async fn a_limit_of_zero_is_a_validation_error(t: Trial) {
     for demands in [&[("q", 0)][..], &[("q", 1), ("r", 0)], &[("r", 0), ("q", 1)]] {
         let rule = broken_rule(&t, demands).await;
         let is_right = matches!(rule, InvalidRequest::OutOfRange { value: 0, min: 1, .. });
@@ -143,7 +168,7 @@ pub(crate) async fn a_limit_of_zero_is_a_validation_error(t: Trial) {
     }
 }
 
-pub(crate) async fn too_many_jobs_in_all_are_a_validation_error(t: Trial) {
+async fn too_many_jobs_in_all_are_a_validation_error(t: Trial) {
     for demands in [
         &[("q", 100_001)][..],
         &[("q", 50_000), ("r", 50_001)],
@@ -156,14 +181,14 @@ pub(crate) async fn too_many_jobs_in_all_are_a_validation_error(t: Trial) {
     }
 }
 
-pub(crate) async fn a_queue_named_twice_is_a_validation_error(t: Trial) {
+async fn a_queue_named_twice_is_a_validation_error(t: Trial) {
     for demands in [&[("q", 1), ("q", 1)][..], &[("q", 1), ("r", 1), ("q", 2)]] {
         let rule = broken_rule(&t, demands).await;
         assert_eq!(rule, InvalidRequest::DuplicateQueue(queue("q")));
     }
 }
 
-pub(crate) async fn the_greatest_demands_are_answered(t: Trial) {
+async fn the_greatest_demands_are_answered(t: Trial) {
     t.put_all([job("a"), job_in("Q", "b")], T0).await;
     let reserved = t.reserve(&[("Q", 50_000), ("q", 50_000)], T0, LEASE).await;
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["b", "a"]);
@@ -171,7 +196,7 @@ pub(crate) async fn the_greatest_demands_are_answered(t: Trial) {
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["a"]);
 }
 
-pub(crate) async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
+async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
     t.bring(job("expired"), State::Inflight).await;
     t.put_all([job("ready"), job("late").run_at(before(Timestamp::MAX))], T0).await;
     let past_the_end = Timestamp::MAX.since(at(60)) + TICK;
@@ -193,7 +218,7 @@ pub(crate) async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial
     }
 }
 
-pub(crate) async fn a_lease_may_end_with_the_last_instant(t: Trial) {
+async fn a_lease_may_end_with_the_last_instant(t: Trial) {
     t.put(job("a"), T0).await;
     let lease_for = Timestamp::MAX.since(T0);
     let reserved = t.reserve(&[("q", 1)], T0, lease_for).await.expect("reserve");
@@ -202,7 +227,7 @@ pub(crate) async fn a_lease_may_end_with_the_last_instant(t: Trial) {
     assert_eq!(held.expires_at, Timestamp::MAX);
 }
 
-pub(crate) async fn no_two_grants_have_the_same_token(t: Trial) {
+async fn no_two_grants_have_the_same_token(t: Trial) {
     t.put_all((0..100).map(|n| job(&n.to_string())), T0).await;
     let mut tokens = HashSet::new();
     for round in 0..10 {
@@ -250,14 +275,14 @@ fn assert_each_once(jobs: &[Leased], count: usize) {
     assert_eq!((jobs.len(), ids.len(), tokens.len()), (count, count, count));
 }
 
-pub(crate) async fn racing_workers_get_every_job_once(t: Trial) {
+async fn racing_workers_get_every_job_once(t: Trial) {
     t.put_all((0..300).map(|n| job(&n.to_string())), T0).await;
     let jobs = drain(&t, 8, &[("q", 7)], T0).await;
     assert_each_once(&jobs, 300);
     assert!(jobs.iter().all(|it| it.job.deliveries == 1));
 }
 
-pub(crate) async fn racing_workers_on_several_queues_get_every_job_once(t: Trial) {
+async fn racing_workers_on_several_queues_get_every_job_once(t: Trial) {
     let names = ["a", "b", "c"];
     let jobs = (0..300).map(|n| job_in(names[n % 3], &n.to_string()));
     t.put_all(jobs, T0).await;
@@ -265,7 +290,7 @@ pub(crate) async fn racing_workers_on_several_queues_get_every_job_once(t: Trial
     assert_each_once(&jobs, 300);
 }
 
-pub(crate) async fn racing_workers_take_back_every_expired_job_once(t: Trial) {
+async fn racing_workers_take_back_every_expired_job_once(t: Trial) {
     t.put_all((0..200).map(|n| job(&n.to_string())), T0).await;
     let first = t.take_many(200, T0).await;
     let second = drain(&t, 8, &[("q", 7)], at(60)).await;

@@ -5,10 +5,37 @@ use taskharbor_core::{
     Transition,
 };
 
-use crate::trial::{
-    LEASE, T0, TICK, Trial, ack, after, at, before, child, fail, failure, job, queue, release,
-    requeue, retry,
+use crate::{
+    given::{
+        LEASE, T0, TICK, ack, after, at, before, child, fail, failure, job, queue, release,
+        requeue, retry,
+    },
+    trial::Trial,
 };
+
+group! {
+    schedule {
+        a_job_is_granted_at_its_time_and_not_a_microsecond_before ["RES-1" "TIM-2"]
+        a_job_is_granted_after_its_time_too ["RES-1"]
+        a_job_whose_time_is_past_is_granted_at_once ["RES-1" "ORD-3" "TIM-1"]
+        a_retried_job_waits_for_its_time ["RES-1" "SET-2"]
+        a_released_job_waits_for_its_time ["RES-1" "SET-4"]
+        a_requeued_job_waits_for_its_time ["RES-1" "REQ-1"]
+        a_job_let_go_by_its_parent_waits_for_its_time ["RES-1" "FLO-1"]
+        times_that_a_float_cannot_tell_apart_are_told_apart ["TIM-2"]
+        what_is_read_goes_by_the_time_of_asking ["TIM-1"]
+        reserve_goes_by_its_now_after_later_ones ["TIM-1"]
+        a_lease_goes_by_the_now_of_each_call ["TIM-1" "LEA-1" "LEA-4"]
+        a_job_put_back_at_an_earlier_now_is_due_by_that_now ["TIM-1"]
+        a_lease_taken_back_stays_so_for_an_earlier_now ["TIM-1" "LEA-7"]
+        the_first_instant_is_a_time_like_any_other ["TIM-2"]
+        a_job_may_wait_for_the_last_instant ["TIM-2"]
+        a_job_may_be_settled_in_the_last_instants ["TIM-2"]
+        people_may_act_in_the_last_instant ["TIM-2"]
+        a_flow_may_live_in_the_first_and_the_last_instant ["TIM-2"]
+        times_outside_the_range_are_typed_errors ["TIM-2"]
+    }
+}
 
 fn micros(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros).expect("within the range")
@@ -22,51 +49,51 @@ async fn assert_due_exactly_at(t: &Trial, instant: Timestamp) {
     t.take_the("a", instant).await;
 }
 
-pub(crate) async fn a_job_is_granted_at_its_time_and_not_a_microsecond_before(t: Trial) {
+async fn a_job_is_granted_at_its_time_and_not_a_microsecond_before(t: Trial) {
     let odd = after(at(10));
     t.put(job("a").run_at(odd), T0).await;
     assert_due_exactly_at(&t, odd).await;
 }
 
-pub(crate) async fn a_job_is_granted_after_its_time_too(t: Trial) {
+async fn a_job_is_granted_after_its_time_too(t: Trial) {
     t.put_all([job("a").run_at(at(1)), job("b").run_at(at(1))], T0).await;
     t.take_the("a", after(at(1))).await;
     t.take_the("b", at(1_000_000)).await;
 }
 
-pub(crate) async fn a_job_whose_time_is_past_is_granted_at_once(t: Trial) {
+async fn a_job_whose_time_is_past_is_granted_at_once(t: Trial) {
     t.put(job("a").run_at(Timestamp::EPOCH), at(10)).await;
     t.put(job("b").run_at(before(at(10))), at(10)).await;
     assert_eq!(t.take(before(at(10))).await, None);
     assert_eq!(t.take_order(at(10)).await, ["a", "b"]);
 }
 
-pub(crate) async fn a_retried_job_waits_for_its_time(t: Trial) {
+async fn a_retried_job_waits_for_its_time(t: Trial) {
     t.put(job("a"), T0).await;
     t.run("a", retry(Some(at(7)), T0), T0).await;
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-pub(crate) async fn a_released_job_waits_for_its_time(t: Trial) {
+async fn a_released_job_waits_for_its_time(t: Trial) {
     t.put(job("a"), T0).await;
     t.run("a", release(Some(at(7))), T0).await;
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-pub(crate) async fn a_requeued_job_waits_for_its_time(t: Trial) {
+async fn a_requeued_job_waits_for_its_time(t: Trial) {
     t.bring(job("a"), State::Dlq).await;
     let later = Action::Requeue(Requeue::new().run_at(at(7)));
     assert_eq!(t.act("a", later, T0).await, State::Scheduled);
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-pub(crate) async fn a_job_let_go_by_its_parent_waits_for_its_time(t: Trial) {
+async fn a_job_let_go_by_its_parent_waits_for_its_time(t: Trial) {
     t.put_flow([job("parent"), child("a", &["parent"]).run_at(at(7))], T0).await;
     t.run("parent", ack(), T0).await;
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-pub(crate) async fn times_that_a_float_cannot_tell_apart_are_told_apart(t: Trial) {
+async fn times_that_a_float_cannot_tell_apart_are_told_apart(t: Trial) {
     // From 2^53 microseconds on, in the year 2255, a 64-bit float skips instants.
     for instant in [(1 << 53) + 1, 10_000_000_000_000_001, 253_402_300_799_999_997] {
         let instant = micros(instant);
@@ -82,7 +109,7 @@ pub(crate) async fn times_that_a_float_cannot_tell_apart_are_told_apart(t: Trial
     }
 }
 
-pub(crate) async fn what_is_read_goes_by_the_time_of_asking(t: Trial) {
+async fn what_is_read_goes_by_the_time_of_asking(t: Trial) {
     t.put(job("a").run_at(at(10)), T0).await;
     for (now, state) in [
         (at(10), State::Ready),
@@ -100,7 +127,7 @@ pub(crate) async fn what_is_read_goes_by_the_time_of_asking(t: Trial) {
     }
 }
 
-pub(crate) async fn reserve_goes_by_its_now_after_later_ones(t: Trial) {
+async fn reserve_goes_by_its_now_after_later_ones(t: Trial) {
     t.put(job("late"), at(100)).await;
     t.put(job("early"), at(50)).await;
     assert_eq!(t.take(at(49)).await, None);
@@ -111,7 +138,7 @@ pub(crate) async fn reserve_goes_by_its_now_after_later_ones(t: Trial) {
     assert_eq!(leased.lease.expires_at, at(100).saturating_add(LEASE));
 }
 
-pub(crate) async fn a_lease_goes_by_the_now_of_each_call(t: Trial) {
+async fn a_lease_goes_by_the_now_of_each_call(t: Trial) {
     t.put(job("a"), at(100)).await;
     let leased = t.take_the("a", at(100)).await;
     let leased = t.keep(&leased, at(10), LEASE).await;
@@ -121,7 +148,7 @@ pub(crate) async fn a_lease_goes_by_the_now_of_each_call(t: Trial) {
     assert_eq!(t.record("a", at(20)).await.finished_at, Some(at(20)));
 }
 
-pub(crate) async fn a_job_put_back_at_an_earlier_now_is_due_by_that_now(t: Trial) {
+async fn a_job_put_back_at_an_earlier_now_is_due_by_that_now(t: Trial) {
     t.put_all([job("a"), job("b")], at(100)).await;
     let (a, b) = (t.take_the("a", at(100)).await, t.take_the("b", at(100)).await);
     t.apply(&a, retry(None, at(30)), at(30)).await;
@@ -132,7 +159,7 @@ pub(crate) async fn a_job_put_back_at_an_earlier_now_is_due_by_that_now(t: Trial
     assert_eq!(t.take_order(at(35)).await, ["a", "b"]);
 }
 
-pub(crate) async fn a_lease_taken_back_stays_so_for_an_earlier_now(t: Trial) {
+async fn a_lease_taken_back_stays_so_for_an_earlier_now(t: Trial) {
     t.put(job("a"), T0).await;
     let first = t.take_the("a", T0).await;
     let second = t.take_the("a", at(60)).await;
@@ -141,7 +168,7 @@ pub(crate) async fn a_lease_taken_back_stays_so_for_an_earlier_now(t: Trial) {
     t.apply(&second, ack(), at(1)).await;
 }
 
-pub(crate) async fn the_first_instant_is_a_time_like_any_other(t: Trial) {
+async fn the_first_instant_is_a_time_like_any_other(t: Trial) {
     let now = Timestamp::EPOCH;
     t.put_all([job("a").run_at(now), job("b"), job("c")], now).await;
     let record = t.record("a", now).await;
@@ -175,7 +202,7 @@ async fn take_last(t: &Trial, text: &str) -> Leased {
     leased
 }
 
-pub(crate) async fn a_job_may_wait_for_the_last_instant(t: Trial) {
+async fn a_job_may_wait_for_the_last_instant(t: Trial) {
     let (now, last) = (before(Timestamp::MAX), Timestamp::MAX);
     t.put(job("a").run_at(last), T0).await;
     assert_eq!(t.record("a", T0).await.due_at, Some(last));
@@ -186,7 +213,7 @@ pub(crate) async fn a_job_may_wait_for_the_last_instant(t: Trial) {
     take_last(&t, "a").await;
 }
 
-pub(crate) async fn a_job_may_be_settled_in_the_last_instants(t: Trial) {
+async fn a_job_may_be_settled_in_the_last_instants(t: Trial) {
     let (now, last) = (before(Timestamp::MAX), Timestamp::MAX);
     t.put(job("a").run_at(now), now).await;
     let leased = take_last(&t, "a").await;
@@ -208,7 +235,7 @@ pub(crate) async fn a_job_may_be_settled_in_the_last_instants(t: Trial) {
     assert_eq!(t.record("a", last).await.finished_at, Some(now));
 }
 
-pub(crate) async fn people_may_act_in_the_last_instant(t: Trial) {
+async fn people_may_act_in_the_last_instant(t: Trial) {
     let last = Timestamp::MAX;
     t.put_all([job("a"), job("b")], last).await;
     assert_eq!(t.record("a", last).await.job.created_at, last);
@@ -226,7 +253,7 @@ pub(crate) async fn people_may_act_in_the_last_instant(t: Trial) {
     assert_eq!(t.driver.prune(prune).await.expect("prune"), 1);
 }
 
-pub(crate) async fn a_flow_may_live_in_the_first_and_the_last_instant(t: Trial) {
+async fn a_flow_may_live_in_the_first_and_the_last_instant(t: Trial) {
     for (parent, tail, now) in
         [("first parent", "first", Timestamp::EPOCH), ("last parent", "last", Timestamp::MAX)]
     {
@@ -240,7 +267,7 @@ pub(crate) async fn a_flow_may_live_in_the_first_and_the_last_instant(t: Trial) 
     assert_eq!(t.snapshot(Timestamp::MAX).await.flows.len(), 2);
 }
 
-pub(crate) async fn times_outside_the_range_are_typed_errors(t: Trial) {
+async fn times_outside_the_range_are_typed_errors(t: Trial) {
     for outside in [-1, i64::MIN, Timestamp::MAX.as_micros() + 1, i64::MAX] {
         assert!(Timestamp::from_micros(outside).is_err(), "{outside}");
     }

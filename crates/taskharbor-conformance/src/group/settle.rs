@@ -5,10 +5,39 @@ use taskharbor_core::{
     Text, Transition,
 };
 
-use crate::trial::{
-    LEASE, T0, Trial, ack, ack_with, at, at_once, done_with, fail, grow, id, job, job_in, release,
-    requeue, retry, settlement, transitions,
+use crate::{
+    given::{
+        LEASE, T0, ack, ack_with, at, done_with, fail, grow, id, job, job_in, release, requeue,
+        retry, settlement, transitions,
+    },
+    trial::{Trial, at_once},
 };
+
+group! {
+    settle {
+        an_ack_makes_the_job_done_with_its_output ["SET-1"]
+        an_output_may_be_absent_and_an_empty_one_is_not ["SET-1"]
+        a_retry_puts_the_job_back_until_its_time ["SET-2"]
+        a_retry_without_a_time_is_due_now ["SET-2"]
+        a_failed_job_is_dead_lettered_with_its_reason ["SET-3"]
+        a_released_job_is_back_in_its_old_place ["SET-4"]
+        a_job_released_until_later_waits_with_nothing_charged ["SET-4"]
+        a_job_put_back_is_granted_at_once ["SET-2" "SET-4"]
+        attempts_become_what_was_given ["SET-2" "SET-3"]
+        the_last_ten_failures_are_kept ["JOB-7"]
+        the_worker_sees_the_last_failure ["JOB-7"]
+        deliveries_count_grants_and_nothing_else ["JOB-6"]
+        items_are_settled_in_the_order_given ["SET-8"]
+        one_call_may_settle_in_every_way ["SET-8" "REF-3"]
+        nothing_is_settled_by_an_empty_call ["SET-8"]
+        an_output_of_the_greatest_size_is_stored ["SET-1" "SET-10"]
+        a_larger_output_is_refused ["SET-10" "REF-3"]
+        more_attempts_than_can_be_stored_are_refused ["SET-10"]
+        of_racing_settlements_of_one_kind_one_is_applied ["SET-9"]
+        of_racing_settlements_of_all_kinds_one_is_applied ["SET-9"]
+        racing_calls_in_opposite_orders_settle_every_job_once ["SET-9"]
+    }
+}
 
 /// The job `a`, which has a time of its own and an attempt behind it, reserved at `at(10)`; and
 /// its record.
@@ -34,7 +63,7 @@ fn note(record: &mut JobRecord, failure: Failure) {
     record.errors.push(failure);
 }
 
-pub(crate) async fn an_ack_makes_the_job_done_with_its_output(t: Trial) {
+async fn an_ack_makes_the_job_done_with_its_output(t: Trial) {
     let (leased, mut expected) = inflight(&t).await;
     t.apply(&leased, ack_with("result"), at(20)).await;
     expected.state = State::Done;
@@ -45,7 +74,7 @@ pub(crate) async fn an_ack_makes_the_job_done_with_its_output(t: Trial) {
     assert_eq!(t.output("a").await, [done_with("result")]);
 }
 
-pub(crate) async fn an_output_may_be_absent_and_an_empty_one_is_not(t: Trial) {
+async fn an_output_may_be_absent_and_an_empty_one_is_not(t: Trial) {
     t.put_all(["none", "empty"].map(job), T0).await;
     t.run("none", ack(), T0).await;
     t.run("empty", ack_with(""), T0).await;
@@ -53,7 +82,7 @@ pub(crate) async fn an_output_may_be_absent_and_an_empty_one_is_not(t: Trial) {
     assert_eq!(t.record("empty", T0).await.output, Some(Blob::from(b"")));
 }
 
-pub(crate) async fn a_retry_puts_the_job_back_until_its_time(t: Trial) {
+async fn a_retry_puts_the_job_back_until_its_time(t: Trial) {
     let (leased, mut expected) = inflight(&t).await;
     let (failure, run_at) = (second_failure(), Some(at(30)));
     t.apply(&leased, Transition::Retry { failure, run_at }, at(20)).await;
@@ -67,7 +96,7 @@ pub(crate) async fn a_retry_puts_the_job_back_until_its_time(t: Trial) {
     assert_eq!(t.record("a", at(30)).await, expected);
 }
 
-pub(crate) async fn a_retry_without_a_time_is_due_now(t: Trial) {
+async fn a_retry_without_a_time_is_due_now(t: Trial) {
     let (leased, mut expected) = inflight(&t).await;
     let (failure, run_at) = (second_failure(), None);
     t.apply(&leased, Transition::Retry { failure, run_at }, at(20)).await;
@@ -79,7 +108,7 @@ pub(crate) async fn a_retry_without_a_time_is_due_now(t: Trial) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-pub(crate) async fn a_failed_job_is_dead_lettered_with_its_reason(t: Trial) {
+async fn a_failed_job_is_dead_lettered_with_its_reason(t: Trial) {
     let (leased, mut expected) = inflight(&t).await;
     let (failure, reason) = (second_failure(), Text::new("no attempts left"));
     let transition = Transition::Fail { failure, reason };
@@ -92,7 +121,7 @@ pub(crate) async fn a_failed_job_is_dead_lettered_with_its_reason(t: Trial) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-pub(crate) async fn a_released_job_is_back_in_its_old_place(t: Trial) {
+async fn a_released_job_is_back_in_its_old_place(t: Trial) {
     let (leased, mut expected) = inflight(&t).await;
     t.apply(&leased, release(None), at(20)).await;
     expected.state = State::Ready;
@@ -101,7 +130,7 @@ pub(crate) async fn a_released_job_is_back_in_its_old_place(t: Trial) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-pub(crate) async fn a_job_released_until_later_waits_with_nothing_charged(t: Trial) {
+async fn a_job_released_until_later_waits_with_nothing_charged(t: Trial) {
     let (leased, mut expected) = inflight(&t).await;
     t.apply(&leased, release(Some(at(30))), at(20)).await;
     expected.state = State::Scheduled;
@@ -111,7 +140,7 @@ pub(crate) async fn a_job_released_until_later_waits_with_nothing_charged(t: Tri
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-pub(crate) async fn a_job_put_back_is_granted_at_once(t: Trial) {
+async fn a_job_put_back_is_granted_at_once(t: Trial) {
     for (text, transition) in [("retried", retry(None, at(1))), ("released", release(None))] {
         t.put(job_in(text, text), T0).await;
         let leased = t.take_from(text, T0).await.expect("a grant");
@@ -122,7 +151,7 @@ pub(crate) async fn a_job_put_back_is_granted_at_once(t: Trial) {
     }
 }
 
-pub(crate) async fn attempts_become_what_was_given(t: Trial) {
+async fn attempts_become_what_was_given(t: Trial) {
     t.put(job("a").max_attempts(2), T0).await;
     // The caller decides: nothing is added up, and no maximum ends the job by itself.
     for attempts in [1, 7, 3, 0, Limits::MAX_ATTEMPTS] {
@@ -138,7 +167,7 @@ pub(crate) async fn attempts_become_what_was_given(t: Trial) {
     assert_eq!(t.record("a", T0).await.job.attempts, 4);
 }
 
-pub(crate) async fn the_last_ten_failures_are_kept(t: Trial) {
+async fn the_last_ten_failures_are_kept(t: Trial) {
     t.put(job("a"), T0).await;
     let failures: Vec<_> = (1..=13_u32)
         .map(|n| Failure::new(n, format!("error {n}"), at(u64::from(100 - n))))
@@ -158,7 +187,7 @@ pub(crate) async fn the_last_ten_failures_are_kept(t: Trial) {
     assert_eq!(record.job.failed_at, Some(at(87)));
 }
 
-pub(crate) async fn the_worker_sees_the_last_failure(t: Trial) {
+async fn the_worker_sees_the_last_failure(t: Trial) {
     t.put(job("a"), T0).await;
     t.run("a", Transition::Retry { failure: second_failure(), run_at: None }, T0).await;
     let seen = t.take_the("a", at(30)).await.job;
@@ -167,7 +196,7 @@ pub(crate) async fn the_worker_sees_the_last_failure(t: Trial) {
     assert_eq!(seen.failed_at, Some(at(19)));
 }
 
-pub(crate) async fn deliveries_count_grants_and_nothing_else(t: Trial) {
+async fn deliveries_count_grants_and_nothing_else(t: Trial) {
     t.put(job("a"), T0).await;
     let deliveries = async |now| t.record("a", now).await.job.deliveries;
     assert_eq!(deliveries(T0).await, 0);
@@ -191,7 +220,7 @@ pub(crate) async fn deliveries_count_grants_and_nothing_else(t: Trial) {
     assert_eq!(deliveries(at(100)).await, 5);
 }
 
-pub(crate) async fn items_are_settled_in_the_order_given(t: Trial) {
+async fn items_are_settled_in_the_order_given(t: Trial) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let jobs = t.take_many(4, T0).await;
     // Whoever comes first stores the job; for the second it is stored already.
@@ -207,7 +236,7 @@ pub(crate) async fn items_are_settled_in_the_order_given(t: Trial) {
     assert_eq!(states, expected);
 }
 
-pub(crate) async fn one_call_may_settle_in_every_way(t: Trial) {
+async fn one_call_may_settle_in_every_way(t: Trial) {
     t.put_all((0..4).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(4, T0).await;
     let items = jobs.iter().zip(transitions(at(1)));
@@ -219,11 +248,11 @@ pub(crate) async fn one_call_may_settle_in_every_way(t: Trial) {
     assert_eq!(states, expected);
 }
 
-pub(crate) async fn nothing_is_settled_by_an_empty_call(t: Trial) {
+async fn nothing_is_settled_by_an_empty_call(t: Trial) {
     assert_eq!(t.settle_all(Vec::new(), T0).await, []);
 }
 
-pub(crate) async fn an_output_of_the_greatest_size_is_stored(t: Trial) {
+async fn an_output_of_the_greatest_size_is_stored(t: Trial) {
     let output: Vec<u8> = (0..Limits::MAX_OUTPUT_BYTES).map(|n| n.to_le_bytes()[0]).collect();
     let output = Some(Blob::from(output));
     t.put(job("a"), T0).await;
@@ -231,7 +260,7 @@ pub(crate) async fn an_output_of_the_greatest_size_is_stored(t: Trial) {
     assert_eq!(t.record("a", T0).await.output, output);
 }
 
-pub(crate) async fn a_larger_output_is_refused(t: Trial) {
+async fn a_larger_output_is_refused(t: Trial) {
     t.put_all(["a", "b"].map(job), T0).await;
     let jobs = t.take_many(2, T0).await;
     let stored = t.record("a", T0).await;
@@ -245,7 +274,7 @@ pub(crate) async fn a_larger_output_is_refused(t: Trial) {
     t.apply(&jobs[0], ack_with("smaller"), T0).await;
 }
 
-pub(crate) async fn more_attempts_than_can_be_stored_are_refused(t: Trial) {
+async fn more_attempts_than_can_be_stored_are_refused(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let stored = t.snapshot(T0).await;
@@ -292,7 +321,7 @@ async fn one_of(t: &Trial, round: usize, ways: impl Fn(usize) -> Transition) -> 
     ways(winner)
 }
 
-pub(crate) async fn of_racing_settlements_of_one_kind_one_is_applied(t: Trial) {
+async fn of_racing_settlements_of_one_kind_one_is_applied(t: Trial) {
     for (round, way) in transitions(at(1)).into_iter().enumerate() {
         for repeat in 0..3 {
             one_of(&t, round * 3 + repeat, |_| way.clone()).await;
@@ -300,7 +329,7 @@ pub(crate) async fn of_racing_settlements_of_one_kind_one_is_applied(t: Trial) {
     }
 }
 
-pub(crate) async fn of_racing_settlements_of_all_kinds_one_is_applied(t: Trial) {
+async fn of_racing_settlements_of_all_kinds_one_is_applied(t: Trial) {
     for round in 0..16 {
         let won = one_of(&t, round, |nth| match transitions(at(1))[nth % 4].clone() {
             Transition::Ack { .. } => ack_with(&nth.to_string()),
@@ -314,7 +343,7 @@ pub(crate) async fn of_racing_settlements_of_all_kinds_one_is_applied(t: Trial) 
     }
 }
 
-pub(crate) async fn racing_calls_in_opposite_orders_settle_every_job_once(t: Trial) {
+async fn racing_calls_in_opposite_orders_settle_every_job_once(t: Trial) {
     t.put_all((0..40).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(40, T0).await;
     let answers = at_once((0..6).map(|nth| {

@@ -2,10 +2,34 @@
 
 use taskharbor_core::{Action, JobRecord, Leased, Refusal, Settled, State, Timestamp, Transition};
 
-use crate::trial::{
-    LEASE, STRANGER, T0, Trial, ack, ack_with, at, before, fail, failure, grow, job, job_in,
-    release, requeue, retry, transitions, with_token,
+use crate::{
+    given::{
+        LEASE, STRANGER, T0, ack, ack_with, at, before, fail, failure, grow, job, job_in, release,
+        requeue, retry, transitions, with_token,
+    },
+    trial::Trial,
 };
+
+group! {
+    terminal {
+        a_job_that_is_over_is_never_granted ["SET-5"]
+        an_acked_job_recognises_its_token ["SET-6"]
+        a_failed_job_recognises_its_token ["SET-6"]
+        an_abandoned_job_recognises_its_token ["SET-6" "CAN-2"]
+        a_job_that_is_over_refuses_every_other_token ["SET-6"]
+        a_job_that_is_over_refuses_every_extension ["SET-6"]
+        a_job_that_a_person_cancelled_knows_no_token ["SET-6" "CAN-3"]
+        a_job_cancelled_at_the_end_of_its_lease_knows_no_token ["SET-6" "CAN-2"]
+        a_token_that_retried_its_job_is_worthless ["SET-7"]
+        a_token_that_retried_its_job_until_later_is_worthless ["SET-7"]
+        a_token_that_released_its_job_is_worthless ["SET-7"]
+        a_token_that_released_its_job_until_later_is_worthless ["SET-7"]
+        a_token_whose_job_was_taken_back_is_worthless ["LEA-7"]
+        a_token_that_retried_is_not_the_one_that_ends ["SET-6" "SET-7"]
+        the_end_of_the_last_lease_does_not_move_a_finished_job ["SET-5"]
+        a_job_ends_once_in_each_of_its_lives ["SET-3" "SET-6" "REQ-1"]
+    }
+}
 
 /// The job `a`, taken at the beginning, and cancelled by its worker because somebody wanted that.
 async fn abandoned(t: &Trial) -> Leased {
@@ -37,7 +61,7 @@ async fn assert_repeats_are_recognised(t: &Trial, leased: &Leased) {
     }
 }
 
-pub(crate) async fn a_job_that_is_over_is_never_granted(t: Trial) {
+async fn a_job_that_is_over_is_never_granted(t: Trial) {
     let last = Timestamp::MAX.saturating_sub(LEASE);
     for state in [State::Done, State::Dlq, State::Cancelled] {
         t.bring(job(state.as_str()), state).await;
@@ -50,22 +74,22 @@ pub(crate) async fn a_job_that_is_over_is_never_granted(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-pub(crate) async fn an_acked_job_recognises_its_token(t: Trial) {
+async fn an_acked_job_recognises_its_token(t: Trial) {
     let leased = t.bring(job("a"), State::Done).await.expect("a lease");
     assert_repeats_are_recognised(&t, &leased).await;
 }
 
-pub(crate) async fn a_failed_job_recognises_its_token(t: Trial) {
+async fn a_failed_job_recognises_its_token(t: Trial) {
     let leased = t.bring(job("a"), State::Dlq).await.expect("a lease");
     assert_repeats_are_recognised(&t, &leased).await;
 }
 
-pub(crate) async fn an_abandoned_job_recognises_its_token(t: Trial) {
+async fn an_abandoned_job_recognises_its_token(t: Trial) {
     let leased = abandoned(&t).await;
     assert_repeats_are_recognised(&t, &leased).await;
 }
 
-pub(crate) async fn a_job_that_is_over_refuses_every_other_token(t: Trial) {
+async fn a_job_that_is_over_refuses_every_other_token(t: Trial) {
     for (name, transition) in [("done", ack()), ("dlq", fail(T0))] {
         t.put(job_in(name, name), T0).await;
         let earlier = t.take_from(name, T0).await.expect("a grant");
@@ -78,7 +102,7 @@ pub(crate) async fn a_job_that_is_over_refuses_every_other_token(t: Trial) {
     }
 }
 
-pub(crate) async fn a_job_that_is_over_refuses_every_extension(t: Trial) {
+async fn a_job_that_is_over_refuses_every_extension(t: Trial) {
     let done = t.bring(job("done"), State::Done).await.expect("a lease");
     let dlq = t.bring(job("dlq"), State::Dlq).await.expect("a lease");
     let cancelled = abandoned(&t).await;
@@ -92,7 +116,7 @@ pub(crate) async fn a_job_that_is_over_refuses_every_extension(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-pub(crate) async fn a_job_that_a_person_cancelled_knows_no_token(t: Trial) {
+async fn a_job_that_a_person_cancelled_knows_no_token(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     t.apply(&leased, release(None), T0).await;
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Cancelled);
@@ -103,7 +127,7 @@ pub(crate) async fn a_job_that_a_person_cancelled_knows_no_token(t: Trial) {
     t.refuses(&leased, Refusal::JobNotInflight, T0).await;
 }
 
-pub(crate) async fn a_job_cancelled_at_the_end_of_its_lease_knows_no_token(t: Trial) {
+async fn a_job_cancelled_at_the_end_of_its_lease_knows_no_token(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Inflight);
     assert_eq!(t.take(at(60)).await, None);
@@ -125,23 +149,23 @@ async fn assert_worthless_once_put_back(t: &Trial, transition: Transition) {
     t.refuses(&leased, Refusal::JobNotInflight, at(9)).await;
 }
 
-pub(crate) async fn a_token_that_retried_its_job_is_worthless(t: Trial) {
+async fn a_token_that_retried_its_job_is_worthless(t: Trial) {
     assert_worthless_once_put_back(&t, retry(None, T0)).await;
 }
 
-pub(crate) async fn a_token_that_retried_its_job_until_later_is_worthless(t: Trial) {
+async fn a_token_that_retried_its_job_until_later_is_worthless(t: Trial) {
     assert_worthless_once_put_back(&t, retry(Some(at(9)), T0)).await;
 }
 
-pub(crate) async fn a_token_that_released_its_job_is_worthless(t: Trial) {
+async fn a_token_that_released_its_job_is_worthless(t: Trial) {
     assert_worthless_once_put_back(&t, release(None)).await;
 }
 
-pub(crate) async fn a_token_that_released_its_job_until_later_is_worthless(t: Trial) {
+async fn a_token_that_released_its_job_until_later_is_worthless(t: Trial) {
     assert_worthless_once_put_back(&t, release(Some(at(9)))).await;
 }
 
-pub(crate) async fn a_token_whose_job_was_taken_back_is_worthless(t: Trial) {
+async fn a_token_whose_job_was_taken_back_is_worthless(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     t.put(job("first").priority(1), T0).await;
     t.take_the("first", at(60)).await;
@@ -150,7 +174,7 @@ pub(crate) async fn a_token_whose_job_was_taken_back_is_worthless(t: Trial) {
     t.refuses(&leased, Refusal::JobNotInflight, T0).await;
 }
 
-pub(crate) async fn a_token_that_retried_is_not_the_one_that_ends(t: Trial) {
+async fn a_token_that_retried_is_not_the_one_that_ends(t: Trial) {
     t.put(job("a"), T0).await;
     let first = t.run("a", retry(None, T0), T0).await;
     let last = t.run("a", fail(at(1)), at(1)).await;
@@ -162,7 +186,7 @@ fn ended(record: &JobRecord) -> (State, Option<Timestamp>) {
     (record.state, record.finished_at)
 }
 
-pub(crate) async fn the_end_of_the_last_lease_does_not_move_a_finished_job(t: Trial) {
+async fn the_end_of_the_last_lease_does_not_move_a_finished_job(t: Trial) {
     t.bring(job("a"), State::Done).await;
     t.bring(job("b"), State::Dlq).await;
     let stored = t.snapshot(at(1)).await;
@@ -173,7 +197,7 @@ pub(crate) async fn the_end_of_the_last_lease_does_not_move_a_finished_job(t: Tr
     assert_eq!(ended(&t.record("a", at(61)).await), (State::Done, Some(T0)));
 }
 
-pub(crate) async fn a_job_ends_once_in_each_of_its_lives(t: Trial) {
+async fn a_job_ends_once_in_each_of_its_lives(t: Trial) {
     t.put(job("a"), T0).await;
     for life in 0..3 {
         let now = at(life * 10);

@@ -2,7 +2,19 @@
 
 use taskharbor_core::{Failure, Filter, OutputEntry, State, Text, Transition};
 
-use crate::trial::{LEASE, T0, Trial, child, extension, job};
+use crate::{
+    given::{LEASE, T0, child, extension, job},
+    trial::Trial,
+};
+
+group! {
+    text {
+        any_error_can_be_retried ["JOB-4"]
+        any_error_and_reason_can_be_failed_with ["JOB-4"]
+        any_progress_can_be_reported ["JOB-4"]
+        ten_long_errors_are_kept_whole ["JOB-4" "JOB-7"]
+    }
+}
 
 /// Text as it may come from anywhere, and as it is stored.
 fn texts() -> Vec<(Text, String)> {
@@ -29,7 +41,7 @@ fn texts() -> Vec<(Text, String)> {
     ]
 }
 
-pub(crate) async fn any_error_can_be_retried(t: Trial) {
+async fn any_error_can_be_retried(t: Trial) {
     for (n, (error, stored)) in texts().into_iter().enumerate() {
         let text = n.to_string();
         t.put(job(&text), T0).await;
@@ -46,7 +58,7 @@ pub(crate) async fn any_error_can_be_retried(t: Trial) {
     }
 }
 
-pub(crate) async fn any_error_and_reason_can_be_failed_with(t: Trial) {
+async fn any_error_and_reason_can_be_failed_with(t: Trial) {
     for (n, (given, stored)) in texts().into_iter().enumerate() {
         let (parent, text) = (format!("{n} parent"), n.to_string());
         t.put_flow([job(&parent), child(&text, &[&parent])], T0).await;
@@ -62,7 +74,7 @@ pub(crate) async fn any_error_and_reason_can_be_failed_with(t: Trial) {
     }
 }
 
-pub(crate) async fn any_progress_can_be_reported(t: Trial) {
+async fn any_progress_can_be_reported(t: Trial) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     for (n, (progress, stored)) in texts().into_iter().enumerate() {
@@ -74,7 +86,7 @@ pub(crate) async fn any_progress_can_be_reported(t: Trial) {
     }
 }
 
-pub(crate) async fn ten_long_errors_are_kept_whole(t: Trial) {
+async fn ten_long_errors_are_kept_whole(t: Trial) {
     t.put(job("a"), T0).await;
     let error = |n: u32| format!("{n:02}{}", "é".repeat(4_095));
     for n in 1..=12 {

@@ -4,9 +4,40 @@ use std::{future::Future, time::Duration};
 
 use taskharbor_core::{Action, Admin, Driver, FailurePolicy, Leased, NewJob, Requeue, Watch};
 
-use crate::trial::{
-    T0, Trial, ack, at, child, fail, grow, id, job, job_in, join, queue, release, requeue, retry,
+use crate::{
+    given::{
+        T0, ack, at, child, fail, grow, id, job, job_in, join, queue, release, requeue, retry,
+    },
+    trial::Trial,
 };
+
+group! {
+    watch {
+        a_job_enqueued_wakes ["WAK-1"]
+        a_job_enqueued_for_later_wakes ["WAK-1"]
+        a_flow_enqueued_wakes_for_its_first_members ["WAK-1"]
+        a_flow_enqueued_wakes_for_who_waits_for_an_empty_join ["WAK-1"]
+        a_retry_wakes ["WAK-1"]
+        a_release_wakes ["WAK-1"]
+        a_requeue_wakes ["WAK-1"]
+        a_detached_job_wakes ["WAK-1"]
+        a_parent_that_is_done_wakes_for_its_dependants ["WAK-1"]
+        a_parent_that_is_done_wakes_through_a_join ["WAK-1"]
+        a_parent_that_is_done_wakes_for_a_dependant_with_a_time ["WAK-1"]
+        a_parent_that_fails_and_releases_wakes_for_its_dependants ["WAK-1"]
+        a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants ["WAK-1"]
+        a_parent_whose_marked_lease_ends_wakes_for_those_it_releases ["WAK-1"]
+        a_requeued_join_that_is_done_at_once_wakes_for_its_dependants ["WAK-1"]
+        a_growth_wakes_for_its_first_jobs ["WAK-1"]
+        a_growth_that_is_done_at_once_wakes_for_who_waited ["WAK-1"]
+        a_job_told_to_run_now_wakes ["WAK-1"]
+        a_queue_that_is_resumed_wakes ["WAK-1"]
+        whoever_watches_several_queues_is_woken_by_each ["WAK-1"]
+        all_who_watch_a_queue_are_woken ["WAK-1"]
+        whoever_waits_already_is_woken ["WAK-1"]
+        a_watch_can_be_woken_again_and_again ["WAK-1"]
+    }
+}
 
 async fn watch(t: &Trial, names: &[&str]) -> Watch {
     let names = names.iter().map(|name| queue(name)).collect();
@@ -40,40 +71,40 @@ async fn waiting_for(t: &Trial, parent: &str, policy: FailurePolicy) -> Leased {
     leased
 }
 
-pub(crate) async fn a_job_enqueued_wakes(t: Trial) {
+async fn a_job_enqueued_wakes(t: Trial) {
     wakes(&t, t.put(job("a"), T0)).await;
     wakes(&t, t.put_all([job_in("elsewhere", "b"), job("c")], T0)).await;
 }
 
-pub(crate) async fn a_job_enqueued_for_later_wakes(t: Trial) {
+async fn a_job_enqueued_for_later_wakes(t: Trial) {
     wakes(&t, t.put(job("a").run_at(at(99)), T0)).await;
 }
 
-pub(crate) async fn a_flow_enqueued_wakes_for_its_first_members(t: Trial) {
+async fn a_flow_enqueued_wakes_for_its_first_members(t: Trial) {
     let end = job_in("elsewhere", "b").after([id("a")]);
     wakes(&t, t.put_flow([job("a"), end], T0)).await;
 }
 
-pub(crate) async fn a_flow_enqueued_wakes_for_who_waits_for_an_empty_join(t: Trial) {
+async fn a_flow_enqueued_wakes_for_who_waits_for_an_empty_join(t: Trial) {
     let empty = NewJob::join(id("j"), queue("elsewhere"), []);
     wakes(&t, t.put_flow([empty, child("a", &["j"])], T0)).await;
 }
 
-pub(crate) async fn a_retry_wakes(t: Trial) {
+async fn a_retry_wakes(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     let leased = t.take_many(2, T0).await;
     wakes(&t, t.apply(&leased[0], retry(None, T0), T0)).await;
     wakes(&t, t.apply(&leased[1], retry(Some(at(9)), T0), T0)).await;
 }
 
-pub(crate) async fn a_release_wakes(t: Trial) {
+async fn a_release_wakes(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     let leased = t.take_many(2, T0).await;
     wakes(&t, t.apply(&leased[0], release(None), T0)).await;
     wakes(&t, t.apply(&leased[1], release(Some(at(9))), T0)).await;
 }
 
-pub(crate) async fn a_requeue_wakes(t: Trial) {
+async fn a_requeue_wakes(t: Trial) {
     t.put_all([job("a"), job("b")], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("b", Action::Cancel, T0).await;
@@ -82,19 +113,19 @@ pub(crate) async fn a_requeue_wakes(t: Trial) {
     wakes(&t, t.act("b", later, T0)).await;
 }
 
-pub(crate) async fn a_detached_job_wakes(t: Trial) {
+async fn a_detached_job_wakes(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.act("b", Action::CancelFlow, T0).await;
     let alone = Action::Requeue(Requeue::new().detach());
     wakes(&t, t.act("a", alone, T0)).await;
 }
 
-pub(crate) async fn a_parent_that_is_done_wakes_for_its_dependants(t: Trial) {
+async fn a_parent_that_is_done_wakes_for_its_dependants(t: Trial) {
     let leased = waiting_for(&t, "a", FailurePolicy::Hold).await;
     wakes(&t, t.apply(&leased, ack(), T0)).await;
 }
 
-pub(crate) async fn a_parent_that_is_done_wakes_through_a_join(t: Trial) {
+async fn a_parent_that_is_done_wakes_through_a_join(t: Trial) {
     let between = NewJob::join(id("j"), queue("elsewhere"), [id("a")]);
     let jobs = [job_in("elsewhere", "a"), between, child("b", &["j"])];
     t.put_flow(jobs, T0).await;
@@ -102,32 +133,32 @@ pub(crate) async fn a_parent_that_is_done_wakes_through_a_join(t: Trial) {
     wakes(&t, t.apply(&leased, ack(), T0)).await;
 }
 
-pub(crate) async fn a_parent_that_is_done_wakes_for_a_dependant_with_a_time(t: Trial) {
+async fn a_parent_that_is_done_wakes_for_a_dependant_with_a_time(t: Trial) {
     let later = child("b", &["a"]).run_at(at(99));
     t.put_flow([job_in("elsewhere", "a"), later], T0).await;
     let leased = t.take_from("elsewhere", T0).await.expect("granted");
     wakes(&t, t.apply(&leased, ack(), T0)).await;
 }
 
-pub(crate) async fn a_parent_that_fails_and_releases_wakes_for_its_dependants(t: Trial) {
+async fn a_parent_that_fails_and_releases_wakes_for_its_dependants(t: Trial) {
     let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
     wakes(&t, t.apply(&leased, fail(T0), T0)).await;
 }
 
-pub(crate) async fn a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants(t: Trial) {
+async fn a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants(t: Trial) {
     let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
     let expired = leased.lease.expires_at;
     wakes(&t, t.act("a", Action::Cancel, expired)).await;
 }
 
-pub(crate) async fn a_parent_whose_marked_lease_ends_wakes_for_those_it_releases(t: Trial) {
+async fn a_parent_whose_marked_lease_ends_wakes_for_those_it_releases(t: Trial) {
     let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
     t.act("a", Action::Cancel, T0).await;
     let expired = leased.lease.expires_at;
     wakes(&t, t.take_from("elsewhere", expired)).await;
 }
 
-pub(crate) async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: Trial) {
+async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: Trial) {
     let jobs = [job("a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.act("j", Action::Cancel, T0).await;
@@ -135,30 +166,30 @@ pub(crate) async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependant
     wakes(&t, t.act("j", requeue(), T0)).await;
 }
 
-pub(crate) async fn a_growth_wakes_for_its_first_jobs(t: Trial) {
+async fn a_growth_wakes_for_its_first_jobs(t: Trial) {
     t.put(job_in("elsewhere", "g"), T0).await;
     let leased = t.take_from("elsewhere", T0).await.expect("granted");
     wakes(&t, t.apply(&leased, grow([job("x")]), T0)).await;
 }
 
-pub(crate) async fn a_growth_that_is_done_at_once_wakes_for_who_waited(t: Trial) {
+async fn a_growth_that_is_done_at_once_wakes_for_who_waited(t: Trial) {
     let leased = waiting_for(&t, "g", FailurePolicy::Hold).await;
     let empty = NewJob::join(id("j"), queue("elsewhere"), []);
     wakes(&t, t.apply(&leased, grow([empty]), T0)).await;
 }
 
-pub(crate) async fn a_job_told_to_run_now_wakes(t: Trial) {
+async fn a_job_told_to_run_now_wakes(t: Trial) {
     t.put(job("a").run_at(at(99)), T0).await;
     wakes(&t, t.act("a", Action::RunNow, T0)).await;
 }
 
-pub(crate) async fn a_queue_that_is_resumed_wakes(t: Trial) {
+async fn a_queue_that_is_resumed_wakes(t: Trial) {
     t.put(job("a"), T0).await;
     t.driver.pause(queue("q"), T0).await.expect("pause");
     wakes(&t, t.driver.resume(queue("q"))).await;
 }
 
-pub(crate) async fn whoever_watches_several_queues_is_woken_by_each(t: Trial) {
+async fn whoever_watches_several_queues_is_woken_by_each(t: Trial) {
     for (n, name) in ["one", "two", "three"].into_iter().enumerate() {
         let watch = watch(&t, &["one", "two", "three"]).await;
         t.put(job_in(name, &n.to_string()), T0).await;
@@ -166,7 +197,7 @@ pub(crate) async fn whoever_watches_several_queues_is_woken_by_each(t: Trial) {
     }
 }
 
-pub(crate) async fn all_who_watch_a_queue_are_woken(t: Trial) {
+async fn all_who_watch_a_queue_are_woken(t: Trial) {
     let mut watches = Vec::new();
     for _ in 0..3 {
         watches.push(watch(&t, &["q"]).await);
@@ -177,14 +208,14 @@ pub(crate) async fn all_who_watch_a_queue_are_woken(t: Trial) {
     }
 }
 
-pub(crate) async fn whoever_waits_already_is_woken(t: Trial) {
+async fn whoever_waits_already_is_woken(t: Trial) {
     let waiting = tokio::spawn(woken(watch(&t, &["q"]).await));
     tokio::task::yield_now().await;
     t.put(job("a"), T0).await;
     waiting.await.expect("woken");
 }
 
-pub(crate) async fn a_watch_can_be_woken_again_and_again(t: Trial) {
+async fn a_watch_can_be_woken_again_and_again(t: Trial) {
     let mut watch = watch(&t, &["q"]).await;
     if !watch.can_wake() {
         return;

@@ -165,15 +165,9 @@ impl Model {
         let finishes = self.members(&kept.id).filter_map(|job| job.life.finish());
         let last_finish = finishes.map(|finish| finish.at).max();
         let tail = self.tail(flow);
-        FlowRecord::new(
-            kept.id.clone(),
-            kept.name.clone(),
-            tail.new.id.clone(),
-            tail.life.state(now),
-            members,
-            kept.created_at,
-            last_finish,
-        )
+        let ending = (tail.new.id.clone(), tail.life.state(now));
+        FlowRecord::new(kept.id.clone(), kept.created_at, ending, members, last_finish)
+            .named(kept.name.clone())
     }
 
     pub(crate) fn counts(&self, now: Timestamp) -> Vec<QueueCounts> {

@@ -13,7 +13,7 @@ use super::{
     Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose,
     compare::{both, same, same_grants},
 };
-use crate::{model::Model, trial::T0};
+use crate::{given::T0, model::Model};
 
 /// Runs the steps on an empty store and on the model, and empties the store again.
 pub(super) async fn replay(driver: &AnyDriver, steps: &[Step]) -> Result<(), String> {
