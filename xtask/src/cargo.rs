@@ -38,6 +38,13 @@ pub(crate) fn tests() -> Command {
     cargo("test --workspace --locked --lib --bins --tests --examples")
 }
 
+/// Many more random scripts than the suite runs by itself, where they cost next to nothing.
+pub(crate) fn scripts() -> Command {
+    let mut command = cargo("test --locked -p taskharbor-memory --lib plain::model");
+    command.env("TASKHARBOR_SCRIPTS", "20000");
+    command
+}
+
 pub(crate) fn doctests() -> Command {
     cargo("test --workspace --locked --doc")
 }

@@ -27,7 +27,7 @@ usage: cargo xtask <command>
 
   quick         the inner loop: fmt, clippy, tests of core, conformance and memory
   test [args]   every test and doctest; with arguments, `cargo test --locked <args>`
-  ci            exactly what CI runs: fmt, clippy, test, doctest, doc, audit
+  ci            exactly what CI runs: fmt, clippy, test, scripts, doctest, doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode
   help          print this text
@@ -114,6 +114,7 @@ fn ci() -> Result<(), Failure> {
             Step::command("fmt", cargo::fmt()),
             Step::command("clippy", cargo::clippy()),
             Step::command("test", cargo::tests()),
+            Step::command("scripts", cargo::scripts()),
             Step::command("doctest", cargo::doctests()),
             Step::command("doc", cargo::doc()),
             Step::new("audit", || audit::dependencies(MissingTool::IsReported)),
