@@ -29,6 +29,7 @@ mod admin;
 mod call;
 mod cancel;
 mod close;
+mod dropped;
 mod edge;
 mod edge_race;
 mod enqueue;
@@ -116,6 +117,7 @@ groups! {
     prune_flow;
     watch;
     call;
+    dropped;
     model;
     race;
 }
