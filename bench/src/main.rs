@@ -11,13 +11,19 @@ mod stopwatch;
 
 use std::process::ExitCode;
 
+const USAGE: &str = "usage: cargo xtask bench [memory]";
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let chosen: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match chosen.as_slice() {
         [] | ["memory"] => memory::run(),
-        _ => {
-            eprintln!("usage: cargo xtask bench [memory]");
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        [other, ..] => {
+            eprintln!("unknown benchmark {other:?}\n{USAGE}");
             return ExitCode::from(2);
         }
     };

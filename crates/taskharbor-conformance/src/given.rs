@@ -119,6 +119,12 @@ pub(crate) fn requeue() -> Action {
     Action::Requeue(Requeue::new())
 }
 
+/// The entry for a join of so many parents, as [`Trial`](crate::trial::Trial) shows it: whichever
+/// join it is.
+pub(crate) fn list(len: usize) -> OutputEntry {
+    OutputEntry::List { join: id("list"), len }
+}
+
 /// The entry for a job that is done with this output.
 pub(crate) fn done_with(output: &str) -> OutputEntry {
     OutputEntry::Done(Some(Blob::from(output.as_bytes())))

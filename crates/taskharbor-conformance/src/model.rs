@@ -12,7 +12,8 @@ mod write;
 use std::collections::BTreeMap;
 
 use taskharbor_core::{
-    FlowName, Job, JobId, JobRecord, LeaseToken, Life, Limits, NewJob, QueueName, Timestamp,
+    FlowName, Job, JobId, JobRecord, LeaseToken, Life, Limits, NewJob, QueueName, Stage, State,
+    Text, Timestamp,
 };
 
 /// All jobs, in the order of insertion.
@@ -33,9 +34,22 @@ pub(crate) struct Kept {
     pub(crate) new: NewJob,
     pub(crate) created_at: Timestamp,
     pub(crate) life: Life,
-    /// One for each of `new.parents`: its serial, and whether it is waited for.
-    pub(crate) parents: Vec<(u64, bool)>,
+    /// One for each of `new.parents`: its serial, and what it is to this job.
+    pub(crate) parents: Vec<(u64, Tie)>,
+    /// The serial of the job it grew into.
+    pub(crate) grown: Option<u64>,
     pub(crate) holds_key: bool,
+}
+
+/// What a job and its parent are to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// The parent is waited for.
+    Open,
+    /// It no longer is, and its output is read.
+    Closed,
+    /// It failed in this way and let go.
+    Spent(State, Option<Text>),
 }
 
 /// One flow; its members are the jobs that name it.
@@ -80,7 +94,7 @@ impl Model {
     /// Takes over the token that a driver chose for a job.
     pub(crate) fn adopt(&mut self, id: &JobId, token: LeaseToken) {
         if let Some(at) = self.find(id)
-            && let taskharbor_core::Stage::Inflight(hold) = &mut self.jobs[at].life.stage
+            && let Stage::Inflight(hold) = &mut self.jobs[at].life.stage
         {
             hold.lease.token = token;
         }
@@ -93,6 +107,11 @@ impl Model {
 }
 
 impl Kept {
+    /// Whether this job waits for the one with that serial.
+    pub(crate) fn waits_for(&self, serial: u64) -> bool {
+        self.parents.contains(&(serial, Tie::Open))
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.life.finish().is_some()
     }

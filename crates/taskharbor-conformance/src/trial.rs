@@ -16,7 +16,7 @@ use tokio::sync::Barrier;
 use crate::{
     case::Opener,
     given::{
-        LEASE, T0, ack_with, at, extension, fail, grow, holder, id, ids, job, job_in, queue,
+        LEASE, T0, ack_with, at, extension, fail, grow, holder, id, ids, job, job_in, list, queue,
         settlement, transitions,
     },
 };
@@ -291,23 +291,53 @@ impl Trial {
         self.flow(text, now).await.state
     }
 
-    /// What a job reads of its parents, the list that they are included.
+    /// What a job reads of its parents, and what joins among them stand for, all of it: each list
+    /// before its members, the list that the parents are first.
     pub(crate) async fn inputs(&self, text: &str) -> Vec<OutputEntry> {
-        self.outputs(OutputQuery::parents_of(id(text))).await
+        let parents = self.read(OutputQuery::parents_of(id(text))).await;
+        let mut all = vec![list(parents.len())];
+        all.extend(self.expand(parents).await);
+        all
     }
 
-    /// What a job produced.
+    /// What a job produced, and what it stands for if it is a join.
     pub(crate) async fn output(&self, text: &str) -> Vec<OutputEntry> {
-        self.outputs(OutputQuery::of(id(text))).await
+        let entries = self.read(OutputQuery::of(id(text))).await;
+        assert_eq!(entries.len(), 1, "one job, one output");
+        self.expand(entries).await
     }
 
-    async fn outputs(&self, query: OutputQuery) -> Vec<OutputEntry> {
-        let request = Outputs::new(vec![query], 1_000);
-        let mut answers = self.driver.outputs(request).await.expect("outputs");
-        assert_eq!(answers.len(), 1, "one query, one answer");
-        let page = answers.remove(0).expect("not refused");
-        assert_eq!(page.next, None, "more than a thousand entries");
-        page.entries
+    async fn expand(&self, mut entries: Vec<OutputEntry>) -> Vec<OutputEntry> {
+        let mut all = Vec::new();
+        entries.reverse();
+        while let Some(entry) = entries.pop() {
+            let OutputEntry::List { join, len } = entry else {
+                all.push(entry);
+                continue;
+            };
+            let parents = self.read(OutputQuery::parents_of(join)).await;
+            assert_eq!(parents.len(), len, "a list is as long as it says");
+            all.push(list(len));
+            entries.extend(parents.into_iter().rev());
+        }
+        all
+    }
+
+    /// All pages of what a query reads.
+    async fn read(&self, mut query: OutputQuery) -> Vec<OutputEntry> {
+        let mut all = Vec::new();
+        loop {
+            let request = Outputs::new(vec![query.clone()], 1_000);
+            let mut answers = self.driver.outputs(request).await.expect("outputs");
+            assert_eq!(answers.len(), 1, "one query, one answer");
+            let page = answers.remove(0).expect("not refused");
+            all.extend(page.entries);
+            match page.next {
+                Some(next) if next == all.len() => query = query.from(next),
+                Some(next) => panic!("the next page starts at {next} after {}", all.len()),
+                None => return all,
+            }
+        }
     }
 
     /// All jobs that match, page by page.

@@ -76,7 +76,14 @@ pub trait Admin: Send + Sync + 'static {
 
 /// A contradiction that [`Admin::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inconsistency(pub String);
+pub struct Inconsistency(String);
+
+impl Inconsistency {
+    /// A contradiction, in words.
+    pub fn new(words: impl Into<String>) -> Self {
+        Self(words.into())
+    }
+}
 
 impl fmt::Display for Inconsistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -178,8 +185,8 @@ impl Requeue {
 /// Asks for old records to be removed.
 ///
 /// A record is old enough when it has been over since the given instant or earlier, and the lease
-/// under which it ended would have run out by then too. A flow goes as a whole, by how and when
-/// its last member ended. What is `None` is kept.
+/// under which it ended would have run out by then too. A flow goes as a whole, by how its tail and
+/// when its last member ended. What is `None` is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prune {

@@ -1,6 +1,6 @@
 //! Storing jobs: what is asked and answered.
 
-use crate::{InvalidRequest, JobId, JobSet, NewJob, Timestamp, check};
+use crate::{InvalidRequest, JobId, JobSet, Limits, NewJob, Timestamp, check};
 
 /// Asks to store sets of jobs.
 #[derive(Clone, Debug)]
@@ -26,7 +26,9 @@ impl Enqueue {
     /// [`InvalidRequest::OutOfRange`].
     pub fn check(&self) -> Result<(), InvalidRequest> {
         let jobs = || self.sets.iter().flat_map(|set| &set.jobs);
-        check::call_size(jobs().count(), jobs().map(NewJob::bytes).sum())
+        let edges = jobs().map(|job| job.parents.len()).sum();
+        check::call_size(jobs().count(), jobs().map(NewJob::bytes).sum())?;
+        check::range("the number of edges in one call", edges, 0, Limits::MAX_CALL_EDGES)
     }
 }
 

@@ -3,13 +3,19 @@
 //! A call fails as a whole with [`DriverError`], and then nothing was written. Inside a call that
 //! succeeds, each item has its own answer: a set may be [`Rejected`](crate::Rejected), a change to
 //! an inflight job refused ([`Refusal`]), an operator's wish denied ([`Denied`]). The single-job
-//! calls fold all of these into [`CallError`].
+//! calls fold these into [`CallError`].
 
 use std::{error::Error, sync::Arc};
 
 use crate::{JobId, NoRandomness, QueueName, Rejected, State};
 
-/// A call failed as a whole; nothing was written.
+/// A call failed as a whole.
+///
+/// Nothing was written, except that after `Unavailable` and `ContractViolation` nobody knows: the
+/// store may have done its part before the answer was lost. Then repeat the call. Enqueue answers
+/// `Existing` for what was stored, an ack, growth or dead-lettering `AlreadyTerminal`, a retry or
+/// release `JobNotInflight`, and jobs that a lost reserve has granted come back when their leases
+/// end.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
@@ -23,10 +29,10 @@ pub enum DriverError {
     #[error("the driver is closed")]
     Closed,
     /// The store cannot be reached or is busy; trying again is worth it.
-    #[error("the store is unavailable: {0}")]
+    #[error("the store is unavailable: try again")]
     Unavailable(#[source] Arc<dyn Error + Send + Sync>),
     /// The store answered with an error that trying again will not cure.
-    #[error("the store failed: {0}")]
+    #[error("the store failed")]
     Backend(#[source] Arc<dyn Error + Send + Sync>),
     /// The driver broke the contract; this is a bug in the driver.
     #[error("the driver broke the contract: {0}")]
@@ -121,7 +127,7 @@ pub enum InvalidTransition {
     #[error("{0} attempts are more than can be stored")]
     AttemptsOutOfRange(u32),
     /// The growth is not one.
-    #[error("the growth was rejected: {0}")]
+    #[error(transparent)]
     Growth(#[from] Rejected),
 }
 
@@ -136,7 +142,7 @@ pub enum Denied {
     #[error("the job is {0}, which does not allow this")]
     WrongState(State),
     /// The job's flow is over, so nobody would use what it produces; detach it to run it alone.
-    #[error("the job's flow is over: detach the job to run it alone")]
+    #[error("the job's flow is over: requeue its last job first, or detach this one to run alone")]
     FlowOver,
     /// The job belongs to a flow, which is kept and removed as a whole.
     #[error("the job belongs to flow {0}: act on the flow")]
@@ -153,9 +159,6 @@ pub enum CallError {
     /// The change was refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// An operator's wish was denied.
-    #[error(transparent)]
-    Denied(#[from] Denied),
     /// The call failed as a whole.
     #[error(transparent)]
     Failed(#[from] DriverError),

@@ -61,7 +61,7 @@ impl ListFlows {
     #[must_use]
     pub fn matches(&self, flow: &FlowRecord) -> bool {
         self.state.is_none_or(|state| state == flow.state)
-            && self.name.is_none() | (self.name == flow.name)
+            && (self.name.is_none() || self.name == flow.name)
     }
 }
 

@@ -194,19 +194,34 @@ impl Life {
         true
     }
 
-    /// Takes the job back from a holder whose lease is over: it goes to the end of the line of
-    /// its priority, or is cancelled if that was asked for.
-    pub fn reclaim(&mut self, now: Timestamp) -> Aftermath {
-        if !self.is_expired(now) {
-            return Aftermath::None;
+    /// The first instant at which Reserve may grant the job: when it falls due, or when its lease
+    /// ends. `None` if time alone does not make it grantable.
+    #[must_use]
+    pub fn available_at(&self) -> Option<Timestamp> {
+        match &self.stage {
+            Stage::Waiting => Some(self.due_at),
+            Stage::Inflight(hold) => Some(hold.lease.expires_at),
+            Stage::Blocked | Stage::Finished(_) => None,
         }
+    }
+
+    /// Takes the job back from a holder whose lease is over: its place in line is that of the
+    /// moment at which the lease ended. It is cancelled instead if that was asked for.
+    pub fn reclaim(&mut self, now: Timestamp) -> Aftermath {
+        let ended_at = match &self.stage {
+            Stage::Inflight(hold) if hold.lease.expires_at <= now => hold.lease.expires_at,
+            Stage::Blocked | Stage::Waiting | Stage::Inflight(_) | Stage::Finished(_) => {
+                return Aftermath::None;
+            }
+        };
         self.expirations = self.expirations.saturating_add(1);
         self.run_at = None;
         if self.hold().is_some_and(|hold| hold.cancel_requested) {
             self.end(State::Cancelled, None, now);
             return Aftermath::Failed;
         }
-        self.wait_until(None, now);
+        self.due_at = ended_at;
+        self.stage = Stage::Waiting;
         Aftermath::Waits
     }
 
@@ -370,7 +385,7 @@ impl Life {
         if request.reset_attempts {
             self.attempts = 0;
             self.attempt_limit = None;
-        } else {
+        } else if state == State::Dlq {
             self.attempt_limit = Some(self.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS));
         }
         self.run_at = request.run_at;

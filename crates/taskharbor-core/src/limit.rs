@@ -20,7 +20,9 @@ impl Limits {
     pub const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
     /// The greatest number of jobs that one call may name or carry.
     pub const MAX_CALL_JOBS: usize = 100_000;
-    /// The greatest size of all payloads, headers and outputs that one call may carry.
+    /// The greatest number of edges that one call may carry.
+    pub const MAX_CALL_EDGES: usize = 1_000_000;
+    /// The greatest size of all payloads, headers, outputs and texts that one call may carry.
     pub const MAX_CALL_BYTES: usize = 256 * 1024 * 1024;
     /// The greatest number of jobs that one job may grow into.
     pub const MAX_GROWTH_JOBS: usize = 10_000;

@@ -97,7 +97,7 @@ impl Filter {
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.state.is_none_or(|state| state == job.state)
             && self.job_type.as_ref().is_none_or(|job_type| *job_type == job.job_type)
-            && self.flow.is_none() | (self.flow == job.flow)
+            && (self.flow.is_none() || self.flow == job.flow)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Reading what jobs produced: what is asked and answered.
 //!
-//! Outputs form a tree, because the output of a join is the list of its parents' outputs, and a
-//! job may grow into a join. The tree is written from the top, each list before its members, so
-//! that a page is a plain range of entries however deep the tree is.
+//! The output of a join is the list of its parents' outputs, so outputs form a tree. A query reads
+//! one level of it: a join among the entries is named, and read by a query of its own. So a page
+//! is a range of one job's parents, however deep or wide the tree is.
 
 use crate::{Blob, InvalidRequest, JobId, Limits, State, Text, check};
 
@@ -23,14 +23,16 @@ impl Outputs {
         Self { items, limit }
     }
 
-    /// Checks the size of the request.
+    /// Checks the size of the request: at most [`Limits::MAX_CALL_JOBS`] items, and entries in all.
     ///
     /// # Errors
     ///
     /// [`InvalidRequest::OutOfRange`].
     pub fn check(&self) -> Result<(), InvalidRequest> {
         check::range("limit", self.limit, 1, Limits::MAX_PAGE)?;
-        check::call_size(self.items.len(), 0)
+        check::call_size(self.items.len(), 0)?;
+        let entries = self.items.len().saturating_mul(self.limit);
+        check::range("the number of entries in one call", entries, 0, Limits::MAX_CALL_JOBS)
     }
 }
 
@@ -47,13 +49,13 @@ pub struct OutputQuery {
 }
 
 impl OutputQuery {
-    /// What the job's handler reads: the outputs of its parents in declared order.
+    /// What the job's handler reads: the outputs of its parents, one entry each, in declared order.
     #[must_use]
     pub const fn parents_of(id: JobId) -> Self {
         Self { id, of: OutputOf::Parents, from: 0 }
     }
 
-    /// What the job produced, or what it grew into did.
+    /// What the job produced, or what it grew into did: one entry.
     #[must_use]
     pub const fn of(id: JobId) -> Self {
         Self { id, of: OutputOf::Itself, from: 0 }
@@ -80,7 +82,7 @@ pub enum OutputOf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OutputPage {
-    /// The entries: a tree written from the top, each list before its members.
+    /// The entries, in order.
     pub entries: Vec<OutputEntry>,
     /// Where the next page starts, if this is not the last.
     pub next: Option<usize>,
@@ -94,12 +96,17 @@ impl OutputPage {
     }
 }
 
-/// One entry of a tree of outputs.
+/// What one job produced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputEntry {
-    /// A list of so many members follows: a join, or the parents that were asked for.
-    List(usize),
+    /// A join that is done: its output is the list of its parents' outputs.
+    List {
+        /// The join; [`OutputQuery::parents_of`] it reads the list.
+        join: JobId,
+        /// How many parents it has.
+        len: usize,
+    },
     /// A job that is done, with what it produced.
     Done(Option<Blob>),
     /// A job that is dead-lettered or cancelled.
@@ -111,6 +118,6 @@ pub enum OutputEntry {
     },
     /// A job that is not over yet.
     Pending,
-    /// A job whose record was removed after this reader was detached from its flow.
+    /// A job whose record was removed after it or its reader was detached from their flow.
     Missing,
 }

@@ -121,7 +121,9 @@ impl ExtendLeases {
     /// more than [`Limits::MAX_CALL_JOBS`] of them.
     pub fn check(&self) -> Result<Timestamp, DriverError> {
         let expires_at = check::lease_end(self.now, self.lease_for)?;
-        check::items(self.items.iter().map(|item| &item.id), 0)?;
+        let texts = self.items.iter().filter_map(|item| item.progress.as_ref());
+        let bytes = texts.map(|text| text.as_str().len()).sum();
+        check::items(self.items.iter().map(|item| &item.id), bytes)?;
         Ok(expires_at)
     }
 }

@@ -18,8 +18,9 @@ pub struct JobSet {
 }
 
 /// What the jobs of a set are to each other.
+///
+/// Exhaustive on purpose: a driver that does not know a kind must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum SetKind {
     /// Nothing: each goes its own way once stored.
     Plain,

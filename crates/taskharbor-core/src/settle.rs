@@ -29,6 +29,8 @@ impl Settle {
     /// [`InvalidRequest`] for one job named twice and for a call that is too large.
     pub fn check(&self) -> Result<(), InvalidRequest> {
         let bytes = self.items.iter().map(|item| item.transition.bytes()).sum();
+        let grown = self.items.iter().map(|item| item.transition.grown_jobs()).sum::<usize>();
+        check::call_size(self.items.len() + grown, bytes)?;
         check::items(self.items.iter().map(|item| &item.id), bytes)
     }
 }
@@ -127,7 +129,16 @@ impl Transition {
         match self {
             Self::Ack { output } => output.as_ref().map_or(0, |output| output.len()),
             Self::Grow(growth) => growth.jobs.iter().map(NewJob::bytes).sum(),
-            Self::Retry { .. } | Self::Fail { .. } | Self::Release { .. } => 0,
+            Self::Retry { failure, .. } => failure.error.as_str().len(),
+            Self::Fail { failure, reason } => failure.error.as_str().len() + reason.as_str().len(),
+            Self::Release { .. } => 0,
+        }
+    }
+
+    fn grown_jobs(&self) -> usize {
+        match self {
+            Self::Grow(growth) => growth.jobs.len(),
+            Self::Ack { .. } | Self::Retry { .. } | Self::Fail { .. } | Self::Release { .. } => 0,
         }
     }
 }

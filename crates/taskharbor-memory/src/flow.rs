@@ -1,10 +1,10 @@
 //! [`Flow`]: what is known of a flow beside its members.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use taskharbor_core::{FlowName, FlowRecord, JobId, NewJob, Shape, State, StateCounts, Timestamp};
 
-use crate::store::{Link, Slot, Store, Wakes};
+use crate::store::{Link, Slot, Standing, Store, Tie, Wakes};
 
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -16,13 +16,19 @@ pub(crate) struct Flow {
     pub(crate) tail: Slot,
     /// By order of insertion.
     pub(crate) members: BTreeMap<u64, Slot>,
-    /// How many members are not over.
-    pub(crate) unfinished: usize,
+    /// Members that wait for something.
+    pub(crate) not_started: BTreeMap<u64, Slot>,
+    pub(crate) inflight: BTreeMap<u64, Slot>,
+    /// Members that are over, by the time until which they must be kept.
+    pub(crate) over: BTreeSet<(Timestamp, u64)>,
     /// Where it stands among the flows that are over.
     pub(crate) retired_as: Option<(State, Timestamp)>,
-    /// The latest time until which an ended member must be kept; `None` when a member came back
-    /// to life or left, and it has to be looked for again.
-    kept_until: Option<Timestamp>,
+}
+
+impl Flow {
+    pub(crate) fn is_over(&self) -> bool {
+        self.not_started.is_empty() && self.inflight.is_empty()
+    }
 }
 
 impl Store {
@@ -42,9 +48,10 @@ impl Store {
             created_at: now,
             tail,
             members: BTreeMap::new(),
-            unfinished: 0,
+            not_started: BTreeMap::new(),
+            inflight: BTreeMap::new(),
+            over: BTreeSet::new(),
             retired_as: None,
-            kept_until: Some(Timestamp::EPOCH),
         });
         self.flow_ids.insert(id, flow);
         self.flows_by_seq.insert(seq, flow);
@@ -63,59 +70,56 @@ impl Store {
             jobs.into_iter().map(|job| self.insert(job, Some(flow), now)).collect();
         for (child, parents) in shape.parents.iter().enumerate() {
             for (order, parent) in parents.iter().enumerate() {
-                let parent = slots[*parent];
-                let seq = self.jobs[parent].seq;
-                self.jobs[slots[child]].links.push(Link { parent, seq, open: true });
-                self.jobs[parent].dependants.push((slots[child], order));
+                let parent = self.place_of(slots[*parent]);
+                self.jobs[slots[child]].links.push(Link { parent, tie: Tie::Open });
+                self.jobs[parent.slot].dependants.push((slots[child], order));
             }
         }
         slots
     }
 
-    /// Counts a member that was put into the indexes.
-    pub(crate) fn count_into_flow(&mut self, slot: Slot) {
+    /// Counts a job that has become a member.
+    pub(crate) fn join_flow(&mut self, slot: Slot, flow: usize) {
+        let (seq, standing) = (self.jobs[slot].seq, self.jobs[slot].standing());
+        self.flows[flow].members.insert(seq, slot);
+        self.count_in_flow(slot, None, Some(standing));
+    }
+
+    /// Counts a member under its new standing; `None` is that of a stranger.
+    pub(crate) fn count_in_flow(
+        &mut self,
+        slot: Slot,
+        before: Option<Standing>,
+        after: Option<Standing>,
+    ) {
         let entry = &self.jobs[slot];
-        let Some(flow) = entry.flow else { return };
-        let flow_entry = &mut self.flows[flow];
-        match entry.life.kept_until() {
-            Some(until) => {
-                flow_entry.kept_until = flow_entry.kept_until.map(|latest| latest.max(until));
-            }
-            None => flow_entry.unfinished += 1,
+        let (seq, Some(flow)) = (entry.seq, entry.flow) else { return };
+        let counted = &mut self.flows[flow];
+        match before {
+            Some(Standing::NotStarted) => drop(counted.not_started.remove(&seq)),
+            Some(Standing::Inflight) => drop(counted.inflight.remove(&seq)),
+            Some(Standing::Over(until)) => drop(counted.over.remove(&(until, seq))),
+            None => {}
+        }
+        match after {
+            Some(Standing::NotStarted) => drop(counted.not_started.insert(seq, slot)),
+            Some(Standing::Inflight) => drop(counted.inflight.insert(seq, slot)),
+            Some(Standing::Over(until)) => drop(counted.over.insert((until, seq))),
+            None => {}
         }
         self.retire_flow(flow);
     }
 
-    /// Stops counting a member that is taken out of the indexes.
-    pub(crate) fn count_out_of_flow(&mut self, slot: Slot) {
-        let entry = &self.jobs[slot];
-        let Some(flow) = entry.flow else { return };
-        let flow_entry = &mut self.flows[flow];
-        if entry.is_over() {
-            flow_entry.kept_until = None;
-        } else {
-            flow_entry.unfinished -= 1;
-        }
-        self.unretire_flow(flow);
-    }
-
-    /// Puts a flow among those that are over, if it is.
+    /// Puts a flow among those that are over if it is, and takes it out if it is not.
     fn retire_flow(&mut self, flow: usize) {
         self.unretire_flow(flow);
         let entry = &self.flows[flow];
         // While its first members are being stored, its tail is not there yet.
         let tail = self.jobs.get(entry.tail).filter(|tail| tail.flow == Some(flow));
-        let Some(tail) = tail.filter(|_| entry.unfinished == 0) else {
-            return;
-        };
-        let until = entry.kept_until.or_else(|| {
-            entry.members.values().filter_map(|slot| self.jobs[*slot].life.kept_until()).max()
-        });
-        if let (Some(until), Some(finish)) = (until, tail.life.finish()) {
+        let ended = tail.filter(|_| entry.is_over()).and_then(|tail| tail.life.finish());
+        if let (Some(&(until, _)), Some(finish)) = (entry.over.last(), ended) {
             self.retired.add_flow(finish.state, (until, entry.seq, flow));
-            let entry = &mut self.flows[flow];
-            entry.kept_until = Some(until);
-            entry.retired_as = Some((finish.state, until));
+            self.flows[flow].retired_as = Some((finish.state, until));
         }
     }
 
@@ -133,41 +137,41 @@ impl Store {
     }
 
     /// Takes an ended job out of its flow. Nobody waits for anybody across the border; what is left
-    /// is that the job and its former dependants can read what they could read before.
+    /// is that the job can read what it could read before.
     pub(crate) fn detach(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
-        self.let_dependants_go(slot, now, wakes);
+        self.release_dependants(slot, now, wakes);
+        let standing = self.jobs[slot].standing();
+        self.count_in_flow(slot, Some(standing), None);
         self.unindex(slot);
         let entry = &mut self.jobs[slot];
         entry.dependants.clear();
         entry.life.flow = None;
         entry.life.pending = 0;
-        for link in &mut entry.links {
-            link.open = false;
+        for link in entry.links.iter_mut().filter(|link| link.tie == Tie::Open) {
+            link.tie = Tie::Closed;
         }
-        let (links, flow, seq) = (entry.links.clone(), entry.flow.take(), entry.seq);
+        let parents: Vec<_> = entry.links.iter().map(|link| link.parent).collect();
+        if let Some(flow) = entry.flow.take() {
+            self.flows[flow].members.remove(&entry.seq);
+        }
         self.index(slot);
-        for link in links {
-            if self.is_linked(link) {
-                self.jobs[link.parent].dependants.retain(|(dependant, _)| *dependant != slot);
+        for parent in parents {
+            if self.still_at(parent).is_some() {
+                self.jobs[parent.slot].dependants.retain(|(dependant, _)| *dependant != slot);
             }
-        }
-        if let Some(flow) = flow {
-            self.flows[flow].members.remove(&seq);
-            self.retire_flow(flow);
         }
     }
 
     /// Removes a flow and all its members; answers how many there were.
     pub(crate) fn remove_flow(&mut self, flow: usize) -> usize {
         self.unretire_flow(flow);
-        let members: Vec<Slot> = self.flows[flow].members.values().copied().collect();
-        for slot in &members {
-            self.remove(*slot);
-        }
         let flow = self.flows.remove(flow);
         self.flow_ids.remove(&flow.id);
         self.flows_by_seq.remove(&flow.seq);
-        members.len()
+        for slot in flow.members.values() {
+            self.remove(*slot);
+        }
+        flow.members.len()
     }
 
     pub(crate) fn flow_record(&self, flow: usize, now: Timestamp) -> FlowRecord {

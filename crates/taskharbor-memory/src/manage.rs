@@ -21,27 +21,25 @@ impl Store {
         now: Timestamp,
         wakes: &mut Wakes,
     ) -> Result<State, Denied> {
-        if matches!(action, Action::CancelFlow | Action::PurgeFlow) {
-            let flow = *self.flow_ids.get(id).ok_or(Denied::JobNotFound)?;
-            return match action {
-                Action::CancelFlow => self.cancel_flow(flow, now),
-                _ => self.purge_flow(flow, now),
-            };
-        }
-        let slot = self.slot(id).ok_or(Denied::JobNotFound)?;
+        let flow = || self.flow_ids.get(id).copied().ok_or(Denied::JobNotFound);
+        let slot = || self.slot(id).ok_or(Denied::JobNotFound);
         match action {
-            Action::Requeue(requeue) => self.requeue(slot, requeue, now, wakes),
-            Action::Cancel => self.cancel(slot, now, wakes),
-            Action::RunNow => {
-                let state = self.change(slot, |_, life| life.run_now(now))?;
-                wakes.push(self.jobs[slot].new.queue.clone());
-                Ok(state)
-            }
+            Action::Requeue(requeue) => self.requeue(slot()?, requeue, now, wakes),
+            Action::Cancel => self.cancel(slot()?, now, wakes),
+            Action::RunNow => self.run_now(slot()?, now, wakes),
             Action::SetPriority(priority) => {
-                self.change(slot, |_, life| life.set_priority(*priority, now))
+                self.change(slot()?, |_, life| life.set_priority(*priority, now))
             }
-            Action::Purge | Action::CancelFlow | Action::PurgeFlow => self.purge(slot, now),
+            Action::Purge => self.purge(slot()?, now),
+            Action::CancelFlow => self.cancel_flow(flow()?, now),
+            Action::PurgeFlow => self.purge_flow(flow()?, now),
         }
+    }
+
+    fn run_now(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) -> Result<State, Denied> {
+        let state = self.change(slot, |_, life| life.run_now(now))?;
+        wakes.push(self.jobs[slot].new.queue.clone());
+        Ok(state)
     }
 
     fn requeue(
@@ -102,20 +100,21 @@ impl Store {
     }
 
     fn cancel_flow(&mut self, flow: usize, now: Timestamp) -> Result<State, Denied> {
-        if self.flows[flow].unfinished == 0 {
+        if self.flows[flow].is_over() {
             return Err(Denied::WrongState(self.tail_state(flow, now)));
         }
-        let members: Vec<Slot> = self.flows[flow].members.values().copied().collect();
+        let entry = &self.flows[flow];
+        let members: Vec<Slot> =
+            entry.not_started.values().chain(entry.inflight.values()).copied().collect();
         for slot in members {
-            // Members that are over are denied, and stay as they are.
-            let _ = self.change(slot, |_, life| life.cancel(now));
+            self.change(slot, |_, life| life.cancel(now))?;
         }
         Ok(self.tail_state(flow, now))
     }
 
     fn purge_flow(&mut self, flow: usize, now: Timestamp) -> Result<State, Denied> {
         let state = self.tail_state(flow, now);
-        if self.flows[flow].unfinished > 0 {
+        if !self.flows[flow].is_over() {
             return Err(Denied::WrongState(state));
         }
         self.remove_flow(flow);

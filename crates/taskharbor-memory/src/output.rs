@@ -5,7 +5,7 @@ use taskharbor_core::{
     Timestamp,
 };
 
-use crate::store::{Slot, Store};
+use crate::store::{Entry, Link, Store, Tie, Whereabouts};
 
 impl Store {
     pub(crate) fn outputs(&self, request: &Outputs) -> Vec<Result<OutputPage, Refusal>> {
@@ -14,94 +14,65 @@ impl Store {
 
     fn output_page(&self, query: &OutputQuery, limit: usize) -> Result<OutputPage, Refusal> {
         let slot = self.slot(&query.id).ok_or(Refusal::JobNotFound)?;
-        let mut page = PageWriter { skip: query.from, limit, bytes: 0, entries: Vec::new() };
-        // What is still to be written, the next of it last.
-        let mut rest = Vec::new();
-        let room = match query.of {
+        Ok(match query.of {
             OutputOf::Itself => {
-                rest.push(Some(self.grown_into(slot)));
-                true
+                let whole = [self.place_of(slot)];
+                page(&whole, query.from, limit, |place| self.output_of(*place))
             }
             OutputOf::Parents => {
-                self.push_parents(slot, &mut rest);
-                page.write(|| OutputEntry::List(self.jobs[slot].links.len()))
+                let links = &self.jobs[slot].links;
+                page(links, query.from, limit, |link| self.input_through(link))
             }
-        };
-        let mut room = room;
-        while let (true, Some(next)) = (room, rest.pop()) {
-            room = match next {
-                Some(slot) if self.is_done_join(slot) => {
-                    self.push_parents(slot, &mut rest);
-                    page.write(|| OutputEntry::List(self.jobs[slot].links.len()))
-                }
-                Some(slot) => page.write(|| self.output_entry(slot)),
-                None => page.write(|| OutputEntry::Missing),
-            };
-        }
-        let next = (!room).then_some(query.from + page.entries.len());
-        Ok(OutputPage::new(page.entries, next))
+        })
     }
 
-    fn push_parents(&self, slot: Slot, rest: &mut Vec<Option<Slot>>) {
-        let parents = self.jobs[slot].links.iter().rev();
-        let parents =
-            parents.map(|link| self.is_linked(*link).then(|| self.grown_into(link.parent)));
-        rest.extend(parents);
-    }
-
-    fn grown_into(&self, mut slot: Slot) -> Slot {
-        while let Some(next) = &self.jobs[slot].life.grown_into
-            && let Some(next) = self.slot(next)
-        {
-            slot = next;
-        }
-        slot
-    }
-
-    fn is_done_join(&self, slot: Slot) -> bool {
-        let entry = &self.jobs[slot];
-        let done = entry.life.finish().is_some_and(|finish| finish.state == State::Done);
-        done && entry.new.kind == JobKind::Join
-    }
-
-    fn output_entry(&self, slot: Slot) -> OutputEntry {
-        let life = &self.jobs[slot].life;
-        match life.state(Timestamp::MAX) {
-            State::Done => OutputEntry::Done(life.output.clone()),
-            state @ (State::Dlq | State::Cancelled) => {
-                OutputEntry::Failed { state, reason: life.reason.clone() }
+    fn input_through(&self, link: &Link) -> OutputEntry {
+        match &link.tie {
+            Tie::Open | Tie::Closed => self.output_of(link.parent),
+            Tie::Spent { state, reason } => {
+                OutputEntry::Failed { state: *state, reason: reason.clone() }
             }
-            _ => OutputEntry::Pending,
+        }
+    }
+
+    fn output_of(&self, mut place: Whereabouts) -> OutputEntry {
+        loop {
+            match self.still_at(place) {
+                Some(Entry { grown: Some(next), .. }) => place = *next,
+                Some(entry) => return output(entry),
+                None => return OutputEntry::Missing,
+            }
         }
     }
 }
 
-/// Skips the entries of earlier pages and stops when this one is full.
-struct PageWriter {
-    skip: usize,
-    limit: usize,
-    bytes: usize,
-    entries: Vec<OutputEntry>,
+fn output(entry: &Entry) -> OutputEntry {
+    match entry.life.state(Timestamp::MAX) {
+        State::Done if entry.new.kind == JobKind::Join => {
+            OutputEntry::List { join: entry.new.id.clone(), len: entry.links.len() }
+        }
+        State::Done => OutputEntry::Done(entry.life.output.clone()),
+        state @ (State::Dlq | State::Cancelled) => {
+            OutputEntry::Failed { state, reason: entry.life.reason.clone() }
+        }
+        _ => OutputEntry::Pending,
+    }
 }
 
-impl PageWriter {
-    /// Writes the next entry of the whole; `false` if there was no room for it.
-    fn write(&mut self, entry: impl FnOnce() -> OutputEntry) -> bool {
-        if self.skip > 0 {
-            self.skip -= 1;
-            return true;
-        }
-        if self.entries.len() == self.limit {
-            return false;
-        }
-        let entry = entry();
+/// As many entries as the limit and the size of a page allow, but one at least if there is one.
+fn page<T>(whole: &[T], from: usize, limit: usize, read: impl Fn(&T) -> OutputEntry) -> OutputPage {
+    let mut entries: Vec<OutputEntry> = Vec::new();
+    let mut bytes = 0;
+    for item in whole.iter().skip(from).take(limit) {
+        let entry = read(item);
         if let OutputEntry::Done(Some(output)) = &entry {
-            self.bytes += output.len();
-            if self.bytes > Limits::PAGE_BYTES && !self.entries.is_empty() {
-                return false;
-            }
+            bytes += output.len();
         }
-        self.entries.push(entry);
-        true
+        if bytes > Limits::PAGE_BYTES && !entries.is_empty() {
+            break;
+        }
+        entries.push(entry);
     }
+    let end = from.saturating_add(entries.len());
+    OutputPage::new(entries, (end < whole.len()).then_some(end))
 }

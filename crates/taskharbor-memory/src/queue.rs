@@ -9,7 +9,7 @@ use taskharbor_core::{QueueName, StateCounts, Timestamp};
 
 use crate::store::Slot;
 
-/// Where a job stands in a line: by time, then by insertion.
+/// Where something stands in a line: by time, then by insertion.
 pub(crate) type Place = (Timestamp, u64, Slot);
 
 /// The jobs of one queue.
@@ -17,23 +17,17 @@ pub(crate) type Place = (Timestamp, u64, Slot);
 pub(crate) struct Queue {
     pub(crate) name: QueueName,
     pub(crate) paused_since: Option<Timestamp>,
-    /// Ready and scheduled jobs: a line for each priority, by due time. No line is empty.
+    /// A line for each priority, by the time from which Reserve may grant: when a job falls due,
+    /// or when the lease on it ends. No line is empty.
     lines: BTreeMap<Reverse<i16>, BTreeSet<Place>>,
-    /// Inflight jobs by the end of their leases.
-    leases: BTreeSet<Place>,
     /// How many jobs are in each state; those scheduled are counted as ready.
     pub(crate) counts: StateCounts,
 }
 
 impl Queue {
     pub(crate) fn new(name: QueueName) -> Self {
-        Self {
-            name,
-            paused_since: None,
-            lines: BTreeMap::new(),
-            leases: BTreeSet::new(),
-            counts: StateCounts::default(),
-        }
+        let counts = StateCounts::default();
+        Self { name, paused_since: None, lines: BTreeMap::new(), counts }
     }
 
     /// Whether there is anything to remember about it.
@@ -54,49 +48,24 @@ impl Queue {
         }
     }
 
-    pub(crate) fn lease(&mut self, place: Place) {
-        self.leases.insert(place);
+    /// The best job that may be granted at `now`.
+    pub(crate) fn best(&self, now: Timestamp) -> Option<Slot> {
+        let firsts = self.lines.values().filter_map(BTreeSet::first);
+        firsts.filter(|(at, ..)| *at <= now).map(|(.., slot)| *slot).next()
     }
 
-    pub(crate) fn unlease(&mut self, place: &Place) {
-        self.leases.remove(place);
-    }
-
-    /// The job whose lease was over first, if one is over at `now`.
-    pub(crate) fn first_expired(&self, now: Timestamp) -> Option<Slot> {
-        let (expires_at, _, slot) = self.leases.first()?;
-        (*expires_at <= now).then_some(*slot)
-    }
-
-    /// The best jobs that are due at `now`, best first.
-    pub(crate) fn best(&self, limit: usize, now: Timestamp) -> Vec<Slot> {
-        let due = |line: &'_ BTreeSet<Place>| {
-            let places = line.iter().take_while(move |(due_at, ..)| *due_at <= now);
-            places.map(|(.., slot)| *slot).take(limit).collect::<Vec<_>>()
-        };
-        self.lines.values().flat_map(due).take(limit).collect()
-    }
-
-    /// When something may be granted that cannot be at `now`, once all that can be was.
+    /// When the next job may be granted.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        let firsts = self.lines.values().chain([&self.leases]).filter_map(BTreeSet::first);
-        firsts.map(|(at, ..)| *at).min()
+        self.lines.values().filter_map(BTreeSet::first).map(|(at, ..)| *at).min()
     }
 
-    /// How many jobs are due at `now`, and the earliest due time among them.
-    pub(crate) fn due(&self, now: Timestamp) -> (usize, Option<Timestamp>) {
-        let count = |line: &BTreeSet<Place>| line.range(..=(now, u64::MAX, Slot::MAX)).count();
-        let oldest = self.lines.values().filter_map(BTreeSet::first).map(|(at, ..)| *at).min();
-        (self.lines.values().map(count).sum(), oldest.filter(|at| *at <= now))
+    /// All that may be granted at `now`.
+    pub(crate) fn available(&self, now: Timestamp) -> impl Iterator<Item = &Place> {
+        self.lines.values().flat_map(move |line| line.range(..=(now, u64::MAX, Slot::MAX)))
     }
 
     /// Every place in every line, with its priority.
     pub(crate) fn places(&self) -> impl Iterator<Item = (i16, &Place)> {
         self.lines.iter().flat_map(|(priority, line)| line.iter().map(|place| (priority.0, place)))
-    }
-
-    /// Every lease.
-    pub(crate) fn leases(&self) -> impl Iterator<Item = &Place> {
-        self.leases.iter()
     }
 }

@@ -4,10 +4,13 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use taskharbor_core::{
     Cursor, FlowRecord, InvalidRequest, JobRecord, JobSummary, List, ListFlows, Page, QueueCounts,
-    Timestamp,
+    Stage, Timestamp,
 };
 
-use crate::store::{Slot, Store};
+use crate::{
+    queue::Place,
+    store::{Slot, Store},
+};
 
 impl Store {
     pub(crate) fn record(&self, slot: Slot, now: Timestamp) -> JobRecord {
@@ -17,9 +20,12 @@ impl Store {
     }
 
     pub(crate) fn list(&self, request: &List) -> Result<Page<JobSummary>, InvalidRequest> {
-        let members = request.filter.flow.as_ref().and_then(|id| self.flow_ids.get(id));
-        let candidates = members.map_or(&self.by_seq, |flow| &self.flows[*flow].members);
-        page(candidates, request.after.as_ref(), request.limit, |slot| {
+        let nobody = BTreeMap::new();
+        let candidates = match &request.filter.flow {
+            Some(id) => self.flow_ids.get(id).map_or(&nobody, |flow| &self.flows[*flow].members),
+            None => &self.by_seq,
+        };
+        page("job", candidates, request.after.as_ref(), request.limit, |slot| {
             let job = self.record(slot, request.now).summary();
             request.filter.matches(&job).then_some(job)
         })
@@ -29,7 +35,7 @@ impl Store {
         &self,
         request: &ListFlows,
     ) -> Result<Page<FlowRecord>, InvalidRequest> {
-        page(&self.flows_by_seq, request.after.as_ref(), request.limit, |flow| {
+        page("flow", &self.flows_by_seq, request.after.as_ref(), request.limit, |flow| {
             let flow = self.flow_record(flow, request.now);
             request.matches(&flow).then_some(flow)
         })
@@ -39,12 +45,14 @@ impl Store {
         let mut all: Vec<_> = self.queues.iter().map(|(_, queue)| queue).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let counted = all.into_iter().map(|queue| {
-            let (ready, oldest_ready) = queue.due(now);
+            let waiting = |place: &&Place| self.jobs[place.2].life.stage == Stage::Waiting;
+            let ready: Vec<Timestamp> =
+                queue.available(now).filter(waiting).map(|(due_at, ..)| *due_at).collect();
             let mut counts = QueueCounts::new(queue.name.clone());
             counts.states = queue.counts;
-            counts.states.scheduled = counts.states.ready - ready;
-            counts.states.ready = ready;
-            counts.oldest_ready = oldest_ready;
+            counts.states.scheduled = counts.states.ready - ready.len();
+            counts.states.ready = ready.len();
+            counts.oldest_ready = ready.into_iter().min();
             counts.paused_since = queue.paused_since;
             counts
         });
@@ -52,8 +60,10 @@ impl Store {
     }
 }
 
-/// The first `limit` candidates after the cursor that `show` does not pass over.
+/// The first `limit` candidates after the cursor that `show` does not pass over. Cursors say what
+/// they are a place in, so that one list does not take another's.
 fn page<T>(
+    of: &str,
     candidates: &BTreeMap<u64, usize>,
     after: Option<&Cursor>,
     limit: usize,
@@ -61,8 +71,8 @@ fn page<T>(
 ) -> Result<Page<T>, InvalidRequest> {
     let start = match after {
         Some(cursor) => {
-            let seq: u64 = cursor.as_str().parse().map_err(|_| InvalidRequest::Cursor)?;
-            Bound::Excluded(seq)
+            let seq = cursor.as_str().strip_prefix(of).and_then(|seq| seq.parse::<u64>().ok());
+            Bound::Excluded(seq.ok_or(InvalidRequest::Cursor)?)
         }
         None => Bound::Unbounded,
     };
@@ -70,7 +80,7 @@ fn page<T>(
     for (seq, candidate) in candidates.range((start, Bound::Unbounded)) {
         items.extend(show(*candidate));
         if items.len() == limit {
-            return Ok(Page::new(items, Some(Cursor::new(seq.to_string()))));
+            return Ok(Page::new(items, Some(Cursor::new(format!("{of}{seq}")))));
         }
     }
     Ok(Page::new(items, None))

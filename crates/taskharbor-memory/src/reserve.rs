@@ -2,7 +2,7 @@
 
 use taskharbor_core::{
     Aftermath, Demand, DriverError, ExtendLeases, Extended, Extension, Job, Lease, LeaseToken,
-    Leased, Refusal, Reserve, Reserved, Timestamp,
+    Leased, Refusal, Reserve, Reserved, Settled, Timestamp,
 };
 
 use crate::store::{Slot, Store, Wakes};
@@ -18,19 +18,17 @@ impl Store {
         // Drawn before anything changes, so that a failure leaves nothing half done.
         let mut tokens = LeaseToken::random_many(wanted.min(self.jobs.len()))?.into_iter();
         let (mut jobs, mut next_due) = (Vec::with_capacity(tokens.len()), None);
-        // All are taken back before any is granted: one that ends may let others go anywhere.
-        for demand in &request.demands {
-            self.reclaim(demand, request.now, wakes);
-        }
         for demand in &request.demands {
             let Some(queue) = self.open_queue(demand) else { continue };
-            let best = self.queues[queue].best(demand.limit, request.now);
-            let unmet = best.len() < demand.limit;
-            for (slot, token) in best.into_iter().zip(&mut tokens) {
-                let lease = Lease::new(token, expires_at);
-                jobs.push(self.grant(slot, lease, request));
+            let mut left = demand.limit;
+            while left > 0
+                && let Some(slot) = self.next_to_grant(queue, request.now, wakes)
+                && let Some(token) = tokens.next()
+            {
+                jobs.push(self.grant(slot, Lease::new(token, expires_at), request));
+                left -= 1;
             }
-            if unmet {
+            if left > 0 {
                 next_due = earlier(next_due, self.queues[queue].next_due());
             }
         }
@@ -42,9 +40,14 @@ impl Store {
         self.queues[queue].paused_since.is_none().then_some(queue)
     }
 
-    fn reclaim(&mut self, demand: &Demand, now: Timestamp, wakes: &mut Wakes) {
-        let Some(queue) = self.open_queue(demand) else { return };
-        while let Some(slot) = self.queues[queue].first_expired(now) {
+    /// The best job of a queue, taken back from a holder whose lease is over if need be. Those
+    /// that are cancelled by being taken back are passed by.
+    fn next_to_grant(&mut self, queue: usize, now: Timestamp, wakes: &mut Wakes) -> Option<Slot> {
+        loop {
+            let slot = self.queues[queue].best(now)?;
+            if !self.jobs[slot].life.is_expired(now) {
+                return Some(slot);
+            }
             if self.change(slot, |_, life| life.reclaim(now)) == Aftermath::Failed {
                 self.spread_failure(slot, now, wakes);
             }
@@ -64,7 +67,9 @@ impl Store {
         let (expires_at, now) = (request.check()?, request.now);
         let extend = |item: Extension| {
             let slot = self.slot(&item.id).ok_or(Refusal::JobNotFound)?;
-            self.jobs[slot].life.authorize(item.token, now)?;
+            if self.jobs[slot].life.authorize(item.token, now)? == Settled::AlreadyTerminal {
+                return Err(Refusal::JobNotInflight);
+            }
             self.change(slot, |_, life| life.extend(item.token, item.progress, expires_at, now))
         };
         Ok(request.items.into_iter().map(extend).collect())

@@ -1,11 +1,11 @@
 //! Recording what became of inflight jobs.
 
 use taskharbor_core::{
-    Aftermath, Growth, InvalidTransition, JobId, Refusal, Rejected, Settle, Settled, Settlement,
-    Shape, Timestamp, Transition,
+    Aftermath, Growth, InvalidTransition, Refusal, Rejected, Settle, Settled, Settlement, Shape,
+    Timestamp, Transition,
 };
 
-use crate::store::{Slot, Store, Wakes};
+use crate::store::{Slot, Store, Tie, Wakes};
 
 impl Store {
     pub(crate) fn settle(
@@ -64,9 +64,11 @@ impl Store {
         wakes: &mut Wakes,
     ) {
         let flow = self.flow_of(grower, now);
-        let tail_id = growth.jobs[shape.tail].id.clone();
-        let slots = self.insert_members(growth.jobs, shape, flow, now);
-        self.step_aside(grower, slots[shape.tail], &tail_id);
+        let mut jobs = growth.jobs;
+        // Whoever waits for the grower cares about its policy, and waits for the tail from now on.
+        jobs[shape.tail].on_failure = self.jobs[grower].new.on_failure;
+        let slots = self.insert_members(jobs, shape, flow, now);
+        self.step_aside(grower, slots[shape.tail]);
         if self.flows[flow].tail == grower {
             self.set_tail(flow, slots[shape.tail]);
         }
@@ -84,22 +86,25 @@ impl Store {
         let entry = &mut self.jobs[slot];
         entry.flow = Some(flow);
         entry.life.flow = Some(id);
-        self.flows[flow].members.insert(entry.seq, slot);
         self.index(slot);
+        self.join_flow(slot, flow);
         flow
     }
 
     /// Lets all who wait for the grower wait for the growth's tail.
-    fn step_aside(&mut self, grower: Slot, tail: Slot, tail_id: &JobId) {
-        let dependants = std::mem::take(&mut self.jobs[grower].dependants);
-        let seq = self.jobs[tail].seq;
-        for (dependant, order) in &dependants {
-            let entry = &mut self.jobs[*dependant];
-            entry.new.parents[*order] = tail_id.clone();
-            entry.links[*order].parent = tail;
-            entry.links[*order].seq = seq;
+    fn step_aside(&mut self, grower: Slot, tail: Slot) {
+        let (tail_id, place) = (self.jobs[tail].new.id.clone(), self.place_of(tail));
+        for (dependant, order) in std::mem::take(&mut self.jobs[grower].dependants) {
+            let entry = &mut self.jobs[dependant];
+            if entry.links[order].tie == Tie::Open {
+                entry.new.parents[order] = tail_id.clone();
+                entry.links[order].parent = place;
+                self.jobs[tail].dependants.push((dependant, order));
+            } else {
+                self.jobs[grower].dependants.push((dependant, order));
+            }
         }
-        self.jobs[tail].dependants = dependants;
-        self.jobs[grower].life.grown_into = Some(tail_id.clone());
+        self.jobs[grower].life.grown_into = Some(tail_id);
+        self.jobs[grower].grown = Some(place);
     }
 }

@@ -5,7 +5,7 @@
 
 use taskharbor_core::{FailurePolicy, KeyHold, State, Timestamp};
 
-use crate::store::{Slot, Store, Wakes};
+use crate::store::{Slot, Store, Tie, Wakes};
 
 impl Store {
     /// The job is done: those who wait for it wait for one less.
@@ -13,14 +13,16 @@ impl Store {
         let mut done = vec![slot];
         while let Some(slot) = done.pop() {
             self.release_key_when_done(slot);
-            self.let_go(slot, &mut done, now, wakes);
+            self.close_links(slot, &Tie::Closed, &mut done, now, wakes);
         }
     }
 
-    /// Nobody waits for this job any longer, whatever becomes of it.
-    pub(crate) fn let_dependants_go(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
+    /// The job failed, and nobody waits for it any longer, whatever becomes of it.
+    pub(crate) fn release_dependants(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
+        let life = &self.jobs[slot].life;
+        let (state, reason) = (life.state(now), life.reason.clone());
         let mut done = Vec::new();
-        self.let_go(slot, &mut done, now, wakes);
+        self.close_links(slot, &Tie::Spent { state, reason }, &mut done, now, wakes);
         for slot in done {
             self.spread_success(slot, now, wakes);
         }
@@ -34,19 +36,11 @@ impl Store {
     pub(crate) fn spread_failure(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
         let root = self.jobs[slot].new.id.clone();
         let mut failed = vec![slot];
-        let mut swept = false;
         let mut next = 0;
         while let Some(&slot) = failed.get(next) {
             let because_of_another = next > 0;
             next += 1;
-            // The first sweep leaves nothing for a second.
-            if self.jobs[slot].new.on_failure == FailurePolicy::FailFast
-                && std::mem::replace(&mut swept, true)
-            {
-                continue;
-            }
-            let doomed = self.doomed_with(slot, because_of_another);
-            for slot in doomed {
+            for slot in self.doomed_with(slot, because_of_another) {
                 if self.change(slot, |_, life| life.cancel_after_failure(&root, now)) {
                     failed.push(slot);
                 }
@@ -54,7 +48,7 @@ impl Store {
         }
         for slot in failed {
             if self.jobs[slot].new.on_failure == FailurePolicy::Release {
-                self.let_dependants_go(slot, now, wakes);
+                self.release_dependants(slot, now, wakes);
             }
         }
     }
@@ -66,13 +60,14 @@ impl Store {
             FailurePolicy::Hold if !because_of_another => Vec::new(),
             FailurePolicy::Release => Vec::new(),
             FailurePolicy::Hold | FailurePolicy::Cancel => {
-                let waits =
-                    |(dependant, order): &&(Slot, usize)| self.jobs[*dependant].links[*order].open;
+                let waits = |(dependant, order): &&(Slot, usize)| {
+                    self.jobs[*dependant].links[*order].tie == Tie::Open
+                };
                 entry.dependants.iter().filter(waits).map(|(dependant, _)| *dependant).collect()
             }
             FailurePolicy::FailFast => {
                 let flow = entry.flow.map(|flow| &self.flows[flow]);
-                flow.iter().flat_map(|flow| flow.members.values()).copied().collect()
+                flow.iter().flat_map(|flow| flow.not_started.values()).copied().collect()
             }
         }
     }
@@ -93,12 +88,20 @@ impl Store {
     }
 
     /// Closes every open link to this job; joins that are done by that are added to `done`.
-    fn let_go(&mut self, slot: Slot, done: &mut Vec<Slot>, now: Timestamp, wakes: &mut Wakes) {
+    fn close_links(
+        &mut self,
+        slot: Slot,
+        tie: &Tie,
+        done: &mut Vec<Slot>,
+        now: Timestamp,
+        wakes: &mut Wakes,
+    ) {
         for (dependant, order) in self.jobs[slot].dependants.clone() {
             let link = &mut self.jobs[dependant].links[order];
-            if !std::mem::replace(&mut link.open, false) {
+            if link.tie != Tie::Open {
                 continue;
             }
+            link.tie = tie.clone();
             match self.change(dependant, |new, life| life.unblock(new.kind, now)) {
                 Some(State::Done) => done.push(dependant),
                 Some(_) => wakes.push(self.jobs[dependant].new.queue.clone()),

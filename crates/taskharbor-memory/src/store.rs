@@ -1,13 +1,13 @@
 //! [`Store`]: the jobs and every index over them.
 //!
 //! One rule keeps the indexes true: whoever changes a job does it through [`Store::change`], which
-//! takes the job out of them before and puts it back after.
+//! takes the job out of its line before, puts it back after, and tells its flow what changed.
 
 use std::collections::{BTreeMap, HashMap};
 
 use slab::Slab;
 use taskharbor_core::{
-    IdempotencyKey, JobId, Life, Limits, NewJob, QueueName, Stage, State, Timestamp,
+    IdempotencyKey, JobId, Life, Limits, NewJob, QueueName, Stage, State, Text, Timestamp,
 };
 
 use crate::{
@@ -31,18 +31,44 @@ pub(crate) struct Entry {
     pub(crate) flow: Option<usize>,
     /// One for each of `new.parents`.
     pub(crate) links: Vec<Link>,
-    /// Those who wait for this job or read its output, and which of their links it is.
+    /// Those in its flow who wait for this job or read its output, and which of their links it is.
     pub(crate) dependants: Vec<(Slot, usize)>,
+    /// Where `life.grown_into` is.
+    pub(crate) grown: Option<Whereabouts>,
+}
+
+/// A job that may be gone: its slot, and the number that tells it from a later job there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    pub(crate) slot: Slot,
+    pub(crate) seq: u64,
 }
 
 /// A tie to a parent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    pub(crate) parent: Slot,
-    /// Tells the parent from a later job in the same slot.
-    pub(crate) seq: u64,
-    /// Whether the parent is still waited for.
-    pub(crate) open: bool,
+    pub(crate) parent: Whereabouts,
+    pub(crate) tie: Tie,
+}
+
+/// What a job and its parent are to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tie {
+    /// The parent is waited for.
+    Open,
+    /// It no longer is, and its output is read.
+    Closed,
+    /// It failed and let go; what became of it later is nobody's business.
+    Spent { state: State, reason: Option<Text> },
+}
+
+/// Where a job stands as far as its flow is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    NotStarted,
+    Inflight,
+    /// Over, and to be kept until then.
+    Over(Timestamp),
 }
 
 /// Queues in which somebody should look for work.
@@ -99,18 +125,26 @@ impl Store {
         let (seq, queue) = (self.next_seq(), self.queue(&new.queue));
         let (id, key) = (new.id.clone(), new.idempotency_key.clone());
         let in_queue = new.queue.clone();
-        let (links, dependants) = (Vec::new(), Vec::new());
-        let entry = Entry { new, created_at: now, life, seq, queue, flow, links, dependants };
-        let slot = self.jobs.insert(entry);
+        let slot = self.jobs.insert(Entry {
+            new,
+            created_at: now,
+            life,
+            seq,
+            queue,
+            flow,
+            links: Vec::new(),
+            dependants: Vec::new(),
+            grown: None,
+        });
         self.by_id.insert(id, slot);
         if let Some(key) = key {
             self.by_key.insert((in_queue, key), slot);
         }
         self.by_seq.insert(seq, slot);
-        if let Some(flow) = flow {
-            self.flows[flow].members.insert(seq, slot);
-        }
         self.index(slot);
+        if let Some(flow) = flow {
+            self.join_flow(slot, flow);
+        }
         slot
     }
 
@@ -121,9 +155,6 @@ impl Store {
         let entry = self.jobs.remove(slot);
         self.by_id.remove(&entry.new.id);
         self.by_seq.remove(&entry.seq);
-        if let Some(flow) = entry.flow {
-            self.flows[flow].members.remove(&entry.seq);
-        }
         self.forget_if_idle(entry.queue);
     }
 
@@ -135,8 +166,13 @@ impl Store {
     ) -> T {
         self.unindex(slot);
         let entry = &mut self.jobs[slot];
+        let before = entry.standing();
         let answer = change(&entry.new, &mut entry.life);
+        let after = entry.standing();
         self.index(slot);
+        if before != after {
+            self.count_in_flow(slot, Some(before), Some(after));
+        }
         answer
     }
 
@@ -144,9 +180,13 @@ impl Store {
         self.by_id.get(id).copied()
     }
 
-    /// Whether the parent that a link names is still stored.
-    pub(crate) fn is_linked(&self, link: Link) -> bool {
-        self.jobs.get(link.parent).is_some_and(|parent| parent.seq == link.seq)
+    pub(crate) fn place_of(&self, slot: Slot) -> Whereabouts {
+        Whereabouts { slot, seq: self.jobs[slot].seq }
+    }
+
+    /// The job that was at this place, if it still is.
+    pub(crate) fn still_at(&self, place: Whereabouts) -> Option<&Entry> {
+        self.jobs.get(place.slot).filter(|entry| entry.seq == place.seq)
     }
 
     /// Gives up the key that a job holds, if it does.
@@ -180,40 +220,34 @@ impl Store {
         let entry = &self.jobs[slot];
         let queue = &mut self.queues[entry.queue];
         *queue.counts.get_mut(entry.counted_as()) += 1;
-        match &entry.life.stage {
-            Stage::Blocked => {}
-            Stage::Waiting => queue.line_up(entry.life.priority, entry.place(slot)),
-            Stage::Inflight(_) => queue.lease(entry.place(slot)),
-            Stage::Finished(_) if entry.flow.is_some() => {}
-            Stage::Finished(finish) => self.retired.add_job(finish.state, entry.place(slot)),
+        match (entry.place(slot), entry.life.finish()) {
+            (Some(place), None) => queue.line_up(entry.life.priority, place),
+            (Some(place), Some(finish)) if entry.flow.is_none() => {
+                self.retired.add_job(finish.state, place);
+            }
+            _ => {}
         }
-        self.count_into_flow(slot);
     }
 
     pub(crate) fn unindex(&mut self, slot: Slot) {
         let entry = &self.jobs[slot];
         let queue = &mut self.queues[entry.queue];
         *queue.counts.get_mut(entry.counted_as()) -= 1;
-        match &entry.life.stage {
-            Stage::Blocked => {}
-            Stage::Waiting => queue.step_out(entry.life.priority, &entry.place(slot)),
-            Stage::Inflight(_) => queue.unlease(&entry.place(slot)),
-            Stage::Finished(_) if entry.flow.is_some() => {}
-            Stage::Finished(finish) => self.retired.remove_job(finish.state, &entry.place(slot)),
+        match (entry.place(slot), entry.life.finish()) {
+            (Some(place), None) => queue.step_out(entry.life.priority, &place),
+            (Some(place), Some(finish)) if entry.flow.is_none() => {
+                self.retired.remove_job(finish.state, &place);
+            }
+            _ => {}
         }
-        self.count_out_of_flow(slot);
     }
 }
 
 impl Entry {
-    /// Its place in the index that its stage puts it in.
-    pub(crate) fn place(&self, slot: Slot) -> Place {
-        let at = match &self.life.stage {
-            Stage::Blocked | Stage::Waiting => self.life.due_at,
-            Stage::Inflight(hold) => hold.lease.expires_at,
-            Stage::Finished(finish) => self.life.kept_until().unwrap_or(finish.at),
-        };
-        (at, self.seq, slot)
+    /// Its place in the line of its queue, or among those that are over.
+    pub(crate) fn place(&self, slot: Slot) -> Option<Place> {
+        let at = self.life.available_at().or_else(|| self.life.kept_until())?;
+        Some((at, self.seq, slot))
     }
 
     /// The state that counts, in which ready and scheduled are one: time alone tells them apart.
@@ -223,5 +257,13 @@ impl Entry {
 
     pub(crate) fn is_over(&self) -> bool {
         self.life.finish().is_some()
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        match (&self.life.stage, self.life.kept_until()) {
+            (_, Some(until)) => Standing::Over(until),
+            (Stage::Inflight(_), None) => Standing::Inflight,
+            (Stage::Blocked | Stage::Waiting | Stage::Finished(_), None) => Standing::NotStarted,
+        }
     }
 }

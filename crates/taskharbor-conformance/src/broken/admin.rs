@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use taskharbor_core::{
-    Action, Answers, Cursor, Denied, DriverError, JobSummary, LeaseToken, Limits, List, Manage,
-    Page, Prune, Refusal, Settle, Settled, Stage, State,
+    Action, Answers, Cursor, Denied, DriverError, InvalidRequest, JobSummary, LeaseToken, Limits,
+    List, Manage, Page, Prune, Refusal, Settle, Settled, Stage, State,
 };
 
 use crate::{model::Model, reference::Behaviour};
@@ -15,7 +15,9 @@ pub(super) struct ListsByOffset;
 impl Behaviour for ListsByOffset {
     fn list(&self, model: &Model, request: List) -> Result<Page<JobSummary>, DriverError> {
         let after = request.after.as_ref().map(|cursor| cursor.as_str().parse::<usize>());
-        let Ok(from) = after.unwrap_or(Ok(0)) else { return model.list(&request) };
+        let Ok(from) = after.unwrap_or(Ok(0)) else {
+            return Err(InvalidRequest::Cursor.into());
+        };
         request.check()?;
         let all = List::new(request.filter.clone(), Limits::MAX_PAGE, request.now);
         let all = model.list(&all)?.items;

@@ -1,11 +1,14 @@
 //! Mistakes in flows.
 
 use taskharbor_core::{
-    Answers, JobId, JobKind, OutputEntry, OutputPage, Outputs, Refusal, Settle, Settled,
-    Settlement, Stage, State, Timestamp, Transition,
+    Answers, JobId, JobKind, OutputPage, Outputs, Refusal, Settle, Settled, Settlement, Stage,
+    State, Timestamp, Transition,
 };
 
-use crate::{model::Model, reference::Behaviour};
+use crate::{
+    model::{Model, Tie},
+    reference::Behaviour,
+};
 
 fn is_done(model: &Model, serial: u64) -> bool {
     model.by_serial(serial).is_some_and(|at| {
@@ -84,7 +87,7 @@ impl Behaviour for GrowthForgets {
                 (Transition::Grow(_), Some(grower)) => model
                     .jobs
                     .iter()
-                    .filter(|job| job.parents.contains(&(grower, true)))
+                    .filter(|job| job.waits_for(grower))
                     .map(|job| (job.serial, job.life.pending))
                     .collect(),
                 _ => Vec::new(),
@@ -112,9 +115,9 @@ impl Behaviour for ReleasedCountsTwice {
             let Some(at) = model.find(&item.id) else { continue };
             let (parent, epoch) = (model.jobs[at].serial, model.jobs[at].life.epoch);
             if *answer == Ok(Settled::Applied) && epoch > 0 && is_done(model, parent) {
-                for job in
-                    model.jobs.iter_mut().filter(|job| job.parents.contains(&(parent, false)))
-                {
+                for job in model.jobs.iter_mut().filter(|job| {
+                    job.parents.iter().any(|(serial, tie)| *serial == parent && *tie != Tie::Open)
+                }) {
                     job.life.unblock(job.new.kind, now);
                 }
             }
@@ -151,9 +154,7 @@ impl Behaviour for OutputsUnordered {
     fn outputs(&self, model: &Model, request: Outputs) -> Answers<OutputPage, Refusal> {
         let mut answers = model.outputs(&request)?;
         for page in answers.iter_mut().flatten() {
-            if let [OutputEntry::List(_), members @ ..] = page.entries.as_mut_slice() {
-                members.reverse();
-            }
+            page.entries.reverse();
         }
         Ok(answers)
     }

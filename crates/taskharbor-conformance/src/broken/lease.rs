@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Answers, DriverError, ExtendLeases, Extended, LeaseToken, Refusal, Reserve, Reserved, Stage,
-    State, Timestamp,
+    Aftermath, Answers, DriverError, ExtendLeases, Extended, LeaseToken, Refusal, Reserve,
+    Reserved, Stage, State, Timestamp,
 };
 
-use crate::{model::Model, reference::Behaviour};
+use crate::{
+    model::{Kept, Model},
+    reference::Behaviour,
+};
 
 /// `expires_at < now` where `expires_at <= now` was meant.
 pub(super) struct ReclaimsTooLate;
@@ -99,7 +102,7 @@ impl Behaviour for ExtendShortens {
 fn reserve_and_mend(
     model: &mut Model,
     request: &Reserve,
-    mend: impl Fn(&crate::model::Kept, &mut crate::model::Kept),
+    mend: impl Fn(&Kept, &mut Kept),
 ) -> Result<Reserved, DriverError> {
     let before = model.jobs.clone();
     let mut reserved = model.reserve(request)?;
@@ -154,13 +157,14 @@ pub(super) struct ReclaimedKeepsPlace;
 impl Behaviour for ReclaimedKeepsPlace {
     fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
         request.check()?;
-        for job in &mut model.jobs {
-            let asked_for = request.demands.iter().any(|demand| demand.queue == job.new.queue);
-            if asked_for && !model.paused.contains_key(&job.new.queue) {
-                let place = job.life.due_at;
-                if job.life.reclaim(request.now) == taskharbor_core::Aftermath::Waits {
-                    job.life.due_at = place;
-                }
+        let asked_for = |job: &Kept| {
+            request.demands.iter().any(|demand| demand.queue == job.new.queue)
+                && !model.paused.contains_key(&job.new.queue)
+        };
+        for job in model.jobs.iter_mut().filter(|job| asked_for(job)) {
+            let place = job.life.due_at;
+            if job.life.reclaim(request.now) == Aftermath::Waits {
+                job.life.due_at = place;
             }
         }
         model.reserve(&request)

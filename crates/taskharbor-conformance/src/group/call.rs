@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Action, Admin, Blob, Demand, Driver, DriverError, ExtendLeases, Extension, InvalidRequest,
-    JobId, Limits, Manage, OutputQuery, Outputs, Reserve, Settle, Settlement, Transition,
+    Action, Admin, Blob, Demand, Driver, DriverError, Enqueue, ExtendLeases, Extension, Filter,
+    Growth, InvalidRequest, JobId, JobSet, Limits, Manage, OutputQuery, Outputs, Reserve, Settle,
+    Settlement, Transition,
 };
 
 use crate::{
-    given::{LEASE, STRANGER, T0, ack, holder, id, invalid, job, queue},
+    given::{LEASE, STRANGER, T0, ack, holder, id, invalid, job, queue, settlement},
     trial::Trial,
 };
 
@@ -18,6 +19,8 @@ group! {
         outputs_of_one_settle_are_bounded_together ["ENQ-6"]
         an_invalid_lease_is_named_before_other_faults ["REF-5" "TIM-3"]
         a_number_out_of_range_is_named_before_a_repeat ["REF-5"]
+        what_jobs_grow_into_counts_towards_the_size_of_a_call ["ENQ-6" "GRO-3"]
+        a_call_with_too_many_edges_fails_as_a_whole ["ENQ-6"]
     }
 }
 
@@ -79,4 +82,31 @@ async fn a_number_out_of_range_is_named_before_a_repeat(t: Trial) {
     ids.push(id("0"));
     let request = Manage::new(ids, Action::Cancel, T0);
     assert!(out_of_range(&invalid(t.driver.manage(request).await)));
+}
+
+async fn what_jobs_grow_into_counts_towards_the_size_of_a_call(t: Trial) {
+    t.put_all((0..11).map(|n| job(&n.to_string())), T0).await;
+    let leased = t.take_many(11, T0).await;
+    let growth = |n: usize| {
+        let members: Vec<_> = (1..10_000).map(|m| id(&format!("{n}-{m}"))).collect();
+        let mut jobs: Vec<_> = members.iter().map(|it| job(it.as_str())).collect();
+        jobs.push(job(&format!("{n}-end")).after(members));
+        Transition::Grow(Growth::new(jobs))
+    };
+    let items = leased.iter().enumerate().map(|(n, it)| settlement(it, growth(n)));
+    let request = Settle::new(items.collect(), T0);
+    assert!(out_of_range(&invalid(t.driver.settle(request).await)));
+    assert_eq!(t.list(Filter::all(), 1_000, T0).await.len(), 11);
+}
+
+async fn a_call_with_too_many_edges_fails_as_a_whole(t: Trial) {
+    let width = 1_001;
+    let ids = |layer: &str| -> Vec<_> { (0..width).map(|n| id(&format!("{layer}{n}"))).collect() };
+    let (first, second) = (ids("a"), ids("b"));
+    let mut jobs: Vec<_> = first.iter().map(|it| job(it.as_str())).collect();
+    jobs.extend(second.iter().map(|it| job(it.as_str()).after(first.clone())));
+    jobs.push(job("end").after(second));
+    let request = Enqueue::new(vec![JobSet::flow(jobs)], T0);
+    assert!(out_of_range(&invalid(t.driver.enqueue(request).await)));
+    assert!(t.list(Filter::all(), 1_000, T0).await.is_empty());
 }

@@ -24,7 +24,7 @@ group! {
         whoever_ended_a_marked_job_may_repeat_the_call ["CAN-2" "SET-6"]
         a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-2"]
         dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-2" "POL-4" "LEA-2"]
-        dependants_released_by_an_expiry_compete_in_every_queue_of_the_call
+        dependants_released_by_an_expiry_compete_in_later_queues_of_the_call
             ["CAN-2" "LEA-2"]
         a_mark_does_not_outlive_its_job ["CAN-2" "REQ-1"]
         a_job_whose_lease_is_over_is_cancelled_at_once ["CAN-3"]
@@ -179,10 +179,10 @@ async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: Trial) {
     assert_eq!(t.state("a", at(60)).await, Cancelled);
 }
 
-async fn dependants_released_by_an_expiry_compete_in_every_queue_of_the_call(t: Trial) {
-    let a = job_in("second", "a").on_failure(FailurePolicy::Release);
-    t.put_flow([a, job_in("first", "b").after([id("a")])], T0).await;
-    t.take_from("second", T0).await.expect("granted");
+async fn dependants_released_by_an_expiry_compete_in_later_queues_of_the_call(t: Trial) {
+    let a = job_in("first", "a").on_failure(FailurePolicy::Release);
+    t.put_flow([a, job_in("second", "b").after([id("a")])], T0).await;
+    t.take_from("first", T0).await.expect("granted");
     t.act("a", Action::Cancel, T0).await;
     let reserved = t.reserve(&[("first", 1), ("second", 1)], at(60), LEASE).await;
     let granted = reserved.expect("reserve").jobs;

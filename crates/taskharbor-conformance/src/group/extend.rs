@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Action, Driver, DriverError, ExtendLeases, Extension, Leased, Refusal, State, Text, Timestamp,
+    Action, Driver, DriverError, ExtendLeases, Extension, Leased, Refusal, Text, Timestamp,
 };
 
 use crate::{
@@ -206,9 +206,6 @@ async fn progress_is_forgotten_when_an_expired_job_is_granted(t: Trial) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     report(&t, &leased, "half", T0).await;
-    t.put(job("first").priority(1), T0).await;
-    t.take_the("first", at(60)).await;
-    assert_eq!(t.state("a", at(60)).await, State::Ready);
     assert_eq!(progress(&t, at(60)).await, Some("half".into()));
     t.take_the("a", at(60)).await;
     assert_eq!(progress(&t, at(60)).await, None);

@@ -34,6 +34,7 @@ group! {
         a_fault_of_the_lease_is_named_before_a_stored_job ["REF-1"]
         a_growth_under_a_cancel_mark_ends_as_cancelled ["CAN-2" "POL-2"]
         a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow ["CAN-2"]
+        a_marked_job_is_cancelled_whatever_its_growth_meets ["CAN-2" "REF-1"]
     }
 }
 
@@ -224,4 +225,12 @@ async fn a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow(t: Trial) {
     assert_eq!(stored.flows, []);
     assert_eq!(stored.records.len(), 1);
     assert_eq!(stored.records[0].job.flow, None);
+}
+
+async fn a_marked_job_is_cancelled_whatever_its_growth_meets(t: Trial) {
+    t.put_all([job("a"), job("stored")], T0).await;
+    let leased = t.take_the("a", T0).await;
+    t.act("a", Action::Cancel, T0).await;
+    t.apply(&leased, grow([job("stored")]), T0).await;
+    assert_eq!(t.states(&["a", "stored"], T0).await, [State::Cancelled, State::Ready]);
 }

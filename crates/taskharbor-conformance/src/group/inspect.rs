@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Action, Admin, Cursor, Extension, Filter, Held, InvalidRequest, JobType, List, NewJob,
-    QueueCounts, State, StateCounts, Text, Timestamp,
+    Action, Admin, Cursor, Extension, Filter, Held, InvalidRequest, JobType, List, ListFlows,
+    NewJob, QueueCounts, State, StateCounts, Text, Timestamp,
 };
 
 use crate::{
@@ -36,6 +36,7 @@ group! {
         counts_tell_how_many_are_in_each_state ["ADM-4"]
         counts_tell_the_earliest_due_time_of_those_ready ["ADM-4"]
         counts_are_by_name_of_queue_and_of_queues_with_jobs_alone ["ADM-4"]
+        a_cursor_of_one_list_is_none_of_another ["ADM-2" "ADM-9"]
     }
 }
 
@@ -321,4 +322,16 @@ async fn counts_are_by_name_of_queue_and_of_queues_with_jobs_alone(t: Trial) {
     assert_eq!(names().await, ["a", "b", "c"]);
     t.act("b", Action::Purge, T0).await;
     assert_eq!(names().await, ["a", "c"]);
+}
+
+async fn a_cursor_of_one_list_is_none_of_another(t: Trial) {
+    t.put_flow([job("a"), child("b", &["a"])], T0).await;
+    t.put_flow([job("c"), child("d", &["c"])], T0).await;
+    let jobs = t.driver.list(List::new(Filter::all(), 1, T0)).await.expect("list");
+    let flows = t.driver.list_flows(ListFlows::new(1, T0)).await.expect("list_flows");
+    let (of_jobs, of_flows) = (jobs.next.expect("more"), flows.next.expect("more"));
+    let request = List::new(Filter::all(), 1, T0).after(of_flows);
+    assert_eq!(invalid(t.driver.list(request).await), InvalidRequest::Cursor);
+    let request = ListFlows::new(1, T0).after(of_jobs);
+    assert_eq!(invalid(t.driver.list_flows(request).await), InvalidRequest::Cursor);
 }

@@ -1,13 +1,13 @@
 //! The end of a lease: what its holder may do until then, and what becomes of the job.
 
 use taskharbor_core::{
-    Action, Extended, FailurePolicy, Filter, LeaseToken, Leased, Refusal, Settled, State, Timestamp,
+    Action, Extended, FailurePolicy, LeaseToken, Leased, Refusal, Settled, State, Timestamp,
 };
 
 use crate::{
     given::{
-        LEASE, STRANGER, T0, ack, after, at, before, fail, id, job, job_in, release, requeue,
-        retry, transitions, with_token,
+        LEASE, STRANGER, T0, ack, after, at, before, child, fail, job, job_in, join, release,
+        requeue, retry, transitions, with_token,
     },
     trial::{Trial, at_once},
 };
@@ -19,10 +19,13 @@ group! {
         a_holder_may_do_nothing_from_the_end_on ["LEA-1" "REF-2"]
         another_may_have_the_job_from_the_end_on ["RES-4"]
         nothing_happens_to_an_expired_job_by_itself ["LEA-1" "LEA-2"]
-        a_job_taken_back_is_due_now_and_its_time_is_forgotten ["LEA-2"]
-        every_expired_job_of_a_queue_is_taken_back ["LEA-2"]
-        all_demanded_queues_are_taken_back_before_anything_is_granted
-            ["LEA-2" "CAN-2" "POL-4"]
+        a_job_taken_back_forgets_its_time_and_counts_an_expiration ["LEA-2"]
+        a_job_taken_back_stands_where_its_lease_ended ["LEA-2" "ORD-2"]
+        when_somebody_looks_makes_no_difference_to_a_job_taken_back ["LEA-2" "ORD-2"]
+        a_released_job_keeps_the_place_where_its_lease_ended ["LEA-2" "SET-4"]
+        any_number_of_expired_jobs_is_granted_again_in_the_order_of_their_ends ["LEA-2" "ORD-1"]
+        marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them ["LEA-2" "CAN-2"]
+        reserve_goes_no_further_than_its_demand ["LEA-2" "RES-5"]
         only_the_demanded_queues_are_taken_back ["LEA-2"]
         only_leases_that_are_over_are_taken_back ["LEA-2"]
         a_job_taken_back_competes_in_the_same_call ["LEA-2"]
@@ -92,45 +95,82 @@ async fn nothing_happens_to_an_expired_job_by_itself(t: Trial) {
     assert_eq!(t.record("a", at(1_000)).await, held);
 }
 
-async fn a_job_taken_back_is_due_now_and_its_time_is_forgotten(t: Trial) {
-    t.put_all([job("a").run_at(T0).max_attempts(9), job("first").priority(1)], T0).await;
-    t.run("first", ack(), T0).await;
+async fn a_job_taken_back_forgets_its_time_and_counts_an_expiration(t: Trial) {
+    t.put(job("a").run_at(T0).max_attempts(9), T0).await;
     t.run("a", retry(Some(at(1)), T0), T0).await;
     let mut expected = t.take_the("a", at(1)).await.job;
-    t.put(job("first again").priority(1), at(1)).await;
-    t.take_the("first again", at(100)).await;
-    let record = t.record("a", at(100)).await;
-    assert_eq!((record.state, record.due_at), (State::Ready, Some(at(100))));
-    assert_eq!(record.held, None);
-    expected.run_at = None;
-    expected.expirations = 1;
     assert_eq!((expected.attempts, expected.deliveries), (1, 2));
-    assert_eq!(record.job, expected);
+    let again = t.take_the("a", at(100)).await.job;
+    (expected.run_at, expected.expirations, expected.deliveries) = (None, 1, 3);
+    assert_eq!(again, expected);
 }
 
-async fn every_expired_job_of_a_queue_is_taken_back(t: Trial) {
+async fn a_job_taken_back_stands_where_its_lease_ended(t: Trial) {
+    t.put(job("hung"), T0).await;
+    t.take_the("hung", T0).await;
+    t.put(job("before"), before(END)).await;
+    t.put(job("at the same time"), END).await;
+    t.put(job("after"), after(END)).await;
+    let order = ["before", "hung", "at the same time", "after"];
+    assert_eq!(t.take_order(at(100)).await, order);
+}
+
+async fn when_somebody_looks_makes_no_difference_to_a_job_taken_back(t: Trial) {
+    t.put(job("hung"), T0).await;
+    t.take_the("hung", T0).await;
+    t.put(job("urgent").priority(1), at(70)).await;
+    t.take_the("urgent", at(70)).await;
+    assert_eq!(t.state("hung", at(70)).await, State::Inflight);
+    t.put(job("later"), at(71)).await;
+    assert_eq!(t.take_order(at(100)).await, ["hung", "later"]);
+}
+
+async fn a_released_job_keeps_the_place_where_its_lease_ended(t: Trial) {
+    t.put(job("hung"), T0).await;
+    t.take_the("hung", T0).await;
+    let again = t.take_the("hung", at(90)).await;
+    t.apply(&again, release(None), at(90)).await;
+    assert_eq!(t.record("hung", at(90)).await.due_at, Some(END));
+}
+
+async fn any_number_of_expired_jobs_is_granted_again_in_the_order_of_their_ends(t: Trial) {
     t.put_all((0..300).map(|n| job(&n.to_string())), T0).await;
     assert_eq!(t.take_many(300, T0).await.len(), 300);
-    t.put(job("other").priority(1), T0).await;
-    t.take_the("other", END).await;
-    let taken_back = t.list(Filter::all().state(State::Ready), 1_000, END).await;
-    assert_eq!(taken_back.len(), 300);
-    for job in taken_back {
-        assert_eq!((job.due_at, job.expirations, &job.held), (Some(END), 1, &None));
+    let mut order = Vec::new();
+    while let Some(leased) = t.take(END).await {
+        assert_eq!((leased.job.expirations, leased.job.deliveries), (1, 2));
+        order.push(leased.job.id.to_string());
     }
+    let expected: Vec<String> = (0..300).map(|n| n.to_string()).collect();
+    assert_eq!(order, expected);
 }
 
-async fn all_demanded_queues_are_taken_back_before_anything_is_granted(t: Trial) {
-    let hung = job_in("hung", "hung").on_failure(FailurePolicy::Release);
-    let freed = job_in("freed", "freed").after([id("hung")]);
-    t.put_flow([hung, freed], T0).await;
-    t.take_from("hung", T0).await.expect("a grant");
-    assert_eq!(t.act("hung", Action::Cancel, T0).await, State::Inflight);
-    // Taking the one back cancels it, which lets the other go.
-    let reserved = t.reserve(&[("freed", 1), ("hung", 1)], END, LEASE).await;
-    let jobs = reserved.expect("reserve").jobs;
-    let granted: Vec<_> = jobs.iter().map(|it| it.job.id.as_str()).collect();
-    assert_eq!(granted, ["freed"]);
+async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them(t: Trial) {
+    // The second to end would stop the whole flow; the first lets the join behind it be done.
+    let jobs = [
+        job("releases").on_failure(FailurePolicy::Release),
+        job("stops").on_failure(FailurePolicy::FailFast),
+        join("behind", &["releases"]),
+        child("end", &["behind", "stops"]),
+    ];
+    t.put_flow(jobs, T0).await;
+    t.take_the("releases", T0).await;
+    t.take_the("stops", at(1)).await;
+    t.act("releases", Action::Cancel, at(1)).await;
+    t.act("stops", Action::Cancel, at(1)).await;
+    assert_eq!(t.take(at(61)).await, None);
+    let states = t.states(&["releases", "stops", "behind", "end"], at(61)).await;
+    assert_eq!(states, [State::Cancelled, State::Cancelled, State::Done, State::Cancelled]);
+}
+
+async fn reserve_goes_no_further_than_its_demand(t: Trial) {
+    t.put_all(["a", "b"].map(job), T0).await;
+    assert_eq!(t.take_many(2, T0).await.len(), 2);
+    t.act("b", Action::Cancel, T0).await;
+    t.take_the("a", END).await;
+    assert_eq!(t.state("b", END).await, State::Inflight);
+    assert_eq!(t.take(END).await, None);
+    assert_eq!(t.state("b", END).await, State::Cancelled);
 }
 
 async fn only_the_demanded_queues_are_taken_back(t: Trial) {

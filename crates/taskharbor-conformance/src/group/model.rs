@@ -10,5 +10,5 @@ group! {
 }
 
 async fn random_scripts_go_as_they_do_in_the_model(t: Trial) {
-    script::run(&t.driver, &t.open, 200).await;
+    script::run(&t.driver, &t.open, 1_000).await;
 }

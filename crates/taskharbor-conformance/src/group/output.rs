@@ -7,12 +7,13 @@ use taskharbor_core::{
 
 use crate::{
     given::{
-        T0, ack, ack_with, at, child, done_with, fail, id, invalid, job, join, requeue, settlement,
+        T0, ack, ack_with, at, child, done_with, fail, grow, id, ids, invalid, job, join, list,
+        requeue, settlement,
     },
     trial::Trial,
 };
 
-use OutputEntry::{Done, List, Missing, Pending};
+use OutputEntry::{Done, Missing, Pending};
 
 group! {
     output {
@@ -32,6 +33,10 @@ group! {
         a_join_that_is_not_done_is_pending_or_failed ["OUT-3"]
         joins_nest_a_thousand_deep ["OUT-2"]
         pages_of_every_size_are_together_the_whole ["OUT-4" "OUT-2"]
+        a_join_among_the_parents_is_named_and_read_by_itself ["OUT-2" "OUT-3"]
+        joins_upon_joins_cost_no_more_than_their_edges ["OUT-2" "OUT-4"]
+        a_released_dependant_reads_the_failure_whatever_happens_later ["OUT-1" "POL-4" "GRO-2"]
+        what_a_removed_job_grew_from_reads_as_missing ["OUT-3" "GRO-2"]
         a_list_longer_than_a_page_can_be_read_to_its_end ["OUT-4"]
         pages_of_large_outputs_are_together_the_whole ["OUT-4"]
         a_page_of_outputs_has_one_to_a_thousand ["OUT-4"]
@@ -77,7 +82,7 @@ async fn parents_outputs_are_read_in_declared_order(t: Trial) {
     let jobs = [job("a"), job("b"), job("c"), child("d", &["b", "c", "a"])];
     t.put_flow(jobs, T0).await;
     ack_each(&t, &["a", "b", "c"]).await;
-    let expected = [List(3), done_with("b"), done_with("c"), done_with("a")];
+    let expected = [list(3), done_with("b"), done_with("c"), done_with("a")];
     assert_eq!(t.inputs("d").await, expected);
 }
 
@@ -85,7 +90,7 @@ async fn no_output_and_an_empty_one_are_told_apart(t: Trial) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", ack_with(""), T0).await;
-    let expected = [List(2), Done(None), done_with("")];
+    let expected = [list(2), Done(None), done_with("")];
     assert_eq!(t.inputs("c").await, expected);
 }
 
@@ -94,7 +99,7 @@ async fn an_output_is_read_byte_for_byte(t: Trial) {
     let bytes: Vec<u8> = (0..=255).collect();
     let output = Some(Blob::from(bytes));
     t.run("a", Transition::Ack { output: output.clone() }, T0).await;
-    assert_eq!(t.inputs("b").await, [List(1), Done(output.clone())]);
+    assert_eq!(t.inputs("b").await, [list(1), Done(output.clone())]);
     assert_eq!(t.output("a").await, [Done(output)]);
 }
 
@@ -102,7 +107,7 @@ async fn whoever_has_no_parents_reads_an_empty_list(t: Trial) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), join("j", &[]), child("b", &["a", "j"])], T0).await;
     for text in ["plain", "a", "j"] {
-        assert_eq!(t.inputs(text).await, [List(0)], "{text}");
+        assert_eq!(t.inputs(text).await, [list(0)], "{text}");
     }
 }
 
@@ -116,7 +121,7 @@ async fn a_parent_that_is_not_over_is_pending(t: Trial) {
     ];
     t.put_flow(jobs, T0).await;
     t.take_the("inflight", T0).await;
-    let expected = [List(4), Pending, Pending, Pending, Pending];
+    let expected = [list(4), Pending, Pending, Pending, Pending];
     assert_eq!(t.inputs("end").await, expected);
 }
 
@@ -127,17 +132,17 @@ async fn a_parent_that_failed_is_read_with_state_and_reason(t: Trial) {
     t.run("a", fail(T0), T0).await;
     t.act("b", Action::Cancel, T0).await;
     t.take_the("c", T0).await;
-    assert_eq!(t.inputs("c").await, [List(2), gave_up(), cancelled()]);
+    assert_eq!(t.inputs("c").await, [list(2), gave_up(), cancelled()]);
 }
 
 async fn a_parent_that_was_requeued_is_pending_again(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
-    assert_eq!(t.inputs("b").await, [List(1), gave_up()]);
+    assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
     t.act("a", requeue(), T0).await;
-    assert_eq!(t.inputs("b").await, [List(1), Pending]);
+    assert_eq!(t.inputs("b").await, [list(1), Pending]);
     ack_each(&t, &["a"]).await;
-    assert_eq!(t.inputs("b").await, [List(1), done_with("a")]);
+    assert_eq!(t.inputs("b").await, [list(1), done_with("a")]);
 }
 
 async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
@@ -148,9 +153,9 @@ async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
     ack_each(&t, &["c"]).await;
     let alone = Action::Requeue(Requeue::new().detach());
     t.act("b", alone, T0).await;
-    assert_eq!(t.inputs("b").await, [List(1), done_with("a")]);
+    assert_eq!(t.inputs("b").await, [list(1), done_with("a")]);
     t.act("c", Action::PurgeFlow, T0).await;
-    assert_eq!(t.inputs("b").await, [List(1), Missing]);
+    assert_eq!(t.inputs("b").await, [list(1), Missing]);
 }
 
 async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
@@ -163,7 +168,7 @@ async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
     t.act("c", Action::PurgeFlow, at(1)).await;
     t.put_all([job("a"), job("c")], T0).await;
     ack_each(&t, &["a", "c"]).await;
-    assert_eq!(t.inputs("b").await, [List(1), Missing]);
+    assert_eq!(t.inputs("b").await, [list(1), Missing]);
 }
 
 async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
@@ -181,7 +186,7 @@ async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
 async fn a_join_is_the_list_of_its_parents(t: Trial) {
     t.put_flow([job("a"), job("b"), join("j", &["b", "a"])], T0).await;
     ack_each(&t, &["a", "b"]).await;
-    let expected = [List(2), done_with("b"), done_with("a")];
+    let expected = [list(2), done_with("b"), done_with("a")];
     assert_eq!(t.output("j").await, expected);
     assert_eq!(t.inputs("j").await, expected);
 }
@@ -199,10 +204,10 @@ async fn joins_nest_where_they_stand(t: Trial) {
     t.put_flow(jobs, T0).await;
     ack_each(&t, &["a", "b", "c"]).await;
     let (a, b, c) = (done_with("a"), done_with("b"), done_with("c"));
-    let expected = [List(2), a, List(2), List(2), b, List(0), c];
+    let expected = [list(2), a, list(2), list(2), b, list(0), c];
     assert_eq!(t.inputs("end").await, expected);
     assert_eq!(t.output("outer").await, expected[2..]);
-    assert_eq!(t.output("empty").await, [List(0)]);
+    assert_eq!(t.output("empty").await, [list(0)]);
 }
 
 async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
@@ -210,7 +215,7 @@ async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
     t.put_flow([a, job("b"), join("j", &["a", "b"])], T0).await;
     t.run("a", fail(T0), T0).await;
     ack_each(&t, &["b"]).await;
-    let expected = [List(2), gave_up(), done_with("b")];
+    let expected = [list(2), gave_up(), done_with("b")];
     assert_eq!(t.output("j").await, expected);
 }
 
@@ -218,10 +223,10 @@ async fn a_join_that_is_not_done_is_pending_or_failed(t: Trial) {
     let j = join("j", &["a"]).on_failure(FailurePolicy::Release);
     t.put_flow([job("a"), j, child("b", &["j"])], T0).await;
     assert_eq!(t.output("j").await, [Pending]);
-    assert_eq!(t.inputs("b").await, [List(1), Pending]);
+    assert_eq!(t.inputs("b").await, [list(1), Pending]);
     t.act("j", Action::Cancel, T0).await;
     assert_eq!(t.output("j").await, [cancelled()]);
-    assert_eq!(t.inputs("b").await, [List(1), cancelled()]);
+    assert_eq!(t.inputs("b").await, [list(1), cancelled()]);
 }
 
 async fn joins_nest_a_thousand_deep(t: Trial) {
@@ -229,32 +234,84 @@ async fn joins_nest_a_thousand_deep(t: Trial) {
     let joins = (1..1_000).map(|n| join(&step(n), &[&step(n - 1)]));
     t.put_flow([job("0000")].into_iter().chain(joins), T0).await;
     ack_each(&t, &["0000"]).await;
-    let mut expected = vec![List(1); 999];
+    let mut expected = vec![list(1); 999];
     expected.push(done_with("0000"));
     assert_eq!(t.output("0999").await, expected);
 }
 
 async fn pages_of_every_size_are_together_the_whole(t: Trial) {
-    let jobs = [
-        job("a"),
-        job("b"),
-        job("c"),
-        join("inner", &["a", "b"]),
-        join("empty", &[]),
-        child("end", &["inner", "empty", "c"]),
-    ];
-    t.put_flow(jobs, T0).await;
-    t.run("a", ack_with("a"), T0).await;
-    t.run("b", ack(), T0).await;
-    let query = || OutputQuery::parents_of(id("end"));
-    ack_each(&t, &["c"]).await;
-    let whole = t.inputs("end").await;
-    assert_eq!(whole.len(), 6);
+    let names = ["a", "b", "c", "d", "e"];
+    let end = [join("empty", &[]), child("end", &["a", "empty", "b", "c", "d", "e"])];
+    t.put_flow(names.map(job).into_iter().chain(end), T0).await;
+    ack_each(&t, &names).await;
+    let empty = OutputEntry::List { join: id("empty"), len: 0 };
+    let mut whole = names.map(done_with).to_vec();
+    whole.insert(1, empty);
     for limit in 1..=8 {
-        let pages = pages(&t, query(), limit).await;
+        let pages = pages(&t, OutputQuery::parents_of(id("end")), limit).await;
         assert_eq!(pages.len(), whole.len().div_ceil(limit), "{limit}");
         assert_eq!(pages.concat(), whole, "{limit}");
     }
+}
+
+async fn a_join_among_the_parents_is_named_and_read_by_itself(t: Trial) {
+    let jobs = [job("a"), join("inner", &["a"]), child("end", &["inner"])];
+    t.put_flow(jobs, T0).await;
+    ack_each(&t, &["a"]).await;
+    let inner = OutputEntry::List { join: id("inner"), len: 1 };
+    let read = |query| pages(&t, query, 10);
+    assert_eq!(read(OutputQuery::parents_of(id("end"))).await, [[inner.clone()]]);
+    assert_eq!(read(OutputQuery::of(id("inner"))).await, [[inner]]);
+    assert_eq!(read(OutputQuery::parents_of(id("inner"))).await, [[done_with("a")]]);
+}
+
+/// Every layer of joins doubles the number of ways to the first jobs; one level is read at a time.
+async fn joins_upon_joins_cost_no_more_than_their_edges(t: Trial) {
+    let mut jobs = vec![job("0-a"), job("0-b")];
+    for layer in 1..80 {
+        let (a, b) = (format!("{}-a", layer - 1), format!("{}-b", layer - 1));
+        let parents = [a.as_str(), b.as_str()];
+        jobs.push(join(&format!("{layer}-a"), &parents));
+        jobs.push(join(&format!("{layer}-b"), &parents));
+    }
+    jobs.push(join("end", &["79-a", "79-b"]));
+    t.put_flow(jobs, T0).await;
+    ack_each(&t, &["0-a", "0-b"]).await;
+    let whole = pages(&t, OutputQuery::parents_of(id("end")).from(usize::MAX), 10).await;
+    assert_eq!(whole, [[]]);
+    let top = pages(&t, OutputQuery::parents_of(id("end")), 10).await.concat();
+    let join = |text| OutputEntry::List { join: id(text), len: 2 };
+    assert_eq!(top, [join("79-a"), join("79-b")]);
+}
+
+async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: Trial) {
+    let a = job("a").on_failure(FailurePolicy::Release);
+    t.put_flow([a, child("b", &["a"])], T0).await;
+    t.run("a", fail(T0), T0).await;
+    let failed = [list(1), gave_up()];
+    assert_eq!(t.inputs("b").await, failed);
+    t.act("a", requeue(), T0).await;
+    assert_eq!(t.inputs("b").await, failed);
+    let grower = t.take_many(2, T0).await;
+    let grower = grower.iter().find(|it| it.job.id == id("a")).expect("requeued");
+    t.apply(grower, grow([job("c")]), T0).await;
+    assert_eq!(t.inputs("b").await, failed);
+    assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));
+}
+
+async fn what_a_removed_job_grew_from_reads_as_missing(t: Trial) {
+    let jobs = [job("m").on_failure(FailurePolicy::Release), child("end", &["m"])];
+    t.put_flow(jobs, T0).await;
+    t.run("m", grow([job("g")]), T0).await;
+    t.run("g", fail(T0), T0).await;
+    t.run("end", ack(), T0).await;
+    t.act("g", Action::Requeue(Requeue::new().detach()), T0).await;
+    t.run("g", ack(), T0).await;
+    t.act("g", Action::Purge, T0).await;
+    assert_eq!(t.output("m").await, [OutputEntry::Missing]);
+    t.put(job("g"), T0).await;
+    t.run("g", ack_with("a stranger"), T0).await;
+    assert_eq!(t.output("m").await, [OutputEntry::Missing]);
 }
 
 async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
@@ -265,8 +322,7 @@ async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
     let leased = t.take_many(1_000, T0).await;
     let acked = leased.iter().map(|it| settlement(it, ack_with(it.job.id.as_str())));
     t.settle_all(acked.collect(), T0).await;
-    let mut expected = vec![List(1_000)];
-    expected.extend(names.iter().map(|name| done_with(name)));
+    let expected: Vec<_> = names.iter().map(|name| done_with(name)).collect();
     for limit in [7, 999, 1_000] {
         let pages = pages(&t, OutputQuery::parents_of(id("end")), limit).await;
         assert_eq!(pages.concat(), expected, "{limit}");
@@ -278,13 +334,14 @@ async fn pages_of_large_outputs_are_together_the_whole(t: Trial) {
     let members: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
     let end = join("end", &[]).after(names.iter().map(|name| id(name)));
     t.put_flow(members.into_iter().chain([end]), T0).await;
-    let mut expected = vec![List(18)];
+    let mut expected = Vec::new();
     for (n, name) in (0..).zip(&names) {
         let output = Some(Blob::from(vec![n; 1024 * 1024]));
         expected.push(Done(output.clone()));
         t.run(name, Transition::Ack { output }, T0).await;
     }
-    let pages = pages(&t, OutputQuery::of(id("end")), 1_000).await;
+    let pages = pages(&t, OutputQuery::parents_of(id("end")), 1_000).await;
+    assert!(pages.iter().all(|page| page.len() <= 16), "more than 16 MiB in a page");
     assert_eq!(pages.concat(), expected);
 }
 
@@ -313,7 +370,7 @@ async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) {
         Err(Refusal::JobNotFound),
         whole(&[done_with("a")]),
         Err(Refusal::JobNotFound),
-        whole(&[List(1), done_with("a")]),
+        whole(&[done_with("a")]),
     ];
     assert_eq!(answers.expect("outputs"), expected);
 }
@@ -321,11 +378,8 @@ async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) {
 async fn one_job_may_be_asked_about_twice_in_a_call(t: Trial) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     ack_each(&t, &["a", "b"]).await;
-    let items = vec![
-        OutputQuery::of(id("b")),
-        OutputQuery::parents_of(id("b")).from(1),
-        OutputQuery::of(id("b")),
-    ];
+    let items =
+        vec![OutputQuery::of(id("b")), OutputQuery::parents_of(id("b")), OutputQuery::of(id("b"))];
     let answers = t.driver.outputs(Outputs::new(items, 10)).await;
     let own = Ok(OutputPage::new(vec![done_with("b")], None));
     let read = Ok(OutputPage::new(vec![done_with("a")], None));

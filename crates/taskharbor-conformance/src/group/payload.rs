@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use taskharbor_core::{Blob, Driver, JobSet, NewJob, OutputEntry, Rejected, State, Transition};
 
 use crate::{
-    given::{T0, ack, at, child, done_with, fail, id, job, release, requeue, retry, settlement},
+    given::{
+        T0, ack, at, child, done_with, fail, id, job, list, release, requeue, retry, settlement,
+    },
     trial::Trial,
 };
 
@@ -68,7 +70,7 @@ async fn an_output_is_read_back_byte_for_byte(t: Trial) {
         t.run(&parent, Transition::Ack { output: output.clone() }, T0).await;
         assert_eq!(t.record(&parent, T0).await.output, output);
         let done = OutputEntry::Done(output);
-        assert_eq!(t.inputs(&text).await, [OutputEntry::List(1), done.clone()]);
+        assert_eq!(t.inputs(&text).await, [list(1), done.clone()]);
         assert_eq!(t.output(&parent).await, [done]);
         t.run(&text, ack(), T0).await;
     }

@@ -6,7 +6,7 @@ use taskharbor_core::{
 
 use crate::{
     given::{
-        LEASE, T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, requeue,
+        LEASE, T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, list, requeue,
         retry, with_token,
     },
     trial::Trial,
@@ -83,7 +83,7 @@ async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: Trial) {
         t.run(text, ack_with(text), at(1)).await;
         t.run(end, ack(), at(1)).await;
         assert_eq!(t.flow_state(end, at(1)).await, FlowState::Done);
-        let read = [OutputEntry::List(1), done_with(text)];
+        let read = [list(1), done_with(text)];
         assert_eq!(t.inputs(end).await, read);
     }
 }
@@ -167,7 +167,7 @@ async fn cancel_stops_at_a_member_that_releases(t: Trial) {
     assert_eq!(t.record("c", at(1)).await.due_at, Some(at(1)));
     let failed =
         OutputEntry::Failed { state: Cancelled, reason: t.record("b", at(1)).await.reason };
-    assert_eq!(t.inputs("c").await, [OutputEntry::List(1), failed]);
+    assert_eq!(t.inputs("c").await, [list(1), failed]);
     t.run("c", ack(), at(1)).await;
     t.run("end", ack(), at(1)).await;
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Done);
@@ -256,7 +256,7 @@ async fn release_lets_dependants_go_and_read_the_failure(t: Trial) {
     assert_eq!(record.due_at, Some(at(1)));
     assert_eq!(record.pending, 0);
     t.take_the("b", at(1)).await;
-    assert_eq!(t.inputs("b").await, [OutputEntry::List(1), gave_up()]);
+    assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
 }
 
 async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: Trial) {
@@ -267,7 +267,7 @@ async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: Trial) {
     assert_eq!((record.state, record.pending), (Blocked, 1));
     t.run("b", ack_with("b"), T0).await;
     t.take_the("c", T0).await;
-    let read = [OutputEntry::List(2), gave_up(), done_with("b")];
+    let read = [list(2), gave_up(), done_with("b")];
     assert_eq!(t.inputs("c").await, read);
 }
 
@@ -284,7 +284,7 @@ async fn release_completes_a_join_that_waited_for_nobody_else(t: Trial) {
     t.put_flow(jobs, T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     assert_eq!(t.states(&["j", "b"], at(1)).await, [Done, Ready]);
-    let read = [OutputEntry::List(1), OutputEntry::List(1), gave_up()];
+    let read = [list(1), list(1), gave_up()];
     assert_eq!(t.inputs("b").await, read);
 }
 

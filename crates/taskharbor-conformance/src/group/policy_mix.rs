@@ -1,9 +1,9 @@
 //! Policies meeting each other, requeueing, and counts that must not drift.
 
-use taskharbor_core::{Action, Denied, FailurePolicy, FlowState, NewJob, OutputEntry, State};
+use taskharbor_core::{Action, Denied, FailurePolicy, FlowState, NewJob, State};
 
 use crate::{
-    given::{T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, requeue},
+    given::{T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, list, requeue},
     trial::{Trial, at_once},
 };
 
@@ -37,6 +37,7 @@ group! {
         racing_failures_of_parents_let_their_dependant_go_once ["POL-4" "FLO-8"]
         a_cancellation_racing_an_ack_leaves_no_mixture_behind ["POL-2" "FLO-8"]
         fail_fast_racing_an_ack_leaves_nothing_to_run ["POL-3" "FLO-8"]
+        a_member_that_is_over_already_passes_no_cancellation_on ["POL-2"]
     }
 }
 
@@ -270,7 +271,7 @@ async fn a_cancelled_chain_can_be_brought_back_from_its_tail(t: Trial) {
         t.run(text, ack_with(text), T0).await;
     }
     assert_eq!(t.flow_state("c", T0).await, FlowState::Done);
-    let read = [OutputEntry::List(1), done_with("b")];
+    let read = [list(1), done_with("b")];
     assert_eq!(t.inputs("c").await, read);
 }
 
@@ -380,4 +381,12 @@ async fn fail_fast_racing_an_ack_leaves_nothing_to_run(t: Trial) {
         assert_eq!(states, [Done, Cancelled, Cancelled]);
         assert_eq!(t.take(T0).await, None);
     }
+}
+
+async fn a_member_that_is_over_already_passes_no_cancellation_on(t: Trial) {
+    let jobs = [on(Cancel, "a"), child("b", &["a"]), child("c", &["b"])];
+    t.put_flow(jobs, T0).await;
+    t.act("b", Action::Cancel, T0).await;
+    t.run("a", fail(T0), T0).await;
+    assert_eq!(t.states(&["b", "c"], T0).await, [Cancelled, Blocked]);
 }

@@ -2,11 +2,13 @@
 
 use taskharbor_core::{
     Action, Denied, FailurePolicy, Filter, FlowState, NewJob, OutputEntry, Refusal, Requeue, State,
+    Text,
 };
 
 use crate::{
     given::{
-        T0, ack, ack_with, at, child, done_with, fail, failure, grow, id, ids, job, requeue, retry,
+        T0, ack, ack_with, at, child, done_with, fail, failure, grow, id, ids, job, list, requeue,
+        retry,
     },
     trial::{Trial, at_once},
 };
@@ -21,7 +23,7 @@ group! {
         a_requeued_job_gains_nothing_by_a_time_in_the_past ["REQ-1" "ORD-3"]
         only_what_failed_or_was_cancelled_can_be_requeued ["REQ-1"]
         a_job_requeued_as_it_is_has_one_more_execution ["REQ-2" "REQ-1"]
-        a_job_cancelled_before_it_ran_has_one_execution_when_requeued ["REQ-2"]
+        a_cancelled_job_has_the_attempts_it_had_when_requeued ["REQ-2"]
         with_attempts_reset_it_has_all_of_them_again ["REQ-2" "REQ-1"]
         attempts_can_be_reset_after_a_requeue_that_kept_them ["REQ-2"]
         a_requeued_job_whose_parents_are_not_done_is_blocked ["REQ-3"]
@@ -170,13 +172,13 @@ async fn a_job_requeued_as_it_is_has_one_more_execution(t: Trial) {
     }
 }
 
-async fn a_job_cancelled_before_it_ran_has_one_execution_when_requeued(t: Trial) {
-    t.put(job("a"), T0).await;
+async fn a_cancelled_job_has_the_attempts_it_had_when_requeued(t: Trial) {
+    t.put(job("a").max_attempts(5), T0).await;
+    t.run("a", retry(None, T0), T0).await;
     t.act("a", Action::Cancel, T0).await;
     t.act("a", requeue(), T0).await;
     let leased = t.take_the("a", T0).await;
-    assert_eq!(leased.job.attempts, 0);
-    assert_eq!(leased.job.max_attempts, Some(1));
+    assert_eq!((leased.job.attempts, leased.job.max_attempts), (1, Some(5)));
 }
 
 async fn with_attempts_reset_it_has_all_of_them_again(t: Trial) {
@@ -232,7 +234,7 @@ async fn a_requeued_job_whose_parents_are_done_is_ready(t: Trial) {
     t.run("b", fail(T0), T0).await;
     assert_eq!(t.act("b", requeue(), T0).await, Ready);
     t.take_the("b", T0).await;
-    let read = [OutputEntry::List(1), done_with("a")];
+    let read = [list(1), done_with("a")];
     assert_eq!(t.inputs("b").await, read);
 }
 
@@ -292,7 +294,7 @@ async fn a_detached_job_leaves_its_flow_and_runs_alone(t: Trial) {
     let leased = t.take_the("b", at(1)).await;
     assert_eq!(leased.job.flow, None);
     assert_eq!(leased.job.parent_count, 1);
-    let read = [OutputEntry::List(1), done_with("a")];
+    let read = [list(1), done_with("a")];
     assert_eq!(t.inputs("b").await, read);
     t.apply(&leased, ack_with("late"), at(1)).await;
     assert_eq!(t.output("b").await, [done_with("late")]);
@@ -308,7 +310,7 @@ async fn a_detached_job_waits_for_nobody(t: Trial) {
     assert_eq!(t.record("b", T0).await.pending, 0);
     t.take_the("b", T0).await;
     let cancelled = OutputEntry::Failed { state: Cancelled, reason: None };
-    let read = [OutputEntry::List(1), cancelled];
+    let read = [list(1), cancelled];
     assert_eq!(t.inputs("b").await, read);
 }
 
@@ -404,6 +406,11 @@ async fn racing_requeues_of_one_job_give_it_one_new_life(t: Trial) {
     }
 }
 
+/// What is read of a job that failed.
+fn gave_up() -> OutputEntry {
+    OutputEntry::Failed { state: State::Dlq, reason: Some(Text::new("gave up")) }
+}
+
 /// A flow whose first step failed and took the second with it; the first is detached and runs.
 async fn detached(t: &Trial) {
     let first = job("a").on_failure(FailurePolicy::Cancel);
@@ -416,7 +423,7 @@ async fn whoever_waited_for_a_detached_job_does_so_no_longer(t: Trial) {
     detached(&t).await;
     assert_eq!(t.record("b", T0).await.pending, 0);
     assert_eq!(t.act("b", requeue(), T0).await, State::Ready);
-    assert_eq!(t.inputs("b").await, [OutputEntry::List(1), OutputEntry::Pending]);
+    assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
 }
 
 async fn the_failure_of_a_detached_job_does_not_reach_its_former_flow(t: Trial) {
@@ -439,6 +446,6 @@ async fn a_detached_job_can_be_purged_alone(t: Trial) {
     detached(&t).await;
     t.run("a", ack(), T0).await;
     assert_eq!(t.act("a", Action::Purge, T0).await, State::Done);
-    assert_eq!(t.inputs("b").await, [OutputEntry::List(1), OutputEntry::Missing]);
+    assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
     assert_eq!(t.act("b", requeue(), T0).await, State::Ready);
 }

@@ -167,9 +167,9 @@ async fn a_token_that_released_its_job_until_later_is_worthless(t: Trial) {
 
 async fn a_token_whose_job_was_taken_back_is_worthless(t: Trial) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
-    t.put(job("first").priority(1), T0).await;
-    t.take_the("first", at(60)).await;
-    assert_eq!(t.state("a", at(60)).await, State::Ready);
+    let again = t.take_the("a", at(60)).await;
+    t.refuses(&leased, Refusal::LeaseMismatch, at(60)).await;
+    t.apply(&again, release(None), at(60)).await;
     t.refuses(&leased, Refusal::JobNotInflight, at(60)).await;
     t.refuses(&leased, Refusal::JobNotInflight, T0).await;
 }

@@ -3,7 +3,7 @@
 use taskharbor_core::{Failure, Filter, OutputEntry, State, Text, Transition};
 
 use crate::{
-    given::{LEASE, T0, child, extension, job},
+    given::{LEASE, T0, child, extension, job, list},
     trial::Trial,
 };
 
@@ -70,7 +70,7 @@ async fn any_error_and_reason_can_be_failed_with(t: Trial) {
         assert_eq!(record.reason.expect("a reason").as_str(), stored, "text {n}");
         let reason = Some(Text::new(stored));
         let failed = OutputEntry::Failed { state: State::Dlq, reason };
-        assert_eq!(t.inputs(&text).await, [OutputEntry::List(1), failed]);
+        assert_eq!(t.inputs(&text).await, [list(1), failed]);
     }
 }
 

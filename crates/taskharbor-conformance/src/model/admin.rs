@@ -8,7 +8,7 @@ use taskharbor_core::{
     Timestamp,
 };
 
-use super::Model;
+use super::{Model, Tie};
 
 impl Model {
     pub(crate) fn manage(&mut self, request: &Manage) -> Answers<State, Denied> {
@@ -63,12 +63,12 @@ impl Model {
             if !request.detach {
                 return Err(Denied::FlowOver);
             }
-            self.let_go(serial, now);
+            self.release(at, now);
             let job = &mut self.jobs[at];
             job.life.flow = None;
             job.life.pending = 0;
-            for parent in &mut job.parents {
-                parent.1 = false;
+            for parent in job.parents.iter_mut().filter(|parent| parent.1 == Tie::Open) {
+                parent.1 = Tie::Closed;
             }
         }
         let state = self.jobs[at].life.requeue(request, kind, now)?;
@@ -145,7 +145,7 @@ impl Model {
             .enumerate()
             .map(|(at, job)| (job.serial, self.record(at, request.now).summary()));
         let matching = all.filter(|(_, job)| request.filter.matches(job));
-        Ok(page(matching, request.after.as_ref(), request.limit)?)
+        Ok(page("job", matching, request.after.as_ref(), request.limit)?)
     }
 
     pub(crate) fn list_flows(&self, request: &ListFlows) -> Result<Page<FlowRecord>, DriverError> {
@@ -153,7 +153,7 @@ impl Model {
         let all = (0..self.flows.len())
             .map(|flow| (self.flows[flow].serial, self.flow_record(flow, request.now)));
         let matching = all.filter(|(_, flow)| request.matches(flow));
-        Ok(page(matching, request.after.as_ref(), request.limit)?)
+        Ok(page("flow", matching, request.after.as_ref(), request.limit)?)
     }
 
     pub(crate) fn flow_record(&self, flow: usize, now: Timestamp) -> FlowRecord {
@@ -191,16 +191,19 @@ impl Model {
 }
 
 fn page<T>(
+    of: &str,
     matching: impl Iterator<Item = (u64, T)>,
     after: Option<&Cursor>,
     limit: usize,
 ) -> Result<Page<T>, InvalidRequest> {
-    let after: u64 = match after {
-        Some(cursor) => cursor.as_str().parse().map_err(|_| InvalidRequest::Cursor)?,
+    let after: u64 = match after.map(|cursor| cursor.as_str().strip_prefix(of)) {
+        Some(serial) => {
+            serial.and_then(|serial| serial.parse().ok()).ok_or(InvalidRequest::Cursor)?
+        }
         None => 0,
     };
     let mut left: Vec<(u64, T)> = matching.filter(|(serial, _)| *serial > after).collect();
-    let next = left.get(limit - 1).map(|(serial, _)| Cursor::new(serial.to_string()));
+    let next = left.get(limit - 1).map(|(serial, _)| Cursor::new(format!("{of}{serial}")));
     left.truncate(limit);
     Ok(Page::new(left.into_iter().map(|(_, item)| item).collect(), next))
 }

@@ -5,13 +5,13 @@ use taskharbor_core::{
     Refusal, Stage, State, Timestamp,
 };
 
-use super::{Kept, Model};
+use super::{Kept, Model, Tie};
 
 impl Model {
     /// The job is done: those who wait for it wait for one less.
     pub(crate) fn succeeded(&mut self, serial: u64, now: Timestamp) {
         self.release_keys(serial);
-        self.let_go(serial, now);
+        self.let_go(serial, &Tie::Closed, now);
     }
 
     /// The job is dead-lettered or cancelled: look for jobs that have to be cancelled because of
@@ -27,7 +27,7 @@ impl Model {
         for serial in failed {
             let at = self.by_serial(serial).expect("nothing is removed here");
             if self.jobs[at].new.on_failure == FailurePolicy::Release {
-                self.let_go(serial, now);
+                self.release(at, now);
             }
         }
     }
@@ -39,9 +39,7 @@ impl Model {
         let is_stopped_by = |job: &Kept, cause: &Kept| match cause.new.on_failure {
             FailurePolicy::Release => false,
             FailurePolicy::Hold if failed[0] == cause.serial => false,
-            FailurePolicy::Hold | FailurePolicy::Cancel => {
-                job.parents.contains(&(cause.serial, true))
-            }
+            FailurePolicy::Hold | FailurePolicy::Cancel => job.waits_for(cause.serial),
             FailurePolicy::FailFast => job.life.flow.is_some() && job.life.flow == cause.life.flow,
         };
         let causes: Vec<&Kept> =
@@ -51,18 +49,20 @@ impl Model {
         })
     }
 
-    fn waiting_for(&self, serial: u64) -> Vec<u64> {
-        let waits = |job: &&Kept| job.parents.contains(&(serial, true));
-        self.jobs.iter().filter(waits).map(|job| job.serial).collect()
+    /// The job has failed, and nobody waits for it any longer, whatever becomes of it.
+    pub(crate) fn release(&mut self, at: usize, now: Timestamp) {
+        let job = &self.jobs[at];
+        let fate = Tie::Spent(job.life.state(now), job.life.reason.clone());
+        self.let_go(job.serial, &fate, now);
     }
 
-    /// Nobody waits for this job any longer.
-    pub(crate) fn let_go(&mut self, serial: u64, now: Timestamp) {
-        for dependant in self.waiting_for(serial) {
+    fn let_go(&mut self, serial: u64, tie: &Tie, now: Timestamp) {
+        let waiting = self.jobs.iter().filter(|job| job.waits_for(serial));
+        for dependant in waiting.map(|job| job.serial).collect::<Vec<_>>() {
             let at = self.by_serial(dependant).expect("found just now");
             let job = &mut self.jobs[at];
-            for parent in &mut job.parents {
-                parent.1 &= parent.0 != serial;
+            for parent in job.parents.iter_mut().filter(|parent| parent.0 == serial) {
+                parent.1 = tie.clone();
             }
             if job.life.unblock(job.new.kind, now) == Some(State::Done) {
                 self.succeeded(dependant, now);
@@ -86,42 +86,41 @@ impl Model {
         request.check()?;
         let answer = |query: &taskharbor_core::OutputQuery| {
             let at = self.find(&query.id).ok_or(Refusal::JobNotFound)?;
-            let mut all = Vec::new();
-            match query.of {
-                OutputOf::Itself => self.write_output(self.jobs[at].serial, &mut all),
-                OutputOf::Parents => self.write_parents(at, &mut all),
-            }
+            let all = match query.of {
+                OutputOf::Itself => vec![self.output(self.jobs[at].serial)],
+                OutputOf::Parents => self.inputs(at),
+            };
             Ok(page(all, query.from, request.limit))
         };
         Ok(request.items.iter().map(answer).collect())
     }
 
-    fn write_parents(&self, at: usize, all: &mut Vec<OutputEntry>) {
-        let parents = &self.jobs[at].parents;
-        all.push(OutputEntry::List(parents.len()));
-        for (parent, _) in parents {
-            self.write_output(*parent, all);
-        }
+    fn inputs(&self, at: usize) -> Vec<OutputEntry> {
+        let input = |(parent, tie): &(u64, Tie)| match tie {
+            Tie::Open | Tie::Closed => self.output(*parent),
+            Tie::Spent(state, reason) => {
+                OutputEntry::Failed { state: *state, reason: reason.clone() }
+            }
+        };
+        self.jobs[at].parents.iter().map(input).collect()
     }
 
-    fn write_output(&self, serial: u64, all: &mut Vec<OutputEntry>) {
-        let Some(at) = self.by_serial(serial) else {
-            all.push(OutputEntry::Missing);
-            return;
-        };
+    fn output(&self, serial: u64) -> OutputEntry {
+        let Some(at) = self.by_serial(serial) else { return OutputEntry::Missing };
         let job = &self.jobs[at];
-        if let Some(next) = job.life.grown_into.as_ref().and_then(|id| self.find(id)) {
-            return self.write_output(self.jobs[next].serial, all);
+        if let Some(next) = job.grown {
+            return self.output(next);
         }
-        let entry = match job.life.state(Timestamp::MAX) {
-            State::Done if job.new.kind == JobKind::Join => return self.write_parents(at, all),
+        match job.life.state(Timestamp::MAX) {
+            State::Done if job.new.kind == JobKind::Join => {
+                OutputEntry::List { join: job.new.id.clone(), len: job.parents.len() }
+            }
             State::Done => OutputEntry::Done(job.life.output.clone()),
             state @ (State::Dlq | State::Cancelled) => {
                 OutputEntry::Failed { state, reason: job.life.reason.clone() }
             }
             _ => OutputEntry::Pending,
-        };
-        all.push(entry);
+        }
     }
 }
 

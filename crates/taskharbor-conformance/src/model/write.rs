@@ -1,13 +1,13 @@
 //! What clients and workers do.
 
 use taskharbor_core::{
-    Aftermath, Answers, CheckedSet, Demand, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
+    Aftermath, Answers, CheckedSet, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
     FlowName, Growth, InvalidTransition, JobId, JobSet, Lease, LeaseToken, Leased, Life, NewJob,
     QueueName, Refusal, Rejected, Reserve, Reserved, SetKind, Settle, Settled, Settlement, Shape,
-    Stage, Timestamp, Transition,
+    Timestamp, Transition,
 };
 
-use super::{Kept, KeptFlow, Model};
+use super::{Kept, KeptFlow, Model, Tie};
 
 impl Model {
     pub(crate) fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
@@ -69,8 +69,8 @@ impl Model {
         let serial = self.next_serial();
         let life = Life::new(&new, new.parents.len(), flow, now);
         let holds_key = new.idempotency_key.is_some();
-        let parents = Vec::new();
-        self.jobs.push(Kept { serial, new, created_at: now, life, parents, holds_key });
+        let (parents, grown) = (Vec::new(), None);
+        self.jobs.push(Kept { serial, new, created_at: now, life, parents, grown, holds_key });
         serial
     }
 
@@ -85,7 +85,7 @@ impl Model {
         let serials: Vec<u64> =
             jobs.into_iter().map(|job| self.store(job, Some(flow.clone()), now)).collect();
         for (member, parents) in shape.parents.iter().enumerate() {
-            let parents = parents.iter().map(|parent| (serials[*parent], true)).collect();
+            let parents = parents.iter().map(|parent| (serials[*parent], Tie::Open)).collect();
             self.jobs[first + member].parents = parents;
         }
         serials
@@ -109,51 +109,40 @@ impl Model {
     pub(crate) fn reserve(&mut self, request: &Reserve) -> Result<Reserved, DriverError> {
         let expires_at = request.check()?;
         let (mut jobs, mut waits) = (Vec::new(), Vec::new());
-        let demands: Vec<&Demand> =
-            request.demands.iter().filter(|it| !self.paused.contains_key(&it.queue)).collect();
-        for demand in &demands {
-            self.reclaim(&demand.queue, request.now);
-        }
-        for demand in demands {
-            let in_queue = |job: &Kept| job.new.queue == demand.queue;
-            let mut ready: Vec<usize> = (0..self.jobs.len())
-                .filter(|&at| in_queue(&self.jobs[at]) && self.is_ready(at, request.now))
-                .collect();
-            ready.sort_by_key(|&at| {
-                let job = &self.jobs[at];
-                (-i32::from(job.life.priority), job.life.due_at, job.serial)
-            });
-            let unmet = ready.len() < demand.limit;
-            for at in ready.into_iter().take(demand.limit) {
+        for demand in &request.demands {
+            if self.paused.contains_key(&demand.queue) {
+                continue;
+            }
+            let mut left = demand.limit;
+            while left > 0
+                && let Some(at) = self.best(&demand.queue, request.now)
+            {
+                if self.jobs[at].life.reclaim(request.now) == Aftermath::Failed {
+                    self.failed(self.jobs[at].serial, request.now);
+                    continue;
+                }
                 let lease = Lease::new(LeaseToken::random()?, expires_at);
                 self.jobs[at].life.grant(lease, request.holder.clone(), request.now);
                 jobs.push(Leased::new(self.jobs[at].job(), lease));
+                left -= 1;
             }
-            if unmet {
-                waits.extend(self.jobs.iter().filter(|job| in_queue(job)).filter_map(waits_until));
+            if left > 0 {
+                let in_queue = self.jobs.iter().filter(|job| job.new.queue == demand.queue);
+                waits.extend(in_queue.filter_map(|job| job.life.available_at()));
             }
         }
         Ok(Reserved::new(jobs, waits.into_iter().min()))
     }
 
-    fn is_ready(&self, at: usize, now: Timestamp) -> bool {
-        let life = &self.jobs[at].life;
-        life.stage == Stage::Waiting && life.due_at <= now
-    }
-
-    fn reclaim(&mut self, queue: &QueueName, now: Timestamp) {
-        let in_queue = self.jobs.iter().filter(|job| job.new.queue == *queue);
-        let expired = in_queue.filter(|job| job.life.is_expired(now));
-        let mut expired: Vec<(Timestamp, u64)> = expired
-            .filter_map(|job| Some((job.life.hold()?.lease.expires_at, job.serial)))
-            .collect();
-        expired.sort_unstable();
-        for (_, serial) in expired {
-            let Some(at) = self.by_serial(serial) else { continue };
-            if self.jobs[at].life.reclaim(now) == Aftermath::Failed {
-                self.failed(serial, now);
-            }
-        }
+    /// The first in line of those whose time or whose lease's end has come.
+    fn best(&self, queue: &QueueName, now: Timestamp) -> Option<usize> {
+        let available = (0..self.jobs.len()).filter_map(|at| {
+            let job = &self.jobs[at];
+            let since = job.life.available_at().filter(|since| *since <= now)?;
+            let place = (-i32::from(job.life.priority), since, job.serial);
+            (job.new.queue == *queue).then_some((place, at))
+        });
+        available.min().map(|(_, at)| at)
     }
 
     pub(crate) fn extend(&mut self, request: ExtendLeases) -> Answers<Extended, Refusal> {
@@ -205,14 +194,17 @@ impl Model {
             self.store_flow(grower_id.clone(), None, grower, now);
             grower_id
         });
-        let tail_id = growth.jobs[shape.tail].id.clone();
+        let mut jobs = growth.jobs.clone();
+        jobs[shape.tail].on_failure = self.jobs[at].new.on_failure;
+        let tail_id = jobs[shape.tail].id.clone();
         self.jobs[at].life.flow = Some(flow.clone());
         self.jobs[at].life.grown_into = Some(tail_id.clone());
-        let serials = self.store_members(growth.jobs.clone(), &shape, &flow, now);
+        let serials = self.store_members(jobs, &shape, &flow, now);
         let tail = serials[shape.tail];
+        self.jobs[at].grown = Some(tail);
         for job in self.jobs.iter_mut().filter(|job| job.life.flow.as_ref() == Some(&flow)) {
             for (order, parent) in job.parents.iter_mut().enumerate() {
-                if parent.0 == grower {
+                if *parent == (grower, Tie::Open) {
                     parent.0 = tail;
                     job.new.parents[order] = tail_id.clone();
                 }
@@ -225,14 +217,5 @@ impl Model {
         }
         self.start(&serials, now);
         Ok(())
-    }
-}
-
-/// The instant at which time alone makes a job grantable.
-fn waits_until(job: &Kept) -> Option<Timestamp> {
-    match &job.life.stage {
-        Stage::Waiting => Some(job.life.due_at),
-        Stage::Inflight(hold) => Some(hold.lease.expires_at),
-        Stage::Blocked | Stage::Finished(_) => None,
     }
 }

@@ -33,6 +33,9 @@ pub struct ClockReading {
     pub round_trip: Duration,
     /// How far this machine's wall clock is off the store's, in either direction.
     pub wall_skew: Duration,
+    /// How far this clock is ahead of the store's, because the store's was set back: it stands
+    /// still for so long. Whoever reserves meanwhile takes leases from others too soon.
+    pub ahead: Duration,
 }
 
 impl StoreClock {
@@ -44,6 +47,10 @@ impl StoreClock {
     /// # Errors
     ///
     /// What [`Driver::store_time`] answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
     pub async fn start(driver: &impl Driver) -> Result<Self, DriverError> {
         let started = instant();
         let store_time = driver.store_time().await?;
@@ -74,8 +81,20 @@ impl StoreClock {
         let sample = Estimate::new(store_time, sent, received);
         let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
         *estimate = estimate.better_of(sample, received);
+        let store_now = estimate.at(received);
         drop(estimate);
-        Ok(self.compare_wall(store_time, received.saturating_sub(sent)))
+        let mut reading = self.compare_wall(store_time, received.saturating_sub(sent));
+        reading.ahead = self.latest().since(store_now);
+        if reading.ahead > Self::WARN_ABOVE {
+            tracing::warn!(ahead = ?reading.ahead, "the store's clock was set back");
+        }
+        Ok(reading)
+    }
+
+    /// The latest time that was told.
+    fn latest(&self) -> Timestamp {
+        // Only timestamps are ever stored, so the fallback is never taken.
+        Timestamp::from_micros(self.latest.load(Ordering::SeqCst)).unwrap_or(Timestamp::EPOCH)
     }
 
     /// What this machine's wall clock shows: for stores that have no other clock.
@@ -99,7 +118,7 @@ impl StoreClock {
         } else if !off {
             self.warned.store(false, Ordering::Relaxed);
         }
-        ClockReading { round_trip, wall_skew }
+        ClockReading { round_trip, wall_skew, ahead: Duration::ZERO }
     }
 }
 
@@ -108,9 +127,8 @@ impl Clock for StoreClock {
         let elapsed = self.started.elapsed();
         let estimate = *self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
         let now = estimate.at(elapsed);
-        let latest = self.latest.fetch_max(now.as_micros(), Ordering::SeqCst);
-        // Only timestamps are ever stored, so the fallback is never taken.
-        Timestamp::from_micros(latest).unwrap_or(now).max(now)
+        self.latest.fetch_max(now.as_micros(), Ordering::SeqCst);
+        self.latest()
     }
 }
 
