@@ -40,6 +40,7 @@ impl Case {
     where
         F: Future<Output = AnyDriver> + Send + 'static,
     {
+        let _citation = Citation(self.clauses);
         let driver = open().await;
         let open: Opener = Arc::new(move || Box::pin(open()));
         (self.body)(Trial::new(driver.clone(), open)).await;
@@ -52,6 +53,18 @@ impl Case {
             ),
         }
         driver.close().await.expect("a driver can be closed, and closed again");
+    }
+}
+
+/// Says, when a case fails, which clauses it was about.
+struct Citation(&'static [&'static str]);
+
+impl Drop for Citation {
+    #[expect(clippy::print_stderr, reason = "a failing test explains itself there")]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("this case proves {} of docs/SEMANTICS.md", self.0.join(", "));
+        }
     }
 }
 

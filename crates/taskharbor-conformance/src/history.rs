@@ -125,10 +125,24 @@ impl<'a> OneJob<'a> {
         applied.map(|(event, _, step, _)| (*event, *step))
     }
 
-    /// The latest end of the lease that its holder was ever told.
-    fn lease_end(&self, leased: &Leased) -> Timestamp {
-        let extended = self.extensions(leased.lease.token).map(|(_, it)| it.lease.expires_at);
-        extended.max().map_or(leased.lease.expires_at, |end| end.max(leased.lease.expires_at))
+    /// The latest end that the lease can have had when `event` happened: `event` itself, if it is
+    /// an extension, and what began after it do not count.
+    fn lease_end(&self, leased: &Leased, event: Option<&Event>) -> Timestamp {
+        let counts = |other: &Event| {
+            event.is_none_or(|event| other.began < event.ended && !std::ptr::eq(other, event))
+        };
+        let extended = self.extensions(leased.lease.token).filter(|(other, _)| counts(other));
+        let latest = extended.map(|(_, it)| it.lease.expires_at).max();
+        latest.map_or(leased.lease.expires_at, |end| end.max(leased.lease.expires_at))
+    }
+
+    /// Refusals of a token.
+    fn refusals(&self, token: LeaseToken) -> impl Iterator<Item = &'a Event> {
+        let extends =
+            self.extends.iter().filter(move |(_, by, answer)| *by == token && answer.is_err());
+        let settles =
+            self.settles.iter().filter(move |(_, by, _, answer)| *by == token && answer.is_err());
+        extends.map(|(event, ..)| *event).chain(settles.map(|(event, ..)| *event))
     }
 }
 
@@ -200,12 +214,20 @@ impl Checker<'_> {
         let stored = self.stored.get(id).map(|record| record.job.deliveries);
         let last = u32::try_from(counted.len()).ok();
         self.expect(stored == last, "S8", || format!("{id} shows {stored:?} of {last:?} grants"));
-        let attempts: Vec<u32> = job.grants.iter().map(|(_, leased)| leased.job.attempts).collect();
-        self.expect(attempts.is_sorted(), "S8", || format!("{id} had {attempts:?} attempts"));
+        let mut attempts = 0;
+        // Before the first retry the job waits for the time it was enqueued with.
+        let mut run_at = new.run_at;
         for (event, leased) in &job.grants {
             let seen = &leased.job;
-            let early = seen.run_at.is_some_and(|run_at| run_at > event.now);
+            self.expect(seen.attempts == attempts, "S8", || {
+                format!("{id} was granted with {} attempts, not {attempts}", seen.attempts)
+            });
+            let early = run_at.max(seen.run_at).is_some_and(|run_at| run_at > event.now);
             self.expect(!early && seen.queue == new.queue, "S7", || format!("{event:?}"));
+            let retried = job.applied(leased.lease.token).any(|(_, step)| step == Step::Retry);
+            if retried {
+                (attempts, run_at) = (attempts + 1, None);
+            }
             let same = seen.payload == new.payload
                 && seen.headers == new.headers
                 && seen.job_type == new.job_type;
@@ -218,7 +240,7 @@ impl Checker<'_> {
     fn leases(&mut self, id: &JobId, job: &OneJob<'_>) {
         for (at, (_, leased)) in job.grants.iter().enumerate() {
             let token = leased.lease.token;
-            let end = job.lease_end(leased);
+            let end = job.lease_end(leased, None);
             let next = job.grants.get(at + 1).map(|(event, _)| *event);
             let settled = job.applied(token).next().map(|(event, _)| event);
             if let (Some(next), None) = (next, settled) {
@@ -227,6 +249,7 @@ impl Checker<'_> {
             let acts = job.applied(token).map(|(event, _)| event);
             let acts = acts.chain(job.extensions(token).map(|(event, _)| event));
             for act in acts {
+                let end = job.lease_end(leased, Some(act));
                 self.expect(act.now < end, "S4", || format!("{id}: {act:?} at or after {end}"));
                 let late = next.is_some_and(|next| act.began > next.ended);
                 self.expect(!late, "S4", || format!("{id}: {act:?} after {next:?}"));
@@ -239,6 +262,14 @@ impl Checker<'_> {
                 self.expect(!shortened, "S12", || format!("{id}: {event:?} shortens {least}"));
                 let after_end = settled.is_some_and(|settled| settled.ended < event.began);
                 self.expect(!after_end, "S4", || format!("{id}: {event:?} after {settled:?}"));
+            }
+            for refusal in job.refusals(token) {
+                let settled_before = settled.is_some_and(|it| it.began < refusal.ended);
+                let taken_before = next.is_some_and(|next| next.began < refusal.ended);
+                let over = refusal.now >= leased.lease.expires_at;
+                self.expect(settled_before || taken_before || over, "S4", || {
+                    format!("{id}: {refusal:?} without a reason")
+                });
             }
             let count = job.applied(token).count();
             self.expect(count <= 1, "S4", || format!("{id}: {count} settlements by one token"));

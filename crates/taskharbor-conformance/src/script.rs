@@ -7,8 +7,13 @@
 mod compare;
 mod generate;
 mod replay;
+mod shrink;
 
-use std::{env, fmt::Write as _, time::Duration};
+use std::{
+    env,
+    fmt::{self, Write as _},
+    time::Duration,
+};
 
 use taskharbor_core::{AnyDriver, FailurePolicy, KeyHold, OutputOf};
 
@@ -66,7 +71,7 @@ struct SetPlan {
     flow: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct JobPlan {
     id: u8,
     queue: u8,
@@ -78,6 +83,32 @@ struct JobPlan {
     /// Positions in the set.
     parents: Vec<usize>,
     policy: FailurePolicy,
+}
+
+/// Only what is out of the ordinary, so that a report can be read.
+impl fmt::Debug for JobPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job-{} in queue-{}", self.id, self.queue)?;
+        if self.join {
+            write!(f, " join")?;
+        }
+        if !self.parents.is_empty() {
+            write!(f, " after {:?}", self.parents)?;
+        }
+        if self.policy != FailurePolicy::Hold {
+            write!(f, " {:?}", self.policy)?;
+        }
+        if self.priority != 0 {
+            write!(f, " priority {}", self.priority)?;
+        }
+        if let Some(offset) = self.run_at {
+            write!(f, " in {offset} s")?;
+        }
+        if let Some((key, hold)) = self.key {
+            write!(f, " key-{key} {hold:?}")?;
+        }
+        Ok(())
+    }
 }
 
 /// A job by its number, or by what was granted so far.
@@ -120,11 +151,11 @@ enum Deed {
 pub(crate) async fn run(driver: &AnyDriver, open: &Opener, count: u64) {
     let seed = env::var("TASKHARBOR_SEED").ok();
     let count = env::var("TASKHARBOR_SCRIPTS").ok().map_or(count, |it| number(&it));
-    let seeds = seed.map_or(0..count, |seed| number(&seed)..number(&seed) + 1);
+    let seeds = seed.map_or_else(|| (0..count).collect(), |seed| vec![number(&seed)]);
     for seed in seeds {
         let steps = generate::steps(seed, STEPS);
         if let Err(difference) = replay::replay(driver, &steps).await {
-            let (steps, difference) = shrink(open, steps, difference).await;
+            let (steps, difference) = shrink::shrink(open, steps, difference).await;
             panic!("{}", report(seed, &steps, &difference));
         }
     }
@@ -139,35 +170,8 @@ fn report(seed: u64, steps: &[Step], difference: &str) -> String {
         "the driver and the model differ (replay with TASKHARBOR_SEED={seed})\n{difference}\n\
          after the steps:\n"
     );
-    for step in steps {
-        let _ = writeln!(text, "  {:?} {:?}", step.when, step.act);
+    for (number, step) in steps.iter().enumerate() {
+        let _ = writeln!(text, "  {number}. {:?} {:?}", step.when, step.act);
     }
     text
-}
-
-/// Leaves out what does not matter, as long as the driver and the model still differ.
-async fn shrink(
-    open: &Opener,
-    mut steps: Vec<Step>,
-    mut difference: String,
-) -> (Vec<Step>, String) {
-    let mut chunk = steps.len().div_ceil(2);
-    loop {
-        let mut start = 0;
-        while start < steps.len() {
-            let mut fewer = steps.clone();
-            fewer.drain(start..(start + chunk).min(fewer.len()));
-            let driver = open().await;
-            match replay::replay(&driver, &fewer).await {
-                Err(still) => (steps, difference) = (fewer, still),
-                Ok(()) => start += chunk,
-            }
-            // It was opened for this attempt alone, and what it says on leaving is of no use.
-            let _ = taskharbor_core::Driver::close(&driver).await;
-        }
-        if chunk == 1 {
-            return (steps, difference);
-        }
-        chunk = chunk.div_ceil(2);
-    }
 }

@@ -394,6 +394,18 @@ impl Life {
         Ok(self.state(now))
     }
 
+    /// Takes an ended job out of its flow: it waits for nobody.
+    pub fn detach(&mut self) {
+        self.flow = None;
+        self.pending = 0;
+    }
+
+    /// Another job of `flow` stands for this one, which has grown into it.
+    pub fn grew_into(&mut self, tail: JobId, flow: JobId) {
+        self.grown_into = Some(tail);
+        self.flow = Some(flow);
+    }
+
     /// Forgets the time the job was to wait for; the state it is in now.
     ///
     /// # Errors

@@ -145,8 +145,7 @@ impl Store {
         self.unindex(slot);
         let entry = &mut self.jobs[slot];
         entry.dependants.clear();
-        entry.life.flow = None;
-        entry.life.pending = 0;
+        entry.life.detach();
         for link in entry.links.iter_mut().filter(|link| link.tie == Tie::Open) {
             link.tie = Tie::Closed;
         }

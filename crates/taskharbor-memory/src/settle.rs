@@ -104,7 +104,11 @@ impl Store {
                 self.jobs[grower].dependants.push((dependant, order));
             }
         }
-        self.jobs[grower].life.grown_into = Some(tail_id);
-        self.jobs[grower].grown = Some(place);
+        let flow = self.jobs[tail].life.flow.clone();
+        let entry = &mut self.jobs[grower];
+        entry.grown = Some(place);
+        if let Some(flow) = flow {
+            entry.life.grew_into(tail_id, flow);
+        }
     }
 }

@@ -145,7 +145,7 @@ impl Race {
             if worker.live.is_empty() {
                 return;
             }
-            worker.settle(usize::MAX, |_| Transition::Ack { output: None }, &mut dice).await;
+            worker.settle(usize::MAX, ACK, &mut dice).await;
         }
     }
 }
@@ -172,7 +172,7 @@ impl Worker<'_> {
             4 => self.extend(dice).await,
             5..8 => {
                 let kind = dice.u32(..8);
-                self.settle(dice.usize(1..4), |now| transition(kind, now), dice).await;
+                self.settle(dice.usize(1..4), kind, dice).await;
             }
             8 => self.try_old(dice).await,
             _ => self.old.append(&mut self.live), // a crash: its leases run out
@@ -229,28 +229,25 @@ impl Worker<'_> {
         self.race.history.end(began, now, what);
     }
 
-    async fn settle(
-        &mut self,
-        count: usize,
-        transition: impl Fn(Timestamp) -> Transition,
-        dice: &mut Rng,
-    ) {
+    async fn settle(&mut self, count: usize, kind: u32, dice: &mut Rng) {
         let count = count.min(self.live.len());
         let jobs: Vec<Mine> = self.live.drain(..count).collect();
         let now = self.race.now(dice);
-        self.settle_these(&jobs, &transition(now), now).await;
+        self.settle_these(&jobs, kind, now).await;
         self.old.extend(jobs);
     }
 
     async fn try_old(&mut self, dice: &mut Rng) {
         if let Some(mine) = dice.choice(&self.old).cloned() {
             let now = self.race.now(dice);
-            self.settle_these(&[mine], &transition(dice.u32(..8), now), now).await;
+            self.settle_these(&[mine], dice.u32(..8), now).await;
         }
     }
 
-    async fn settle_these(&self, jobs: &[Mine], transition: &Transition, now: Timestamp) {
-        let items = jobs.iter().map(|mine| settlement(&mine.leased, transition.clone())).collect();
+    async fn settle_these(&self, jobs: &[Mine], kind: u32, now: Timestamp) {
+        let settlement =
+            |mine: &Mine| settlement(&mine.leased, transition(kind, &mine.leased, now));
+        let items: Vec<_> = jobs.iter().map(settlement).collect();
         let began = self.race.history.begin();
         let request = Settle::new(items, now);
         let answers = self.race.trial.driver.settle(request).await.expect("settle");
@@ -258,15 +255,18 @@ impl Worker<'_> {
         let what = jobs.iter().zip(answers).map(|(mine, answer)| What::Settle {
             id: mine.leased.job.id.clone(),
             token: mine.granted,
-            step: transition.step(),
+            step: transition(kind, &mine.leased, now).step(),
             answer,
         });
         self.race.history.end(began, now, what);
     }
 }
 
-fn transition(kind: u32, now: Timestamp) -> Transition {
-    let failure = Failure::new(1, "it failed", now);
+/// The kind of transition that is an ack.
+const ACK: u32 = 7;
+
+fn transition(kind: u32, leased: &Leased, now: Timestamp) -> Transition {
+    let failure = Failure::new(leased.job.attempts + 1, "it failed", now);
     match kind {
         0 => Transition::Retry { failure, run_at: None },
         1 => Transition::Release { run_at: None },

@@ -50,7 +50,7 @@ async fn woken(mut watch: Watch) {
         return;
     }
     // A broken driver fails the case instead of hanging it.
-    let woken = tokio::time::timeout(Duration::from_secs(30), watch.woken()).await;
+    let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
     assert_eq!(woken, Ok(true), "nobody was woken");
 }
 
@@ -222,7 +222,7 @@ async fn a_watch_can_be_woken_again_and_again(t: Trial) {
     }
     for n in 0..3 {
         t.put(job(&n.to_string()), T0).await;
-        let woken = tokio::time::timeout(Duration::from_secs(30), watch.woken()).await;
+        let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
         assert_eq!(woken, Ok(true), "{n}");
     }
 }

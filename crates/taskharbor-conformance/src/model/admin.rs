@@ -65,8 +65,7 @@ impl Model {
             }
             self.release(at, now);
             let job = &mut self.jobs[at];
-            job.life.flow = None;
-            job.life.pending = 0;
+            job.life.detach();
             for parent in job.parents.iter_mut().filter(|parent| parent.1 == Tie::Open) {
                 parent.1 = Tie::Closed;
             }

@@ -197,8 +197,7 @@ impl Model {
         let mut jobs = growth.jobs.clone();
         jobs[shape.tail].on_failure = self.jobs[at].new.on_failure;
         let tail_id = jobs[shape.tail].id.clone();
-        self.jobs[at].life.flow = Some(flow.clone());
-        self.jobs[at].life.grown_into = Some(tail_id.clone());
+        self.jobs[at].life.grew_into(tail_id.clone(), flow.clone());
         let serials = self.store_members(jobs, &shape, &flow, now);
         let tail = serials[shape.tail];
         self.jobs[at].grown = Some(tail);

@@ -201,9 +201,10 @@ impl Replay<'_> {
             Settlement::new(id, token, self.transition(turn, now))
         };
         let request = Settle::new(items.iter().map(settlement).collect(), now);
+        let ids: Vec<JobId> = request.items.iter().map(|item| item.id.clone()).collect();
         let model = self.model.settle(request.clone());
         match both("settle", self.driver.settle(request).await, model)? {
-            Some((driver, model)) => same("settle", &driver, &model),
+            Some((driver, model)) => same(&format!("settle {ids:?}"), &driver, &model),
             None => Ok(()),
         }
     }
@@ -225,9 +226,10 @@ impl Replay<'_> {
             Deed::PurgeFlow => Action::PurgeFlow,
         };
         let request = Manage::new(ids, action, now);
+        let what = format!("manage {:?}", request.ids);
         let model = self.model.manage(&request);
         match both("manage", self.driver.manage(request).await, model)? {
-            Some((driver, model)) => same("manage", &driver, &model),
+            Some((driver, model)) => same(&what, &driver, &model),
             None => Ok(()),
         }
     }
@@ -248,7 +250,8 @@ impl Replay<'_> {
 
     fn transition(&self, turn: &Turn, now: Timestamp) -> Transition {
         let at = |offset: &Option<i64>| offset.map(|offset| seconds_from(now, offset));
-        let failure = || Failure::new(1, "it failed", now);
+        let attempts = u32::try_from(self.grants.len()).unwrap_or(1) % 7 + 1;
+        let failure = || Failure::new(attempts, "it failed", now);
         match turn {
             Turn::Ack(output) => Transition::Ack { output: output.map(|byte| Blob::from(&[byte])) },
             Turn::Grow(plan) => Transition::Grow(Growth::new(self.jobs(plan, now))),
@@ -266,16 +269,19 @@ impl Replay<'_> {
 
     async fn compare(&self, look: Look, now: Timestamp) -> Result<(), String> {
         let failed = |error: taskharbor_core::DriverError| error.to_string();
-        let counts = self.driver.counts(now).await.map_err(failed)?;
-        same("counts", &counts, &self.model.counts(now))?;
         let list = List::new(Filter::all(), 1_000, now);
         let listed = self.driver.list(list.clone()).await.map_err(failed)?;
         let expected = self.model.list(&list).map_err(failed)?;
-        same("list", &listed.items, &expected.items)?;
+        for (listed, expected) in listed.items.iter().zip(&expected.items) {
+            same("list", listed, expected)?;
+        }
+        same("list: length", &listed.items.len(), &expected.items.len())?;
         let list = ListFlows::new(1_000, now);
         let listed = self.driver.list_flows(list.clone()).await.map_err(failed)?;
         let expected = self.model.list_flows(&list).map_err(failed)?;
         same("list_flows", &listed.items, &expected.items)?;
+        let counts = self.driver.counts(now).await.map_err(failed)?;
+        same("counts", &counts, &self.model.counts(now))?;
         if look == Look::Over {
             return Ok(());
         }
