@@ -73,10 +73,12 @@ caught! {
     any_token_may_repeat_an_ack: settle::AnyTokenRepeats;
     retry_goes_to_the_front: settle::RetryToTheFront;
     cancel_mark_forgotten_on_retry: settle::ForgetsCancelMark;
+    settlement_refused_at_times: settle::RefusesAtTimes::default();
     reclaimed_only_after_expiry: lease::ReclaimsTooLate;
     token_used_again: lease::ReusesTokens;
     done_job_reclaimed: lease::ReclaimsDone;
     extend_shortens: lease::ExtendShortens;
+    late_heartbeat_revives_a_lease: lease::ExtendRevives;
     attempts_reset_on_reclaim: lease::ResetsAttempts;
     expiration_not_counted: lease::ExpirationNotCounted;
     deliveries_not_counted: lease::DeliveriesNotCounted;
@@ -122,6 +124,30 @@ fn random_scripts_alone_catch_all_but_a_few() {
         "list_by_offset",
     ];
     assert_eq!(missed, out_of_reach);
+}
+
+/// The history of a race shows these by itself: what many tasks saw cannot have been so.
+#[test]
+fn races_alone_catch_what_breaks_their_invariants() {
+    let breaks_an_invariant = [
+        "token_not_compared",
+        "expiry_not_compared",
+        "settlement_refused_at_times",
+        "token_used_again",
+        "done_job_reclaimed",
+        "extend_shortens",
+        "attempts_reset_on_reclaim",
+        "deliveries_not_counted",
+        "run_at_ignored",
+        "id_enqueued_twice_starts_over",
+        "rejected_set_half_stored",
+        "first_parent_is_enough",
+    ];
+    for name in breaks_an_invariant {
+        let (_, make) = BROKEN.iter().find(|(it, _)| *it == name).expect("one of the broken");
+        let caught = cases().filter(|case| case.group == "race").any(|case| fails(case, *make));
+        assert!(caught, "{name} is not seen in a race");
+    }
 }
 
 /// What a handle answers when the driver behind it does not keep to the shape of its answers.

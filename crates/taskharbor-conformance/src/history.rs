@@ -321,3 +321,86 @@ impl Checker<'_> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use taskharbor_core::{Lease, Life};
+
+    use super::*;
+    use crate::given::{T0, at, holder, job};
+
+    fn lease(end: u64) -> Lease {
+        Lease::new(LeaseToken::from_bits(1), at(end))
+    }
+
+    /// A job that was enqueued at the beginning and granted until ten seconds later.
+    fn granted() -> (History, Leased) {
+        let new = job("a");
+        let mut life = Life::new(&new, 0, None, T0);
+        life.grant(lease(10), holder(), T0);
+        let leased = Leased::new(taskharbor_core::Job::assemble(&new, T0, &life), lease(10));
+        let history = History::default();
+        let answer = Ok(Enqueued::Inserted(new.id.clone()));
+        history.end(history.begin(), T0, [What::Enqueue { job: new, answer }]);
+        history.end(history.begin(), T0, [What::Grant(leased.clone())]);
+        (history, leased)
+    }
+
+    /// The invariants that a history breaks, apart from what is left in the store.
+    fn broken(history: History) -> Vec<String> {
+        let found = history.contradictions(&HashMap::new()).into_iter();
+        let names = found.map(|it| it.split(':').next().unwrap_or_default().to_owned());
+        names.filter(|name| !["S1", "S8", "S11"].contains(&name.as_str())).collect()
+    }
+
+    fn extended(leased: &Leased, now: u64, end: u64) -> (History, &'static str) {
+        let (history, _) = granted();
+        let answer = Ok(Extended::new(lease(end), false));
+        let (id, token) = (leased.job.id.clone(), leased.lease.token);
+        history.end(history.begin(), at(now), [What::Extend { id, token, answer }]);
+        (history, "S4")
+    }
+
+    #[test]
+    fn an_extension_must_come_before_the_end_that_it_moves() {
+        let (_, leased) = granted();
+        assert!(broken(extended(&leased, 9, 20).0).is_empty());
+        let (history, invariant) = extended(&leased, 10, 20);
+        assert_eq!(broken(history), [invariant]);
+    }
+
+    #[test]
+    fn an_extension_must_not_shorten() {
+        let (_, leased) = granted();
+        assert_eq!(broken(extended(&leased, 1, 9).0), ["S12"]);
+    }
+
+    #[test]
+    fn a_holder_must_not_be_refused_without_a_reason() {
+        let refused = |now: Timestamp| {
+            let (history, leased) = granted();
+            let (id, token) = (leased.job.id, leased.lease.token);
+            let answer = Err(Refusal::LeaseMismatch);
+            let what = What::Settle { id, token, step: Step::Ack, answer };
+            history.end(history.begin(), now, [what]);
+            broken(history)
+        };
+        assert!(refused(at(10)).is_empty());
+        assert_eq!(refused(at(10).saturating_sub(Duration::from_micros(1))), ["S4"]);
+    }
+
+    #[test]
+    fn a_second_grant_must_wait_for_the_end_of_the_first() {
+        let again = |now: u64| {
+            let (history, mut leased) = granted();
+            leased.job.deliveries = 2;
+            leased.lease = Lease::new(LeaseToken::from_bits(2), at(100));
+            history.end(history.begin(), at(now), [What::Grant(leased)]);
+            broken(history)
+        };
+        assert!(again(10).is_empty());
+        assert_eq!(again(9), ["S2"]);
+    }
+}

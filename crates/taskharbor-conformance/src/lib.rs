@@ -2,7 +2,7 @@
 //!
 //! A driver joins with a function that opens it on an empty store, and one line:
 //!
-//! ```ignore
+//! ```text
 //! async fn open() -> MyDriver {
 //!     MyDriver::connect_to_an_empty_store().await
 //! }

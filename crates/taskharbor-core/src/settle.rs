@@ -1,8 +1,8 @@
 //! Recording what became of inflight jobs: what is asked and answered.
 
 use crate::{
-    Blob, Growth, InvalidRequest, InvalidTransition, JobId, LeaseToken, Limits, NewJob, Step, Text,
-    Timestamp, check,
+    Blob, Growth, InvalidRequest, InvalidTransition, JobId, LeaseToken, Limits, NewJob, Shape,
+    Step, Text, Timestamp, check,
 };
 
 /// Asks to record what became of inflight jobs.
@@ -101,27 +101,24 @@ impl Transition {
         }
     }
 
-    /// Checks every rule that can be checked without a store.
+    /// Checks every rule that can be checked without a store; answers the shape of a growth.
     ///
     /// # Errors
     ///
     /// [`InvalidTransition`].
-    pub fn check(&self, limits: &Limits) -> Result<(), InvalidTransition> {
+    pub fn check(&self, limits: &Limits) -> Result<Option<Shape>, InvalidTransition> {
         match self {
             Self::Ack { output: Some(output) } if output.len() > Limits::MAX_OUTPUT_BYTES => {
                 let (bytes, max) = (output.len(), Limits::MAX_OUTPUT_BYTES);
                 Err(InvalidTransition::OutputTooLarge { bytes, max })
             }
-            Self::Grow(growth) => {
-                growth.check(limits)?;
-                Ok(())
-            }
+            Self::Grow(growth) => Ok(Some(growth.check(limits)?)),
             Self::Retry { failure, .. } | Self::Fail { failure, .. }
                 if failure.attempts > Limits::MAX_ATTEMPTS =>
             {
                 Err(InvalidTransition::AttemptsOutOfRange(failure.attempts))
             }
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 

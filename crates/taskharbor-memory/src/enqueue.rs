@@ -22,12 +22,13 @@ impl Store {
         now: Timestamp,
         wakes: &mut Wakes,
     ) -> Result<Vec<Enqueued>, Rejected> {
-        let checked = set.check(&self.limits)?;
-        match (checked, set.kind) {
+        match (set.check(&self.limits)?, set.kind) {
             (CheckedSet::Flow(shape), SetKind::Flow { name }) => {
                 self.enqueue_flow(set.jobs, &shape, name, now, wakes)
             }
-            _ => Ok(set.jobs.into_iter().map(|job| self.enqueue_job(job, now, wakes)).collect()),
+            (CheckedSet::Plain, _) | (CheckedSet::Flow(_), SetKind::Plain) => {
+                Ok(set.jobs.into_iter().map(|job| self.enqueue_job(job, now, wakes)).collect())
+            }
         }
     }
 

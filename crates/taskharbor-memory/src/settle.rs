@@ -23,12 +23,7 @@ impl Store {
         now: Timestamp,
         wakes: &mut Wakes,
     ) -> Result<Settled, Refusal> {
-        let shape = match &item.transition {
-            Transition::Grow(growth) => {
-                Some(growth.check(&self.limits).map_err(InvalidTransition::Growth)?)
-            }
-            other => other.check(&self.limits).map(|()| None)?,
-        };
+        let shape = item.transition.check(&self.limits)?;
         let slot = self.slot(&item.id).ok_or(Refusal::JobNotFound)?;
         let life = &self.jobs[slot].life;
         if life.authorize(item.token, now)? == Settled::AlreadyTerminal {

@@ -205,3 +205,21 @@ impl Behaviour for IgnoresLimit {
         model.reserve(&request)
     }
 }
+
+/// A heartbeat that comes too late brings the lease back to life.
+pub(super) struct ExtendRevives;
+
+impl Behaviour for ExtendRevives {
+    fn extend(&self, model: &mut Model, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        let expires_at = request.check()?;
+        for item in &request.items {
+            if let Some(at) = model.find(&item.id)
+                && let Stage::Inflight(hold) = &mut model.jobs[at].life.stage
+                && hold.lease.token == item.token
+            {
+                hold.lease.expires_at = hold.lease.expires_at.max(expires_at);
+            }
+        }
+        model.extend(request)
+    }
+}

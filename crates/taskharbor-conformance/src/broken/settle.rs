@@ -1,5 +1,7 @@
 //! Mistakes in settling.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use taskharbor_core::{
     Answers, Failure, Finish, Life, Refusal, Settle, Settled, Settlement, Stage, State, Timestamp,
     Transition,
@@ -230,6 +232,22 @@ impl Behaviour for ForgetsCancelMark {
             {
                 hold.cancel_requested = false;
             }
+        }
+        model.settle(request)
+    }
+}
+
+/// Every seventh settlement is refused for no reason, as by a lock that could not be had.
+#[derive(Default)]
+pub(super) struct RefusesAtTimes {
+    calls: AtomicUsize,
+}
+
+impl Behaviour for RefusesAtTimes {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) % 7 == 6 {
+            request.check()?;
+            return Ok(vec![Err(Refusal::LeaseMismatch); request.items.len()]);
         }
         model.settle(request)
     }

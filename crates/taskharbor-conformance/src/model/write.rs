@@ -166,7 +166,7 @@ impl Model {
         item: &Settlement,
         now: Timestamp,
     ) -> Result<Settled, Refusal> {
-        item.transition.check(&self.limits)?;
+        let shape = item.transition.check(&self.limits)?;
         let at = self.find(&item.id).ok_or(Refusal::JobNotFound)?;
         let mut life = self.jobs[at].life.clone();
         let aftermath = life.settle(item.token, &item.transition, now)?;
@@ -178,17 +178,18 @@ impl Model {
         }
         self.jobs[at].life = life;
         let serial = self.jobs[at].serial;
-        match (aftermath, &item.transition) {
-            (Aftermath::Grown, Transition::Grow(growth)) => self.grow(at, growth, now)?,
-            (Aftermath::Done, _) => self.succeeded(serial, now),
-            (Aftermath::Failed, _) => self.failed(serial, now),
+        match (aftermath, &item.transition, shape) {
+            (Aftermath::Grown, Transition::Grow(growth), Some(shape)) => {
+                self.grow(at, growth, &shape, now);
+            }
+            (Aftermath::Done, ..) => self.succeeded(serial, now),
+            (Aftermath::Failed, ..) => self.failed(serial, now),
             _ => {}
         }
         Ok(aftermath.answer())
     }
 
-    fn grow(&mut self, at: usize, growth: &Growth, now: Timestamp) -> Result<(), Refusal> {
-        let shape = growth.check(&self.limits).map_err(InvalidTransition::Growth)?;
+    fn grow(&mut self, at: usize, growth: &Growth, shape: &Shape, now: Timestamp) {
         let (grower, grower_id) = (self.jobs[at].serial, self.jobs[at].new.id.clone());
         let flow = self.jobs[at].life.flow.clone().unwrap_or_else(|| {
             self.store_flow(grower_id.clone(), None, grower, now);
@@ -198,7 +199,7 @@ impl Model {
         jobs[shape.tail].on_failure = self.jobs[at].new.on_failure;
         let tail_id = jobs[shape.tail].id.clone();
         self.jobs[at].life.grew_into(tail_id.clone(), flow.clone());
-        let serials = self.store_members(jobs, &shape, &flow, now);
+        let serials = self.store_members(jobs, shape, &flow, now);
         let tail = serials[shape.tail];
         self.jobs[at].grown = Some(tail);
         for job in self.jobs.iter_mut().filter(|job| job.life.flow.as_ref() == Some(&flow)) {
@@ -215,6 +216,5 @@ impl Model {
             }
         }
         self.start(&serials, now);
-        Ok(())
     }
 }
