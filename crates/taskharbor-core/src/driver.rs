@@ -43,8 +43,8 @@ pub trait Driver: Send + Sync + 'static {
         request: Enqueue,
     ) -> impl Future<Output = Answers<Vec<Enqueued>, Rejected>> + Send;
 
-    /// Leases jobs to the caller, by priority, due time and order of insertion; takes back those
-    /// whose leases are over first.
+    /// Leases jobs to the caller, by priority, due time and order of insertion. A job whose lease is
+    /// over stands in line where the lease ended, and is taken back when its turn comes.
     fn reserve(
         &self,
         request: Reserve,

@@ -86,7 +86,8 @@ pub enum FailurePolicy {
     /// All of them are cancelled, and those that wait for them, up to a job whose own policy
     /// releases its dependants.
     Cancel,
-    /// As `Cancel`, and all that has not started elsewhere in the flow is cancelled too.
+    /// As `Cancel`, and all that has not started elsewhere in the flow is cancelled too; also when
+    /// this job is itself cancelled because another failed.
     FailFast,
     /// They no longer wait for this job, and see its failure among their inputs.
     Release,
