@@ -31,6 +31,8 @@ pub struct Life {
     pub errors: Vec<Failure>,
     /// How often it was granted.
     pub deliveries: u32,
+    /// When it was granted last.
+    pub started_at: Option<Timestamp>,
     /// How often its lease ran out since it last failed or was requeued.
     pub expirations: u32,
     /// How often it was requeued.
@@ -126,6 +128,7 @@ impl Life {
             attempt_limit: None,
             errors: Vec::new(),
             deliveries: 0,
+            started_at: None,
             expirations: 0,
             epoch: 0,
             pending,
@@ -189,6 +192,7 @@ impl Life {
             return false;
         }
         self.deliveries = self.deliveries.saturating_add(1);
+        self.started_at = Some(now);
         self.progress = None;
         self.stage = Stage::Inflight(Hold { lease, holder, cancel_requested: false });
         true

@@ -106,6 +106,8 @@ pub struct JobRecord {
     pub state: State,
     /// Its place in the line while it is ready or scheduled.
     pub due_at: Option<Timestamp>,
+    /// When it was last leased to a worker.
+    pub started_at: Option<Timestamp>,
     /// Who holds it while it is inflight.
     pub held: Option<Held>,
     /// Whether it is inflight and somebody asked for it to be cancelled.
@@ -169,6 +171,7 @@ impl JobRecord {
             job: Job::assemble(new, created_at, life),
             state: life.state(now),
             due_at: matches!(life.stage, Stage::Waiting).then_some(life.due_at),
+            started_at: life.started_at,
             held,
             cancel_requested: life.hold().is_some_and(|hold| hold.cancel_requested),
             progress: life.progress.clone(),
@@ -199,6 +202,7 @@ impl JobRecord {
             run_at: job.run_at,
             due_at: self.due_at,
             created_at: job.created_at,
+            started_at: self.started_at,
             finished_at: self.finished_at,
             attempts: job.attempts,
             max_attempts: job.max_attempts,
@@ -233,6 +237,8 @@ pub struct JobSummary {
     pub due_at: Option<Timestamp>,
     /// When it was enqueued.
     pub created_at: Timestamp,
+    /// When it was last leased to a worker.
+    pub started_at: Option<Timestamp>,
     /// When it became done, dead-lettered or cancelled.
     pub finished_at: Option<Timestamp>,
     /// How many executions have failed.

@@ -78,7 +78,9 @@ impl Reserve {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reserved {
-    /// The jobs, queue by queue in the order of the demands, best first within each.
+    /// The jobs, queue by queue in the order of the demands, best first within each. A driver may
+    /// stop when their payloads reach [`Limits::MAX_CALL_BYTES`]; `next_due` is then the instant
+    /// after now.
     pub jobs: Vec<Leased>,
     /// The earliest time at which a queue that gave less than was demanded may have more: when its
     /// next scheduled job falls due or its next lease ends. `None` if no demand was left unmet or

@@ -97,6 +97,7 @@ async fn a_granted_job_is_inflight_until_its_lease_ends(t: Trial) {
     expected.state = State::Inflight;
     expected.due_at = None;
     expected.held = Some(Held::new(name, end));
+    expected.started_at = Some(at(3));
     expected.job.deliveries = 1;
     assert_eq!(t.record("a", at(3)).await, expected);
     assert_eq!(leased.job, expected.job);

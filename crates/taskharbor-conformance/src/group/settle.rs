@@ -36,6 +36,7 @@ group! {
         of_racing_settlements_of_one_kind_one_is_applied ["SET-9"]
         of_racing_settlements_of_all_kinds_one_is_applied ["SET-9"]
         racing_calls_in_opposite_orders_settle_every_job_once ["SET-9"]
+        the_time_of_the_last_grant_is_kept ["JOB-6"]
     }
 }
 
@@ -368,4 +369,16 @@ async fn racing_calls_in_opposite_orders_settle_every_job_once(t: Trial) {
         let counts = (count(Settled::Applied), count(Settled::AlreadyTerminal));
         assert_eq!(counts, (1, 5), "{of_job:?}");
     }
+}
+
+async fn the_time_of_the_last_grant_is_kept(t: Trial) {
+    t.put(job("a"), T0).await;
+    assert_eq!(t.record("a", T0).await.started_at, None);
+    t.run("a", retry(None, at(1)), at(1)).await;
+    assert_eq!(t.record("a", at(1)).await.started_at, Some(at(1)));
+    let leased = t.take_the("a", at(5)).await;
+    assert_eq!(t.record("a", at(6)).await.started_at, Some(at(5)));
+    t.apply(&leased, ack(), at(7)).await;
+    let record = t.record("a", at(8)).await;
+    assert_eq!((record.started_at, record.finished_at), (Some(at(5)), Some(at(7))));
 }
