@@ -63,7 +63,7 @@ impl Store {
         // Whoever waits for the grower cares about its policy, and waits for the tail from now on.
         jobs[shape.tail].on_failure = self.jobs[grower].new.on_failure;
         let slots = self.insert_members(jobs, shape, flow, now);
-        self.step_aside(grower, slots[shape.tail]);
+        self.step_aside(grower, slots[shape.tail], flow);
         if self.flows[flow].tail == grower {
             self.set_tail(flow, slots[shape.tail]);
         }
@@ -76,18 +76,16 @@ impl Store {
             return flow;
         }
         let id = self.jobs[slot].new.id.clone();
-        let flow = self.begin_flow(id.clone(), None, slot, now);
+        let flow = self.begin_flow(id, None, slot, now);
         self.unindex(slot);
-        let entry = &mut self.jobs[slot];
-        entry.flow = Some(flow);
-        entry.life.flow = Some(id);
+        self.jobs[slot].flow = Some(flow);
         self.index(slot);
         self.join_flow(slot, flow);
         flow
     }
 
-    /// Lets all who wait for the grower wait for the growth's tail.
-    fn step_aside(&mut self, grower: Slot, tail: Slot) {
+    /// Puts the growth's tail in the grower's place, for those who wait and for those who read.
+    fn step_aside(&mut self, grower: Slot, tail: Slot, flow: usize) {
         let (tail_id, place) = (self.jobs[tail].new.id.clone(), self.place_of(tail));
         for (dependant, order) in std::mem::take(&mut self.jobs[grower].dependants) {
             let entry = &mut self.jobs[dependant];
@@ -99,11 +97,8 @@ impl Store {
                 self.jobs[grower].dependants.push((dependant, order));
             }
         }
-        let flow = self.jobs[tail].life.flow.clone();
         let entry = &mut self.jobs[grower];
         entry.grown = Some(place);
-        if let Some(flow) = flow {
-            entry.life.grew_into(tail_id, flow);
-        }
+        entry.life.grew_into(tail_id, self.flows[flow].id.clone());
     }
 }
