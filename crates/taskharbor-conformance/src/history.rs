@@ -355,26 +355,24 @@ mod tests {
         names.filter(|name| !["S1", "S8", "S11"].contains(&name.as_str())).collect()
     }
 
-    fn extended(leased: &Leased, now: u64, end: u64) -> (History, &'static str) {
-        let (history, _) = granted();
+    /// The invariants that an extension at this time to that end breaks.
+    fn broken_by_extending(now: u64, end: u64) -> Vec<String> {
+        let (history, leased) = granted();
         let answer = Ok(Extended::new(lease(end), false));
-        let (id, token) = (leased.job.id.clone(), leased.lease.token);
+        let (id, token) = (leased.job.id, leased.lease.token);
         history.end(history.begin(), at(now), [What::Extend { id, token, answer }]);
-        (history, "S4")
+        broken(history)
     }
 
     #[test]
     fn an_extension_must_come_before_the_end_that_it_moves() {
-        let (_, leased) = granted();
-        assert!(broken(extended(&leased, 9, 20).0).is_empty());
-        let (history, invariant) = extended(&leased, 10, 20);
-        assert_eq!(broken(history), [invariant]);
+        assert!(broken_by_extending(9, 20).is_empty());
+        assert_eq!(broken_by_extending(10, 20), ["S4"]);
     }
 
     #[test]
     fn an_extension_must_not_shorten() {
-        let (_, leased) = granted();
-        assert_eq!(broken(extended(&leased, 1, 9).0), ["S12"]);
+        assert_eq!(broken_by_extending(1, 9), ["S12"]);
     }
 
     #[test]

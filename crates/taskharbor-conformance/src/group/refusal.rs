@@ -59,22 +59,22 @@ async fn a_purged_job_is_not_found(t: Trial) {
     t.refuses(&leased, Refusal::JobNotFound, at(60)).await;
 }
 
-async fn a_waiting_job_is_not_inflight(t: Trial) {
-    for state in [State::Ready, State::Scheduled, State::Blocked] {
+/// A job in each of these states is not inflight to a stranger, early or late.
+async fn none_is_inflight(t: &Trial, states: [State; 3]) {
+    for state in states {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
-        let leased = made_up(&t, state.as_str()).await;
+        let leased = made_up(t, state.as_str()).await;
         t.refuses(&leased, Refusal::JobNotInflight, T0).await;
         t.refuses(&leased, Refusal::JobNotInflight, at(2_000)).await;
     }
 }
 
+async fn a_waiting_job_is_not_inflight(t: Trial) {
+    none_is_inflight(&t, [State::Ready, State::Scheduled, State::Blocked]).await;
+}
+
 async fn a_job_that_is_over_is_not_inflight(t: Trial) {
-    for state in [State::Done, State::Dlq, State::Cancelled] {
-        t.bring(job_in(state.as_str(), state.as_str()), state).await;
-        let leased = made_up(&t, state.as_str()).await;
-        t.refuses(&leased, Refusal::JobNotInflight, T0).await;
-        t.refuses(&leased, Refusal::JobNotInflight, at(2_000)).await;
-    }
+    none_is_inflight(&t, [State::Done, State::Dlq, State::Cancelled]).await;
 }
 
 async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: Trial) {
