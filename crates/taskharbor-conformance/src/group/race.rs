@@ -118,6 +118,12 @@ impl Race {
                 })
             })
             .collect();
+        // S11: the store is consistent at any moment, not only when all is quiet.
+        for _ in 0..20 {
+            let found = self.trial.driver.check().await.expect("check");
+            assert!(found.is_empty(), "S11: in the middle of the race: {found:?}");
+            tokio::task::yield_now().await;
+        }
         for task in tasks {
             task.await.expect("no task panics");
         }
