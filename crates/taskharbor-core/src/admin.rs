@@ -15,6 +15,10 @@ use crate::{
 /// Reads take `now` because it is what tells ready from scheduled. Every future may be dropped at
 /// any point; a call that was dropped happened whole or not at all.
 pub trait Admin: Send + Sync + 'static {
+    /// Makes the store ready for use, and brings what an older version left there up to date.
+    /// Doing it again, or in many processes at once, changes nothing more.
+    fn migrate(&self) -> impl Future<Output = Result<(), DriverError>> + Send;
+
     /// All there is to know about a job, or `None` if it is not stored.
     fn inspect(
         &self,

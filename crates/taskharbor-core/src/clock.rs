@@ -6,9 +6,11 @@
 
 mod manual;
 mod store;
+mod timeline;
 
 pub use manual::ManualClock;
 pub use store::{ClockReading, StoreClock};
+pub(crate) use timeline::Timeline;
 
 use crate::Timestamp;
 

@@ -7,10 +7,10 @@
 use std::{collections::HashMap, fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{
-    Admin, Answers, Demand, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
-    FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, Leased, Limits, List, ListFlows,
-    Manage, OutputPage, Outputs, Page, Prune, QueueCounts, QueueName, Refusal, Rejected, Reserve,
-    Reserved, Settle, Settled, State, Timestamp, Watch,
+    Admin, Answers, Clock, Demand, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases,
+    Extended, FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, Leased, Limits, List,
+    ListFlows, Manage, OutputPage, Outputs, Page, Prune, QueueCounts, QueueName, Refusal, Rejected,
+    Reserve, Reserved, Settle, Settled, State, Timestamp, Watch, clock::Timeline,
 };
 
 /// A handle to any driver; itself a driver. Cheap to clone.
@@ -18,6 +18,7 @@ use crate::{
 pub struct AnyDriver {
     driver: Arc<dyn Erased>,
     answers: Answering,
+    timeline: Arc<Timeline>,
 }
 
 /// Whether the shape of a driver's answers is looked at.
@@ -30,12 +31,70 @@ enum Answering {
 impl AnyDriver {
     /// A handle to this driver.
     pub fn new(driver: impl Driver + Admin) -> Self {
-        Self { driver: Arc::new(driver), answers: Answering::Checked }
+        Self::with(driver, Answering::Checked)
     }
 
     /// A handle that passes on what the driver answers, right or wrong: for tests of drivers.
     pub fn unchecked(driver: impl Driver + Admin) -> Self {
-        Self { driver: Arc::new(driver), answers: Answering::AsItIs }
+        Self::with(driver, Answering::AsItIs)
+    }
+
+    fn with(driver: impl Driver + Admin, answers: Answering) -> Self {
+        Self { driver: Arc::new(driver), answers, timeline: Arc::new(Timeline::of_store()) }
+    }
+
+    /// The same driver, whose users go by this clock and not by the store's: for tests and
+    /// simulations. Workers wait with the timers of tokio, so the clock has to run with those.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.timeline = Arc::new(Timeline::Given(clock));
+        self
+    }
+
+    /// Whether [`AnyDriver::with_clock`] gave the handle a clock.
+    #[must_use]
+    pub fn has_own_clock(&self) -> bool {
+        matches!(*self.timeline, Timeline::Given(_))
+    }
+
+    /// The current time for everybody who holds this handle or a clone of it. The store is asked
+    /// the first time, and again about once a minute.
+    ///
+    /// # Errors
+    ///
+    /// What [`Driver::store_time`] answers the first time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the clock as it was.
+    pub async fn now(&self) -> Result<Timestamp, DriverError> {
+        self.timeline.now(self).await
+    }
+
+    /// The clock behind [`AnyDriver::now`], which it keeps in step with the store.
+    ///
+    /// # Errors
+    ///
+    /// What [`Driver::store_time`] answers the first time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn clock(&self) -> Result<Arc<dyn Clock>, DriverError> {
+        self.timeline.clock(self).await
+    }
+
+    /// Prepares the store: [`Admin::migrate`], without the trait in scope.
+    ///
+    /// # Errors
+    ///
+    /// What [`Admin::migrate`] answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Admin::migrate`].
+    pub async fn migrate(&self) -> Result<(), DriverError> {
+        self.driver.migrate().await
     }
 
     fn complete<T>(&self, name: &str, asked: usize, answers: &[T]) -> Result<(), DriverError> {
@@ -104,6 +163,7 @@ erase! {
     Driver::watch(queues: Vec<QueueName>) -> Result<Watch, DriverError>;
     Driver::store_time() -> Result<Timestamp, DriverError>;
     Driver::close() -> Result<(), DriverError>;
+    Admin::migrate() -> Result<(), DriverError>;
     Admin::inspect(id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError>;
     Admin::list(request: List) -> Result<Page<JobSummary>, DriverError>;
     Admin::counts(now: Timestamp) -> Result<Vec<QueueCounts>, DriverError>;
@@ -175,6 +235,10 @@ impl Driver for AnyDriver {
 }
 
 impl Admin for AnyDriver {
+    async fn migrate(&self) -> Result<(), DriverError> {
+        self.driver.migrate().await
+    }
+
     async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
         self.driver.inspect(id, now).await
     }

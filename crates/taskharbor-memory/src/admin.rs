@@ -8,6 +8,10 @@ use taskharbor_core::{
 use crate::MemoryDriver;
 
 impl Admin for MemoryDriver {
+    async fn migrate(&self) -> Result<(), DriverError> {
+        self.lock().map(drop)
+    }
+
     async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
         let store = self.lock()?;
         Ok(store.slot(&id).map(|slot| store.record(slot, now)))

@@ -4,7 +4,7 @@ use taskharbor_core::{Action, Admin, Denied, DriverError, InvalidRequest, JobId,
 
 use crate::{
     given::{T0, ack, at, child, fail, grow, id, ids, invalid, job, join, release, requeue, retry},
-    trial::Trial,
+    trial::{Trial, at_once},
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
@@ -29,6 +29,8 @@ group! {
         a_job_named_twice_fails_the_whole_call ["REF-4"]
         a_call_may_name_a_hundred_thousand_jobs_and_no_more ["ADM-7" "CAN-1"]
         a_store_in_use_finds_no_contradiction_in_itself ["ADM-10"]
+        preparing_a_store_in_use_changes_nothing ["ADM-11"]
+        a_store_may_be_prepared_by_many_at_once ["ADM-11"]
     }
 }
 
@@ -259,4 +261,28 @@ async fn a_store_in_use_finds_no_contradiction_in_itself(t: Trial) {
     t.act("done", Action::Purge, T0).await;
     sound().await;
     assert_eq!(t.snapshot(T0).await.records.len(), 3);
+}
+
+async fn preparing_a_store_in_use_changes_nothing(t: Trial) {
+    past_waiting(&t).await;
+    let records = async || {
+        let mut records = Vec::new();
+        for name in ["inflight", "done", "dlq", "cancelled"] {
+            records.push(t.record(name, T0).await);
+        }
+        records
+    };
+    let before = records().await;
+    for _ in 0..2 {
+        t.driver.migrate().await.expect("migrate");
+    }
+    assert_eq!(records().await, before);
+}
+
+async fn a_store_may_be_prepared_by_many_at_once(t: Trial) {
+    t.put(job("a"), T0).await;
+    let answers =
+        at_once(vec![t.driver.clone(); 10].into_iter().map(async |it| it.migrate().await));
+    assert!(answers.await.iter().all(Result::is_ok));
+    t.take_the("a", T0).await;
 }

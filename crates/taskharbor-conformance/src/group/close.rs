@@ -81,6 +81,7 @@ async fn every_operation_for_people_fails_after_close(t: Trial) {
     t.put(job("a"), T0).await;
     close(&t).await;
     let driver = &t.driver;
+    assert_closed("migrate", driver.migrate().await);
     assert_closed("inspect", driver.inspect(id("a"), T0).await);
     assert_closed("list", driver.list(List::new(Filter::all(), 10, T0)).await);
     assert_closed("counts", driver.counts(T0).await);

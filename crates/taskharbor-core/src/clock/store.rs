@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
@@ -22,6 +22,8 @@ pub struct StoreClock {
     started: Instant,
     estimate: Mutex<Estimate>,
     latest: AtomicI64,
+    /// When somebody last set out to ask the store, in seconds since the start.
+    asked: AtomicU64,
     warned: AtomicBool,
 }
 
@@ -41,6 +43,8 @@ pub struct ClockReading {
 impl StoreClock {
     /// A machine whose wall clock is off by more than this is worth a warning.
     pub const WARN_ABOVE: Duration = Duration::from_secs(1);
+    /// How often the store is asked for its time.
+    pub const SYNC_EVERY: Duration = Duration::from_secs(60);
 
     /// Asks the store for its time and starts from there.
     ///
@@ -59,6 +63,7 @@ impl StoreClock {
             started,
             estimate: Mutex::new(Estimate::new(store_time, Duration::ZERO, round_trip)),
             latest: AtomicI64::new(0),
+            asked: AtomicU64::new(0),
             warned: AtomicBool::new(false),
         };
         clock.compare_wall(store_time, round_trip);
@@ -89,6 +94,22 @@ impl StoreClock {
             tracing::warn!(ahead = ?reading.ahead, "the store's clock was set back");
         }
         Ok(reading)
+    }
+
+    /// As [`StoreClock::sync`], if nobody has asked for [`StoreClock::SYNC_EVERY`]. Of those who
+    /// come at the same time one asks; the others do not wait for it.
+    pub(crate) async fn sync_if_due(&self, driver: &impl Driver) -> Result<(), DriverError> {
+        let now = self.started.elapsed().as_secs();
+        let asked = self.asked.load(Ordering::Relaxed);
+        let mine = now.saturating_sub(asked) >= Self::SYNC_EVERY.as_secs()
+            && self
+                .asked
+                .compare_exchange(asked, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if mine {
+            self.sync(driver).await?;
+        }
+        Ok(())
     }
 
     /// The latest time that was told.

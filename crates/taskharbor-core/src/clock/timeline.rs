@@ -1,0 +1,51 @@
+//! The clock that all users of one handle share.
+//!
+//! Two clocks set by the same store differ by a fraction of a round trip. Were a client's ahead of
+//! its worker's, a job enqueued just now would not be due yet. So a handle has one clock, started
+//! when somebody first asks for the time.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::{Clock, Driver, DriverError, StoreClock, Timestamp};
+
+pub(crate) enum Timeline {
+    Store(OnceLock<Arc<StoreClock>>),
+    Given(Arc<dyn Clock>),
+}
+
+impl Timeline {
+    pub(crate) const fn of_store() -> Self {
+        Self::Store(OnceLock::new())
+    }
+
+    pub(crate) async fn clock(&self, driver: &impl Driver) -> Result<Arc<dyn Clock>, DriverError> {
+        match self {
+            Self::Store(cell) => Ok(started(cell, driver).await? as Arc<dyn Clock>),
+            Self::Given(clock) => Ok(Arc::clone(clock)),
+        }
+    }
+
+    pub(crate) async fn now(&self, driver: &impl Driver) -> Result<Timestamp, DriverError> {
+        match self {
+            Self::Store(cell) => {
+                let clock = started(cell, driver).await?;
+                // The clock goes on without the store, so that not being answered is no failure.
+                let _ = clock.sync_if_due(driver).await;
+                Ok(clock.now())
+            }
+            Self::Given(clock) => Ok(clock.now()),
+        }
+    }
+}
+
+async fn started(
+    cell: &OnceLock<Arc<StoreClock>>,
+    driver: &impl Driver,
+) -> Result<Arc<StoreClock>, DriverError> {
+    if let Some(clock) = cell.get() {
+        return Ok(Arc::clone(clock));
+    }
+    let mine = Arc::new(StoreClock::start(driver).await?);
+    // Whoever was first has set it; all go by that one.
+    Ok(Arc::clone(cell.get_or_init(|| mine)))
+}
