@@ -122,7 +122,9 @@ impl Transition {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// What it counts towards [`Limits::MAX_CALL_BYTES`].
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Ack { output } => output.as_ref().map_or(0, |output| output.len()),
             Self::Grow(growth) => growth.jobs.iter().map(NewJob::bytes).sum(),
@@ -132,7 +134,9 @@ impl Transition {
         }
     }
 
-    fn grown_jobs(&self) -> usize {
+    /// What it counts towards [`Limits::MAX_CALL_JOBS`], beside the one job it settles.
+    #[must_use]
+    pub fn grown_jobs(&self) -> usize {
         match self {
             Self::Grow(growth) => growth.jobs.len(),
             Self::Ack { .. } | Self::Retry { .. } | Self::Fail { .. } | Self::Release { .. } => 0,

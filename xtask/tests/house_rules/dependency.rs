@@ -33,7 +33,8 @@ const LAYERS: [Layer; 11] = [
     layer(SQLITE, &[CORE], &[CONFORMANCE]),
     layer(POSTGRES, &[CORE], &[CONFORMANCE]),
     layer(SQLX, &[CORE, POSTGRES], &[]),
-    layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[]),
+    // Its tests use it as users do, with the features that users choose.
+    layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[LIBRARY]),
     layer("taskharbor-cli", ALL, &[]),
     layer("taskharbor-bench", ALL, &[]),
     layer("xtask", &[], &[]),

@@ -1,0 +1,64 @@
+//! `derive(Job)`: a struct or an enum becomes a job that can be enqueued and handled.
+//!
+//! Use it through the crate `taskharbor`, which exports it beside the trait of the same name. What
+//! a worker would refuse at run time is refused here, at compile time: every value in `#[job(…)]`
+//! is checked, and all that is wrong is reported at once, each where it stands.
+//!
+//! ```
+//! # extern crate self as taskharbor;
+//! # use std::time::Duration;
+//! # pub trait Job {
+//! #     const TYPE: &'static str;
+//! #     type Input;
+//! #     type Output;
+//! #     fn options() -> Options;
+//! # }
+//! # #[derive(Debug, PartialEq)]
+//! # pub struct Options(String, u32, Duration);
+//! # impl Options {
+//! #     pub fn new() -> Self { Self(String::new(), 0, Duration::ZERO) }
+//! #     pub fn queue(self, it: &str) -> Self { Self(it.into(), self.1, self.2) }
+//! #     pub fn max_attempts(self, it: u32) -> Self { Self(self.0, it, self.2) }
+//! #     pub fn timeout(self, it: Duration) -> Self { Self(self.0, self.1, it) }
+//! # }
+//! # use taskharbor_macros::Job;
+//! #[derive(Job)]
+//! #[job(type = "email:send", queue = "mail", max_attempts = 5, timeout = "30s")]
+//! struct SendEmail {
+//!     to: String,
+//! }
+//!
+//! # fn main() {
+//! assert_eq!(SendEmail::TYPE, "email:send");
+//! # assert_eq!(SendEmail::options(), Options("mail".into(), 5, Duration::from_secs(30)));
+//! # }
+//! ```
+
+mod attribute;
+mod expand;
+mod value;
+
+/// Implements `taskharbor::Job` by what `#[job(…)]` says.
+///
+/// The keys may be spread over several `#[job(…)]`; each may be given once. Only `type` is needed.
+///
+/// | key | value | what it sets |
+/// |---|---|---|
+/// | `type` | `"email:send"` | the name that is stored with every job and chooses its handler |
+/// | `queue` | `"mail"` | the queue it goes to |
+/// | `max_attempts` | `5` | how many failures end it, from 1 to 2147483647 |
+/// | `timeout` | `"500ms"`, `"30s"`, `"5m"`, `"2h"` | how long one execution may take |
+/// | `priority` | `3`, `-3` | its place in the queue, from -32768 to 32767: higher runs first |
+/// | `input` | `Vec<u8>` | what the step before it produces. Defaults to `()` |
+/// | `output` | `Thumb` | what its handler produces. Defaults to `()` |
+/// | `crate` | `my_crate::taskharbor` | where the library is. Defaults to `::taskharbor` |
+///
+/// A name has 1 to 255 bytes, at least one visible character and no control characters.
+///
+/// A generic job needs bounds on its parameters that make it serializable, as `Job` asks for; the
+/// derive adds none. All its instances share one `type`.
+#[proc_macro_derive(Job, attributes(job))]
+pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    expand::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}

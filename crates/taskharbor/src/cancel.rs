@@ -1,0 +1,104 @@
+//! Telling a running handler to stop.
+
+use std::{
+    pin::pin,
+    sync::atomic::{AtomicU8, Ordering},
+};
+
+use tokio::sync::Notify;
+
+/// Why a handler is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum CancelReason {
+    /// Somebody asked for the job to be cancelled. Success is still recorded; anything else ends
+    /// it as cancelled.
+    Requested,
+    /// The worker shuts down and the grace period is over. Success is still recorded; anything
+    /// else gives the job back without charging an attempt.
+    Shutdown,
+    /// The lease was lost: the job may be running elsewhere, and what this handler does is not
+    /// recorded. It is stopped at its next `await`.
+    LeaseLost,
+}
+
+/// A flag that is raised once or twice, each time for a stronger reason.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellation {
+    level: AtomicU8,
+    raised: Notify,
+}
+
+impl Cancellation {
+    pub(crate) fn raise(&self, reason: CancelReason) {
+        self.level.fetch_max(level(reason), Ordering::SeqCst);
+        self.raised.notify_waiters();
+    }
+
+    pub(crate) fn reason(&self) -> Option<CancelReason> {
+        match self.level.load(Ordering::SeqCst) {
+            0 => None,
+            1 => Some(CancelReason::Requested),
+            2 => Some(CancelReason::Shutdown),
+            _ => Some(CancelReason::LeaseLost),
+        }
+    }
+
+    /// Waits for a reason that is at least as strong.
+    pub(crate) async fn at_least(&self, reason: CancelReason) -> CancelReason {
+        loop {
+            let mut raised = pin!(self.raised.notified());
+            // Registered before looking, so that nothing is missed in between.
+            raised.as_mut().enable();
+            match self.reason() {
+                Some(now) if now >= reason => return now,
+                _ => raised.await,
+            }
+        }
+    }
+}
+
+const fn level(reason: CancelReason) -> u8 {
+    match reason {
+        CancelReason::Requested => 1,
+        CancelReason::Shutdown => 2,
+        CancelReason::LeaseLost => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stronger_reason_replaces_a_weaker_one_and_never_the_reverse() {
+        let cancellation = Cancellation::default();
+        assert_eq!(cancellation.reason(), None);
+        for (raised, shown) in [
+            (CancelReason::Requested, CancelReason::Requested),
+            (CancelReason::LeaseLost, CancelReason::LeaseLost),
+            (CancelReason::Shutdown, CancelReason::LeaseLost),
+        ] {
+            cancellation.raise(raised);
+            assert_eq!(cancellation.at_least(CancelReason::Requested).await, shown);
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_a_strong_reason_sleeps_through_a_weak_one() {
+        let cancellation = Cancellation::default();
+        let mut lost = pin!(cancellation.at_least(CancelReason::LeaseLost));
+        let is_ready = async |lost: &mut std::pin::Pin<&mut _>| {
+            let any: &mut (dyn Future<Output = CancelReason> + Unpin) = lost;
+            std::future::poll_fn(|cx| {
+                std::task::Poll::Ready(std::pin::Pin::new(&mut *any).poll(cx).is_ready())
+            })
+            .await
+        };
+        assert!(!is_ready(&mut lost).await);
+        cancellation.raise(CancelReason::Requested);
+        assert!(!is_ready(&mut lost).await);
+        cancellation.raise(CancelReason::LeaseLost);
+        assert!(is_ready(&mut lost).await);
+    }
+}

@@ -1,0 +1,230 @@
+//! [`Client`]: enqueueing jobs and starting flows.
+
+mod coalesce;
+mod enqueue;
+mod handle;
+mod start;
+
+use std::{fmt, sync::Arc};
+
+use taskharbor_core::{
+    AnyDriver, Blob, Driver, DriverError, Enqueue as EnqueueRequest, Enqueued, HeaderError, JobId,
+    JobSet, JobType, NewJob, QueueName, Rejected, Timestamp,
+};
+
+use crate::{
+    Codec, Event, Flow, IntoFlow, InvalidJob, Job, Observer, codec::Format, observe::Observers,
+};
+
+use coalesce::Coalescer;
+
+pub use enqueue::{Enqueue, EnqueueMany};
+pub use handle::{Handle, WaitError};
+pub use start::Start;
+
+/// Enqueues jobs and starts flows. Cheap to clone; clones share their calls to the store.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use serde::{Deserialize, Serialize};
+/// use std::time::Duration;
+/// use taskharbor::{Client, Job};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "email:send", queue = "mail")]
+/// struct SendEmail {
+///     to: String,
+/// }
+///
+/// let driver = taskharbor::connect("memory:").await?;
+/// let client = Client::new(&driver);
+/// let handle = client
+///     .enqueue(SendEmail { to: "ada@example.com".into() })
+///     .delay(Duration::from_secs(60))
+///     .idempotency_key("welcome-42")
+///     .await?;
+/// assert!(handle.is_new());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    driver: AnyDriver,
+    format: Format,
+    observers: Observers,
+    coalescer: Arc<Coalescer>,
+}
+
+impl Client {
+    /// A client of this driver, which writes jobs as JSON.
+    #[must_use]
+    pub fn new(driver: &AnyDriver) -> Self {
+        Self::with(driver, Format::json(), Vec::new())
+    }
+
+    /// A client that differs in something from [`Client::new`].
+    #[must_use]
+    pub fn builder(driver: &AnyDriver) -> ClientBuilder {
+        ClientBuilder { driver: driver.clone(), format: Ok(Format::json()), observers: Vec::new() }
+    }
+
+    fn with(driver: &AnyDriver, format: Format, observers: Vec<Arc<dyn Observer>>) -> Self {
+        let shared = Shared {
+            driver: driver.clone(),
+            format,
+            observers: Observers::new(observers),
+            coalescer: Arc::new(Coalescer::new(driver.clone())),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// A job to be stored: set what differs from its type's options, then await it.
+    #[expect(clippy::needless_pass_by_value, reason = "an enqueued job is given away")]
+    pub fn enqueue<J: Job<Input = ()>>(&self, job: J) -> Enqueue<'_, J::Output> {
+        Enqueue::typed(self, &job)
+    }
+
+    /// A job by the name of its type and its bytes, as its handler will get them. A typed handler
+    /// takes them for JSON unless [`Enqueue::codec`] says otherwise.
+    pub fn enqueue_raw(
+        &self,
+        job_type: impl Into<String>,
+        payload: impl Into<Blob>,
+    ) -> Enqueue<'_, Blob> {
+        Enqueue::raw(self, job_type.into(), payload.into())
+    }
+
+    /// Many jobs in one call to the store, which stores all of them or none.
+    pub fn enqueue_many<J: Job<Input = ()>>(
+        &self,
+        jobs: impl IntoIterator<Item = J>,
+    ) -> EnqueueMany<'_, J::Output> {
+        EnqueueMany::new(self, jobs)
+    }
+
+    /// A flow to be started: all of it is stored in one step, or nothing.
+    pub fn start<F: IntoFlow<Input = ()>>(&self, flow: F) -> Start<'_, F::Output> {
+        let flow: Flow<F::Output> = flow.into_flow();
+        Start::new(self, flow)
+    }
+
+    /// A handle to a job that was enqueued before, by this process or another, to wait for what
+    /// it produces.
+    #[must_use]
+    pub fn handle<J: Job>(&self, id: JobId) -> Handle<J::Output> {
+        Handle::to_existing(self.clone(), id)
+    }
+
+    pub(crate) fn driver(&self) -> &AnyDriver {
+        &self.shared.driver
+    }
+
+    fn format(&self) -> &Format {
+        &self.shared.format
+    }
+
+    fn observers(&self) -> &Observers {
+        &self.shared.observers
+    }
+
+    fn coalescer(&self) -> &Arc<Coalescer> {
+        &self.shared.coalescer
+    }
+
+    /// The handles to jobs that were just stored, in their order.
+    fn handles<O>(&self, jobs: &[Label], answers: Vec<Enqueued>) -> Vec<Handle<O>> {
+        let told = answers.into_iter().zip(jobs).map(|(enqueued, Label { job_type, queue })| {
+            let (id, is_new) = (enqueued.id(), enqueued.is_new());
+            self.observers().tell(&Event::Enqueued { id, job_type, queue, is_new });
+            Handle::new(self.clone(), enqueued)
+        });
+        told.collect()
+    }
+
+    /// Stores one set of jobs; answers all of its handles.
+    async fn store<O>(&self, set: JobSet, now: Timestamp) -> Result<Vec<Handle<O>>, EnqueueError> {
+        let labels: Vec<Label> = set.jobs.iter().map(Label::of).collect();
+        let answers = self.driver().enqueue(EnqueueRequest::new(vec![set], now)).await?;
+        match answers.into_iter().next() {
+            Some(answer) => Ok(self.handles(&labels, answer?)),
+            None => Err(DriverError::ContractViolation("a set has no answer".to_owned()).into()),
+        }
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("format", self.format()).finish_non_exhaustive()
+    }
+}
+
+/// What observers are told about a job, kept while the job itself is on its way.
+struct Label {
+    job_type: JobType,
+    queue: QueueName,
+}
+
+impl Label {
+    fn of(job: &NewJob) -> Self {
+        Self { job_type: job.job_type.clone(), queue: job.queue.clone() }
+    }
+}
+
+/// Makes a [`Client`] with a codec or observers of its own.
+pub struct ClientBuilder {
+    driver: AnyDriver,
+    format: Result<Format, HeaderError>,
+    observers: Vec<Arc<dyn Observer>>,
+}
+
+impl ClientBuilder {
+    /// Writes jobs in this format. Its workers have to know it. Defaults to [`Json`](crate::Json).
+    #[must_use]
+    pub fn codec(mut self, codec: impl Codec) -> Self {
+        self.format = Format::new(codec);
+        self
+    }
+
+    /// Tells this observer what is enqueued. Defaults to none but the log.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// The client.
+    ///
+    /// # Errors
+    ///
+    /// [`HeaderError`] if the codec's name cannot be stored with a job.
+    pub fn build(self) -> Result<Client, HeaderError> {
+        Ok(Client::with(&self.driver, self.format?, self.observers))
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+/// Why a job was not enqueued.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// What was asked for is no job; nothing was sent to the store.
+    #[error(transparent)]
+    Invalid(#[from] InvalidJob),
+    /// The store refused it; nothing was stored.
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
+    /// The call failed. After [`DriverError::Unavailable`] the job may have been stored all the
+    /// same: enqueue with an idempotency key or an id of your own, and it is safe to try again.
+    #[error(transparent)]
+    Store(#[from] DriverError),
+}

@@ -1,0 +1,251 @@
+//! [`Enqueue`] and [`EnqueueMany`]: jobs about to be stored, which are awaited.
+
+use std::{
+    borrow::Cow,
+    fmt,
+    future::{Future, IntoFuture},
+    marker::PhantomData,
+    pin::Pin,
+    time::Duration,
+};
+
+use taskharbor_core::{Blob, Headers, IdempotencyKey, JobId, JobSet, KeyHold, NewJob, Timestamp};
+
+use super::Label;
+use crate::{
+    Client, CodecError, EnqueueError, Handle, InvalidJob, Job, Options, codec::Format, draft,
+};
+
+/// A future that ends with the answer to a call of the client's.
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, EnqueueError>> + Send + 'a>>;
+
+/// A job about to be stored, whose handler will produce an `O`. Nothing happens until it is
+/// awaited.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct Enqueue<'a, O> {
+    client: &'a Client,
+    job_type: Cow<'static, str>,
+    payload: Result<Blob, CodecError>,
+    codec: Option<Cow<'static, str>>,
+    options: Options,
+    id: Option<JobId>,
+    key: Option<String>,
+    key_hold: KeyHold,
+    output: PhantomData<fn() -> O>,
+}
+
+impl<'a, O> Enqueue<'a, O> {
+    pub(super) fn typed<J: Job<Output = O>>(client: &'a Client, job: &J) -> Self {
+        let payload = client.format().encode(job);
+        Self::new(client, J::TYPE.into(), payload, J::options())
+    }
+
+    fn new(
+        client: &'a Client,
+        job_type: Cow<'static, str>,
+        payload: Result<Blob, CodecError>,
+        options: Options,
+    ) -> Self {
+        Self {
+            client,
+            job_type,
+            payload,
+            codec: None,
+            options,
+            id: None,
+            key: None,
+            key_hold: KeyHold::UntilPruned,
+            output: PhantomData,
+        }
+    }
+
+    fn change(mut self, change: impl FnOnce(Options) -> Options) -> Self {
+        self.options = change(self.options);
+        self
+    }
+
+    /// Sets several options at once; what they leave open stays as it is.
+    pub fn options(self, options: Options) -> Self {
+        self.change(|base| options.over(base))
+    }
+
+    /// The queue it waits in. Defaults to that of its type.
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        self.change(|options| options.queue(queue))
+    }
+
+    /// Not before this instant. Defaults to at once.
+    pub fn run_at(self, run_at: Timestamp) -> Self {
+        self.change(|options| options.run_at(run_at))
+    }
+
+    /// Not before this time has passed. Defaults to at once.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.change(|options| options.delay(delay))
+    }
+
+    /// How long one execution may take. Defaults to what its type or the worker allows.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.change(|options| options.timeout(timeout))
+    }
+
+    /// How many executions may fail. Defaults to what its type or the worker's policy says.
+    pub fn max_attempts(self, max_attempts: u32) -> Self {
+        self.change(|options| options.max_attempts(max_attempts))
+    }
+
+    /// Higher runs first. Defaults to that of its type, or 0.
+    pub fn priority(self, priority: i16) -> Self {
+        self.change(|options| options.priority(priority))
+    }
+
+    /// Adds a small text that travels with the job.
+    pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.change(|options| options.header(name, value))
+    }
+
+    /// If a job with this key is stored in the same queue, that one is answered and no new one
+    /// made. Defaults to none.
+    pub fn idempotency_key(mut self, key: impl fmt::Display) -> Self {
+        self.key = Some(key.to_string());
+        self
+    }
+
+    /// How long the key is held. Defaults to [`KeyHold::UntilPruned`].
+    pub fn key_hold(mut self, hold: KeyHold) -> Self {
+        self.key_hold = hold;
+        self
+    }
+
+    /// Gives the job this id; enqueueing the same id again changes nothing. Defaults to a new one.
+    pub fn id(mut self, id: JobId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    fn draft(self, now: Timestamp) -> Result<NewJob, InvalidJob> {
+        let headers = match self.codec {
+            Some(name) => Headers::new().with_any(Format::HEADER, &name)?,
+            None => self.client.format().headers().clone(),
+        };
+        let mut job = draft::job(&self.job_type, self.payload?, headers, &self.options, now)?;
+        if let Some(id) = self.id {
+            job.id = id;
+        }
+        if let Some(key) = self.key {
+            job = job.idempotency_key(IdempotencyKey::new(key)?).key_hold(self.key_hold);
+        }
+        Ok(job)
+    }
+
+    async fn send(self) -> Result<Handle<O>, EnqueueError> {
+        let client = self.client;
+        let now = client.driver().now().await?;
+        // A job that may meet another with its key or id is left to the store to judge, alone.
+        let alone = self.key.is_some() || self.id.is_some();
+        let job = self.draft(now)?;
+        let handles = if alone {
+            client.store(JobSet::from(job), now).await?
+        } else {
+            let label = Label::of(&job);
+            let enqueued = client.coalescer().enqueue(job, now).await?;
+            client.handles(&[label], vec![enqueued])
+        };
+        one(handles)
+    }
+}
+
+impl<'a> Enqueue<'a, Blob> {
+    pub(super) fn raw(client: &'a Client, job_type: String, payload: Blob) -> Self {
+        let raw = Self::new(client, job_type.into(), Ok(payload), Options::new());
+        raw.codec(Format::UNNAMED)
+    }
+
+    /// The codec with which the bytes were written. Defaults to JSON.
+    pub fn codec(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.codec = Some(name.into());
+        self
+    }
+}
+
+impl<'a, O: 'a> IntoFuture for Enqueue<'a, O> {
+    type Output = Result<Handle<O>, EnqueueError>;
+    type IntoFuture = Answer<'a, Handle<O>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+impl<O> fmt::Debug for Enqueue<'_, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enqueue")
+            .field("job_type", &self.job_type)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Many jobs of one type about to be stored in one call. Nothing happens until it is awaited.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct EnqueueMany<'a, O> {
+    client: &'a Client,
+    job_type: &'static str,
+    payloads: Vec<Result<Blob, CodecError>>,
+    options: Options,
+    output: PhantomData<fn() -> O>,
+}
+
+impl<'a, O> EnqueueMany<'a, O> {
+    pub(super) fn new<J: Job<Output = O>>(
+        client: &'a Client,
+        jobs: impl IntoIterator<Item = J>,
+    ) -> Self {
+        let payloads = jobs.into_iter().map(|job| client.format().encode(&job)).collect();
+        let (job_type, options) = (J::TYPE, J::options());
+        Self { client, job_type, payloads, options, output: PhantomData }
+    }
+
+    /// Sets options for all of them; what they leave open stays as their type says.
+    pub fn options(mut self, options: Options) -> Self {
+        self.options = options.over(self.options);
+        self
+    }
+
+    async fn send(self) -> Result<Vec<Handle<O>>, EnqueueError> {
+        let client = self.client;
+        let now = client.driver().now().await?;
+        let draft = |payload: Result<Blob, CodecError>| {
+            let headers = client.format().headers().clone();
+            draft::job(self.job_type, payload?, headers, &self.options, now)
+        };
+        let jobs = self.payloads.into_iter().map(draft).collect::<Result<_, InvalidJob>>()?;
+        client.store(JobSet::plain(jobs), now).await
+    }
+}
+
+impl<'a, O: 'a> IntoFuture for EnqueueMany<'a, O> {
+    type Output = Result<Vec<Handle<O>>, EnqueueError>;
+    type IntoFuture = Answer<'a, Vec<Handle<O>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+impl<O> fmt::Debug for EnqueueMany<'_, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnqueueMany")
+            .field("job_type", &self.job_type)
+            .field("jobs", &self.payloads.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The last of the handles: that of the one job, or of the flow's tail.
+pub(super) fn one<O>(mut handles: Vec<Handle<O>>) -> Result<Handle<O>, EnqueueError> {
+    handles.pop().ok_or_else(|| {
+        let text = "a job was stored and not answered".to_owned();
+        taskharbor_core::DriverError::ContractViolation(text).into()
+    })
+}

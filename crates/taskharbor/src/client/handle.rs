@@ -1,0 +1,172 @@
+//! [`Handle`]: a job or flow that was enqueued, and what it produces.
+
+use std::{fmt, marker::PhantomData, time::Duration};
+
+use taskharbor_core::{
+    Admin, Blob, Driver, DriverError, Enqueued, JobId, OutputEntry, OutputQuery, Outputs, Refusal,
+    State, Text,
+};
+
+use crate::{Client, CodecError, Data, codec::Format, context::unit, retry::Exponential};
+
+/// A job or flow that was enqueued; `O` is what it produces.
+pub struct Handle<O> {
+    client: Client,
+    id: JobId,
+    is_new: bool,
+    output: PhantomData<fn() -> O>,
+}
+
+/// Why there is no output.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// It was dead-lettered.
+    #[error("the job was dead-lettered: {}", reason.as_ref().map_or("no reason was given", Text::as_str))]
+    DeadLettered {
+        /// Why.
+        reason: Option<Text>,
+    },
+    /// It was cancelled.
+    #[error("the job was cancelled")]
+    Cancelled {
+        /// Why, if somebody said so.
+        reason: Option<Text>,
+    },
+    /// No such job is stored: it was removed, or never enqueued.
+    #[error("no such job is stored: it was removed, or never enqueued")]
+    Gone,
+    /// What it produced was written by a codec that this client does not know.
+    #[error("the output was written with codec {0:?}, which this client does not know")]
+    UnknownCodec(String),
+    /// What it produced is something else.
+    #[error("the output is not what was expected")]
+    Decode(#[from] CodecError),
+    /// The store cannot be asked. The handle stays good: wait again.
+    #[error(transparent)]
+    Store(#[from] DriverError),
+}
+
+impl<O> Handle<O> {
+    pub(super) fn new(client: Client, enqueued: Enqueued) -> Self {
+        let is_new = enqueued.is_new();
+        let (Enqueued::Inserted(id) | Enqueued::Existing(id)) = enqueued;
+        Self { client, id, is_new, output: PhantomData }
+    }
+
+    pub(super) const fn to_existing(client: Client, id: JobId) -> Self {
+        Self { client, id, is_new: false, output: PhantomData }
+    }
+
+    /// The id of the job, or of the flow.
+    #[must_use]
+    pub const fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// Whether it was stored by this call, and did not stand there already.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    /// Waits until the job is done and answers what it produced, as bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; waiting again is fine.
+    pub async fn wait_raw(&self) -> Result<Option<Blob>, WaitError> {
+        for asked in 1.. {
+            if let Some(output) = self.look().await? {
+                return Ok(output);
+            }
+            tokio::time::sleep(PATIENCE.after(asked, fastrand::f64())).await;
+        }
+        Err(WaitError::Gone)
+    }
+
+    /// The output, if the job is done.
+    async fn look(&self) -> Result<Option<Option<Blob>>, WaitError> {
+        let request = Outputs::new(vec![OutputQuery::of(self.id.clone())], 1);
+        let answers = self.client.driver().outputs(request).await?;
+        let entry = match answers.into_iter().next() {
+            Some(Ok(page)) => page.entries.into_iter().next(),
+            Some(Err(Refusal::JobNotFound)) => return Err(WaitError::Gone),
+            Some(Err(_)) | None => None,
+        };
+        match entry {
+            Some(OutputEntry::Done(output)) => Ok(Some(output)),
+            Some(OutputEntry::Pending) => Ok(None),
+            Some(OutputEntry::Failed { state: State::Cancelled, reason }) => {
+                Err(WaitError::Cancelled { reason })
+            }
+            Some(OutputEntry::Failed { reason, .. }) => Err(WaitError::DeadLettered { reason }),
+            Some(OutputEntry::Missing) => Err(WaitError::Gone),
+            _ => {
+                let text = "the output of a job is no output".to_owned();
+                Err(DriverError::ContractViolation(text).into())
+            }
+        }
+    }
+
+    /// The format in which the job, and so its output, was written.
+    async fn format(&self) -> Result<Format, WaitError> {
+        let mine = self.client.format();
+        if self.is_new {
+            return Ok(mine.clone());
+        }
+        let driver = self.client.driver();
+        let now = driver.now().await?;
+        let record = driver.inspect(self.id.clone(), now).await?.ok_or(WaitError::Gone)?;
+        let name = Format::named_in(&record.job.headers);
+        let known = Format::known().into_iter().chain([mine.clone()]).find(|it| it.name() == name);
+        known.ok_or_else(|| WaitError::UnknownCodec(name.to_owned()))
+    }
+}
+
+impl<O: Data> Handle<O> {
+    /// Waits until the job, and whatever it grew into, is done, and answers what it produced.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; waiting again is fine.
+    pub async fn wait(&self) -> Result<O, WaitError> {
+        match self.wait_raw().await? {
+            Some(bytes) => Ok(self.format().await?.decode(&bytes)?),
+            None => match unit() {
+                Some(unit) => Ok(unit),
+                // A handler that stored nothing where something was expected: say so as a codec
+                // says that it found nothing to read.
+                None => Ok(self.format().await?.decode(&[])?),
+            },
+        }
+    }
+}
+
+/// How often a job is looked at while one waits for it: quickly at first, later twice a second.
+const PATIENCE: Exponential = Exponential::new()
+    .base(Duration::from_millis(2))
+    .multiplier(1.5)
+    .cap(Duration::from_millis(500))
+    .jitter(0.25);
+
+impl<O> Clone for Handle<O> {
+    fn clone(&self) -> Self {
+        let Self { client, id, is_new, .. } = self;
+        Self { client: client.clone(), id: id.clone(), is_new: *is_new, output: PhantomData }
+    }
+}
+
+impl<O> fmt::Debug for Handle<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("id", &self.id).field("is_new", &self.is_new).finish()
+    }
+}

@@ -1,0 +1,80 @@
+//! [`Start`]: a flow about to be started, which is awaited.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+};
+
+use taskharbor_core::{FlowName, IdempotencyKey, JobSet, KeyHold, Timestamp};
+
+use super::enqueue::one;
+use crate::{Client, EnqueueError, Flow, Handle, InvalidJob};
+
+/// A flow about to be started. Nothing happens until it is awaited.
+#[must_use = "nothing is started until this is awaited"]
+pub struct Start<'a, O> {
+    client: &'a Client,
+    flow: Flow<O>,
+    name: Option<String>,
+    key: Option<String>,
+    key_hold: KeyHold,
+}
+
+impl<'a, O> Start<'a, O> {
+    pub(super) const fn new(client: &'a Client, flow: Flow<O>) -> Self {
+        Self { client, flow, name: None, key: None, key_hold: KeyHold::UntilPruned }
+    }
+
+    /// What people call it. Defaults to no name.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// If a flow with this key is stored, that one is answered and no new one started. Defaults to
+    /// none.
+    pub fn key(mut self, key: impl fmt::Display) -> Self {
+        self.key = Some(key.to_string());
+        self
+    }
+
+    /// How long the key is held. Defaults to [`KeyHold::UntilPruned`].
+    pub fn key_hold(mut self, hold: KeyHold) -> Self {
+        self.key_hold = hold;
+        self
+    }
+
+    fn draft(self, now: Timestamp) -> Result<JobSet, InvalidJob> {
+        let mut jobs = self.flow.into_jobs(self.client.format(), now)?;
+        if let (Some(key), Some(tail)) = (self.key, jobs.last_mut()) {
+            tail.idempotency_key = Some(IdempotencyKey::new(key)?);
+            tail.key_hold = self.key_hold;
+        }
+        Ok(match self.name {
+            Some(name) => JobSet::named_flow(FlowName::new(name)?, jobs),
+            None => JobSet::flow(jobs),
+        })
+    }
+
+    async fn send(self) -> Result<Handle<O>, EnqueueError> {
+        let client = self.client;
+        let now = client.driver().now().await?;
+        one(client.store(self.draft(now)?, now).await?)
+    }
+}
+
+impl<'a, O: 'a> IntoFuture for Start<'a, O> {
+    type Output = Result<Handle<O>, EnqueueError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.send())
+    }
+}
+
+impl<O> fmt::Debug for Start<'_, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Start").field("flow", &self.flow).finish_non_exhaustive()
+    }
+}

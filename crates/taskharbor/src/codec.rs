@@ -1,0 +1,281 @@
+//! [`Codec`]: how jobs, outputs and inputs become bytes and values again.
+//!
+//! The name of the codec travels with the job, so a worker reads what it gets or says which codec
+//! it lacks. Clients and workers have no type parameter for it: values are handed over erased, as
+//! [`Encode`] and [`Decode`], which any serde format can write and read.
+
+use std::{fmt, sync::Arc};
+
+use serde::{Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use taskharbor_core::{Blob, HeaderError, Headers};
+
+use crate::BoxError;
+
+/// A format in which jobs and outputs are stored.
+pub trait Codec: Send + Sync + 'static {
+    /// The name that is stored with each job. Never give a changed format an old name.
+    fn name(&self) -> &str;
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the value from being written.
+    fn encode(&self, value: Encode<'_>) -> Result<Vec<u8>, BoxError>;
+
+    /// Reads a value: hands a deserializer over the bytes to [`Decode::from`].
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the bytes from being that value.
+    fn decode(&self, bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError>;
+}
+
+/// A value to be written. It is [`Serialize`], so any serde format takes it.
+pub struct Encode<'a>(&'a dyn erased_serde::Serialize);
+
+impl Serialize for Encode<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl fmt::Debug for Encode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Encode")
+    }
+}
+
+/// A value to be read.
+pub struct Decode<'a>(&'a mut Slot<'a>);
+
+type Slot<'a> =
+    dyn FnMut(&mut dyn erased_serde::Deserializer<'_>) -> Result<(), erased_serde::Error> + 'a;
+
+impl Decode<'_> {
+    /// Reads the value with this deserializer.
+    ///
+    /// # Errors
+    ///
+    /// What the deserializer answers.
+    pub fn from<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        let mut erased = <dyn erased_serde::Deserializer<'_>>::erase(deserializer);
+        (self.0)(&mut erased).map_err(serde::de::Error::custom)
+    }
+}
+
+impl fmt::Debug for Decode<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Decode")
+    }
+}
+
+/// JSON: readable in every store and by every language. The default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Json;
+
+impl Codec for Json {
+    fn name(&self) -> &str {
+        Format::UNNAMED
+    }
+
+    fn encode(&self, value: Encode<'_>) -> Result<Vec<u8>, BoxError> {
+        Ok(serde_json::to_vec(&value)?)
+    }
+
+    fn decode(&self, bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError> {
+        let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+        value.from(&mut deserializer)?;
+        Ok(deserializer.end()?)
+    }
+}
+
+/// MessagePack: smaller than JSON, and byte strings stay bytes. Fields are stored by name, so
+/// adding one with a default strands nothing.
+#[cfg(feature = "messagepack")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MessagePack;
+
+#[cfg(feature = "messagepack")]
+impl Codec for MessagePack {
+    fn name(&self) -> &str {
+        "messagepack"
+    }
+
+    fn encode(&self, value: Encode<'_>) -> Result<Vec<u8>, BoxError> {
+        Ok(rmp_serde::to_vec_named(&value)?)
+    }
+
+    fn decode(&self, mut bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError> {
+        value.from(&mut rmp_serde::Deserializer::new(&mut bytes))?;
+        if bytes.is_empty() { Ok(()) } else { Err("there are bytes after the value".into()) }
+    }
+}
+
+/// A codec as clients and workers pass it on.
+#[derive(Clone)]
+pub(crate) struct Format {
+    codec: Arc<dyn Codec>,
+    headers: Headers,
+}
+
+/// A value that a codec could not write or read.
+#[derive(Debug, thiserror::Error)]
+#[error("{codec} cannot {verb} {what}")]
+pub struct CodecError {
+    codec: String,
+    verb: &'static str,
+    what: &'static str,
+    source: BoxError,
+}
+
+impl Format {
+    /// The header that names a job's codec.
+    pub(crate) const HEADER: &str = "th-codec";
+    /// The codec of jobs that name none, as other languages may enqueue them.
+    pub(crate) const UNNAMED: &str = "json";
+
+    pub(crate) fn new(codec: impl Codec) -> Result<Self, HeaderError> {
+        let headers = Headers::new().with_any(Self::HEADER, codec.name())?;
+        Ok(Self { codec: Arc::new(codec), headers })
+    }
+
+    pub(crate) fn json() -> Self {
+        #[expect(clippy::expect_used, reason = "the name is a valid header; a test says so")]
+        Self::new(Json).expect("a valid name")
+    }
+
+    /// The formats that every worker knows.
+    pub(crate) fn known() -> Vec<Self> {
+        #[cfg(feature = "messagepack")]
+        let others = Self::new(MessagePack).ok();
+        #[cfg(not(feature = "messagepack"))]
+        let others = None;
+        // Their names are valid, so that none is left out; a test says so.
+        std::iter::once(Self::json()).chain(others).collect()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.codec.name()
+    }
+
+    /// The name of the codec with which a job of these headers was written.
+    pub(crate) fn named_in(headers: &Headers) -> &str {
+        headers.get(Self::HEADER).unwrap_or(Self::UNNAMED)
+    }
+
+    /// The headers that name this format, at no cost.
+    pub(crate) const fn headers(&self) -> &Headers {
+        &self.headers
+    }
+
+    pub(crate) fn encode<T: Serialize>(&self, value: &T) -> Result<Blob, CodecError> {
+        self.encode_erased(&value, std::any::type_name::<T>())
+    }
+
+    pub(crate) fn encode_erased(
+        &self,
+        value: &dyn erased_serde::Serialize,
+        what: &'static str,
+    ) -> Result<Blob, CodecError> {
+        match self.codec.encode(Encode(value)) {
+            Ok(bytes) => Ok(bytes.into()),
+            Err(source) => Err(self.error("write", what, source)),
+        }
+    }
+
+    pub(crate) fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, CodecError> {
+        let mut value = None;
+        let mut read = |from: &mut dyn erased_serde::Deserializer<'_>| {
+            value = Some(erased_serde::deserialize(from)?);
+            Ok(())
+        };
+        let read = self.codec.decode(bytes, Decode(&mut read));
+        let what = std::any::type_name::<T>();
+        match (read, value) {
+            (Ok(()), Some(value)) => Ok(value),
+            (Ok(()), None) => Err(self.error("read", what, "it did not try to".into())),
+            (Err(source), _) => Err(self.error("read", what, source)),
+        }
+    }
+
+    fn error(&self, verb: &'static str, what: &'static str, source: BoxError) -> CodecError {
+        CodecError { codec: self.name().to_owned(), verb, what, source }
+    }
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Format({})", self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Sample {
+        text: String,
+        number: u64,
+        list: Vec<Option<i8>>,
+        #[serde(default)]
+        added: bool,
+    }
+
+    fn sample() -> Sample {
+        let list = vec![Some(-1), None];
+        Sample { text: "é\0\"".to_owned(), number: u64::MAX, list, added: true }
+    }
+
+    #[test]
+    fn every_format_reads_what_it_wrote() {
+        let formats = Format::known();
+        assert_eq!(formats.len(), if cfg!(feature = "messagepack") { 2 } else { 1 });
+        for format in formats {
+            let bytes = format.encode(&sample()).unwrap();
+            assert_eq!(format.decode::<Sample>(&bytes).unwrap(), sample(), "{format:?}");
+            assert_eq!(Format::named_in(format.headers()), format.name());
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_or_followed_by_more_is_refused() {
+        for format in Format::known() {
+            let bytes = format.encode(&sample()).unwrap();
+            assert!(format.decode::<Sample>(&bytes[..bytes.len() - 1]).is_err(), "{format:?}");
+            let more = [&bytes[..], b"1"].concat();
+            assert!(format.decode::<Sample>(&more).is_err(), "{format:?}");
+            let error = format.decode::<Sample>(b"").unwrap_err();
+            assert!(error.to_string().ends_with("Sample"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_names_no_codec_is_json() {
+        assert_eq!(Format::named_in(&Headers::new()), "json");
+    }
+
+    /// A codec that claims success without reading.
+    struct Idle;
+
+    impl Codec for Idle {
+        fn name(&self) -> &str {
+            "idle"
+        }
+        fn encode(&self, _: Encode<'_>) -> Result<Vec<u8>, BoxError> {
+            Ok(Vec::new())
+        }
+        fn decode(&self, _: &[u8], _: Decode<'_>) -> Result<(), BoxError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_codec_that_reads_nothing_is_an_error() {
+        let idle = Format::new(Idle).unwrap();
+        assert!(idle.decode::<u8>(b"").is_err());
+    }
+}

@@ -1,0 +1,238 @@
+//! [`Call`] and [`Context`]: what an execution knows about itself.
+
+use std::{any::TypeId, fmt, ops::Deref, sync::Arc, time::Duration};
+
+use taskharbor_core::{
+    Blob, Clock, Headers, IdempotencyKey, Job as JobFields, JobId, JobType, QueueName, Text,
+    Timestamp,
+};
+
+use crate::{CancelReason, Data, Job, JobError, JobResult, codec::Format, inflight::Inflight};
+
+/// One execution of a job, as middleware sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Call {
+    inflight: Arc<Inflight>,
+    format: Option<Format>,
+    clock: Arc<dyn Clock>,
+    deadline: Option<Timestamp>,
+    input: Input,
+}
+
+/// What the step before a job has produced for it.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    /// It waits for nobody, or takes nothing.
+    None,
+    /// The output of the one job it waited for.
+    Output(Option<Blob>),
+}
+
+impl Call {
+    pub(crate) const fn new(
+        inflight: Arc<Inflight>,
+        format: Option<Format>,
+        clock: Arc<dyn Clock>,
+        deadline: Option<Timestamp>,
+        input: Input,
+    ) -> Self {
+        Self { inflight, format, clock, deadline, input }
+    }
+
+    fn job(&self) -> &JobFields {
+        &self.inflight.job
+    }
+
+    /// The job's id.
+    #[must_use]
+    pub fn id(&self) -> &JobId {
+        &self.job().id
+    }
+
+    /// What kind of job it is.
+    #[must_use]
+    pub fn job_type(&self) -> &JobType {
+        &self.job().job_type
+    }
+
+    /// The queue it came from.
+    #[must_use]
+    pub fn queue(&self) -> &QueueName {
+        &self.job().queue
+    }
+
+    /// Which attempt this is, from 1: one more than the number of failures recorded.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.job().attempts.saturating_add(1)
+    }
+
+    /// How often the job was handed to a worker, this time included. More than [`Call::attempt`]
+    /// if workers died with it or gave it back.
+    #[must_use]
+    pub fn delivery(&self) -> u32 {
+        self.job().deliveries
+    }
+
+    /// When it was enqueued.
+    #[must_use]
+    pub fn created_at(&self) -> Timestamp {
+        self.job().created_at
+    }
+
+    /// What travels with it.
+    #[must_use]
+    pub fn headers(&self) -> &Headers {
+        &self.job().headers
+    }
+
+    /// The key it was enqueued with.
+    #[must_use]
+    pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
+        self.job().idempotency_key.as_ref()
+    }
+
+    /// The flow it belongs to.
+    #[must_use]
+    pub fn flow(&self) -> Option<&JobId> {
+        self.job().flow.as_ref()
+    }
+
+    /// The error of the last attempt.
+    #[must_use]
+    pub fn last_error(&self) -> Option<&str> {
+        self.job().last_error.as_ref().map(Text::as_str)
+    }
+
+    /// The job as it was stored.
+    #[must_use]
+    pub fn payload(&self) -> &Blob {
+        &self.job().payload
+    }
+
+    /// When this execution is ended for having taken too long, on the store's clock.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
+    }
+
+    /// How long until [`Call::deadline`].
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        Some(self.deadline?.since(self.clock.now()))
+    }
+
+    /// Why the handler is to stop, if it is.
+    #[must_use]
+    pub fn cancel_reason(&self) -> Option<CancelReason> {
+        self.inflight.cancellation.reason()
+    }
+
+    /// Whether the handler is to stop. Look at it from time to time in work that never awaits.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancel_reason().is_some()
+    }
+
+    /// Waits until the handler is to stop.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn cancelled(&self) -> CancelReason {
+        self.inflight.cancellation.at_least(CancelReason::Requested).await
+    }
+
+    /// Says how far the work is. It is stored with the next heartbeat, the latest report alone,
+    /// for people who look at the job.
+    pub fn progress(&self, report: impl AsRef<str>) {
+        self.inflight.report(Text::new(report));
+    }
+
+    /// What the previous step of the flow produced. The job is passed for its type.
+    ///
+    /// # Errors
+    ///
+    /// Unrecoverable if there was no such step, or if what it produced is something else.
+    pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
+        let bytes = match &self.input {
+            Input::Output(output) => output.as_ref(),
+            Input::None => None,
+        };
+        if let Some(bytes) = bytes {
+            return self.format()?.decode(bytes).map_err(JobError::unrecoverable);
+        }
+        unit().ok_or_else(|| {
+            JobError::unrecoverable(format!("no step before {} has produced its input", J::TYPE))
+        })
+    }
+
+    pub(crate) fn decode<T: Data>(&self) -> JobResult<T> {
+        self.format()?.decode(self.payload()).map_err(JobError::unrecoverable)
+    }
+
+    /// The format in which the job was written, if this worker knows it.
+    pub(crate) fn format(&self) -> JobResult<&Format> {
+        self.format.as_ref().ok_or_else(|| {
+            let name = Format::named_in(self.headers());
+            JobError::unrecoverable(format!(
+                "the job was written with codec {name:?}, which this worker does not know"
+            ))
+        })
+    }
+}
+
+/// The value of `T` if it is `()`, which is stored as nothing.
+pub(crate) fn unit<T: Data>() -> Option<T> {
+    if TypeId::of::<T>() != TypeId::of::<()>() {
+        return None;
+    }
+    T::deserialize(serde::de::value::UnitDeserializer::<serde::de::value::Error>::new()).ok()
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("id", self.id())
+            .field("job_type", self.job_type())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a handler knows about its execution: everything of [`Call`], and the application's state.
+pub struct Context<S = ()> {
+    call: Call,
+    state: Arc<S>,
+}
+
+impl<S> Context<S> {
+    pub(crate) const fn new(call: Call, state: Arc<S>) -> Self {
+        Self { call, state }
+    }
+
+    /// The application's state, as given to [`Handlers::with_state`](crate::Handlers::with_state).
+    #[must_use]
+    pub fn state(&self) -> &S {
+        &self.state
+    }
+}
+
+impl<S> Deref for Context<S> {
+    type Target = Call;
+    fn deref(&self) -> &Call {
+        &self.call
+    }
+}
+
+impl<S> Clone for Context<S> {
+    fn clone(&self) -> Self {
+        Self { call: self.call.clone(), state: Arc::clone(&self.state) }
+    }
+}
+
+impl<S> fmt::Debug for Context<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.call, f)
+    }
+}

@@ -1,0 +1,57 @@
+//! From what an application says about a job to what a store is handed.
+
+use taskharbor_core::{
+    Blob, HeaderError, Headers, JobId, JobType, NameError, NewJob, NoRandomness, QueueName,
+    Timestamp,
+};
+
+use crate::{CodecError, Options, job::When};
+
+/// Why a job could not be made; nothing was stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidJob {
+    /// A name is not one.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A header is refused.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// The job's data cannot be written.
+    #[error("the job cannot be encoded")]
+    Encode(#[from] CodecError),
+    /// The delay ends after the year 9999.
+    #[error("the delay ends after the year 9999: choose a shorter one")]
+    DelayTooLong,
+    /// The operating system has no randomness to make an id of.
+    #[error("no id could be made")]
+    NoId(#[from] NoRandomness),
+}
+
+/// A job of this type and these bytes; `headers` are those it starts with.
+pub(crate) fn job(
+    job_type: &str,
+    payload: Blob,
+    headers: Headers,
+    options: &Options,
+    now: Timestamp,
+) -> Result<NewJob, InvalidJob> {
+    let id = JobId::generate(now)?;
+    let queue = QueueName::new(options.queue_name())?;
+    let mut job = NewJob::new(id, queue, JobType::new(job_type)?, payload).headers(headers);
+    for (name, value) in &options.headers {
+        job.headers = job.headers.with(name, value)?;
+    }
+    job.run_at = match options.when {
+        Some(When::At(run_at)) => Some(run_at),
+        Some(When::After(delay)) => Some(now.checked_add(delay).ok_or(InvalidJob::DelayTooLong)?),
+        None => None,
+    };
+    if let Some(timeout) = options.timeout {
+        job = job.timeout(timeout);
+    }
+    job.max_attempts = options.max_attempts;
+    job.priority = options.priority.unwrap_or_default();
+    job.on_failure = options.on_failure.unwrap_or_default();
+    Ok(job)
+}

@@ -1,0 +1,171 @@
+//! [`Handlers`]: which function runs which kind of job.
+//!
+//! The types of job, output and state are known where a handler is added and forgotten right
+//! after: a worker sees functions from a call to bytes.
+
+use std::{any::TypeId, fmt, future::Future, sync::Arc};
+
+use taskharbor_core::Blob;
+
+use crate::{
+    BoxFuture, Call, CallResult, Context, Data, IntoOutcome, Job, JobError, Outcome, codec::Format,
+};
+
+/// Runs one job.
+pub(crate) type Run<S> = Arc<dyn Fn(Call, Arc<S>) -> BoxFuture<CallResult> + Send + Sync>;
+
+/// Which function runs which kind of job; `S` is the application's state that they share.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// use taskharbor::{Context, Handlers, Job, JobResult};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "greet")]
+/// struct Greet {
+///     name: String,
+/// }
+///
+/// struct App {
+///     greeting: String,
+/// }
+///
+/// async fn greet(job: Greet, cx: Context<App>) -> JobResult {
+///     println!("{}, {}", cx.state().greeting, job.name);
+///     Ok(())
+/// }
+///
+/// let handlers = Handlers::new().on(greet).with_state(App { greeting: "Hello".into() });
+/// ```
+pub struct Handlers<S = ()> {
+    entries: Vec<Entry<S>>,
+}
+
+pub(crate) struct Entry<S> {
+    pub(crate) job_type: String,
+    /// The queue that jobs of this type wait in unless told otherwise, if the type says.
+    pub(crate) queue: Option<String>,
+    /// Whether the step before it has something to say to it.
+    pub(crate) reads_input: bool,
+    pub(crate) run: Run<S>,
+}
+
+impl<S: Send + Sync + 'static> Handlers<S> {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { entries: Vec::new() }
+    }
+
+    /// Jobs of type `J` are run by this: `async fn(J, Context<S>) -> Result<R, E>`, where `R` is
+    /// the job's output, a [`Flow`](crate::Flow) that will produce it or an [`Outcome`], and `E`
+    /// any error.
+    #[must_use]
+    pub fn on<J, F, Fut, R, E>(mut self, handler: F) -> Self
+    where
+        J: Job,
+        F: Fn(J, Context<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: IntoOutcome<J::Output>,
+        E: Into<JobError>,
+    {
+        let handler = Arc::new(handler);
+        let run = move |call: Call, state| -> BoxFuture<CallResult> {
+            let handler = Arc::clone(&handler);
+            Box::pin(async move {
+                let format = call.format()?.clone();
+                let job = call.decode::<J>()?;
+                let context = Context::new(call, state);
+                let outcome = handler(job, context).await.map_err(Into::into)?.into_outcome();
+                encoded(outcome, &format)
+            })
+        };
+        self.entries.push(Entry {
+            job_type: J::TYPE.to_owned(),
+            queue: Some(J::options().queue_name().to_owned()),
+            reads_input: TypeId::of::<J::Input>() != TypeId::of::<()>(),
+            run: Arc::new(run),
+        });
+        self
+    }
+
+    /// Jobs of a type whose name is known only at run time are run by this, which gets the
+    /// payload and returns the output as bytes: `async fn(Blob, Context<S>) -> Result<R, E>`, where
+    /// `R` is `Option<Blob>` or an [`Outcome`] of it.
+    #[must_use]
+    pub fn on_raw<F, Fut, R, E>(mut self, job_type: impl Into<String>, handler: F) -> Self
+    where
+        F: Fn(Blob, Context<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        R: IntoOutcome<Option<Blob>>,
+        E: Into<JobError>,
+    {
+        let handler = Arc::new(handler);
+        let run = move |call: Call, state| -> BoxFuture<CallResult> {
+            let handler = Arc::clone(&handler);
+            Box::pin(async move {
+                let payload = call.payload().clone();
+                let context = Context::new(call, state);
+                Ok(handler(payload, context).await.map_err(Into::into)?.into_outcome())
+            })
+        };
+        self.entries.push(Entry {
+            job_type: job_type.into(),
+            queue: None,
+            reads_input: false,
+            run: Arc::new(run),
+        });
+        self
+    }
+
+    /// Gives the handlers their state and forgets its type.
+    #[must_use]
+    pub fn with_state(self, state: S) -> Handlers {
+        let state = Arc::new(state);
+        let entries = self.entries.into_iter().map(|entry| {
+            let state = Arc::clone(&state);
+            let run = entry.run;
+            Entry {
+                job_type: entry.job_type,
+                queue: entry.queue,
+                reads_input: entry.reads_input,
+                run: Arc::new(move |call, _: Arc<()>| run(call, Arc::clone(&state))) as Run<()>,
+            }
+        });
+        Handlers { entries: entries.collect() }
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn entries(&self) -> &[Entry<S>] {
+        &self.entries
+    }
+
+    pub(crate) fn into_entries(self) -> Vec<Entry<S>> {
+        self.entries
+    }
+}
+
+impl<S: Send + Sync + 'static> Default for Handlers<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S> fmt::Debug for Handlers<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.entries.iter().map(|entry| &entry.job_type)).finish()
+    }
+}
+
+fn encoded<O: Data>(outcome: Outcome<O>, format: &Format) -> CallResult {
+    Ok(match outcome {
+        // Nothing is stored for an output that says nothing.
+        Outcome::Done(_) if TypeId::of::<O>() == TypeId::of::<()>() => Outcome::Done(None),
+        Outcome::Done(output) => {
+            let bytes = format.encode(&output).map_err(JobError::unrecoverable)?;
+            Outcome::Done(Some(bytes))
+        }
+        Outcome::Continue(flow) => Outcome::Continue(flow.untyped()),
+        Outcome::Snooze(delay) => Outcome::Snooze(delay),
+    })
+}

@@ -1,0 +1,244 @@
+//! The jobs a worker holds: their leases, and who is doing what with them.
+//!
+//! Two parts of a worker send a job's token to the store: the lease keeper and the settler. A
+//! driver may answer an extension with another token, so the two never have the same job in the
+//! air at once: whoever comes second waits, and then uses the latest token.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use slab::Slab;
+use taskharbor_core::{Job, Lease, LeaseToken, Leased, Text, Timestamp};
+use tokio::sync::Notify;
+
+use crate::{CancelReason, cancel::Cancellation};
+
+/// A job that this worker holds.
+#[derive(Debug)]
+pub(crate) struct Inflight {
+    pub(crate) job: Job,
+    pub(crate) cancellation: Cancellation,
+    hold: Mutex<Hold>,
+    reported: AtomicBool,
+    place: usize,
+}
+
+#[derive(Debug)]
+struct Hold {
+    lease: Lease,
+    busy: Busy,
+    report: Option<Text>,
+}
+
+/// Who has sent the job's token to the store and waits for the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    Nobody,
+    Keeper,
+    Settler,
+}
+
+impl Inflight {
+    /// A job that no worker holds, to run its handler by itself.
+    #[cfg(feature = "testing")]
+    pub(crate) fn alone(leased: Leased) -> Self {
+        Self::new(leased, 0)
+    }
+
+    fn new(Leased { job, lease, .. }: Leased, place: usize) -> Self {
+        Self {
+            job,
+            cancellation: Cancellation::default(),
+            hold: Mutex::new(Hold { lease, busy: Busy::Nobody, report: None }),
+            reported: AtomicBool::new(false),
+            place,
+        }
+    }
+
+    fn hold(&self) -> MutexGuard<'_, Hold> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn expires_at(&self) -> Timestamp {
+        self.hold().lease.expires_at
+    }
+
+    /// Whether nothing that becomes of the job here may be recorded any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.cancellation.reason() == Some(CancelReason::LeaseLost)
+    }
+
+    /// What the handler last said about its progress, for the keeper to pass on.
+    pub(crate) fn report(&self, report: Text) {
+        self.hold().report = Some(report);
+        self.reported.store(true, Ordering::Relaxed);
+    }
+
+    /// The token and the news, unless the settler has the job in the air.
+    pub(crate) fn begin_extending(&self) -> Option<(LeaseToken, Option<Text>)> {
+        let mut hold = self.hold();
+        if hold.busy != Busy::Nobody {
+            return None;
+        }
+        hold.busy = Busy::Keeper;
+        let report =
+            if self.reported.swap(false, Ordering::Relaxed) { hold.report.clone() } else { None };
+        Some((hold.lease.token, report))
+    }
+
+    /// The keeper has its answer: the new lease, or none if the call did not get through.
+    pub(crate) fn end_extending(&self, lease: Option<Lease>) {
+        let mut hold = self.hold();
+        hold.busy = Busy::Nobody;
+        match lease {
+            Some(lease) => hold.lease = lease,
+            // The report may not have arrived either.
+            None if hold.report.is_some() => self.reported.store(true, Ordering::Relaxed),
+            None => {}
+        }
+    }
+
+    /// The latest token, unless the keeper has the job in the air.
+    pub(crate) fn begin_settling(&self) -> Option<LeaseToken> {
+        let mut hold = self.hold();
+        if hold.busy == Busy::Keeper {
+            return None;
+        }
+        hold.busy = Busy::Settler;
+        Some(hold.lease.token)
+    }
+
+    /// The settler's call did not get through; the keeper may extend the lease meanwhile.
+    pub(crate) fn end_settling(&self) {
+        self.hold().busy = Busy::Nobody;
+    }
+}
+
+/// All jobs that a worker holds, from their reservation until they are settled or lost.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    held: Mutex<Slab<Arc<Inflight>>>,
+    /// Somebody waits for the last job to go.
+    emptied: Notify,
+    /// The keeper has its answers; what the settler put off can go.
+    extended: Notify,
+}
+
+impl Registry {
+    fn held(&self) -> MutexGuard<'_, Slab<Arc<Inflight>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn insert(&self, jobs: Vec<Leased>) -> Vec<Arc<Inflight>> {
+        let mut held = self.held();
+        let insert = |leased| {
+            let place = held.vacant_entry();
+            let inflight = Arc::new(Inflight::new(leased, place.key()));
+            Arc::clone(place.insert(inflight))
+        };
+        jobs.into_iter().map(insert).collect()
+    }
+
+    pub(crate) fn remove<'a>(&self, jobs: impl IntoIterator<Item = &'a Arc<Inflight>>) {
+        let mut held = self.held();
+        for job in jobs {
+            if held.get(job.place).is_some_and(|it| Arc::ptr_eq(it, job)) {
+                held.remove(job.place);
+            }
+        }
+        if held.is_empty() {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Inflight>> {
+        self.held().iter().map(|(_, job)| Arc::clone(job)).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.held().len()
+    }
+
+    pub(crate) async fn empty(&self) {
+        loop {
+            let mut emptied = std::pin::pin!(self.emptied.notified());
+            emptied.as_mut().enable();
+            if self.len() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    pub(crate) fn announce_extended(&self) {
+        self.extended.notify_one();
+    }
+
+    pub(crate) async fn extended(&self) {
+        self.extended.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskharbor_core::{JobId, JobType, Life, NewJob, QueueName};
+
+    use super::*;
+
+    fn registry_of(count: usize) -> (Registry, Vec<Arc<Inflight>>) {
+        let registry = Registry::default();
+        let jobs = (0..count).map(|n| {
+            let id = JobId::new(n.to_string()).unwrap();
+            let job =
+                NewJob::new(id, QueueName::new("q").unwrap(), JobType::new("t").unwrap(), b"");
+            let job =
+                Job::assemble(&job, Timestamp::EPOCH, &Life::new(&job, 0, None, Timestamp::EPOCH));
+            Leased::new(job, Lease::new(LeaseToken::from_bits(1), Timestamp::EPOCH))
+        });
+        let held = registry.insert(jobs.collect());
+        (registry, held)
+    }
+
+    #[test]
+    fn a_job_is_in_the_air_for_one_purpose_at_a_time() {
+        let (_, held) = registry_of(1);
+        let job = &held[0];
+        assert!(job.begin_extending().is_some());
+        assert_eq!(job.begin_settling(), None);
+        let rotated = LeaseToken::from_bits(2);
+        job.end_extending(Some(Lease::new(rotated, Timestamp::EPOCH)));
+        assert_eq!(job.begin_settling(), Some(rotated));
+        assert!(job.begin_extending().is_none());
+        job.end_settling();
+        assert!(job.begin_extending().is_some());
+    }
+
+    #[test]
+    fn a_report_is_passed_on_once_unless_it_did_not_arrive() {
+        let (_, held) = registry_of(1);
+        let job = &held[0];
+        let reported = || job.begin_extending().unwrap().1;
+        job.report(Text::new("half"));
+        assert_eq!(reported(), Some(Text::new("half")));
+        job.end_extending(None);
+        assert_eq!(reported(), Some(Text::new("half")));
+        job.end_extending(Some(Lease::new(LeaseToken::from_bits(1), Timestamp::EPOCH)));
+        assert_eq!(reported(), None);
+    }
+
+    #[test]
+    fn removing_a_job_twice_does_not_remove_its_successor() {
+        let (registry, held) = registry_of(2);
+        registry.remove(&held[..1]);
+        let (_, others) = registry_of(1);
+        let reused = registry.insert(vec![Leased::new(
+            others[0].job.clone(),
+            Lease::new(LeaseToken::from_bits(3), Timestamp::EPOCH),
+        )]);
+        assert_eq!(reused[0].place, held[0].place);
+        registry.remove(&held[..1]);
+        assert_eq!(registry.len(), 2);
+    }
+}

@@ -1,0 +1,200 @@
+//! [`Job`]: a kind of work and the data it needs, and [`Options`]: how it is to be run.
+
+use std::time::Duration;
+
+use serde::{Serialize, de::DeserializeOwned};
+use taskharbor_core::{FailurePolicy, Timestamp};
+
+/// What can be stored with a job: everything that serde can write and read back.
+pub trait Data: Serialize + DeserializeOwned + Send + Sync + 'static {}
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Data for T {}
+
+/// A kind of work and the data it needs.
+///
+/// With the feature `derive` (on by default) it is one line:
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use taskharbor::Job;
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "email:send", queue = "mail", max_attempts = 5)]
+/// struct SendEmail {
+///     to: String,
+/// }
+/// ```
+///
+/// Without it:
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use taskharbor::{Job, Options};
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct SendEmail {
+///     to: String,
+/// }
+///
+/// impl Job for SendEmail {
+///     const TYPE: &'static str = "email:send";
+///     type Input = ();
+///     type Output = ();
+///     fn options() -> Options {
+///         Options::new().queue("mail").max_attempts(5)
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a job",
+    note = "derive it: `#[derive(Serialize, Deserialize, Job)]` with `#[job(type = \"…\")]`"
+)]
+pub trait Job: Data {
+    /// The name by which workers find the handler. It is stored with every job, so renaming the
+    /// struct strands nothing.
+    const TYPE: &'static str;
+
+    /// What the step before it in a flow produces; `()` if it needs nothing.
+    type Input: Data;
+
+    /// What its handler produces.
+    type Output: Data;
+
+    /// How jobs of this kind are run unless whoever enqueues one says otherwise.
+    #[must_use]
+    fn options() -> Options {
+        Options::new()
+    }
+
+    /// This job as a step of a flow, with options of its own.
+    fn with(self, options: Options) -> Step<Self> {
+        Step { job: self, options }
+    }
+}
+
+/// A job with options of its own, as a step of a flow.
+#[derive(Clone, Debug)]
+pub struct Step<J> {
+    pub(crate) job: J,
+    pub(crate) options: Options,
+}
+
+/// How a job is run. What is not set is left to the job's type, then to the worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub(crate) queue: Option<String>,
+    pub(crate) when: Option<When>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) priority: Option<i16>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) on_failure: Option<FailurePolicy>,
+}
+
+/// When a job may run at the earliest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    At(Timestamp),
+    After(Duration),
+}
+
+impl Options {
+    /// The queue of jobs that name none.
+    pub const DEFAULT_QUEUE: &str = "default";
+
+    /// Nothing set.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The queue it waits in. Defaults to [`Options::DEFAULT_QUEUE`].
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Not before this instant. Defaults to at once.
+    #[must_use]
+    pub fn run_at(mut self, run_at: Timestamp) -> Self {
+        self.when = Some(When::At(run_at));
+        self
+    }
+
+    /// Not before this time has passed. Defaults to at once.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.when = Some(When::After(delay));
+        self
+    }
+
+    /// How long one execution may take. Defaults to what the worker allows.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How many executions may fail before it is dead-lettered. Defaults to the worker's policy.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// Higher runs first. Defaults to 0.
+    #[must_use]
+    pub fn priority(mut self, priority: i16) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// Adds a small text that travels with the job: trace context, tenant.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// What becomes of the steps that wait for this one if it fails. Defaults to holding them.
+    #[must_use]
+    pub fn on_failure(mut self, policy: FailurePolicy) -> Self {
+        self.on_failure = Some(policy);
+        self
+    }
+
+    /// These options where they are set, those of `base` elsewhere; headers of both.
+    #[must_use]
+    pub(crate) fn over(self, base: Self) -> Self {
+        Self {
+            queue: self.queue.or(base.queue),
+            when: self.when.or(base.when),
+            timeout: self.timeout.or(base.timeout),
+            max_attempts: self.max_attempts.or(base.max_attempts),
+            priority: self.priority.or(base.priority),
+            headers: base.headers.into_iter().chain(self.headers).collect(),
+            on_failure: self.on_failure.or(base.on_failure),
+        }
+    }
+
+    pub(crate) fn queue_name(&self) -> &str {
+        self.queue.as_deref().unwrap_or(Self::DEFAULT_QUEUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_step_go_before_those_of_its_type() {
+        let base = Options::new().queue("a").priority(1).header("x", "base").header("y", "base");
+        let step = Options::new().queue("b").max_attempts(2).header("x", "step");
+        let both = step.over(base);
+        assert_eq!(both.queue_name(), "b");
+        assert_eq!((both.priority, both.max_attempts), (Some(1), Some(2)));
+        // Of two headers with one name the later counts.
+        let names: Vec<_> = both.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(names, [("x", "base"), ("y", "base"), ("x", "step")]);
+    }
+}

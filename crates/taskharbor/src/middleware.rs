@@ -1,0 +1,125 @@
+//! [`Middleware`]: what wraps every handler of a worker.
+//!
+//! Any `async fn(Call, Next) -> CallResult` is one. Two are built in and always outermost: a panic
+//! is one failed attempt ([`recover`]), and so is an execution that takes longer than the job
+//! allows ([`within`]).
+
+use std::{
+    any::Any,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+
+use taskharbor_core::Blob;
+
+use crate::{Call, JobError, Outcome, handler::Run};
+
+/// What one execution came to: the output as bytes, or the failure.
+pub type CallResult = Result<Outcome<Option<Blob>>, JobError>;
+
+/// A future that owns all it needs.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Wraps every execution of a worker's handlers.
+///
+/// ```
+/// use taskharbor::{Call, CallResult, Next};
+///
+/// async fn announce(call: Call, next: Next) -> CallResult {
+///     println!("{} begins, attempt {}", call.job_type(), call.attempt());
+///     let result = next.run(call).await;
+///     println!("it {}", if result.is_ok() { "went well" } else { "failed" });
+///     result
+/// }
+/// ```
+pub trait Middleware: Send + Sync + 'static {
+    /// Does what it does around `next`.
+    fn handle(&self, call: Call, next: Next) -> BoxFuture<CallResult>;
+}
+
+impl<F, Fut> Middleware for F
+where
+    F: Fn(Call, Next) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = CallResult> + Send + 'static,
+{
+    fn handle(&self, call: Call, next: Next) -> BoxFuture<CallResult> {
+        Box::pin(self(call, next))
+    }
+}
+
+/// The middleware further in, and at last the handler.
+#[derive(Clone)]
+pub struct Next {
+    chain: Arc<[Arc<dyn Middleware>]>,
+    at: usize,
+    handler: Run<()>,
+}
+
+impl Next {
+    pub(crate) fn new(chain: Arc<[Arc<dyn Middleware>]>, handler: Run<()>) -> Self {
+        Self { chain, at: 0, handler }
+    }
+
+    /// Goes on to the handler.
+    ///
+    /// # Errors
+    ///
+    /// What the handler or a middleware further in failed with.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the handler where it is.
+    pub fn run(mut self, call: Call) -> BoxFuture<CallResult> {
+        match self.chain.get(self.at).cloned() {
+            Some(middleware) => {
+                self.at += 1;
+                middleware.handle(call, self)
+            }
+            None => (self.handler)(call, Arc::new(())),
+        }
+    }
+}
+
+impl std::fmt::Debug for Next {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Next").field("left", &(self.chain.len() - self.at)).finish()
+    }
+}
+
+/// Makes a panic an error, wherever in the execution it happens.
+pub(crate) async fn recover<T>(execution: impl Future<Output = T>) -> Result<T, JobError> {
+    let mut execution = pin!(execution);
+    poll_fn(|context| {
+        // After a panic the execution is not polled again, so nobody sees it half done.
+        match catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(context))) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(panicked(&*panic))),
+        }
+    })
+    .await
+}
+
+/// Ends an execution that takes longer than it may.
+pub(crate) async fn within(
+    timeout: Option<Duration>,
+    execution: impl Future<Output = CallResult>,
+) -> CallResult {
+    let Some(timeout) = timeout else {
+        return execution.await;
+    };
+    match tokio::time::timeout(timeout, execution).await {
+        Ok(result) => result,
+        Err(_) => Err(JobError::from(format!("timed out after {timeout:?}"))),
+    }
+}
+
+/// The failure that a panic is.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> JobError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    JobError::from(format!("panicked: {}", text.unwrap_or("with something that is not text")))
+}

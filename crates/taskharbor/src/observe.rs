@@ -1,0 +1,227 @@
+//! [`Observer`]: seeing what happens to jobs and to workers.
+//!
+//! Everything is told once, where it happens, as an [`Event`]. Logs are an observer that every
+//! client and worker has; counting is one that an application may add.
+
+mod count;
+mod log;
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
+
+use taskharbor_core::{DriverError, Job, JobId, JobType, QueueName, Text, Timestamp};
+
+use crate::{CancelReason, JobError};
+
+pub use count::{Counters, Counts};
+
+/// Is told what happens to jobs and to workers.
+///
+/// It is called from the loops that move jobs, so it must be quick and must not block. A panic in
+/// it is caught and changes nothing.
+pub trait Observer: Send + Sync + 'static {
+    /// This happened.
+    fn on(&self, event: &Event<'_>);
+}
+
+impl<F: Fn(&Event<'_>) + Send + Sync + 'static> Observer for F {
+    fn on(&self, event: &Event<'_>) {
+        self(event);
+    }
+}
+
+impl<O: Observer> Observer for Arc<O> {
+    fn on(&self, event: &Event<'_>) {
+        (**self).on(event);
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A job was stored, or stood there already.
+    #[non_exhaustive]
+    Enqueued {
+        /// The job.
+        id: &'a JobId,
+        /// What kind of job it is.
+        job_type: &'a JobType,
+        /// Where it waits.
+        queue: &'a QueueName,
+        /// Whether this call stored it.
+        is_new: bool,
+    },
+    /// A worker has leased a job.
+    #[non_exhaustive]
+    Reserved {
+        /// The job.
+        job: &'a Job,
+    },
+    /// A handler begins.
+    #[non_exhaustive]
+    Started {
+        /// The job.
+        job: &'a Job,
+    },
+    /// A handler failed. What becomes of the job is told once it is recorded.
+    #[non_exhaustive]
+    Failed {
+        /// The job.
+        job: &'a Job,
+        /// Why.
+        error: &'a JobError,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// Success is recorded.
+    #[non_exhaustive]
+    Succeeded {
+        /// The job.
+        job: &'a Job,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// A failure is recorded, and the job will be tried again.
+    #[non_exhaustive]
+    Retried {
+        /// The job.
+        job: &'a Job,
+        /// When, at the earliest.
+        run_at: Timestamp,
+    },
+    /// A failure is recorded, and the job is dead-lettered.
+    #[non_exhaustive]
+    DeadLettered {
+        /// The job.
+        job: &'a Job,
+        /// Why.
+        reason: &'a Text,
+    },
+    /// The job is given back; nothing is charged.
+    #[non_exhaustive]
+    Released {
+        /// The job.
+        job: &'a Job,
+        /// Why.
+        why: ReleaseReason,
+    },
+    /// A heartbeat was accepted.
+    #[non_exhaustive]
+    LeaseExtended {
+        /// The job.
+        job: &'a Job,
+        /// When the lease is over now.
+        expires_at: Timestamp,
+    },
+    /// The lease is lost, and whatever becomes of the job here is not recorded.
+    #[non_exhaustive]
+    LeaseLost {
+        /// The job.
+        job: &'a Job,
+        /// How.
+        why: &'a LossReason,
+    },
+    /// The store cannot be reached. Told once, until it is back.
+    #[non_exhaustive]
+    StoreUnavailable {
+        /// What was tried.
+        doing: &'static str,
+        /// What the driver said.
+        error: &'a DriverError,
+    },
+    /// The store answers again.
+    #[non_exhaustive]
+    StoreBack {
+        /// How long it was away.
+        after: Duration,
+    },
+    /// A worker begins to reserve jobs.
+    #[non_exhaustive]
+    WorkerStarted {
+        /// The name under which it holds leases.
+        name: &'a str,
+    },
+    /// A worker reserves no more jobs.
+    #[non_exhaustive]
+    ShuttingDown {
+        /// How many jobs it still holds.
+        inflight: usize,
+        /// How long their handlers have to finish.
+        grace: Duration,
+    },
+    /// A worker has ended.
+    #[non_exhaustive]
+    WorkerStopped {
+        /// How many handlers would not stop. Their jobs come back when their leases end.
+        abandoned: usize,
+    },
+}
+
+/// Why a job was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReleaseReason {
+    /// Its handler asked for it.
+    Snoozed,
+    /// The worker shuts down.
+    Shutdown,
+    /// This worker has no handler for it.
+    NoHandler,
+    /// Somebody asked for it to be cancelled.
+    CancelRequested,
+}
+
+impl ReleaseReason {
+    /// Why a job is given back whose handler was told to stop.
+    pub(crate) const fn for_cancel(reason: CancelReason) -> Self {
+        match reason {
+            CancelReason::Requested => Self::CancelRequested,
+            CancelReason::Shutdown | CancelReason::LeaseLost => Self::Shutdown,
+        }
+    }
+}
+
+/// How a lease was lost.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The store refused the worker.
+    #[error("{0}")]
+    Refused(#[from] taskharbor_core::Refusal),
+    /// The store could not be reached in time to extend it.
+    #[error("the store could not be reached before the lease was over")]
+    Unreachable,
+    /// The driver was closed.
+    #[error("the driver was closed")]
+    Closed,
+}
+
+/// All observers of one client or worker.
+#[derive(Clone)]
+pub(crate) struct Observers(Arc<[Arc<dyn Observer>]>);
+
+impl Observers {
+    pub(crate) fn new(added: Vec<Arc<dyn Observer>>) -> Self {
+        let log: Arc<dyn Observer> = Arc::new(log::Log);
+        Self(std::iter::once(log).chain(added).collect())
+    }
+
+    pub(crate) fn tell(&self, event: &Event<'_>) {
+        for observer in &*self.0 {
+            if catch_unwind(AssertUnwindSafe(|| observer.on(event))).is_err() {
+                tracing::error!(?event, "an observer panicked");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Observers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Observers({})", self.0.len())
+    }
+}

@@ -1,0 +1,57 @@
+//! The observer that writes logs, for every client and worker.
+
+use crate::{Event, Observer};
+
+/// Tells `tracing` what happens: what an operator has to know as warnings, what happens to each
+/// job as debug messages.
+pub(super) struct Log;
+
+impl Observer for Log {
+    fn on(&self, event: &Event<'_>) {
+        match event {
+            Event::Enqueued { id, job_type, queue, is_new } => {
+                tracing::debug!(%id, r#type = %job_type, %queue, is_new, "enqueued");
+            }
+            Event::Reserved { job } => {
+                tracing::trace!(id = %job.id, r#type = %job.job_type, queue = %job.queue, "reserved");
+            }
+            Event::Started { job } => {
+                tracing::trace!(id = %job.id, r#type = %job.job_type, queue = %job.queue, "started");
+            }
+            Event::Failed { job, error, took } => {
+                tracing::info!(id = %job.id, r#type = %job.job_type, attempt = job.attempts + 1, %error, ?took, "failed");
+            }
+            Event::Succeeded { job, took } => {
+                tracing::debug!(id = %job.id, r#type = %job.job_type, ?took, "done");
+            }
+            Event::Retried { job, run_at } => {
+                tracing::debug!(id = %job.id, r#type = %job.job_type, %run_at, "will be tried again");
+            }
+            Event::DeadLettered { job, reason } => {
+                tracing::warn!(id = %job.id, r#type = %job.job_type, %reason, "dead-lettered");
+            }
+            Event::Released { job, why } => {
+                tracing::debug!(id = %job.id, r#type = %job.job_type, ?why, "given back");
+            }
+            Event::LeaseExtended { job, expires_at } => {
+                tracing::trace!(id = %job.id, r#type = %job.job_type, %expires_at, "lease extended");
+            }
+            Event::LeaseLost { job, why } => {
+                tracing::warn!(id = %job.id, r#type = %job.job_type, %why, "lease lost: the result is not recorded");
+            }
+            Event::StoreUnavailable { doing, error } => {
+                let cause = std::error::Error::source(error).map(ToString::to_string);
+                tracing::warn!(doing, %error, cause, "the store is unavailable; going on when it is back");
+            }
+            Event::StoreBack { after } => tracing::info!(?after, "the store is back"),
+            Event::WorkerStarted { name } => tracing::info!(name, "worker started"),
+            Event::ShuttingDown { inflight, grace } => {
+                tracing::info!(inflight, ?grace, "shutting down");
+            }
+            Event::WorkerStopped { abandoned: 0 } => tracing::info!("worker stopped"),
+            Event::WorkerStopped { abandoned } => {
+                tracing::warn!(abandoned, "worker stopped; some handlers would not stop");
+            }
+        }
+    }
+}

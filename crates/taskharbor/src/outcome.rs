@@ -1,0 +1,185 @@
+//! How a handler ends: with an [`Outcome`] or a [`JobError`].
+
+use std::{error::Error, fmt, time::Duration};
+
+use taskharbor_core::Text;
+
+use crate::Flow;
+
+/// Any error that can cross threads.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// What a handler returns.
+pub type JobResult<T = ()> = Result<T, JobError>;
+
+/// What a handler made of its job, if it did not fail.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Outcome<O> {
+    /// The output.
+    Done(O),
+    /// A flow that will produce the output in the job's place.
+    Continue(Flow<O>),
+    /// Not yet: try again after this time. No attempt is charged.
+    Snooze(Duration),
+}
+
+/// What a handler may return for a job whose output is `O`: the output itself, a [`Flow`] that will
+/// produce it, or an [`Outcome`].
+#[diagnostic::on_unimplemented(
+    message = "the handler returns `{Self}`, but the job's output is `{O}`",
+    label = "this handler's result does not fit its job",
+    note = "return `{O}`, a `Flow<{O}>` that will produce it, or an `Outcome<{O}>`"
+)]
+pub trait IntoOutcome<O> {
+    /// As an outcome.
+    fn into_outcome(self) -> Outcome<O>;
+}
+
+impl<O> IntoOutcome<O> for O {
+    fn into_outcome(self) -> Outcome<O> {
+        Outcome::Done(self)
+    }
+}
+
+impl<O> IntoOutcome<O> for Flow<O> {
+    fn into_outcome(self) -> Outcome<O> {
+        Outcome::Continue(self)
+    }
+}
+
+impl<O> IntoOutcome<O> for Outcome<O> {
+    fn into_outcome(self) -> Outcome<O> {
+        self
+    }
+}
+
+/// Why a handler failed, and whether trying again is worth it.
+///
+/// `?` makes one of any standard error, `anyhow::Error`, `&str` and `String`; such a failure is
+/// retried by the worker's policy. For that reason it cannot be a standard error itself.
+pub struct JobError {
+    again: Again,
+    source: BoxError,
+}
+
+/// Whether and when a failed job is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    ByPolicy,
+    After(Duration),
+    Never,
+}
+
+impl JobError {
+    /// A failure that trying again will not cure: the job is dead-lettered at once.
+    #[must_use]
+    pub fn unrecoverable(source: impl Into<BoxError>) -> Self {
+        Self { again: Again::Never, source: source.into() }
+    }
+
+    /// A failure after which to wait this long, whatever the policy says. It counts as an attempt.
+    #[must_use]
+    pub fn retry_after(delay: Duration, source: impl Into<BoxError>) -> Self {
+        Self { again: Again::After(delay), source: source.into() }
+    }
+
+    /// Whether the job is dead-lettered for this at once.
+    #[must_use]
+    pub const fn is_unrecoverable(&self) -> bool {
+        matches!(self.again, Again::Never)
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn source(&self) -> &(dyn Error + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    pub(crate) const fn again(&self) -> Again {
+        self.again
+    }
+
+    /// The error and its causes as one line to be stored.
+    pub(crate) fn text(&self) -> Text {
+        Text::new(self.to_string())
+    }
+}
+
+impl<E: Into<BoxError>> From<E> for JobError {
+    fn from(source: E) -> Self {
+        Self { again: Again::ByPolicy, source: source.into() }
+    }
+}
+
+/// The error, then its causes, separated by colons.
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut written = self.source.to_string();
+        f.write_str(&written)?;
+        let mut cause = self.source.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            // Many errors repeat their cause in their own message; once is enough.
+            if !written.ends_with(&text) {
+                write!(f, ": {text}")?;
+            }
+            written = text;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobError")
+            .field("again", &self.again)
+            .field("source", &self.source)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("mail was not sent")]
+    struct Outer(#[source] std::io::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("wrapped: {0}")]
+    struct Repeating(#[source] std::io::Error);
+
+    fn refused() -> std::io::Error {
+        std::io::Error::other("connection refused")
+    }
+
+    #[test]
+    fn the_text_names_every_cause_once() {
+        assert_eq!(
+            JobError::from(Outer(refused())).to_string(),
+            "mail was not sent: connection refused"
+        );
+        assert_eq!(JobError::from(Repeating(refused())).to_string(), "wrapped: connection refused");
+    }
+
+    #[test]
+    fn errors_come_by_question_mark_from_std_anyhow_and_text() {
+        fn std_error() -> JobResult {
+            Err(refused())?
+        }
+        fn any() -> JobResult {
+            Err(anyhow::anyhow!("inner").context("outer"))?
+        }
+        fn text() -> JobResult {
+            Err("plain")?
+        }
+        fn owned() -> JobResult {
+            Err(String::from("owned"))?
+        }
+        let texts = [std_error(), any(), text(), owned()].map(|it| it.unwrap_err().to_string());
+        assert_eq!(texts, ["connection refused", "outer: inner", "plain", "owned"]);
+    }
+}

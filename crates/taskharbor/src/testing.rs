@@ -1,0 +1,42 @@
+//! Testing an application's jobs and handlers without sleeping and without a store to install.
+//!
+//! A [`Harbor`] is a whole installation in the test's own runtime: a store in memory, a client, a
+//! worker with your handlers, and a clock that moves when you say so. It is one clock with tokio's
+//! paused one, so retries, schedules, timeouts, heartbeats and handlers that sleep all obey it, and
+//! a day takes a millisecond.
+//!
+//! ```
+//! use std::time::Duration;
+//! use taskharbor::testing::Harbor;
+//! # use serde::{Deserialize, Serialize};
+//! # use taskharbor::{Context, Handlers, Job, JobResult, State};
+//! # #[derive(Serialize, Deserialize, Job)]
+//! # #[job(type = "remind")]
+//! # struct Remind { who: String }
+//! # async fn remind(job: Remind, cx: Context) -> JobResult {
+//! #     if cx.attempt() < 3 { Err("not yet")? }
+//! #     Ok(())
+//! # }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let harbor = Harbor::new(Handlers::new().on(remind));
+//! let tomorrow = Duration::from_secs(86_400);
+//! let job = harbor.client().enqueue(Remind { who: "Ada".into() }).delay(tomorrow).await?;
+//! harbor.run_until_idle().await;
+//! assert_eq!(harbor.state(job.id()).await, State::Scheduled);
+//! harbor.advance(tomorrow).await; // the first attempt fails
+//! harbor.advance(Duration::from_secs(60)).await; // two retries later
+//! assert_eq!(harbor.state(job.id()).await, State::Done);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`call`] runs one handler by itself.
+
+mod call;
+mod clock;
+mod harbor;
+
+pub use call::{HandlerCall, call};
+pub use clock::TokioClock;
+pub use harbor::{Harbor, StoredJob};

@@ -1,0 +1,174 @@
+//! [`call`]: one handler by itself.
+
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use taskharbor_core::{
+    Clock, Job as JobFields, JobId, JobType, Lease, LeaseToken, Leased, Life, NewJob, QueueName,
+    Timestamp,
+};
+
+use super::clock::TokioClock;
+use crate::{
+    Call, CancelReason, Context, IntoOutcome, Job, JobError, JobResult, Options, Outcome,
+    codec::Format,
+    context::{Input, unit},
+    handler::{Handlers, Run},
+    inflight::Inflight,
+};
+
+/// Runs a handler by itself: no store, no worker, no retry. What it returns is the answer, encoded
+/// and decoded on the way as it would be in earnest.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use taskharbor::{Context, Job, JobError, JobResult, Outcome};
+/// use taskharbor::testing::call;
+///
+/// # #[derive(Serialize, Deserialize, Job)]
+/// # #[job(type = "double", output = u64)]
+/// # struct Double { number: u64 }
+/// async fn double(job: Double, cx: Context<u64>) -> JobResult<u64> {
+///     Ok(job.number * cx.state())
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let outcome = call(double, Double { number: 21 }, 2).attempt(3).await;
+/// assert!(matches!(outcome, Ok(Outcome::Done(42))));
+/// # Ok(())
+/// # }
+/// ```
+pub fn call<S, J, F, Fut, R, E>(handler: F, job: J, state: S) -> HandlerCall<S, J>
+where
+    S: Send + Sync + 'static,
+    J: Job,
+    F: Fn(J, Context<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, E>> + Send + 'static,
+    R: IntoOutcome<J::Output>,
+    E: Into<JobError>,
+{
+    let entry = Handlers::new().on(handler).into_entries().pop();
+    HandlerCall {
+        run: entry.map(|entry| entry.run),
+        job,
+        state: Arc::new(state),
+        attempt: 1,
+        delivery: 1,
+        timeout: None,
+        options: Options::new(),
+        input: None,
+        cancel: None,
+    }
+}
+
+/// A handler about to be run by itself. Nothing happens until it is awaited.
+#[must_use = "the handler does not run until this is awaited"]
+pub struct HandlerCall<S, J: Job> {
+    run: Option<Run<S>>,
+    job: J,
+    state: Arc<S>,
+    attempt: u32,
+    delivery: u32,
+    timeout: Option<Duration>,
+    options: Options,
+    input: Option<J::Input>,
+    cancel: Option<CancelReason>,
+}
+
+impl<S, J: Job> HandlerCall<S, J> {
+    /// Which attempt it is. Defaults to the first.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt.max(1);
+        self.delivery = self.delivery.max(self.attempt);
+        self
+    }
+
+    /// How often the job was handed to a worker. Defaults to the number of the attempt.
+    pub fn delivery(mut self, delivery: u32) -> Self {
+        self.delivery = delivery;
+        self
+    }
+
+    /// How long it may take; the context tells the handler its deadline. Defaults to no limit.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Adds a header.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options = self.options.header(name, value);
+        self
+    }
+
+    /// What the step before it produced. Defaults to nothing.
+    pub fn input(mut self, input: J::Input) -> Self {
+        self.input = Some(input);
+        self
+    }
+
+    /// Tells it to stop from the start. Defaults to not.
+    pub fn cancelled(mut self, reason: CancelReason) -> Self {
+        self.cancel = Some(reason);
+        self
+    }
+
+    async fn run(self) -> JobResult<Outcome<J::Output>> {
+        let format = Format::json();
+        let clock = TokioClock::starting_at(Timestamp::EPOCH);
+        let payload = format.encode(&self.job)?;
+        let queue = QueueName::new(J::options().queue_name())?;
+        let mut job = NewJob::new(JobId::new("test")?, queue, JobType::new(J::TYPE)?, payload);
+        job.headers = format.headers().clone();
+        for (name, value) in &self.options.headers {
+            job.headers = job.headers.with(name, value)?;
+        }
+        let mut life = Life::new(&job, 0, None, clock.now());
+        life.attempts = self.attempt - 1;
+        life.deliveries = self.delivery;
+        let job = JobFields::assemble(&job, clock.now(), &life);
+        let lease = Lease::new(LeaseToken::from_bits(0), Timestamp::MAX);
+        let inflight = Arc::new(Inflight::alone(Leased::new(job, lease)));
+        if let Some(reason) = self.cancel {
+            inflight.cancellation.raise(reason);
+        }
+        let input = match &self.input {
+            Some(input) => Input::Output(Some(format.encode(input)?)),
+            None => Input::None,
+        };
+        let deadline = self.timeout.map(|timeout| clock.now().saturating_add(timeout));
+        let call = Call::new(inflight, Some(format.clone()), Arc::new(clock), deadline, input);
+        let run = self.run.ok_or("there is no handler")?;
+        let result = crate::middleware::within(self.timeout, run(call, self.state)).await?;
+        Ok(match result {
+            Outcome::Done(Some(bytes)) => Outcome::Done(format.decode(&bytes)?),
+            Outcome::Done(None) => Outcome::Done(unit().ok_or("there is no output")?),
+            Outcome::Continue(flow) => Outcome::Continue(flow.untyped()),
+            Outcome::Snooze(delay) => Outcome::Snooze(delay),
+        })
+    }
+}
+
+impl<S: Send + Sync + 'static, J: Job> IntoFuture for HandlerCall<S, J> {
+    type Output = JobResult<Outcome<J::Output>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<S, J: Job> fmt::Debug for HandlerCall<S, J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HandlerCall")
+            .field("job_type", &J::TYPE)
+            .field("attempt", &self.attempt)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,39 @@
+//! A clock that is one with tokio's.
+
+use taskharbor_core::{Clock, Timestamp};
+use tokio::time::Instant;
+
+/// Tells the time by tokio's clock, which a test can pause: then it moves as the timers do.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    epoch: Timestamp,
+    started: Instant,
+}
+
+impl TokioClock {
+    /// A clock that shows `epoch` now.
+    ///
+    /// # Panics
+    ///
+    /// Tokio's clock has to be read inside a runtime if it is paused.
+    #[must_use]
+    pub fn starting_at(epoch: Timestamp) -> Self {
+        Self { epoch, started: Instant::now() }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Timestamp {
+        self.epoch.saturating_add(self.started.elapsed())
+    }
+}
+
+/// Whether tokio's clock stands still.
+#[expect(clippy::disallowed_methods, reason = "only real time tells whether the other moves")]
+pub(super) fn is_paused() -> bool {
+    let (tokio, real) = (Instant::now(), std::time::Instant::now());
+    while real.elapsed().is_zero() {
+        std::hint::spin_loop();
+    }
+    Instant::now() == tokio
+}

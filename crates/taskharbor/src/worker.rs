@@ -1,0 +1,81 @@
+//! [`Worker`]: reserving jobs, running their handlers, recording what became of them.
+//!
+//! Four loops share one state. The *reserver* takes free slots and fills them with jobs. The
+//! *executor* runs each job's handler in a task. The *keeper* extends all leases in one call. The
+//! *settler* records outcomes in batches. The *supervisor* starts them and shuts them down.
+
+mod builder;
+mod executor;
+mod input;
+mod keeper;
+mod outage;
+mod reserver;
+mod running;
+mod settler;
+mod shared;
+mod signal;
+mod slot;
+mod supervisor;
+mod verdict;
+
+use std::sync::Arc;
+
+use taskharbor_core::AnyDriver;
+
+use shared::Shared;
+
+pub use builder::{BuildError, MissingHandler, WorkerBuilder};
+pub use running::{Running, WorkerError};
+
+/// Reserves jobs, runs their handlers, and records what became of them.
+///
+/// ```no_run
+/// # async fn serve(driver: taskharbor::AnyDriver, handlers: taskharbor::Handlers) -> Result<(), Box<dyn std::error::Error>> {
+/// use taskharbor::Worker;
+///
+/// Worker::builder(&driver).handlers(handlers).queue("mail", 16).build()?.run().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a worker does nothing until it is run or started"]
+#[derive(Debug)]
+pub struct Worker {
+    shared: Arc<Shared>,
+}
+
+impl Worker {
+    /// A worker for the jobs of this driver.
+    pub fn builder(driver: &AnyDriver) -> WorkerBuilder {
+        WorkerBuilder::new(driver.clone())
+    }
+
+    /// Works until SIGINT or SIGTERM, then shuts down as [`Running::shutdown`] does. A second
+    /// signal ends the grace period.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future shuts the worker down without waiting for it.
+    pub async fn run(self) -> Result<(), WorkerError> {
+        let mut signals =
+            signal::Signals::listen().map_err(|error| WorkerError::Signals(Arc::new(error)))?;
+        let running = self.start();
+        tokio::select! {
+            ended = running.ended() => return ended,
+            () = signals.next() => {}
+        }
+        tokio::select! {
+            ended = running.shutdown() => return ended,
+            () = signals.next() => running.end_grace(),
+        }
+        running.shutdown().await
+    }
+
+    /// Works in the background, on the current runtime, until told to stop.
+    pub fn start(self) -> Running {
+        supervisor::start(self.shared)
+    }
+}

@@ -1,0 +1,416 @@
+//! [`WorkerBuilder`]: what a worker does, checked once when it is built.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
+    time::Duration,
+};
+
+use taskharbor_core::{AnyDriver, HeaderError, Holder, JobType, NameError, QueueName, Timestamp};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::{
+    Worker,
+    outage::Outage,
+    shared::{Config, Phase, Shared},
+    slot::Slots,
+};
+use crate::{
+    Codec, Exponential, Handlers, ImpossiblePolicy, Middleware, Observer, RetryPolicy,
+    codec::Format, handler::Entry, inflight::Registry, observe::Observers,
+};
+
+/// What becomes of a job for which a worker has no handler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MissingHandler {
+    /// It is dead-lettered, saying so.
+    #[default]
+    DeadLetter,
+    /// It is given back, to be tried again after this time; nothing is charged. For rolling
+    /// deploys, where a worker of the next version knows it.
+    Release(Duration),
+}
+
+/// Why a worker was not built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// It could run nothing.
+    #[error("the worker has no handlers: add some with `WorkerBuilder::handlers`")]
+    NoHandlers,
+    /// Two handlers claim one type.
+    #[error("two handlers are registered for job type {0:?}: keep one")]
+    DuplicateHandler(String),
+    /// The name of a handler's type is none.
+    #[error("the handler for {job_type:?} can never run")]
+    InvalidType {
+        /// The name.
+        job_type: String,
+        /// What is wrong with it.
+        source: NameError,
+    },
+    /// It could take jobs from nowhere.
+    #[error("the worker serves no queue: add one with `WorkerBuilder::queue`")]
+    NoQueues,
+    /// The name of a queue is none.
+    #[error("queue {queue:?} cannot be served")]
+    InvalidQueue {
+        /// The name.
+        queue: String,
+        /// What is wrong with it.
+        source: NameError,
+    },
+    /// One queue is named twice.
+    #[error("queue {0:?} is named twice: give it one concurrency")]
+    DuplicateQueue(String),
+    /// A queue would be served by nobody, or by more than can be.
+    #[error("the concurrency of queue {queue:?} is {concurrency}: choose 1 to {MAX_CONCURRENCY}")]
+    Concurrency {
+        /// The queue.
+        queue: String,
+        /// Its concurrency.
+        concurrency: usize,
+    },
+    /// Jobs of a type wait in a queue from which this worker takes nothing.
+    #[error(
+        "jobs of type {job_type:?} wait in queue {queue:?}, which this worker does not serve: add `.queue({queue:?}, …)`, or `.allow_unserved_queues()` if another worker does"
+    )]
+    UnservedQueue {
+        /// The type.
+        job_type: String,
+        /// Its queue.
+        queue: String,
+    },
+    /// A heartbeat would come too late.
+    #[error(
+        "the heartbeat of {heartbeat:?} is not shorter than the lease of {lease:?}: choose a third of it or less"
+    )]
+    Heartbeat {
+        /// Between two heartbeats.
+        heartbeat: Duration,
+        /// How long a lease lasts.
+        lease: Duration,
+    },
+    /// A duration is one that cannot work.
+    #[error("{what} is {value:?}: choose {wanted}")]
+    Duration {
+        /// Which.
+        what: &'static str,
+        /// How long it is.
+        value: Duration,
+        /// What would do.
+        wanted: &'static str,
+    },
+    /// No job could ever be executed.
+    #[error("the crash limit is 0: choose 1 or more")]
+    CrashLimit,
+    /// The retry policy makes no sense.
+    #[error("the retry policy cannot work")]
+    Retry(#[from] ImpossiblePolicy),
+    /// A codec has no name that could be stored with a job.
+    #[error("a codec cannot be used")]
+    Codec(#[from] HeaderError),
+    /// The worker's name is none.
+    #[error("the worker's name cannot be used")]
+    Name(#[from] NameError),
+}
+
+const MAX_CONCURRENCY: usize = 50_000;
+
+/// Says what a worker does. Everything is checked by [`WorkerBuilder::build`].
+#[must_use = "a worker does nothing until it is built and run"]
+pub struct WorkerBuilder {
+    driver: AnyDriver,
+    handlers: Vec<Entry<()>>,
+    queues: Vec<(String, usize)>,
+    allow_unserved: bool,
+    middleware: Vec<Arc<dyn Middleware>>,
+    observers: Vec<Arc<dyn Observer>>,
+    codecs: Vec<Result<Format, HeaderError>>,
+    retry: Arc<dyn RetryPolicy>,
+    name: Option<String>,
+    lease: Duration,
+    heartbeat: Option<Duration>,
+    grace: Duration,
+    poll: Duration,
+    call_timeout: Duration,
+    timeout: Option<Duration>,
+    missing: MissingHandler,
+    crash_limit: u32,
+    seed: Option<u64>,
+}
+
+impl WorkerBuilder {
+    pub(super) fn new(driver: AnyDriver) -> Self {
+        Self {
+            driver,
+            handlers: Vec::new(),
+            queues: Vec::new(),
+            allow_unserved: false,
+            middleware: Vec::new(),
+            observers: Vec::new(),
+            codecs: Vec::new(),
+            retry: Arc::new(Exponential::new()),
+            name: None,
+            lease: Duration::from_secs(60),
+            heartbeat: None,
+            grace: Duration::from_secs(30),
+            poll: Duration::from_secs(1),
+            call_timeout: Duration::from_secs(30),
+            timeout: None,
+            missing: MissingHandler::default(),
+            crash_limit: 5,
+            seed: None,
+        }
+    }
+
+    /// Adds handlers. Those with different states can be added one after another.
+    pub fn handlers(mut self, handlers: Handlers) -> Self {
+        self.handlers.extend(handlers.into_entries());
+        self
+    }
+
+    /// Serves this queue, with at most `concurrency` of its jobs at once.
+    pub fn queue(mut self, name: impl Into<String>, concurrency: usize) -> Self {
+        self.queues.push((name.into(), concurrency));
+        self
+    }
+
+    /// Accepts handlers whose jobs wait, by default, in queues that this worker does not serve.
+    pub fn allow_unserved_queues(mut self) -> Self {
+        self.allow_unserved = true;
+        self
+    }
+
+    /// Wraps every handler in this, inside the middleware added before. Panics and timeouts are
+    /// dealt with outside all of them.
+    pub fn middleware(mut self, middleware: impl Middleware) -> Self {
+        self.middleware.push(Arc::new(middleware));
+        self
+    }
+
+    /// Tells this observer what happens. Defaults to none but the log.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
+    /// Reads jobs in this format too. Defaults to JSON, and MessagePack with its feature.
+    pub fn codec(mut self, codec: impl Codec) -> Self {
+        self.codecs.push(Format::new(codec));
+        self
+    }
+
+    /// When failed jobs are tried again. Defaults to [`Exponential::new`].
+    pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
+        self.retry = Arc::new(policy);
+        self
+    }
+
+    /// The name under which leases are held, for people. Defaults to host and process id.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How long a lease lasts: if this worker dies, its jobs come back after this time. Defaults
+    /// to 60 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How often leases are extended. Defaults to a third of the lease.
+    pub fn heartbeat(mut self, heartbeat: Duration) -> Self {
+        self.heartbeat = Some(heartbeat);
+        self
+    }
+
+    /// How long handlers have to finish when the worker shuts down. Defaults to 30 s.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// How often the store is asked for jobs where it gives no hints that there are some; about
+    /// every thirtieth time where it does. A quarter of it is random. Defaults to 1 s.
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.poll = poll;
+        self
+    }
+
+    /// How long a call to the store may take before it counts as failed. Defaults to 30 s.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = timeout;
+        self
+    }
+
+    /// How long an execution of a job may take that does not say so itself. Defaults to no limit.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// What becomes of a job without a handler. Defaults to [`MissingHandler::DeadLetter`].
+    pub fn missing_handler(mut self, missing: MissingHandler) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// How often the lease of a job may run out in a row before the job is dead-lettered instead
+    /// of run. A job that kills its worker would go on for ever otherwise. Defaults to 5.
+    pub fn crash_limit(mut self, limit: u32) -> Self {
+        self.crash_limit = limit;
+        self
+    }
+
+    /// Draws its random numbers, those of jitter, from this seed, so that a simulation repeats.
+    /// Defaults to a random one.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// The worker.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for the first thing found that cannot work.
+    pub fn build(self) -> Result<Worker, BuildError> {
+        let config = self.config()?;
+        self.retry.check()?;
+        let queues = queues(&self.queues)?;
+        let served: HashSet<&str> = queues.iter().map(|slots| slots.queue.as_str()).collect();
+        let handlers =
+            handlers(self.handlers, |queue| self.allow_unserved || served.contains(queue))?;
+        let codecs = self.codecs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // Codecs that were added go first, so that they may replace a built-in one.
+        let formats = codecs.into_iter().chain(Format::known()).collect();
+        let concurrency: usize = queues.iter().map(|slots| slots.concurrency).sum();
+        let (outcomes, inbox) = mpsc::channel(concurrency.max(256));
+        let shared = Shared {
+            driver: self.driver,
+            config,
+            handlers,
+            formats,
+            middleware: self.middleware.into(),
+            retry: self.retry,
+            observers: Observers::new(self.observers),
+            queues,
+            freed: Notify::new(),
+            registry: Registry::default(),
+            outcomes,
+            inbox: Mutex::new(Some(inbox)),
+            outage: Outage::default(),
+            phase: watch::Sender::new(Phase::Working),
+            clock: OnceLock::new(),
+            random: Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed)),
+            closed: AtomicBool::new(false),
+        };
+        Ok(Worker { shared: Arc::new(shared) })
+    }
+
+    fn config(&self) -> Result<Config, BuildError> {
+        let lease = self.lease;
+        // Long enough for a century and short enough to be added to any date in use.
+        let lease_fits = Timestamp::EPOCH.checked_add(lease).is_some()
+            && lease <= Duration::from_secs(100 * 366 * 86_400);
+        if lease < Duration::from_millis(10) || !lease_fits {
+            let wanted = "10 ms or more, and no more than a hundred years";
+            return Err(BuildError::Duration { what: "the lease", value: lease, wanted });
+        }
+        let heartbeat = self.heartbeat.unwrap_or(lease / 3);
+        if heartbeat >= lease {
+            return Err(BuildError::Heartbeat { heartbeat, lease });
+        }
+        for (what, value) in [
+            ("the heartbeat", heartbeat),
+            ("the polling interval", self.poll),
+            ("the time a call may take", self.call_timeout),
+            ("the timeout", self.timeout.unwrap_or(self.call_timeout)),
+        ] {
+            if value < Duration::from_millis(1) {
+                return Err(BuildError::Duration { what, value, wanted: "1 ms or more" });
+            }
+        }
+        if self.crash_limit == 0 {
+            return Err(BuildError::CrashLimit);
+        }
+        let holder = match &self.name {
+            Some(name) => Holder::new(name)?,
+            None => default_name()?,
+        };
+        Ok(Config {
+            holder,
+            lease_for: lease,
+            heartbeat,
+            grace: self.grace,
+            poll: self.poll,
+            call_timeout: self.call_timeout,
+            timeout: self.timeout,
+            missing: self.missing,
+            crash_limit: self.crash_limit,
+        })
+    }
+}
+
+fn default_name() -> Result<Holder, NameError> {
+    let host = std::env::var("HOSTNAME").ok().filter(|host| Holder::new(host).is_ok());
+    let (host, pid) = (host.unwrap_or_else(|| "worker".to_owned()), std::process::id());
+    Holder::new(format!("{host}:{pid}:{:04x}", fastrand::u16(..)))
+        .or_else(|_| Holder::new(format!("worker:{pid}")))
+}
+
+fn queues(named: &[(String, usize)]) -> Result<Vec<Slots>, BuildError> {
+    if named.is_empty() {
+        return Err(BuildError::NoQueues);
+    }
+    let mut seen = HashSet::new();
+    let mut queues = Vec::new();
+    for (name, concurrency) in named {
+        let queue = || name.clone();
+        let valid = QueueName::new(name)
+            .map_err(|source| BuildError::InvalidQueue { queue: queue(), source })?;
+        if !seen.insert(name) {
+            return Err(BuildError::DuplicateQueue(queue()));
+        }
+        if !(1..=MAX_CONCURRENCY).contains(concurrency) {
+            return Err(BuildError::Concurrency { queue: queue(), concurrency: *concurrency });
+        }
+        queues.push(Slots::new(valid, *concurrency));
+    }
+    Ok(queues)
+}
+
+fn handlers(
+    entries: Vec<Entry<()>>,
+    is_served: impl Fn(&str) -> bool,
+) -> Result<HashMap<JobType, Entry<()>>, BuildError> {
+    if entries.is_empty() {
+        return Err(BuildError::NoHandlers);
+    }
+    let mut handlers = HashMap::new();
+    for entry in entries {
+        let job_type = entry.job_type.clone();
+        let valid = JobType::new(&job_type)
+            .map_err(|source| BuildError::InvalidType { job_type: job_type.clone(), source })?;
+        if let Some(queue) = entry.queue.clone().filter(|queue| !is_served(queue)) {
+            return Err(BuildError::UnservedQueue { job_type, queue });
+        }
+        if handlers.insert(valid, entry).is_some() {
+            return Err(BuildError::DuplicateHandler(job_type));
+        }
+    }
+    Ok(handlers)
+}
+
+impl fmt::Debug for WorkerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerBuilder")
+            .field("queues", &self.queues)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}

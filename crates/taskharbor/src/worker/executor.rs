@@ -1,0 +1,161 @@
+//! Running the handler of one job.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use taskharbor_core::{Clock, Driver, Refusal, Text};
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::{
+    builder::MissingHandler,
+    input,
+    settler::Finished,
+    shared::Shared,
+    slot::Slot,
+    verdict::{self, Circumstances, Verdict},
+};
+use crate::{
+    Call, CallResult, CancelReason, Event, LossReason, Next, ReleaseReason,
+    codec::Format,
+    handler::Entry,
+    inflight::Inflight,
+    middleware::{recover, within},
+};
+
+/// How long a handler that is told to stop has to do so by itself.
+pub(super) const CANCEL_WAIT: Duration = Duration::from_secs(5);
+
+/// What an execution came to.
+enum Execution {
+    /// The handler has ended.
+    Ended(CallResult),
+    /// It was told to stop and did not; it is stopped now.
+    Stopped(CancelReason),
+    /// The lease is lost, and nothing is recorded.
+    Lost,
+}
+
+/// Runs one job from its reservation to the settler's door.
+pub(super) async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
+    match attempt(&shared, &inflight).await {
+        Some(verdict) => {
+            // Waiting here keeps the slot taken, so that what a store in trouble cannot take does
+            // not pile up. The settler has gone only if the worker has ended.
+            let finished = Finished::new(Arc::clone(&inflight), verdict);
+            if shared.outcomes.send(finished).await.is_err() {
+                shared.registry.remove([&inflight]);
+            }
+        }
+        None => shared.registry.remove([&inflight]),
+    }
+    drop(slot);
+}
+
+async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdict> {
+    let (job, config, now) = (&inflight.job, &shared.config, shared.now());
+    // A slow answer may have used up the lease; then the job is somebody else's by now.
+    if now >= inflight.expires_at() {
+        shared.lose(inflight, &LossReason::Refused(Refusal::LeaseExpired));
+        return None;
+    }
+    if job.expirations >= config.crash_limit {
+        let reason = Text::new(format!(
+            "its lease ran out {} times in a row: each time its worker died or hung while running it",
+            job.expirations
+        ));
+        return Some(verdict::dead_letter(job, reason.clone(), reason, now));
+    }
+    let Some(entry) = shared.handlers.get(&job.job_type) else {
+        return Some(match config.missing {
+            MissingHandler::DeadLetter => {
+                let text = format!("no handler for job type {:?} is registered", job.job_type);
+                let reason = Text::new(text);
+                verdict::dead_letter(job, reason.clone(), reason, now)
+            }
+            MissingHandler::Release(delay) => {
+                verdict::release(Some(now.saturating_add(delay)), ReleaseReason::NoHandler)
+            }
+        });
+    };
+    shared.tell(&Event::Started { job });
+    let started = Instant::now();
+    let execution = match recover(run(shared, inflight, entry)).await {
+        Ok(execution) => execution,
+        Err(panic) => Execution::Ended(Err(panic)),
+    };
+    let took = started.elapsed();
+    match execution {
+        Execution::Ended(result) => Some(judge(shared, inflight, result, took)),
+        Execution::Stopped(reason) => {
+            Some(verdict::release(None, ReleaseReason::for_cancel(reason)))
+        }
+        Execution::Lost => None,
+    }
+}
+
+fn judge(shared: &Shared, inflight: &Inflight, result: CallResult, took: Duration) -> Verdict {
+    let job = &inflight.job;
+    if let Err(error) = &result {
+        shared.tell(&Event::Failed { job, error, took });
+    }
+    let format = format_of(shared, inflight);
+    let circumstances = Circumstances {
+        now: shared.now(),
+        took,
+        cancel: inflight.cancellation.reason(),
+        policy: &*shared.retry,
+        chance: shared.chance(),
+        limits: shared.driver.limits(),
+        format: format.unwrap_or(&shared.formats[0]),
+    };
+    circumstances.judge(job, result)
+}
+
+fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&'a Format> {
+    let name = Format::named_in(&inflight.job.headers);
+    shared.formats.iter().find(|format| format.name() == name)
+}
+
+/// Runs the handler under middleware, until it ends or has to.
+async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) -> Execution {
+    let job = &inflight.job;
+    let execution = async {
+        let input = input::of(shared, inflight, entry).await?;
+        let timeout = job.timeout.or(shared.config.timeout);
+        let deadline = timeout.map(|timeout| shared.now().saturating_add(timeout));
+        let format = format_of(shared, inflight).cloned();
+        let clock = Arc::clone(shared) as Arc<dyn Clock>;
+        let call = Call::new(Arc::clone(inflight), format, clock, deadline, input);
+        let next = Next::new(Arc::clone(&shared.middleware), Arc::clone(&entry.run));
+        within(timeout, next.run(call)).await
+    };
+    let span = tracing::info_span!(
+        "job",
+        id = %job.id,
+        r#type = %job.job_type,
+        queue = %job.queue,
+        attempt = job.attempts.saturating_add(1),
+    );
+    let mut execution = pin!(execution.instrument(span));
+    let cancellation = &inflight.cancellation;
+    let reason = tokio::select! {
+        biased;
+        result = &mut execution => return Execution::Ended(result),
+        reason = cancellation.at_least(CancelReason::Requested) => reason,
+    };
+    if reason == CancelReason::LeaseLost {
+        return Execution::Lost;
+    }
+    tokio::select! {
+        biased;
+        result = &mut execution => Execution::Ended(result),
+        _ = cancellation.at_least(CancelReason::LeaseLost) => Execution::Lost,
+        () = tokio::time::sleep(CANCEL_WAIT) => Execution::Stopped(reason),
+    }
+}
+
+impl Clock for Shared {
+    fn now(&self) -> taskharbor_core::Timestamp {
+        Self::now(self)
+    }
+}

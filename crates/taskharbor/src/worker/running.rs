@@ -1,0 +1,118 @@
+//! [`Running`]: a worker in the background.
+
+use std::{io, sync::Arc};
+
+use tokio::sync::watch;
+
+use super::shared::{Phase, Shared};
+use crate::CancelReason;
+
+/// A worker in the background. Dropping it shuts the worker down without waiting for that.
+#[must_use = "dropping this stops the worker"]
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    ended: watch::Receiver<Option<Ending>>,
+}
+
+/// Why a worker did not work, or does no more.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// There is no tokio runtime to work on.
+    #[error("there is no tokio runtime here: start the worker inside one")]
+    NoRuntime,
+    /// The operating system did not give the worker what it needs.
+    #[error("the worker could not be started")]
+    NotStarted(#[source] Arc<io::Error>),
+    /// The process cannot listen for signals.
+    #[error("the process cannot listen for signals")]
+    Signals(#[source] Arc<io::Error>),
+    /// The driver was closed while the worker ran. Its jobs come back when their leases end.
+    #[error("the driver was closed")]
+    Closed,
+    /// A part of the worker panicked; this is a bug in TaskHarbor or in the driver.
+    #[error("a part of the worker panicked: its jobs come back when their leases end")]
+    Crashed,
+}
+
+/// How a worker ended.
+#[derive(Clone, Debug)]
+pub(super) enum Ending {
+    Stopped,
+    Closed,
+    Crashed,
+    NoRuntime,
+    NotStarted(Arc<io::Error>),
+}
+
+impl Ending {
+    pub(super) fn from_phase(shared: &Shared) -> Self {
+        if shared.is_closed() { Self::Closed } else { Self::Stopped }
+    }
+}
+
+impl Running {
+    pub(super) const fn new(shared: Arc<Shared>, ended: watch::Receiver<Option<Ending>>) -> Self {
+        Self { shared, ended }
+    }
+
+    /// Stops reserving jobs, lets handlers finish for the grace period, then tells them to stop
+    /// and gives their jobs back without charging an attempt.
+    ///
+    /// It takes at most the grace period and 10 s more, whatever the handlers do. A handler that
+    /// will not stop is left behind, and its job comes back when its lease ends.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the shutdown; calling this again waits for it.
+    pub async fn shutdown(&self) -> Result<(), WorkerError> {
+        self.shared.advance(Phase::Draining);
+        self.ended().await
+    }
+
+    /// Ends the grace period of a shutdown that is under way, or shuts down without any.
+    pub fn end_grace(&self) {
+        self.shared.advance(Phase::Draining);
+        self.shared.advance(Phase::Cancelling);
+    }
+
+    /// Stops everything where it is. Nothing is given back: the jobs return when their leases end,
+    /// as if the process had died.
+    pub fn abort(&self) {
+        self.shared.advance(Phase::Ended);
+        for inflight in self.shared.registry.all() {
+            inflight.cancellation.raise(CancelReason::LeaseLost);
+        }
+    }
+
+    /// Waits until the worker has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn ended(&self) -> Result<(), WorkerError> {
+        let mut ended = self.ended.clone();
+        match ended.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(Ending::Stopped)) => Ok(()),
+            Ok(Some(Ending::Closed)) => Err(WorkerError::Closed),
+            Ok(Some(Ending::NoRuntime)) => Err(WorkerError::NoRuntime),
+            Ok(Some(Ending::NotStarted(error))) => Err(WorkerError::NotStarted(Arc::clone(error))),
+            Ok(Some(Ending::Crashed) | None) | Err(_) => Err(WorkerError::Crashed),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.advance(Phase::Draining);
+    }
+}

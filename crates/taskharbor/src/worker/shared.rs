@@ -1,0 +1,174 @@
+//! What the loops of a worker share.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use taskharbor_core::{AnyDriver, Clock, DriverError, Holder, JobType, Timestamp};
+use tokio::sync::{Notify, mpsc, watch};
+
+use super::{builder::MissingHandler, outage::Outage, settler::Finished, slot::Slots};
+use crate::{
+    CancelReason, Event, LossReason, Middleware, RetryPolicy,
+    codec::Format,
+    handler::Entry,
+    inflight::{Inflight, Registry},
+    observe::Observers,
+};
+
+/// How far a worker is on its way from start to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    /// It reserves and runs jobs.
+    Working,
+    /// It reserves nothing more; handlers have the grace period to finish.
+    Draining,
+    /// Handlers are told to stop.
+    Cancelling,
+    /// Everything stops where it is.
+    Ended,
+}
+
+/// What was configured.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) holder: Holder,
+    pub(super) lease_for: Duration,
+    pub(super) heartbeat: Duration,
+    pub(super) grace: Duration,
+    pub(super) poll: Duration,
+    pub(super) call_timeout: Duration,
+    pub(super) timeout: Option<Duration>,
+    pub(super) missing: MissingHandler,
+    pub(super) crash_limit: u32,
+}
+
+impl Config {
+    /// How long before a lease ends its handler is stopped, if the lease could not be extended:
+    /// a tenth of the lease, at least 2 s, and never more than leaves time for a heartbeat.
+    pub(super) fn margin(&self) -> Duration {
+        let margin = (self.lease_for / 10).max(Duration::from_secs(2));
+        margin.min((self.lease_for - self.heartbeat) / 2)
+    }
+}
+
+/// What the loops of a worker share.
+pub(super) struct Shared {
+    pub(super) driver: AnyDriver,
+    pub(super) config: Config,
+    pub(super) handlers: HashMap<JobType, Entry<()>>,
+    pub(super) formats: Vec<Format>,
+    pub(super) middleware: Arc<[Arc<dyn Middleware>]>,
+    pub(super) retry: Arc<dyn RetryPolicy>,
+    pub(super) observers: Observers,
+    pub(super) queues: Vec<Slots>,
+    /// A slot was given back.
+    pub(super) freed: Notify,
+    pub(super) registry: Registry,
+    pub(super) outcomes: mpsc::Sender<Finished>,
+    /// The other end, until the settler takes it.
+    pub(super) inbox: Mutex<Option<mpsc::Receiver<Finished>>>,
+    pub(super) outage: Outage,
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) clock: OnceLock<Arc<dyn Clock>>,
+    pub(super) random: Mutex<fastrand::Rng>,
+    /// Whether the worker ends because the driver was closed.
+    pub(super) closed: AtomicBool,
+}
+
+impl Shared {
+    /// The store's time. The clock is started before any loop is.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.get().map_or(Timestamp::EPOCH, |clock| clock.now())
+    }
+
+    pub(super) fn chance(&self) -> f64 {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).f64()
+    }
+
+    pub(super) fn tell(&self, event: &Event<'_>) {
+        self.observers.tell(event);
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        *self.phase.borrow()
+    }
+
+    /// Goes on to this phase; never back.
+    pub(super) fn advance(&self, to: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let later = to > *phase;
+            if later {
+                *phase = to;
+            }
+            later
+        });
+    }
+
+    /// Waits for this phase or a later one.
+    pub(super) async fn reached(&self, phase: Phase) {
+        // The sender lives in here too, so there is always another value to wait for.
+        let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
+    }
+
+    /// Waits for a call to the store, as long as a call may take.
+    pub(super) async fn call<T>(
+        &self,
+        doing: &'static str,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let limit = self.config.call_timeout;
+        let answer = match tokio::time::timeout(limit, call).await {
+            Ok(answer) => answer,
+            Err(_) => Err(DriverError::unavailable(format!("no answer within {limit:?}"))),
+        };
+        match &answer {
+            Ok(_) => self.outage.answered(&self.observers),
+            Err(DriverError::Closed) => self.close(),
+            Err(error) => self.outage.failed(doing, error, &self.observers),
+        }
+        answer
+    }
+
+    /// The driver was closed under the worker: nothing can be recorded any more.
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for inflight in self.registry.all() {
+            self.lose(&inflight, &LossReason::Closed);
+        }
+        self.advance(Phase::Ended);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Stops a job whose lease is lost. Told once.
+    pub(super) fn lose(&self, inflight: &Arc<Inflight>, why: &LossReason) {
+        if !inflight.is_lost() {
+            inflight.cancellation.raise(CancelReason::LeaseLost);
+            self.tell(&Event::LeaseLost { job: &inflight.job, why });
+        }
+    }
+
+    /// The time to wait before trying again after so many failures in a row.
+    pub(super) fn backoff(&self, failures: u32) -> Duration {
+        super::outage::BACKOFF.after(failures, self.chance())
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("config", &self.config)
+            .field("queues", &self.queues)
+            .field("phase", &self.phase())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! What becomes of a job, decided from what its execution came to.
+//!
+//! Pure: nothing here waits, and everything it depends on is an argument.
+
+use std::time::Duration;
+
+use taskharbor_core::{Failure, Growth, Job, Limits, Text, Timestamp, Transition};
+
+use crate::{
+    CallResult, CancelReason, Failed, JobError, Outcome, ReleaseReason, RetryPolicy, codec::Format,
+    outcome::Again,
+};
+
+/// What is recorded, and how observers are told once it is.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) transition: Transition,
+    pub(super) report: Report,
+}
+
+#[derive(Debug)]
+pub(super) enum Report {
+    Succeeded { took: Duration },
+    Retried { run_at: Timestamp },
+    DeadLettered { reason: Text },
+    Released { why: ReleaseReason },
+}
+
+/// What a verdict depends on beside the job and its result.
+pub(super) struct Circumstances<'a> {
+    pub(super) now: Timestamp,
+    pub(super) took: Duration,
+    pub(super) cancel: Option<CancelReason>,
+    pub(super) policy: &'a dyn RetryPolicy,
+    pub(super) chance: f64,
+    pub(super) limits: Limits,
+    pub(super) format: &'a Format,
+}
+
+impl Circumstances<'_> {
+    pub(super) fn judge(&self, job: &Job, result: CallResult) -> Verdict {
+        match result {
+            Ok(Outcome::Done(output)) => self.success(job, Transition::Ack { output }),
+            Ok(Outcome::Continue(flow)) if flow.len() > Limits::MAX_GROWTH_JOBS => {
+                let text = format!(
+                    "the job grew into {} jobs: {} at most can take its place",
+                    flow.len(),
+                    Limits::MAX_GROWTH_JOBS
+                );
+                self.failure(job, &JobError::unrecoverable(text))
+            }
+            Ok(Outcome::Continue(flow)) => match flow.into_jobs(self.format, self.now) {
+                Ok(jobs) => self.success(job, Transition::Grow(Growth::new(jobs))),
+                Err(error) => self.failure(job, &JobError::unrecoverable(error)),
+            },
+            Ok(Outcome::Snooze(delay)) => {
+                release(Some(self.now.saturating_add(delay)), ReleaseReason::Snoozed)
+            }
+            Err(error) => self.failure(job, &error),
+        }
+    }
+
+    fn success(&self, job: &Job, transition: Transition) -> Verdict {
+        match transition.check(&self.limits) {
+            Ok(_) => Verdict { transition, report: Report::Succeeded { took: self.took } },
+            // Running it again would come to the same.
+            Err(error) => self.failure(job, &JobError::unrecoverable(error)),
+        }
+    }
+
+    fn failure(&self, job: &Job, error: &JobError) -> Verdict {
+        let text = error.text();
+        let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
+        let max_attempts = job.max_attempts.unwrap_or_else(|| self.policy.max_attempts());
+        let delay = match (error.again(), self.cancel) {
+            (Again::Never, _) => return dead_letter(job, text.clone(), text, self.now),
+            // It was told to stop, so that it failed says nothing about the job.
+            (_, Some(reason)) => return release(None, ReleaseReason::for_cancel(reason)),
+            (Again::After(delay), None) => delay,
+            (Again::ByPolicy, None) => {
+                let (job_type, error) = (&job.job_type, text.as_str());
+                self.policy.delay(&Failed { attempts, job_type, error, chance: self.chance })
+            }
+        };
+        if attempts >= max_attempts {
+            let times = if attempts == 1 { "once".to_owned() } else { format!("{attempts} times") };
+            let reason = Text::new(format!("failed {times}, at last with: {text}"));
+            return dead_letter(job, text, reason, self.now);
+        }
+        let run_at = self.now.saturating_add(delay);
+        let failure = Failure::new(attempts, text, self.now);
+        let transition = Transition::Retry { failure, run_at: Some(run_at) };
+        Verdict { transition, report: Report::Retried { run_at } }
+    }
+}
+
+/// The job is given back, not to run before `run_at`; nothing is charged.
+pub(super) const fn release(run_at: Option<Timestamp>, why: ReleaseReason) -> Verdict {
+    Verdict { transition: Transition::Release { run_at }, report: Report::Released { why } }
+}
+
+/// The job is dead-lettered for this reason, which counts as a failure.
+pub(super) fn dead_letter(job: &Job, error: Text, reason: Text, now: Timestamp) -> Verdict {
+    let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
+    let failure = Failure::new(attempts, error, now);
+    let transition = Transition::Fail { failure, reason: reason.clone() };
+    Verdict { transition, report: Report::DeadLettered { reason } }
+}
