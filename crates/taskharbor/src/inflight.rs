@@ -22,6 +22,7 @@ pub(crate) struct Inflight {
     pub(crate) cancellation: Cancellation,
     hold: Mutex<Hold>,
     reported: AtomicBool,
+    ended: AtomicBool,
     place: usize,
 }
 
@@ -53,6 +54,7 @@ impl Inflight {
             cancellation: Cancellation::default(),
             hold: Mutex::new(Hold { lease, busy: Busy::Nobody, report: None }),
             reported: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             place,
         }
     }
@@ -68,6 +70,17 @@ impl Inflight {
     /// Whether nothing that becomes of the job here may be recorded any more.
     pub(crate) fn is_lost(&self) -> bool {
         self.cancellation.reason() == Some(CancelReason::LeaseLost)
+    }
+
+    /// The handler has ended, and the settler has the job.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the handler has ended. What the keeper hears about the job then may be the echo of
+    /// an outcome whose answer was lost, so it is left to the settler to find out.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// What the handler last said about its progress, for the keeper to pass on.

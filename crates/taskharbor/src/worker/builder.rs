@@ -134,6 +134,7 @@ pub struct WorkerBuilder {
     lease: Duration,
     heartbeat: Option<Duration>,
     grace: Duration,
+    cancel_wait: Duration,
     poll: Duration,
     call_timeout: Duration,
     timeout: Option<Duration>,
@@ -157,6 +158,7 @@ impl WorkerBuilder {
             lease: Duration::from_secs(60),
             heartbeat: None,
             grace: Duration::from_secs(30),
+            cancel_wait: Duration::from_secs(5),
             poll: Duration::from_secs(1),
             call_timeout: Duration::from_secs(30),
             timeout: None,
@@ -231,6 +233,13 @@ impl WorkerBuilder {
     /// How long handlers have to finish when the worker shuts down. Defaults to 30 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// How long a handler that is told to stop has to do so by itself, before it is stopped where
+    /// it is. Defaults to 5 s.
+    pub fn cancel_wait(mut self, wait: Duration) -> Self {
+        self.cancel_wait = wait;
         self
     }
 
@@ -347,6 +356,7 @@ impl WorkerBuilder {
             lease_for: lease,
             heartbeat,
             grace: self.grace,
+            cancel_wait: self.cancel_wait,
             poll: self.poll,
             call_timeout: self.call_timeout,
             timeout: self.timeout,

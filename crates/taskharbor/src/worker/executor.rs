@@ -22,9 +22,6 @@ use crate::{
     middleware::{recover, within},
 };
 
-/// How long a handler that is told to stop has to do so by itself.
-pub(super) const CANCEL_WAIT: Duration = Duration::from_secs(5);
-
 /// What an execution came to.
 enum Execution {
     /// The handler has ended.
@@ -150,7 +147,7 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
         biased;
         result = &mut execution => Execution::Ended(result),
         _ = cancellation.at_least(CancelReason::LeaseLost) => Execution::Lost,
-        () = tokio::time::sleep(CANCEL_WAIT) => Execution::Stopped(reason),
+        () = tokio::time::sleep(shared.config.cancel_wait) => Execution::Stopped(reason),
     }
 }
 

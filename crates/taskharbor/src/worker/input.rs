@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use taskharbor_core::{Driver, DriverError, OutputEntry, OutputQuery, Outputs};
 
-use super::shared::Shared;
+use super::{outage::Part, shared::Shared};
 use crate::{JobError, context::Input, handler::Entry, inflight::Inflight};
 
 /// The input of a job whose handler takes one. A store in trouble is waited for: it is not the
@@ -32,7 +32,7 @@ async fn fetch(
 ) -> Result<Result<Input, JobError>, DriverError> {
     let query = OutputQuery::parents_of(inflight.job.id.clone());
     let call = shared.driver.outputs(Outputs::new(vec![query], 1));
-    let answers = shared.call("outputs", call).await?;
+    let answers = shared.call(Part::Reserver, "outputs", call).await?;
     let entry = match answers.into_iter().next() {
         Some(Ok(page)) => page.entries.into_iter().next(),
         Some(Err(refusal)) => return Ok(Err(JobError::from(refusal))),

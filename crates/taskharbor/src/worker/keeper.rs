@@ -9,7 +9,10 @@ use std::{sync::Arc, time::Duration};
 use taskharbor_core::{Driver, DriverError, ExtendLeases, Extended, Extension, Refusal, Timestamp};
 use tokio::time::{Instant, sleep_until};
 
-use super::shared::{Phase, Shared};
+use super::{
+    outage::Part,
+    shared::{Phase, Shared},
+};
 use crate::{CancelReason, Event, LossReason, inflight::Inflight};
 
 /// No more leases than this are extended in one call.
@@ -51,6 +54,10 @@ async fn extend_all(shared: &Arc<Shared>) -> bool {
             held.push((inflight, extension));
         }
     }
+    if held.is_empty() {
+        // Nobody is left for whom a call could fail.
+        shared.outage.answered(Part::Keeper, &shared.observers);
+    }
     let mut answered = true;
     while !held.is_empty() {
         let batch: Vec<_> = held.drain(..held.len().min(BATCH)).collect();
@@ -72,7 +79,7 @@ async fn extend(shared: &Arc<Shared>, batch: Vec<(Arc<Inflight>, Extension)>) ->
             Err(DriverError::unavailable("no answer before a lease was nearly over"))
         })
     };
-    match shared.call("extend leases", call).await {
+    match shared.call(Part::Keeper, "extend leases", call).await {
         Ok(answers) => {
             for (inflight, answer) in held.iter().zip(answers) {
                 take_answer(shared, inflight, answer);
@@ -99,7 +106,9 @@ fn take_answer(shared: &Shared, inflight: &Arc<Inflight>, answer: Result<Extende
         }
         Err(refusal) => {
             inflight.end_extending(None);
-            shared.lose(inflight, &LossReason::Refused(refusal));
+            if !inflight.has_ended() {
+                shared.lose(inflight, &LossReason::Refused(refusal));
+            }
         }
     }
 }
@@ -112,7 +121,7 @@ fn time_left(shared: &Shared, inflight: &Inflight, now: Timestamp) -> Duration {
 fn give_up_late_ones(shared: &Shared) {
     let now = shared.now();
     for inflight in shared.registry.all() {
-        if time_left(shared, &inflight, now).is_zero() {
+        if !inflight.has_ended() && time_left(shared, &inflight, now).is_zero() {
             shared.lose(&inflight, &LossReason::Unreachable);
         }
     }
@@ -120,6 +129,7 @@ fn give_up_late_ones(shared: &Shared) {
 
 fn nearest_end(shared: &Shared) -> Option<Duration> {
     let now = shared.now();
-    let held = shared.registry.all().into_iter().filter(|inflight| !inflight.is_lost());
+    let held = shared.registry.all().into_iter();
+    let held = held.filter(|inflight| !inflight.is_lost() && !inflight.has_ended());
     held.map(|inflight| time_left(shared, &inflight, now)).min()
 }

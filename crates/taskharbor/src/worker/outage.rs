@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -17,31 +17,48 @@ use crate::{Event, observe::Observers, retry::Exponential};
 pub(super) const BACKOFF: Exponential =
     Exponential::new().base(Duration::from_millis(100)).cap(Duration::from_secs(5)).jitter(0.5);
 
-/// Whether the store answers, as all loops of a worker see it.
+/// A part of a worker that calls the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Reserver = 1,
+    Keeper = 2,
+    Settler = 4,
+}
+
+/// Whether the store answers, as all parts of a worker see it. It is away while it fails one of
+/// them, so that a store which fails some calls and answers others is not told again and again.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    is_on: AtomicBool,
+    failing: AtomicU8,
     since: Mutex<Option<Instant>>,
 }
 
 impl Outage {
-    pub(super) fn failed(&self, doing: &'static str, error: &DriverError, observers: &Observers) {
+    pub(super) fn failed(
+        &self,
+        part: Part,
+        doing: &'static str,
+        error: &DriverError,
+        observers: &Observers,
+    ) {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failing.fetch_or(part as u8, Ordering::SeqCst);
         if since.is_none() {
             *since = Some(Instant::now());
-            self.is_on.store(true, Ordering::Release);
             drop(since);
             observers.tell(&Event::StoreUnavailable { doing, error });
         }
     }
 
-    pub(super) fn answered(&self, observers: &Observers) {
-        if !self.is_on.load(Ordering::Acquire) {
+    pub(super) fn answered(&self, part: Part, observers: &Observers) {
+        if self.failing.load(Ordering::Relaxed) & part as u8 == 0 {
             return;
         }
-        let since = self.since.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.is_on.store(false, Ordering::Release);
-        if let Some(since) = since {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let still = self.failing.fetch_and(!(part as u8), Ordering::SeqCst) & !(part as u8);
+        let over = if still == 0 { since.take() } else { None };
+        drop(since);
+        if let Some(since) = over {
             observers.tell(&Event::StoreBack { after: since.elapsed() });
         }
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     executor,
+    outage::Part,
     settler::Finished,
     shared::{Phase, Shared},
     slot::Slot,
@@ -105,6 +106,7 @@ impl Reserver {
                 self.failures = self.failures.saturating_add(1);
                 let backoff = self.shared.backoff(self.failures);
                 tokio::select! {
+                    biased;
                     () = self.shared.reached(Phase::Draining) => {}
                     () = sleep(backoff) => {}
                 }
@@ -117,7 +119,8 @@ impl Reserver {
         if self.watch.is_none() {
             // Before looking, so that no hint falls between the two.
             let queues = shared.queues.iter().map(|slots| slots.queue.clone()).collect();
-            self.watch = Some(shared.call("watch", shared.driver.watch(queues)).await?);
+            self.watch =
+                Some(shared.call(Part::Reserver, "watch", shared.driver.watch(queues)).await?);
         }
         let asked = shared.queues.iter().zip(taken).filter(|(_, taken)| **taken > 0);
         let demands = asked.map(|(slots, taken)| Demand::new(slots.queue.clone(), *taken));
@@ -127,7 +130,7 @@ impl Reserver {
             let request = Reserve::new(demands, holder, now, shared.config.lease_for);
             shared.driver.reserve(request).await
         };
-        shared.call("reserve", call).await
+        shared.call(Part::Reserver, "reserve", call).await
     }
 
     /// How long to sleep if no hint comes.

@@ -11,6 +11,7 @@ use taskharbor_core::{
 use tokio::sync::mpsc;
 
 use super::{
+    outage::Part,
     shared::{Phase, Shared},
     verdict::{self, Report, Verdict},
 };
@@ -34,7 +35,8 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    pub(super) const fn new(inflight: Arc<Inflight>, verdict: Verdict) -> Self {
+    pub(super) fn new(inflight: Arc<Inflight>, verdict: Verdict) -> Self {
+        inflight.end();
         Self { inflight, verdict, unanswered: false }
     }
 }
@@ -94,6 +96,10 @@ impl Settler {
         let lost: Vec<_> = lost.map(|finished| finished.inflight).collect();
         if !lost.is_empty() {
             shared.registry.remove(&lost);
+            if self.waiting.is_empty() {
+                // Nothing is left for which a call could fail.
+                shared.outage.answered(Part::Settler, &shared.observers);
+            }
         }
     }
 
@@ -122,6 +128,7 @@ impl Settler {
             return;
         }
         tokio::select! {
+            biased;
             () = self.shared.reached(Phase::Ended) => {}
             () = self.shared.registry.extended() => {}
         }
@@ -173,6 +180,7 @@ impl Settler {
         self.failures = self.failures.saturating_add(1);
         let backoff = shared.backoff(self.failures).min(MAX_BACKOFF);
         tokio::select! {
+            biased;
             () = shared.reached(Phase::Ended) => {}
             () = tokio::time::sleep(backoff) => {}
         }
@@ -226,7 +234,7 @@ async fn settle(
         Settlement::new(id, *token, finished.verdict.transition.clone())
     });
     let request = Settle::new(items.collect(), shared.now());
-    shared.call("settle", shared.driver.settle(request)).await
+    shared.call(Part::Settler, "settle", shared.driver.settle(request)).await
 }
 
 /// Whether the refusal means that an earlier call, whose answer was lost, has arrived. Success and

@@ -13,7 +13,12 @@ use std::{
 use taskharbor_core::{AnyDriver, Clock, DriverError, Holder, JobType, Timestamp};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::{builder::MissingHandler, outage::Outage, settler::Finished, slot::Slots};
+use super::{
+    builder::MissingHandler,
+    outage::{Outage, Part},
+    settler::Finished,
+    slot::Slots,
+};
 use crate::{
     CancelReason, Event, LossReason, Middleware, RetryPolicy,
     codec::Format,
@@ -42,6 +47,7 @@ pub(super) struct Config {
     pub(super) lease_for: Duration,
     pub(super) heartbeat: Duration,
     pub(super) grace: Duration,
+    pub(super) cancel_wait: Duration,
     pub(super) poll: Duration,
     pub(super) call_timeout: Duration,
     pub(super) timeout: Option<Duration>,
@@ -55,6 +61,16 @@ impl Config {
     pub(super) fn margin(&self) -> Duration {
         let margin = (self.lease_for / 10).max(Duration::from_secs(2));
         margin.min((self.lease_for - self.heartbeat) / 2)
+    }
+
+    /// How long a call may take. Leases are not extended while their jobs are being settled, so a
+    /// call that hangs then has to be given up while they live.
+    fn limit_of(&self, part: Part) -> Duration {
+        let lease_allows = ((self.lease_for - self.heartbeat) / 2).min(self.heartbeat);
+        match part {
+            Part::Settler => self.call_timeout.min(lease_allows),
+            Part::Reserver | Part::Keeper => self.call_timeout,
+        }
     }
 }
 
@@ -120,18 +136,19 @@ impl Shared {
     /// Waits for a call to the store, as long as a call may take.
     pub(super) async fn call<T>(
         &self,
+        part: Part,
         doing: &'static str,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
-        let limit = self.config.call_timeout;
+        let limit = self.config.limit_of(part);
         let answer = match tokio::time::timeout(limit, call).await {
             Ok(answer) => answer,
             Err(_) => Err(DriverError::unavailable(format!("no answer within {limit:?}"))),
         };
         match &answer {
-            Ok(_) => self.outage.answered(&self.observers),
+            Ok(_) => self.outage.answered(part, &self.observers),
             Err(DriverError::Closed) => self.close(),
-            Err(error) => self.outage.failed(doing, error, &self.observers),
+            Err(error) => self.outage.failed(part, doing, error, &self.observers),
         }
         answer
     }

@@ -1,6 +1,6 @@
 //! Starting the loops of a worker and shutting them down, in bounded time.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc};
 
 use tokio::{
     runtime::{Builder, Handle},
@@ -9,16 +9,14 @@ use tokio::{
 };
 
 use super::{
-    executor::CANCEL_WAIT,
-    keeper, reserver,
+    keeper,
+    outage::Part,
+    reserver,
     running::{Ending, Running},
     settler,
     shared::{Phase, Shared},
 };
 use crate::{CancelReason, Event};
-
-/// How long the last outcomes have to be recorded once every handler has stopped.
-const FLUSH: Duration = Duration::from_secs(5);
 
 pub(super) fn start(shared: Arc<Shared>) -> Running {
     let (ending, ended) = tokio::sync::watch::channel(None);
@@ -53,6 +51,7 @@ async fn supervise(shared: &Arc<Shared>) -> Ending {
     let mut settler = tokio::spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = tokio::spawn(reserver::run(Arc::clone(shared)));
     let crashed = tokio::select! {
+        biased;
         () = shared.reached(Phase::Draining) => false,
         _ = &mut settler => shared.phase() == Phase::Working,
         _ = &mut reserver => shared.phase() == Phase::Working,
@@ -71,11 +70,12 @@ async fn start_clock(shared: &Shared) -> bool {
         if shared.phase() > Phase::Working {
             return false;
         }
-        if let Ok(clock) = shared.call("clock", shared.driver.clock()).await {
+        if let Ok(clock) = shared.call(Part::Reserver, "clock", shared.driver.clock()).await {
             let _ = shared.clock.set(clock);
             return true;
         }
         tokio::select! {
+            biased;
             () = shared.reached(Phase::Draining) => {}
             () = tokio::time::sleep(shared.backoff(failures)) => {}
         }
@@ -123,10 +123,12 @@ async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) -> usize {
         for inflight in shared.registry.all() {
             inflight.cancellation.raise(CancelReason::Shutdown);
         }
+        // The handlers have this time to stop, then the last outcomes to be recorded.
+        let limit = shared.config.cancel_wait.saturating_mul(2);
         tokio::select! {
             biased;
             () = shared.reached(Phase::Ended) => {}
-            _ = timeout(CANCEL_WAIT + FLUSH, drained) => {}
+            _ = timeout(limit, drained) => {}
         }
     }
     shared.registry.len()

@@ -1,0 +1,277 @@
+//! Leases: kept, lost, stolen, and passed on from the dead.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use taskharbor::{AnyDriver, Client, Driver, Event, JobError, Outcome, State, Worker};
+use taskharbor_core::{Demand, Holder, Leased, QueueName, Reserve};
+use taskharbor_memory::MemoryDriver;
+
+use crate::{
+    port::{DONE, LEASE, Port, SECOND, handler, work},
+    unkind::{Fault, Op},
+};
+
+#[tokio::test(start_paused = true)]
+async fn a_long_job_is_kept_alive_by_heartbeats() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = || {
+        port.worker(handler(|_, _| async {
+            tokio::time::sleep(10 * LEASE - SECOND).await;
+            DONE
+        }))
+    };
+    let _first = run().build().unwrap().start();
+    let _second = run().build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 1));
+    assert_eq!(record.job.expirations, 0);
+    assert_eq!(port.log.count("started"), 1);
+    assert_eq!(port.log.count("extended"), 29);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_leases_are_extended_in_one_call() {
+    let port = Port::new();
+    for n in 0..8 {
+        port.enqueue(&n.to_string()).await;
+    }
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(LEASE - SECOND).await;
+        DONE
+    }));
+    let _running = run.build().unwrap().start();
+    port.log.until_count("succeeded", 8).await;
+    assert_eq!(port.log.count("extended"), 16);
+    assert_eq!(port.store.calls(Op::Extend), 2);
+}
+
+/// Takes the job over as another worker would whose clock is far ahead.
+async fn steal(port: &Port) -> Leased {
+    let demands = vec![Demand::new(QueueName::new("default").unwrap(), 1)];
+    let thief = Holder::new("thief").unwrap();
+    let later = port.now().saturating_add(2 * LEASE);
+    let reserved = port.store.store.reserve(Reserve::new(demands, thief, later, 100 * LEASE));
+    reserved.await.unwrap().jobs.pop().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_whose_lease_was_stolen_is_stopped_at_the_next_heartbeat() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(1_000 * SECOND).await;
+        panic!("it was not stopped")
+    }));
+    let start = port.now();
+    let running = run.build().unwrap().start();
+    port.log.until("started").await;
+    let stolen = steal(&port).await;
+    port.log.until("lost").await;
+    assert_eq!(port.log.time_of("lost").since(start), 10 * SECOND);
+    running.shutdown().await.unwrap();
+    // The thief holds it as before; nothing of the first run was recorded.
+    let record = port.record(&id).await;
+    assert_eq!((record.state, record.job.attempts), (State::Inflight, 0));
+    port.driver.ack(id.clone(), stolen.lease.token, None, port.now()).await.unwrap();
+    assert_eq!(port.log.count("failed") + port.log.count("succeeded"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_result_of_a_handler_whose_lease_was_stolen_is_refused() {
+    for fails in [false, true] {
+        let port = Port::new();
+        let id = port.enqueue("a").await;
+        let run = port.worker(handler(move |_, _| async move {
+            tokio::time::sleep(SECOND).await;
+            if fails { Err(JobError::unrecoverable("late")) } else { DONE }
+        }));
+        let _running = run.build().unwrap().start();
+        port.log.until("started").await;
+        steal(&port).await;
+        port.log.until("lost").await;
+        assert_eq!(port.log.count("succeeded") + port.log.count("dead-lettered"), 0);
+        let record = port.record(&id).await;
+        assert_eq!((record.state, record.job.attempts), (State::Inflight, 0));
+        assert_eq!(record.held.unwrap().holder.as_str(), "thief");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_latest_token_is_used_when_the_driver_rotates_them() {
+    let port = Port::new();
+    port.store.rotate_tokens();
+    let mut ids = Vec::new();
+    for n in 0..8 {
+        ids.push(port.enqueue(&n.to_string()).await);
+    }
+    let run = port.worker(handler(|job, cx| async move {
+        let n: u32 = job.name.parse().unwrap();
+        tokio::time::sleep(SECOND * 13 * n).await;
+        if n % 2 == 0 && cx.attempt() == 1 { Err("again".into()) } else { DONE }
+    }));
+    let _running = run.build().unwrap().start();
+    for id in &ids {
+        assert_eq!(port.finished(id).await.state, State::Done);
+    }
+    assert_eq!(port.log.count("lost"), 0);
+    assert!(port.log.count("extended") > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_waits_for_the_heartbeat_in_the_air_and_uses_its_token() {
+    let port = Port::new();
+    port.store.rotate_tokens();
+    let id = port.enqueue("a").await;
+    // It ends while the heartbeat that has changed its token is not answered yet.
+    port.store.next(Op::Extend, [Fault::Late(2 * SECOND)]);
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(Duration::from_millis(10_500)).await;
+        DONE
+    }));
+    let start = port.now();
+    let _running = run.build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!(record.state, State::Done);
+    assert_eq!(record.finished_at.unwrap().since(start), 12 * SECOND);
+    assert_eq!(port.log.count("lost"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_worker_dies_another_finishes_its_job() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = |takes: Duration| {
+        port.worker(handler(move |_, _| async move {
+            tokio::time::sleep(takes).await;
+            DONE
+        }))
+    };
+    let start = port.now();
+    let dead = run(1_000 * SECOND).build().unwrap().start();
+    port.log.until("started").await;
+    dead.abort();
+    dead.ended().await.unwrap();
+    let _alive = run(SECOND).build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!(record.state, State::Done);
+    assert_eq!((record.job.deliveries, record.job.expirations, record.job.attempts), (2, 1, 0));
+    assert_eq!(record.started_at.unwrap().since(start), LEASE);
+    assert_eq!(port.log.count("released"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_leases_keep_expiring_is_dead_lettered_at_the_crash_limit() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let ran = Arc::new(AtomicU32::new(0));
+    for _ in 0..4 {
+        let ran = Arc::clone(&ran);
+        let run = port.worker(handler(move |_, _| {
+            ran.fetch_add(1, Ordering::SeqCst);
+            std::future::pending()
+        }));
+        let before = port.log.count("reserved");
+        let running = run.crash_limit(3).build().unwrap().start();
+        port.log.until_count("reserved", before + 1).await;
+        tokio::time::sleep(SECOND).await;
+        running.abort();
+        running.ended().await.unwrap();
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+    let record = port.record(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Dlq, 4));
+    let reason = record.reason.unwrap();
+    assert!(reason.as_str().contains("its lease ran out 3 times in a row"), "{reason}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_workers_on_one_queue_never_run_a_job_at_the_same_time() {
+    let port = Port::new();
+    let mut ids = Vec::new();
+    for n in 0..200 {
+        ids.push(port.enqueue(&n.to_string()).await);
+    }
+    let running: Arc<Vec<AtomicUsize>> = Arc::new((0..200).map(|_| AtomicUsize::new(0)).collect());
+    let runs = Arc::clone(&running);
+    let work = handler(move |job, cx| {
+        let running = Arc::clone(&runs);
+        async move {
+            let at = &running[job.name.parse::<usize>().unwrap()];
+            assert_eq!(at.fetch_add(1, Ordering::SeqCst), 0);
+            tokio::time::sleep(SECOND * fastrand::u32(..90)).await;
+            assert_eq!(at.fetch_sub(1, Ordering::SeqCst), 1);
+            if cx.attempt() == 1 { Err("once".into()) } else { DONE }
+        }
+    });
+    let first = port.worker(work).build().unwrap().start();
+    let runs = Arc::clone(&running);
+    let second = port.worker(handler(move |job, _| {
+        let running = Arc::clone(&runs);
+        async move {
+            let at = &running[job.name.parse::<usize>().unwrap()];
+            assert_eq!(at.fetch_add(1, Ordering::SeqCst), 0);
+            tokio::time::sleep(SECOND * fastrand::u32(..90)).await;
+            assert_eq!(at.fetch_sub(1, Ordering::SeqCst), 1);
+            DONE
+        }
+    }));
+    let second = second.build().unwrap().start();
+    for id in &ids {
+        let record = port.finished(id).await;
+        assert_eq!(record.state, State::Done);
+        for failure in record.errors {
+            assert_eq!(failure.error.as_str(), "once");
+        }
+    }
+    assert_eq!(port.log.count("lost"), 0);
+    first.shutdown().await.unwrap();
+    second.shutdown().await.unwrap();
+}
+
+/// Real threads and real time, since this is about threads: every thread of the runtime is blocked
+/// until three heartbeats have gone out.
+#[test]
+fn handlers_that_block_every_thread_do_not_stop_heartbeats() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (beat, beats) = mpsc::channel::<()>();
+    let beats = Arc::new(std::sync::Mutex::new(beats));
+    runtime.block_on(async {
+        let driver = AnyDriver::new(MemoryDriver::new());
+        let client = Client::new(&driver);
+        let blocking = handler(move |_, _| {
+            let beats = Arc::clone(&beats);
+            async move {
+                for _ in 0..3 {
+                    let beat = beats.lock().unwrap().recv_timeout(Duration::from_secs(60));
+                    beat.expect("no heartbeat went out while the threads were blocked");
+                }
+                Ok(Outcome::Done(1))
+            }
+        });
+        let worker = Worker::builder(&driver)
+            .handlers(blocking)
+            .queue("default", 4)
+            .lease(Duration::from_millis(1_500))
+            .heartbeat(Duration::from_millis(50))
+            .observer(move |event: &Event<'_>| {
+                if matches!(event, Event::LeaseExtended { .. }) {
+                    let _ = beat.send(());
+                }
+            });
+        let jobs = client.enqueue_many((0..4).map(|n| work(n.to_string()))).await.unwrap();
+        let running = worker.build().unwrap().start();
+        for job in jobs {
+            assert_eq!(job.wait().await.unwrap(), 1);
+        }
+        running.shutdown().await.unwrap();
+    });
+}

@@ -1,0 +1,87 @@
+//! What observers are told.
+
+use taskharbor::{Counters, Event, JobError, Outcome};
+
+use crate::port::{DONE, Port, SECOND, handler};
+
+#[tokio::test(start_paused = true)]
+async fn every_step_of_a_job_is_told_in_order() {
+    let port = Port::new();
+    let run = port.worker(handler(|job, cx| async move {
+        match (job.name.as_str(), cx.delivery()) {
+            ("bad", _) => Err(JobError::unrecoverable("bad")),
+            ("flaky", 1) => Err("flaky".into()),
+            ("tired", 1) => Ok(Outcome::Snooze(SECOND)),
+            ("long", _) => {
+                tokio::time::sleep(11 * SECOND).await;
+                DONE
+            }
+            _ => DONE,
+        }
+    }));
+    let running = run.build().unwrap().start();
+    port.log.until("worker started").await;
+    for (name, steps) in [
+        ("good", vec!["reserved", "started", "succeeded"]),
+        ("bad", vec!["reserved", "started", "failed", "dead-lettered"]),
+        (
+            "flaky",
+            vec!["reserved", "started", "failed", "retried", "reserved", "started", "succeeded"],
+        ),
+        (
+            "tired",
+            vec!["reserved", "started", "released Snoozed", "reserved", "started", "succeeded"],
+        ),
+        ("long", vec!["reserved", "started", "extended", "succeeded"]),
+    ] {
+        let before = port.log.lines().len();
+        let id = port.enqueue(name).await;
+        port.finished(&id).await;
+        let lines = &port.log.lines()[before..];
+        assert_eq!(lines.len(), steps.len(), "{lines:#?}");
+        for (line, step) in lines.iter().zip(steps) {
+            assert!(line.starts_with(step) && line.contains(id.as_str()), "{line}: {step}");
+        }
+    }
+    running.shutdown().await.unwrap();
+    let lines = port.log.lines();
+    assert_eq!(lines[0], "worker started");
+    assert_eq!(lines[lines.len() - 2..], ["shutting down with 0", "worker stopped, 0 left"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_can_be_read_while_they_count() {
+    let port = Port::new();
+    let counters = Counters::new();
+    let client = taskharbor::Client::builder(&port.driver).observer(counters.clone());
+    let client = client.build().unwrap();
+    let run = port.worker(handler(|job, cx| async move {
+        if job.name == "bad" {
+            return Err(JobError::unrecoverable("bad"));
+        }
+        if cx.attempt() == 1 { Err("once".into()) } else { DONE }
+    }));
+    let _running = run.observer(counters.clone()).build().unwrap().start();
+    for name in ["good", "bad"] {
+        for _ in 0..2 {
+            let key = client.enqueue(crate::port::work(name)).idempotency_key(name);
+            port.finished(key.await.unwrap().id()).await;
+        }
+    }
+    let counts = counters.read();
+    assert_eq!((counts.enqueued, counts.existing), (2, 2));
+    assert_eq!((counts.reserved, counts.started), (3, 3));
+    assert_eq!((counts.succeeded, counts.failed, counts.retried), (1, 2, 1));
+    assert_eq!((counts.dead_lettered, counts.leases_lost, counts.outages), (1, 0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_disturbs_nobody() {
+    let port = Port::new();
+    let run = port.worker(handler(|_, _| async { DONE }));
+    let run = run.observer(|_: &Event<'_>| panic!("clumsy observer"));
+    let running = run.build().unwrap().start();
+    let id = port.enqueue("a").await;
+    port.finished(&id).await;
+    running.shutdown().await.unwrap();
+}

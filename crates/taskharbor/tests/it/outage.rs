@@ -1,0 +1,241 @@
+//! A store that goes away, loses replies or hangs, in every phase of a worker.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use taskharbor::{AnyDriver, Client, Context, Handlers, Job, JobError, JobResult, Outcome, State};
+use taskharbor_memory::MemoryDriver;
+
+use crate::{
+    port::{DONE, LEASE, Port, SECOND, Work, handler, work},
+    unkind::{Fault, Op, Unkind},
+};
+
+/// Jobs that succeed, fail once, snooze once and fail for good, by name.
+fn mixed(ran: &Arc<AtomicUsize>) -> Handlers {
+    let ran = Arc::clone(ran);
+    handler(move |job, cx| {
+        ran.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match (job.name.as_str(), cx.delivery()) {
+                ("retry", 1) => Err("once".into()),
+                ("snooze", 1) => Ok(Outcome::Snooze(SECOND)),
+                ("dlq", _) => Err(JobError::unrecoverable("never")),
+                _ => DONE,
+            }
+        }
+    })
+}
+
+const MIXED: [(&str, State); 4] =
+    [("ack", State::Done), ("retry", State::Done), ("snooze", State::Done), ("dlq", State::Dlq)];
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_any_call_ends_nothing_and_is_told_once() {
+    for op in [Op::Watch, Op::Reserve, Op::Settle] {
+        let port = Port::new();
+        port.store.down(&[op]);
+        let ran = Arc::default();
+        let _running = port.worker(mixed(&ran)).build().unwrap().start();
+        let mut ids = Vec::new();
+        for (name, _) in MIXED {
+            ids.push(port.enqueue(name).await);
+        }
+        tokio::time::sleep(20 * SECOND).await;
+        port.store.up();
+        for (id, (name, state)) in ids.iter().zip(MIXED) {
+            assert_eq!(port.finished(id).await.state, state, "{name} after {op:?}");
+        }
+        assert_eq!(port.log.count("away"), 1, "{op:?}");
+        assert_eq!(port.log.count("back"), 1, "{op:?}");
+        assert_eq!(port.log.count("lost"), 0, "{op:?}");
+        assert_eq!(ran.load(Ordering::SeqCst), 6, "{op:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_starts_during_an_outage_begins_when_it_is_over() {
+    let store = Unkind::new(MemoryDriver::new());
+    store.next(Op::Time, [Fault::Refuse, Fault::LoseReply, Fault::Refuse]);
+    let driver = AnyDriver::new(store);
+    let worker = taskharbor::Worker::builder(&driver).queue("default", 1);
+    let worker = worker.handlers(handler(|_, _| async { Ok(Outcome::Done(3)) }));
+    let running = worker.build().unwrap().start();
+    let handle = loop {
+        match Client::new(&driver).enqueue(work("a")).await {
+            Ok(handle) => break handle,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(handle.wait().await.unwrap(), 3);
+    running.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_to_an_outcome_records_it_once() {
+    for (name, state) in MIXED {
+        for lost in [1, 3] {
+            let port = Port::new();
+            port.store.next(Op::Settle, [Fault::LoseReply; 3].into_iter().take(lost));
+            let ran = Arc::default();
+            let _running = port.worker(mixed(&ran)).build().unwrap().start();
+            let id = port.enqueue(name).await;
+            assert_eq!(port.finished(&id).await.state, state, "{name}");
+            tokio::time::sleep(2 * LEASE).await;
+            let again = usize::from(["retry", "snooze"].contains(&name));
+            assert_eq!(ran.load(Ordering::SeqCst), 1 + again, "{name}");
+            assert_eq!(port.log.count("lost"), 0, "{name}");
+            let told = ["succeeded", "retried", "released", "dead-lettered"];
+            let told: usize = told.iter().map(|it| port.log.count(it)).sum();
+            assert_eq!(told, 1 + again, "{name}: {:#?}", port.log.lines());
+            port.check().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_granted_in_a_lost_reply_come_back_when_their_leases_end() {
+    let port = Port::new();
+    let start = port.now();
+    let id = port.enqueue("ack").await;
+    port.store.next(Op::Reserve, [Fault::LoseReply]);
+    let ran = Arc::default();
+    let _running = port.worker(mixed(&ran)).build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries, record.job.attempts), (State::Done, 2, 0));
+    assert_eq!(record.finished_at.unwrap().since(start), LEASE);
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+/// A job that takes 100 s, while heartbeats go wrong.
+async fn long_job(port: &Port) -> taskharbor::JobId {
+    port.enqueue("long").await
+}
+
+fn sleeper() -> Handlers {
+    handler(|_, _| async {
+        tokio::time::sleep(100 * SECOND).await;
+        DONE
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_that_fail_for_less_than_a_lease_stop_nobody() {
+    let port = Port::new();
+    let id = long_job(&port).await;
+    let _running = port.worker(sleeper()).build().unwrap().start();
+    port.log.until_count("extended", 2).await;
+    port.store.down(&[Op::Extend]);
+    // The lease was extended just now and would be given up after 27 s.
+    tokio::time::sleep(26 * SECOND).await;
+    port.store.up();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 1));
+    assert_eq!((port.log.count("away"), port.log.count("lost")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_stopped_when_its_lease_is_nearly_over_and_the_store_still_away() {
+    let port = Port::new();
+    let id = long_job(&port).await;
+    let _running = port.worker(sleeper()).build().unwrap().start();
+    port.log.until_count("extended", 1).await;
+    let extended = port.now();
+    port.store.down(&Op::ALL);
+    port.log.until("lost").await;
+    assert_eq!(port.log.time_of("lost").since(extended), 27 * SECOND);
+    tokio::time::sleep(100 * SECOND).await;
+    port.store.up();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries, record.job.attempts), (State::Done, 2, 0));
+    assert_eq!(port.log.count("succeeded"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_whose_replies_are_lost_or_hang_stop_nobody() {
+    let port = Port::new();
+    let id = long_job(&port).await;
+    let faults = [Fault::LoseReply, Fault::Hang, Fault::Refuse, Fault::LoseReply];
+    port.store.next(Op::Extend, faults);
+    let _running = port.worker(sleeper()).call_timeout(3 * SECOND).build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 1));
+    assert_eq!(port.log.count("lost"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_that_hangs_for_ever_does_not_keep_a_handler_past_its_lease() {
+    let port = Port::new();
+    long_job(&port).await;
+    port.store.next(Op::Extend, [Fault::Hang; 100]);
+    let start = port.now();
+    let _running = port.worker(sleeper()).call_timeout(3_600 * SECOND).build().unwrap().start();
+    port.log.until("lost").await;
+    assert_eq!(port.log.time_of("lost").since(start), 27 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_are_sent_again_for_as_long_as_the_lease_can_be_kept() {
+    let port = Port::new();
+    port.store.down(&[Op::Settle]);
+    let ran = Arc::default();
+    let _running = port.worker(mixed(&ran)).build().unwrap().start();
+    let id = port.enqueue("ack").await;
+    tokio::time::sleep(20 * LEASE).await;
+    assert_eq!(port.state(&id).await, State::Inflight);
+    port.store.up();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 1));
+    assert_eq!(ran.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_that_cannot_be_sent_before_the_lease_is_over_are_given_up_and_told() {
+    let port = Port::new();
+    let ran = Arc::default();
+    let _running = port.worker(mixed(&ran)).build().unwrap().start();
+    port.store.next(Op::Reserve, []);
+    port.store.down(&[Op::Settle, Op::Extend]);
+    let id = port.enqueue("ack").await;
+    port.log.until("lost").await;
+    port.store.up();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries, record.job.attempts), (State::Done, 2, 0));
+    assert_eq!(ran.load(Ordering::SeqCst), 2);
+    assert_eq!(port.log.count("lost"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_hang_are_given_up_after_the_call_timeout() {
+    for op in [Op::Watch, Op::Reserve, Op::Settle] {
+        let port = Port::new();
+        port.store.next(op, [Fault::Hang]);
+        let ran = Arc::default();
+        let _running = port.worker(mixed(&ran)).build().unwrap().start();
+        let id = port.enqueue("ack").await;
+        assert_eq!(port.finished(&id).await.state, State::Done, "{op:?}");
+        assert_eq!(ran.load(Ordering::SeqCst), 1, "{op:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_cannot_be_read_yet_is_waited_for() {
+    #[derive(serde::Serialize, serde::Deserialize, Job)]
+    #[job(type = "after", input = u64, output = u64)]
+    struct After {}
+    async fn after(job: After, cx: Context) -> JobResult<u64> {
+        Ok(cx.input(&job)? + 1)
+    }
+    let port = Port::new();
+    let flow = taskharbor::Flow::first(work("first")).then(After {});
+    let handle = port.client.start(flow).await.unwrap();
+    port.store.next(Op::Outputs, [Fault::Refuse, Fault::LoseReply, Fault::Hang]);
+    let first = |_: Work, _: Context| async { JobResult::Ok(6) };
+    let handlers = Handlers::new().on(after).on(first);
+    let _running = port.worker(handlers).build().unwrap().start();
+    let record = port.finished(handle.id()).await;
+    assert_eq!((record.state, record.job.attempts), (State::Done, 0));
+    assert_eq!(handle.wait().await.unwrap(), 7);
+}

@@ -1,0 +1,263 @@
+//! Stopping a worker in each phase, in bounded time, without loss and without charge.
+
+use std::{sync::mpsc, time::Duration};
+
+use taskharbor::{
+    AnyDriver, CancelReason, Client, Driver, Outcome, Running, State, Worker, WorkerError,
+};
+use taskharbor_memory::MemoryDriver;
+
+use crate::{
+    port::{DONE, LEASE, Port, SECOND, handler, work},
+    unkind::{Fault, Op},
+};
+
+/// How long it takes to shut down.
+async fn shutdown(port: &Port, running: &Running) -> Duration {
+    let start = port.now();
+    running.shutdown().await.unwrap();
+    port.now().since(start)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_stops_at_once() {
+    let port = Port::new();
+    let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(shutdown(&port, &running).await, Duration::ZERO);
+    // It takes nothing more, and shutting down again is fine.
+    let id = port.enqueue("a").await;
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(port.state(&id).await, State::Ready);
+    assert_eq!(shutdown(&port, &running).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_ends_within_the_grace_period_is_recorded() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(20 * SECOND).await;
+        DONE
+    }));
+    let running = run.build().unwrap().start();
+    port.log.until("started").await;
+    assert_eq!(shutdown(&port, &running).await, 20 * SECOND);
+    assert_eq!(port.state(&id).await, State::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_are_kept_while_handlers_finish() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(5 * LEASE).await;
+        DONE
+    }));
+    let running = run.grace(10 * LEASE).build().unwrap().start();
+    port.log.until("started").await;
+    running.shutdown().await.unwrap();
+    let record = port.record(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_listens_is_told_after_the_grace_period_and_its_job_given_back() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = port.worker(handler(|_, cx| async move {
+        assert_eq!(cx.cancelled().await, CancelReason::Shutdown);
+        tokio::time::sleep(SECOND).await;
+        Err("put away my things".into())
+    }));
+    let running = run.build().unwrap().start();
+    port.log.until("started").await;
+    assert_eq!(shutdown(&port, &running).await, 31 * SECOND);
+    let record = port.record(&id).await;
+    assert_eq!((record.state, record.job.attempts), (State::Ready, 0));
+    assert_eq!((port.log.count("released Shutdown"), port.log.count("retried")), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_finishes_after_being_told_is_recorded() {
+    let port = Port::new();
+    let handle = port.client.enqueue(work("a")).await.unwrap();
+    let run = port.worker(handler(|_, cx| async move {
+        cx.cancelled().await;
+        Ok(Outcome::Done(8))
+    }));
+    let running = run.build().unwrap().start();
+    port.log.until("started").await;
+    running.shutdown().await.unwrap();
+    assert_eq!(handle.wait().await.unwrap(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_does_not_listen_is_stopped_and_its_job_given_back() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = port.worker(handler(|_, _| std::future::pending()));
+    let running = run.build().unwrap().start();
+    port.log.until("started").await;
+    assert_eq!(shutdown(&port, &running).await, 35 * SECOND);
+    let record = port.record(&id).await;
+    assert_eq!((record.state, record.job.attempts), (State::Ready, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_can_be_cut_short() {
+    let port = Port::new();
+    port.enqueue("a").await;
+    let run = port.worker(handler(|_, cx| async move {
+        cx.cancelled().await;
+        Err("stopped".into())
+    }));
+    let running = run.grace(3_600 * SECOND).build().unwrap().start();
+    port.log.until("started").await;
+    let start = port.now();
+    let (ended, ()) = tokio::join!(running.shutdown(), async {
+        tokio::time::sleep(2 * SECOND).await;
+        running.end_grace();
+    });
+    ended.unwrap();
+    assert_eq!(port.now().since(start), 2 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn thirty_deploys_during_one_job_charge_nothing() {
+    let port = Port::new();
+    let handle = port.client.enqueue(work("a")).max_attempts(1).await.unwrap();
+    for deploy in 1..=30 {
+        let run = port.worker(handler(|_, _| std::future::pending()));
+        let running = run.grace(SECOND).build().unwrap().start();
+        port.log.until_count("started", deploy).await;
+        running.shutdown().await.unwrap();
+    }
+    let record = port.record(handle.id()).await;
+    assert_eq!((record.job.attempts, record.job.expirations), (0, 0));
+    let _last = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    assert_eq!(port.finished(handle.id()).await.state, State::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_arrive_after_the_order_to_stop_are_given_back_unstarted() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    port.store.next(Op::Reserve, [Fault::Late(5 * SECOND)]);
+    let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(shutdown(&port, &running).await, 4 * SECOND);
+    assert_eq!(port.log.count("started"), 0);
+    let record = port.record(&id).await;
+    assert_eq!((record.state, record.job.deliveries, record.job.attempts), (State::Ready, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_hangs_does_not_hold_up_the_end() {
+    let port = Port::new();
+    port.store.next(Op::Reserve, [Fault::Hang]);
+    let run = port.worker(handler(|_, _| async { DONE })).call_timeout(3_600 * SECOND);
+    let running = run.build().unwrap().start();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(shutdown(&port, &running).await, 40 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_that_cannot_be_recorded_do_not_hold_up_the_end() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    port.store.down(&[Op::Settle]);
+    let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    port.log.until("away settle").await;
+    assert_eq!(shutdown(&port, &running).await, 40 * SECOND);
+    assert_eq!(port.log.count("worker stopped, 1 left"), 1);
+    port.store.up();
+    let _next = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries, record.job.attempts), (State::Done, 2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_ends_during_the_shutdown_costs_nothing() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    port.store.down(&[Op::Settle, Op::Reserve]);
+    port.store.up();
+    let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    port.store.down(&[Op::Settle]);
+    port.log.until("away settle").await;
+    let (ended, ()) = tokio::join!(running.shutdown(), async {
+        tokio::time::sleep(10 * SECOND).await;
+        port.store.up();
+    });
+    ended.unwrap();
+    assert_eq!(port.state(&id).await, State::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_waits_for_its_store_can_be_stopped() {
+    let port = Port::new();
+    port.store.down(&Op::ALL);
+    let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    port.log.until("away").await;
+    assert_eq!(shutdown(&port, &running).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_handle_stops_the_worker_as_a_shutdown_does() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(20 * SECOND).await;
+        DONE
+    }));
+    let running = run.build().unwrap().start();
+    port.log.until("started").await;
+    drop(running);
+    port.log.until("worker stopped, 0 left").await;
+    assert_eq!(port.state(&id).await, State::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_driver_ends_the_worker_with_an_error() {
+    let port = Port::new();
+    port.enqueue("a").await;
+    let run = port.worker(handler(|_, _| std::future::pending()));
+    let running = run.build().unwrap().start();
+    port.log.until("started").await;
+    port.driver.close().await.unwrap();
+    assert!(matches!(running.ended().await, Err(WorkerError::Closed)));
+    assert_eq!(port.log.count("lost"), 1);
+}
+
+/// Real threads: a handler that blocks its thread cannot be stopped, and does not hold up the end.
+#[test]
+fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (let_go, blocked) = mpsc::channel::<()>();
+    let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
+    let (began, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    runtime.block_on(async {
+        let driver = AnyDriver::new(MemoryDriver::new());
+        let handle = Client::new(&driver).enqueue(work("a")).await.unwrap();
+        let stuck = handler(move |_, _| {
+            let (blocked, began) = (blocked.clone(), began.clone());
+            async move {
+                began.send(()).unwrap();
+                let _ = blocked.lock().unwrap().recv();
+                DONE
+            }
+        });
+        let worker = Worker::builder(&driver).handlers(stuck).queue("default", 1);
+        let worker = worker.grace(Duration::ZERO).cancel_wait(Duration::from_millis(20));
+        let running = worker.build().unwrap().start();
+        has_begun.recv().await.unwrap();
+        running.shutdown().await.unwrap();
+        let now = driver.now().await.unwrap();
+        let record = taskharbor::Admin::inspect(&driver, handle.id().clone(), now).await.unwrap();
+        // It is still running, so it is not given back; its lease will end.
+        assert_eq!(record.unwrap().state, State::Inflight);
+        let_go.send(()).unwrap();
+    });
+}

@@ -1,0 +1,109 @@
+//! How many handlers run at once, and from which queues.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use taskharbor::{Handlers, JobResult, Options};
+
+use crate::{
+    port::{DONE, Port, SECOND, handler, work},
+    unkind::Op,
+};
+
+#[tokio::test(start_paused = true)]
+async fn no_more_handlers_run_than_their_queue_allows() {
+    let port = Port::new();
+    for queue in ["default", "slow", "wide"] {
+        let jobs = (0..100).map(|n| work(n.to_string()));
+        let options = Options::new().queue(queue);
+        port.client.enqueue_many(jobs).options(options).await.unwrap();
+    }
+    let counts: Arc<[(&str, usize, AtomicUsize, AtomicUsize); 3]> = Arc::new(
+        [("default", 8), ("slow", 1), ("wide", 50)]
+            .map(|(queue, limit)| (queue, limit, AtomicUsize::new(0), AtomicUsize::new(0))),
+    );
+    let counted = Arc::clone(&counts);
+    let run = port.worker(handler(move |_, cx| {
+        let counts = Arc::clone(&counted);
+        async move {
+            let of = |it: &&(&str, usize, AtomicUsize, AtomicUsize)| it.0 == cx.queue().as_str();
+            let (_, limit, running, most) = counts.iter().find(of).unwrap();
+            let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+            assert!(now <= *limit);
+            most.fetch_max(now, Ordering::SeqCst);
+            tokio::time::sleep(SECOND).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            DONE
+        }
+    }));
+    let _running = run.queue("slow", 1).queue("wide", 50).build().unwrap().start();
+    port.log.until_count("succeeded", 300).await;
+    for (queue, limit, _, most) in counts.iter() {
+        assert_eq!(most.load(Ordering::SeqCst), *limit, "{queue}");
+    }
+    assert_eq!(port.log.count("failed"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_reserved_only_when_a_handler_can_start_at_once() {
+    let port = Port::new();
+    for n in 0..20 {
+        port.enqueue(&n.to_string()).await;
+    }
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(SECOND).await;
+        DONE
+    }));
+    let _running = run.build().unwrap().start();
+    port.log.until_count("succeeded", 20).await;
+    let mut held = 0;
+    for line in port.log.lines() {
+        held += i32::from(line.starts_with("reserved"));
+        held -= i32::from(line.starts_with("succeeded"));
+        assert!(held <= 8);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_is_woken_and_hardly_ever_asks() {
+    let port = Port::new();
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    tokio::time::sleep(3_600 * SECOND).await;
+    let idle = port.store.calls(Op::Reserve);
+    assert!((100..200).contains(&idle), "{idle} calls in an hour");
+    let enqueued = port.now();
+    let id = port.enqueue("a").await;
+    assert_eq!(port.finished(&id).await.started_at, Some(enqueued));
+}
+
+#[tokio::test(start_paused = true)]
+async fn scheduled_jobs_start_on_time_without_polling() {
+    let port = Port::new();
+    let later = port.now().saturating_add(7 * SECOND);
+    let handle = port.client.enqueue(work("a")).run_at(later).await.unwrap();
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let record = port.finished(handle.id()).await;
+    assert_eq!(record.started_at, Some(later));
+    assert!(port.store.calls(Op::Reserve) <= 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_for_names_known_at_run_time_get_the_bytes() {
+    let port = Port::new();
+    let mut handlers = Handlers::new();
+    for name in ["upper", "same"] {
+        handlers = handlers.on_raw(name, move |payload, cx| async move {
+            assert_eq!(cx.job_type().as_str(), name);
+            let bytes =
+                if name == "upper" { payload.to_ascii_uppercase() } else { payload.to_vec() };
+            JobResult::Ok(Some(bytes.into()))
+        });
+    }
+    let _running = port.worker(handlers).build().unwrap().start();
+    for (name, output) in [("upper", b"\xffABC"), ("same", b"\xffabc")] {
+        let handle = port.client.enqueue_raw(name, b"\xffabc").await.unwrap();
+        assert_eq!(&handle.wait_raw().await.unwrap().unwrap()[..], output);
+    }
+}
