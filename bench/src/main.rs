@@ -8,16 +8,19 @@
 
 mod memory;
 mod stopwatch;
+mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask bench [memory]";
+const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let chosen: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match chosen.as_slice() {
-        [] | ["memory"] => memory::run(),
+        [] => memory::run().and_then(|()| worker::run()),
+        ["memory"] => memory::run(),
+        ["worker"] => worker::run(),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

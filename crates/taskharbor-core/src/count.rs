@@ -57,6 +57,18 @@ impl StateCounts {
     }
 }
 
+impl std::iter::Sum for StateCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        let mut sum = Self::default();
+        for of_one in counts {
+            for state in State::ALL {
+                *sum.get_mut(state) += of_one.get(state);
+            }
+        }
+        sum
+    }
+}
+
 /// A queue and its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

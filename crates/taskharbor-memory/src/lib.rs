@@ -43,8 +43,3 @@ pub use driver::MemoryDriver;
 
 #[cfg(test)]
 mod tests;
-
-/// The program in the README, run as a test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

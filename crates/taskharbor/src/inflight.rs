@@ -135,6 +135,8 @@ pub(crate) struct Registry {
     held: Mutex<Slab<Arc<Inflight>>>,
     /// Somebody waits for the last job to go.
     emptied: Notify,
+    /// The keeper waits for the first job to come.
+    filled: Notify,
     /// The keeper has its answers; what the settler put off can go.
     extended: Notify,
 }
@@ -146,6 +148,9 @@ impl Registry {
 
     pub(crate) fn insert(&self, jobs: Vec<Leased>) -> Vec<Arc<Inflight>> {
         let mut held = self.held();
+        if held.is_empty() {
+            self.filled.notify_one();
+        }
         let insert = |leased| {
             let place = held.vacant_entry();
             let inflight = Arc::new(Inflight::new(leased, place.key()));
@@ -182,6 +187,13 @@ impl Registry {
                 return;
             }
             emptied.await;
+        }
+    }
+
+    /// Waits until there is a job.
+    pub(crate) async fn filled(&self) {
+        while self.len() == 0 {
+            self.filled.notified().await;
         }
     }
 

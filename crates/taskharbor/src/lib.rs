@@ -1,4 +1,5 @@
-//! Background jobs with one strict contract on every store.
+//! What users of TaskHarbor add; the text they see is in `lib.md`.
+#![doc = include_str!("lib.md")]
 
 mod blocking;
 mod cancel;
@@ -23,8 +24,10 @@ mod worker;
 pub use taskharbor_macros::Job;
 
 pub use taskharbor_core::{
-    Admin, AnyDriver, Blob, Driver, DriverError, FailurePolicy, HeaderError, Headers, JobId,
-    JobType, KeyHold, QueueName, State, Text, Timestamp,
+    Action, Admin, AnyDriver, Blob, Cursor, Denied, Driver, DriverError, FailurePolicy, Filter,
+    FlowName, FlowRecord, HeaderError, Headers, IdempotencyKey, JobId, JobRecord, JobSummary,
+    JobType, KeyHold, List, ListFlows, Manage, NameError, Page, Prune, QueueCounts, QueueName,
+    Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp,
 };
 
 pub use blocking::blocking;
@@ -46,3 +49,8 @@ pub use observe::{Counters, Counts, Event, LossReason, Observer, ReleaseReason};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
 pub use worker::{BuildError, MissingHandler, Running, Worker, WorkerBuilder, WorkerError};
+
+/// The programs in the README, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -6,6 +6,7 @@
 //! a day takes a millisecond.
 //!
 //! ```
+//! # // In a test: #[tokio::test(start_paused = true)].
 //! use std::time::Duration;
 //! use taskharbor::testing::Harbor;
 //! # use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@
 //! #     if cx.attempt() < 3 { Err("not yet")? }
 //! #     Ok(())
 //! # }
-//! # #[tokio::main(flavor = "current_thread")]
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let harbor = Harbor::new(Handlers::new().on(remind));
 //! let tomorrow = Duration::from_secs(86_400);

@@ -29,6 +29,15 @@ fn published_tool(manifest: &Manifest) -> Option<String> {
     (is_tool && !unpublished).then(|| format!("{}: must say `publish = false`", manifest.path))
 }
 
+/// Two of them, and `cargo run` at the root would not know which program is meant.
+fn default_program(manifest: &Manifest) -> Option<String> {
+    let is_command = manifest.get(&["package"], "name") == Some("taskharbor-cli");
+    let claims = manifest.get(&["package"], "default-run").is_some();
+    (claims != is_command).then(|| {
+        format!("{}: `default-run` is for taskharbor-cli and nobody else", manifest.path)
+    })
+}
+
 /// Another name for a crate of ours would hide it from the rule about dependencies.
 fn renamed_crates(root: &Manifest) -> Vec<String> {
     let dependencies = root.dependencies().into_iter();
@@ -44,6 +53,7 @@ fn broken() -> Manifest {
     let text = r#"
         [package]
         license = "MIT"
+        default-run = "tool"
         [dependencies]
         serde = { version = "1", features = ["derive"] }
         tokio.workspace = true
@@ -62,6 +72,17 @@ fn every_crate_inherits_lints_and_licence() -> io::Result<()> {
 #[test]
 fn a_crate_with_its_own_lints_or_licence_is_found() {
     assert_eq!(own_lints_or_licence(&broken()).len(), 2);
+}
+
+#[test]
+fn cargo_run_at_the_root_means_the_command() -> io::Result<()> {
+    assert_clean(members()?.iter().filter_map(default_program));
+    Ok(())
+}
+
+#[test]
+fn a_second_default_program_is_found() {
+    assert!(default_program(&broken()).is_some());
 }
 
 #[test]

@@ -64,12 +64,10 @@ impl Harbor {
     /// An installation with these handlers, whose worker serves the queues of their jobs. Without
     /// handlers there is no worker, and what is enqueued stays.
     ///
-    /// It pauses tokio's clock if it is not paused yet.
-    ///
     /// # Panics
     ///
-    /// If the worker cannot be built, or outside a tokio runtime of one thread: use
-    /// `#[tokio::test]`.
+    /// If the worker cannot be built, or if tokio's clock is running: write
+    /// `#[tokio::test(start_paused = true)]` above the test.
     #[must_use]
     #[track_caller]
     pub fn new(handlers: Handlers) -> Self {
@@ -88,18 +86,47 @@ impl Harbor {
         handlers: Handlers,
         configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     ) -> Self {
-        if !is_paused() {
-            tokio::time::pause();
-        }
+        assert!(
+            is_paused(),
+            "tokio's clock is running: write #[tokio::test(start_paused = true)] above the test"
+        );
         let epoch = Timestamp::from_micros(EPOCH_MICROS).unwrap_or(Timestamp::EPOCH);
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let store = MemoryDriver::with_clock(Arc::clone(&clock) as _);
         let driver = AnyDriver::new(store).with_clock(clock);
         let activity = Arc::new(Activity::default());
-        let running = start(&driver, handlers, &activity, configure);
         let client = Client::builder(&driver).observer(Arc::clone(&activity)).build();
         let client = client.unwrap_or_else(|error| panic!("the client cannot be built: {error}"));
-        Self { driver, client, running, activity }
+        let harbor = Self { driver, client, running: None, activity };
+        harbor.start_configured(handlers, configure)
+    }
+
+    /// This installation with a worker for these handlers, in place of the one it had: for
+    /// handlers whose state holds the harbor's own client.
+    ///
+    /// # Panics
+    ///
+    /// If the worker cannot be built.
+    #[must_use]
+    #[track_caller]
+    pub fn start(self, handlers: Handlers) -> Self {
+        self.start_configured(handlers, |worker| worker)
+    }
+
+    /// As [`Harbor::start`], with a worker that is configured further.
+    ///
+    /// # Panics
+    ///
+    /// If the worker cannot be built.
+    #[must_use]
+    #[track_caller]
+    pub fn start_configured(
+        mut self,
+        handlers: Handlers,
+        configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+    ) -> Self {
+        self.running = start(&self.driver, handlers, &self.activity, configure);
+        self
     }
 
     /// The client.
@@ -166,7 +193,8 @@ impl Harbor {
     async fn busy(&self) -> usize {
         let counts = self.driver.counts(self.now().await).await;
         let counts = counts.unwrap_or_else(|error| panic!("no counts: {error}"));
-        counts.iter().map(|queue| queue.states.ready + queue.states.inflight).sum()
+        let states: StateCounts = counts.into_iter().map(|queue| queue.states).sum();
+        states.ready + states.inflight
     }
 
     /// All that the store knows about a job.
@@ -273,6 +301,8 @@ fn start(
         return None;
     }
     let mut worker = Worker::builder(driver).handlers(handlers).seed(0).name("harbor");
+    // Hints and due times say when to look; looking more often would only make a year longer.
+    worker = worker.poll(Duration::from_secs(86_400));
     for queue in queues {
         worker = worker.queue(queue, CONCURRENCY);
     }

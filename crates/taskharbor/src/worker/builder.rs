@@ -344,6 +344,10 @@ impl WorkerBuilder {
                 return Err(BuildError::Duration { what, value, wanted: "1 ms or more" });
             }
         }
+        if self.poll > Duration::from_secs(86_400) {
+            let (what, value, wanted) = ("the polling interval", self.poll, "a day or less");
+            return Err(BuildError::Duration { what, value, wanted });
+        }
         if self.crash_limit == 0 {
             return Err(BuildError::CrashLimit);
         }

@@ -101,7 +101,7 @@ fn judge(shared: &Shared, inflight: &Inflight, result: CallResult, took: Duratio
         took,
         cancel: inflight.cancellation.reason(),
         policy: &*shared.retry,
-        chance: shared.chance(),
+        chance: &|| shared.chance(),
         limits: shared.driver.limits(),
         format: format.unwrap_or(&shared.formats[0]),
     };

@@ -22,10 +22,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
     let mut failures = 0;
     let mut wait = shared.config.heartbeat;
     loop {
+        let next = async {
+            // A worker with nothing to do has nothing to keep.
+            shared.registry.filled().await;
+            sleep_until(Instant::now() + wait).await;
+        };
         tokio::select! {
             biased;
             () = shared.reached(Phase::Ended) => return,
-            () = sleep_until(Instant::now() + wait) => {}
+            () = next => {}
         }
         let answered = extend_all(&shared).await;
         shared.registry.announce_extended();

@@ -92,7 +92,8 @@ impl Reserver {
         for (at, (slots, taken)) in self.shared.queues.iter().zip(&taken).enumerate() {
             let used = given.iter().filter(|leased| leased.job.queue == slots.queue).count();
             slots.give_back(taken - used.min(*taken));
-            if answer.is_ok() && *taken > 0 {
+            if answer.is_ok() {
+                // Of a queue that had no slot nothing was asked, so nothing is known.
                 self.may_have_more[at] = used >= *taken;
             }
         }

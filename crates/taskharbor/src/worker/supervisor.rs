@@ -16,7 +16,7 @@ use super::{
     settler,
     shared::{Phase, Shared},
 };
-use crate::{CancelReason, Event};
+use crate::{CancelReason, Event, middleware::recover};
 
 pub(super) fn start(shared: Arc<Shared>) -> Running {
     let (ending, ended) = tokio::sync::watch::channel(None);
@@ -24,8 +24,12 @@ pub(super) fn start(shared: Arc<Shared>) -> Running {
         Ok(runtime) => {
             let shared = Arc::clone(&shared);
             runtime.spawn(async move {
-                let end = supervise(&shared).await;
+                let end = recover(supervise(&shared)).await.unwrap_or(Ending::Crashed);
                 shared.advance(Phase::Ended);
+                // Nobody keeps their leases any more, so whatever still runs has to stop.
+                for inflight in shared.registry.all() {
+                    inflight.cancellation.raise(CancelReason::LeaseLost);
+                }
                 ending.send_replace(Some(end));
             });
         }

@@ -32,7 +32,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) took: Duration,
     pub(super) cancel: Option<CancelReason>,
     pub(super) policy: &'a dyn RetryPolicy,
-    pub(super) chance: f64,
+    /// A random number for the policy, drawn only when it is asked.
+    pub(super) chance: &'a dyn Fn() -> f64,
     pub(super) limits: Limits,
     pub(super) format: &'a Format,
 }
@@ -79,7 +80,8 @@ impl Circumstances<'_> {
             (Again::After(delay), None) => delay,
             (Again::ByPolicy, None) => {
                 let (job_type, error) = (&job.job_type, text.as_str());
-                self.policy.delay(&Failed { attempts, job_type, error, chance: self.chance })
+                let chance = (self.chance)();
+                self.policy.delay(&Failed { attempts, job_type, error, chance })
             }
         };
         if attempts >= max_attempts {

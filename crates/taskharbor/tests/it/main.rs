@@ -12,6 +12,7 @@ mod observe;
 mod outage;
 mod outcome;
 mod port;
+mod readme;
 mod shutdown;
 mod simulation;
 mod slot;

@@ -107,3 +107,26 @@ async fn handlers_for_names_known_at_run_time_get_the_bytes() {
         assert_eq!(&handle.wait_raw().await.unwrap().unwrap()[..], output);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_falls_due_while_its_queue_is_full_starts_with_the_next_free_slot() {
+    let port = Port::new();
+    let soon = port.now().saturating_add(5 * SECOND);
+    port.client.enqueue(work("long")).queue("narrow").await.unwrap();
+    let due = port.client.enqueue(work("due")).queue("narrow").run_at(soon).await.unwrap();
+    let run = port.worker(handler(|job, _| async move {
+        let seconds = if job.name == "long" { 10 } else { 0 };
+        tokio::time::sleep(SECOND * seconds).await;
+        DONE
+    }));
+    let start = port.now();
+    let _running = run.queue("narrow", 1).build().unwrap().start();
+    port.log.until("started").await;
+    // Another queue is asked meanwhile, when the narrow one has no slot.
+    for n in 0..3 {
+        tokio::time::sleep(SECOND).await;
+        port.enqueue(&n.to_string()).await;
+    }
+    let record = port.finished(due.id()).await;
+    assert_eq!(record.started_at.unwrap().since(start), 10 * SECOND);
+}
