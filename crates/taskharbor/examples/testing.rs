@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use taskharbor::{Client, Context, Handlers, Job, JobError, JobResult};
+use taskharbor::{Client, Context, Handlers, Job, JobError, JobResult, Worker};
 
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
@@ -38,7 +38,17 @@ async fn bill(job: Bill, cx: Context<App>) -> JobResult {
     Ok(())
 }
 
-fn main() {}
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let driver = taskharbor::connect("memory:").await?;
+    let client = Client::new(&driver);
+    let app = App { client: client.clone(), price: 10 };
+    let handlers = Handlers::new().on(bill).with_state(app);
+    let worker = Worker::builder(&driver).handlers(handlers).queue("billing", 4).build()?.start();
+    client.enqueue(Bill { customer: "Ada".into(), month: 1 }).await?.wait().await?;
+    worker.shutdown().await?;
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {

@@ -86,8 +86,8 @@ fn number(what: &str, found: usize, expected: usize) -> Option<String> {
 pub(crate) mod tests {
     use std::time::Duration;
 
+    use taskharbor::QueueCounts;
     use taskharbor::{QueueName, Timestamp};
-    use taskharbor_core::QueueCounts;
 
     use super::*;
     use crate::demo::finding::Schedule;

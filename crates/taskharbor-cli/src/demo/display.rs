@@ -10,7 +10,7 @@ use std::{
 };
 
 use taskharbor::State;
-use taskharbor_core::StateCounts;
+use taskharbor::StateCounts;
 
 use super::{
     plan,

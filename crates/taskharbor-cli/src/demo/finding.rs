@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use taskharbor::{Admin, AnyDriver, State, Timestamp};
-use taskharbor_core::{Filter, List, QueueCounts};
+use taskharbor::{Filter, List, QueueCounts};
 
 use super::{
     job::{Enqueued, Report},

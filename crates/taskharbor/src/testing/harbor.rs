@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{Admin, AnyDriver, Filter, JobId, JobRecord, Limits, List, State, Timestamp};
+use taskharbor_core::{
+    Admin, AnyDriver, Filter, JobId, JobRecord, Limits, List, State, StateCounts, Timestamp,
+};
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::Notify;
 
