@@ -32,7 +32,7 @@ async fn bill(job: Bill, cx: Context<App>) -> JobResult {
     let next = Bill { customer: job.customer, month: job.month + 1 };
     let key = format!("{}-{}", next.customer, next.month);
     client.enqueue(next).delay(MONTH).idempotency_key(key).await?;
-    if cx.attempt() == 1 && job.month % 5 == 0 {
+    if cx.attempt() == 1 && job.month.is_multiple_of(5) {
         Err("the bank is closed")?;
     }
     Ok(())
