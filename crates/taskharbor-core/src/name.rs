@@ -196,11 +196,28 @@ impl JobId {
     pub fn generate(now: Timestamp) -> Result<Self, crate::NoRandomness> {
         let mut random = [0; 10];
         crate::random::fill(&mut random)?;
+        Ok(Self::from_random(now, &random))
+    }
+
+    /// As many new ids as asked for, at the price of one call to the operating system. Those made
+    /// in the same millisecond are in no order.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRandomness`](crate::NoRandomness) if the operating system has none to give.
+    pub fn generate_many(now: Timestamp, count: usize) -> Result<Vec<Self>, crate::NoRandomness> {
+        let mut random = vec![0; count * 10];
+        crate::random::fill(&mut random)?;
+        let (random, _) = random.as_chunks::<10>();
+        Ok(random.iter().map(|random| Self::from_random(now, random)).collect())
+    }
+
+    fn from_random(now: Timestamp, random: &[u8; 10]) -> Self {
         // A timestamp is never negative, so the conversion cannot lose anything.
         let millis = now.as_micros().unsigned_abs() / 1_000;
-        let uuid = uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid();
+        let uuid = uuid::Builder::from_unix_timestamp_millis(millis, random).into_uuid();
         let mut text = uuid::Uuid::encode_buffer();
-        Ok(Self(Arc::from(&*uuid.hyphenated().encode_lower(&mut text))))
+        Self(Arc::from(&*uuid.hyphenated().encode_lower(&mut text)))
     }
 }
 
@@ -241,5 +258,13 @@ mod tests {
             .into();
         assert!(ids.is_sorted(), "{ids:?}");
         assert!(ids.iter().all(|id| id.as_str().as_bytes()[14] == b'7'));
+    }
+
+    #[test]
+    fn many_ids_at_once_are_as_many_different_ones() {
+        let ids = JobId::generate_many(Timestamp::EPOCH, 1_000).unwrap();
+        assert!(ids.iter().all(|id| id.as_str().as_bytes()[14] == b'7'));
+        assert_eq!(ids.into_iter().collect::<std::collections::HashSet<_>>().len(), 1_000);
+        assert_eq!(JobId::generate_many(Timestamp::EPOCH, 0).unwrap(), []);
     }
 }

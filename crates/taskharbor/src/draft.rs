@@ -30,13 +30,13 @@ pub enum InvalidJob {
 
 /// A job of this type and these bytes; `headers` are those it starts with.
 pub(crate) fn job(
+    id: JobId,
     job_type: &str,
     payload: Blob,
     headers: Headers,
     options: &Options,
     now: Timestamp,
 ) -> Result<NewJob, InvalidJob> {
-    let id = JobId::generate(now)?;
     let queue = QueueName::new(options.queue_name())?;
     let mut job = NewJob::new(id, queue, JobType::new(job_type)?, payload).headers(headers);
     for (name, value) in &options.headers {

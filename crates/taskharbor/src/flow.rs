@@ -136,15 +136,14 @@ impl Plan {
     }
 
     fn into_jobs(self, format: &Format, now: Timestamp) -> Result<Vec<NewJob>, InvalidJob> {
-        let mut ids: Vec<JobId> = Vec::with_capacity(self.nodes.len());
-        let mut jobs = Vec::with_capacity(self.nodes.len());
-        for node in self.nodes {
+        let ids = JobId::generate_many(now, self.nodes.len())?;
+        let jobs = self.nodes.into_iter().zip(&ids).map(|(node, id)| {
             let payload = format.encode_erased(&*node.payload, node.rust_type)?;
             let headers = format.headers().clone();
-            let job = draft::job(node.job_type, payload, headers, &node.options, now)?;
-            ids.push(job.id.clone());
-            jobs.push(job.after(node.parents.iter().map(|&at| ids[at].clone())));
-        }
-        Ok(jobs)
+            let id = id.clone();
+            let job = draft::job(id, node.job_type, payload, headers, &node.options, now)?;
+            Ok(job.after(node.parents.iter().map(|&at| ids[at].clone())))
+        });
+        jobs.collect()
     }
 }

@@ -111,7 +111,7 @@ pub(crate) async fn within(
     let Some(timeout) = timeout else {
         return execution.await;
     };
-    match tokio::time::timeout(timeout, execution).await {
+    match Box::pin(tokio::time::timeout(timeout, execution)).await {
         Ok(result) => result,
         Err(_) => Err(JobError::from(format!("timed out after {timeout:?}"))),
     }

@@ -128,10 +128,11 @@ impl<'a, O> Enqueue<'a, O> {
             Some(name) => Headers::new().with_any(Format::HEADER, &name)?,
             None => self.client.format().headers().clone(),
         };
-        let mut job = draft::job(&self.job_type, self.payload?, headers, &self.options, now)?;
-        if let Some(id) = self.id {
-            job.id = id;
-        }
+        let id = match self.id {
+            Some(id) => id,
+            None => JobId::generate(now)?,
+        };
+        let mut job = draft::job(id, &self.job_type, self.payload?, headers, &self.options, now)?;
         if let Some(key) = self.key {
             job = job.idempotency_key(IdempotencyKey::new(key)?).key_hold(self.key_hold);
         }
@@ -215,11 +216,13 @@ impl<'a, O> EnqueueMany<'a, O> {
     async fn send(self) -> Result<Vec<Handle<O>>, EnqueueError> {
         let client = self.client;
         let now = client.driver().now().await?;
-        let draft = |payload: Result<Blob, CodecError>| {
+        let ids = JobId::generate_many(now, self.payloads.len()).map_err(InvalidJob::from)?;
+        let draft = |(payload, id): (Result<Blob, CodecError>, JobId)| {
             let headers = client.format().headers().clone();
-            draft::job(self.job_type, payload?, headers, &self.options, now)
+            draft::job(id, self.job_type, payload?, headers, &self.options, now)
         };
-        let jobs = self.payloads.into_iter().map(draft).collect::<Result<_, InvalidJob>>()?;
+        let jobs = self.payloads.into_iter().zip(ids).map(draft);
+        let jobs = jobs.collect::<Result<_, InvalidJob>>()?;
         client.store(JobSet::plain(jobs), now).await
     }
 }

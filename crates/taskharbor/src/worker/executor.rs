@@ -143,12 +143,16 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
     if reason == CancelReason::LeaseLost {
         return Execution::Lost;
     }
-    tokio::select! {
-        biased;
-        result = &mut execution => Execution::Ended(result),
-        _ = cancellation.at_least(CancelReason::LeaseLost) => Execution::Lost,
-        () = tokio::time::sleep(shared.config.cancel_wait) => Execution::Stopped(reason),
-    }
+    // In a box, so that jobs that are left alone do not carry the room for this.
+    Box::pin(async {
+        tokio::select! {
+            biased;
+            result = &mut execution => Execution::Ended(result),
+            _ = cancellation.at_least(CancelReason::LeaseLost) => Execution::Lost,
+            () = tokio::time::sleep(shared.config.cancel_wait) => Execution::Stopped(reason),
+        }
+    })
+    .await
 }
 
 impl Clock for Shared {

@@ -17,13 +17,17 @@ pub(super) async fn of(
     if !entry.reads_input || inflight.job.parent_count == 0 {
         return Ok(Input::None);
     }
-    for failures in 1.. {
-        match fetch(shared, inflight).await {
-            Ok(input) => return input,
-            Err(_) => tokio::time::sleep(shared.backoff(failures)).await,
+    // In a box, so that jobs without input, which are most, do not carry the room for this.
+    Box::pin(async {
+        for failures in 1.. {
+            match fetch(shared, inflight).await {
+                Ok(input) => return input,
+                Err(_) => tokio::time::sleep(shared.backoff(failures)).await,
+            }
         }
-    }
-    Ok(Input::None)
+        Ok(Input::None)
+    })
+    .await
 }
 
 async fn fetch(
