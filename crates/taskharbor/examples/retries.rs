@@ -3,6 +3,7 @@
 //!
 //! Run it with `cargo run --example retries`.
 #![allow(clippy::print_stdout, reason = "printing is what this example does")]
+#![allow(clippy::panic, reason = "one of its handlers shows what a bug does")]
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

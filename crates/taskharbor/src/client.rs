@@ -13,7 +13,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Codec, Event, Flow, IntoFlow, InvalidJob, Job, Observer, codec::Format, observe::Observers,
+    Codec, Event, IntoFlow, InvalidJob, Job, NoInput, Observer, codec::Format, observe::Observers,
 };
 
 use coalesce::Coalescer;
@@ -85,7 +85,11 @@ impl Client {
 
     /// A job to be stored: set what differs from its type's options, then await it.
     #[expect(clippy::needless_pass_by_value, reason = "an enqueued job is given away")]
-    pub fn enqueue<J: Job<Input = ()>>(&self, job: J) -> Enqueue<'_, J::Output> {
+    pub fn enqueue<J>(&self, job: J) -> Enqueue<'_, J::Output>
+    where
+        J: Job,
+        J::Input: NoInput,
+    {
         Enqueue::typed(self, &job)
     }
 
@@ -100,17 +104,21 @@ impl Client {
     }
 
     /// Many jobs in one call to the store, which stores all of them or none.
-    pub fn enqueue_many<J: Job<Input = ()>>(
-        &self,
-        jobs: impl IntoIterator<Item = J>,
-    ) -> EnqueueMany<'_, J::Output> {
+    pub fn enqueue_many<J>(&self, jobs: impl IntoIterator<Item = J>) -> EnqueueMany<'_, J::Output>
+    where
+        J: Job,
+        J::Input: NoInput,
+    {
         EnqueueMany::new(self, jobs)
     }
 
     /// A flow to be started: all of it is stored in one step, or nothing.
-    pub fn start<F: IntoFlow<Input = ()>>(&self, flow: F) -> Start<'_, F::Output> {
-        let flow: Flow<F::Output> = flow.into_flow();
-        Start::new(self, flow)
+    pub fn start<F>(&self, flow: F) -> Start<'_, F::Output>
+    where
+        F: IntoFlow,
+        F::Input: NoInput,
+    {
+        Start::new(self, flow.into_flow().taking_nothing())
     }
 
     /// A handle to a job that was enqueued before, by this process or another, to wait for what

@@ -137,6 +137,8 @@ impl Format {
 
     pub(crate) fn new(codec: impl Codec) -> Result<Self, HeaderError> {
         let headers = Headers::new().with_any(Self::HEADER, codec.name())?;
+        // What is stored is the value of a header, but it is a name, and a blank one names nothing.
+        Headers::new().with_any(codec.name(), "")?;
         Ok(Self { codec: Arc::new(codec), headers })
     }
 

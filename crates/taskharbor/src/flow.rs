@@ -31,6 +31,26 @@ pub trait IntoFlow {
     fn into_flow(self) -> Flow<Self::Output, Self::Input>;
 }
 
+/// What a step takes, if the step before it produces an `O`. Nothing but `O` itself is.
+#[diagnostic::on_unimplemented(
+    message = "this step takes `{Self}`, but the one before it produces `{O}`",
+    label = "the steps do not fit together",
+    note = "put a step between them that takes `{O}` and produces `{Self}`"
+)]
+pub trait ProducedBy<O> {}
+
+impl<O> ProducedBy<O> for O {}
+
+/// The input of what can be run by itself: none.
+#[diagnostic::on_unimplemented(
+    message = "this takes the output of a step before it, which is `{Self}`, and cannot be run by itself",
+    label = "nobody has produced its input",
+    note = "make it a step of a flow: `client.start(Flow::first(…).then(…))`, after one that produces `{Self}`"
+)]
+pub trait NoInput {}
+
+impl NoInput for () {}
+
 impl<J: Job> IntoFlow for J {
     type Input = J::Input;
     type Output = J::Output;
@@ -64,12 +84,24 @@ impl Flow<()> {
 
 impl<O, I> Flow<O, I> {
     /// Then this, which takes what the flow so far produces.
-    pub fn then<N: IntoFlow<Input = O>>(self, next: N) -> Flow<N::Output, I> {
+    pub fn then<N>(self, next: N) -> Flow<N::Output, I>
+    where
+        N: IntoFlow,
+        N::Input: ProducedBy<O>,
+    {
         Flow { plan: self.plan.then(next.into_flow().plan), types: PhantomData }
     }
 
     /// The same jobs, whose output is looked at as bytes.
     pub(crate) fn untyped<B>(self) -> Flow<B, I> {
+        Flow { plan: self.plan, types: PhantomData }
+    }
+
+    /// The same jobs, which take nothing.
+    pub(crate) fn taking_nothing(self) -> Flow<O>
+    where
+        I: NoInput,
+    {
         Flow { plan: self.plan, types: PhantomData }
     }
 

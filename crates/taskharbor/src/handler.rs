@@ -64,10 +64,11 @@ impl<S: Send + Sync + 'static> Handlers<S> {
     pub fn on<J, F, Fut, R, E>(mut self, handler: F) -> Self
     where
         J: Job,
-        F: Fn(J, Context<S>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
+        // Before `Fut`, or rustc takes the job's output for what is wrong, and not the handler's.
         R: IntoOutcome<J::Output>,
         E: Into<JobError>,
+        F: Fn(J, Context<S>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
         let handler = Arc::new(handler);
         let run = move |call: Call, state| -> BoxFuture<CallResult> {

@@ -41,7 +41,7 @@ pub use codec::{Codec, CodecError, Decode, Encode, Json};
 pub use connect::{ConnectError, connect};
 pub use context::{Call, Context};
 pub use draft::InvalidJob;
-pub use flow::{Flow, IntoFlow};
+pub use flow::{Flow, IntoFlow, NoInput, ProducedBy};
 pub use handler::Handlers;
 pub use job::{Data, Job, Options, Step};
 pub use middleware::{BoxFuture, CallResult, Middleware, Next};

@@ -60,6 +60,9 @@ impl Worker {
     ///
     /// Dropping the future shuts the worker down without waiting for it.
     pub async fn run(self) -> Result<(), WorkerError> {
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(WorkerError::NoRuntime);
+        }
         let mut signals =
             signal::Signals::listen().map_err(|error| WorkerError::Signals(Arc::new(error)))?;
         let running = self.start();

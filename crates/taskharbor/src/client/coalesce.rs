@@ -4,23 +4,32 @@
 //! waits, and all who gathered go together as the next one. So a lone enqueue is never delayed,
 //! and under load the calls grow as large as the store is slow.
 //!
-//! 1. A enqueues; nothing is in the air; A's call goes out.
+//! 1. A enqueues; nothing is in the air; A's call goes out, and if it is not answered in the same
+//!    breath, a task takes it over.
 //! 2. B and C enqueue meanwhile and wait.
-//! 3. A is answered, or gives up. Its [`Turn`] ends, and a task takes over for B and C.
-//! 4. The task sends what has gathered until nothing is left.
+//! 3. A is answered. The task sends what has gathered until nothing is left.
+//!
+//! A task, because nobody may depend on a caller going on: A may give up, or keep its future for
+//! later and await B's first, which would then wait for ever. For the same reason callers gather
+//! by runtime: one that is shut down, or runs only inside `block_on`, keeps only its own waiting.
 //!
 //! What one caller did wrong is answered to that caller: a set of its own has an answer of its
 //! own, and if the call as a whole is refused each job is sent again by itself.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque, hash_map::Entry},
+    future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
 };
 
 use taskharbor_core::{
     AnyDriver, Driver, DriverError, Enqueue, Enqueued, JobSet, NewJob, Rejected, Timestamp,
 };
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::oneshot,
+};
 
 use crate::EnqueueError;
 
@@ -32,13 +41,8 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 pub(super) struct Coalescer {
     driver: AnyDriver,
-    gathering: Mutex<Gathering>,
-}
-
-#[derive(Default)]
-struct Gathering {
-    in_the_air: bool,
-    waiting: VecDeque<Waiting>,
+    /// Who waits on each runtime that has a call in the air.
+    gathering: Mutex<HashMap<Id, VecDeque<Waiting>>>,
 }
 
 struct Waiting {
@@ -56,59 +60,34 @@ impl Coalescer {
         let Ok(runtime) = Handle::try_current() else {
             return self.send_one(job, now).await;
         };
-        let waiting = {
-            let mut gathering = self.gathering();
-            if gathering.in_the_air {
+        let waiting = match self.gathering().entry(runtime.id()) {
+            Entry::Occupied(mut gathered) => {
                 let (answer, waiting) = oneshot::channel();
-                gathering.waiting.push_back(Waiting { job, answer });
+                gathered.get_mut().push_back(Waiting { job, answer });
                 Ok(waiting)
-            } else {
-                gathering.in_the_air = true;
+            }
+            Entry::Vacant(nobody) => {
+                nobody.insert(VecDeque::new());
                 Err(job)
             }
         };
         match waiting {
-            Ok(waiting) => waiting.await.unwrap_or_else(|_| Err(abandoned().into())),
+            Ok(waiting) => answer_to(waiting).await,
             Err(job) => {
-                let _turn = Turn { coalescer: Arc::clone(self), runtime };
-                self.send_one(job, now).await
+                let turn =
+                    Turn { coalescer: Arc::clone(self), runtime: runtime.id(), is_over: false };
+                turn.begin(job, now, &runtime).await
             }
         }
     }
 
-    fn gathering(&self) -> MutexGuard<'_, Gathering> {
+    fn gathering(&self) -> MutexGuard<'_, HashMap<Id, VecDeque<Waiting>>> {
         self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn send_one(&self, job: NewJob, now: Timestamp) -> Answer {
         let answers = self.driver.enqueue(Enqueue::new(vec![job.into()], now)).await?;
         answers.into_iter().next().map_or_else(|| Err(unanswered().into()), of_one)
-    }
-
-    /// What has gathered, up to the size of one call; `None` ends the turn.
-    fn take(&self) -> Option<Vec<Waiting>> {
-        let mut gathering = self.gathering();
-        let mut bytes = 0;
-        let mut batch = Vec::new();
-        while batch.len() < BATCH_JOBS && bytes < BATCH_BYTES {
-            let Some(waiting) = gathering.waiting.pop_front() else { break };
-            bytes += waiting.job.payload.len();
-            // Who has given up before the job was sent need not have it stored.
-            if !waiting.answer.is_closed() {
-                batch.push(waiting);
-            }
-        }
-        if batch.is_empty() {
-            gathering.in_the_air = false;
-            return None;
-        }
-        Some(batch)
-    }
-
-    async fn send_all(&self) {
-        while let Some(batch) = self.take() {
-            self.send(batch).await;
-        }
     }
 
     async fn send(&self, batch: Vec<Waiting>) {
@@ -137,6 +116,10 @@ impl Coalescer {
     }
 }
 
+async fn answer_to(waiting: oneshot::Receiver<Answer>) -> Answer {
+    waiting.await.unwrap_or_else(|_| Err(abandoned().into()))
+}
+
 fn answer_all(batch: Vec<Waiting>, error: &DriverError) {
     for waiting in batch {
         let _ = waiting.answer.send(Err(error.clone().into()));
@@ -152,49 +135,85 @@ fn unanswered() -> DriverError {
 }
 
 fn abandoned() -> DriverError {
-    DriverError::unavailable("the runtime that was sending the job has been shut down")
+    DriverError::unavailable(
+        "the task that was sending the job is gone: its runtime was shut down, or the driver panicked",
+    )
 }
 
-/// The right to have a call in the air. It ends however the call ends, also by being dropped, and
-/// passes on to those who wait.
+/// The right to have a call in the air. If its task is dropped, because its runtime is shut down or
+/// the driver panicked, those who wait learn it, and the next one to enqueue starts afresh.
 struct Turn {
     coalescer: Arc<Coalescer>,
-    runtime: Handle,
+    runtime: Id,
+    is_over: bool,
+}
+
+impl Turn {
+    /// Makes the first call, for the caller itself.
+    async fn begin(self, job: NewJob, now: Timestamp, runtime: &Handle) -> Answer {
+        let mut call = Box::pin(async move {
+            let answer = self.coalescer.send_one(job, now).await;
+            (self, answer)
+        });
+        match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+            Poll::Ready((mut turn, answer)) => {
+                if let Some(batch) = turn.take() {
+                    runtime.spawn(turn.send_all(batch));
+                }
+                answer
+            }
+            Poll::Pending => {
+                let (answer, waiting) = oneshot::channel();
+                runtime.spawn(async move {
+                    let (mut turn, answered) = call.await;
+                    let _ = answer.send(answered);
+                    if let Some(batch) = turn.take() {
+                        turn.send_all(batch).await;
+                    }
+                });
+                answer_to(waiting).await
+            }
+        }
+    }
+
+    async fn send_all(mut self, mut batch: Vec<Waiting>) {
+        loop {
+            self.coalescer.send(batch).await;
+            match self.take() {
+                Some(next) => batch = next,
+                None => return,
+            }
+        }
+    }
+
+    /// What has gathered, up to the size of one call; `None` ends the turn.
+    fn take(&mut self) -> Option<Vec<Waiting>> {
+        let mut gathering = self.coalescer.gathering();
+        let gathered = gathering.get_mut(&self.runtime)?;
+        let mut bytes = 0;
+        let mut batch = Vec::new();
+        while batch.len() < BATCH_JOBS && bytes < BATCH_BYTES {
+            let Some(waiting) = gathered.pop_front() else { break };
+            // Who has given up before the job was sent need not have it stored.
+            if !waiting.answer.is_closed() {
+                bytes += waiting.job.payload.len();
+                batch.push(waiting);
+            }
+        }
+        if batch.is_empty() {
+            gathering.remove(&self.runtime);
+            // The turn may be somebody else's from here on.
+            self.is_over = true;
+            return None;
+        }
+        Some(batch)
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut gathering = self.coalescer.gathering();
-        if gathering.waiting.is_empty() {
-            gathering.in_the_air = false;
-            return;
-        }
-        drop(gathering);
-        self.runtime.spawn(Sending(Some(Arc::clone(&self.coalescer))).run());
-    }
-}
-
-/// The task that sends for others. If its runtime is shut down, those who wait learn it, and the
-/// next one to enqueue starts afresh.
-struct Sending(Option<Arc<Coalescer>>);
-
-impl Sending {
-    async fn run(mut self) {
-        if let Some(coalescer) = &self.0 {
-            coalescer.send_all().await;
-        }
-        // All was sent, and the turn may be somebody else's by now.
-        self.0 = None;
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        if let Some(coalescer) = &self.0 {
-            let mut gathering = coalescer.gathering();
-            gathering.in_the_air = false;
-            let waiting = std::mem::take(&mut gathering.waiting);
-            drop(gathering);
+        if !self.is_over {
+            let waiting = self.coalescer.gathering().remove(&self.runtime);
             drop(waiting);
         }
     }

@@ -21,6 +21,11 @@ type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, EnqueueError>> + Send
 
 /// A job about to be stored, whose handler will produce an `O`. Nothing happens until it is
 /// awaited.
+///
+/// # Cancel safety
+///
+/// Dropping the future once it was polled leaves open whether the job is stored: it is whole or
+/// not at all.
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'a, O> {
     client: &'a Client,

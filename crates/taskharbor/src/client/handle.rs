@@ -28,7 +28,7 @@ pub enum WaitError {
         reason: Option<Text>,
     },
     /// It was cancelled.
-    #[error("the job was cancelled")]
+    #[error("the job was cancelled{}", reason.as_ref().map_or_else(String::new, |it| format!(": {it}")))]
     Cancelled {
         /// Why, if somebody said so.
         reason: Option<Text>,
@@ -123,13 +123,19 @@ impl<O> Handle<O> {
         let now = driver.now().await?;
         let record = driver.inspect(self.id.clone(), now).await?.ok_or(WaitError::Gone)?;
         let name = Format::named_in(&record.job.headers);
-        let known = Format::known().into_iter().chain([mine.clone()]).find(|it| it.name() == name);
+        // The client's own goes first, so that it may replace a built-in one, as on a worker.
+        let mut known = std::iter::once(mine.clone()).chain(Format::known());
+        let known = known.find(|format| format.name() == name);
         known.ok_or_else(|| WaitError::UnknownCodec(name.to_owned()))
     }
 }
 
 impl<O: Data> Handle<O> {
     /// Waits until the job, and whatever it grew into, is done, and answers what it produced.
+    ///
+    /// It looks at the job more and more rarely, twice a second at last. A flow that is held,
+    /// because a step of it was dead-lettered, is waited for until somebody lets it go on: put a
+    /// timeout around this where that may be too long.
     ///
     /// # Errors
     ///

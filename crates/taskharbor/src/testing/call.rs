@@ -48,10 +48,10 @@ pub fn call<S, J, F, Fut, R, E>(handler: F, job: J, state: S) -> HandlerCall<S, 
 where
     S: Send + Sync + 'static,
     J: Job,
-    F: Fn(J, Context<S>) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<R, E>> + Send + 'static,
     R: IntoOutcome<J::Output>,
     E: Into<JobError>,
+    F: Fn(J, Context<S>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, E>> + Send + 'static,
 {
     let entry = Handlers::new().on(handler).into_entries().pop();
     HandlerCall {

@@ -115,7 +115,7 @@ async fn the_latest_token_is_used_when_the_driver_rotates_them() {
     let run = port.worker(handler(|job, cx| async move {
         let n: u32 = job.name.parse().unwrap();
         tokio::time::sleep(SECOND * 13 * n).await;
-        if n % 2 == 0 && cx.attempt() == 1 { Err("again".into()) } else { DONE }
+        if n.is_multiple_of(2) && cx.attempt() == 1 { Err("again".into()) } else { DONE }
     }));
     let _running = run.build().unwrap().start();
     for id in &ids {

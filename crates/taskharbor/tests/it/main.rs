@@ -1,4 +1,11 @@
 //! The library as users see it, on the memory driver, in virtual time.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 mod build;
 mod client;

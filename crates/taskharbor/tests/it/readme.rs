@@ -17,8 +17,10 @@ fn first_block(text: &str) -> Vec<String> {
 #[test]
 fn the_readme_the_crate_and_the_example_show_one_program() {
     let example = read("examples/readme.rs");
-    let program: Vec<_> =
-        example.lines().filter(|line| !line.starts_with("//!") && !line.starts_with("#!")).collect();
+    let program: Vec<_> = example
+        .lines()
+        .filter(|line| !line.starts_with("//!") && !line.starts_with("#!"))
+        .collect();
     assert_eq!(first_block(&read("../../README.md")), program);
     assert_eq!(first_block(&read("src/lib.md")), program);
 }

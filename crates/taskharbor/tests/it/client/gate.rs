@@ -1,0 +1,220 @@
+//! A driver at whose enqueues a test can look: how many jobs each carried, which of them wait at
+//! the gate, and which fail. Underneath is the memory driver.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+};
+
+use taskharbor::{Admin, AnyDriver, Client, Driver, DriverError, JobId, QueueName, Timestamp};
+use taskharbor_core::{
+    Answers, Denied, Enqueue, Enqueued, ExtendLeases, Extended, Filter, FlowRecord, Inconsistency,
+    JobRecord, JobSummary, Limits, List, ListFlows, Manage, OutputPage, Outputs, Page, Prune,
+    QueueCounts, Refusal, Rejected, Reserve, Reserved, Settle, Settled, State, Watch,
+};
+use taskharbor_memory::MemoryDriver;
+use tokio::sync::{Semaphore, watch};
+
+/// Says which calls fail.
+type Verdict = Box<dyn FnMut(&Enqueue) -> Option<DriverError> + Send>;
+
+#[derive(Clone)]
+pub(crate) struct Gate {
+    store: MemoryDriver,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    plan: Mutex<Plan>,
+    passes: Semaphore,
+    /// How many jobs each call carried, in the order in which the calls came.
+    calls: watch::Sender<Vec<usize>>,
+}
+
+#[derive(Default)]
+struct Plan {
+    hold: usize,
+    verdict: Option<Verdict>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        let (plan, passes) = (Mutex::default(), Semaphore::new(0));
+        let shared = Shared { plan, passes, calls: watch::Sender::default() };
+        Self { store: MemoryDriver::new(), shared: Arc::new(shared) }
+    }
+
+    /// A gate at which the next call waits, and a client behind it.
+    pub(crate) fn holding_one() -> (Self, Client) {
+        let gate = Self::new();
+        gate.hold(1);
+        let client = gate.client();
+        (gate, client)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.driver())
+    }
+
+    pub(crate) fn driver(&self) -> AnyDriver {
+        AnyDriver::new(self.clone())
+    }
+
+    fn plan<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
+        change(&mut self.shared.plan.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The next calls wait at the gate, each until [`Gate::release`].
+    pub(crate) fn hold(&self, calls: usize) {
+        self.plan(|plan| plan.hold += calls);
+    }
+
+    /// Lets one call go that waits.
+    pub(crate) fn release(&self) {
+        self.shared.passes.add_permits(1);
+    }
+
+    /// Calls for which this answers an error fail with it and store nothing.
+    pub(crate) fn fail(
+        &self,
+        verdict: impl FnMut(&Enqueue) -> Option<DriverError> + Send + 'static,
+    ) {
+        self.plan(|plan| plan.verdict = Some(Box::new(verdict)));
+    }
+
+    /// How many jobs each call has carried.
+    pub(crate) fn calls(&self) -> Vec<usize> {
+        self.shared.calls.borrow().clone()
+    }
+
+    /// Waits until so many calls have come.
+    pub(crate) async fn arrived(&self, calls: usize) {
+        // The sender lives as long as this does.
+        let _ = self.shared.calls.subscribe().wait_for(|seen| seen.len() >= calls).await;
+    }
+
+    /// How many jobs are stored.
+    pub(crate) async fn stored(&self) -> Result<usize, DriverError> {
+        let all = List::new(Filter::all(), Limits::MAX_PAGE, Timestamp::MAX);
+        Ok(self.store.list(all).await?.items.len())
+    }
+
+    async fn pass(&self, request: &Enqueue) -> Result<(), DriverError> {
+        let held = self.plan(|plan| {
+            let held = plan.hold > 0;
+            plan.hold = plan.hold.saturating_sub(1);
+            held
+        });
+        let jobs = request.sets.iter().map(|set| set.jobs.len()).sum();
+        self.shared.calls.send_modify(|calls| calls.push(jobs));
+        if held && let Ok(permit) = self.shared.passes.acquire().await {
+            permit.forget();
+        }
+        let failure = self.plan(|plan| plan.verdict.as_mut().and_then(|fails| fails(request)));
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Polls a future once; whether it still waits.
+pub(crate) async fn waits<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_pending())).await
+}
+
+/// Awaits a future, but not for ever: `None` if it is not ready after the runtime has had ample
+/// opportunity to run everything else.
+pub(crate) async fn soon<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    for _ in 0..1_000 {
+        match poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await {
+            Poll::Ready(output) => return Some(output),
+            Poll::Pending => tokio::task::yield_now().await,
+        }
+    }
+    None
+}
+
+impl Driver for Gate {
+    fn limits(&self) -> Limits {
+        self.store.limits()
+    }
+
+    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        self.pass(&request).await?;
+        self.store.enqueue(request).await
+    }
+
+    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        self.store.reserve(request).await
+    }
+
+    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        self.store.extend_leases(request).await
+    }
+
+    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        self.store.settle(request).await
+    }
+
+    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        self.store.outputs(request).await
+    }
+
+    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
+        self.store.watch(queues).await
+    }
+
+    async fn store_time(&self) -> Result<Timestamp, DriverError> {
+        self.store.store_time().await
+    }
+
+    async fn close(&self) -> Result<(), DriverError> {
+        self.store.close().await
+    }
+}
+
+impl Admin for Gate {
+    async fn migrate(&self) -> Result<(), DriverError> {
+        self.store.migrate().await
+    }
+
+    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
+        self.store.inspect(id, now).await
+    }
+
+    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
+        self.store.list(request).await
+    }
+
+    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
+        self.store.counts(now).await
+    }
+
+    async fn manage(&self, request: Manage) -> Answers<State, Denied> {
+        self.store.manage(request).await
+    }
+
+    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
+        self.store.pause(queue, now).await
+    }
+
+    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
+        self.store.resume(queue).await
+    }
+
+    async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
+        self.store.prune(request).await
+    }
+
+    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
+        self.store.flow(id, now).await
+    }
+
+    async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
+        self.store.list_flows(request).await
+    }
+
+    async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {
+        self.store.check().await
+    }
+}

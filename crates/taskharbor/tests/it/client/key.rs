@@ -1,0 +1,76 @@
+//! Enqueueing the same thing twice.
+
+use taskharbor::{Handlers, JobId, KeyHold, State, testing::Harbor};
+
+use super::{Sum, add_up, store, sum};
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_held_answers_the_existing_job() {
+    let harbor = store();
+    let first = harbor.client().enqueue(sum([1])).idempotency_key("order-7").await.unwrap();
+    let second = harbor.client().enqueue(sum([2])).idempotency_key("order-7").await.unwrap();
+    assert!(first.is_new());
+    assert!(!second.is_new());
+    assert_eq!(first.id(), second.id());
+    let jobs = harbor.jobs::<Sum>().await;
+    assert_eq!(jobs.len(), 1);
+    assert_eq!(jobs[0].job, sum([1]), "the first one stays as it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_belongs_to_its_queue() {
+    let harbor = store();
+    for queue in ["a", "b"] {
+        let enqueue = harbor.client().enqueue(sum([1])).queue(queue).idempotency_key("k");
+        assert!(enqueue.await.unwrap().is_new(), "{queue}");
+    }
+    let again = harbor.client().enqueue(sum([1])).queue("b").idempotency_key("k");
+    assert!(!again.await.unwrap().is_new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_held_as_long_as_was_asked() {
+    let harbor = Harbor::new(Handlers::new().on(add_up));
+    for (hold, is_new) in [(KeyHold::UntilPruned, false), (KeyHold::UntilDone, true)] {
+        let enqueue = || {
+            let enqueue = harbor.client().enqueue(sum([1]));
+            enqueue.idempotency_key(format!("{hold:?}")).key_hold(hold)
+        };
+        let first = enqueue().await.unwrap();
+        assert_eq!(first.wait().await.unwrap(), 1);
+        assert_eq!(enqueue().await.unwrap().is_new(), is_new, "{hold:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_id_again_changes_nothing() {
+    let harbor = store();
+    let id = JobId::new("invoice:7").unwrap();
+    let first = harbor.client().enqueue(sum([1])).id(id.clone()).await.unwrap();
+    let second = harbor.client().enqueue(sum([2])).id(id.clone()).priority(5).await.unwrap();
+    assert!(first.is_new());
+    assert!(!second.is_new());
+    assert_eq!((first.id(), second.id()), (&id, &id));
+    assert_eq!(harbor.record(&id).await.job.priority, 0);
+    assert_eq!(harbor.jobs::<Sum>().await[0].job, sum([1]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_handles_to_one_job_get_its_output() {
+    let harbor = Harbor::new(Handlers::new().on(add_up));
+    let first = harbor.client().enqueue(sum([20, 22])).idempotency_key("k").await.unwrap();
+    let second = harbor.client().enqueue(sum([1])).idempotency_key("k").await.unwrap();
+    assert_eq!(second.wait().await.unwrap(), 42);
+    assert_eq!(first.wait().await.unwrap(), 42);
+    assert_eq!(harbor.state(first.id()).await, State::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_holds_also_while_both_are_under_way() {
+    let harbor = store();
+    let enqueue = || harbor.client().enqueue(sum([1])).idempotency_key("k").into_future();
+    let (first, second) = tokio::join!(enqueue(), enqueue());
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!(first.id(), second.id());
+    assert_ne!(first.is_new(), second.is_new());
+}
