@@ -25,7 +25,7 @@ use step::{Step, run_steps};
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  quick         the inner loop: fmt, clippy, tests of core, conformance and memory
+  quick         the inner loop: fmt, clippy, tests of core, conformance, memory and the library
   test [args]   every test and doctest; with arguments, `cargo test --locked <args>`
   ci            exactly what CI runs: fmt, clippy, test, scripts, doctest, doc, audit
   audit         check licences, sources and advisories of the dependencies

@@ -25,4 +25,5 @@ mod shutdown;
 mod signal;
 mod simulation;
 mod slot;
+mod span;
 mod unkind;
