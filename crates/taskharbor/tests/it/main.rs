@@ -25,5 +25,4 @@ mod shutdown;
 mod signal;
 mod simulation;
 mod slot;
-mod span;
 mod unkind;

@@ -1,4 +1,8 @@
 //! The spans that `tracing` is told about.
+//!
+//! A program of its own: whether a span is wanted is decided once for a whole process, when it is
+//! first met, and in a process with other tests that may be before anybody listens.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     fmt::Debug,
@@ -14,7 +18,21 @@ use tracing::{
     span::{Attributes, Id, Record},
 };
 
-use crate::port::{DONE, Port, handler};
+use serde::{Deserialize, Serialize};
+use taskharbor::{Context, Handlers, Job, JobResult, testing::Harbor};
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(type = "work", queue = "shop")]
+struct Work;
+
+async fn work(_: Work, cx: Context) -> JobResult {
+    tokio::task::yield_now().await;
+    tracing::info!("in the handler");
+    if cx.attempt() == 1 {
+        Err("once")?;
+    }
+    Ok(())
+}
 
 /// Writes down spans with their fields, and events with the span they happened in.
 #[derive(Clone, Default)]
@@ -34,7 +52,7 @@ impl Visit for Fields {
 
 impl Subscriber for Recorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.name() == "job" || metadata.target().starts_with("it::")
+        metadata.name() == "job" || metadata.target() == "span"
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
@@ -67,16 +85,11 @@ impl Subscriber for Recorder {
 async fn every_execution_is_a_span_with_id_type_queue_and_attempt() {
     let recorder = Recorder::default();
     let _default = tracing::subscriber::set_default(recorder.clone());
-    let port = Port::new();
-    let run = port.worker(handler(|_, cx| async move {
-        tokio::task::yield_now().await;
-        tracing::info!("in the handler");
-        if cx.attempt() == 1 { Err("once".into()) } else { DONE }
-    }));
-    let _running = run.build().unwrap().start();
-    let id = port.enqueue("a").await;
-    port.finished(&id).await;
-    let span = |attempt| format!("job id={id} type=work queue=default attempt={attempt}");
+    let harbor = Harbor::new(Handlers::new().on(work));
+    let handle = harbor.client().enqueue(Work).await.unwrap();
+    handle.wait().await.unwrap();
+    let id = handle.id();
+    let span = |attempt| format!("job id={id} type=work queue=shop attempt={attempt}");
     let event = || "event inside=true message=in the handler".to_owned();
     let lines = recorder.lines.lock().unwrap().clone();
     assert_eq!(lines, [span(1), event(), span(2), event()]);
