@@ -17,6 +17,11 @@ pub enum CancelReason {
     /// The worker shuts down and the grace period is over. Success is still recorded; anything
     /// else gives the job back without charging an attempt.
     Shutdown,
+    /// It has taken longer than it may, which counts as a failure. Seen by what goes on beside
+    /// the handler, such as work on another thread; the handler itself is stopped.
+    TimedOut,
+    /// The handler has ended. Seen by what it has left behind.
+    Over,
     /// The lease was lost: the job may be running elsewhere, and what this handler does is not
     /// recorded. It is stopped at its next `await`.
     LeaseLost,
@@ -30,9 +35,11 @@ pub(crate) struct Cancellation {
 }
 
 impl Cancellation {
-    pub(crate) fn raise(&self, reason: CancelReason) {
-        self.level.fetch_max(level(reason), Ordering::SeqCst);
+    /// Raises the flag; whether it was not as high before.
+    pub(crate) fn raise(&self, reason: CancelReason) -> bool {
+        let before = self.level.fetch_max(level(reason), Ordering::SeqCst);
         self.raised.notify_waiters();
+        before < level(reason)
     }
 
     pub(crate) fn reason(&self) -> Option<CancelReason> {
@@ -40,6 +47,8 @@ impl Cancellation {
             0 => None,
             1 => Some(CancelReason::Requested),
             2 => Some(CancelReason::Shutdown),
+            3 => Some(CancelReason::TimedOut),
+            4 => Some(CancelReason::Over),
             _ => Some(CancelReason::LeaseLost),
         }
     }
@@ -62,7 +71,9 @@ const fn level(reason: CancelReason) -> u8 {
     match reason {
         CancelReason::Requested => 1,
         CancelReason::Shutdown => 2,
-        CancelReason::LeaseLost => 3,
+        CancelReason::TimedOut => 3,
+        CancelReason::Over => 4,
+        CancelReason::LeaseLost => 5,
     }
 }
 

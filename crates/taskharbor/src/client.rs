@@ -4,12 +4,13 @@ mod coalesce;
 mod enqueue;
 mod handle;
 mod start;
+mod store;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    AnyDriver, Blob, Driver, DriverError, Enqueue as EnqueueRequest, Enqueued, HeaderError, JobId,
-    JobSet, JobType, NewJob, QueueName, Rejected, Timestamp,
+    AnyDriver, Blob, DriverError, Enqueue as EnqueueRequest, Enqueued, HeaderError, JobId, JobSet,
+    JobType, NewJob, QueueName, Rejected, Timestamp,
 };
 
 use crate::{
@@ -17,12 +18,15 @@ use crate::{
 };
 
 use coalesce::Coalescer;
+use store::Store;
 
 pub use enqueue::{Enqueue, EnqueueMany};
 pub use handle::{Handle, WaitError};
 pub use start::Start;
 
 /// Enqueues jobs and starts flows. Cheap to clone; clones share their calls to the store.
+///
+/// It needs a tokio runtime with its timers enabled, as every ordinary one has them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -54,7 +58,7 @@ pub struct Client {
 }
 
 struct Shared {
-    driver: AnyDriver,
+    store: Store,
     format: Format,
     observers: Observers,
     coalescer: Arc<Coalescer>,
@@ -64,21 +68,22 @@ impl Client {
     /// A client of this driver, which writes jobs as JSON.
     #[must_use]
     pub fn new(driver: &AnyDriver) -> Self {
-        Self::with(driver, Format::json(), Vec::new())
+        Self::with(Store::new(driver), Format::json(), Vec::new())
     }
 
     /// A client that differs in something from [`Client::new`].
     #[must_use]
     pub fn builder(driver: &AnyDriver) -> ClientBuilder {
-        ClientBuilder { driver: driver.clone(), format: Ok(Format::json()), observers: Vec::new() }
+        let store = Store::new(driver);
+        ClientBuilder { store, format: Ok(Format::json()), observers: Vec::new() }
     }
 
-    fn with(driver: &AnyDriver, format: Format, observers: Vec<Arc<dyn Observer>>) -> Self {
+    fn with(store: Store, format: Format, observers: Vec<Arc<dyn Observer>>) -> Self {
         let shared = Shared {
-            driver: driver.clone(),
+            coalescer: Arc::new(Coalescer::new(store.clone())),
+            store,
             format,
             observers: Observers::new(observers),
-            coalescer: Arc::new(Coalescer::new(driver.clone())),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -128,8 +133,8 @@ impl Client {
         Handle::to_existing(self.clone(), id)
     }
 
-    pub(crate) fn driver(&self) -> &AnyDriver {
-        &self.shared.driver
+    fn store(&self) -> &Store {
+        &self.shared.store
     }
 
     fn format(&self) -> &Format {
@@ -155,9 +160,9 @@ impl Client {
     }
 
     /// Stores one set of jobs; answers all of its handles.
-    async fn store<O>(&self, set: JobSet, now: Timestamp) -> Result<Vec<Handle<O>>, EnqueueError> {
+    async fn send<O>(&self, set: JobSet, now: Timestamp) -> Result<Vec<Handle<O>>, EnqueueError> {
         let labels: Vec<Label> = set.jobs.iter().map(Label::of).collect();
-        let answers = self.driver().enqueue(EnqueueRequest::new(vec![set], now)).await?;
+        let answers = self.store().enqueue(EnqueueRequest::new(vec![set], now)).await?;
         match answers.into_iter().next() {
             Some(answer) => Ok(self.handles(&labels, answer?)),
             None => Err(DriverError::ContractViolation("a set has no answer".to_owned()).into()),
@@ -185,7 +190,7 @@ impl Label {
 
 /// Makes a [`Client`] with a codec or observers of its own.
 pub struct ClientBuilder {
-    driver: AnyDriver,
+    store: Store,
     format: Result<Format, HeaderError>,
     observers: Vec<Arc<dyn Observer>>,
 }
@@ -205,13 +210,20 @@ impl ClientBuilder {
         self
     }
 
+    /// How long a call to the store may take before it counts as failed. Defaults to 30 s.
+    #[must_use]
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.store.call_timeout = timeout;
+        self
+    }
+
     /// The client.
     ///
     /// # Errors
     ///
     /// [`HeaderError`] if the codec's name cannot be stored with a job.
     pub fn build(self) -> Result<Client, HeaderError> {
-        Ok(Client::with(&self.driver, self.format?, self.observers))
+        Ok(Client::with(self.store, self.format?, self.observers))
     }
 }
 

@@ -4,9 +4,12 @@
 //! driver may answer an extension with another token, so the two never have the same job in the
 //! air at once: whoever comes second waits, and then uses the latest token.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
 };
 
 use slab::Slab;
@@ -23,6 +26,8 @@ pub(crate) struct Inflight {
     hold: Mutex<Hold>,
     reported: AtomicBool,
     ended: AtomicBool,
+    is_left_alone: AtomicBool,
+    deadline: OnceLock<Timestamp>,
     place: usize,
 }
 
@@ -55,6 +60,8 @@ impl Inflight {
             hold: Mutex::new(Hold { lease, busy: Busy::Nobody, report: None }),
             reported: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            is_left_alone: AtomicBool::new(false),
+            deadline: OnceLock::new(),
             place,
         }
     }
@@ -81,6 +88,35 @@ impl Inflight {
     /// an outcome whose answer was lost, so it is left to the settler to find out.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::SeqCst)
+    }
+
+    /// When the handler has to have ended.
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        self.deadline.get().copied()
+    }
+
+    pub(crate) fn set_deadline(&self, deadline: Timestamp) {
+        let _ = self.deadline.set(deadline);
+    }
+
+    /// The store does not extend this lease; the settler will find out what that means.
+    pub(crate) fn leave_alone(&self) {
+        self.is_left_alone.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the keeper has anything to do with this job.
+    pub(crate) fn is_kept(&self) -> bool {
+        !self.is_lost() && !self.is_left_alone.load(Ordering::SeqCst)
+    }
+
+    /// Whether the settler has the job in the air.
+    pub(crate) fn is_being_settled(&self) -> bool {
+        self.hold().busy == Busy::Settler
+    }
+
+    /// Whether the keeper has the job in the air.
+    pub(crate) fn is_being_extended(&self) -> bool {
+        self.hold().busy == Busy::Keeper
     }
 
     /// What the handler last said about its progress, for the keeper to pass on.
@@ -133,10 +169,12 @@ impl Inflight {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     held: Mutex<Slab<Arc<Inflight>>>,
-    /// Somebody waits for the last job to go.
+    /// A job has gone; somebody may wait for the last one.
     emptied: Notify,
-    /// The keeper waits for the first job to come.
-    filled: Notify,
+    /// The keeper is to look again before the time it sleeps until.
+    keeper_called: Notify,
+    /// Until when the keeper sleeps, in microseconds.
+    keeper_wakes_at: AtomicI64,
     /// The keeper has its answers; what the settler put off can go.
     extended: Notify,
 }
@@ -146,17 +184,22 @@ impl Registry {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn insert(&self, jobs: Vec<Leased>) -> Vec<Arc<Inflight>> {
+    /// Registers jobs; each lease is first to be extended when it has `rest` left.
+    pub(crate) fn insert(&self, jobs: Vec<Leased>, rest: Duration) -> Vec<Arc<Inflight>> {
+        let due = jobs.iter().map(|leased| leased.lease.expires_at.saturating_sub(rest)).min();
         let mut held = self.held();
-        if held.is_empty() {
-            self.filled.notify_one();
-        }
         let insert = |leased| {
             let place = held.vacant_entry();
             let inflight = Arc::new(Inflight::new(leased, place.key()));
             Arc::clone(place.insert(inflight))
         };
-        jobs.into_iter().map(insert).collect()
+        let inserted = jobs.into_iter().map(insert).collect();
+        drop(held);
+        let wakes_at = self.keeper_wakes_at.load(Ordering::SeqCst);
+        if due.is_some_and(|due| due.as_micros() < wakes_at) {
+            self.call_keeper();
+        }
+        inserted
     }
 
     pub(crate) fn remove<'a>(&self, jobs: impl IntoIterator<Item = &'a Arc<Inflight>>) {
@@ -166,9 +209,8 @@ impl Registry {
                 held.remove(job.place);
             }
         }
-        if held.is_empty() {
-            self.emptied.notify_waiters();
-        }
+        drop(held);
+        self.emptied.notify_waiters();
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Inflight>> {
@@ -190,10 +232,31 @@ impl Registry {
         }
     }
 
-    /// Waits until there is a job.
-    pub(crate) async fn filled(&self) {
-        while self.len() == 0 {
-            self.filled.notified().await;
+    /// Has the keeper look at once.
+    pub(crate) fn call_keeper(&self) {
+        self.keeper_called.notify_one();
+    }
+
+    /// Waits for [`Registry::call_keeper`].
+    pub(crate) async fn keeper_called(&self) {
+        self.keeper_called.notified().await;
+    }
+
+    /// What comes later than this need not call the keeper; `None` is never.
+    pub(crate) fn keeper_sleeps_until(&self, at: Option<Timestamp>) {
+        let at = at.map_or(i64::MAX, Timestamp::as_micros);
+        self.keeper_wakes_at.store(at, Ordering::SeqCst);
+    }
+
+    /// Waits until no job is left whose handler has ended.
+    pub(crate) async fn recorded(&self) {
+        loop {
+            let mut removed = std::pin::pin!(self.emptied.notified());
+            removed.as_mut().enable();
+            if !self.held().iter().any(|(_, job)| job.has_ended()) {
+                return;
+            }
+            removed.await;
         }
     }
 
@@ -222,7 +285,7 @@ mod tests {
                 Job::assemble(&job, Timestamp::EPOCH, &Life::new(&job, 0, None, Timestamp::EPOCH));
             Leased::new(job, Lease::new(LeaseToken::from_bits(1), Timestamp::EPOCH))
         });
-        let held = registry.insert(jobs.collect());
+        let held = registry.insert(jobs.collect(), Duration::ZERO);
         (registry, held)
     }
 
@@ -258,10 +321,13 @@ mod tests {
         let (registry, held) = registry_of(2);
         registry.remove(&held[..1]);
         let (_, others) = registry_of(1);
-        let reused = registry.insert(vec![Leased::new(
-            others[0].job.clone(),
-            Lease::new(LeaseToken::from_bits(3), Timestamp::EPOCH),
-        )]);
+        let reused = registry.insert(
+            vec![Leased::new(
+                others[0].job.clone(),
+                Lease::new(LeaseToken::from_bits(3), Timestamp::EPOCH),
+            )],
+            Duration::ZERO,
+        );
         assert_eq!(reused[0].place, held[0].place);
         registry.remove(&held[..1]);
         assert_eq!(registry.len(), 2);

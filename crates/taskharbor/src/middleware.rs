@@ -16,7 +16,7 @@ use std::{
 
 use taskharbor_core::Blob;
 
-use crate::{Call, JobError, Outcome, handler::Run};
+use crate::{Call, CancelReason, JobError, Outcome, cancel::Cancellation, handler::Run};
 
 /// What one execution came to: the output as bytes, or the failure.
 pub type CallResult = Result<Outcome<Option<Blob>>, JobError>;
@@ -106,6 +106,7 @@ pub(crate) async fn recover<T>(execution: impl Future<Output = T>) -> Result<T, 
 /// Ends an execution that takes longer than it may.
 pub(crate) async fn within(
     timeout: Option<Duration>,
+    cancellation: &Cancellation,
     execution: impl Future<Output = CallResult>,
 ) -> CallResult {
     let Some(timeout) = timeout else {
@@ -113,7 +114,10 @@ pub(crate) async fn within(
     };
     match Box::pin(tokio::time::timeout(timeout, execution)).await {
         Ok(result) => result,
-        Err(_) => Err(JobError::from(format!("timed out after {timeout:?}"))),
+        Err(_) => {
+            cancellation.raise(CancelReason::TimedOut);
+            Err(JobError::from(format!("timed out after {timeout:?}")))
+        }
     }
 }
 

@@ -174,6 +174,8 @@ pub enum ReleaseReason {
     NoHandler,
     /// Somebody asked for it to be cancelled.
     CancelRequested,
+    /// It took so long to arrive that its lease was nearly over.
+    ArrivedLate,
 }
 
 impl ReleaseReason {
@@ -181,7 +183,10 @@ impl ReleaseReason {
     pub(crate) const fn for_cancel(reason: CancelReason) -> Self {
         match reason {
             CancelReason::Requested => Self::CancelRequested,
-            CancelReason::Shutdown | CancelReason::LeaseLost => Self::Shutdown,
+            CancelReason::Shutdown
+            | CancelReason::TimedOut
+            | CancelReason::Over
+            | CancelReason::LeaseLost => Self::Shutdown,
         }
     }
 }
@@ -199,6 +204,12 @@ pub enum LossReason {
     /// The driver was closed.
     #[error("the driver was closed")]
     Closed,
+    /// The handler has not ended although its time is over: it blocks its thread.
+    #[error("the handler did not end when its time was over")]
+    Overdue,
+    /// The store takes neither the outcome nor that it failed.
+    #[error("the store does not take the outcome")]
+    Unrecordable,
 }
 
 /// All observers of one client or worker.

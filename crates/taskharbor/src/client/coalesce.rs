@@ -23,14 +23,13 @@ use std::{
     task::Poll,
 };
 
-use taskharbor_core::{
-    AnyDriver, Driver, DriverError, Enqueue, Enqueued, JobSet, NewJob, Rejected, Timestamp,
-};
+use taskharbor_core::{DriverError, Enqueue, Enqueued, JobSet, NewJob, Rejected, Timestamp};
 use tokio::{
     runtime::{Handle, Id},
     sync::oneshot,
 };
 
+use super::store::Store;
 use crate::EnqueueError;
 
 type Answer = Result<Enqueued, EnqueueError>;
@@ -40,7 +39,7 @@ const BATCH_JOBS: usize = 1_000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 pub(super) struct Coalescer {
-    driver: AnyDriver,
+    store: Store,
     /// Who waits on each runtime that has a call in the air.
     gathering: Mutex<HashMap<Id, VecDeque<Waiting>>>,
 }
@@ -51,8 +50,8 @@ struct Waiting {
 }
 
 impl Coalescer {
-    pub(super) fn new(driver: AnyDriver) -> Self {
-        Self { driver, gathering: Mutex::default() }
+    pub(super) fn new(store: Store) -> Self {
+        Self { store, gathering: Mutex::default() }
     }
 
     pub(super) async fn enqueue(self: &Arc<Self>, job: NewJob, now: Timestamp) -> Answer {
@@ -86,17 +85,17 @@ impl Coalescer {
     }
 
     async fn send_one(&self, job: NewJob, now: Timestamp) -> Answer {
-        let answers = self.driver.enqueue(Enqueue::new(vec![job.into()], now)).await?;
+        let answers = self.store.enqueue(Enqueue::new(vec![job.into()], now)).await?;
         answers.into_iter().next().map_or_else(|| Err(unanswered().into()), of_one)
     }
 
     async fn send(&self, batch: Vec<Waiting>) {
-        let now = match self.driver.now().await {
+        let now = match self.store.now().await {
             Ok(now) => now,
             Err(error) => return answer_all(batch, &error),
         };
         let sets = batch.iter().map(|waiting| JobSet::from(waiting.job.clone())).collect();
-        match self.driver.enqueue(Enqueue::new(sets, now)).await {
+        match self.store.enqueue(Enqueue::new(sets, now)).await {
             Ok(answers) => {
                 for (waiting, answer) in batch.into_iter().zip(answers) {
                     let _ = waiting.answer.send(of_one(answer));

@@ -146,12 +146,12 @@ impl<'a, O> Enqueue<'a, O> {
 
     async fn send(self) -> Result<Handle<O>, EnqueueError> {
         let client = self.client;
-        let now = client.driver().now().await?;
+        let now = client.store().now().await?;
         // A job that may meet another with its key or id is left to the store to judge, alone.
         let alone = self.key.is_some() || self.id.is_some();
         let job = self.draft(now)?;
         let handles = if alone {
-            client.store(JobSet::from(job), now).await?
+            client.send(JobSet::from(job), now).await?
         } else {
             let label = Label::of(&job);
             let enqueued = client.coalescer().enqueue(job, now).await?;
@@ -220,7 +220,7 @@ impl<'a, O> EnqueueMany<'a, O> {
 
     async fn send(self) -> Result<Vec<Handle<O>>, EnqueueError> {
         let client = self.client;
-        let now = client.driver().now().await?;
+        let now = client.store().now().await?;
         let ids = JobId::generate_many(now, self.payloads.len()).map_err(InvalidJob::from)?;
         let draft = |(payload, id): (Result<Blob, CodecError>, JobId)| {
             let headers = client.format().headers().clone();
@@ -228,7 +228,7 @@ impl<'a, O> EnqueueMany<'a, O> {
         };
         let jobs = self.payloads.into_iter().zip(ids).map(draft);
         let jobs = jobs.collect::<Result<_, InvalidJob>>()?;
-        client.store(JobSet::plain(jobs), now).await
+        client.send(JobSet::plain(jobs), now).await
     }
 }
 

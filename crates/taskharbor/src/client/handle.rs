@@ -3,8 +3,7 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use taskharbor_core::{
-    Admin, Blob, Driver, DriverError, Enqueued, JobId, OutputEntry, OutputQuery, Outputs, Refusal,
-    State, Text,
+    Blob, DriverError, Enqueued, JobId, OutputEntry, OutputQuery, Outputs, Refusal, State, Text,
 };
 
 use crate::{Client, CodecError, Data, codec::Format, context::unit, retry::Exponential};
@@ -84,6 +83,10 @@ impl<O> Handle<O> {
             if let Some(output) = self.look().await? {
                 return Ok(output);
             }
+            if tokio::runtime::Handle::try_current().is_err() {
+                let text = "there is no tokio runtime here to wait on: wait inside one";
+                return Err(DriverError::unavailable(text).into());
+            }
             tokio::time::sleep(PATIENCE.after(asked, fastrand::f64())).await;
         }
         Err(WaitError::Gone)
@@ -92,7 +95,7 @@ impl<O> Handle<O> {
     /// The output, if the job is done.
     async fn look(&self) -> Result<Option<Option<Blob>>, WaitError> {
         let request = Outputs::new(vec![OutputQuery::of(self.id.clone())], 1);
-        let answers = self.client.driver().outputs(request).await?;
+        let answers = self.client.store().outputs(request).await?;
         let entry = match answers.into_iter().next() {
             Some(Ok(page)) => page.entries.into_iter().next(),
             Some(Err(Refusal::JobNotFound)) => return Err(WaitError::Gone),
@@ -119,9 +122,9 @@ impl<O> Handle<O> {
         if self.is_new {
             return Ok(mine.clone());
         }
-        let driver = self.client.driver();
-        let now = driver.now().await?;
-        let record = driver.inspect(self.id.clone(), now).await?.ok_or(WaitError::Gone)?;
+        let store = self.client.store();
+        let now = store.now().await?;
+        let record = store.inspect(self.id.clone(), now).await?.ok_or(WaitError::Gone)?;
         let name = Format::named_in(&record.job.headers);
         // The client's own goes first, so that it may replace a built-in one, as on a worker.
         let mut known = std::iter::once(mine.clone()).chain(Format::known());
@@ -135,7 +138,8 @@ impl<O: Data> Handle<O> {
     ///
     /// It looks at the job more and more rarely, twice a second at last. A flow that is held,
     /// because a step of it was dead-lettered, is waited for until somebody lets it go on: put a
-    /// timeout around this where that may be too long.
+    /// timeout around this where that may be too long. A handler that waits for a job of its own
+    /// queue holds a slot that the job may need: let it return a [`Flow`](crate::Flow) instead.
     ///
     /// # Errors
     ///

@@ -59,8 +59,8 @@ impl<'a, O> Start<'a, O> {
 
     async fn send(self) -> Result<Handle<O>, EnqueueError> {
         let client = self.client;
-        let now = client.driver().now().await?;
-        one(client.store(self.draft(now)?, now).await?)
+        let now = client.store().now().await?;
+        one(client.send(self.draft(now)?, now).await?)
     }
 }
 

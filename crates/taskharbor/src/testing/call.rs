@@ -20,6 +20,7 @@ use crate::{
     context::{Input, unit},
     handler::{Handlers, Run},
     inflight::Inflight,
+    middleware::within,
 };
 
 /// Runs a handler by itself: no store, no worker, no retry. What it returns is the answer, encoded
@@ -142,10 +143,12 @@ impl<S, J: Job> HandlerCall<S, J> {
             Some(input) => Input::Output(Some(format.encode(input)?)),
             None => Input::None,
         };
+        let cancellation = Arc::clone(&inflight);
         let deadline = self.timeout.map(|timeout| clock.now().saturating_add(timeout));
         let call = Call::new(inflight, Some(format.clone()), Arc::new(clock), deadline, input);
         let run = self.run.ok_or("there is no handler")?;
-        let result = crate::middleware::within(self.timeout, run(call, self.state)).await?;
+        let result = run(call, self.state);
+        let result = within(self.timeout, &cancellation.cancellation, result).await?;
         Ok(match result {
             Outcome::Done(Some(bytes)) => Outcome::Done(format.decode(&bytes)?),
             Outcome::Done(None) => Outcome::Done(unit().ok_or("there is no output")?),

@@ -85,7 +85,7 @@ pub enum BuildError {
     },
     /// A heartbeat would come too late.
     #[error(
-        "the heartbeat of {heartbeat:?} is not shorter than the lease of {lease:?}: choose a third of it or less"
+        "the heartbeat of {heartbeat:?} is too long for a lease of {lease:?}: choose a third of it or less"
     )]
     Heartbeat {
         /// Between two heartbeats.
@@ -331,17 +331,24 @@ impl WorkerBuilder {
             return Err(BuildError::Duration { what: "the lease", value: lease, wanted });
         }
         let heartbeat = self.heartbeat.unwrap_or(lease / 3);
-        if heartbeat >= lease {
+        // Two have to fit, so that one that fails is not the last.
+        if heartbeat > lease / 2 {
             return Err(BuildError::Heartbeat { heartbeat, lease });
         }
-        for (what, value) in [
-            ("the heartbeat", heartbeat),
-            ("the polling interval", self.poll),
-            ("the time a call may take", self.call_timeout),
-            ("the timeout", self.timeout.unwrap_or(self.call_timeout)),
+        let released_after = match self.missing {
+            MissingHandler::Release(delay) => delay,
+            MissingHandler::DeadLetter => Duration::MAX,
+        };
+        let timeout = self.timeout.unwrap_or(Duration::MAX);
+        for (what, value, least, wanted) in [
+            ("the heartbeat", heartbeat, 1, "1 ms or more"),
+            ("the polling interval", self.poll, 1, "1 ms or more"),
+            ("the time a call may take", self.call_timeout, 1, "1 ms or more"),
+            ("the timeout", timeout, 1, "1 ms or more"),
+            ("the delay of jobs without a handler", released_after, 100, "100 ms or more"),
         ] {
-            if value < Duration::from_millis(1) {
-                return Err(BuildError::Duration { what, value, wanted: "1 ms or more" });
+            if value < Duration::from_millis(least) {
+                return Err(BuildError::Duration { what, value, wanted });
             }
         }
         if self.poll > Duration::from_secs(86_400) {

@@ -34,18 +34,31 @@ enum Execution {
 
 /// Runs one job from its reservation to the settler's door.
 pub(super) async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
-    match attempt(&shared, &inflight).await {
-        Some(verdict) => {
-            // Waiting here keeps the slot taken, so that what a store in trouble cannot take does
-            // not pile up. The settler has gone only if the worker has ended.
-            let finished = Finished::new(Arc::clone(&inflight), verdict);
-            if shared.outcomes.send(finished).await.is_err() {
-                shared.registry.remove([&inflight]);
-            }
+    let mut held = Held { shared: &shared, inflight: Some(inflight) };
+    if let Some(inflight) = &held.inflight
+        && let Some(verdict) = attempt(&shared, inflight).await
+    {
+        // Waiting here keeps the slot taken, so that what a store in trouble cannot take does not
+        // pile up. The settler has gone only if the worker has ended.
+        let finished = Finished::new(Arc::clone(inflight), verdict);
+        if shared.outcomes.send(finished).await.is_ok() {
+            held.inflight = None;
         }
-        None => shared.registry.remove([&inflight]),
     }
+    drop(held);
     drop(slot);
+}
+
+/// A job that leaves the registry however its execution ends, unless the settler has it.
+struct Held<'a> {
+    shared: &'a Shared,
+    inflight: Option<Arc<Inflight>>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.shared.registry.remove(&self.inflight);
+    }
 }
 
 async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdict> {
@@ -55,6 +68,9 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         shared.lose(inflight, &LossReason::Refused(Refusal::LeaseExpired));
         return None;
     }
+    if now >= inflight.expires_at().saturating_sub(config.margin()) {
+        return Some(verdict::release(None, ReleaseReason::ArrivedLate));
+    }
     if job.expirations >= config.crash_limit {
         let reason = Text::new(format!(
             "its lease ran out {} times in a row: each time its worker died or hung while running it",
@@ -63,16 +79,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         return Some(verdict::dead_letter(job, reason.clone(), reason, now));
     }
     let Some(entry) = shared.handlers.get(&job.job_type) else {
-        return Some(match config.missing {
-            MissingHandler::DeadLetter => {
-                let text = format!("no handler for job type {:?} is registered", job.job_type);
-                let reason = Text::new(text);
-                verdict::dead_letter(job, reason.clone(), reason, now)
-            }
-            MissingHandler::Release(delay) => {
-                verdict::release(Some(now.saturating_add(delay)), ReleaseReason::NoHandler)
-            }
-        });
+        return Some(without_handler(shared, inflight));
     };
     shared.tell(&Event::Started { job });
     let started = Instant::now();
@@ -81,8 +88,18 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         Err(panic) => Execution::Ended(Err(panic)),
     };
     let took = started.elapsed();
+    let cancel = inflight.cancellation.reason();
+    // Whatever the handler has left behind can see that it is over.
+    inflight.cancellation.raise(CancelReason::Over);
     match execution {
-        Execution::Ended(result) => Some(judge(shared, inflight, result, took)),
+        Execution::Ended(result) => {
+            // Errors, flows and policies are the application's code too.
+            let judged = recover(async { judge(shared, inflight, result, cancel, took) }).await;
+            Some(judged.unwrap_or_else(|panic| {
+                let text = Text::new(format!("what became of the job cannot be told: {panic}"));
+                verdict::dead_letter(job, text.clone(), text, shared.now())
+            }))
+        }
         Execution::Stopped(reason) => {
             Some(verdict::release(None, ReleaseReason::for_cancel(reason)))
         }
@@ -90,7 +107,27 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     }
 }
 
-fn judge(shared: &Shared, inflight: &Inflight, result: CallResult, took: Duration) -> Verdict {
+fn without_handler(shared: &Shared, inflight: &Inflight) -> Verdict {
+    let (job, now) = (&inflight.job, shared.now());
+    match shared.config.missing {
+        MissingHandler::DeadLetter => {
+            let text = format!("no handler for job type {:?} is registered", job.job_type);
+            let reason = Text::new(text);
+            verdict::dead_letter(job, reason.clone(), reason, now)
+        }
+        MissingHandler::Release(delay) => {
+            verdict::release(Some(now.saturating_add(delay)), ReleaseReason::NoHandler)
+        }
+    }
+}
+
+fn judge(
+    shared: &Shared,
+    inflight: &Inflight,
+    result: CallResult,
+    cancel: Option<CancelReason>,
+    took: Duration,
+) -> Verdict {
     let job = &inflight.job;
     if let Err(error) = &result {
         shared.tell(&Event::Failed { job, error, took });
@@ -99,7 +136,8 @@ fn judge(shared: &Shared, inflight: &Inflight, result: CallResult, took: Duratio
     let circumstances = Circumstances {
         now: shared.now(),
         took,
-        cancel: inflight.cancellation.reason(),
+        // That it took too long is why it failed, not an excuse.
+        cancel: cancel.filter(|reason| *reason <= CancelReason::Shutdown),
         policy: &*shared.retry,
         chance: &|| shared.chance(),
         limits: shared.driver.limits(),
@@ -116,16 +154,19 @@ fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&'a Format> 
 /// Runs the handler under middleware, until it ends or has to.
 async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) -> Execution {
     let job = &inflight.job;
-    let execution = async {
+    let timeout = job.timeout.or(shared.config.timeout);
+    let deadline = timeout.map(|timeout| shared.now().saturating_add(timeout));
+    if let Some(deadline) = deadline {
+        inflight.set_deadline(deadline);
+    }
+    let execution = within(timeout, &inflight.cancellation, async {
         let input = input::of(shared, inflight, entry).await?;
-        let timeout = job.timeout.or(shared.config.timeout);
-        let deadline = timeout.map(|timeout| shared.now().saturating_add(timeout));
         let format = format_of(shared, inflight).cloned();
         let clock = Arc::clone(shared) as Arc<dyn Clock>;
         let call = Call::new(Arc::clone(inflight), format, clock, deadline, input);
         let next = Next::new(Arc::clone(&shared.middleware), Arc::clone(&entry.run));
-        within(timeout, next.run(call)).await
-    };
+        next.run(call).await
+    });
     let span = tracing::info_span!(
         "job",
         id = %job.id,

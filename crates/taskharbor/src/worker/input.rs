@@ -7,6 +7,9 @@ use taskharbor_core::{Driver, DriverError, OutputEntry, OutputQuery, Outputs};
 use super::{outage::Part, shared::Shared};
 use crate::{JobError, context::Input, handler::Entry, inflight::Inflight};
 
+/// How often a store may fail to read an input before the attempt has failed.
+const TRIES: u32 = 5;
+
 /// The input of a job whose handler takes one. A store in trouble is waited for: it is not the
 /// job's fault, and the lease is kept meanwhile or the job stopped.
 pub(super) async fn of(
@@ -22,6 +25,10 @@ pub(super) async fn of(
         for failures in 1.. {
             match fetch(shared, inflight).await {
                 Ok(input) => return input,
+                // A store that is away comes back; one that fails is tried a few times.
+                Err(error @ DriverError::Backend(_)) if failures >= TRIES => {
+                    return Err(JobError::from(error));
+                }
                 Err(_) => tokio::time::sleep(shared.backoff(failures)).await,
             }
         }
@@ -36,7 +43,7 @@ async fn fetch(
 ) -> Result<Result<Input, JobError>, DriverError> {
     let query = OutputQuery::parents_of(inflight.job.id.clone());
     let call = shared.driver.outputs(Outputs::new(vec![query], 1));
-    let answers = shared.call(Part::Reserver, "outputs", call).await?;
+    let answers = shared.call(Part::Input, "outputs", call).await?;
     let entry = match answers.into_iter().next() {
         Some(Ok(page)) => page.entries.into_iter().next(),
         Some(Err(refusal)) => return Ok(Err(JobError::from(refusal))),

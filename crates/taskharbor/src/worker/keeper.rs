@@ -1,13 +1,16 @@
 //! The loop that keeps leases alive.
 //!
-//! All leases are extended in one call. A lease that the store refuses to extend is lost, and its
-//! handler is stopped. A store that does not answer is asked again, and no handler is stopped for
-//! it until its lease is nearly over.
+//! Each lease is extended when a heartbeat has passed since it was granted or last extended, and
+//! those that are nearly due go in the same call. A lease that the store refuses to extend is
+//! lost, and its handler is stopped. A store that does not answer is asked again, and no handler
+//! is stopped for it until its lease is nearly over.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use taskharbor_core::{Driver, DriverError, ExtendLeases, Extended, Extension, Refusal, Timestamp};
-use tokio::time::{Instant, sleep_until};
+use taskharbor_core::{
+    Driver, DriverError, ExtendLeases, Extended, Extension, JobId, LeaseToken, Refusal, Timestamp,
+};
+use tokio::task::{JoinError, JoinSet};
 
 use super::{
     outage::Part,
@@ -17,85 +20,237 @@ use crate::{CancelReason, Event, LossReason, inflight::Inflight};
 
 /// No more leases than this are extended in one call.
 const BATCH: usize = 10_000;
+/// How long the store may take to tell its time; the clock goes on without.
+const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A lease to be extended.
+type Item = (Arc<Inflight>, Extension);
 
 pub(super) async fn run(shared: Arc<Shared>) {
-    let mut failures = 0;
-    let mut wait = shared.config.heartbeat;
-    loop {
-        let next = async {
-            // A worker with nothing to do has nothing to keep.
-            shared.registry.filled().await;
-            sleep_until(Instant::now() + wait).await;
-        };
-        tokio::select! {
-            biased;
-            () = shared.reached(Phase::Ended) => return,
-            () = next => {}
-        }
-        let answered = extend_all(&shared).await;
-        shared.registry.announce_extended();
-        wait = if answered {
-            failures = 0;
-            shared.config.heartbeat
-        } else {
-            failures += 1;
-            give_up_late_ones(&shared);
-            let backoff = shared.backoff(failures).min(shared.config.heartbeat);
-            nearest_end(&shared).map_or(backoff, |end| backoff.min(end))
-        };
+    let mut keeper = Keeper { calls: JoinSet::new(), failures: 0, resume_at: None, shared };
+    while keeper.wait().await {
+        keeper.give_up_late_ones();
+        keeper.extend_due();
     }
 }
 
-/// Extends every lease; whether the store has answered.
-async fn extend_all(shared: &Arc<Shared>) -> bool {
-    let mut held: Vec<(Arc<Inflight>, Extension)> = Vec::new();
-    for inflight in shared.registry.all() {
-        if inflight.is_lost() {
-            continue;
+struct Keeper {
+    shared: Arc<Shared>,
+    /// Calls in the air. Several at once, because a lease that comes while one of them hangs
+    /// cannot wait for its end. Each answers whether the store did.
+    calls: JoinSet<bool>,
+    /// Calls in a row that did not get through, and until when to leave the store alone for it.
+    failures: u32,
+    resume_at: Option<Timestamp>,
+}
+
+impl Keeper {
+    /// Waits until there may be something to do; `false` ends the loop.
+    async fn wait(&mut self) -> bool {
+        let wait = self.time_to_next();
+        let pause = async {
+            match wait {
+                Some(wait) => tokio::time::sleep(wait).await,
+                // A worker with nothing to do has nothing to keep.
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.shared.reached(Phase::Ended) => return false,
+            Some(call) = self.calls.join_next() => self.take_call(call),
+            () = self.shared.registry.keeper_called() => {}
+            () = pause => {}
         }
-        if let Some((token, report)) = inflight.begin_extending() {
-            let mut extension = Extension::new(inflight.job.id.clone(), token);
-            extension.progress = report;
-            held.push((inflight, extension));
+        true
+    }
+
+    fn take_call(&mut self, call: Result<bool, JoinError>) {
+        self.shared.registry.announce_extended();
+        match call {
+            Ok(true) => (self.failures, self.resume_at) = (0, None),
+            Ok(false) => {
+                self.failures = self.failures.saturating_add(1);
+                self.resume_at = Some(self.time_to_try_again());
+            }
+            // A driver that panics ends the worker, which says so.
+            Err(error) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
         }
     }
-    if held.is_empty() {
-        // Nobody is left for whom a call could fail.
-        shared.outage.answered(Part::Keeper, &shared.observers);
+
+    /// When to ask a store again that did not answer: later each time, but once more before the
+    /// first handler has to be stopped for it.
+    fn time_to_try_again(&self) -> Timestamp {
+        let (shared, now) = (&self.shared, self.shared.now());
+        let again = now.saturating_add(shared.backoff(self.failures).min(shared.config.heartbeat));
+        let running = shared.registry.all().into_iter();
+        let running = running.filter(|inflight| !inflight.has_ended() && !inflight.is_lost());
+        let end = running.map(|inflight| last_moment(shared, &inflight)).min();
+        let last_call = end.map(|end| end.saturating_sub(shared.config.margin() / 4));
+        match last_call {
+            Some(last_call) if last_call > now => again.min(last_call),
+            Some(_) | None => again,
+        }
     }
+
+    /// How long until a lease has to be extended, or given up.
+    fn time_to_next(&self) -> Option<Duration> {
+        let (shared, now) = (&self.shared, self.shared.now());
+        let mut next = None::<Timestamp>;
+        for inflight in shared.registry.all() {
+            let is_free = !inflight.is_being_settled() && !inflight.is_being_extended();
+            let due = (inflight.is_kept() && is_free).then(|| {
+                let due = due_at(shared, &inflight);
+                self.resume_at.map_or(due, |resume_at| due.max(resume_at))
+            });
+            let is_running = !inflight.has_ended() && !inflight.is_lost();
+            let end = is_running.then(|| last_moment(shared, &inflight));
+            next = next.into_iter().chain(due).chain(end).min();
+        }
+        shared.registry.keeper_sleeps_until(next);
+        // Never without a pause, however late something is.
+        next.map(|at| at.since(now).max(Duration::from_millis(1)))
+    }
+
+    /// Sets out to extend the leases that are due, or soon will be.
+    fn extend_due(&mut self) {
+        let (shared, now) = (&self.shared, self.shared.now());
+        if self.resume_at.is_some_and(|resume_at| now < resume_at) {
+            return;
+        }
+        let (soon, mut is_due) = (now.saturating_add(shared.config.heartbeat / 2), false);
+        let mut held: Vec<Item> = Vec::new();
+        let newest = newest_of_each(shared.registry.all());
+        for inflight in newest.iter().filter(|inflight| due_at(shared, inflight) <= soon) {
+            if !inflight.is_kept() || is_overdue(shared, inflight, now) {
+                continue;
+            }
+            is_due |= due_at(shared, inflight) <= now;
+            if !inflight.is_being_settled() && !inflight.is_being_extended() {
+                held.push((Arc::clone(inflight), Extension::new(inflight.job.id.clone(), NOBODY)));
+            }
+        }
+        if newest.is_empty() {
+            // Nobody is left for whom a call could fail.
+            shared.outage.answered(Part::Keeper, &shared.observers);
+        }
+        if !is_due {
+            return;
+        }
+        held.retain_mut(|(inflight, extension)| match inflight.begin_extending() {
+            Some((token, report)) => {
+                (extension.token, extension.progress) = (token, report);
+                true
+            }
+            None => false,
+        });
+        while !held.is_empty() {
+            let batch = held.drain(..held.len().min(BATCH)).collect();
+            self.calls.spawn(extend(Arc::clone(&self.shared), batch));
+        }
+    }
+
+    fn give_up_late_ones(&self) {
+        let (shared, now) = (&self.shared, self.shared.now());
+        for inflight in shared.registry.all() {
+            if last_moment(shared, &inflight) <= now && !inflight.has_ended() {
+                shared.lose(&inflight, &LossReason::Unreachable);
+            }
+        }
+    }
+}
+
+/// In place of a token that is not known yet.
+const NOBODY: LeaseToken = LeaseToken::from_bits(0);
+
+/// When a lease is to be extended: a heartbeat after it was granted or extended.
+fn due_at(shared: &Shared, inflight: &Inflight) -> Timestamp {
+    let config = &shared.config;
+    inflight.expires_at().saturating_sub(config.lease_for - config.heartbeat)
+}
+
+/// When a handler has to be stopped if its lease is not extended.
+fn last_moment(shared: &Shared, inflight: &Inflight) -> Timestamp {
+    inflight.expires_at().saturating_sub(shared.config.margin())
+}
+
+/// A job may be held twice: once with an outcome that nobody has confirmed, and once more because
+/// it has come back since. A call names each job once, and only the newest lease can be alive.
+fn newest_of_each(held: Vec<Arc<Inflight>>) -> Vec<Arc<Inflight>> {
+    let mut newest: HashMap<JobId, Arc<Inflight>> = HashMap::with_capacity(held.len());
+    for inflight in held {
+        let known = newest.get(&inflight.job.id);
+        let is_newer = known.is_none_or(|it| it.job.deliveries < inflight.job.deliveries);
+        let older = if is_newer {
+            newest.insert(inflight.job.id.clone(), inflight)
+        } else {
+            Some(inflight)
+        };
+        if let Some(older) = older {
+            older.leave_alone();
+        }
+    }
+    newest.into_values().collect()
+}
+
+/// Whether a handler should have ended long ago: it blocks its thread and cannot be stopped, so
+/// its lease is left to run out.
+fn is_overdue(shared: &Shared, inflight: &Arc<Inflight>, now: Timestamp) -> bool {
+    let limit = inflight.deadline().map(|at| at.saturating_add(shared.config.cancel_wait));
+    let overdue = limit.is_some_and(|limit| now > limit) && !inflight.has_ended();
+    if overdue {
+        shared.lose(inflight, &LossReason::Overdue);
+    }
+    overdue
+}
+
+async fn extend(shared: Arc<Shared>, batch: Vec<Item>) -> bool {
+    // Keeps the clock in step with the store's, about once a minute.
+    let _ = tokio::time::timeout(CLOCK_PATIENCE, shared.driver.now()).await;
+    let mut batches = vec![batch];
     let mut answered = true;
-    while !held.is_empty() {
-        let batch: Vec<_> = held.drain(..held.len().min(BATCH)).collect();
-        answered &= extend(shared, batch).await;
+    while let Some(mut batch) = batches.pop() {
+        match call(&shared, &batch).await {
+            Ok(answers) => {
+                for ((inflight, _), answer) in batch.iter().zip(answers) {
+                    take_answer(&shared, inflight, answer);
+                }
+            }
+            // One of them may have spoilt the call for all.
+            Err(DriverError::Invalid(_) | DriverError::Backend(_)) if batch.len() > 1 => {
+                batches.push(batch.split_off(batch.len() / 2));
+                batches.push(batch);
+            }
+            Err(_) => {
+                batch.iter().for_each(|(inflight, _)| inflight.end_extending(None));
+                answered = false;
+            }
+        }
     }
     answered
 }
 
-async fn extend(shared: &Arc<Shared>, batch: Vec<(Arc<Inflight>, Extension)>) -> bool {
-    let (held, items): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+async fn call(
+    shared: &Arc<Shared>,
+    batch: &[Item],
+) -> Result<Vec<Result<Extended, Refusal>>, DriverError> {
     let now = shared.now();
+    let items = batch.iter().map(|(_, extension)| extension.clone()).collect();
     let request = ExtendLeases::new(items, now, shared.config.lease_for);
     // However long a call may take, no handler is left running past its lease because of it.
-    let patience = held.iter().map(|it| time_left(shared, it, now)).min().unwrap_or_default();
-    let patience = patience.max(Duration::from_millis(1));
+    let ends = batch.iter().map(|(inflight, _)| last_moment(shared, inflight).since(now));
+    let patience = ends.min().unwrap_or_default().max(Duration::from_millis(1));
     let call = async {
         let extended = tokio::time::timeout(patience, shared.driver.extend_leases(request)).await;
         extended.unwrap_or_else(|_| {
             Err(DriverError::unavailable("no answer before a lease was nearly over"))
         })
     };
-    match shared.call(Part::Keeper, "extend leases", call).await {
-        Ok(answers) => {
-            for (inflight, answer) in held.iter().zip(answers) {
-                take_answer(shared, inflight, answer);
-            }
-            true
-        }
-        Err(_) => {
-            held.iter().for_each(|inflight| inflight.end_extending(None));
-            false
-        }
-    }
+    shared.call(Part::Keeper, "extend leases", call).await
 }
 
 fn take_answer(shared: &Shared, inflight: &Arc<Inflight>, answer: Result<Extended, Refusal>) {
@@ -111,30 +266,11 @@ fn take_answer(shared: &Shared, inflight: &Arc<Inflight>, answer: Result<Extende
         }
         Err(refusal) => {
             inflight.end_extending(None);
-            if !inflight.has_ended() {
+            if inflight.has_ended() {
+                inflight.leave_alone();
+            } else {
                 shared.lose(inflight, &LossReason::Refused(refusal));
             }
         }
     }
-}
-
-/// How long until the handler has to be stopped if its lease is not extended.
-fn time_left(shared: &Shared, inflight: &Inflight, now: Timestamp) -> Duration {
-    inflight.expires_at().saturating_sub(shared.config.margin()).since(now)
-}
-
-fn give_up_late_ones(shared: &Shared) {
-    let now = shared.now();
-    for inflight in shared.registry.all() {
-        if !inflight.has_ended() && time_left(shared, &inflight, now).is_zero() {
-            shared.lose(&inflight, &LossReason::Unreachable);
-        }
-    }
-}
-
-fn nearest_end(shared: &Shared) -> Option<Duration> {
-    let now = shared.now();
-    let held = shared.registry.all().into_iter();
-    let held = held.filter(|inflight| !inflight.is_lost() && !inflight.has_ended());
-    held.map(|inflight| time_left(shared, &inflight, now)).min()
 }

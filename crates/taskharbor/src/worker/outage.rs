@@ -23,6 +23,8 @@ pub(super) enum Part {
     Reserver = 1,
     Keeper = 2,
     Settler = 4,
+    Watch = 8,
+    Input = 16,
 }
 
 /// Whether the store answers, as all parts of a worker see it. It is away while it fails one of

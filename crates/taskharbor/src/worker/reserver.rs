@@ -20,8 +20,12 @@ use super::{
 };
 use crate::{Event, ReleaseReason};
 
-/// No more than this is asked of one queue in one call, to bound what a call brings.
+/// No more than this is asked of one queue in one call, to bound what a call brings, nor of all.
 const BATCH: usize = 1_000;
+const BATCH_OF_ALL: usize = 10_000;
+/// How long to wait at least before asking again after an answer that brought nothing.
+const BREATH: Duration = Duration::from_millis(1);
+const LONGEST_BREATH: u32 = 7;
 /// How much longer to go without looking where the store gives hints.
 const WITH_HINTS: u32 = 30;
 
@@ -30,6 +34,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         may_have_more: vec![true; shared.queues.len()],
         look_again: Instant::now(),
         watch: None,
+        watch_again: Instant::now(),
+        watch_failures: 0,
+        first: 0,
+        in_vain: 0,
         failures: 0,
         shared,
     };
@@ -45,6 +53,13 @@ struct Reserver {
     /// When to ask all queues again, hints or not.
     look_again: Instant,
     watch: Option<Watch>,
+    /// When to ask for hints again, after so many failures to get them.
+    watch_again: Instant,
+    watch_failures: u32,
+    /// The queue that takes its slots first, each time another.
+    first: usize,
+    /// Answers in a row that brought nothing.
+    in_vain: u32,
     failures: u32,
 }
 
@@ -86,20 +101,24 @@ impl Reserver {
 
     /// Takes all free slots, reserves jobs for them, and starts those that came.
     async fn step(&mut self) {
-        let taken: Vec<usize> = self.shared.queues.iter().map(|slots| slots.take(BATCH)).collect();
+        let taken = self.take_slots();
         let answer = self.reserve(&taken).await;
         let given = answer.as_ref().map_or(&[][..], |reserved| &reserved.jobs);
         for (at, (slots, taken)) in self.shared.queues.iter().zip(&taken).enumerate() {
             let used = given.iter().filter(|leased| leased.job.queue == slots.queue).count();
             slots.give_back(taken - used.min(*taken));
-            if answer.is_ok() {
-                // Of a queue that had no slot nothing was asked, so nothing is known.
+            if answer.is_ok() && *taken > 0 {
                 self.may_have_more[at] = used >= *taken;
+            } else if slots.free() == 0 {
+                // It was not asked, so nothing is known.
+                self.may_have_more[at] = true;
             }
         }
         match answer {
             Ok(reserved) => {
                 self.failures = 0;
+                self.in_vain =
+                    if reserved.jobs.is_empty() { self.in_vain.saturating_add(1) } else { 0 };
                 self.look_again = Instant::now() + self.until_next_look(reserved.next_due);
                 self.begin(reserved.jobs).await;
             }
@@ -115,14 +134,42 @@ impl Reserver {
         }
     }
 
-    async fn reserve(&mut self, taken: &[usize]) -> Result<Reserved, DriverError> {
-        let shared = &self.shared;
-        if self.watch.is_none() {
-            // Before looking, so that no hint falls between the two.
-            let queues = shared.queues.iter().map(|slots| slots.queue.clone()).collect();
-            self.watch =
-                Some(shared.call(Part::Reserver, "watch", shared.driver.watch(queues)).await?);
+    /// Takes free slots of all queues that may have jobs for them. Where there are more than one
+    /// call can fill, the next one begins with the queue that was left out.
+    fn take_slots(&mut self) -> Vec<usize> {
+        let queues = &self.shared.queues;
+        let (mut taken, mut left, start) = (vec![0; queues.len()], BATCH_OF_ALL, self.first);
+        for at in (0..queues.len()).map(|n| (n + start) % queues.len()) {
+            if left == 0 {
+                self.first = at;
+                break;
+            }
+            taken[at] = queues[at].take(BATCH.min(left));
+            left -= taken[at];
         }
+        taken
+    }
+
+    /// Asks for hints, if there are none. Jobs are reserved all the same where none can be had.
+    async fn watch(&mut self) {
+        let shared = &self.shared;
+        if self.watch.is_some() || Instant::now() < self.watch_again {
+            return;
+        }
+        let queues = shared.queues.iter().map(|slots| slots.queue.clone()).collect();
+        match shared.call(Part::Watch, "watch", shared.driver.watch(queues)).await {
+            Ok(watch) => (self.watch, self.watch_failures) = (Some(watch), 0),
+            Err(_) => {
+                self.watch_failures = self.watch_failures.saturating_add(1);
+                self.watch_again = Instant::now() + shared.backoff(self.watch_failures) * 6;
+            }
+        }
+    }
+
+    async fn reserve(&mut self, taken: &[usize]) -> Result<Reserved, DriverError> {
+        // Before looking, so that no hint falls between the two.
+        self.watch().await;
+        let shared = &self.shared;
         let asked = shared.queues.iter().zip(taken).filter(|(_, taken)| **taken > 0);
         let demands = asked.map(|(slots, taken)| Demand::new(slots.queue.clone(), *taken));
         let (demands, holder) = (demands.collect(), shared.config.holder.clone());
@@ -140,13 +187,16 @@ impl Reserver {
         let poll = self.shared.config.poll * if has_hints { WITH_HINTS } else { 1 };
         let poll = poll - poll.mul_f64(self.shared.chance() / 4.0);
         let due = next_due.map(|due| due.since(self.shared.now()));
-        due.map_or(poll, |due| due.min(poll))
+        // A job that is said to be due and does not come must not make this loop spin.
+        let breath = BREATH * (1 << self.in_vain.min(LONGEST_BREATH)) / 2;
+        due.map_or(poll, |due| due.min(poll)).max(breath)
     }
 
     /// Starts the jobs, or gives them back if the worker was told to stop while they came.
     async fn begin(&self, jobs: Vec<Leased>) {
         let shared = &self.shared;
-        for inflight in shared.registry.insert(jobs) {
+        let rest = shared.config.lease_for - shared.config.heartbeat;
+        for inflight in shared.registry.insert(jobs, rest) {
             shared.tell(&Event::Reserved { job: &inflight.job });
             let queue = &inflight.job.queue;
             let Some(at) = shared.queues.iter().position(|slots| slots.queue == *queue) else {

@@ -60,9 +60,9 @@ impl Running {
     /// Stops reserving jobs, lets handlers finish for the grace period, then tells them to stop
     /// and gives their jobs back without charging an attempt.
     ///
-    /// It takes at most the grace period and twice the time that handlers have to stop when told
-    /// to (30 s and 10 s by default), whatever they do. A handler that blocks its thread cannot be
-    /// stopped: it is left behind, and its job comes back when its lease ends.
+    /// It takes at most the grace period, the time that handlers have to stop when told to, and 5 s
+    /// to record the last outcomes: 40 s by default, whatever the handlers do. A handler that blocks
+    /// its thread cannot be stopped: it is left behind, and its job comes back when its lease ends.
     ///
     /// # Errors
     ///

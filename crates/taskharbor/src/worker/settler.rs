@@ -1,14 +1,16 @@
 //! The loop that records what became of jobs.
 //!
 //! Outcomes gather while a call is in the air and go together in the next one: full batches under
-//! load, no delay when idle. What could not be sent is sent again while the lease lives.
+//! load, no delay when idle. What could not be sent is sent again while the lease lives. An outcome
+//! that the store refuses as a whole call is sent alone, so that it cannot hold up the others.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Driver, DriverError, LeaseToken, Limits, Refusal, Settle, Settled, Settlement, Text, Transition,
+    Driver, DriverError, JobId, LeaseToken, Limits, Refusal, Settle, Settled, Settlement, Text,
+    Transition,
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     outage::Part,
@@ -24,6 +26,9 @@ const BATCH_BYTES: usize = Limits::MAX_CALL_BYTES / 4;
 const BATCH_JOBS: usize = Limits::MAX_CALL_JOBS / 4;
 /// An outcome is worth more than a reservation, so it is tried again more often.
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
+/// So often a store may fail on an outcome that is alone in its call, about half a minute, before it
+/// is recorded as a failure; and so often on that, before it is given up.
+const REFUSALS: u32 = 12;
 
 /// A job that has ended, and what is to be recorded.
 #[derive(Debug)]
@@ -32,23 +37,28 @@ pub(super) struct Finished {
     verdict: Verdict,
     /// It was sent before, and nobody knows whether that arrived.
     unanswered: bool,
+    /// How often the store has refused a call because of it, or because of one sent with it.
+    refused: u32,
+    /// When it may be sent again.
+    resume_at: Option<Instant>,
 }
 
 impl Finished {
     pub(super) fn new(inflight: Arc<Inflight>, verdict: Verdict) -> Self {
         inflight.end();
-        Self { inflight, verdict, unanswered: false }
+        Self { inflight, verdict, unanswered: false, refused: 0, resume_at: None }
     }
 }
 
+/// Outcomes on their way, each with the token it is sent with.
+type Batch = Vec<(Finished, LeaseToken)>;
+
 pub(super) async fn run(shared: Arc<Shared>, inbox: mpsc::Receiver<Finished>) {
-    let mut settler = Settler { shared, inbox, waiting: Vec::new(), failures: 0 };
+    let mut settler = Settler { shared, inbox, waiting: Vec::new(), failures: 0, resume_at: None };
     while settler.gather().await {
         settler.drop_lost();
         let batch = settler.take_batch();
-        if batch.is_empty() {
-            settler.let_keeper_finish().await;
-        } else {
+        if !batch.is_empty() {
             settler.send(batch).await;
         }
     }
@@ -58,28 +68,64 @@ struct Settler {
     shared: Arc<Shared>,
     inbox: mpsc::Receiver<Finished>,
     waiting: Vec<Finished>,
+    /// Calls in a row that did not get through, and until when to leave the store alone for it.
     failures: u32,
+    resume_at: Option<Instant>,
 }
 
 impl Settler {
-    /// Waits for something to record; `false` ends the loop.
+    /// Waits until there is something to record, and time for it; `false` ends the loop.
     async fn gather(&mut self) -> bool {
-        if self.shared.phase() == Phase::Ended {
-            return false;
-        }
-        if self.waiting.is_empty() {
+        loop {
+            if self.shared.phase() == Phase::Ended {
+                return false;
+            }
+            let left = BATCH.saturating_sub(self.waiting.len());
+            if self.can_send() {
+                // All that has come meanwhile goes along.
+                while self.waiting.len() < BATCH
+                    && let Ok(finished) = self.inbox.try_recv()
+                {
+                    self.waiting.push(finished);
+                }
+                return true;
+            }
+            let now = Instant::now();
+            let (inbox, waiting) = (&mut self.inbox, &mut self.waiting);
+            let pauses =
+                self.resume_at.into_iter().chain(waiting.iter().filter_map(|it| it.resume_at));
+            // What is over already waits for something else.
+            let next = pauses.filter(|at| *at > now).min();
+            let pause = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = self.shared.reached(Phase::Ended) => return false,
-                got = self.inbox.recv_many(&mut self.waiting, BATCH) => return got > 0,
+                got = inbox.recv_many(waiting, left), if left > 0 => {
+                    if got == 0 {
+                        return false;
+                    }
+                }
+                // What the keeper had in the air can go now.
+                () = self.shared.registry.extended() => {}
+                () = pause => {}
             }
         }
-        while self.waiting.len() < BATCH
-            && let Ok(finished) = self.inbox.try_recv()
-        {
-            self.waiting.push(finished);
-        }
-        true
+    }
+
+    /// Whether an outcome can be sent now.
+    fn can_send(&self) -> bool {
+        let now = Instant::now();
+        let is_over = |at: Option<Instant>| at.is_none_or(|at| at <= now);
+        is_over(self.resume_at)
+            && self.waiting.iter().any(|finished| {
+                let inflight = &finished.inflight;
+                is_over(finished.resume_at) && (inflight.is_lost() || !inflight.is_being_extended())
+            })
     }
 
     /// Forgets what may not be recorded any more.
@@ -96,101 +142,112 @@ impl Settler {
         let lost: Vec<_> = lost.map(|finished| finished.inflight).collect();
         if !lost.is_empty() {
             shared.registry.remove(&lost);
-            if self.waiting.is_empty() {
-                // Nothing is left for which a call could fail.
-                shared.outage.answered(Part::Settler, &shared.observers);
-            }
+            self.note_if_idle();
         }
     }
 
-    /// What goes into the next call: all but what the keeper has in the air.
-    fn take_batch(&mut self) -> Vec<(Finished, LeaseToken)> {
+    /// What goes into the next call: all that may go together, or one that goes alone.
+    fn take_batch(&mut self) -> Batch {
+        let now = Instant::now();
         let (mut batch, mut left) = (Vec::with_capacity(self.waiting.len()), Vec::new());
-        let (mut bytes, mut jobs) = (0, 0);
+        let (mut bytes, mut jobs, mut ids) = (0, 0, HashSet::<JobId>::new());
+        let mut is_full = false;
         for finished in self.waiting.drain(..) {
-            let full = batch.len() == BATCH || bytes > BATCH_BYTES || jobs > BATCH_JOBS;
-            let token = if full { None } else { finished.inflight.begin_settling() };
+            let alone = finished.refused > 0;
+            let fits = !is_full && (!alone || batch.is_empty());
+            let is_time = finished.resume_at.is_none_or(|at| at <= now);
+            // A job that has come back since may be here twice; a call names it once.
+            let goes = fits && is_time && !ids.contains(&finished.inflight.job.id);
+            let token = if goes { finished.inflight.begin_settling() } else { None };
             let Some(token) = token else {
                 left.push(finished);
                 continue;
             };
             let transition = &finished.verdict.transition;
             bytes += transition.bytes();
-            jobs += transition.grown_jobs();
+            jobs += 1 + transition.grown_jobs();
+            ids.insert(finished.inflight.job.id.clone());
             batch.push((finished, token));
+            is_full = alone || batch.len() == BATCH || bytes > BATCH_BYTES || jobs > BATCH_JOBS;
         }
         self.waiting = left;
         batch
     }
 
-    async fn let_keeper_finish(&mut self) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        tokio::select! {
-            biased;
-            () = self.shared.reached(Phase::Ended) => {}
-            () = self.shared.registry.extended() => {}
-        }
-    }
-
-    async fn send(&mut self, batch: Vec<(Finished, LeaseToken)>) {
+    async fn send(&mut self, batch: Batch) {
         let shared = Arc::clone(&self.shared);
         match settle(&shared, &batch).await {
             Ok(answers) => {
-                self.failures = 0;
+                (self.failures, self.resume_at) = (0, None);
                 self.take_answers(batch, answers);
             }
-            Err(DriverError::Closed) => {
-                self.waiting.extend(batch.into_iter().map(|(finished, _)| finished));
+            Err(error @ (DriverError::Invalid(_) | DriverError::Backend(_))) => {
+                self.put_aside(batch, &error);
             }
-            Err(error) => self.send_again(batch, &error).await,
+            Err(_) => self.put_back(batch),
         }
+        shared.registry.call_keeper();
     }
 
-    /// The call as a whole failed. If one outcome may have spoilt it for all, each is sent alone.
-    async fn send_again(&mut self, batch: Vec<(Finished, LeaseToken)>, error: &DriverError) {
-        let unknown =
-            matches!(error, DriverError::Unavailable(_) | DriverError::ContractViolation(_));
-        let shared = Arc::clone(&self.shared);
-        let is_single = batch.len() == 1;
-        for (mut finished, token) in batch {
-            finished.unanswered |= unknown;
-            if !unknown && !is_single {
-                let alone = [(finished, token)];
-                let answer = settle(&shared, &alone).await;
-                let [(mut again, token)] = alone;
-                match answer {
-                    Ok(answers) => {
-                        self.take_answers(vec![(again, token)], answers);
-                        continue;
-                    }
-                    Err(error) => {
-                        again.unanswered |= matches!(error, DriverError::Unavailable(_));
-                        finished = again;
-                    }
-                }
-            }
+    /// The call did not get through, and nobody knows what became of it.
+    fn put_back(&mut self, batch: Batch) {
+        self.failures = self.failures.saturating_add(1);
+        let backoff = self.shared.backoff(self.failures).min(MAX_BACKOFF);
+        self.resume_at = Some(Instant::now() + backoff);
+        for (mut finished, _) in batch {
+            finished.unanswered = true;
             finished.inflight.end_settling();
             self.waiting.push(finished);
         }
-        if self.waiting.is_empty() {
-            return;
+    }
+
+    /// The store refuses the call as it is. One outcome may have spoilt it, so each goes alone.
+    fn put_aside(&mut self, batch: Batch, error: &DriverError) {
+        let was_alone = batch.len() == 1;
+        for (mut finished, _) in batch {
+            finished.inflight.end_settling();
+            if !was_alone {
+                finished.refused = 1;
+            } else if matches!(error, DriverError::Invalid(_)) {
+                // It breaks a rule, and will break it each time.
+                finished.refused = (finished.refused / REFUSALS + 1) * REFUSALS + 1;
+            } else {
+                finished.refused += 1;
+            }
+            if was_alone && !self.give_in(&mut finished) {
+                continue;
+            }
+            self.waiting.push(finished);
         }
-        self.failures = self.failures.saturating_add(1);
-        let backoff = shared.backoff(self.failures).min(MAX_BACKOFF);
-        tokio::select! {
-            biased;
-            () = shared.reached(Phase::Ended) => {}
-            () = tokio::time::sleep(backoff) => {}
+        self.note_if_idle();
+    }
+
+    /// An outcome that is refused again and again is recorded as a failure; if not even that is
+    /// taken it is given up, and the job comes back when its lease ends. `false` if so.
+    fn give_in(&self, finished: &mut Finished) -> bool {
+        if finished.refused > 2 * REFUSALS {
+            self.shared.lose(&finished.inflight, &LossReason::Unrecordable);
+            self.shared.registry.remove([&finished.inflight]);
+            return false;
+        }
+        if finished.refused > REFUSALS {
+            let text = Text::new("the store does not take what became of the job");
+            let (job, now) = (&finished.inflight.job, self.shared.now());
+            finished.verdict = verdict::dead_letter(job, text.clone(), text, now);
+        }
+        let backoff = self.shared.backoff(finished.refused);
+        finished.resume_at = Some(Instant::now() + backoff);
+        true
+    }
+
+    /// When nothing is left, nothing is left for which a call could fail.
+    fn note_if_idle(&self) {
+        if self.waiting.is_empty() {
+            self.shared.outage.answered(Part::Settler, &self.shared.observers);
         }
     }
 
-    fn take_answers(
-        &mut self,
-        batch: Vec<(Finished, LeaseToken)>,
-        answers: Vec<Result<Settled, Refusal>>,
-    ) {
+    fn take_answers(&mut self, batch: Batch, answers: Vec<Result<Settled, Refusal>>) {
         let mut over = Vec::with_capacity(batch.len());
         for ((mut finished, _), answer) in batch.into_iter().zip(answers) {
             match answer {
@@ -201,7 +258,11 @@ impl Settler {
                     let (job, now) = (&finished.inflight.job, self.shared.now());
                     finished.verdict = verdict::dead_letter(job, text.clone(), text, now);
                     finished.inflight.end_settling();
-                    self.waiting.push(finished);
+                    finished.refused += 1;
+                    if self.give_in(&mut finished) {
+                        finished.resume_at = None;
+                        self.waiting.push(finished);
+                    }
                     continue;
                 }
                 Err(refusal) if was_recorded(&finished, &refusal) => self.tell(&finished),

@@ -69,7 +69,9 @@ impl Config {
         let lease_allows = ((self.lease_for - self.heartbeat) / 2).min(self.heartbeat);
         match part {
             Part::Settler => self.call_timeout.min(lease_allows),
-            Part::Reserver | Part::Keeper => self.call_timeout,
+            // Worth less than the time in which jobs could be reserved without it.
+            Part::Watch => self.call_timeout.min(Duration::from_secs(5)),
+            Part::Reserver | Part::Keeper | Part::Input => self.call_timeout,
         }
     }
 }
@@ -148,6 +150,9 @@ impl Shared {
         match &answer {
             Ok(_) => self.outage.answered(part, &self.observers),
             Err(DriverError::Closed) => self.close(),
+            // Refused for what it asks, which says nothing about the store.
+            Err(DriverError::Invalid(_)) => {}
+            Err(DriverError::Backend(_)) if part == Part::Settler => {}
             Err(error) => self.outage.failed(part, doing, error, &self.observers),
         }
         answer
@@ -168,8 +173,7 @@ impl Shared {
 
     /// Stops a job whose lease is lost. Told once.
     pub(super) fn lose(&self, inflight: &Arc<Inflight>, why: &LossReason) {
-        if !inflight.is_lost() {
-            inflight.cancellation.raise(CancelReason::LeaseLost);
+        if inflight.cancellation.raise(CancelReason::LeaseLost) {
             self.tell(&Event::LeaseLost { job: &inflight.job, why });
         }
     }

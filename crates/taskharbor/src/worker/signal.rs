@@ -12,9 +12,15 @@ pub(super) struct Signals {
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        let interrupt = signal(SignalKind::interrupt())?;
-        let terminate = signal(SignalKind::terminate())?;
-        Ok(Self { interrupt, terminate })
+        // Tokio panics where the runtime has no driver for it, and offers no way to ask before.
+        let listen = || -> io::Result<Self> {
+            let interrupt = signal(SignalKind::interrupt())?;
+            let terminate = signal(SignalKind::terminate())?;
+            Ok(Self { interrupt, terminate })
+        };
+        std::panic::catch_unwind(listen).unwrap_or_else(|_| {
+            Err(io::Error::other("the runtime has no I/O driver: build it with `enable_all`"))
+        })
     }
 
     pub(super) async fn next(&mut self) {

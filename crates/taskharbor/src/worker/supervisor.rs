@@ -1,9 +1,15 @@
 //! Starting the loops of a worker and shutting them down, in bounded time.
+//!
+//! The supervisor and the lease keeper have a thread and a runtime of their own, so that handlers
+//! which block every thread of the application's keep neither leases from being extended nor the
+//! worker from ending. Under a driver with a clock of its own they share the runtime, so that all
+//! live in the same time.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
     runtime::{Builder, Handle},
+    sync::watch,
     task::JoinHandle,
     time::timeout,
 };
@@ -18,29 +24,75 @@ use super::{
 };
 use crate::{CancelReason, Event, middleware::recover};
 
+/// How long the last outcomes have to be recorded once every handler has stopped.
+pub(super) const FLUSH: Duration = Duration::from_secs(5);
+/// How long the tasks of handlers that were stopped may take to say so.
+const A_MOMENT: Duration = Duration::from_millis(50);
+
 pub(super) fn start(shared: Arc<Shared>) -> Running {
-    let (ending, ended) = tokio::sync::watch::channel(None);
-    match Handle::try_current() {
-        Ok(runtime) => {
-            let shared = Arc::clone(&shared);
-            runtime.spawn(async move {
-                let end = recover(supervise(&shared)).await.unwrap_or(Ending::Crashed);
-                shared.advance(Phase::Ended);
-                // Nobody keeps their leases any more, so whatever still runs has to stop.
-                for inflight in shared.registry.all() {
-                    inflight.cancellation.raise(CancelReason::LeaseLost);
-                }
-                ending.send_replace(Some(end));
-            });
-        }
-        Err(_) => {
-            ending.send_replace(Some(Ending::NoRuntime));
-        }
+    let (ending, ended) = watch::channel(None);
+    let running = Running::new(Arc::clone(&shared), ended);
+    let Ok(runtime) = Handle::try_current() else {
+        ending.send_replace(Some(Ending::NoRuntime));
+        return running;
+    };
+    let own_clock = shared.driver.has_own_clock();
+    let guard = Guard { shared, ending };
+    if own_clock {
+        let home = runtime.clone();
+        runtime.spawn(guard.supervise(home));
+    } else if let Err((error, ending)) = start_thread(guard, runtime) {
+        ending.send_replace(Some(Ending::NotStarted(Arc::new(error))));
     }
-    Running::new(shared, ended)
+    running
 }
 
-async fn supervise(shared: &Arc<Shared>) -> Ending {
+/// Runs supervisor and keeper on a thread and runtime of their own.
+fn start_thread(
+    guard: Guard,
+    home: Handle,
+) -> Result<(), (io::Error, watch::Sender<Option<Ending>>)> {
+    let ending = guard.ending.clone();
+    let run = || {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name("taskharbor-leases".to_owned());
+        thread.spawn(move || runtime.block_on(guard.supervise(home)))
+    };
+    run().map(drop).map_err(|error| (error, ending))
+}
+
+/// However the supervisor ends, also by being dropped with its runtime, the worker has ended then.
+struct Guard {
+    shared: Arc<Shared>,
+    ending: watch::Sender<Option<Ending>>,
+}
+
+impl Guard {
+    async fn supervise(self, home: Handle) {
+        let end = recover(supervise(&self.shared, &home)).await.unwrap_or(Ending::Crashed);
+        self.shared.advance(Phase::Ended);
+        self.ending.send_replace(Some(end));
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.shared.advance(Phase::Ended);
+        // Nobody keeps their leases any more, so whatever still runs has to stop.
+        for inflight in self.shared.registry.all() {
+            inflight.cancellation.raise(CancelReason::LeaseLost);
+        }
+        self.ending.send_if_modified(|end| {
+            let is_open = end.is_none();
+            if is_open {
+                *end = Some(Ending::Crashed);
+            }
+            is_open
+        });
+    }
+}
+
+async fn supervise(shared: &Arc<Shared>, home: &Handle) -> Ending {
     if !start_clock(shared).await {
         return Ending::from_phase(shared);
     }
@@ -48,63 +100,66 @@ async fn supervise(shared: &Arc<Shared>) -> Ending {
     let Some(inbox) = inbox else {
         return Ending::Crashed;
     };
-    if let Err(error) = start_keeper(shared) {
-        return Ending::NotStarted(Arc::new(error));
-    }
     shared.tell(&Event::WorkerStarted { name: shared.config.holder.as_str() });
-    let mut settler = tokio::spawn(settler::run(Arc::clone(shared), inbox));
-    let mut reserver = tokio::spawn(reserver::run(Arc::clone(shared)));
-    let crashed = tokio::select! {
+    let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared)));
+    let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
+    let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
+    tokio::select! {
         biased;
-        () = shared.reached(Phase::Draining) => false,
-        _ = &mut settler => shared.phase() == Phase::Working,
-        _ = &mut reserver => shared.phase() == Phase::Working,
-    };
-    let abandoned = if crashed { shared.registry.len() } else { stop(shared, &mut reserver).await };
+        () = shared.reached(Phase::Draining) => {}
+        _ = &mut keeper => {}
+        _ = &mut settler => {}
+        _ = &mut reserver => {}
+    }
+    let mut crashed = shared.phase() == Phase::Working;
+    if !crashed {
+        tokio::select! {
+            biased;
+            () = stop(shared, &mut reserver) => {}
+            () = died(&mut keeper) => crashed = true,
+            () = died(&mut settler) => crashed = true,
+        }
+    }
+    let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    reserver.abort();
-    settler.abort();
+    for task in [keeper, settler, reserver] {
+        task.abort();
+    }
     shared.tell(&Event::WorkerStopped { abandoned });
     if crashed { Ending::Crashed } else { Ending::from_phase(shared) }
+}
+
+/// Waits for a task to end in a way that it should not. Each of them ends by itself when the worker
+/// has, and then this goes on waiting.
+async fn died(task: &mut JoinHandle<()>) {
+    if task.is_finished() || task.await.is_ok() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Asks the store for its time until it answers; `false` if the worker was told to stop first.
 async fn start_clock(shared: &Shared) -> bool {
     for failures in 1.. {
-        if shared.phase() > Phase::Working {
-            return false;
-        }
-        if let Ok(clock) = shared.call(Part::Reserver, "clock", shared.driver.clock()).await {
+        let clock = tokio::select! {
+            biased;
+            () = shared.reached(Phase::Draining) => return false,
+            clock = shared.call(Part::Reserver, "clock", shared.driver.clock()) => clock,
+        };
+        if let Ok(clock) = clock {
             let _ = shared.clock.set(clock);
             return true;
         }
         tokio::select! {
             biased;
-            () = shared.reached(Phase::Draining) => {}
+            () = shared.reached(Phase::Draining) => return false,
             () = tokio::time::sleep(shared.backoff(failures)) => {}
         }
     }
     false
 }
 
-/// Starts the lease keeper: on a thread and runtime of its own, so that handlers which block every
-/// thread cannot keep it from its work; under a clock of its own on this one, so that all go by
-/// the same time.
-fn start_keeper(shared: &Arc<Shared>) -> io::Result<()> {
-    let keeper = keeper::run(Arc::clone(shared));
-    if shared.driver.has_own_clock() {
-        tokio::spawn(keeper);
-        return Ok(());
-    }
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    let thread = std::thread::Builder::new().name("taskharbor-leases".to_owned());
-    thread.spawn(move || runtime.block_on(keeper))?;
-    Ok(())
-}
-
-/// Lets handlers finish, then tells them to stop, then goes without them; answers how many jobs
-/// are left behind.
-async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) -> usize {
+/// Lets handlers finish, then tells them to stop, then goes without them.
+async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) {
     let inflight = shared.registry.len();
     let grace = shared.config.grace;
     shared.tell(&Event::ShuttingDown { inflight, grace });
@@ -115,25 +170,25 @@ async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) -> usize {
         }
         shared.registry.empty().await;
     });
-    let in_time = tokio::select! {
+    tokio::select! {
         biased;
-        () = shared.reached(Phase::Ended) => return shared.registry.len(),
-        () = &mut drained => true,
-        () = shared.reached(Phase::Cancelling) => false,
-        () = tokio::time::sleep(grace) => false,
-    };
-    if !in_time {
-        shared.advance(Phase::Cancelling);
-        for inflight in shared.registry.all() {
-            inflight.cancellation.raise(CancelReason::Shutdown);
-        }
-        // The handlers have this time to stop, then the last outcomes to be recorded.
-        let limit = shared.config.cancel_wait.saturating_mul(2);
-        tokio::select! {
-            biased;
-            () = shared.reached(Phase::Ended) => {}
-            _ = timeout(limit, drained) => {}
-        }
+        () = shared.reached(Phase::Ended) => return,
+        () = &mut drained => return,
+        () = shared.reached(Phase::Cancelling) => {}
+        () = tokio::time::sleep(grace) => {}
     }
-    shared.registry.len()
+    shared.advance(Phase::Cancelling);
+    for inflight in shared.registry.all() {
+        inflight.cancellation.raise(CancelReason::Shutdown);
+    }
+    let stopped = async {
+        let _ = timeout(shared.config.cancel_wait.saturating_add(A_MOMENT), &mut drained).await;
+        // Of those that cannot be stopped there is nothing to record.
+        let _ = timeout(FLUSH - A_MOMENT, shared.registry.recorded()).await;
+    };
+    tokio::select! {
+        biased;
+        () = shared.reached(Phase::Ended) => {}
+        () = stopped => {}
+    }
 }

@@ -55,6 +55,8 @@ impl Circumstances<'_> {
                 Err(error) => self.failure(job, &JobError::unrecoverable(error)),
             },
             Ok(Outcome::Snooze(delay)) => {
+                // A job that comes back at once, again and again, would do nothing else.
+                let delay = delay.max(Duration::from_millis(1));
                 release(Some(self.now.saturating_add(delay)), ReleaseReason::Snoozed)
             }
             Err(error) => self.failure(job, &error),
@@ -62,6 +64,10 @@ impl Circumstances<'_> {
     }
 
     fn success(&self, job: &Job, transition: Transition) -> Verdict {
+        if transition.bytes() > Limits::MAX_CALL_BYTES / 2 {
+            let text = "the job grew into more than one call to the store can carry";
+            return self.failure(job, &JobError::unrecoverable(text));
+        }
         match transition.check(&self.limits) {
             Ok(_) => Verdict { transition, report: Report::Succeeded { took: self.took } },
             // Running it again would come to the same.

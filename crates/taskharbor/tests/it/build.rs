@@ -154,13 +154,13 @@ fn a_queue_that_nobody_or_everybody_would_serve_is_refused() {
 #[test]
 fn a_heartbeat_that_comes_too_late_is_refused() {
     let lease = Duration::from_secs(30);
-    for heartbeat in [lease, lease * 2] {
+    for heartbeat in [lease / 2 + Duration::from_millis(1), lease, lease * 2] {
         let error = refused(good().lease(lease).heartbeat(heartbeat), &["choose a third of it"]);
         assert!(
             matches!(error, Some(BuildError::Heartbeat { heartbeat: h, .. }) if h == heartbeat)
         );
     }
-    assert_built(good().lease(lease).heartbeat(lease - Duration::from_millis(1)));
+    assert_built(good().lease(lease).heartbeat(lease / 2));
 }
 
 #[test]
@@ -174,6 +174,10 @@ fn durations_that_cannot_work_are_refused() {
         (good().lease(Duration::MAX), "no more than a hundred years"),
         (good().heartbeat(zero), "the heartbeat is 0ns: choose 1 ms or more"),
         (good().poll(tiny), "the polling interval is 1ns: choose 1 ms or more"),
+        (
+            good().missing_handler(taskharbor::MissingHandler::Release(zero)),
+            "the delay of jobs without a handler is 0ns: choose 100 ms or more",
+        ),
         (good().call_timeout(zero), "the time a call may take is 0ns: choose 1 ms or more"),
         (good().timeout(zero), "the timeout is 0ns: choose 1 ms or more"),
     ] {

@@ -13,6 +13,7 @@ mod codec;
 mod compile_fail;
 mod context;
 mod harbor;
+mod hostile;
 mod lease;
 mod middleware;
 mod missing;

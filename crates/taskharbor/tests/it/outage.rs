@@ -48,6 +48,7 @@ async fn an_outage_of_any_call_ends_nothing_and_is_told_once() {
         for (id, (name, state)) in ids.iter().zip(MIXED) {
             assert_eq!(port.finished(id).await.state, state, "{name} after {op:?}");
         }
+        port.log.until("back").await;
         assert_eq!(port.log.count("away"), 1, "{op:?}");
         assert_eq!(port.log.count("back"), 1, "{op:?}");
         assert_eq!(port.log.count("lost"), 0, "{op:?}");

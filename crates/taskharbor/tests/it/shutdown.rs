@@ -159,7 +159,8 @@ async fn a_reservation_that_hangs_does_not_hold_up_the_end() {
     let run = port.worker(handler(|_, _| async { DONE })).call_timeout(3_600 * SECOND);
     let running = run.build().unwrap().start();
     tokio::time::sleep(SECOND).await;
-    assert_eq!(shutdown(&port, &running).await, 40 * SECOND);
+    let took = shutdown(&port, &running).await;
+    assert!((35 * SECOND..36 * SECOND).contains(&took), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

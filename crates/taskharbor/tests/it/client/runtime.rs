@@ -16,7 +16,7 @@ use crate::build::at_once;
 /// A runtime that does nothing except inside `block_on`.
 fn runtime() -> Runtime {
     #[expect(clippy::expect_used, reason = "without a runtime there is no test")]
-    Builder::new_current_thread().build().expect("a runtime")
+    Builder::new_current_thread().enable_time().build().expect("a runtime")
 }
 
 /// Enqueues a job in a task of this runtime.
@@ -97,7 +97,7 @@ fn one_may_enqueue_outside_any_runtime() {
 fn many_threads_store_every_job_once() {
     let gate = Gate::new();
     let client = gate.client();
-    let runtime = Builder::new_multi_thread().worker_threads(4).build().unwrap();
+    let runtime = Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
     runtime.block_on(async {
         let tasks: Vec<_> = (0..8)
             .map(|_| {

@@ -1,0 +1,60 @@
+//! The store as a client sees it: every call is bounded in time.
+
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+
+use taskharbor_core::{
+    Admin, Answers, AnyDriver, Driver, DriverError, Enqueue, Enqueued, JobId, JobRecord,
+    OutputPage, Outputs, Refusal, Rejected, Timestamp,
+};
+use tokio::runtime::Handle;
+
+#[derive(Clone)]
+pub(super) struct Store {
+    driver: AnyDriver,
+    pub(super) call_timeout: Duration,
+}
+
+impl Store {
+    pub(super) fn new(driver: &AnyDriver) -> Self {
+        Self { driver: driver.clone(), call_timeout: Duration::from_secs(30) }
+    }
+
+    pub(super) async fn now(&self) -> Result<Timestamp, DriverError> {
+        self.bounded(self.driver.now()).await
+    }
+
+    pub(super) async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        self.bounded(self.driver.enqueue(request)).await
+    }
+
+    pub(super) async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        self.bounded(self.driver.outputs(request)).await
+    }
+
+    pub(super) async fn inspect(
+        &self,
+        id: JobId,
+        now: Timestamp,
+    ) -> Result<Option<JobRecord>, DriverError> {
+        self.bounded(self.driver.inspect(id, now)).await
+    }
+
+    async fn bounded<T>(
+        &self,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let mut call = pin!(call);
+        // Most calls on a store in memory are answered at once and need no timer.
+        if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+            return answer;
+        }
+        // Without a runtime there are no timers, and whoever polls this has to bound it.
+        if Handle::try_current().is_err() {
+            return call.await;
+        }
+        let limit = self.call_timeout;
+        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
+            Err(DriverError::unavailable(format!("no answer within {limit:?}")))
+        })
+    }
+}

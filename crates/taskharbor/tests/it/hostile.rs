@@ -1,0 +1,40 @@
+//! Stores, runtimes and application code at their worst.
+
+mod context;
+mod end;
+mod judge;
+mod lease;
+mod limit;
+mod outcome;
+mod own_doing;
+mod simulation;
+mod twisted;
+
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
+    },
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use taskharbor::{
+    Admin, AnyDriver, Client, Context, Driver, DriverError, Event, Exponential, Failed, Flow,
+    Handlers, Job, JobError, JobId, JobResult, Outcome, QueueName, RetryPolicy, Running, State,
+    Timestamp, Worker, WorkerError,
+};
+use taskharbor_core::{
+    Answers, Denied, Enqueue, Enqueued, ExtendLeases, Extended, FlowRecord, Inconsistency,
+    JobRecord, JobSummary, List, ListFlows, Manage, OutputPage, Outputs, Page, Prune, QueueCounts,
+    Refusal, Rejected, Reserve, Reserved, Settle, Settled, Transition, Watch,
+};
+use taskharbor_memory::MemoryDriver;
+
+use crate::port::{DONE, LEASE, Port, SECOND, Work, handler, work};
+use crate::unkind::{Fault, Op, Unkind};
+
+use twisted::*;

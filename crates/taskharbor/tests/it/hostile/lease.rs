@@ -1,0 +1,168 @@
+//! Leases on stores and runtimes that misbehave.
+
+use super::*;
+
+#[test]
+fn leases_end_with_the_runtime_that_the_worker_ran_on() {
+    let driver = AnyDriver::new(MemoryDriver::new());
+    let (began, has_begun) = mpsc::channel();
+    let began = Mutex::new(began);
+    let first = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (id, running) = first.block_on(async {
+        let id = Client::new(&driver).enqueue(work("a")).await.unwrap().id().clone();
+        let worker = Worker::builder(&driver).queue("default", 1).handlers(handler(move |_, _| {
+            began.lock().unwrap().send(()).unwrap();
+            std::future::pending()
+        }));
+        let worker = worker.lease(Duration::from_millis(300));
+        (id, worker.build().unwrap().start())
+    });
+    has_begun.recv().unwrap();
+    first.shutdown_timeout(Duration::from_secs(5));
+    drop(running);
+    let second = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    second.block_on(async {
+        let worker = Worker::builder(&driver).queue("default", 1).poll(Duration::from_millis(50));
+        let worker = worker.handlers(handler(|_, _| async { DONE }));
+        let running = worker.build().unwrap().start();
+        let handle = Client::new(&driver).handle::<Work>(id);
+        let done = tokio::time::timeout(Duration::from_secs(60), handle.wait()).await;
+        running.shutdown().await.unwrap();
+        done.expect("the lease of a dropped handler was kept").unwrap();
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_panics_in_a_heartbeat_ends_the_worker_with_an_error() {
+    let (port, driver) = twisted();
+    let mut once = true;
+    set(
+        &driver.extend,
+        move |_| if std::mem::take(&mut once) { Twist::Panic } else { Twist::None },
+    );
+    let long = port.enqueue("long").await;
+    let run = port.worker(handler(|job, _| async move {
+        let seconds = if job.name == "long" { 15 } else { 1 };
+        tokio::time::sleep(SECOND * seconds).await;
+        DONE
+    }));
+    let running = run.build().unwrap().start();
+    tokio::time::sleep(20 * SECOND).await;
+    // Healthy store, healthy handlers, and yet:
+    let quick = port.enqueue("quick").await;
+    let ended = tokio::time::timeout(100 * LEASE, running.ended()).await;
+    let (long, quick) = (port.record(&long).await, port.record(&quick).await);
+    assert!(
+        matches!(ended, Ok(Err(WorkerError::Crashed)))
+            || [&long, &quick].iter().all(|it| it.state == State::Done),
+        "after 100 leases the worker still runs ({ended:?}), without heartbeats; the job in the air \
+         is {:?} on delivery {}, a quick job enqueued later is {:?} on delivery {}: {:#?}",
+        long.state,
+        long.job.deliveries,
+        quick.state,
+        quick.job.deliveries,
+        port.log.lines()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_held_twice_costs_no_other_its_lease() {
+    let port = Port::new();
+    let mut ids = Vec::new();
+    for n in 0..5 {
+        ids.push(port.enqueue(&format!("long {n}")).await);
+    }
+    port.enqueue("retry").await;
+    // The retry is recorded, its answer lost, and then nothing can be settled for 40 s.
+    port.store.next(Op::Settle, [Fault::LoseReply]);
+    let run = port.worker(handler(|job, cx| async move {
+        if job.name == "retry" && cx.delivery() == 1 {
+            return Err("once".into());
+        }
+        tokio::time::sleep(100 * SECOND).await;
+        DONE
+    }));
+    let _running = run.build().unwrap().start();
+    port.log.until("away settle").await;
+    port.store.down(&[Op::Settle]);
+    tokio::time::sleep(40 * SECOND).await;
+    port.store.up();
+    for id in &ids {
+        port.finished(id).await;
+    }
+    // No heartbeat failed in the store; no call of the kind was down.
+    for id in &ids {
+        assert_eq!(port.log.count(&format!("lost {id}")), 0, "{:#?}", port.log.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_are_extended_between_two_settle_calls_that_hang() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    port.store.next(Op::Settle, [Fault::Hang; 6]);
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(SECOND * 5).await;
+        DONE
+    }));
+    let _running = run.build().unwrap().start();
+    let record = port.finished(&id).await;
+    let seen = (record.job.deliveries, port.log.count("lost"));
+    assert_eq!(seen, (1, 0), "{:#?}", port.log.lines());
+}
+
+struct Inside(Arc<Mutex<HashSet<String>>>, String);
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().remove(&self.1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_never_outlives_the_lease_of_a_late_reservation() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let running: Arc<Mutex<HashSet<String>>> = Arc::default();
+    let overlaps = Arc::new(AtomicUsize::new(0));
+    let run = || {
+        let (running, overlaps) = (Arc::clone(&running), Arc::clone(&overlaps));
+        port.worker(handler(move |job, _| {
+            let (running, overlaps) = (Arc::clone(&running), Arc::clone(&overlaps));
+            async move {
+                if !running.lock().unwrap().insert(job.name.clone()) {
+                    overlaps.fetch_add(1, Ordering::SeqCst);
+                }
+                let _inside = Inside(Arc::clone(&running), job.name);
+                tokio::time::sleep(20 * SECOND).await;
+                DONE
+            }
+        }))
+    };
+    // The answer comes after 25 s; the lease of 30 s counts from the question.
+    port.store.next(Op::Reserve, [Fault::Late(25 * SECOND)]);
+    let _first = run().build().unwrap().start();
+    tokio::time::sleep(SECOND).await;
+    let _second = run().build().unwrap().start();
+    port.finished(&id).await;
+    tokio::time::sleep(LEASE).await;
+    assert_eq!(overlaps.load(Ordering::SeqCst), 0, "{:#?}", port.log.lines());
+}
+
+/// The keeper waits a whole heartbeat after each answer, however long that took (and whoever came
+/// meanwhile): the beat at 10 s is answered at 25 s, the next goes out at 35 s, two seconds before
+/// the lease of 40 s is given up.
+#[tokio::test(start_paused = true)]
+async fn no_lease_is_lost_on_a_store_that_answers_every_heartbeat_slowly() {
+    let port = Port::new();
+    let a = port.enqueue("a").await;
+    // Slow, but within what the leases allow.
+    port.store.next(Op::Extend, [Fault::Late(15 * SECOND), Fault::Late(3 * SECOND)]);
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(100 * SECOND).await;
+        DONE
+    }));
+    let _running = run.build().unwrap().start();
+    let record = port.finished(&a).await;
+    let seen = (record.job.deliveries, port.log.count("lost"));
+    assert_eq!(seen, (1, 0), "{:#?}", port.log.lines());
+}
