@@ -4,7 +4,7 @@
 //! store. It also holds the driver to the shape of its answers: a missing answer is a broken
 //! driver and must not look like a missing job.
 
-use std::{collections::HashMap, fmt, future::Future, pin::Pin, sync::Arc};
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{
     Admin, Answers, Clock, Demand, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases,
@@ -110,9 +110,14 @@ impl AnyDriver {
         if matches!(self.answers, Answering::AsItIs) {
             return Ok(());
         }
-        let mut left: HashMap<_, _> = demands.iter().map(|it| (&it.queue, it.limit)).collect();
+        // Jobs come queue by queue, so that the last demand looked at is mostly the right one.
+        let mut left: Vec<_> = demands.iter().map(|it| (&it.queue, it.limit)).collect();
+        let mut at = 0;
         for Leased { job, .. } in jobs {
-            let wanted = left.get_mut(&job.queue).and_then(|left| {
+            if left.get(at).is_none_or(|(queue, _)| **queue != job.queue) {
+                at = left.iter().position(|(queue, _)| **queue == job.queue).unwrap_or(left.len());
+            }
+            let wanted = left.get_mut(at).and_then(|(_, left)| {
                 *left = left.checked_sub(1)?;
                 Some(())
             });

@@ -1,6 +1,10 @@
 //! [`MemoryDriver`]: the store behind a lock, for clients and workers.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::{
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, TryLockError},
+    task::Poll,
+};
 
 use taskharbor_core::{
     Answers, Clock, Driver, DriverError, Enqueue, Enqueued, ExtendLeases, Extended, Limits,
@@ -53,6 +57,25 @@ impl MemoryDriver {
         if store.closed { Err(DriverError::Closed) } else { Ok(store) }
     }
 
+    /// Steps aside while somebody else is in the critical section, so that the thread can do other
+    /// work; for a bounded number of times, since what follows waits for the lock anyway.
+    async fn turn(&self) {
+        for _ in 0..8 {
+            if !matches!(self.shared.store.try_lock(), Err(TryLockError::WouldBlock)) {
+                return;
+            }
+            let mut stepped_aside = false;
+            poll_fn(|context| {
+                if std::mem::replace(&mut stepped_aside, true) {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        }
+    }
+
     /// Does something in one critical section, then wakes those for whom it made work.
     pub(crate) fn act<T>(
         &self,
@@ -86,13 +109,17 @@ impl Driver for MemoryDriver {
     }
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        // Outside of the lock, though a closed driver says so first.
+        let checked = request.check();
+        self.turn().await;
         self.act(|store, wakes| {
-            request.check()?;
+            checked?;
             Ok(store.enqueue(request, wakes))
         })
     }
 
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        self.turn().await;
         self.act(|store, wakes| store.reserve(&request, wakes))
     }
 
@@ -101,8 +128,10 @@ impl Driver for MemoryDriver {
     }
 
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        let checked = request.check();
+        self.turn().await;
         self.act(|store, wakes| {
-            request.check()?;
+            checked?;
             Ok(store.settle(request, wakes))
         })
     }

@@ -10,7 +10,10 @@ use crate::store::{Slot, Store, Tie, Wakes};
 impl Store {
     /// The job is done: those who wait for it wait for one less.
     pub(crate) fn spread_success(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
-        let mut done = vec![slot];
+        // Most jobs have no dependants, and for them there is nothing to remember.
+        self.release_key_when_done(slot);
+        let mut done = Vec::new();
+        self.close_links(slot, &Tie::Closed, &mut done, now, wakes);
         while let Some(slot) = done.pop() {
             self.release_key_when_done(slot);
             self.close_links(slot, &Tie::Closed, &mut done, now, wakes);

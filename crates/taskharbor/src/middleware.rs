@@ -9,7 +9,7 @@ use std::{
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     task::Poll,
     time::Duration,
 };
@@ -79,7 +79,7 @@ impl Next {
                 self.at += 1;
                 middleware.handle(call, self)
             }
-            None => (self.handler)(call, Arc::new(())),
+            None => (self.handler)(call, Arc::clone(&NO_STATE)),
         }
     }
 }
@@ -89,6 +89,9 @@ impl std::fmt::Debug for Next {
         f.debug_struct("Next").field("left", &(self.chain.len() - self.at)).finish()
     }
 }
+
+/// The state of handlers that have none, or were given theirs already.
+static NO_STATE: LazyLock<Arc<()>> = LazyLock::new(|| Arc::new(()));
 
 /// Makes a panic an error, wherever in the execution it happens.
 pub(crate) async fn recover<T>(execution: impl Future<Output = T>) -> Result<T, JobError> {

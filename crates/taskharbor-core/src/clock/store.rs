@@ -21,6 +21,9 @@ use crate::{Clock, Driver, DriverError, Timestamp};
 pub struct StoreClock {
     started: Instant,
     estimate: Mutex<Estimate>,
+    /// What the estimate says, for those who only ask for the time: the store's time at `started`,
+    /// in microseconds.
+    offset: AtomicI64,
     latest: AtomicI64,
     /// When somebody last set out to ask the store, in seconds since the start.
     asked: AtomicU64,
@@ -59,9 +62,11 @@ impl StoreClock {
         let started = instant();
         let store_time = driver.store_time().await?;
         let round_trip = started.elapsed();
+        let estimate = Estimate::new(store_time, Duration::ZERO, round_trip);
         let clock = Self {
             started,
-            estimate: Mutex::new(Estimate::new(store_time, Duration::ZERO, round_trip)),
+            estimate: Mutex::new(estimate),
+            offset: AtomicI64::new(estimate.offset_micros()),
             latest: AtomicI64::new(0),
             asked: AtomicU64::new(0),
             warned: AtomicBool::new(false),
@@ -86,6 +91,7 @@ impl StoreClock {
         let sample = Estimate::new(store_time, sent, received);
         let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
         *estimate = estimate.better_of(sample, received);
+        self.offset.store(estimate.offset_micros(), Ordering::SeqCst);
         let store_now = estimate.at(received);
         drop(estimate);
         let mut reading = self.compare_wall(store_time, received.saturating_sub(sent));
@@ -145,11 +151,12 @@ impl StoreClock {
 
 impl Clock for StoreClock {
     fn now(&self) -> Timestamp {
-        let elapsed = self.started.elapsed();
-        let estimate = *self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = estimate.at(elapsed);
-        self.latest.fetch_max(now.as_micros(), Ordering::SeqCst);
-        self.latest()
+        let elapsed = i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let now = self.offset.load(Ordering::SeqCst).saturating_add(elapsed);
+        let now = now.clamp(Timestamp::EPOCH.as_micros(), Timestamp::MAX.as_micros());
+        let before = self.latest.fetch_max(now, Ordering::SeqCst);
+        // Clamped, so that the fallback is never taken.
+        Timestamp::from_micros(now.max(before)).unwrap_or(Timestamp::EPOCH)
     }
 }
 
@@ -170,6 +177,13 @@ impl Estimate {
     fn new(store_time: Timestamp, sent: Duration, received: Duration) -> Self {
         let error = received.saturating_sub(sent) / 2;
         Self { store_time, monotonic: sent + error, error }
+    }
+
+    /// The store's time when the monotonic clock was at zero, in microseconds; before the epoch if
+    /// need be.
+    fn offset_micros(&self) -> i64 {
+        let monotonic = i64::try_from(self.monotonic.as_micros()).unwrap_or(i64::MAX);
+        self.store_time.as_micros().saturating_sub(monotonic)
     }
 
     fn at(&self, monotonic: Duration) -> Timestamp {

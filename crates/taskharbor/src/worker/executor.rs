@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use taskharbor_core::{Clock, Driver, Refusal, Text};
-use tokio::time::Instant;
+use tokio::{sync::mpsc::error::TrySendError, time::Instant};
 use tracing::Instrument;
 
 use super::{
@@ -41,7 +41,14 @@ pub(super) async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: 
         // Waiting here keeps the slot taken, so that what a store in trouble cannot take does not
         // pile up. The settler has gone only if the worker has ended.
         let finished = Finished::new(Arc::clone(inflight), verdict);
-        if shared.outcomes.send(finished).await.is_ok() {
+        let sent = match shared.outcomes.try_send(finished) {
+            Ok(()) => true,
+            Err(TrySendError::Full(finished)) => {
+                Box::pin(shared.outcomes.send(finished)).await.is_ok()
+            }
+            Err(TrySendError::Closed(_)) => false,
+        };
+        if sent {
             held.inflight = None;
         }
     }

@@ -83,7 +83,8 @@ impl Reserver {
             tokio::select! {
                 biased;
                 () = self.shared.reached(Phase::Draining) => return false,
-                () = self.shared.freed.notified() => {}
+                // Where one handler ends others do; they may share the next call.
+                () = self.shared.freed.notified() => tokio::task::yield_now().await,
                 hint = woken => {
                     self.may_have_more.fill(true);
                     if !hint {

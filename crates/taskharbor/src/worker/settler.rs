@@ -24,6 +24,8 @@ const BATCH: usize = 1_000;
 /// A call stops taking outcomes when they reach a quarter of what a call may carry.
 const BATCH_BYTES: usize = Limits::MAX_CALL_BYTES / 4;
 const BATCH_JOBS: usize = Limits::MAX_CALL_JOBS / 4;
+/// How often to step aside for handlers that end at the same time.
+const YIELDS: usize = 1;
 /// An outcome is worth more than a reservation, so it is tried again more often.
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// So often a store may fail on an outcome that is alone in its call, about half a minute, before it
@@ -82,12 +84,17 @@ impl Settler {
             }
             let left = BATCH.saturating_sub(self.waiting.len());
             if self.can_send() {
-                // All that has come meanwhile goes along.
-                while self.waiting.len() < BATCH
-                    && let Ok(finished) = self.inbox.try_recv()
-                {
-                    self.waiting.push(finished);
+                // Others may end in this very moment, and all that come meanwhile go along. Nobody
+                // is kept waiting for it if there are no others.
+                for _ in 0..YIELDS {
+                    self.take_more();
+                    let few = self.waiting.len() < BATCH / 4;
+                    if !few || self.shared.registry.len() == self.waiting.len() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
                 }
+                self.take_more();
                 return true;
             }
             let now = Instant::now();
@@ -114,6 +121,14 @@ impl Settler {
                 () = self.shared.registry.extended() => {}
                 () = pause => {}
             }
+        }
+    }
+
+    fn take_more(&mut self) {
+        while self.waiting.len() < BATCH
+            && let Ok(finished) = self.inbox.try_recv()
+        {
+            self.waiting.push(finished);
         }
     }
 
@@ -152,12 +167,15 @@ impl Settler {
         let (mut batch, mut left) = (Vec::with_capacity(self.waiting.len()), Vec::new());
         let (mut bytes, mut jobs, mut ids) = (0, 0, HashSet::<JobId>::new());
         let mut is_full = false;
+        // A job that has come back while an earlier outcome of it waits may be here twice.
+        let may_repeat = self.waiting.iter().any(|it| it.unanswered || it.refused > 0);
         for finished in self.waiting.drain(..) {
             let alone = finished.refused > 0;
             let fits = !is_full && (!alone || batch.is_empty());
             let is_time = finished.resume_at.is_none_or(|at| at <= now);
-            // A job that has come back since may be here twice; a call names it once.
-            let goes = fits && is_time && !ids.contains(&finished.inflight.job.id);
+            // A call names a job once.
+            let repeats = may_repeat && ids.contains(&finished.inflight.job.id);
+            let goes = fits && is_time && !repeats;
             let token = if goes { finished.inflight.begin_settling() } else { None };
             let Some(token) = token else {
                 left.push(finished);
@@ -166,7 +184,9 @@ impl Settler {
             let transition = &finished.verdict.transition;
             bytes += transition.bytes();
             jobs += 1 + transition.grown_jobs();
-            ids.insert(finished.inflight.job.id.clone());
+            if may_repeat {
+                ids.insert(finished.inflight.job.id.clone());
+            }
             batch.push((finished, token));
             is_full = alone || batch.len() == BATCH || bytes > BATCH_BYTES || jobs > BATCH_JOBS;
         }
@@ -181,12 +201,17 @@ impl Settler {
                 (self.failures, self.resume_at) = (0, None);
                 self.take_answers(batch, answers);
             }
-            Err(error @ (DriverError::Invalid(_) | DriverError::Backend(_))) => {
-                self.put_aside(batch, &error);
+            Err(error) => {
+                match error {
+                    DriverError::Invalid(_) | DriverError::Backend(_) => {
+                        self.put_aside(batch, &error);
+                    }
+                    _ => self.put_back(batch),
+                }
+                // Their leases could not be extended while they were in the air.
+                shared.registry.call_keeper();
             }
-            Err(_) => self.put_back(batch),
         }
-        shared.registry.call_keeper();
     }
 
     /// The call did not get through, and nobody knows what became of it.
