@@ -39,6 +39,11 @@ pub(crate) fn tests() -> Command {
     cargo("test --workspace --locked --lib --bins --tests --examples")
 }
 
+/// The tests that a version of PostgreSQL could make a difference to.
+pub(crate) fn postgres_tests() -> Command {
+    cargo("test --locked -p taskharbor-postgres --lib --bins --tests")
+}
+
 /// Many more random scripts than the suite runs by itself, where they cost next to nothing.
 pub(crate) fn scripts() -> Command {
     let mut command = cargo("test --locked -p taskharbor-memory --lib plain::model");

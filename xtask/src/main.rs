@@ -11,14 +11,16 @@
 mod audit;
 mod cargo;
 mod deny_tool;
+mod postgres;
 mod shell;
 mod step;
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use audit::MissingTool;
+use postgres::{Options, Provision, Version};
 use shell::run;
 use step::{Step, run_steps};
 
@@ -27,10 +29,16 @@ usage: cargo xtask <command>
 
   quick         the inner loop: fmt, clippy, tests of core, conformance, memory and the library
   test [args]   every test and doctest; with arguments, `cargo test --locked <args>`
-  ci            exactly what CI runs: fmt, clippy, test, scripts, doctest, doc, audit
+  ci            exactly what CI runs: fmt, clippy, test, doctest, scripts, doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode
+  pg            start a PostgreSQL server like that of the tests, until Enter is pressed
   help          print this text
+
+test, ci, pg and `bench postgres` start a private PostgreSQL, found or fetched, and stop it:
+
+  --install            install PostgreSQL with apt-get if there is no other way; CI always does
+  --pg-version newer   use a newer major version than the system's; `ci` runs on both
 ";
 
 /// Why a command did not succeed; decides the exit code.
@@ -64,20 +72,31 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
     let name = name.to_string_lossy();
     match (name.as_ref(), rest) {
         ("test", args) => test(args),
-        ("bench", args) => run(&mut cargo::bench(args)),
+        ("bench", args) => bench(args),
+        ("ci", args) => ci(only_options("ci", args)?),
+        ("pg", args) => postgres::serve(only_options("pg", args)?),
         ("quick", []) => quick(),
-        ("ci", []) => ci(),
         ("audit", []) => audit::dependencies(MissingTool::Fails).map(drop),
         ("help" | "--help" | "-h", []) => {
             print!("{HELP}");
             Ok(())
         }
-        ("quick" | "ci" | "audit" | "help" | "--help" | "-h", [extra, ..]) => {
-            let extra = extra.to_string_lossy();
-            Err(Failure::Usage(format!("`{name}` takes no arguments, got `{extra}`")))
+        ("quick" | "audit" | "help" | "--help" | "-h", [extra, ..]) => {
+            Err(unexpected(&name, extra))
         }
         _ => Err(Failure::Usage(format!("unknown command `{name}`"))),
     }
+}
+
+fn only_options(name: &str, args: &[OsString]) -> Result<Options, Failure> {
+    match Options::take(args)? {
+        (options, rest) if rest.is_empty() => Ok(options),
+        (_, rest) => Err(unexpected(name, &rest[0])),
+    }
+}
+
+fn unexpected(name: &str, arg: &OsStr) -> Failure {
+    Failure::Usage(format!("`{name}` does not take `{}`", arg.to_string_lossy()))
 }
 
 fn quick() -> Result<(), Failure> {
@@ -94,32 +113,44 @@ fn quick() -> Result<(), Failure> {
 /// Arguments narrow the run, and then cargo's own rules say what they mean: `-p` chooses packages,
 /// `--test` and its like switch the doctests off, `--doc` leaves nothing else.
 fn test(args: &[OsString]) -> Result<(), Failure> {
+    let (options, args) = Options::take(args)?;
     if args.is_empty() {
-        run_steps(
-            "test",
-            vec![
-                Step::command("test", cargo::tests()),
-                Step::command("doctest", cargo::doctests()),
-            ],
-        )
-    } else {
-        run(&mut cargo::chosen_tests(args))
+        let commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
+        return run_steps("test", postgres::steps("postgres", options, commands));
     }
+    let provision = Provision::new(options)?;
+    let mut command = cargo::chosen_tests(&args);
+    provision.pass_on(&mut command);
+    run(&mut command)
 }
 
-fn ci() -> Result<(), Failure> {
-    run_steps(
-        "ci",
-        vec![
-            Step::command("fmt", cargo::fmt()),
-            Step::command("clippy", cargo::clippy()),
-            Step::command("test", cargo::tests()),
-            Step::command("scripts", cargo::scripts()),
-            Step::command("doctest", cargo::doctests()),
-            Step::command("doc", cargo::doc()),
-            Step::new("audit", || audit::dependencies(MissingTool::IsReported)),
-        ],
-    )
+fn bench(args: &[OsString]) -> Result<(), Failure> {
+    if args.first().is_none_or(|name| name != "postgres") {
+        return run(&mut cargo::bench(args));
+    }
+    let (options, args) = Options::take(args)?;
+    let provision = Provision::new(options)?;
+    let mut command = cargo::bench(&args);
+    provision.pass_on(&mut command);
+    run(&mut command)
+}
+
+fn ci(options: Options) -> Result<(), Failure> {
+    let mut steps =
+        vec![Step::command("fmt", cargo::fmt()), Step::command("clippy", cargo::clippy())];
+    let usual = Options { version: Version::Usual, ..options };
+    let commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
+    steps.extend(postgres::steps("postgres", usual, commands));
+    if options.version == Version::Newer {
+        let commands = vec![("test on it", cargo::postgres_tests())];
+        steps.extend(postgres::steps("newer postgres", options, commands));
+    }
+    steps.extend([
+        Step::command("scripts", cargo::scripts()),
+        Step::command("doc", cargo::doc()),
+        Step::new("audit", || audit::dependencies(MissingTool::IsReported)),
+    ]);
+    run_steps("ci", steps)
 }
 
 #[cfg(test)]
@@ -139,6 +170,6 @@ mod tests {
         assert_eq!(usage_error(&[]), "no command given");
         assert_eq!(usage_error(&["deploy"]), "unknown command `deploy`");
         assert_eq!(usage_error(&["--fast"]), "unknown command `--fast`");
-        assert_eq!(usage_error(&["ci", "--fast"]), "`ci` takes no arguments, got `--fast`");
+        assert_eq!(usage_error(&["ci", "--fast"]), "`ci` does not take `--fast`");
     }
 }

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::Failure;
 
@@ -24,6 +24,40 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
         Ok(status) => Err(Failure::Check(format!("`{line}` failed with {status}"))),
         Err(error) => Err(Failure::Check(format!("`{line}` did not start: {error}"))),
     }
+}
+
+/// Runs a command without showing it and returns what it printed; a failure says what it complained
+/// about, in one line.
+pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
+    let line = command_line(command);
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) => return Err(Failure::Check(format!("`{line}` did not start: {error}"))),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let complaint = complaint_in(&String::from_utf8_lossy(&output.stderr));
+    let complaint = complaint.unwrap_or_else(|| output.status.to_string());
+    Err(Failure::Check(format!("`{line}` failed: {complaint}")))
+}
+
+/// The last line that calls itself an error, else whatever was said last.
+fn complaint_in(stderr: &str) -> Option<String> {
+    let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut errors = lines().filter(|line| line.to_lowercase().contains("error"));
+    errors.next_back().or_else(|| lines().next_back()).map(str::to_owned)
+}
+
+/// Whether a command can be run and succeeds; nobody sees what it prints.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    output(command).is_ok()
+}
+
+/// Where a program is found that is called by its name alone.
+pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 /// The command as one would type it, with the program's name instead of its full path.
@@ -47,8 +81,6 @@ fn quoted(word: &OsStr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
-
     use super::*;
 
     #[test]
@@ -65,5 +97,29 @@ mod tests {
             panic!("cargo has no such command");
         };
         assert!(message.starts_with("`cargo no-such-command` failed"), "{message}");
+    }
+
+    #[test]
+    fn the_complaint_is_the_last_error_else_the_last_line() {
+        let initdb = "initdb: error: no such directory\ninitdb: removing contents\n\n";
+        assert_eq!(complaint_in(initdb).as_deref(), Some("initdb: error: no such directory"));
+        assert_eq!(complaint_in("one\ntwo\n").as_deref(), Some("two"));
+        assert_eq!(complaint_in("\n"), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn output_is_returned_and_a_complaint_becomes_the_failure() {
+        let sh = |script| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        assert!(matches!(output(&mut sh("echo here")), Ok(text) if text == "here\n"));
+        let Err(Failure::Check(message)) = output(&mut sh("echo 'no room' >&2; exit 3")) else {
+            panic!("it exits with 3");
+        };
+        assert!(message.ends_with("failed: no room"), "{message}");
+        assert!(on_path("sh").is_some() && on_path("no-such-program").is_none());
     }
 }

@@ -1,0 +1,103 @@
+//! pgbouncer, for the test that puts one between the driver and its server.
+//!
+//! There is no wheel of it. Where it is not installed its package is unpacked, together with those
+//! libraries that few machines have, and the test is told where they are.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::package::{self, Installing};
+use super::place::{Place, cannot};
+use crate::Failure;
+use crate::shell::{on_path, output};
+
+/// A pgbouncer that runs on this machine.
+#[derive(Debug)]
+pub(crate) struct Bouncer {
+    pub(crate) program: PathBuf,
+    /// What its `LD_LIBRARY_PATH` must be, where it was unpacked.
+    pub(crate) libraries: Option<OsString>,
+}
+
+pub(crate) fn provide(place: &Place, installing: Installing) -> Result<Bouncer, Failure> {
+    let asked = env::var_os("TASKHARBOR_PGBOUNCER").filter(|value| !value.is_empty());
+    if let Some(program) = asked {
+        let libraries = env::var_os("TASKHARBOR_PGBOUNCER_LIBS");
+        return working(Bouncer { program: program.into(), libraries });
+    }
+    // Debian's is for daemons, to which not every PATH leads.
+    let program = on_path("pgbouncer").unwrap_or_else(|| "/usr/sbin/pgbouncer".into());
+    working(Bouncer { program, libraries: None }).or_else(|_| unpacked(place, installing))
+}
+
+fn working(bouncer: Bouncer) -> Result<Bouncer, Failure> {
+    let mut command = Command::new(&bouncer.program);
+    if let Some(libraries) = &bouncer.libraries {
+        command.env("LD_LIBRARY_PATH", libraries);
+    }
+    output(command.arg("--version")).map(|_| bouncer)
+}
+
+/// The one under the place, put there unless an earlier run has done so.
+fn unpacked(place: &Place, installing: Installing) -> Result<Bouncer, Failure> {
+    let _alone = place.lock()?;
+    let dir = place.dir().join("pgbouncer");
+    if let Ok(bouncer) = working(bouncer_in(&dir)) {
+        return Ok(bouncer);
+    }
+    if dir.exists() {
+        fs::remove_dir_all(&dir).map_err(|error| cannot("remove", &dir, &error))?;
+    }
+    fs::create_dir(&dir).map_err(|error| cannot("make", &dir, &error))?;
+    package::download(&["pgbouncer".to_owned()], &dir, installing)?;
+    let depends = output(Command::new("apt-cache").args(["depends", "pgbouncer"]))?;
+    package::download(&libraries_in(&depends), &dir, installing)?;
+    for file in entries(&dir) {
+        output(Command::new("dpkg").arg("-x").arg(&file).arg(&dir))?;
+    }
+    working(bouncer_in(&dir))
+}
+
+fn bouncer_in(dir: &Path) -> Bouncer {
+    // Libraries lie in a directory named after the architecture.
+    let dirs = entries(&dir.join("usr/lib")).into_iter().filter(|path| path.is_dir());
+    Bouncer { program: dir.join("usr/sbin/pgbouncer"), libraries: env::join_paths(dirs).ok() }
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// The packages of its event loop and its resolver, whose names differ between releases.
+fn libraries_in(depends: &str) -> Vec<String> {
+    let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let rare = ["libevent", "libc-ares", "libcares"];
+    names
+        .filter(|name| rare.iter().any(|start| name.starts_with(start)))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rare_libraries_are_found_under_the_names_of_each_release() {
+        let bookworm = "pgbouncer\n  PreDepends: init-system-helpers\n  Depends: postgresql-common\n  \
+                        Depends: libc-ares2\n  Depends: libc6\n  Depends: libevent-2.1-7\n  \
+                        Depends: libsystemd0\n    libelogind0\n  Suggests: python3\n";
+        assert_eq!(libraries_in(bookworm), ["libc-ares2", "libevent-2.1-7"]);
+        let later = "pgbouncer\n  Depends: libcares2\n  Depends: libevent-2.1-7t64\n";
+        assert_eq!(libraries_in(later), ["libcares2", "libevent-2.1-7t64"]);
+    }
+
+    #[test]
+    fn a_pgbouncer_that_does_not_run_is_none() {
+        let missing = Bouncer { program: "/nowhere/pgbouncer".into(), libraries: None };
+        assert!(working(missing).is_err());
+    }
+}

