@@ -25,6 +25,17 @@ pub(crate) fn clippy() -> Command {
     cargo("clippy --workspace --all-targets --locked -- -D warnings")
 }
 
+/// The library with each of its features alone, and with none: what others build, we never do.
+pub(crate) fn features() -> Vec<Command> {
+    let sets = ["", "--features derive", "--features memory", "--features messagepack"];
+    let check = |set| {
+        cargo(&format!(
+            "clippy -q -p taskharbor --lib --locked --no-default-features {set} -- -D warnings"
+        ))
+    };
+    sets.map(check).into()
+}
+
 /// Crates that need no store to be provisioned, and nothing that calls the compiler again, so the
 /// inner loop stays short.
 pub(crate) fn quick_tests() -> Command {

@@ -22,14 +22,14 @@ use std::process::ExitCode;
 use audit::MissingTool;
 use postgres::{Options, Provision, Version};
 use shell::run;
-use step::{Step, run_steps};
+use step::{Outcome, Step, run_steps};
 
 const HELP: &str = "\
 usage: cargo xtask <command>
 
   quick         the inner loop: fmt, clippy, tests of core, conformance, memory and the library
   test [args]   every test and doctest; with arguments, `cargo test --locked <args>`
-  ci            exactly what CI runs: fmt, clippy, test, doctest, scripts, doc, audit
+  ci            exactly what CI runs: fmt, clippy, features, test, doctest, scripts, doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
@@ -138,6 +138,9 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
 fn ci(options: Options) -> Result<(), Failure> {
     let mut steps =
         vec![Step::command("fmt", cargo::fmt()), Step::command("clippy", cargo::clippy())];
+    steps.push(Step::new("features", || {
+        cargo::features().iter_mut().try_for_each(run).map(|()| Outcome::Passed)
+    }));
     let usual = Options { version: Version::Usual, ..options };
     let commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
     steps.extend(postgres::steps("postgres", usual, commands));

@@ -43,6 +43,15 @@ const SCHEMES: [&str; 1] = ["memory:"];
 /// |---|---|---|
 /// | `memory:` | the memory of this process, new and empty with every call | `memory` |
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let driver = taskharbor::connect("memory:").await?;
+/// driver.migrate().await?; // prepares the store; doing it again changes nothing
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 ///
 /// [`ConnectError`].
