@@ -23,9 +23,10 @@ use crate::{Event, ReleaseReason};
 /// No more than this is asked of one queue in one call, to bound what a call brings, nor of all.
 const BATCH: usize = 1_000;
 const BATCH_OF_ALL: usize = 10_000;
-/// How long to wait at least before asking again after an answer that brought nothing.
+/// How long to wait before asking again for what is said to be due and did not come: this long, and
+/// twice as long each time, so many times.
 const BREATH: Duration = Duration::from_millis(1);
-const LONGEST_BREATH: u32 = 7;
+const LONGEST_BREATH: u32 = 6;
 /// How much longer to go without looking where the store gives hints.
 const WITH_HINTS: u32 = 30;
 
@@ -58,7 +59,7 @@ struct Reserver {
     watch_failures: u32,
     /// The queue that takes its slots first, each time another.
     first: usize,
-    /// Answers in a row that brought nothing.
+    /// Answers in a row that brought nothing although something was said to be due.
     in_vain: u32,
     failures: u32,
 }
@@ -118,8 +119,9 @@ impl Reserver {
         match answer {
             Ok(reserved) => {
                 self.failures = 0;
-                self.in_vain =
-                    if reserved.jobs.is_empty() { self.in_vain.saturating_add(1) } else { 0 };
+                let is_due = reserved.next_due.is_some_and(|due| due <= self.shared.now());
+                let in_vain = is_due && reserved.jobs.is_empty();
+                self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
                 self.look_again = Instant::now() + self.until_next_look(reserved.next_due);
                 self.begin(reserved.jobs).await;
             }
@@ -135,8 +137,8 @@ impl Reserver {
         }
     }
 
-    /// Takes free slots of all queues that may have jobs for them. Where there are more than one
-    /// call can fill, the next one begins with the queue that was left out.
+    /// Takes the free slots of all queues. Where there are more than one call can fill, the next one
+    /// begins with the queue that was left out.
     fn take_slots(&mut self) -> Vec<usize> {
         let queues = &self.shared.queues;
         let (mut taken, mut left, start) = (vec![0; queues.len()], BATCH_OF_ALL, self.first);
@@ -187,10 +189,12 @@ impl Reserver {
         let has_hints = self.watch.as_ref().is_some_and(Watch::can_wake);
         let poll = self.shared.config.poll * if has_hints { WITH_HINTS } else { 1 };
         let poll = poll - poll.mul_f64(self.shared.chance() / 4.0);
-        let due = next_due.map(|due| due.since(self.shared.now()));
-        // A job that is said to be due and does not come must not make this loop spin.
-        let breath = BREATH * (1 << self.in_vain.min(LONGEST_BREATH)) / 2;
-        due.map_or(poll, |due| due.min(poll)).max(breath)
+        match next_due.map(|due| due.since(self.shared.now())) {
+            // A job that is said to be due and does not come must not make this loop spin.
+            Some(Duration::ZERO) => BREATH * (1 << self.in_vain.min(LONGEST_BREATH)),
+            Some(due) => due.min(poll),
+            None => poll,
+        }
     }
 
     /// Starts the jobs, or gives them back if the worker was told to stop while they came.

@@ -130,3 +130,15 @@ async fn a_job_that_falls_due_while_its_queue_is_full_starts_with_the_next_free_
     let record = port.finished(due.id()).await;
     assert_eq!(record.started_at.unwrap().since(start), 10 * SECOND);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduled_job_starts_on_time_however_long_the_worker_was_idle() {
+    let port = Port::new();
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    tokio::time::sleep(3_600 * SECOND).await;
+    for millis in [1, 3, 10, 50] {
+        let due = port.now().saturating_add(std::time::Duration::from_millis(millis));
+        let handle = port.client.enqueue(work("a")).run_at(due).await.unwrap();
+        assert_eq!(port.finished(handle.id()).await.started_at, Some(due));
+    }
+}
