@@ -4,7 +4,10 @@
 //! boundary. The range is bounded on purpose: it fits the date types of the databases we know, and
 //! arithmetic near its ends is checked, never wrapped. It does not fit a 64-bit float.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    time::{Duration, SystemTime},
+};
 
 /// An instant in whole microseconds since the Unix epoch, from 1970 to the end of the year 9999.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +70,17 @@ impl Timestamp {
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0 - earlier.0).unwrap_or(0))
+    }
+}
+
+impl TryFrom<SystemTime> for Timestamp {
+    type Error = TimestampOutOfRange;
+
+    /// The same instant, without what is below a microsecond.
+    fn try_from(time: SystemTime) -> Result<Self, TimestampOutOfRange> {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH);
+        let micros = since.map_or(-1, |it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX));
+        Self::from_micros(micros)
     }
 }
 
@@ -147,5 +161,13 @@ mod tests {
         ] {
             assert_eq!(at(micros).to_string(), text);
         }
+    }
+
+    #[test]
+    fn the_time_of_the_system_is_taken_over_to_the_microsecond() {
+        let at = |micros: u64| SystemTime::UNIX_EPOCH + Duration::from_nanos(micros * 1_000 + 999);
+        assert_eq!(Timestamp::try_from(at(7)).unwrap().as_micros(), 7);
+        let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+        assert!(Timestamp::try_from(before).is_err());
     }
 }

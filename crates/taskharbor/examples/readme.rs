@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .handlers(Handlers::new().on(send_email).with_state(app))
         .queue("mail", 16)
         .build()?
-        .run() // until SIGINT or SIGTERM, then drains; a second signal stops at once
+        .run() // until SIGINT or SIGTERM, then drains; a second signal ends the grace period
         .await?;
     Ok(())
 }

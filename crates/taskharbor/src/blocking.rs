@@ -4,6 +4,8 @@ use crate::{JobError, JobResult, middleware::panicked};
 
 /// Runs work that blocks its thread or computes for long, on a thread made for that.
 ///
+/// The work returns a `Result`; what cannot fail ends with `Ok::<_, JobError>(…)`.
+///
 /// A handler that blocks keeps a thread of the runtime from everything else. Its leases are kept
 /// all the same, since the lease keeper has a thread of its own; but other handlers wait.
 ///

@@ -99,7 +99,8 @@ impl Client {
     }
 
     /// A job by the name of its type and its bytes, as its handler will get them. A typed handler
-    /// takes them for JSON unless [`Enqueue::codec`] says otherwise.
+    /// takes them for JSON unless [`Enqueue::codec`] says otherwise. What it produces is read with
+    /// [`Handle::wait_raw`].
     pub fn enqueue_raw(
         &self,
         job_type: impl Into<String>,

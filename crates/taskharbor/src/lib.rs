@@ -26,8 +26,8 @@ pub use taskharbor_macros::Job;
 pub use taskharbor_core::{
     Action, Admin, AnyDriver, Blob, Cursor, Denied, Driver, DriverError, FailurePolicy, Filter,
     FlowName, FlowRecord, HeaderError, Headers, IdempotencyKey, JobId, JobRecord, JobSummary,
-    JobType, KeyHold, List, ListFlows, Manage, NameError, Page, Prune, QueueCounts, QueueName,
-    Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp,
+    JobType, KeyHold, Limits, List, ListFlows, Manage, NameError, Page, Prune, QueueCounts,
+    QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp,
 };
 
 pub use blocking::blocking;

@@ -21,6 +21,21 @@ pub use count::{Counters, Counts};
 
 /// Is told what happens to jobs and to workers.
 ///
+/// A closure is one, if its argument is spelled out:
+///
+/// ```
+/// use taskharbor::Event;
+///
+/// let shout = |event: &Event<'_>| {
+///     if let Event::DeadLettered { job, reason, .. } = event {
+///         eprintln!("{} is dead-lettered: {reason}", job.job_type);
+///     }
+/// };
+/// # fn add(worker: taskharbor::WorkerBuilder, shout: impl taskharbor::Observer) {
+/// worker.observer(shout);
+/// # }
+/// ```
+///
 /// It is called from the loops that move jobs, so it must be quick and must not block. A panic in
 /// it is caught and changes nothing.
 pub trait Observer: Send + Sync + 'static {

@@ -110,7 +110,7 @@ impl<'a, O> Enqueue<'a, O> {
     }
 
     /// If a job with this key is stored in the same queue, that one is answered and no new one
-    /// made. Defaults to none.
+    /// made, whatever its type: begin keys with what they are about. Defaults to none.
     pub fn idempotency_key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self

@@ -35,6 +35,9 @@ pub enum WaitError {
     /// No such job is stored: it was removed, or never enqueued.
     #[error("no such job is stored: it was removed, or never enqueued")]
     Gone,
+    /// The job is not over, and there is nothing here to wait with.
+    #[error("there is no tokio runtime here: wait inside one")]
+    NoRuntime,
     /// What it produced was written by a codec that this client does not know.
     #[error("the output was written with codec {0:?}, which this client does not know")]
     UnknownCodec(String),
@@ -84,8 +87,7 @@ impl<O> Handle<O> {
                 return Ok(output);
             }
             if tokio::runtime::Handle::try_current().is_err() {
-                let text = "there is no tokio runtime here to wait on: wait inside one";
-                return Err(DriverError::unavailable(text).into());
+                return Err(WaitError::NoRuntime);
             }
             tokio::time::sleep(PATIENCE.after(asked, fastrand::f64())).await;
         }

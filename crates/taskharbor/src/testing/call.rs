@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Runs a handler by itself: no store, no worker, no retry. What it returns is the answer, encoded
-/// and decoded on the way as it would be in earnest.
+/// and decoded on the way as it would be in earnest. A panic in it is the test's.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};

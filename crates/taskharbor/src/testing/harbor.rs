@@ -172,11 +172,21 @@ impl Harbor {
             if busy == 0 || self.running.is_none() {
                 return;
             }
-            assert!(
-                started.elapsed() < PATIENCE,
-                "{busy} jobs are still ready or running after a week: a handler never ends, or a \
-                 queue is not served"
-            );
+            if started.elapsed() >= PATIENCE {
+                let busy = self
+                    .records()
+                    .await
+                    .into_iter()
+                    .filter(|it| matches!(it.state, State::Ready | State::Inflight));
+                let busy = busy.map(|it| {
+                    format!("{} in queue {}: {}", it.job.job_type, it.job.queue, it.state)
+                });
+                panic!(
+                    "after a week some jobs are still ready or running: a handler never ends, or a \
+                     queue is not served: {:#?}",
+                    busy.collect::<Vec<_>>()
+                );
+            }
             tokio::select! {
                 () = self.activity.happened.notified() => {}
                 () = tokio::time::sleep(Duration::from_secs(3_600)) => {}

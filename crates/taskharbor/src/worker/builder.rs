@@ -85,7 +85,7 @@ pub enum BuildError {
     },
     /// A heartbeat would come too late.
     #[error(
-        "the heartbeat of {heartbeat:?} is too long for a lease of {lease:?}: choose a third of it or less"
+        "the heartbeat of {heartbeat:?} is too long for a lease of {lease:?}: choose half of it or less, better a third"
     )]
     Heartbeat {
         /// Between two heartbeats.
@@ -243,8 +243,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often the store is asked for jobs where it gives no hints that there are some; about
-    /// every thirtieth time where it does. A quarter of it is random. Defaults to 1 s.
+    /// How often the store is asked for jobs where it gives no hints that there are some; thirty
+    /// times as rarely where it does. A quarter of it is random. Defaults to 1 s.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self

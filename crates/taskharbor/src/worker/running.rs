@@ -28,6 +28,11 @@ pub enum WorkerError {
     /// The process cannot listen for signals.
     #[error("the process cannot listen for signals")]
     Signals(#[source] Arc<io::Error>),
+    /// The runtime that the worker ran on was shut down under it.
+    #[error(
+        "the runtime that the worker ran on was shut down: its jobs come back when their leases end"
+    )]
+    RuntimeGone,
     /// The driver was closed while the worker ran. Its jobs come back when their leases end.
     #[error("the driver was closed")]
     Closed,
@@ -43,6 +48,7 @@ pub(super) enum Ending {
     Closed,
     Crashed,
     NoRuntime,
+    RuntimeGone,
     NotStarted(Arc<io::Error>),
 }
 
@@ -106,6 +112,7 @@ impl Running {
             Ok(Some(Ending::Stopped)) => Ok(()),
             Ok(Some(Ending::Closed)) => Err(WorkerError::Closed),
             Ok(Some(Ending::NoRuntime)) => Err(WorkerError::NoRuntime),
+            Ok(Some(Ending::RuntimeGone)) => Err(WorkerError::RuntimeGone),
             Ok(Some(Ending::NotStarted(error))) => Err(WorkerError::NotStarted(Arc::clone(error))),
             Ok(Some(Ending::Crashed) | None) | Err(_) => Err(WorkerError::Crashed),
         }

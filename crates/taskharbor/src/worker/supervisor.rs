@@ -36,6 +36,11 @@ pub(super) fn start(shared: Arc<Shared>) -> Running {
         ending.send_replace(Some(Ending::NoRuntime));
         return running;
     };
+    if !has_timers() {
+        let error = io::Error::other("the runtime has no timers: build it with `enable_all`");
+        ending.send_replace(Some(Ending::NotStarted(Arc::new(error))));
+        return running;
+    }
     let own_clock = shared.driver.has_own_clock();
     let guard = Guard { shared, ending };
     if own_clock {
@@ -45,6 +50,11 @@ pub(super) fn start(shared: Arc<Shared>) -> Running {
         ending.send_replace(Some(Ending::NotStarted(Arc::new(error))));
     }
     running
+}
+
+/// Whether the runtime can wait. Tokio panics where it cannot, and offers no way to ask before.
+fn has_timers() -> bool {
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
 /// Runs supervisor and keeper on a thread and runtime of their own.
@@ -94,6 +104,7 @@ impl Drop for Guard {
 
 async fn supervise(shared: &Arc<Shared>, home: &Handle) -> Ending {
     if !start_clock(shared).await {
+        shared.tell(&Event::WorkerStopped { abandoned: 0 });
         return Ending::from_phase(shared);
     }
     let inbox = shared.inbox.lock().ok().and_then(|mut inbox| inbox.take());
@@ -104,15 +115,17 @@ async fn supervise(shared: &Arc<Shared>, home: &Handle) -> Ending {
     let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared)));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
-    tokio::select! {
+    let ended = tokio::select! {
         biased;
-        () = shared.reached(Phase::Draining) => {}
-        _ = &mut keeper => {}
-        _ = &mut settler => {}
-        _ = &mut reserver => {}
-    }
-    let mut crashed = shared.phase() == Phase::Working;
-    if !crashed {
+        () = shared.reached(Phase::Draining) => Ok(()),
+        ended = &mut keeper => ended,
+        ended = &mut settler => ended,
+        ended = &mut reserver => ended,
+    };
+    // A task that was dropped has lost its runtime; any other end while there is work is a bug.
+    let is_gone = ended.is_err_and(|error| error.is_cancelled());
+    let mut crashed = !is_gone && shared.phase() == Phase::Working;
+    if !crashed && !is_gone {
         tokio::select! {
             biased;
             () = stop(shared, &mut reserver) => {}
@@ -126,7 +139,11 @@ async fn supervise(shared: &Arc<Shared>, home: &Handle) -> Ending {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { abandoned });
-    if crashed { Ending::Crashed } else { Ending::from_phase(shared) }
+    match (crashed, is_gone) {
+        (true, _) => Ending::Crashed,
+        (false, true) => Ending::RuntimeGone,
+        (false, false) => Ending::from_phase(shared),
+    }
 }
 
 /// Waits for a task to end in a way that it should not. Each of them ends by itself when the worker

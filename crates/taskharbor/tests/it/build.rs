@@ -155,7 +155,7 @@ fn a_queue_that_nobody_or_everybody_would_serve_is_refused() {
 fn a_heartbeat_that_comes_too_late_is_refused() {
     let lease = Duration::from_secs(30);
     for heartbeat in [lease / 2 + Duration::from_millis(1), lease, lease * 2] {
-        let error = refused(good().lease(lease).heartbeat(heartbeat), &["choose a third of it"]);
+        let error = refused(good().lease(lease).heartbeat(heartbeat), &["choose half of it"]);
         assert!(
             matches!(error, Some(BuildError::Heartbeat { heartbeat: h, .. }) if h == heartbeat)
         );

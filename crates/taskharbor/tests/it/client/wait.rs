@@ -204,3 +204,19 @@ async fn a_handler_may_decide_whether_to_grow() {
     let grown = harbor.client().enqueue(Report { terms: vec![3] }).await.unwrap();
     assert_eq!(grown.wait().await.unwrap(), "3 hens");
 }
+
+#[test]
+fn waiting_outside_a_runtime_says_so() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let handle = runtime.block_on(async {
+        let driver = taskharbor::connect("memory:").await.unwrap();
+        let client = taskharbor::Client::new(&driver);
+        client.enqueue_raw("never", b"{}").await.unwrap()
+    });
+    let mut wait = std::pin::pin!(handle.wait_raw());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let std::task::Poll::Ready(answer) = wait.as_mut().poll(&mut context) else {
+        panic!("it waits");
+    };
+    assert!(matches!(answer, Err(taskharbor::WaitError::NoRuntime)), "{answer:?}");
+}

@@ -120,3 +120,20 @@ fn running_a_worker_on_a_runtime_without_io_says_so() {
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run)));
     assert!(ran.is_ok(), "`WorkerError` has variants for this");
 }
+
+#[test]
+fn a_worker_on_a_runtime_without_timers_says_so() {
+    let driver = AnyDriver::new(MemoryDriver::new());
+    let worker = Worker::builder(&driver).handlers(handler(|_, _| async { DONE }));
+    let worker = worker.queue("default", 1).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let ended = runtime.block_on(async { worker.start().ended().await });
+    assert!(matches!(ended, Err(WorkerError::NotStarted(_))), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_dropped_as_soon_as_it_is_started_says_that_it_stopped() {
+    let port = Port::new();
+    drop(port.worker(handler(|_, _| async { DONE })).build().unwrap().start());
+    port.log.until("worker stopped, 0 left").await;
+}

@@ -19,9 +19,9 @@ fn leases_end_with_the_runtime_that_the_worker_ran_on() {
     });
     has_begun.recv().unwrap();
     first.shutdown_timeout(Duration::from_secs(5));
-    drop(running);
     let second = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     second.block_on(async {
+        assert!(matches!(running.ended().await, Err(WorkerError::RuntimeGone)));
         let worker = Worker::builder(&driver).queue("default", 1).poll(Duration::from_millis(50));
         let worker = worker.handlers(handler(|_, _| async { DONE }));
         let running = worker.build().unwrap().start();
