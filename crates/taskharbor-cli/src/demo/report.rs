@@ -137,9 +137,9 @@ const WHY_SLOW: &str =
     "The handlers wait on purpose; `cargo xtask bench` shows what the store can do.";
 
 const NEXT: [&str; 3] = [
-    "Next: docs/guides/workers.md says what becomes of a job and when; DLQ is the",
-    "dead-letter queue, where lies what is not tried again. Programs to start from are",
-    "in crates/taskharbor/examples/: cargo run -p taskharbor --example email",
+    "Next: docs/guides/workers.md says what becomes of a job and when. DLQ is the",
+    "dead-letter queue: what is not tried again. Programs to start from are in",
+    "crates/taskharbor/examples/: cargo run -p taskharbor --example email",
 ];
 
 /// A sentence, indented and within the width of the terminal.
