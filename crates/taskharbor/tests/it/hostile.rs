@@ -28,9 +28,8 @@ use taskharbor::{
     Timestamp, Worker, WorkerError,
 };
 use taskharbor_core::{
-    Answers, Denied, Enqueue, Enqueued, ExtendLeases, Extended, FlowRecord, Inconsistency,
-    JobRecord, JobSummary, List, ListFlows, Manage, OutputPage, Outputs, Page, Prune, QueueCounts,
-    Refusal, Rejected, Reserve, Reserved, Settle, Settled, Transition, Watch,
+    Answers, Enqueue, Enqueued, ExtendLeases, Extended, JobRecord, OutputPage, Outputs, Refusal,
+    Rejected, Reserve, Reserved, Settle, Settled, Transition, Watch,
 };
 use taskharbor_memory::MemoryDriver;
 

@@ -7,6 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[macro_use]
+mod delegate;
+
 mod build;
 mod client;
 mod codec;

@@ -8,11 +8,10 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Admin, Driver, DriverError, JobId, QueueName, State, Timestamp};
+use taskharbor::{Driver, DriverError, JobId, QueueName, Timestamp};
 use taskharbor_core::{
-    Answers, Denied, Enqueue, Enqueued, ExtendLeases, Extended, FlowRecord, Inconsistency,
-    JobRecord, JobSummary, LeaseToken, List, ListFlows, Manage, OutputPage, Outputs, Page, Prune,
-    QueueCounts, Refusal, Rejected, Reserve, Reserved, Settle, Settled, Watch,
+    Answers, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage, Outputs, Refusal,
+    Rejected, Reserve, Reserved, Settle, Settled, Watch,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -215,39 +214,4 @@ impl Driver for Unkind {
     }
 }
 
-/// People's side is left in peace: tests look at the store through it.
-impl Admin for Unkind {
-    async fn migrate(&self) -> Result<(), DriverError> {
-        self.store.migrate().await
-    }
-    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
-        self.store.inspect(id, now).await
-    }
-    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
-        self.store.list(request).await
-    }
-    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
-        self.store.counts(now).await
-    }
-    async fn manage(&self, request: Manage) -> Answers<State, Denied> {
-        self.store.manage(request).await
-    }
-    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
-        self.store.pause(queue, now).await
-    }
-    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
-        self.store.resume(queue).await
-    }
-    async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
-        self.store.prune(request).await
-    }
-    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
-        self.store.flow(id, now).await
-    }
-    async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
-        self.store.list_flows(request).await
-    }
-    async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {
-        self.store.check().await
-    }
-}
+delegate_admin!(Unkind, store);

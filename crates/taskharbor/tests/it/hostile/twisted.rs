@@ -90,41 +90,7 @@ impl Driver for Twisted {
     }
 }
 
-impl Admin for Twisted {
-    async fn migrate(&self) -> Result<(), DriverError> {
-        self.inner.migrate().await
-    }
-    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
-        self.inner.inspect(id, now).await
-    }
-    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
-        self.inner.list(request).await
-    }
-    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
-        self.inner.counts(now).await
-    }
-    async fn manage(&self, request: Manage) -> Answers<State, Denied> {
-        self.inner.manage(request).await
-    }
-    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
-        self.inner.pause(queue, now).await
-    }
-    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
-        self.inner.resume(queue).await
-    }
-    async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
-        self.inner.prune(request).await
-    }
-    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
-        self.inner.flow(id, now).await
-    }
-    async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
-        self.inner.list_flows(request).await
-    }
-    async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {
-        self.inner.check().await
-    }
-}
+delegate_admin!(Twisted, inner);
 
 pub(crate) fn twisted() -> (Port, Twisted) {
     let mut port = Port::new();

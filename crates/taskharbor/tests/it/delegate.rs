@@ -1,0 +1,35 @@
+//! The side of a driver that is for people, passed on as it is: tests look at the store through it,
+//! whatever they do to the side for workers.
+
+/// Passes everything of `Admin` on to a field.
+macro_rules! delegate_admin {
+    ($driver:ty, $to:ident) => {
+        impl taskharbor::Admin for $driver {
+            delegate_admin! { $to:
+                migrate() -> Result<(), taskharbor::DriverError>;
+                inspect(id: taskharbor::JobId, now: taskharbor::Timestamp)
+                    -> Result<Option<taskharbor::JobRecord>, taskharbor::DriverError>;
+                list(request: taskharbor::List)
+                    -> Result<taskharbor::Page<taskharbor::JobSummary>, taskharbor::DriverError>;
+                counts(now: taskharbor::Timestamp)
+                    -> Result<Vec<taskharbor::QueueCounts>, taskharbor::DriverError>;
+                manage(request: taskharbor::Manage)
+                    -> taskharbor_core::Answers<taskharbor::State, taskharbor::Denied>;
+                pause(queue: taskharbor::QueueName, now: taskharbor::Timestamp)
+                    -> Result<(), taskharbor::DriverError>;
+                resume(queue: taskharbor::QueueName) -> Result<(), taskharbor::DriverError>;
+                prune(request: taskharbor::Prune) -> Result<usize, taskharbor::DriverError>;
+                flow(id: taskharbor::JobId, now: taskharbor::Timestamp)
+                    -> Result<Option<taskharbor::FlowRecord>, taskharbor::DriverError>;
+                list_flows(request: taskharbor::ListFlows)
+                    -> Result<taskharbor::Page<taskharbor::FlowRecord>, taskharbor::DriverError>;
+                check() -> Result<Vec<taskharbor_core::Inconsistency>, taskharbor::DriverError>;
+            }
+        }
+    };
+    ($to:ident: $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(async fn $name(&self, $($argument: $type),*) -> $answer {
+            taskharbor::Admin::$name(&self.$to, $($argument),*).await
+        })*
+    };
+}
