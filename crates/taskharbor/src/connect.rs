@@ -1,6 +1,6 @@
 //! [`connect`]: from a URL to a driver.
 
-use taskharbor_core::{AnyDriver, DriverError};
+use taskharbor_core::AnyDriver;
 
 /// Why no driver was opened.
 #[derive(Debug, thiserror::Error)]
@@ -30,9 +30,6 @@ pub enum ConnectError {
         /// What is wrong.
         problem: &'static str,
     },
-    /// The store could not be opened.
-    #[error("the store could not be opened")]
-    Store(#[from] DriverError),
 }
 
 const SCHEMES: [&str; 1] = ["memory:"];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskharbor::{Admin, CancelReason, Driver, Handlers, Outcome, State};
+use taskharbor::{Admin, CancelReason, Handlers, Outcome, State};
 use taskharbor_core::{Action, Manage};
 
 use crate::port::{DONE, Port, SECOND, Work, handler, work};
@@ -135,5 +135,4 @@ async fn blocking_work_runs_beside_the_handlers() {
             }
         }
     }
-    let _ = port.driver.store_time().await.unwrap();
 }

@@ -200,36 +200,29 @@ async fn two_workers_on_one_queue_never_run_a_job_at_the_same_time() {
         ids.push(port.enqueue(&n.to_string()).await);
     }
     let running: Arc<Vec<AtomicUsize>> = Arc::new((0..200).map(|_| AtomicUsize::new(0)).collect());
-    let runs = Arc::clone(&running);
-    let work = handler(move |job, cx| {
-        let running = Arc::clone(&runs);
-        async move {
-            let at = &running[job.name.parse::<usize>().unwrap()];
-            assert_eq!(at.fetch_add(1, Ordering::SeqCst), 0);
-            tokio::time::sleep(SECOND * fastrand::u32(..90)).await;
-            assert_eq!(at.fetch_sub(1, Ordering::SeqCst), 1);
-            if cx.attempt() == 1 { Err("once".into()) } else { DONE }
-        }
-    });
-    let first = port.worker(work).build().unwrap().start();
-    let runs = Arc::clone(&running);
-    let second = port.worker(handler(move |job, _| {
-        let running = Arc::clone(&runs);
-        async move {
-            let at = &running[job.name.parse::<usize>().unwrap()];
-            assert_eq!(at.fetch_add(1, Ordering::SeqCst), 0);
-            tokio::time::sleep(SECOND * fastrand::u32(..90)).await;
-            assert_eq!(at.fetch_sub(1, Ordering::SeqCst), 1);
-            DONE
-        }
-    }));
-    let second = second.build().unwrap().start();
+    let start = || {
+        let running = Arc::clone(&running);
+        let run = port.worker(handler(move |job, cx| {
+            let running = Arc::clone(&running);
+            async move {
+                let n: u32 = job.name.parse().unwrap();
+                let at = &running[n as usize];
+                assert_eq!(at.fetch_add(1, Ordering::SeqCst), 0);
+                // From nothing to three leases, differently in each attempt.
+                tokio::time::sleep(SECOND * ((n * 37 + cx.attempt() * 53) % 90)).await;
+                assert_eq!(at.fetch_sub(1, Ordering::SeqCst), 1);
+                if cx.attempt() == 1 { Err("once".into()) } else { DONE }
+            }
+        }));
+        run.build().unwrap().start()
+    };
+    let (first, second) = (start(), start());
     for id in &ids {
         let record = port.finished(id).await;
-        assert_eq!(record.state, State::Done);
-        for failure in record.errors {
-            assert_eq!(failure.error.as_str(), "once");
-        }
+        assert_eq!((record.state, record.job.deliveries), (State::Done, 2));
+        // Had it run twice at once, it would have failed for that.
+        let errors: Vec<_> = record.errors.iter().map(|it| it.error.as_str()).collect();
+        assert_eq!(errors, ["once"]);
     }
     assert_eq!(port.log.count("lost"), 0);
     first.shutdown().await.unwrap();

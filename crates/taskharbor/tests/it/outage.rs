@@ -197,7 +197,6 @@ async fn outcomes_that_cannot_be_sent_before_the_lease_is_over_are_given_up_and_
     let port = Port::new();
     let ran = Arc::default();
     let _running = port.worker(mixed(&ran)).build().unwrap().start();
-    port.store.next(Op::Reserve, []);
     port.store.down(&[Op::Settle, Op::Extend]);
     let id = port.enqueue("ack").await;
     port.log.until("lost").await;

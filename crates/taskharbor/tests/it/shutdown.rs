@@ -3,7 +3,7 @@
 use std::{sync::mpsc, time::Duration};
 
 use taskharbor::{
-    AnyDriver, CancelReason, Client, Driver, Outcome, Running, State, Worker, WorkerError,
+    AnyDriver, CancelReason, Client, Driver, Handlers, Outcome, Running, State, Worker, WorkerError,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -17,6 +17,14 @@ async fn shutdown(port: &Port, running: &Running) -> Duration {
     let start = port.now();
     running.shutdown().await.unwrap();
     port.now().since(start)
+}
+
+/// A handler that takes this long.
+fn takes(time: Duration) -> Handlers {
+    handler(move |_, _| async move {
+        tokio::time::sleep(time).await;
+        DONE
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -36,10 +44,7 @@ async fn an_idle_worker_stops_at_once() {
 async fn a_handler_that_ends_within_the_grace_period_is_recorded() {
     let port = Port::new();
     let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| async {
-        tokio::time::sleep(20 * SECOND).await;
-        DONE
-    }));
+    let run = port.worker(takes(20 * SECOND));
     let running = run.build().unwrap().start();
     port.log.until("started").await;
     assert_eq!(shutdown(&port, &running).await, 20 * SECOND);
@@ -50,10 +55,7 @@ async fn a_handler_that_ends_within_the_grace_period_is_recorded() {
 async fn leases_are_kept_while_handlers_finish() {
     let port = Port::new();
     let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| async {
-        tokio::time::sleep(5 * LEASE).await;
-        DONE
-    }));
+    let run = port.worker(takes(5 * LEASE));
     let running = run.grace(10 * LEASE).build().unwrap().start();
     port.log.until("started").await;
     running.shutdown().await.unwrap();
@@ -182,8 +184,6 @@ async fn outcomes_that_cannot_be_recorded_do_not_hold_up_the_end() {
 async fn an_outage_that_ends_during_the_shutdown_costs_nothing() {
     let port = Port::new();
     let id = port.enqueue("a").await;
-    port.store.down(&[Op::Settle, Op::Reserve]);
-    port.store.up();
     let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     port.store.down(&[Op::Settle]);
     port.log.until("away settle").await;
@@ -208,10 +208,7 @@ async fn a_worker_that_waits_for_its_store_can_be_stopped() {
 async fn dropping_the_handle_stops_the_worker_as_a_shutdown_does() {
     let port = Port::new();
     let id = port.enqueue("a").await;
-    let run = port.worker(handler(|_, _| async {
-        tokio::time::sleep(20 * SECOND).await;
-        DONE
-    }));
+    let run = port.worker(takes(20 * SECOND));
     let running = run.build().unwrap().start();
     port.log.until("started").await;
     drop(running);
