@@ -8,7 +8,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Driver, DriverError, ExtendLeases, Extended, Extension, JobId, LeaseToken, Refusal, Timestamp,
+    Driver, DriverError, ExtendLeases, Extended, Extension, JobId, Refusal, Timestamp,
 };
 use tokio::task::{JoinError, JoinSet};
 
@@ -122,32 +122,21 @@ impl Keeper {
         if self.resume_at.is_some_and(|resume_at| now < resume_at) {
             return;
         }
-        let (soon, mut is_due) = (now.saturating_add(shared.config.heartbeat / 2), false);
-        let mut held: Vec<Item> = Vec::new();
+        let soon = now.saturating_add(shared.config.heartbeat / 2);
         let newest = newest_of_each(shared.registry.all());
-        for inflight in newest.iter().filter(|inflight| due_at(shared, inflight) <= soon) {
-            if !inflight.is_kept() || is_overdue(shared, inflight, now) {
-                continue;
-            }
-            is_due |= due_at(shared, inflight) <= now;
-            if !inflight.is_being_settled() && !inflight.is_being_extended() {
-                held.push((Arc::clone(inflight), Extension::new(inflight.job.id.clone(), NOBODY)));
-            }
-        }
         if newest.is_empty() {
             // Nobody is left for whom a call could fail.
             shared.outage.answered(Part::Keeper, &shared.observers);
         }
-        if !is_due {
+        let due_soon = |inflight: &Arc<Inflight>| {
+            let is_due = inflight.is_kept() && due_at(shared, inflight) <= soon;
+            is_due && !is_overdue(shared, inflight, now)
+        };
+        let held: Vec<Arc<Inflight>> = newest.into_iter().filter(due_soon).collect();
+        if !held.iter().any(|inflight| due_at(shared, inflight) <= now) {
             return;
         }
-        held.retain_mut(|(inflight, extension)| match inflight.begin_extending() {
-            Some((token, report)) => {
-                (extension.token, extension.progress) = (token, report);
-                true
-            }
-            None => false,
-        });
+        let mut held: Vec<Item> = held.into_iter().filter_map(set_out).collect();
         while !held.is_empty() {
             let batch = held.drain(..held.len().min(BATCH)).collect();
             self.calls.spawn(extend(Arc::clone(&self.shared), batch));
@@ -164,8 +153,13 @@ impl Keeper {
     }
 }
 
-/// In place of a token that is not known yet.
-const NOBODY: LeaseToken = LeaseToken::from_bits(0);
+/// What is sent to the store for a job, unless it is in the air already.
+fn set_out(inflight: Arc<Inflight>) -> Option<Item> {
+    let (token, report) = inflight.begin_extending()?;
+    let mut extension = Extension::new(inflight.job.id.clone(), token);
+    extension.progress = report;
+    Some((inflight, extension))
+}
 
 /// When a lease is to be extended: a heartbeat after it was granted or extended.
 fn due_at(shared: &Shared, inflight: &Inflight) -> Timestamp {
