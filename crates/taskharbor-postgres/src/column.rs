@@ -1,0 +1,122 @@
+//! [`Columns`]: jobs as the arrays that the functions of the store take.
+//!
+//! A column in which nobody says anything is sent as an empty array: most jobs have neither a time nor a key.
+
+use taskharbor_core::{DriverError, FailurePolicy, Headers, JobKind, KeyHold, NewJob, Timestamp};
+
+use crate::value::Value;
+
+/// Jobs to be stored, column by column.
+#[derive(Debug)]
+pub(crate) struct Columns<'a> {
+    pub(crate) jobs: Vec<&'a NewJob>,
+    headers: Vec<Option<String>>,
+}
+
+impl<'a> Columns<'a> {
+    pub(crate) fn of(jobs: Vec<&'a NewJob>) -> Result<Self, DriverError> {
+        let headers = jobs.iter().map(|job| json(&job.headers)).collect::<Result<_, _>>()?;
+        Ok(Self { jobs, headers })
+    }
+
+    pub(crate) fn ids(&self) -> Value<'_> {
+        self.texts(|job| Some(job.id.as_str()))
+    }
+
+    pub(crate) fn queues(&self) -> Value<'_> {
+        self.texts(|job| Some(job.queue.as_str()))
+    }
+
+    pub(crate) fn types(&self) -> Value<'_> {
+        self.texts(|job| Some(job.job_type.as_str()))
+    }
+
+    pub(crate) fn payloads(&self) -> Value<'_> {
+        Value::Byteas(self.jobs.iter().map(|job| Some(&*job.payload)).collect())
+    }
+
+    pub(crate) fn priorities(&self) -> Value<'_> {
+        self.numbers(|job| (job.priority != 0).then_some(i64::from(job.priority)))
+    }
+
+    pub(crate) fn run_ats(&self) -> Value<'_> {
+        self.numbers(|job| job.run_at.map(Timestamp::as_micros))
+    }
+
+    pub(crate) fn timeouts(&self) -> Value<'_> {
+        // The range was checked, so nothing is cut off.
+        self.numbers(|job| job.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    pub(crate) fn max_attempts(&self) -> Value<'_> {
+        self.numbers(|job| job.max_attempts.map(i64::from))
+    }
+
+    pub(crate) fn headers(&self) -> Value<'_> {
+        texts(self.headers.iter().map(Option::as_deref).collect())
+    }
+
+    pub(crate) fn policies(&self) -> Value<'_> {
+        self.texts(|job| match job.on_failure {
+            FailurePolicy::Hold => None,
+            FailurePolicy::Cancel => Some("c"),
+            FailurePolicy::FailFast => Some("f"),
+            FailurePolicy::Release => Some("r"),
+        })
+    }
+
+    pub(crate) fn kinds(&self) -> Value<'_> {
+        self.texts(|job| match job.kind {
+            JobKind::Work => None,
+            JobKind::Join => Some("j"),
+        })
+    }
+
+    pub(crate) fn keys(&self) -> Value<'_> {
+        self.texts(|job| job.idempotency_key.as_ref().map(|key| key.as_str()))
+    }
+
+    pub(crate) fn key_holds(&self) -> Value<'_> {
+        self.texts(|job| key_hold(job))
+    }
+
+    fn texts(&self, of: impl Fn(&'a NewJob) -> Option<&'a str>) -> Value<'_> {
+        texts(self.jobs.iter().map(|job| of(job)).collect())
+    }
+
+    fn numbers(&self, of: impl Fn(&NewJob) -> Option<i64>) -> Value<'_> {
+        numbers(self.jobs.iter().map(|job| of(job)).collect())
+    }
+}
+
+/// How long a job's key is held, if not as usual.
+pub(crate) fn key_hold(job: &NewJob) -> Option<&'static str> {
+    match job.key_hold {
+        KeyHold::UntilPruned => None,
+        KeyHold::UntilDone => Some("d"),
+    }
+}
+
+/// A column of texts, empty if nobody says anything.
+pub(crate) fn texts(all: Vec<Option<&str>>) -> Value<'_> {
+    Value::Texts(if all.iter().any(Option::is_some) { all } else { Vec::new() })
+}
+
+/// A column of numbers, empty if nobody says anything.
+pub(crate) fn numbers(all: Vec<Option<i64>>) -> Value<'static> {
+    Value::BigInts(if all.iter().any(Option::is_some) { all } else { Vec::new() })
+}
+
+/// A position in a list as SQL counts.
+pub(crate) fn place(at: usize) -> Option<i64> {
+    i64::try_from(at + 1).ok()
+}
+
+fn json(headers: &Headers) -> Result<Option<String>, DriverError> {
+    if headers.is_empty() {
+        return Ok(None);
+    }
+    let map: serde_json::Map<_, _> =
+        headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    serde_json::to_string(&map).map(Some).map_err(DriverError::backend)
+}

@@ -1,0 +1,74 @@
+-- Looking for contradictions: a row in words for each. Empty when all is well.
+CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE sql STABLE SET search_path = {schema}, pg_temp AS $$
+  -- Every job is in exactly one place.
+  SELECT 'job ' || j.id || ' is neither live nor over' FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq
+  WHERE j.state IS NULL AND h.seq IS NULL
+  UNION ALL
+  SELECT 'job ' || j.id || ' is live and over' FROM th_job j JOIN th_hot h ON h.seq = j.seq WHERE j.state IS NOT NULL
+  UNION ALL
+  SELECT 'there is a live row ' || h.seq || ' without a job' FROM th_hot h LEFT JOIN th_job j ON j.seq = h.seq
+  WHERE j.seq IS NULL
+  UNION ALL
+  SELECT 'job ' || j.id || ' and its live row differ in queue or flow' FROM th_job j JOIN th_hot h ON h.seq = j.seq
+  WHERE (h.queue, h.flow) IS DISTINCT FROM (j.queue, j.flow)
+  UNION ALL
+  SELECT 'job ' || j.id || ' stands in line behind the end of its lease' FROM th_job j JOIN th_hot h ON h.seq = j.seq
+  WHERE h.lease_exp < h.line_at
+  -- What is over is listed once, where it is looked for.
+  UNION ALL
+  SELECT 'job ' || coalesce(j.id, s.seq::text) || ' is listed as over ' || count(e.queue) || ' times'
+  FROM (SELECT e.*, unnest(e.seqs) AS seq FROM th_end e) e
+  FULL JOIN (SELECT seq FROM th_job WHERE state IS NOT NULL) s ON s.seq = e.seq
+  LEFT JOIN th_job j ON j.seq = coalesce(s.seq, e.seq)
+  GROUP BY s.seq, e.seq, j.id
+  HAVING count(e.queue) <> 1 OR s.seq IS NULL
+      OR bool_or((e.queue, e.state, e.kept_until, e.flow) IS DISTINCT FROM
+                 (SELECT (x.queue, x.state, x.kept_until, x.flow) FROM th_job x WHERE x.seq = s.seq))
+  UNION ALL
+  SELECT 'an empty list of jobs that are over' FROM th_end WHERE cardinality(seqs) = 0
+  -- Whoever waits, waits for as many as it has open links to.
+  UNION ALL
+  SELECT 'job ' || j.id || ' waits for ' || coalesce(h.pending, 0) || ' of ' || coalesce(o.links, 0) || ' parents'
+  FROM th_job j JOIN th_hot h ON h.seq = j.seq
+  LEFT JOIN (SELECT child, count(*) AS links FROM th_edge WHERE tie = 'o' GROUP BY child) o ON o.child = j.seq
+  WHERE coalesce(h.pending, 0) <> coalesce(o.links, 0)
+  UNION ALL
+  SELECT 'job ' || j.id || ' has ' || coalesce(o.links, 0) || ' links and reads ' || coalesce(j.parents, 0)
+  FROM th_job j LEFT JOIN (SELECT child, count(*) AS links FROM th_edge GROUP BY child) o ON o.child = j.seq
+  WHERE coalesce(j.parents, 0) <> coalesce(o.links, 0)
+  UNION ALL
+  SELECT 'job ' || c.id || ' waits for ' || e.parent_id || ', which is done or in another flow'
+  FROM th_edge e JOIN th_job c ON c.seq = e.child LEFT JOIN th_job p ON p.seq = e.parent
+  WHERE e.tie = 'o' AND (p.seq IS NULL OR p.state = 'd' OR p.flow IS DISTINCT FROM c.flow OR p.id <> e.parent_id)
+  UNION ALL
+  SELECT 'there is a link of job ' || e.child || ', which is not stored' FROM th_edge e LEFT JOIN th_job j ON j.seq = e.child
+  WHERE j.seq IS NULL
+  -- Keys, failures and flows belong to somebody.
+  UNION ALL
+  SELECT 'key ' || k.key || ' of queue ' || k.queue || ' is held by no job that has it'
+  FROM th_key k LEFT JOIN th_job j ON j.seq = k.seq
+  WHERE (k.queue, k.key) IS DISTINCT FROM (j.queue, j.idempotency_key)
+  UNION ALL
+  SELECT 'job ' || j.id || ' does not hold its key' FROM th_job j LEFT JOIN th_key k ON k.seq = j.seq
+  WHERE j.idempotency_key IS NOT NULL AND k.seq IS NULL AND NOT (j.key_hold = 'd')
+  UNION ALL
+  SELECT 'job ' || coalesce(j.id, e.seq::text) || ' has ' || count(*) || ' failures of ' || coalesce(max(coalesce(h.failures, j.failures)), 0)
+  FROM th_error e LEFT JOIN th_job j ON j.seq = e.seq LEFT JOIN th_hot h ON h.seq = e.seq
+  GROUP BY e.seq, j.id
+  HAVING count(*) <> least(10, max(coalesce(h.failures, j.failures)))
+      OR max(e.failure) IS DISTINCT FROM max(coalesce(h.failures, j.failures))
+  UNION ALL
+  SELECT 'job ' || j.id || ' is in a flow that is not stored' FROM th_job j LEFT JOIN th_flow f ON f.seq = j.flow
+  WHERE j.flow IS NOT NULL AND f.seq IS NULL
+  UNION ALL
+  SELECT 'flow ' || f.id || ' has no tail of its own' FROM th_flow f LEFT JOIN th_job t ON t.seq = f.tail
+  WHERE t.flow IS DISTINCT FROM f.seq
+  UNION ALL
+  SELECT 'flow ' || f.id || ' is retired as ' || coalesce(f.state::text, 'live')
+  FROM th_flow f JOIN th_job t ON t.seq = f.tail
+  CROSS JOIN LATERAL (
+    SELECT bool_and(m.state IS NOT NULL) AS is_over, max(m.kept_until) AS until FROM th_job m WHERE m.flow = f.seq
+  ) m
+  WHERE (f.state, f.kept_until) IS DISTINCT FROM
+        (CASE WHEN m.is_over THEN t.state END, CASE WHEN m.is_over THEN m.until END)
+$$;

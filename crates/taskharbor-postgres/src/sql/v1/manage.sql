@@ -1,0 +1,272 @@
+-- What people do to jobs and flows.
+
+-- The state of a job at a time, as people read it. NULL if there is no such job.
+CREATE FUNCTION th_state(p_seq bigint, p_now bigint) RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT CASE
+      WHEN j.state IS NOT NULL THEN CASE j.state WHEN 'd' THEN 'done' WHEN 'q' THEN 'dlq' ELSE 'cancelled' END
+      WHEN h.lease_exp IS NOT NULL THEN 'inflight'
+      WHEN h.pending IS NOT NULL THEN 'blocked'
+      WHEN h.line_at <= p_now THEN 'ready'
+      ELSE 'scheduled' END
+  FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq WHERE j.seq = p_seq
+$$;
+
+-- Does one thing to each of many jobs, in their order. Answers for each the state it is in, or was in if it is gone;
+-- or why nothing was done. Then a row without an item: the queues in which there is work now.
+CREATE FUNCTION th_manage_v1(
+  p_action text, p_ids text[], p_now bigint, p_run_at bigint, p_reset boolean, p_detach boolean, p_priority bigint,
+  p_notify text
+) RETURNS TABLE (state text, denied text, detail text, wakes text[])
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_of_flows boolean := p_action IN ('cancel_flow', 'purge_flow');
+  v_flows    bigint[];
+  v_id       text;
+  v_seq      bigint;
+  v_answer   record;
+  v_wakes    text[] := '{}';
+BEGIN
+  -- Flows before jobs, and both in their order: nobody waits in a circle.
+  IF p_action IN ('requeue', 'purge', 'purge_flow') THEN
+    PERFORM th_lock_ends();
+  END IF;
+  IF v_of_flows THEN
+    v_flows := ARRAY(SELECT f.seq FROM unnest(p_ids) AS i (id) JOIN th_flow f ON f.id = i.id);
+  ELSE
+    v_flows := ARRAY(SELECT DISTINCT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id WHERE j.flow IS NOT NULL);
+  END IF;
+  PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
+  PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq
+  WHERE NOT v_of_flows ORDER BY h.seq FOR UPDATE OF h;
+
+  FOREACH v_id IN ARRAY p_ids LOOP
+    IF v_of_flows THEN
+      SELECT f.seq INTO v_seq FROM th_flow f WHERE f.id = v_id;
+    ELSE
+      SELECT j.seq INTO v_seq FROM th_job j WHERE j.id = v_id;
+    END IF;
+    IF v_seq IS NULL THEN
+      RETURN QUERY SELECT NULL::text, 'not_found', NULL::text, NULL::text[];
+      CONTINUE;
+    END IF;
+    CASE p_action
+      WHEN 'requeue' THEN v_answer := th_requeue(v_seq, p_now, p_run_at, p_reset, p_detach);
+      WHEN 'cancel' THEN v_answer := th_cancel(v_seq, p_now);
+      WHEN 'run_now' THEN v_answer := th_run_now(v_seq, p_now);
+      WHEN 'set_priority' THEN v_answer := th_set_priority(v_seq, p_now, p_priority::smallint);
+      WHEN 'purge' THEN v_answer := th_purge(v_seq, p_now);
+      WHEN 'cancel_flow' THEN v_answer := th_cancel_flow(v_seq, p_now);
+      WHEN 'purge_flow' THEN v_answer := th_purge_flow(v_seq, p_now);
+    END CASE;
+    v_wakes := v_wakes || v_answer.wakes;
+    RETURN QUERY SELECT v_answer.state, v_answer.denied, v_answer.detail, NULL::text[];
+  END LOOP;
+  PERFORM th_retire(v_flows);
+  PERFORM th_notify(p_notify, v_wakes);
+  RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, v_wakes;
+END $$;
+
+CREATE FUNCTION th_requeue(
+  p_seq bigint, p_now bigint, p_run_at bigint, p_reset boolean, p_detach boolean,
+  OUT state text, OUT denied text, OUT detail text, OUT wakes text[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  j         th_job;
+  v_tail    bigint;
+  v_ended   "char";
+  v_pending int;
+BEGIN
+  wakes := '{}';
+  SELECT x.* INTO j FROM th_job x WHERE x.seq = p_seq FOR UPDATE;
+  state := th_state(p_seq, p_now);
+  IF state NOT IN ('dlq', 'cancelled') THEN
+    denied := 'wrong_state';
+    RETURN;
+  END IF;
+  IF j.flow IS NOT NULL THEN
+    SELECT f.tail, t.state INTO v_tail, v_ended FROM th_flow f JOIN th_job t ON t.seq = f.tail WHERE f.seq = j.flow;
+    IF v_tail <> p_seq AND v_ended IN ('d', 'c') THEN
+      IF NOT p_detach THEN
+        denied := 'flow_over';
+        RETURN;
+      END IF;
+      wakes := th_release_dependants(p_seq, p_now);
+      PERFORM th_unend(p_seq);
+      UPDATE th_edge SET tie = 'c' WHERE child = p_seq AND tie = 'o';
+      UPDATE th_job SET flow = NULL WHERE seq = p_seq;
+      PERFORM th_relist(p_seq);
+      PERFORM th_retire(ARRAY[j.flow]);
+      j.flow := NULL;
+    END IF;
+  END IF;
+  SELECT nullif(count(*), 0) INTO v_pending FROM th_edge WHERE child = p_seq AND tie = 'o';
+  PERFORM th_unend(p_seq);
+  UPDATE th_job SET
+    state = NULL, finished_at = NULL, kept_until = NULL, secret = NULL, started_at = NULL, deliveries = NULL,
+    attempts = NULL, expirations = NULL, failures = NULL, epoch = NULL, attempt_limit = NULL, progress = NULL,
+    reason = NULL, output = NULL
+  WHERE seq = p_seq;
+  INSERT INTO th_hot (seq, line_at, priority, queue, pending, flow, run_at, started_at, deliveries, attempts, failures,
+                      epoch, attempt_limit, progress)
+  VALUES (p_seq, greatest(p_run_at, p_now), j.priority, j.queue, v_pending, j.flow, p_run_at, j.started_at, j.deliveries,
+          CASE WHEN p_reset THEN NULL ELSE j.attempts END, j.failures, coalesce(j.epoch, 0) + 1,
+          CASE WHEN p_reset THEN NULL
+               WHEN j.state = 'q' THEN least(coalesce(j.attempts, 0)::bigint + 1, 2147483647)::int
+               ELSE j.attempt_limit END,
+          j.progress);
+  IF v_pending IS NULL AND j.kind = 'j' THEN
+    PERFORM th_finish(ARRAY[p_seq], 'd', p_now, false, NULL);
+    wakes := wakes || th_let_go(th_close(ARRAY[p_seq]), p_now);
+  ELSIF v_pending IS NULL THEN
+    wakes := wakes || j.queue;
+  END IF;
+  state := th_state(p_seq, p_now);
+END $$;
+
+-- Puts a job back among those that are over, after something changed by which it is found there.
+CREATE FUNCTION th_relist(p_seq bigint) RETURNS void LANGUAGE sql AS $$
+  INSERT INTO th_end (queue, state, kept_until, flow, seqs)
+  SELECT queue, state, kept_until, flow, ARRAY[seq] FROM th_job WHERE seq = p_seq
+$$;
+
+-- Cancels a job, or asks its worker to; a holder whose lease is over has no say any more.
+CREATE FUNCTION th_cancel(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  wakes := '{}';
+  state := th_state(p_seq, p_now);
+  IF state IN ('done', 'dlq', 'cancelled') THEN
+    denied := 'wrong_state';
+    RETURN;
+  END IF;
+  UPDATE th_hot h SET cancel = true WHERE h.seq = p_seq AND h.lease_exp > p_now;
+  IF NOT FOUND THEN
+    PERFORM th_finish(ARRAY[p_seq], 'c', p_now, false, NULL);
+    wakes := th_spread_failure(p_seq, p_now);
+  END IF;
+  state := th_state(p_seq, p_now);
+END $$;
+
+CREATE FUNCTION th_run_now(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  wakes := '{}';
+  UPDATE th_hot h SET run_at = NULL, line_at = least(h.line_at, p_now) WHERE h.seq = p_seq AND h.lease_exp IS NULL;
+  IF FOUND THEN
+    wakes := ARRAY(SELECT h.queue FROM th_hot h WHERE h.seq = p_seq);
+  ELSE
+    denied := 'wrong_state';
+  END IF;
+  state := th_state(p_seq, p_now);
+END $$;
+
+CREATE FUNCTION th_set_priority(
+  p_seq bigint, p_now bigint, p_priority smallint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  wakes := '{}';
+  UPDATE th_hot h SET priority = p_priority WHERE h.seq = p_seq;
+  IF NOT FOUND THEN
+    denied := 'wrong_state';
+  END IF;
+  state := th_state(p_seq, p_now);
+END $$;
+
+CREATE FUNCTION th_purge(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_flow bigint;
+BEGIN
+  wakes := '{}';
+  SELECT j.flow INTO v_flow FROM th_job j WHERE j.seq = p_seq FOR UPDATE;
+  state := th_state(p_seq, p_now);
+  IF state NOT IN ('done', 'dlq', 'cancelled') THEN
+    denied := 'wrong_state';
+  ELSIF v_flow IS NOT NULL THEN
+    denied := 'in_flow';
+    SELECT f.id INTO detail FROM th_flow f WHERE f.seq = v_flow;
+  ELSE
+    PERFORM th_unend(p_seq);
+    PERFORM th_remove(ARRAY[p_seq]);
+  END IF;
+END $$;
+
+-- Removes jobs that are over, and all that is known of them but their place in th_end.
+CREATE FUNCTION th_remove(p_seqs bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_removed bigint;
+  v_failed  boolean;
+  v_keyed   boolean;
+  v_tied    boolean;
+BEGIN
+  WITH gone AS (
+    DELETE FROM th_job j WHERE j.seq = ANY (p_seqs)
+    RETURNING j.seq, j.failures IS NOT NULL AS failed, j.idempotency_key IS NOT NULL AS keyed, j.parents IS NOT NULL AS tied,
+              j.queue, j.idempotency_key
+  ), freed AS (
+    DELETE FROM th_key k USING gone g WHERE g.keyed AND k.queue = g.queue AND k.key = g.idempotency_key AND k.seq = g.seq
+  )
+  SELECT count(*), bool_or(failed), bool_or(tied) INTO v_removed, v_failed, v_tied FROM gone;
+  IF v_failed THEN
+    DELETE FROM th_error WHERE seq = ANY (p_seqs);
+  END IF;
+  IF v_tied THEN
+    DELETE FROM th_edge WHERE child = ANY (p_seqs);
+  END IF;
+  RETURN v_removed;
+END $$;
+
+CREATE FUNCTION th_cancel_flow(p_flow bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_tail bigint := (SELECT f.tail FROM th_flow f WHERE f.seq = p_flow);
+BEGIN
+  wakes := '{}';
+  IF NOT EXISTS (SELECT FROM th_hot h WHERE h.flow = p_flow) THEN
+    denied := 'wrong_state';
+  ELSE
+    UPDATE th_hot h SET cancel = true WHERE h.flow = p_flow AND h.lease_exp > p_now;
+    PERFORM th_finish(
+      ARRAY(SELECT h.seq FROM th_hot h WHERE h.flow = p_flow AND (h.lease_exp IS NULL OR h.lease_exp <= p_now)),
+      'c', p_now, false, NULL);
+  END IF;
+  state := th_state(v_tail, p_now);
+END $$;
+
+CREATE FUNCTION th_purge_flow(p_flow bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+BEGIN
+  wakes := '{}';
+  state := th_state((SELECT f.tail FROM th_flow f WHERE f.seq = p_flow), p_now);
+  IF EXISTS (SELECT FROM th_hot h WHERE h.flow = p_flow) THEN
+    denied := 'wrong_state';
+  ELSE
+    PERFORM th_remove_flow(p_flow);
+  END IF;
+END $$;
+
+CREATE FUNCTION th_remove_flow(p_flow bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM th_end WHERE flow = p_flow;
+  DELETE FROM th_flow WHERE seq = p_flow;
+  RETURN th_remove(ARRAY(SELECT seq FROM th_job WHERE flow = p_flow));
+END $$;
+
+CREATE FUNCTION th_pause_v1(p_queue text, p_now bigint) RETURNS void
+LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
+  INSERT INTO th_queue (name, paused_since) VALUES (p_queue, p_now) ON CONFLICT DO NOTHING
+$$;
+
+CREATE FUNCTION th_resume_v1(p_queue text, p_notify text) RETURNS void
+LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
+  DELETE FROM th_queue WHERE name = p_queue;
+  SELECT th_notify(p_notify, ARRAY[p_queue]);
+$$;

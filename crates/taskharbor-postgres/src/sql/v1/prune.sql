@@ -1,0 +1,79 @@
+-- Removing what has been over for long enough.
+
+-- Whoever removes jobs, or brings back to life what is over, waits for the others who do: all of them change rows of
+-- th_end that hold many jobs, and so need no order among those. The lock ends with the transaction, so nobody can be
+-- stuck with it.
+CREATE FUNCTION th_lock_ends() RETURNS void LANGUAGE sql AS $$
+  SELECT pg_advisory_xact_lock('th_end'::regclass::oid::bigint)
+$$;
+
+-- Removes jobs and whole flows, oldest first whatever way they ended and of equal age the first inserted, until as many
+-- jobs are gone as the limit says. NULL keeps what ended in that way. Answers how many jobs went.
+--
+-- th_end_job and th_flow_end give the oldest, so the cost is that of what is removed.
+CREATE FUNCTION th_prune_v1(p_done bigint, p_cancelled bigint, p_dlq bigint, p_limit bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+  v_until   bigint;
+  v_jobs    bigint[];
+  v_flows   bigint[];
+  v_flow    bigint;
+  v_removed bigint := 0;
+BEGIN
+  PERFORM th_lock_ends();
+  -- Up to which time there are as many jobs as may go; NULL if there are not. Every row has at least one.
+  SELECT min(t.kept_until) INTO v_until FROM (
+    SELECT e.kept_until, sum(e.jobs) OVER (ORDER BY e.kept_until) AS total FROM (
+      (SELECT kept_until, cardinality(seqs) AS jobs FROM th_end WHERE flow IS NULL AND state = 'd' AND kept_until <= p_done
+       ORDER BY state, kept_until LIMIT p_limit)
+      UNION ALL
+      (SELECT kept_until, cardinality(seqs) FROM th_end WHERE flow IS NULL AND state = 'c' AND kept_until <= p_cancelled
+       ORDER BY state, kept_until LIMIT p_limit)
+      UNION ALL
+      (SELECT kept_until, cardinality(seqs) FROM th_end WHERE flow IS NULL AND state = 'q' AND kept_until <= p_dlq
+       ORDER BY state, kept_until LIMIT p_limit)
+    ) e
+  ) t WHERE t.total >= p_limit;
+
+  WITH ended AS (
+    SELECT e.kept_until, s.seq, 1 AS jobs, false AS is_flow
+    FROM (VALUES ('d'::"char", p_done), ('c', p_cancelled), ('q', p_dlq)) AS w (state, until)
+    JOIN th_end e ON e.flow IS NULL AND e.state = w.state AND e.kept_until <= least(w.until, v_until)
+    CROSS JOIN unnest(e.seqs) AS s (seq)
+    WHERE w.until IS NOT NULL
+  ), flows AS (
+    SELECT f.kept_until, f.seq, (SELECT sum(cardinality(m.seqs)) FROM th_end m WHERE m.flow = f.seq)::int AS jobs, true
+    FROM (VALUES ('d'::"char", p_done), ('c', p_cancelled), ('q', p_dlq)) AS w (state, until)
+    CROSS JOIN LATERAL (
+      SELECT g.kept_until, g.seq FROM th_flow g WHERE g.state = w.state AND g.kept_until <= least(w.until, v_until)
+      ORDER BY g.kept_until, g.seq LIMIT p_limit
+    ) f WHERE w.until IS NOT NULL
+  ), oldest AS (
+    SELECT u.seq, u.is_flow, sum(u.jobs) OVER (ORDER BY u.kept_until, u.seq) - u.jobs AS before
+    FROM (SELECT * FROM ended UNION ALL SELECT * FROM flows) u
+  )
+  SELECT array_agg(o.seq) FILTER (WHERE NOT o.is_flow), array_agg(o.seq) FILTER (WHERE o.is_flow)
+  INTO v_jobs, v_flows FROM oldest o WHERE o.before < p_limit;
+
+  IF v_jobs IS NOT NULL THEN
+    WITH goes AS (
+      SELECT j.state, j.kept_until, array_agg(j.seq) AS seqs FROM th_job j WHERE j.seq = ANY (v_jobs) GROUP BY 1, 2
+    ), rows AS (
+      SELECT e.ctid AS row, g.seqs FROM goes g
+      JOIN th_end e ON e.flow IS NULL AND e.state = g.state AND e.kept_until = g.kept_until AND e.seqs && g.seqs
+    ), emptied AS (
+      DELETE FROM th_end e USING rows r WHERE e.ctid = r.row AND e.seqs <@ r.seqs
+    )
+    UPDATE th_end e SET seqs = ARRAY(SELECT s FROM unnest(e.seqs) AS s WHERE s <> ALL (r.seqs))
+    FROM rows r WHERE e.ctid = r.row AND NOT e.seqs <@ r.seqs;
+    v_removed := th_remove(v_jobs);
+  END IF;
+  IF v_flows IS NOT NULL THEN
+    PERFORM FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
+    FOREACH v_flow IN ARRAY v_flows LOOP
+      v_removed := v_removed + th_remove_flow(v_flow);
+    END LOOP;
+  END IF;
+  RETURN v_removed;
+END $$;

@@ -1,0 +1,251 @@
+-- Granting leases and extending them.
+
+-- The token of a grant: nobody can guess it who does not know the call's own secret, and no two grants share one.
+CREATE FUNCTION th_token(p_secret bytea, p_seq bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+  SELECT encode(substring(sha256(p_secret || int8send(p_seq)) FOR 16), 'hex')::uuid
+$$;
+
+-- Leases jobs, queue by queue, best first. A row for each; then one without a job, which tells when to ask again and
+-- in which queues there is work because the end of a cancelled job let somebody go.
+--
+-- The line of each priority is read from th_hot_line by itself, so that jobs which are due later are never walked
+-- through: not in this priority and not on the way to the next. Jobs under a lease stand in the line too and are
+-- stepped over; one whose lease is over counts as standing where the lease ended.
+--
+-- A scan may begin behind a floor: while old snapshots keep dead rows from being removed they pile up at the front of
+-- each line, and the driver passes the place up to which it has seen nothing else.
+CREATE FUNCTION th_reserve_v1(
+  p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_secret bytea, p_max_bytes bigint,
+  p_floor_queues text[], p_floor_priorities bigint[], p_floor_ats bigint[], p_floor_seqs bigint[]
+) RETURNS TABLE (
+  id text, queue text, type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
+  created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
+  expirations bigint, idempotency_key text, flow text, parents bigint, token uuid, line_at bigint, seq bigint,
+  next_due bigint, wakes text[], walked_us bigint
+)
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_queue     text;
+  v_left      bigint;
+  v_priority  int;
+  v_known     int[];
+  v_all       boolean := true;
+  v_floor_at  bigint;
+  v_floor_seq bigint;
+  v_rows      tid[];
+  v_ats       bigint[];
+  v_seqs      bigint[];
+  v_found     bigint;
+  v_end_at    bigint;
+  v_end_seq   bigint;
+  v_expired   tid[];
+  v_marked    record;
+  v_is_marked boolean;
+  v_pass_by   bigint[] := '{}';
+  v_bytes     bigint := 0;
+  v_size      bigint;
+  v_stop      boolean := false;
+  v_due       bigint;
+  v_next_due  bigint;
+  v_wakes     text[] := '{}';
+  v_start     timestamptz := clock_timestamp();
+  v_walked    interval := '0';
+BEGIN
+  FOR at IN 1..cardinality(p_queues) LOOP
+    v_queue := p_queues[at];
+    v_left := p_limits[at];
+    v_priority := 32768;
+    CONTINUE WHEN EXISTS (SELECT FROM th_queue q WHERE q.name = v_queue);
+    -- With floors, the priorities are known; if they give too little, all is looked at without floors after all.
+    v_known := ARRAY(SELECT f.priority FROM unnest(p_floor_queues, p_floor_priorities) AS f (queue, priority)
+                     WHERE f.queue = v_queue ORDER BY f.priority DESC);
+    LOOP
+      EXIT WHEN v_left = 0 OR v_stop;
+      v_start := clock_timestamp();
+      v_floor_at := -1;
+      v_floor_seq := 0;
+      IF cardinality(v_known) > 0 THEN
+        SELECT f.priority, f.at, f.seq INTO v_priority, v_floor_at, v_floor_seq
+        FROM unnest(p_floor_queues, p_floor_priorities, p_floor_ats, p_floor_seqs) AS f (queue, priority, at, seq)
+        WHERE f.queue = v_queue AND f.priority = v_known[1];
+        v_known := v_known[2:];
+        v_all := false;
+      ELSE
+        IF NOT v_all THEN
+          v_all := true;
+          v_priority := 32768;
+        END IF;
+        SELECT h.priority INTO v_priority FROM th_hot h
+        WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority < v_priority
+        ORDER BY h.priority DESC, h.line_at, h.seq LIMIT 1;
+        EXIT WHEN NOT FOUND;
+      END IF;
+
+      SELECT array_agg(c.ctid), array_agg(c.line_at), array_agg(c.seq), count(*) INTO v_rows, v_ats, v_seqs, v_found
+      FROM (
+        SELECT h.ctid, h.line_at, h.seq FROM th_hot h
+        WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
+          AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND h.lease_exp IS NULL
+        ORDER BY h.line_at, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
+      ) c;
+      v_walked := v_walked + (clock_timestamp() - v_start);
+      -- A lease that is over ended behind its place in the index. So what stands before the last of these in the line
+      -- does so in the index as well.
+      IF v_found = v_left THEN
+        v_end_at := v_ats[v_found];
+        v_end_seq := v_seqs[v_found];
+      ELSE
+        v_end_at := p_now;
+        v_end_seq := 9223372036854775807;
+      END IF;
+      SELECT array_agg(c.ctid) INTO v_expired FROM (
+        SELECT h.ctid FROM th_hot h
+        WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
+          AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND (h.line_at, h.seq) <= (v_end_at, v_end_seq)
+          AND h.lease_exp <= p_now AND h.seq <> ALL (v_pass_by)
+        ORDER BY h.lease_exp, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
+      ) c;
+      v_is_marked := false;
+      IF v_expired IS NOT NULL THEN
+        -- The best of both; and of those only what comes before a job that is to be cancelled instead.
+        SELECT array_agg(b.ctid ORDER BY b.place, b.seq), count(*) INTO v_rows, v_found FROM (
+          SELECT h.ctid, coalesce(h.lease_exp, h.line_at) AS place, h.seq
+          FROM th_hot h WHERE h.ctid = ANY (v_rows || v_expired) ORDER BY 2, 3 LIMIT v_left
+        ) b;
+        SELECT h.seq, h.lease_exp, h.flow INTO v_marked FROM th_hot h
+        WHERE h.ctid = ANY (v_rows) AND h.cancel ORDER BY h.lease_exp, h.seq LIMIT 1;
+        v_is_marked := FOUND;
+        IF v_is_marked THEN
+          SELECT array_agg(h.ctid), count(*) INTO v_rows, v_found FROM th_hot h
+          WHERE h.ctid = ANY (v_rows) AND (coalesce(h.lease_exp, h.line_at), h.seq) < (v_marked.lease_exp, v_marked.seq);
+        END IF;
+      END IF;
+
+      IF v_found > 0 AND p_max_bytes > 0 THEN
+        -- No more than fits into one answer, but one job at least.
+        SELECT array_agg(s.ctid), count(*), max(s.total), max(s.jobs) > count(*)
+        INTO v_rows, v_found, v_size, v_stop FROM (
+          SELECT t.ctid, t.total, t.jobs FROM (
+            SELECT h.ctid, count(*) OVER () AS jobs,
+              sum(octet_length(j.payload)) OVER (ORDER BY coalesce(h.lease_exp, h.line_at), h.seq) AS total,
+              row_number() OVER (ORDER BY coalesce(h.lease_exp, h.line_at), h.seq) AS nth
+            FROM th_hot h JOIN th_job j ON j.seq = h.seq WHERE h.ctid = ANY (v_rows)
+          ) t WHERE v_bytes + t.total <= p_max_bytes OR v_bytes = 0 AND t.nth = 1
+        ) s;
+        v_bytes := v_bytes + coalesce(v_size, 0);
+        IF coalesce(v_found, 0) = 0 THEN
+          v_stop := true;
+        END IF;
+        v_is_marked := v_is_marked AND NOT v_stop;
+      END IF;
+
+      IF v_found > 0 THEN
+        RETURN QUERY
+        WITH granted AS (
+          UPDATE th_hot h SET
+            lease_exp = p_expires, started_at = p_now, secret = th_token(p_secret, h.seq),
+            deliveries = coalesce(h.deliveries, 0) + 1, holder = p_holder, progress = NULL,
+            -- Taken back from a holder whose lease is over.
+            expirations = CASE WHEN h.lease_exp IS NULL THEN h.expirations ELSE coalesce(h.expirations, 0) + 1 END,
+            run_at = CASE WHEN h.lease_exp IS NULL THEN h.run_at END,
+            line_at = coalesce(h.lease_exp, h.line_at), due_at = NULL
+          WHERE h.ctid = ANY (v_rows)
+          RETURNING h.seq, h.line_at, h.priority, h.run_at, h.attempts, h.deliveries, h.expirations, h.attempt_limit,
+                    h.failures, h.flow, h.secret
+        )
+        SELECT j.id, j.queue, j.type, j.payload, j.headers::text, g.priority::bigint, g.run_at, j.timeout_us, j.created_at,
+               g.attempts::bigint, coalesce(g.attempt_limit, j.max_attempts)::bigint, e.error, e.failed_at,
+               g.deliveries::bigint, g.expirations::bigint, j.idempotency_key, f.id, j.parents::bigint, g.secret,
+               g.line_at, g.seq, NULL::bigint, NULL::text[], NULL::bigint
+        FROM granted g JOIN th_job j ON j.seq = g.seq
+        LEFT JOIN th_error e ON e.seq = g.seq AND e.failure = g.failures
+        LEFT JOIN th_flow f ON f.seq = g.flow
+        ORDER BY g.line_at, g.seq;
+        v_left := v_left - v_found;
+      END IF;
+
+      IF v_is_marked THEN
+        -- Nobody may wait for a flow while holding jobs: where it is not free, the next call comes to this one.
+        PERFORM FROM th_flow f WHERE f.seq = v_marked.flow FOR UPDATE SKIP LOCKED;
+        IF FOUND OR v_marked.flow IS NULL THEN
+          UPDATE th_hot h SET expirations = coalesce(h.expirations, 0) + 1, run_at = NULL WHERE h.seq = v_marked.seq;
+          PERFORM th_finish(ARRAY[v_marked.seq], 'c', p_now, false, NULL);
+          IF v_marked.flow IS NOT NULL THEN
+            v_wakes := v_wakes || th_spread_failure(v_marked.seq, p_now);
+            PERFORM th_retire(ARRAY[v_marked.flow]);
+          END IF;
+        ELSE
+          v_pass_by := v_pass_by || v_marked.seq;
+        END IF;
+        v_known := '{}';
+        v_all := true;
+        v_priority := 32768;
+      END IF;
+    END LOOP;
+
+    IF v_stop THEN
+      v_next_due := p_now + 1;
+      EXIT;
+    END IF;
+    IF v_left > 0 THEN
+      -- All that is due was walked through: what is left there is under a lease, or passed by.
+      v_priority := 32768;
+      LOOP
+        SELECT h.priority INTO v_priority FROM th_hot h
+        WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority < v_priority
+        ORDER BY h.priority DESC, h.line_at, h.seq LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        SELECT least(
+          (SELECT h.line_at FROM th_hot h
+           WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at > p_now
+           ORDER BY h.line_at, h.seq LIMIT 1),
+          (SELECT min(greatest(h.lease_exp, p_now + 1)) FROM th_hot h
+           WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now)
+        ) INTO v_due;
+        v_next_due := least(v_next_due, v_due);
+      END LOOP;
+    END IF;
+  END LOOP;
+  RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
+    NULL::bigint, NULL::bigint, NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::text, NULL::text,
+    NULL::bigint, NULL::uuid, NULL::bigint, NULL::bigint, v_next_due, v_wakes,
+    (extract(epoch FROM v_walked) * 1000000)::bigint;
+END $$;
+
+-- Keeps leases for longer. A job that somebody is changing at this moment is left as it is and not waited for, so that
+-- one open transaction does not hold up the leases of others.
+CREATE FUNCTION th_extend_v1(p_ids text[], p_tokens uuid[], p_progress text[], p_now bigint, p_expires bigint)
+RETURNS TABLE (verdict text, lease_exp bigint, cancel boolean)
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_free bigint[] := ARRAY(
+    SELECT h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
+    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
+    FOR UPDATE OF h SKIP LOCKED);
+BEGIN
+  -- Where the line index has passed the job it is moved ahead, so that long jobs do not gather at the front. That costs
+  -- an index entry in each time that a lease lasts, and not with each heartbeat.
+  UPDATE th_hot h SET
+    lease_exp = greatest(h.lease_exp, p_expires),
+    progress = coalesce(i.progress, h.progress),
+    due_at = CASE WHEN h.line_at <= p_now THEN coalesce(h.due_at, h.line_at) ELSE h.due_at END,
+    line_at = CASE WHEN h.line_at <= p_now THEN greatest(h.lease_exp, p_expires) ELSE h.line_at END
+  FROM unnest(p_ids, p_progress) AS i (id, progress) JOIN th_job j ON j.id = i.id
+  WHERE h.seq = j.seq AND h.seq = ANY (v_free);
+
+  RETURN QUERY
+  SELECT CASE
+      WHEN j.seq IS NULL THEN 'not_found'
+      WHEN h.lease_exp IS NULL THEN 'not_inflight'
+      WHEN h.secret <> i.token THEN 'mismatch'
+      WHEN h.lease_exp <= p_now THEN 'expired'
+      ELSE 'applied' END,
+    h.lease_exp, coalesce(h.cancel, false)
+  FROM unnest(p_ids, p_tokens) WITH ORDINALITY AS i (id, token, ord)
+  LEFT JOIN th_job j ON j.id = i.id LEFT JOIN th_hot h ON h.seq = j.seq
+  ORDER BY i.ord;
+END $$;

@@ -1,0 +1,305 @@
+-- Recording what became of inflight jobs.
+
+-- Whether a token may change a job: the first reason against it, or `applied`.
+CREATE FUNCTION th_authorize(p_seq bigint, p_token uuid, p_now bigint) RETURNS text LANGUAGE sql STABLE AS $$
+  SELECT coalesce((
+    SELECT CASE
+        WHEN h.lease_exp IS NULL THEN CASE WHEN j.secret = p_token THEN 'already' ELSE 'not_inflight' END
+        WHEN h.secret <> p_token THEN 'mismatch'
+        WHEN h.lease_exp <= p_now THEN 'expired'
+        ELSE 'applied' END
+    FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq WHERE j.seq = p_seq), 'not_found')
+$$;
+
+-- Settles jobs. Answers only what is not simply applied: which item, and why not. Then a row without an item: the
+-- queues in which there is work now.
+--
+-- p_kinds: a: ack, g: grow, r: retry, f: fail, l: release. What is said of an item by nobody is NULL, and an array that
+-- would hold nothing else is empty. Growths come as lists of jobs with edges, p_growths saying whose each job is.
+--
+-- Jobs in no flow are settled all at once, in one statement for those that end and one for those that wait again. The
+-- rest is done item by item under the lock of its flow. Where that is taken and p_wait is false, the item is answered
+-- `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
+CREATE FUNCTION th_settle_v1(
+  p_wait boolean, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
+  p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
+  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
+  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
+  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
+  p_notify text
+) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[])
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+  v_count  int := cardinality(p_ids);
+  v_ended  bigint[];
+  v_put    bigint[] := '{}';
+  v_queues text[];
+  v_wakes  text[] := '{}';
+  v_rest   record;
+BEGIN
+  -- Those that end: acknowledged, dead-lettered, or cancelled because somebody asked for it.
+  WITH item AS (
+    SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_reasons)
+      WITH ORDINALITY AS i (id, token, kind, output, attempts, error, failed_at, reason, ord)
+    JOIN th_job j ON j.id = i.id WHERE j.flow IS NULL ORDER BY j.seq
+  ), gone AS (
+    DELETE FROM th_hot h USING item i
+    WHERE h.seq = i.seq AND h.secret = i.token AND h.lease_exp > p_now AND (i.kind IN ('a', 'f') OR h.cancel)
+    RETURNING h.*, i.ord, i.kind, i.output, i.attempts AS failed_attempts, i.error, i.failed_at, i.reason,
+      CASE WHEN i.kind = 'a' THEN 'd' WHEN h.cancel THEN 'c' ELSE 'q' END::"char" AS ends_as
+  ), noted AS (
+    INSERT INTO th_error (seq, failure, attempts, failed_at, error)
+    SELECT g.seq, coalesce(g.failures, 0) + 1, g.failed_attempts, g.failed_at, g.error FROM gone g WHERE g.kind IN ('r', 'f')
+  ), ended AS (
+    UPDATE th_job j SET
+      state = g.ends_as, finished_at = p_now, kept_until = g.lease_exp, secret = g.secret, started_at = g.started_at,
+      deliveries = g.deliveries, priority = g.priority, run_at = g.run_at, expirations = g.expirations, epoch = g.epoch,
+      attempt_limit = g.attempt_limit, progress = g.progress,
+      attempts = CASE WHEN g.kind IN ('r', 'f') THEN nullif(g.failed_attempts, 0) ELSE g.attempts END,
+      failures = CASE WHEN g.kind IN ('r', 'f') THEN coalesce(g.failures, 0) + 1 ELSE g.failures END,
+      output = CASE WHEN g.kind = 'a' THEN g.output END,
+      reason = CASE WHEN g.ends_as = 'q' THEN g.reason END
+    FROM gone g WHERE j.seq = g.seq
+    RETURNING g.ord, j.seq, j.queue, j.state, j.kept_until, j.failures,
+      CASE WHEN j.state = 'd' AND j.key_hold = 'd' THEN j.idempotency_key END AS free_key
+  ), listed AS (
+    INSERT INTO th_end (queue, state, kept_until, seqs)
+    SELECT e.queue, e.state, e.kept_until, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 2, 3
+  ), freed AS (
+    DELETE FROM th_key k USING ended e WHERE k.queue = e.queue AND k.key = e.free_key AND k.seq = e.seq
+  ), forgotten AS (
+    DELETE FROM th_error x USING ended e WHERE e.failures > 10 AND x.seq = e.seq AND x.failure <= e.failures - 10
+  )
+  SELECT coalesce(array_agg(e.ord), '{}') INTO v_ended FROM ended e;
+
+  IF cardinality(v_ended) < v_count AND ('r' = ANY (p_kinds) OR 'l' = ANY (p_kinds)) THEN
+    -- Those that wait again: retried, or given back.
+    WITH item AS (
+      SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_attempts, p_errors, p_failed_ats, p_run_ats)
+        WITH ORDINALITY AS i (id, token, kind, attempts, error, failed_at, run_at, ord)
+      JOIN th_job j ON j.id = i.id WHERE j.flow IS NULL AND i.kind IN ('r', 'l') ORDER BY j.seq
+    ), put AS (
+      UPDATE th_hot h SET
+        lease_exp = NULL, secret = NULL, holder = NULL, due_at = NULL,
+        line_at = CASE WHEN i.kind = 'l' AND i.run_at IS NULL THEN coalesce(h.due_at, h.line_at)
+                       ELSE greatest(i.run_at, p_now) END,
+        run_at = CASE WHEN i.kind = 'l' AND i.run_at IS NULL THEN h.run_at ELSE i.run_at END,
+        attempts = CASE WHEN i.kind = 'r' THEN nullif(i.attempts, 0) ELSE h.attempts END,
+        failures = CASE WHEN i.kind = 'r' THEN coalesce(h.failures, 0) + 1 ELSE h.failures END,
+        expirations = CASE WHEN i.kind = 'r' THEN NULL ELSE h.expirations END
+      FROM item i
+      WHERE h.seq = i.seq AND h.secret = i.token AND h.lease_exp > p_now AND h.cancel IS NULL
+      RETURNING i.ord, h.seq, h.queue, h.failures, i.kind, i.attempts, i.failed_at, i.error
+    ), noted AS (
+      INSERT INTO th_error (seq, failure, attempts, failed_at, error)
+      SELECT p.seq, p.failures, p.attempts, p.failed_at, p.error FROM put p WHERE p.kind = 'r'
+    ), forgotten AS (
+      DELETE FROM th_error x USING put p
+      WHERE p.kind = 'r' AND p.failures > 10 AND x.seq = p.seq AND x.failure <= p.failures - 10
+    )
+    SELECT coalesce(array_agg(p.ord), '{}'), array_agg(DISTINCT p.queue) INTO v_put, v_queues FROM put p;
+    v_wakes := v_wakes || coalesce(v_queues, '{}');
+  END IF;
+
+  IF cardinality(v_ended) + cardinality(v_put) < v_count THEN
+    FOR v_rest IN
+      SELECT * FROM th_settle_rest(
+        p_wait, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
+        g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
+        g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents, v_ended || v_put)
+    LOOP
+      v_wakes := v_wakes || v_rest.wakes;
+      IF v_rest.verdict <> 'applied' THEN
+        RETURN QUERY SELECT v_rest.ord, v_rest.verdict, v_rest.detail, NULL::text[];
+      END IF;
+    END LOOP;
+  END IF;
+  PERFORM th_notify(p_notify, v_wakes);
+  RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
+END $$;
+
+-- The items that could not be settled all at once: members of flows, growths, and what is refused.
+CREATE FUNCTION th_settle_rest(
+  p_wait boolean, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
+  p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
+  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
+  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
+  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
+  p_settled bigint[]
+) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[]) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_flows  bigint[];
+  v_locked bigint[] := '{}';
+  v_done   bigint[] := '{}';
+  i        record;
+  v_answer record;
+BEGIN
+  v_flows := ARRAY(
+    SELECT DISTINCT j.flow FROM unnest(p_ids) WITH ORDINALITY AS g (id, ord) JOIN th_job j ON j.id = g.id
+    WHERE g.ord <> ALL (p_settled) AND j.flow IS NOT NULL ORDER BY j.flow);
+  IF cardinality(v_flows) = 0 THEN
+    NULL;
+  ELSIF p_wait THEN
+    v_locked := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE);
+  ELSE
+    v_locked := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED);
+  END IF;
+  FOR i IN
+    SELECT g.*, j.seq, j.flow
+    FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons)
+      WITH ORDINALITY AS g (id, token, kind, output, attempts, error, failed_at, run_at, reason, ord)
+    LEFT JOIN th_job j ON j.id = g.id
+    WHERE g.ord <> ALL (p_settled) ORDER BY g.ord
+  LOOP
+    ord := i.ord;
+    detail := NULL;
+    wakes := '{}';
+    -- A flow that this job has joined since is another's doing, who has ended it.
+    IF i.flow = ANY (v_flows) AND i.flow <> ALL (v_locked) THEN
+      verdict := 'busy';
+    ELSE
+      PERFORM FROM th_hot h WHERE h.seq = i.seq FOR UPDATE;
+      verdict := th_authorize(i.seq, i.token, p_now);
+    END IF;
+    IF verdict = 'applied' THEN
+      FOR attempt IN 1..20 LOOP
+        BEGIN
+          v_answer := th_settle_member(
+            i.seq, i.kind, p_now, i.output, i.attempts::int, i.error, i.failed_at, i.run_at, i.reason, i.ord,
+            g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
+            g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents);
+          EXIT;
+        EXCEPTION WHEN unique_violation THEN
+          -- Somebody stored a job of the growth meanwhile: look again.
+          IF attempt = 20 THEN
+            RAISE serialization_failure USING MESSAGE = 'other transactions keep storing the jobs of a growth: try again';
+          END IF;
+        END;
+      END LOOP;
+      verdict := v_answer.verdict;
+      detail := v_answer.detail;
+      wakes := v_answer.wakes;
+      v_done := v_done || v_answer.flow;
+    END IF;
+    RETURN NEXT;
+  END LOOP;
+  PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_done) AS f WHERE f IS NOT NULL));
+END $$;
+
+-- Settles one job that its token may settle, whose row and flow are locked.
+CREATE FUNCTION th_settle_member(
+  p_seq bigint, p_kind text, p_now bigint, p_output bytea, p_attempts int, p_error text, p_failed_at bigint,
+  p_run_at bigint, p_reason text, p_ord bigint,
+  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
+  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
+  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
+  OUT verdict text, OUT detail text, OUT wakes text[], OUT flow bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  h          th_hot;
+  v_kind     text := p_kind;
+  v_state    "char";
+  v_failures int;
+BEGIN
+  verdict := 'applied';
+  wakes := '{}';
+  SELECT x.* INTO h FROM th_hot x WHERE x.seq = p_seq;
+  flow := h.flow;
+  v_failures := h.failures;
+  IF h.cancel AND p_kind <> 'a' THEN
+    v_kind := 'x'; -- Abandoned.
+  END IF;
+  IF v_kind = 'g' THEN
+    SELECT j.id INTO detail FROM unnest(g_growths, g_ids) WITH ORDINALITY AS g (item, id, ord) JOIN th_job j ON j.id = g.id
+    WHERE g.item = p_ord ORDER BY g.ord LIMIT 1;
+    IF FOUND THEN
+      verdict := 'overlap';
+      flow := NULL;
+      RETURN;
+    END IF;
+  END IF;
+  IF p_kind IN ('r', 'f') THEN
+    v_failures := th_note(p_seq, h.failures, p_attempts, p_failed_at, p_error);
+  END IF;
+
+  IF v_kind IN ('r', 'l') THEN
+    UPDATE th_hot x SET
+      lease_exp = NULL, secret = NULL, holder = NULL, due_at = NULL,
+      line_at = CASE WHEN v_kind = 'l' AND p_run_at IS NULL THEN coalesce(x.due_at, x.line_at)
+                     ELSE greatest(p_run_at, p_now) END,
+      run_at = CASE WHEN v_kind = 'l' AND p_run_at IS NULL THEN x.run_at ELSE p_run_at END,
+      attempts = CASE WHEN v_kind = 'r' THEN nullif(p_attempts, 0) ELSE x.attempts END,
+      failures = v_failures,
+      expirations = CASE WHEN v_kind = 'r' THEN NULL ELSE x.expirations END
+    WHERE x.seq = p_seq;
+    wakes := ARRAY[h.queue];
+    RETURN;
+  END IF;
+
+  v_state := CASE v_kind WHEN 'a' THEN 'd' WHEN 'g' THEN 'd' WHEN 'f' THEN 'q' ELSE 'c' END;
+  IF v_kind = 'g' AND h.flow IS NULL THEN
+    -- The job becomes a flow of its own.
+    INSERT INTO th_flow (seq, id, created_at, tail) SELECT nextval('th_seq'), j.id, p_now, j.seq FROM th_job j WHERE j.seq = p_seq
+    RETURNING seq INTO flow;
+    UPDATE th_job SET flow = th_settle_member.flow WHERE seq = p_seq;
+  END IF;
+  DELETE FROM th_hot x WHERE x.seq = p_seq;
+  UPDATE th_job j SET
+    state = v_state, finished_at = p_now, kept_until = h.lease_exp, secret = h.secret, started_at = h.started_at,
+    deliveries = h.deliveries, priority = h.priority, run_at = h.run_at, expirations = h.expirations, epoch = h.epoch,
+    attempt_limit = h.attempt_limit, progress = h.progress, failures = v_failures,
+    attempts = CASE WHEN p_kind IN ('r', 'f') THEN nullif(p_attempts, 0) ELSE h.attempts END,
+    output = CASE WHEN v_kind = 'a' THEN p_output END, reason = CASE WHEN v_kind = 'f' THEN p_reason END
+  WHERE j.seq = p_seq;
+  INSERT INTO th_end (queue, state, kept_until, flow, seqs)
+  VALUES (h.queue, v_state, h.lease_exp, th_settle_member.flow, ARRAY[p_seq]);
+
+  IF v_kind = 'a' THEN
+    wakes := th_let_go(th_close(ARRAY[p_seq]), p_now);
+  ELSIF v_kind = 'g' THEN
+    wakes := th_grow(p_seq, flow, p_now, p_ord, g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads,
+                     g_priorities, g_run_ats, g_timeouts, g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths,
+                     g_children, g_parents);
+  ELSE
+    wakes := th_spread_failure(p_seq, p_now);
+  END IF;
+END $$;
+
+-- Stores the jobs that a done member has grown into, and puts their tail in its place.
+CREATE FUNCTION th_grow(
+  p_seq bigint, p_flow bigint, p_now bigint, p_item bigint,
+  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
+  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
+  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[]
+) RETURNS text[] LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_tail   bigint := (SELECT tail FROM unnest(g_items, g_tails) AS g (item, tail) WHERE item = p_item);
+  v_first  bigint := (SELECT min(n) FROM unnest(g_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
+  v_last   bigint := (SELECT max(n) FROM unnest(g_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
+  v_edge   bigint := (SELECT min(n) FROM unnest(g_edge_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
+  v_edges  bigint := (SELECT max(n) FROM unnest(g_edge_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
+  v_policy text := (SELECT on_failure::text FROM th_job WHERE seq = p_seq);
+  v_policies text[];
+  v_added  record;
+  v_new    bigint;
+BEGIN
+  -- Whoever waits for the grower cares about its policy, and waits for the tail from now on.
+  v_policies := ARRAY(SELECT CASE WHEN n = v_tail THEN v_policy ELSE policy END
+                      FROM unnest(g_policies[v_first:v_last]) WITH ORDINALITY AS g (policy, n) ORDER BY n);
+  v_added := th_add_members(
+    p_flow, p_now, g_ids[v_first:v_last], g_queues[v_first:v_last], g_types[v_first:v_last], g_payloads[v_first:v_last],
+    g_priorities[v_first:v_last], g_run_ats[v_first:v_last], g_timeouts[v_first:v_last], g_max_attempts[v_first:v_last],
+    g_headers[v_first:v_last], v_policies, g_kinds[v_first:v_last], NULL, NULL, v_tail,
+    CASE WHEN v_edge IS NULL THEN '{}' ELSE g_children[v_edge:v_edges] END,
+    CASE WHEN v_edge IS NULL THEN '{}' ELSE g_parents[v_edge:v_edges] END);
+  v_new := v_added.seqs[v_tail];
+  UPDATE th_edge SET parent = v_new, parent_id = g_ids[v_first + v_tail - 1] WHERE parent = p_seq AND tie = 'o';
+  UPDATE th_job SET grown_into = v_new, grown_id = g_ids[v_first + v_tail - 1] WHERE seq = p_seq;
+  UPDATE th_flow SET tail = v_new WHERE seq = p_flow AND tail = p_seq;
+  RETURN v_added.wakes || th_start_members(v_added.seqs, p_now);
+END $$;

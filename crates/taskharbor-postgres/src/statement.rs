@@ -1,0 +1,42 @@
+//! The statements that the driver sends, made for one schema.
+//!
+//! Each is a single call of a function, or a single read, in autocommit: one round trip, whole or not at all wherever it
+//! is cut, and safe behind a pooler. What the functions do is in `sql/`.
+
+use crate::SchemaName;
+
+macro_rules! statements {
+    ($($name:ident: $text:expr;)*) => {
+        /// The text of every statement.
+        #[derive(Debug)]
+        pub(crate) struct Statements {
+            $(pub(crate) $name: String,)*
+        }
+
+        impl Statements {
+            pub(crate) fn of(schema: &SchemaName) -> Self {
+                Self { $($name: schema.sql($text),)* }
+            }
+        }
+    };
+}
+
+statements! {
+    enqueue: "SELECT ord, 'existing'::text, existing, NULL::text[] FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
+    enqueue_flow: "SELECT NULL::bigint, verdict, id, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
+    reserve: "SELECT * FROM {schema}.th_reserve_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
+    extend: "SELECT verdict, lease_exp, cancel FROM {schema}.th_extend_v1($1,$2,$3,$4,$5)";
+    settle: "SELECT ord, verdict, detail, wakes FROM {schema}.th_settle_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29)";
+    outputs: "SELECT item, total, kind, output, reason, join_id, join_len FROM {schema}.th_outputs_v1($1,$2,$3,$4,$5)";
+    manage: "SELECT state, denied, detail, wakes FROM {schema}.th_manage_v1($1,$2,$3,$4,$5,$6,$7,$8)";
+    pause: "SELECT {schema}.th_pause_v1($1,$2)";
+    resume: "SELECT {schema}.th_resume_v1($1,$2)";
+    prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4)";
+    check: "SELECT th_check FROM {schema}.th_check()";
+    inspect: include_str!("sql/inspect.sql");
+    list: include_str!("sql/list.sql");
+    counts: include_str!("sql/counts.sql");
+    flows: include_str!("sql/flows.sql");
+    version: "SELECT version::bigint FROM {schema}.th_meta";
+    time: "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_is_in_recovery()";
+}
