@@ -1,7 +1,10 @@
 //! The PostgreSQL driver of TaskHarbor: durable jobs in a database that you already run.
 
+mod config;
 mod schema;
+mod tls;
 #[doc(hidden)]
 pub mod value;
 
+pub use config::{Config, ConfigError, StatementMode};
 pub use schema::{SchemaName, SchemaNameError};
