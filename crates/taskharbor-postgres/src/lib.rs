@@ -1,7 +1,9 @@
 //! The PostgreSQL driver of TaskHarbor: durable jobs in a database that you already run.
 
 mod config;
+mod error;
 mod schema;
+mod session;
 mod tls;
 #[doc(hidden)]
 pub mod value;
