@@ -1,0 +1,194 @@
+//! What the server's and the pool's errors mean to whoever made the call.
+//!
+//! The question is always the same: is it worth trying again? A server that restarts, fails over or
+//! runs out of something will serve the same call later. One that does not know our functions will
+//! not, and then the message says what to run.
+
+use std::{error::Error, fmt, io};
+
+use deadpool_postgres::{HookError, PoolError, TimeoutType};
+use taskharbor_core::DriverError;
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+/// What an SQLSTATE says about the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Trying again is worth it.
+    Passing,
+    /// Something that the migration makes is not there.
+    NotInstalled,
+    /// The role may not do this.
+    Forbidden,
+    /// Trying again is of no use.
+    Lasting,
+}
+
+fn fate(code: &SqlState) -> Fate {
+    match code.code() {
+        // The tables, functions and the schema itself.
+        "42883" | "42P01" | "3F000" => Fate::NotInstalled,
+        "42501" => Fate::Forbidden,
+        // A database that was dropped stays so, though its class is about restarts.
+        "57P04" => Fate::Lasting,
+        // In turn: serialisation, deadlock, a lock not free, a server in recovery, its disk, and a
+        // snapshot too old.
+        "40001" | "40P01" | "55P03" | "25006" | "58030" | "72000" => Fate::Passing,
+        // Connections, resources, and operators who restart or cancel.
+        code if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => Fate::Passing,
+        _ => Fate::Lasting,
+    }
+}
+
+/// Why the server refused, in words that say what to do.
+#[derive(Debug, thiserror::Error)]
+enum Cause {
+    #[error(
+        "the TaskHarbor schema is not installed in this database or is too old: run the migration \
+         with `driver.migrate()`"
+    )]
+    NotInstalled(#[source] tokio_postgres::Error),
+    #[error("the role may not do this: grant it what docs/guides/postgres.md lists for its part")]
+    Forbidden(#[source] tokio_postgres::Error),
+    #[error(
+        "no connection became free in time: raise `pool_size`, or look for slow statements in \
+         pg_stat_activity"
+    )]
+    NoFreeConnection,
+    #[error("the server did not accept a connection in time")]
+    NoNewConnection,
+    #[error("the pool refused the connection: {0}")]
+    Hook(String),
+    #[error("the pool has no runtime for its time limits: build it with `Runtime::Tokio1`")]
+    NoRuntime,
+}
+
+/// An error of the server without its detail and context, in which it repeats what it was given.
+#[derive(Debug)]
+struct ServerError {
+    code: String,
+    message: String,
+    constraint: Option<String>,
+}
+
+impl ServerError {
+    fn new(error: &DbError) -> Self {
+        Self {
+            code: error.code().code().to_owned(),
+            message: error.message().to_owned(),
+            constraint: error.constraint().map(str::to_owned),
+        }
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SQLSTATE {})", self.message, self.code)?;
+        match &self.constraint {
+            Some(constraint) => write!(f, ", constraint {constraint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for ServerError {}
+
+/// What `error` means to the caller.
+pub(crate) fn driver_error(error: tokio_postgres::Error) -> DriverError {
+    let Some(refusal) = error.as_db_error() else {
+        return match error.is_closed() || is_lost(&error) {
+            true => DriverError::unavailable(error),
+            false => DriverError::backend(error),
+        };
+    };
+    match fate(refusal.code()) {
+        Fate::Passing => DriverError::unavailable(ServerError::new(refusal)),
+        Fate::Lasting => DriverError::backend(ServerError::new(refusal)),
+        // What these two say about names is all they say, so they can be shown whole.
+        Fate::NotInstalled => DriverError::backend(Cause::NotInstalled(error)),
+        Fate::Forbidden => DriverError::backend(Cause::Forbidden(error)),
+    }
+}
+
+/// Whether the connection broke or could not be made. An error of that kind comes with the system's
+/// error, but so does one about what cannot be encoded or understood.
+fn is_lost(error: &tokio_postgres::Error) -> bool {
+    let system = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    system.is_some_and(|system| {
+        !matches!(system.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+    })
+}
+
+/// Whether the connection on which the error came is of no more use. The pool finds that out too, but
+/// only after it has given the connection to somebody else.
+pub(crate) fn ends_connection(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_none_or(|refusal| {
+        matches!(refusal.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+    })
+}
+
+/// What an error of the pool means to the caller.
+pub(crate) fn pool_error(error: PoolError) -> DriverError {
+    match error {
+        PoolError::Timeout(TimeoutType::Wait) => DriverError::unavailable(Cause::NoFreeConnection),
+        PoolError::Timeout(TimeoutType::Create | TimeoutType::Recycle) => {
+            DriverError::unavailable(Cause::NoNewConnection)
+        }
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+            driver_error(error)
+        }
+        PoolError::PostCreateHook(HookError::Message(message)) => {
+            DriverError::unavailable(Cause::Hook(message.into_owned()))
+        }
+        PoolError::Closed => DriverError::Closed,
+        PoolError::NoRuntimeSpecified => DriverError::backend(Cause::NoRuntime),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sqlstate_has_its_fate() {
+        for (fate_is, codes) in [
+            (
+                Fate::Passing,
+                &[
+                    "08000", "08006", "08P01", "53000", "53100", "53200", "53300", "57000",
+                    "57014", "57P01", "57P02", "57P03", "57P05", "40001", "40P01", "55P03",
+                    "25006", "58030", "72000",
+                ][..],
+            ),
+            (Fate::NotInstalled, &["42883", "42P01", "3F000"]),
+            (Fate::Forbidden, &["42501"]),
+            (
+                Fate::Lasting,
+                &["57P04", "23505", "22P02", "28P01", "3D000", "42601", "0A000", "P0001", "XX000"],
+            ),
+        ] {
+            for code in codes {
+                assert_eq!(fate(&SqlState::from_code(code)), fate_is, "{code}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_error_about_the_pool_says_whether_to_try_again() {
+        for kind in [TimeoutType::Wait, TimeoutType::Create, TimeoutType::Recycle] {
+            let error = pool_error(PoolError::Timeout(kind));
+            assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
+        }
+        assert!(matches!(pool_error(PoolError::Closed), DriverError::Closed));
+        let error = pool_error(PoolError::NoRuntimeSpecified);
+        assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_may_be_there_later() {
+        let mut nowhere = tokio_postgres::Config::new();
+        nowhere.user("x").host_path("/nowhere");
+        let error = nowhere.connect(tokio_postgres::NoTls).await.err().unwrap();
+        let error = driver_error(error);
+        assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
+    }
+}

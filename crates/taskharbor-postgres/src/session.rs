@@ -1,0 +1,401 @@
+//! Calls to the server: one statement, on one connection, under one deadline.
+//!
+//! Every call is a single statement outside of any transaction, so it happens whole or not at all,
+//! and no connection is ever left inside a transaction. What can go wrong is only that somebody
+//! stops waiting: at the deadline, or because the caller dropped the call. The statement then goes
+//! on at the server, and `lent` sees to it that the connection is not used until it is
+//! over.
+
+mod lent;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use deadpool_postgres::{
+    Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
+};
+use taskharbor_core::DriverError;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_postgres::{
+    Client, Connection, Row, Socket, Statement,
+    error::{DbError, SqlState},
+    tls::MakeTlsConnect,
+    types::Type,
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use self::lent::Lent;
+use crate::{
+    config::{self, Config, ConfigError, StatementMode},
+    error::{driver_error, pool_error},
+    tls,
+    value::Value,
+};
+
+/// How long a script may take at least: a migration may have to rewrite a large table.
+const SCRIPT_DEADLINE: Duration = Duration::from_secs(600);
+
+/// A connection of its own, and what must be polled for it to work.
+pub(crate) type Apart =
+    (Client, Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>);
+
+/// The way to the server. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Session {
+    pool: Pool,
+    /// As many permits as the pool has places. Whoever waits, waits here and not in the pool, so
+    /// that getting a connection with a permit only waits for the connection to be made.
+    places: Arc<Semaphore>,
+    shared: Arc<Shared>,
+}
+
+/// What all sessions that were made from one have in common.
+struct Shared {
+    /// How to make connections, unless somebody else does.
+    origin: Option<Origin>,
+    statements: StatementMode,
+    deadline: Duration,
+    closed: AtomicBool,
+    /// Whether it was said that statements should be unnamed.
+    warned: AtomicBool,
+}
+
+struct Origin {
+    server: tokio_postgres::Config,
+    tls: MakeRustlsConnect,
+    connect_timeout: Duration,
+}
+
+/// How many connections there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolStatus {
+    /// All that are open.
+    pub(crate) size: usize,
+    /// Those of them that nobody uses.
+    pub(crate) idle: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error("the call took longer than its deadline of {0:?} and was cancelled")]
+    Deadline(Duration),
+    #[error("the server did not accept a connection within {0:?}")]
+    Connecting(Duration),
+    #[error("the server lost or refused a prepared statement, which was forgotten")]
+    Statement(#[source] tokio_postgres::Error),
+    #[error("the server did not prepare the statement before the call's deadline")]
+    Preparing,
+    #[error("the runtime is shutting down")]
+    Runtime,
+}
+
+impl Session {
+    /// Makes the pool, and no connection yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if a size or time limit is zero or the certificates cannot be read.
+    pub(crate) fn open(config: &Config) -> Result<Self, ConfigError> {
+        config::check(config)?;
+        let mut server = config.server.clone();
+        server.connect_timeout(config.connect_timeout);
+        let tls = tls::connector(config)?;
+        let origin = Origin { server, tls, connect_timeout: config.connect_timeout };
+        let pool = origin.pool(config.pool_size, config.call_deadline)?;
+        let shared = Shared::new(Some(origin), config.statements, config.call_deadline);
+        Ok(Self::new(pool, shared))
+    }
+
+    /// Uses connections that somebody else makes, who also keeps and closes the pool.
+    pub(crate) fn from_pool(pool: Pool, statements: StatementMode, deadline: Duration) -> Self {
+        Self::new(pool, Shared::new(None, statements, deadline))
+    }
+
+    fn new(pool: Pool, shared: Arc<Shared>) -> Self {
+        let places = Arc::new(Semaphore::new(pool.status().max_size));
+        Self { pool, places, shared }
+    }
+
+    /// Runs one statement in a transaction of its own and answers with its rows.
+    ///
+    /// # Cancel safety
+    ///
+    /// A call that is dropped has happened whole or not at all. Its connection is used again as soon
+    /// as the statement is over.
+    pub(crate) async fn query(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, DriverError> {
+        let deadline = Instant::now() + self.shared.deadline;
+        let attempt = self.attempt(sql, values, deadline);
+        self.answer(self.within(self.shared.deadline, deadline, attempt).await)
+    }
+
+    /// Runs a script of several statements.
+    ///
+    /// Its connection is closed afterwards, because a script may change settings, and one that fails
+    /// may leave its transaction open.
+    ///
+    /// # Cancel safety
+    ///
+    /// The script is cancelled where it is. What it wrote outside of a transaction stays.
+    pub(crate) async fn batch(&self, sql: &str) -> Result<(), DriverError> {
+        let limit = self.shared.deadline.max(SCRIPT_DEADLINE);
+        let deadline = Instant::now() + limit;
+        let answer = self.within(limit, deadline, async {
+            let lent = self.lend(deadline).await?.spent();
+            let done = lent.batch_execute(sql).await;
+            lent.finish(done.as_ref().err());
+            done.map_err(driver_error)
+        });
+        self.answer(answer.await)
+    }
+
+    /// A connection of its own, outside of the pool, or `None` if somebody else makes them.
+    pub(crate) async fn connect_apart(&self) -> Result<Option<Apart>, DriverError> {
+        self.check_open()?;
+        let Some(origin) = &self.shared.origin else { return Ok(None) };
+        let limit = origin.time_to_connect();
+        match timeout(limit, origin.server.connect(origin.tls.clone())).await {
+            Ok(Ok(apart)) => self.answer(Ok(Some(apart))),
+            Ok(Err(error)) => self.answer(Err(driver_error(error))),
+            Err(_) => self.answer(Err(DriverError::unavailable(Stopped::Connecting(limit)))),
+        }
+    }
+
+    /// A session with connections of its own to the same server, or `None` if somebody else makes
+    /// them. It is closed together with this one.
+    ///
+    /// Connections live on the runtime on which they are made, so a thread with a runtime of its own
+    /// needs connections of its own.
+    pub(crate) fn apart(&self, size: usize) -> Option<Self> {
+        let origin = self.shared.origin.as_ref()?;
+        let pool = origin.pool(size.max(1), self.shared.deadline).ok()?;
+        Some(Self::new(pool, Arc::clone(&self.shared)))
+    }
+
+    /// Closes the connections that nobody uses and lets the others end; every later call answers
+    /// [`DriverError::Closed`].
+    pub(crate) fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        self.close_pool();
+    }
+
+    pub(crate) fn status(&self) -> PoolStatus {
+        let status = self.pool.status();
+        PoolStatus { size: status.size, idle: status.available }
+    }
+
+    fn check_open(&self) -> Result<(), DriverError> {
+        if !self.shared.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // The one that closed may have been another, with a pool of its own.
+        self.close_pool();
+        Err(DriverError::Closed)
+    }
+
+    /// A pool that is not ours is not ours to close.
+    fn close_pool(&self) {
+        self.places.close();
+        if self.shared.origin.is_some() {
+            self.pool.close();
+        }
+    }
+
+    /// That the driver is closed is the reason for whatever fails from then on.
+    fn answer<T>(&self, answer: Result<T, DriverError>) -> Result<T, DriverError> {
+        answer.or_else(|error| self.check_open().and(Err(error)))
+    }
+
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        deadline: Instant,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        self.check_open()?;
+        match timeout_at(deadline, call).await {
+            Ok(answer) => answer,
+            Err(_) => Err(DriverError::unavailable(Stopped::Deadline(limit))),
+        }
+    }
+
+    /// Waits for a place and a connection.
+    ///
+    /// To make a connection is work for both sides. If it were given up whenever a caller has no
+    /// more patience, impatient callers would keep the server busy and never get one. So once begun
+    /// it goes on in a task, and the connection waits in the pool for the next.
+    async fn lend(&self, deadline: Instant) -> Result<Lent, DriverError> {
+        let late = |_| pool_error(PoolError::Timeout(TimeoutType::Wait));
+        let place = timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await;
+        let place = place.map_err(late)?.map_err(|_| DriverError::Closed)?;
+        let pool = self.pool.clone();
+        // The place is the last to go, when the connection is back. The pool has time limits of its
+        // own, but not if it is somebody else's.
+        let work = async move { (timeout_at(deadline, pool.get()).await, place) };
+        let (client, place) = to_its_end(work).await?;
+        let client = client.map_err(late)?.map_err(pool_error)?;
+        let tls = self.shared.origin.as_ref().map(|origin| origin.tls.clone());
+        Ok(Lent::new(client, place, tls, deadline))
+    }
+
+    async fn attempt(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+        deadline: Instant,
+    ) -> Result<Vec<Row>, DriverError> {
+        let lent = self.lend(deadline).await?;
+        if self.shared.statements == StatementMode::Unnamed {
+            let values: Vec<_> =
+                values.iter().map(|value| (value.bind(), value.sql_type())).collect();
+            let rows = lent.query_typed(sql, &values).await;
+            lent.finish(rows.as_ref().err());
+            return rows.map_err(driver_error);
+        }
+        let types = values.iter().map(Value::sql_type).collect();
+        let (lent, statement) = prepared(lent, sql.to_owned(), types, deadline).await?;
+        let rows = match statement {
+            Ok(statement) => {
+                let values: Vec<_> = values.iter().map(Value::bind).collect();
+                lent.query(&statement, &values).await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &rows
+            && let Some(problem) = error.as_db_error().and_then(StatementProblem::of)
+        {
+            lent.statement_cache.clear();
+            self.advise(problem);
+            lent.finish(None);
+            return rows.map_err(|error| DriverError::unavailable(Stopped::Statement(error)));
+        }
+        lent.finish(rows.as_ref().err());
+        rows.map_err(driver_error)
+    }
+
+    /// Says once what to do about statements that get lost.
+    fn advise(&self, problem: StatementProblem) {
+        if problem == StatementProblem::Lost && !self.shared.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "prepared statements get lost on the way to the server, as behind a pooler in \
+                 transaction mode: add `statements=unnamed` to the URL"
+            );
+        }
+    }
+}
+
+/// Why a statement that was prepared cannot be used although there is nothing wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatementProblem {
+    /// The server does not know it, or knows another by its name.
+    Lost,
+    /// What it answers has changed, because a migration ran since.
+    Changed,
+}
+
+impl StatementProblem {
+    fn of(error: &DbError) -> Option<Self> {
+        // The message may be in any language, but the server also says where it comes from.
+        if *error.code() == SqlState::FEATURE_NOT_SUPPORTED {
+            return (error.routine() == Some("RevalidateCachedQuery")).then_some(Self::Changed);
+        }
+        let lost = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+        lost.contains(error.code()).then_some(Self::Lost)
+    }
+}
+
+/// Finds or prepares the statement, and answers with the connection that knows it.
+///
+/// A preparation that is given up half-way leaves a statement at the server whose name nobody
+/// remembers, for as long as the connection lives. So it is done to its end with the connection in its
+/// hands: then the statement is remembered and the connection goes back. A statement that is known is
+/// found at once.
+async fn prepared(
+    lent: Lent,
+    sql: String,
+    types: Vec<Type>,
+    deadline: Instant,
+) -> Result<(Lent, Result<Statement, tokio_postgres::Error>), DriverError> {
+    let preparation = async move {
+        let statement = timeout_at(deadline, lent.prepare_typed_cached(&sql, &types)).await;
+        // If it is still going on, the connection is busy and is seen to when it is dropped here.
+        statement.ok().map(|statement| (lent.resting(), statement))
+    };
+    match to_its_end(preparation).await? {
+        Some((lent, statement)) => Ok((lent.working(), statement)),
+        None => Err(DriverError::unavailable(Stopped::Preparing)),
+    }
+}
+
+/// Does `work` even if whoever waits for it stops waiting: here if it is done at once, else in a
+/// task. If nobody waits any more, the answer is dropped.
+async fn to_its_end<T: Send + 'static>(
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, DriverError> {
+    let mut work = Box::pin(work);
+    match std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        Poll::Ready(answer) => Ok(answer),
+        Poll::Pending => {
+            tokio::spawn(work).await.map_err(|_| DriverError::unavailable(Stopped::Runtime))
+        }
+    }
+}
+
+impl Shared {
+    fn new(origin: Option<Origin>, statements: StatementMode, deadline: Duration) -> Arc<Self> {
+        let (closed, warned) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { origin, statements, deadline, closed, warned })
+    }
+}
+
+impl Origin {
+    /// `Fast` recycling only asks whether the connection is still open. Nothing needs to be cleaned
+    /// up: calls are single statements that change no setting, and scripts do not give back.
+    fn pool(&self, size: usize, deadline: Duration) -> Result<Pool, ConfigError> {
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(self.server.clone(), self.tls.clone(), recycling);
+        let timeouts = Timeouts {
+            wait: Some(deadline),
+            create: Some(self.time_to_connect()),
+            recycle: Some(self.connect_timeout),
+        };
+        Pool::builder(manager)
+            .max_size(size)
+            .timeouts(timeouts)
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|error| ConfigError::Setup(error.into()))
+    }
+
+    /// The server's own limit is for the socket only; this one is for the handshakes, too.
+    fn time_to_connect(&self) -> Duration {
+        let hosts = u32::try_from(self.server.get_hosts().len()).unwrap_or(u32::MAX).max(1);
+        self.connect_timeout.saturating_mul(hosts)
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("status", &self.status())
+            .field("statements", &self.shared.statements)
+            .field("deadline", &self.shared.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;
