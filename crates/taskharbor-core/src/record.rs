@@ -260,3 +260,38 @@ pub struct JobSummary {
     /// The size of its payload.
     pub payload_bytes: usize,
 }
+
+impl JobSummary {
+    /// A line about this job, with nothing more to tell yet: for drivers that read lists without
+    /// the jobs' payloads.
+    #[must_use]
+    pub fn new(
+        id: JobId,
+        job_type: JobType,
+        queue: QueueName,
+        state: State,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            job_type,
+            queue,
+            state,
+            priority: 0,
+            run_at: None,
+            due_at: None,
+            created_at,
+            started_at: None,
+            finished_at: None,
+            attempts: 0,
+            max_attempts: None,
+            deliveries: 0,
+            expirations: 0,
+            held: None,
+            last_error: None,
+            reason: None,
+            flow: None,
+            payload_bytes: 0,
+        }
+    }
+}

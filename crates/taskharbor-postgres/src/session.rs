@@ -197,7 +197,8 @@ impl Session {
         PoolStatus { size: status.size, idle: status.available }
     }
 
-    fn check_open(&self) -> Result<(), DriverError> {
+    /// Whether it was not closed.
+    pub(crate) fn check_open(&self) -> Result<(), DriverError> {
         if !self.shared.closed.load(Ordering::Acquire) {
             return Ok(());
         }
