@@ -10,6 +10,7 @@
 #[macro_use]
 mod delegate;
 
+mod apart;
 mod build;
 mod client;
 mod codec;
