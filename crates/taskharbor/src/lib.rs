@@ -48,7 +48,9 @@ pub use middleware::{BoxFuture, CallResult, Middleware, Next};
 pub use observe::{Counters, Counts, Event, LossReason, Observer, ReleaseReason};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
-pub use worker::{BuildError, MissingHandler, Running, Worker, WorkerBuilder, WorkerError};
+pub use worker::{
+    BuildError, MissingHandler, Retention, Running, Worker, WorkerBuilder, WorkerError,
+};
 
 /// The programs in the README, run as tests.
 #[cfg(doctest)]

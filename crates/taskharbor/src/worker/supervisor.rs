@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     keeper,
     outage::Part,
-    reserver,
+    pruner, reserver,
     running::{Ending, Running},
     settler,
     shared::{Phase, Shared},
@@ -130,6 +130,8 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared), driver.clone()));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
+    // Nobody waits for this one: what it leaves undone another worker does, or the next one.
+    let pruner = home.spawn(pruner::run(Arc::clone(shared)));
     let ended = tokio::select! {
         biased;
         () = shared.reached(Phase::Draining) => Ok(()),
@@ -150,7 +152,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver] {
+    for task in [keeper, settler, reserver, pruner] {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { abandoned });

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Driver, DriverError, JobId, QueueName, Timestamp};
+use taskharbor::{Admin, Driver, DriverError, JobId, Prune, QueueName, Timestamp};
 use taskharbor_core::{
     Answers, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage, Outputs, Refusal,
-    Rejected, Reserve, Reserved, Settle, Settled, Watch,
+    Rejected, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -24,10 +24,11 @@ pub(crate) enum Op {
     Outputs,
     Watch,
     Time,
+    Prune,
 }
 
 impl Op {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Enqueue,
         Self::Reserve,
         Self::Extend,
@@ -35,6 +36,7 @@ impl Op {
         Self::Outputs,
         Self::Watch,
         Self::Time,
+        Self::Prune,
     ];
 }
 
@@ -56,6 +58,15 @@ pub(crate) struct Unkind {
     plan: Arc<Mutex<Plan>>,
 }
 
+/// Where hints come from.
+#[derive(Clone, Default)]
+pub(crate) enum Hints {
+    #[default]
+    Store,
+    Hub(WakeHub),
+    Nowhere,
+}
+
 #[derive(Default)]
 struct Plan {
     next: HashMap<Op, VecDeque<Fault>>,
@@ -63,6 +74,7 @@ struct Plan {
     calls: HashMap<Op, usize>,
     chaos: Option<(fastrand::Rng, f64)>,
     rotates: bool,
+    hints: Hints,
     /// For each job the token that its worker was given last, and the one the store knows.
     tokens: HashMap<JobId, (LeaseToken, LeaseToken)>,
 }
@@ -105,6 +117,11 @@ impl Unkind {
         self.plan(|plan| plan.rotates = true);
     }
 
+    /// Hints come from here, from now on.
+    pub(crate) fn hints_from(&self, hints: Hints) {
+        self.plan(|plan| plan.hints = hints);
+    }
+
     pub(crate) fn calls(&self, op: Op) -> usize {
         self.plan(|plan| plan.calls.get(&op).copied().unwrap_or_default())
     }
@@ -141,6 +158,10 @@ impl Unkind {
                 answer
             }
         }
+    }
+
+    async fn remove_old(&self, request: Prune) -> Result<usize, DriverError> {
+        self.call(Op::Prune, self.store.prune(request)).await
     }
 
     /// The token that the store knows for the one that a worker has.
@@ -202,7 +223,15 @@ impl Driver for Unkind {
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
-        self.call(Op::Watch, self.store.watch(queues)).await
+        let hints = self.plan(|plan| plan.hints.clone());
+        let watch = async {
+            match hints {
+                Hints::Store => self.store.watch(queues).await,
+                Hints::Hub(hub) => Ok(hub.watch(queues)),
+                Hints::Nowhere => Ok(Watch::never()),
+            }
+        };
+        self.call(Op::Watch, watch).await
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
@@ -214,4 +243,4 @@ impl Driver for Unkind {
     }
 }
 
-delegate_admin!(Unkind, store);
+delegate_admin!(Unkind, store, prune: remove_old);
