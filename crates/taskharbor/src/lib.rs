@@ -27,7 +27,7 @@ pub use taskharbor_core::{
     Action, Admin, AnyDriver, Blob, Cursor, Denied, Driver, DriverError, FailurePolicy, Filter,
     FlowName, FlowRecord, HeaderError, Headers, IdempotencyKey, JobId, JobRecord, JobSummary,
     JobType, KeyHold, Limits, List, ListFlows, Manage, NameError, Page, Prune, QueueCounts,
-    QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp,
+    QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp, Transaction,
 };
 
 pub use blocking::blocking;

@@ -32,4 +32,5 @@ mod shutdown;
 mod signal;
 mod simulation;
 mod slot;
+mod transaction;
 mod unkind;

@@ -10,8 +10,8 @@ use std::{
 
 use taskharbor::{Admin, Driver, DriverError, JobId, Prune, QueueName, Timestamp};
 use taskharbor_core::{
-    Answers, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage, Outputs, Refusal,
-    Rejected, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+    Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage, Outputs,
+    Refusal, Rejected, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -25,10 +25,12 @@ pub(crate) enum Op {
     Watch,
     Time,
     Prune,
+    /// In a transaction of the test's.
+    Transaction,
 }
 
 impl Op {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Enqueue,
         Self::Reserve,
         Self::Extend,
@@ -37,6 +39,7 @@ impl Op {
         Self::Watch,
         Self::Time,
         Self::Prune,
+        Self::Transaction,
     ];
 }
 
@@ -55,6 +58,7 @@ pub(crate) enum Fault {
 #[derive(Clone)]
 pub(crate) struct Unkind {
     pub(crate) store: MemoryDriver,
+    id: DriverId,
     plan: Arc<Mutex<Plan>>,
 }
 
@@ -81,7 +85,7 @@ struct Plan {
 
 impl Unkind {
     pub(crate) fn new(store: MemoryDriver) -> Self {
-        Self { store, plan: Arc::default() }
+        Self { store, id: DriverId::new(), plan: Arc::default() }
     }
 
     fn plan<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
@@ -142,7 +146,7 @@ impl Unkind {
         })
     }
 
-    async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         op: Op,
         call: impl Future<Output = Result<T, DriverError>>,
@@ -165,7 +169,7 @@ impl Unkind {
     }
 
     /// The token that the store knows for the one that a worker has.
-    fn inner(&self, id: &JobId, token: LeaseToken) -> LeaseToken {
+    pub(crate) fn inner(&self, id: &JobId, token: LeaseToken) -> LeaseToken {
         self.plan(|plan| match plan.tokens.get(id) {
             Some((outer, inner)) if *outer == token => *inner,
             Some((_, inner)) if *inner == token => LeaseToken::from_bits(!token.to_bits()),
@@ -191,6 +195,10 @@ fn away() -> DriverError {
 }
 
 impl Driver for Unkind {
+    fn id(&self) -> Option<DriverId> {
+        Some(self.id)
+    }
+
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
         self.call(Op::Enqueue, self.store.enqueue(request)).await
     }
