@@ -1,6 +1,7 @@
 //! What users of TaskHarbor add; the text they see is in `lib.md`.
 #![doc = include_str!("lib.md")]
 
+mod ack;
 mod blocking;
 mod cancel;
 mod client;
@@ -30,6 +31,7 @@ pub use taskharbor_core::{
     QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp, Transaction,
 };
 
+pub use ack::AckError;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{
