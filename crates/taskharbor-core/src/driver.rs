@@ -3,10 +3,10 @@
 use std::{future::Future, time::Duration};
 
 use crate::{
-    Blob, CallError, Demand, DriverError, Enqueue, Enqueued, ExtendLeases, Extended, Extension,
-    Failure, Holder, JobId, Lease, LeaseToken, Leased, Limits, NewJob, OutputPage, Outputs,
-    QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled, Settlement, Text, Timestamp,
-    Transition, Watch,
+    Blob, CallError, Demand, DriverError, DriverId, Enqueue, Enqueued, ExtendLeases, Extended,
+    Extension, Failure, Holder, JobId, Lease, LeaseToken, Leased, Limits, NewJob, OutputPage,
+    Outputs, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled, Settlement, Text,
+    Timestamp, Transition, Watch,
 };
 
 /// The answer to a call that carries many items: one answer for each, in their order, or the
@@ -32,6 +32,26 @@ pub trait Driver: Send + Sync + 'static {
     /// The bounds of this driver.
     fn limits(&self) -> Limits {
         Limits::default()
+    }
+
+    /// The identity that a [`Transaction`](crate::Transaction) on this store carries; `None` if the
+    /// store has no transactions of users.
+    fn id(&self) -> Option<DriverId> {
+        None
+    }
+
+    /// A handle to the same store that shares nothing which lives on this one's runtime, for a
+    /// thread with a runtime of its own; `None` if this one will do.
+    ///
+    /// A worker extends its leases from such a thread. A driver whose sockets are served by the
+    /// application's runtime would leave it without an answer while handlers block that runtime.
+    /// It is called where the handle will be used, and answers at once: what has to be opened is
+    /// opened with the first call. The two are closed separately; whoever asked for one closes it.
+    fn apart(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
     }
 
     /// Stores sets of jobs, each whole or not at all.

@@ -7,10 +7,11 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{
-    Admin, Answers, Clock, Demand, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases,
-    Extended, FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, Leased, Limits, List,
-    ListFlows, Manage, OutputPage, Outputs, Page, Prune, QueueCounts, QueueName, Refusal, Rejected,
-    Reserve, Reserved, Settle, Settled, State, Timestamp, Watch, clock::Timeline,
+    Admin, Answers, Clock, Demand, Denied, Driver, DriverError, DriverId, Enqueue, Enqueued,
+    ExtendLeases, Extended, FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, Leased,
+    Limits, List, ListFlows, Manage, OutputPage, Outputs, Page, Prune, QueueCounts, QueueName,
+    Refusal, Rejected, Reserve, Reserved, Settle, Settled, State, Timestamp, Watch,
+    clock::Timeline,
 };
 
 /// A handle to any driver; itself a driver. Cheap to clone.
@@ -145,12 +146,20 @@ macro_rules! erase {
     ($($of:ident::$operation:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
         trait Erased: Send + Sync {
             fn limits(&self) -> Limits;
+            fn id(&self) -> Option<DriverId>;
+            fn apart(&self) -> Option<Arc<dyn Erased>>;
             $(fn $operation(&self, $($argument: $type),*) -> BoxFuture<'_, $answer>;)*
         }
 
         impl<D: Driver + Admin> Erased for D {
             fn limits(&self) -> Limits {
                 Driver::limits(self)
+            }
+            fn id(&self) -> Option<DriverId> {
+                Driver::id(self)
+            }
+            fn apart(&self) -> Option<Arc<dyn Erased>> {
+                Driver::apart(self).map(|apart| Arc::new(apart) as Arc<dyn Erased>)
             }
             $(fn $operation(&self, $($argument: $type),*) -> BoxFuture<'_, $answer> {
                 Box::pin($of::$operation(self, $($argument),*))
@@ -184,6 +193,16 @@ erase! {
 impl Driver for AnyDriver {
     fn limits(&self) -> Limits {
         self.driver.limits()
+    }
+
+    fn id(&self) -> Option<DriverId> {
+        self.driver.id()
+    }
+
+    /// The two go by one clock, and their answers are looked at alike.
+    fn apart(&self) -> Option<Self> {
+        let driver = self.driver.apart()?;
+        Some(Self { driver, answers: self.answers, timeline: Arc::clone(&self.timeline) })
     }
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {

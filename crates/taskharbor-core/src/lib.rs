@@ -38,6 +38,7 @@ mod settle;
 mod state;
 mod text;
 mod time;
+mod transaction;
 mod wake;
 
 pub use admin::{Action, Admin, Inconsistency, Manage, Prune, Requeue};
@@ -67,4 +68,5 @@ pub use settle::{Failure, Settle, Settled, Settlement, Transition};
 pub use state::{State, Step};
 pub use text::Text;
 pub use time::{Timestamp, TimestampOutOfRange};
+pub use transaction::{DriverId, Transaction};
 pub use wake::{WakeHub, Watch};

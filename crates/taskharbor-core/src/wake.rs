@@ -22,6 +22,8 @@ pub struct WakeHub {
 struct Registry {
     watchers: HashMap<QueueName, Vec<Weak<Watcher>>>,
     closed: bool,
+    /// Hints do not arrive at the moment.
+    cut_off: bool,
 }
 
 /// Waits for hints about some queues.
@@ -74,9 +76,26 @@ impl WakeHub {
             woken.extend(of_queue.filter_map(Weak::upgrade));
         }
         drop(registry);
-        for watcher in woken {
-            watcher.raise(|signal| signal.woken = true);
-        }
+        raise_all(&woken);
+    }
+
+    /// Wakes everybody: there may be work in any queue.
+    pub fn wake_all(&self) {
+        let everybody = lock(&self.registry).everybody();
+        raise_all(&everybody);
+    }
+
+    /// Says whether hints arrive: `false` while the connection over which they come is broken.
+    /// Those who wait then look as often as if there were no hints. Each change wakes everybody,
+    /// because what was hinted at meanwhile is lost, and because they have to choose anew when to
+    /// look next. Hints arrive unless this says otherwise.
+    pub fn set_reaching(&self, reaching: bool) {
+        let mut registry = lock(&self.registry);
+        let changes = registry.cut_off == reaching;
+        registry.cut_off = !reaching;
+        let everybody = if changes { registry.everybody() } else { Vec::new() };
+        drop(registry);
+        raise_all(&everybody);
     }
 
     /// Ends every watch: the driver is closed.
@@ -91,6 +110,13 @@ impl WakeHub {
     }
 }
 
+impl Registry {
+    /// Those who watch several queues are among them several times, which does no harm.
+    fn everybody(&self) -> Vec<Arc<Watcher>> {
+        self.watchers.values().flatten().filter_map(Weak::upgrade).collect()
+    }
+}
+
 impl Watch {
     /// A watch that never wakes, for drivers that have no hints to give.
     #[must_use]
@@ -98,10 +124,12 @@ impl Watch {
         WakeHub::new().watch(Vec::new())
     }
 
-    /// Whether hints can come: not from [`Watch::never`].
+    /// Whether hints can come at the moment: not from [`Watch::never`], and not while the driver
+    /// says that they do not reach it ([`WakeHub::set_reaching`]). When that changes the watch is
+    /// woken.
     #[must_use]
     pub fn can_wake(&self) -> bool {
-        !self.queues.is_empty()
+        !self.queues.is_empty() && !lock(&self.hub.registry).cut_off
     }
 
     /// Waits until there may be work: at once if there was a hint since the last time. `false`
@@ -154,6 +182,12 @@ impl Watcher {
     }
 }
 
+fn raise_all(watchers: &[Arc<Watcher>]) {
+    for watcher in watchers {
+        watcher.raise(|signal| signal.woken = true);
+    }
+}
+
 /// Every critical section here leaves the data whole at every point, so that a panic elsewhere in
 /// a thread that held the lock is no reason to stop waking others.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -195,6 +229,43 @@ mod tests {
         assert_eq!(poll(&mut watch), Poll::Ready(true));
         assert_eq!(poll(&mut watch), Poll::Ready(false));
         assert_eq!(poll(&mut hub.watch(vec![queue("mail")])), Poll::Ready(false));
+    }
+
+    #[test]
+    fn while_hints_do_not_reach_nobody_relies_on_them() {
+        let hub = WakeHub::new();
+        let mut watch = hub.watch(vec![queue("mail"), queue("bulk")]);
+        assert!(watch.can_wake());
+        hub.set_reaching(false);
+        assert!(!watch.can_wake());
+        assert!(!hub.watch(vec![queue("mail")]).can_wake());
+        assert_eq!(poll(&mut watch), Poll::Ready(true));
+        assert_eq!(poll(&mut watch), Poll::Pending);
+        hub.set_reaching(true);
+        assert!(watch.can_wake());
+        assert_eq!(poll(&mut watch), Poll::Ready(true));
+    }
+
+    #[test]
+    fn saying_again_that_hints_reach_or_do_not_wakes_nobody() {
+        let hub = WakeHub::new();
+        let mut watch = hub.watch(vec![queue("mail")]);
+        hub.set_reaching(true);
+        assert_eq!(poll(&mut watch), Poll::Pending);
+        hub.set_reaching(false);
+        assert_eq!(poll(&mut watch), Poll::Ready(true));
+        hub.set_reaching(false);
+        assert_eq!(poll(&mut watch), Poll::Pending);
+    }
+
+    #[test]
+    fn everybody_can_be_woken_and_a_watch_that_never_wakes_is_not() {
+        let hub = WakeHub::new();
+        let mut watches = [hub.watch(vec![queue("mail")]), hub.watch(vec![queue("bulk")])];
+        hub.wake_all();
+        assert!(watches.iter_mut().all(|watch| poll(watch) == Poll::Ready(true)));
+        assert!(watches.iter_mut().all(|watch| poll(watch) == Poll::Pending));
+        assert!(!Watch::never().can_wake());
     }
 
     #[test]

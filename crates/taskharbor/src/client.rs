@@ -5,12 +5,13 @@ mod enqueue;
 mod handle;
 mod start;
 mod store;
+mod within;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    AnyDriver, Blob, DriverError, Enqueue as EnqueueRequest, Enqueued, HeaderError, JobId, JobSet,
-    JobType, NewJob, QueueName, Rejected, Timestamp,
+    AnyDriver, Blob, DriverError, DriverId, Enqueue as EnqueueRequest, Enqueued, HeaderError,
+    JobId, JobSet, JobType, NewJob, QueueName, Rejected, Timestamp,
 };
 
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
 
 use coalesce::Coalescer;
 use store::Store;
+use within::Within;
 
 pub use enqueue::{Enqueue, EnqueueMany};
 pub use handle::{Handle, WaitError};
@@ -160,11 +162,32 @@ impl Client {
         told.collect()
     }
 
+    /// The current time for what is about to be enqueued, in a transaction of this driver or in none.
+    async fn now(&self, within: Option<DriverId>) -> Result<Timestamp, EnqueueError> {
+        if within.is_some() && within != self.store().id() {
+            return Err(EnqueueError::OtherStore);
+        }
+        Ok(self.store().now().await?)
+    }
+
     /// Stores one set of jobs; answers all of its handles.
-    async fn send<O>(&self, set: JobSet, now: Timestamp) -> Result<Vec<Handle<O>>, EnqueueError> {
+    async fn send<O>(
+        &self,
+        set: JobSet,
+        now: Timestamp,
+        within: Option<Within<'_>>,
+    ) -> Result<Vec<Handle<O>>, EnqueueError> {
         let labels: Vec<Label> = set.jobs.iter().map(Label::of).collect();
-        let answers = self.store().enqueue(EnqueueRequest::new(vec![set], now)).await?;
+        let request = EnqueueRequest::new(vec![set], now);
+        let answers = match within {
+            Some(mut within) => self.store().enqueue_within(&mut within, request).await?,
+            None => self.store().enqueue(request).await?,
+        };
         match answers.into_iter().next() {
+            Some(Ok(answers)) if answers.len() != labels.len() => {
+                let text = "a job was stored and not answered".to_owned();
+                Err(DriverError::ContractViolation(text).into())
+            }
             Some(answer) => Ok(self.handles(&labels, answer?)),
             None => Err(DriverError::ContractViolation("a set has no answer".to_owned()).into()),
         }
@@ -244,8 +267,14 @@ pub enum EnqueueError {
     /// The store refused it; nothing was stored.
     #[error(transparent)]
     Rejected(#[from] Rejected),
+    /// The transaction is not one of the client's store; nothing was done in it.
+    #[error(
+        "the transaction belongs to another store: make it with the driver that the client was built with"
+    )]
+    OtherStore,
     /// The call failed. After [`DriverError::Unavailable`] the job may have been stored all the
-    /// same: enqueue with an idempotency key or an id of your own, and it is safe to try again.
+    /// same: enqueue with an idempotency key or an id of your own, and it is safe to try again. In a
+    /// transaction: roll it back.
     #[error(transparent)]
     Store(#[from] DriverError),
 }

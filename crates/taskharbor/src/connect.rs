@@ -2,11 +2,13 @@
 
 use taskharbor_core::AnyDriver;
 
+use crate::BoxError;
+
 /// Why no driver was opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The text is no URL of a store.
+    /// The text is no URL of a store; of the text, what may hold a secret is left out.
     #[error("{0:?} names no store: start it with one of {known}", known = SCHEMES.join(", "))]
     NotAUrl(String),
     /// No driver of ours has this scheme.
@@ -30,15 +32,34 @@ pub enum ConnectError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The driver does not understand the URL, or an option in it.
+    #[error("the URL that starts with {scheme} is not understood")]
+    Config {
+        /// The scheme of the URL.
+        scheme: &'static str,
+        /// What the driver says, without secrets.
+        #[source]
+        source: BoxError,
+    },
+    /// The driver could not open the store.
+    #[error("the store whose URL starts with {scheme} cannot be opened")]
+    Failed {
+        /// The scheme of the URL.
+        scheme: &'static str,
+        /// What the driver says, without secrets.
+        #[source]
+        source: BoxError,
+    },
 }
 
-const SCHEMES: [&str; 1] = ["memory:"];
+const SCHEMES: [&str; 2] = ["memory:", "postgres:"];
 
 /// Opens the driver that the URL names.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
 /// | `memory:` | the memory of this process, new and empty with every call | `memory` |
+/// | `postgres://…`, `postgresql://…` | a PostgreSQL database | `postgres` |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -58,12 +79,26 @@ const SCHEMES: [&str; 1] = ["memory:"];
 /// Dropping the future leaves nothing behind.
 pub async fn connect(url: &str) -> Result<AnyDriver, ConnectError> {
     let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(ConnectError::NotAUrl(url.to_owned()));
+        return Err(ConnectError::NotAUrl(beginning(url)));
     };
     match scheme {
         "memory" => memory(rest),
+        "postgres" | "postgresql" => postgres(url).await,
         _ => Err(ConnectError::UnknownScheme(format!("{scheme}:"))),
     }
+}
+
+/// What stands before anything that may be a secret, as in `host=db password=…`.
+fn beginning(text: &str) -> String {
+    match text.find(|c: char| c.is_whitespace() || "=@?".contains(c)) {
+        Some(end) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The whole URL, because the driver reads it by rules of its own.
+async fn postgres(_url: &str) -> Result<AnyDriver, ConnectError> {
+    Err(ConnectError::NotCompiledIn { scheme: "postgres:", feature: "postgres" })
 }
 
 #[cfg(feature = "memory")]
@@ -88,13 +123,35 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_store_is_refused_with_what_to_write() {
         for (url, text) in [
-            ("", "names no store: start it with one of memory:"),
+            ("", "names no store: start it with one of memory:, postgres:"),
             ("jobs.db", "names no store"),
             ("mysql://localhost/jobs", "no driver knows the scheme \"mysql:\""),
             ("MEMORY:", "no driver knows the scheme"),
         ] {
             let error = connect(url).await.unwrap_err().to_string();
             assert!(error.contains(text), "{url}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_error_shows_a_password() {
+        for url in [
+            "host=db user=ada password=hunter2",
+            "ada@hunter2",
+            "ada:hunter2@db/jobs",
+            "postgres://ada:hunter2@db/jobs",
+            "postgresql://ada:hunter2@db/jobs?password=hunter2",
+        ] {
+            let error = connect(url).await.unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}: {error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn both_names_of_a_scheme_are_known() {
+        for url in ["postgres://db/jobs", "postgresql://db/jobs"] {
+            let error = connect(url).await.unwrap_err().to_string();
+            assert!(error.contains("enable the feature \"postgres\""), "{error}");
         }
     }
 

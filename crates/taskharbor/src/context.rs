@@ -3,8 +3,8 @@
 use std::{any::TypeId, fmt, ops::Deref, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Blob, Clock, Headers, IdempotencyKey, Job as JobFields, JobId, JobType, QueueName, Text,
-    Timestamp,
+    Blob, Clock, DriverId, Headers, IdempotencyKey, Job as JobFields, JobId, JobType, QueueName,
+    Text, Timestamp,
 };
 
 use crate::{CancelReason, Data, Job, JobError, JobResult, codec::Format, inflight::Inflight};
@@ -14,6 +14,8 @@ use crate::{CancelReason, Data, Job, JobError, JobResult, codec::Format, infligh
 pub struct Call {
     inflight: Arc<Inflight>,
     format: Option<Format>,
+    /// Whose transactions the job can be acknowledged in.
+    driver: Option<DriverId>,
     clock: Arc<dyn Clock>,
     deadline: Option<Timestamp>,
     input: Input,
@@ -32,11 +34,24 @@ impl Call {
     pub(crate) const fn new(
         inflight: Arc<Inflight>,
         format: Option<Format>,
+        driver: Option<DriverId>,
         clock: Arc<dyn Clock>,
         deadline: Option<Timestamp>,
         input: Input,
     ) -> Self {
-        Self { inflight, format, clock, deadline, input }
+        Self { inflight, format, driver, clock, deadline, input }
+    }
+
+    pub(crate) fn inflight(&self) -> &Inflight {
+        &self.inflight
+    }
+
+    pub(crate) const fn driver(&self) -> Option<DriverId> {
+        self.driver
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     fn job(&self) -> &JobFields {
@@ -171,10 +186,14 @@ impl Call {
         self.format()?.decode(self.payload()).map_err(JobError::unrecoverable)
     }
 
+    /// The format in which the job was written, or the name of one that this worker does not know.
+    pub(crate) fn known_format(&self) -> Result<&Format, &str> {
+        self.format.as_ref().ok_or_else(|| Format::named_in(self.headers()))
+    }
+
     /// The format in which the job was written, if this worker knows it.
     pub(crate) fn format(&self) -> JobResult<&Format> {
-        self.format.as_ref().ok_or_else(|| {
-            let name = Format::named_in(self.headers());
+        self.known_format().map_err(|name| {
             JobError::unrecoverable(format!(
                 "the job was written with codec {name:?}, which this worker does not know"
             ))

@@ -8,7 +8,8 @@ use std::{any::TypeId, fmt, future::Future, sync::Arc};
 use taskharbor_core::Blob;
 
 use crate::{
-    BoxFuture, Call, CallResult, Context, Data, IntoOutcome, Job, JobError, Outcome, codec::Format,
+    BoxFuture, Call, CallResult, CodecError, Context, Data, IntoOutcome, Job, JobError, Outcome,
+    codec::Format,
 };
 
 /// Runs one job.
@@ -160,13 +161,19 @@ impl<S> fmt::Debug for Handlers<S> {
 
 fn encoded<O: Data>(outcome: Outcome<O>, format: &Format) -> CallResult {
     Ok(match outcome {
-        // Nothing is stored for an output that says nothing.
-        Outcome::Done(_) if TypeId::of::<O>() == TypeId::of::<()>() => Outcome::Done(None),
         Outcome::Done(output) => {
-            let bytes = format.encode(&output).map_err(JobError::unrecoverable)?;
-            Outcome::Done(Some(bytes))
+            Outcome::Done(encode(&output, format).map_err(JobError::unrecoverable)?)
         }
         Outcome::Continue(flow) => Outcome::Continue(flow.untyped()),
         Outcome::Snooze(delay) => Outcome::Snooze(delay),
+        Outcome::Acked => Outcome::Acked,
     })
+}
+
+/// What is stored for an output: nothing for one that says nothing.
+pub(crate) fn encode<O: Data>(output: &O, format: &Format) -> Result<Option<Blob>, CodecError> {
+    if TypeId::of::<O>() == TypeId::of::<()>() {
+        return Ok(None);
+    }
+    format.encode(output).map(Some)
 }

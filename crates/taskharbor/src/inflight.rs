@@ -2,7 +2,9 @@
 //!
 //! Two parts of a worker send a job's token to the store: the lease keeper and the settler. A
 //! driver may answer an extension with another token, so the two never have the same job in the
-//! air at once: whoever comes second waits, and then uses the latest token.
+//! air at once: whoever comes second waits, and then uses the latest token. A handler that
+//! acknowledges its job in a transaction of its own is a third; from then on the transaction may hold
+//! the job in the store, so the keeper leaves it alone until the handler has ended.
 
 use std::{
     sync::{
@@ -28,6 +30,8 @@ pub(crate) struct Inflight {
     ended: AtomicBool,
     is_left_alone: AtomicBool,
     deadline: OnceLock<Timestamp>,
+    /// The keeper has its answer; a handler may wait for it.
+    answered: Notify,
     place: usize,
 }
 
@@ -36,6 +40,26 @@ struct Hold {
     lease: Lease,
     busy: Busy,
     report: Option<Text>,
+    ack: Ack,
+}
+
+/// Whether the handler has acknowledged the job in a transaction of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ack {
+    No,
+    /// It has set out to. Whether the transaction commits is known to the store alone.
+    Begun,
+    /// It has not, and it is too late.
+    Missed,
+}
+
+/// Why a handler cannot acknowledge its job in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAck {
+    /// It has done so before.
+    Again,
+    /// It has ended.
+    Over,
 }
 
 /// Who has sent the job's token to the store and waits for the answer.
@@ -44,6 +68,8 @@ enum Busy {
     Nobody,
     Keeper,
     Settler,
+    /// The handler, whose transaction may be open for a while after the answer.
+    Handler,
 }
 
 impl Inflight {
@@ -57,11 +83,12 @@ impl Inflight {
         Self {
             job,
             cancellation: Cancellation::default(),
-            hold: Mutex::new(Hold { lease, busy: Busy::Nobody, report: None }),
+            hold: Mutex::new(Hold { lease, busy: Busy::Nobody, report: None, ack: Ack::No }),
             reported: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             is_left_alone: AtomicBool::new(false),
             deadline: OnceLock::new(),
+            answered: Notify::new(),
             place,
         }
     }
@@ -109,9 +136,9 @@ impl Inflight {
         !self.is_lost() && !self.is_left_alone.load(Ordering::SeqCst)
     }
 
-    /// Whether the settler has the job in the air.
+    /// Whether the settler has the job in the air, or a transaction of the handler's has it.
     pub(crate) fn is_being_settled(&self) -> bool {
-        self.hold().busy == Busy::Settler
+        matches!(self.hold().busy, Busy::Settler | Busy::Handler)
     }
 
     /// Whether the keeper has the job in the air.
@@ -146,6 +173,55 @@ impl Inflight {
             // The report may not have arrived either.
             None if hold.report.is_some() => self.reported.store(true, Ordering::Relaxed),
             None => {}
+        }
+        drop(hold);
+        self.answered.notify_waiters();
+    }
+
+    /// The token with which the handler acknowledges the job in a transaction of its own, once the
+    /// keeper has its answer. From here on nobody else may ack the job.
+    pub(crate) async fn begin_ack(&self) -> Result<LeaseToken, NoAck> {
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            // Registered before looking, so that nothing is missed in between.
+            answered.as_mut().enable();
+            if let Some(begun) = self.try_begin_ack() {
+                return begun;
+            }
+            answered.await;
+        }
+    }
+
+    /// `None` while the keeper has the job in the air.
+    fn try_begin_ack(&self) -> Option<Result<LeaseToken, NoAck>> {
+        let mut hold = self.hold();
+        match (hold.ack, hold.busy) {
+            (Ack::Begun, _) => Some(Err(NoAck::Again)),
+            (Ack::Missed, _) => Some(Err(NoAck::Over)),
+            (Ack::No, Busy::Keeper) => None,
+            (Ack::No, _) => {
+                (hold.ack, hold.busy) = (Ack::Begun, Busy::Handler);
+                Some(Ok(hold.lease.token))
+            }
+        }
+    }
+
+    /// The handler has ended: whether it has acknowledged the job in a transaction of its own. If
+    /// not, it cannot any more.
+    pub(crate) fn end_ack(&self) -> bool {
+        let mut hold = self.hold();
+        match hold.ack {
+            Ack::Begun => {
+                // The transaction is over with its handler, or nearly.
+                if hold.busy == Busy::Handler {
+                    hold.busy = Busy::Nobody;
+                }
+                true
+            }
+            Ack::No | Ack::Missed => {
+                hold.ack = Ack::Missed;
+                false
+            }
         }
     }
 
@@ -301,6 +377,28 @@ mod tests {
         assert!(job.begin_extending().is_none());
         job.end_settling();
         assert!(job.begin_extending().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_handler_acknowledges_its_job_once_and_after_the_keeper_has_its_answer() {
+        let (_, held) = registry_of(1);
+        let job = &held[0];
+        assert!(job.begin_extending().is_some());
+        assert_eq!(job.try_begin_ack(), None);
+        let rotated = LeaseToken::from_bits(2);
+        job.end_extending(Some(Lease::new(rotated, Timestamp::EPOCH)));
+        assert_eq!(job.begin_ack().await, Ok(rotated));
+        assert_eq!(job.begin_ack().await, Err(NoAck::Again));
+        assert!(job.begin_extending().is_none());
+        assert!(job.end_ack());
+        assert!(job.begin_extending().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_has_ended_acknowledges_nothing() {
+        let (_, held) = registry_of(1);
+        assert!(!held[0].end_ack());
+        assert_eq!(held[0].begin_ack().await, Err(NoAck::Over));
     }
 
     #[test]

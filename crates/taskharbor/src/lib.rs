@@ -1,6 +1,7 @@
 //! What users of TaskHarbor add; the text they see is in `lib.md`.
 #![doc = include_str!("lib.md")]
 
+mod ack;
 mod blocking;
 mod cancel;
 mod client;
@@ -27,9 +28,10 @@ pub use taskharbor_core::{
     Action, Admin, AnyDriver, Blob, Cursor, Denied, Driver, DriverError, FailurePolicy, Filter,
     FlowName, FlowRecord, HeaderError, Headers, IdempotencyKey, JobId, JobRecord, JobSummary,
     JobType, KeyHold, Limits, List, ListFlows, Manage, NameError, Page, Prune, QueueCounts,
-    QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp,
+    QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp, Transaction,
 };
 
+pub use ack::AckError;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{
@@ -48,7 +50,9 @@ pub use middleware::{BoxFuture, CallResult, Middleware, Next};
 pub use observe::{Counters, Counts, Event, LossReason, Observer, ReleaseReason};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
-pub use worker::{BuildError, MissingHandler, Running, Worker, WorkerBuilder, WorkerError};
+pub use worker::{
+    BuildError, MissingHandler, Retention, Running, Worker, WorkerBuilder, WorkerError,
+};
 
 /// The programs in the README, run as tests.
 #[cfg(doctest)]

@@ -59,7 +59,8 @@ impl<O: Observer> Observer for Arc<O> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A job was stored, or stood there already.
+    /// A job was stored, or stood there already. In a transaction of the caller's: it is stored if
+    /// that commits.
     #[non_exhaustive]
     Enqueued {
         /// The job.

@@ -22,6 +22,10 @@ pub enum Outcome<O> {
     Continue(Flow<O>),
     /// Not yet: try again after this time. No attempt is charged.
     Snooze(Duration),
+    /// The job was acknowledged in a transaction of the handler's own: the answer of
+    /// [`Context::ack_in`](crate::Context::ack_in).
+    #[non_exhaustive]
+    Acked,
 }
 
 /// What a handler may return for a job whose output is `O`: the output itself, a [`Flow`] that will

@@ -2,14 +2,17 @@
 //!
 //! Four loops share one state. The *reserver* takes free slots and fills them with jobs. The
 //! *executor* runs each job's handler in a task. The *keeper* extends all leases in one call. The
-//! *settler* records outcomes in batches. The *supervisor* starts them and shuts them down.
+//! *settler* records outcomes in batches. The *supervisor* starts them and shuts them down, and a
+//! *pruner* beside them removes what is over and old.
 
 mod builder;
 mod executor;
 mod input;
 mod keeper;
 mod outage;
+mod pruner;
 mod reserver;
+mod retention;
 mod running;
 mod settler;
 mod shared;
@@ -25,6 +28,7 @@ use taskharbor_core::AnyDriver;
 use shared::Shared;
 
 pub use builder::{BuildError, MissingHandler, WorkerBuilder};
+pub use retention::Retention;
 pub use running::{Running, WorkerError};
 
 /// Reserves jobs, runs their handlers, and records what became of them.

@@ -9,9 +9,11 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{Blob, Headers, IdempotencyKey, JobId, JobSet, KeyHold, NewJob, Timestamp};
+use taskharbor_core::{
+    Blob, Headers, IdempotencyKey, JobId, JobSet, KeyHold, NewJob, Timestamp, Transaction,
+};
 
-use super::Label;
+use super::{Label, within::Within};
 use crate::{
     Client, CodecError, EnqueueError, Handle, InvalidJob, Job, Options, codec::Format, draft,
 };
@@ -25,7 +27,8 @@ type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, EnqueueError>> + Send
 /// # Cancel safety
 ///
 /// Dropping the future once it was polled leaves open whether the job is stored: it is whole or
-/// not at all.
+/// not at all. In a transaction ([`Enqueue::within`]) it leaves open whether the transaction has it:
+/// roll that back.
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'a, O> {
     client: &'a Client,
@@ -36,6 +39,7 @@ pub struct Enqueue<'a, O> {
     id: Option<JobId>,
     key: Option<String>,
     key_hold: KeyHold,
+    within: Option<Within<'a>>,
     output: PhantomData<fn() -> O>,
 }
 
@@ -60,6 +64,7 @@ impl<'a, O> Enqueue<'a, O> {
             id: None,
             key: None,
             key_hold: KeyHold::UntilPruned,
+            within: None,
             output: PhantomData,
         }
     }
@@ -128,6 +133,29 @@ impl<'a, O> Enqueue<'a, O> {
         self
     }
 
+    /// Enqueues in this open transaction, which the driver has made of yours: the job is stored if
+    /// and only if that commits. Before that it is not there for anybody else: no worker can run it,
+    /// so waiting for its output is in vain ([`WaitError::Gone`](crate::WaitError::Gone)). Observers
+    /// are told of it at once. Defaults to none.
+    ///
+    /// ```
+    /// # use taskharbor::{Client, EnqueueError, Job, Transaction};
+    /// # async fn welcome<J: Job<Input = ()>>(client: Client, tx: impl Transaction, job: J) -> Result<(), EnqueueError> {
+    /// client.enqueue(job).within(tx).await?;
+    /// // Then commit.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When awaited, [`EnqueueError::OtherStore`] if the transaction was made by another driver than
+    /// the client's.
+    pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
+        self.within = Some(Within::new(transaction));
+        self
+    }
+
     fn draft(self, now: Timestamp) -> Result<NewJob, InvalidJob> {
         let headers = match self.codec {
             Some(name) => Headers::new().with_any(Format::HEADER, &name)?,
@@ -144,14 +172,16 @@ impl<'a, O> Enqueue<'a, O> {
         Ok(job)
     }
 
-    async fn send(self) -> Result<Handle<O>, EnqueueError> {
+    async fn send(mut self) -> Result<Handle<O>, EnqueueError> {
         let client = self.client;
-        let now = client.store().now().await?;
-        // A job that may meet another with its key or id is left to the store to judge, alone.
-        let alone = self.key.is_some() || self.id.is_some();
+        let within = self.within.take();
+        let now = client.now(within.as_ref().map(Within::driver)).await?;
+        // A job that may meet another with its key or id is left to the store to judge, alone. A
+        // transaction is shared with nobody.
+        let alone = self.key.is_some() || self.id.is_some() || within.is_some();
         let job = self.draft(now)?;
         let handles = if alone {
-            client.send(JobSet::from(job), now).await?
+            client.send(JobSet::from(job), now, within).await?
         } else {
             let label = Label::of(&job);
             let enqueued = client.coalescer().enqueue(job, now).await?;
@@ -193,12 +223,17 @@ impl<O> fmt::Debug for Enqueue<'_, O> {
 }
 
 /// Many jobs of one type about to be stored in one call. Nothing happens until it is awaited.
+///
+/// # Cancel safety
+///
+/// As [`Enqueue`].
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct EnqueueMany<'a, O> {
     client: &'a Client,
     job_type: &'static str,
     payloads: Vec<Result<Blob, CodecError>>,
     options: Options,
+    within: Option<Within<'a>>,
     output: PhantomData<fn() -> O>,
 }
 
@@ -209,7 +244,7 @@ impl<'a, O> EnqueueMany<'a, O> {
     ) -> Self {
         let payloads = jobs.into_iter().map(|job| client.format().encode(&job)).collect();
         let (job_type, options) = (J::TYPE, J::options());
-        Self { client, job_type, payloads, options, output: PhantomData }
+        Self { client, job_type, payloads, options, within: None, output: PhantomData }
     }
 
     /// Sets options for all of them; what they leave open stays as their type says.
@@ -218,9 +253,15 @@ impl<'a, O> EnqueueMany<'a, O> {
         self
     }
 
+    /// Enqueues all of them in this open transaction, as [`Enqueue::within`] does.
+    pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
+        self.within = Some(Within::new(transaction));
+        self
+    }
+
     async fn send(self) -> Result<Vec<Handle<O>>, EnqueueError> {
-        let client = self.client;
-        let now = client.store().now().await?;
+        let (client, within) = (self.client, self.within);
+        let now = client.now(within.as_ref().map(Within::driver)).await?;
         let ids = JobId::generate_many(now, self.payloads.len()).map_err(InvalidJob::from)?;
         let draft = |(payload, id): (Result<Blob, CodecError>, JobId)| {
             let headers = client.format().headers().clone();
@@ -228,7 +269,7 @@ impl<'a, O> EnqueueMany<'a, O> {
         };
         let jobs = self.payloads.into_iter().zip(ids).map(draft);
         let jobs = jobs.collect::<Result<_, InvalidJob>>()?;
-        client.send(JobSet::plain(jobs), now).await
+        client.send(JobSet::plain(jobs), now, within).await
     }
 }
 

@@ -72,7 +72,8 @@ impl<O> Handle<O> {
         self.is_new
     }
 
-    /// Waits until the job is done and answers what it produced, as bytes.
+    /// Waits until the job is done and answers what it produced, as bytes. A job that was enqueued in
+    /// a transaction can be waited for once that is committed, and not in vain before.
     ///
     /// # Errors
     ///

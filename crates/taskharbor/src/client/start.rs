@@ -6,12 +6,16 @@ use std::{
     pin::Pin,
 };
 
-use taskharbor_core::{FlowName, IdempotencyKey, JobSet, KeyHold, Timestamp};
+use taskharbor_core::{FlowName, IdempotencyKey, JobSet, KeyHold, Timestamp, Transaction};
 
-use super::enqueue::one;
+use super::{enqueue::one, within::Within};
 use crate::{Client, EnqueueError, Flow, Handle, InvalidJob};
 
 /// A flow about to be started. Nothing happens until it is awaited.
+///
+/// # Cancel safety
+///
+/// As [`Enqueue`](crate::Enqueue).
 #[must_use = "nothing is started until this is awaited"]
 pub struct Start<'a, O> {
     client: &'a Client,
@@ -19,11 +23,13 @@ pub struct Start<'a, O> {
     name: Option<String>,
     key: Option<String>,
     key_hold: KeyHold,
+    within: Option<Within<'a>>,
 }
 
 impl<'a, O> Start<'a, O> {
     pub(super) const fn new(client: &'a Client, flow: Flow<O>) -> Self {
-        Self { client, flow, name: None, key: None, key_hold: KeyHold::UntilPruned }
+        let key_hold = KeyHold::UntilPruned;
+        Self { client, flow, name: None, key: None, key_hold, within: None }
     }
 
     /// What people call it. Defaults to no name.
@@ -45,6 +51,12 @@ impl<'a, O> Start<'a, O> {
         self
     }
 
+    /// Starts it in this open transaction, as [`Enqueue::within`](crate::Enqueue::within) does.
+    pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
+        self.within = Some(Within::new(transaction));
+        self
+    }
+
     fn draft(self, now: Timestamp) -> Result<JobSet, InvalidJob> {
         let mut jobs = self.flow.into_jobs(self.client.format(), now)?;
         if let (Some(key), Some(tail)) = (self.key, jobs.last_mut()) {
@@ -57,10 +69,11 @@ impl<'a, O> Start<'a, O> {
         })
     }
 
-    async fn send(self) -> Result<Handle<O>, EnqueueError> {
+    async fn send(mut self) -> Result<Handle<O>, EnqueueError> {
         let client = self.client;
-        let now = client.store().now().await?;
-        one(client.send(self.draft(now)?, now).await?)
+        let within = self.within.take();
+        let now = client.now(within.as_ref().map(Within::driver)).await?;
+        one(client.send(self.draft(now)?, now, within).await?)
     }
 }
 

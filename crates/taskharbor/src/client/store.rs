@@ -3,10 +3,12 @@
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use taskharbor_core::{
-    Admin, Answers, AnyDriver, Driver, DriverError, Enqueue, Enqueued, JobId, JobRecord,
+    Admin, Answers, AnyDriver, Driver, DriverError, DriverId, Enqueue, Enqueued, JobId, JobRecord,
     OutputPage, Outputs, Refusal, Rejected, Timestamp,
 };
 use tokio::runtime::Handle;
+
+use super::within::Within;
 
 #[derive(Clone)]
 pub(super) struct Store {
@@ -25,6 +27,19 @@ impl Store {
 
     pub(super) async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
         self.bounded(self.driver.enqueue(request)).await
+    }
+
+    /// The identity of the transactions on this store.
+    pub(super) fn id(&self) -> Option<DriverId> {
+        self.driver.id()
+    }
+
+    pub(super) async fn enqueue_within(
+        &self,
+        within: &mut Within<'_>,
+        request: Enqueue,
+    ) -> Answers<Vec<Enqueued>, Rejected> {
+        self.bounded(within.enqueue(request)).await
     }
 
     pub(super) async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {

@@ -145,7 +145,8 @@ impl<S, J: Job> HandlerCall<S, J> {
         };
         let cancellation = Arc::clone(&inflight);
         let deadline = self.timeout.map(|timeout| clock.now().saturating_add(timeout));
-        let call = Call::new(inflight, Some(format.clone()), Arc::new(clock), deadline, input);
+        let call =
+            Call::new(inflight, Some(format.clone()), None, Arc::new(clock), deadline, input);
         let run = self.run.ok_or("there is no handler")?;
         let result = run(call, self.state);
         let result = within(self.timeout, &cancellation.cancellation, result).await?;
@@ -154,6 +155,7 @@ impl<S, J: Job> HandlerCall<S, J> {
             Outcome::Done(None) => Outcome::Done(unit().ok_or("there is no output")?),
             Outcome::Continue(flow) => Outcome::Continue(flow.untyped()),
             Outcome::Snooze(delay) => Outcome::Snooze(delay),
+            Outcome::Acked => Outcome::Acked,
         })
     }
 }

@@ -17,7 +17,8 @@ use tokio::sync::Notify;
 
 use super::clock::{TokioClock, is_paused};
 use crate::{
-    Client, Event, Handlers, Job, Observer, Options, Running, Worker, WorkerBuilder, codec::Format,
+    Client, Event, Handlers, Job, Observer, Options, Retention, Running, Worker, WorkerBuilder,
+    codec::Format,
 };
 
 /// How many times the test steps aside, with nothing happening, before all is said to be quiet.
@@ -68,7 +69,8 @@ impl Observer for Activity {
 #[expect(clippy::panic, reason = "a test that cannot go on fails, as an assertion does")]
 impl Harbor {
     /// An installation with these handlers, whose worker serves the queues of their jobs. Without
-    /// handlers there is no worker, and what is enqueued stays.
+    /// handlers there is no worker, and what is enqueued stays. Jobs that are over are kept for ever
+    /// ([`Retention::keep_all`]), so that they can be looked at; [`Harbor::configured`] can change it.
     ///
     /// # Panics
     ///
@@ -319,6 +321,8 @@ fn start(
     let mut worker = Worker::builder(driver).handlers(handlers).seed(0).name("harbor");
     // Hints and due times say when to look; looking more often would only make a year longer.
     worker = worker.poll(Duration::from_secs(86_400));
+    // A test looks at its jobs when it likes, however much time it has let pass.
+    worker = worker.retention(Retention::keep_all());
     for queue in queues {
         worker = worker.queue(queue, CONCURRENCY);
     }

@@ -17,7 +17,7 @@ use super::{
     slot::Slots,
 };
 use crate::{
-    Codec, Exponential, Handlers, ImpossiblePolicy, Middleware, Observer, RetryPolicy,
+    Codec, Exponential, Handlers, ImpossiblePolicy, Middleware, Observer, Retention, RetryPolicy,
     codec::Format, handler::Entry, inflight::Registry, observe::Observers,
 };
 
@@ -140,6 +140,7 @@ pub struct WorkerBuilder {
     timeout: Option<Duration>,
     missing: MissingHandler,
     crash_limit: u32,
+    retention: Retention,
     seed: Option<u64>,
 }
 
@@ -164,6 +165,7 @@ impl WorkerBuilder {
             timeout: None,
             missing: MissingHandler::default(),
             crash_limit: 5,
+            retention: Retention::new(),
             seed: None,
         }
     }
@@ -275,6 +277,13 @@ impl WorkerBuilder {
         self
     }
 
+    /// How long jobs that are over are kept. Each worker removes what is older, of all queues of the
+    /// store, so let all workers of a store say the same. Defaults to [`Retention::new`].
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+
     /// Draws its random numbers, those of jitter, from this seed, so that a simulation repeats.
     /// Defaults to a random one.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -373,6 +382,7 @@ impl WorkerBuilder {
             timeout: self.timeout,
             missing: self.missing,
             crash_limit: self.crash_limit,
+            retention: self.retention,
         })
     }
 }

@@ -12,10 +12,10 @@ use super::{
     settler::Finished,
     shared::Shared,
     slot::Slot,
-    verdict::{self, Circumstances, Verdict},
+    verdict::{self, Acked, Circumstances, Verdict},
 };
 use crate::{
-    Call, CallResult, CancelReason, Event, LossReason, Next, ReleaseReason,
+    Call, CallResult, CancelReason, Event, LossReason, Next, Outcome, ReleaseReason,
     codec::Format,
     handler::Entry,
     inflight::Inflight,
@@ -98,20 +98,30 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     let cancel = inflight.cancellation.reason();
     // Whatever the handler has left behind can see that it is over.
     inflight.cancellation.raise(CancelReason::Over);
-    match execution {
+    let is_acked = inflight.end_ack();
+    // Only the store knows whether the transaction was committed. If so it answers that the job is
+    // done, whatever this makes of it; if not, acknowledging the job would lose the work.
+    let is_unsure = is_acked && matches!(execution, Execution::Ended(Ok(_)));
+    let execution = if is_unsure { Execution::Ended(Ok(Outcome::Acked)) } else { execution };
+    let mut verdict = match execution {
         Execution::Ended(result) => {
             // Errors, flows and policies are the application's code too.
             let judged = recover(async { judge(shared, inflight, result, cancel, took) }).await;
-            Some(judged.unwrap_or_else(|panic| {
+            judged.unwrap_or_else(|panic| {
                 let text = Text::new(format!("what became of the job cannot be told: {panic}"));
                 verdict::dead_letter(job, text.clone(), text, shared.now())
-            }))
+            })
         }
-        Execution::Stopped(reason) => {
-            Some(verdict::release(None, ReleaseReason::for_cancel(reason)))
-        }
-        Execution::Lost => None,
+        Execution::Stopped(reason) => verdict::release(None, ReleaseReason::for_cancel(reason)),
+        Execution::Lost => return None,
+    };
+    if is_acked {
+        // It has left the lease alone, which may have to be extended before the store can be told.
+        shared.registry.call_keeper();
+        let failure = is_unsure.then(verdict::not_committed);
+        verdict.acked = Some(Box::new(Acked { took, failure }));
     }
+    Some(verdict)
 }
 
 fn without_handler(shared: &Shared, inflight: &Inflight) -> Verdict {
@@ -170,7 +180,8 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
         let input = input::of(shared, inflight, entry).await?;
         let format = format_of(shared, inflight).cloned();
         let clock = Arc::clone(shared) as Arc<dyn Clock>;
-        let call = Call::new(Arc::clone(inflight), format, clock, deadline, input);
+        let driver = shared.driver.id();
+        let call = Call::new(Arc::clone(inflight), format, driver, clock, deadline, input);
         let next = Next::new(Arc::clone(&shared.middleware), Arc::clone(&entry.run));
         next.run(call).await
     });

@@ -8,7 +8,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Driver, DriverError, ExtendLeases, Extended, Extension, JobId, Refusal, Timestamp,
+    AnyDriver, Driver, DriverError, ExtendLeases, Extended, Extension, JobId, Refusal, Timestamp,
 };
 use tokio::task::{JoinError, JoinSet};
 
@@ -26,8 +26,9 @@ const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// A lease to be extended.
 type Item = (Arc<Inflight>, Extension);
 
-pub(super) async fn run(shared: Arc<Shared>) {
-    let mut keeper = Keeper { calls: JoinSet::new(), failures: 0, resume_at: None, shared };
+/// `driver` is the handle for the runtime that this runs on.
+pub(super) async fn run(shared: Arc<Shared>, driver: AnyDriver) {
+    let mut keeper = Keeper { calls: JoinSet::new(), failures: 0, resume_at: None, shared, driver };
     while keeper.wait().await {
         keeper.give_up_late_ones();
         keeper.extend_due();
@@ -36,6 +37,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 struct Keeper {
     shared: Arc<Shared>,
+    driver: AnyDriver,
     /// Calls in the air. Several at once, because a lease that comes while one of them hangs
     /// cannot wait for its end. Each answers whether the store did.
     calls: JoinSet<bool>,
@@ -139,7 +141,7 @@ impl Keeper {
         let mut held: Vec<Item> = held.into_iter().filter_map(set_out).collect();
         while !held.is_empty() {
             let batch = held.drain(..held.len().min(BATCH)).collect();
-            self.calls.spawn(extend(Arc::clone(&self.shared), batch));
+            self.calls.spawn(extend(Arc::clone(&self.shared), self.driver.clone(), batch));
         }
     }
 
@@ -202,13 +204,13 @@ fn is_overdue(shared: &Shared, inflight: &Arc<Inflight>, now: Timestamp) -> bool
     overdue
 }
 
-async fn extend(shared: Arc<Shared>, batch: Vec<Item>) -> bool {
+async fn extend(shared: Arc<Shared>, driver: AnyDriver, batch: Vec<Item>) -> bool {
     // Keeps the clock in step with the store's, about once a minute.
-    let _ = tokio::time::timeout(CLOCK_PATIENCE, shared.driver.now()).await;
+    let _ = tokio::time::timeout(CLOCK_PATIENCE, driver.now()).await;
     let mut batches = vec![batch];
     let mut answered = true;
     while let Some(mut batch) = batches.pop() {
-        match call(&shared, &batch).await {
+        match call(&shared, &driver, &batch).await {
             Ok(answers) => {
                 for ((inflight, _), answer) in batch.iter().zip(answers) {
                     take_answer(&shared, inflight, answer);
@@ -230,6 +232,7 @@ async fn extend(shared: Arc<Shared>, batch: Vec<Item>) -> bool {
 
 async fn call(
     shared: &Arc<Shared>,
+    driver: &AnyDriver,
     batch: &[Item],
 ) -> Result<Vec<Result<Extended, Refusal>>, DriverError> {
     let now = shared.now();
@@ -239,7 +242,7 @@ async fn call(
     let ends = batch.iter().map(|(inflight, _)| last_moment(shared, inflight).since(now));
     let patience = ends.min().unwrap_or_default().max(Duration::from_millis(1));
     let call = async {
-        let extended = tokio::time::timeout(patience, shared.driver.extend_leases(request)).await;
+        let extended = tokio::time::timeout(patience, driver.extend_leases(request)).await;
         extended.unwrap_or_else(|_| {
             Err(DriverError::unavailable("no answer before a lease was nearly over"))
         })

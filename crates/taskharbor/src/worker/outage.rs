@@ -25,6 +25,7 @@ pub(super) enum Part {
     Settler = 4,
     Watch = 8,
     Input = 16,
+    Pruner = 32,
 }
 
 /// Whether the store answers, as all parts of a worker see it. It is away while it fails one of

@@ -67,8 +67,9 @@ impl Running {
     /// and gives their jobs back without charging an attempt.
     ///
     /// It takes at most the grace period, the time that handlers have to stop when told to, and 5 s
-    /// to record the last outcomes: 40 s by default, whatever the handlers do. A handler that blocks
-    /// its thread cannot be stopped: it is left behind, and its job comes back when its lease ends.
+    /// to record the last outcomes: 40 s by default, whatever the handlers do, and a second more where
+    /// the driver gave the worker connections of its own to close. A handler that blocks its thread
+    /// cannot be stopped: it is left behind, and its job comes back when its lease ends.
     ///
     /// # Errors
     ///

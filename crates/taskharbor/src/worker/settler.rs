@@ -7,8 +7,8 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Driver, DriverError, JobId, LeaseToken, Limits, Refusal, Settle, Settled, Settlement, Text,
-    Transition,
+    Admin, Driver, DriverError, JobId, LeaseToken, Limits, Refusal, Settle, Settled, Settlement,
+    State, Text, Timestamp, Transition,
 };
 use tokio::{sync::mpsc, time::Instant};
 
@@ -49,6 +49,13 @@ impl Finished {
     pub(super) fn new(inflight: Arc<Inflight>, verdict: Verdict) -> Self {
         inflight.end();
         Self { inflight, verdict, unanswered: false, refused: 0, resume_at: None }
+    }
+
+    /// It ends as a failure, because the store does not take what became of it.
+    fn dead_letter(&mut self, text: Text, now: Timestamp) {
+        let acked = self.verdict.acked.take();
+        self.verdict = verdict::dead_letter(&self.inflight.job, text.clone(), text, now);
+        self.verdict.acked = acked;
     }
 }
 
@@ -199,7 +206,7 @@ impl Settler {
         match settle(&shared, &batch).await {
             Ok(answers) => {
                 (self.failures, self.resume_at) = (0, None);
-                self.take_answers(batch, answers);
+                self.take_answers(batch, answers).await;
             }
             Err(error) => {
                 match error {
@@ -257,8 +264,7 @@ impl Settler {
         }
         if finished.refused > REFUSALS {
             let text = Text::new("the store does not take what became of the job");
-            let (job, now) = (&finished.inflight.job, self.shared.now());
-            finished.verdict = verdict::dead_letter(job, text.clone(), text, now);
+            finished.dead_letter(text, self.shared.now());
         }
         let backoff = self.shared.backoff(finished.refused);
         finished.resume_at = Some(Instant::now() + backoff);
@@ -272,16 +278,18 @@ impl Settler {
         }
     }
 
-    fn take_answers(&mut self, batch: Batch, answers: Vec<Result<Settled, Refusal>>) {
+    async fn take_answers(&mut self, batch: Batch, answers: Vec<Result<Settled, Refusal>>) {
         let mut over = Vec::with_capacity(batch.len());
         for ((mut finished, _), answer) in batch.into_iter().zip(answers) {
             match answer {
+                Ok(Settled::AlreadyTerminal) if was_committed(&self.shared, &finished).await => {
+                    self.tell_committed(&finished);
+                }
                 Ok(Settled::Applied | Settled::AlreadyTerminal) => self.tell(&finished),
                 Err(Refusal::Invalid(error)) => {
                     // No job can end like this, so it ends as what it is: a failure.
                     let text = Text::new(error.to_string());
-                    let (job, now) = (&finished.inflight.job, self.shared.now());
-                    finished.verdict = verdict::dead_letter(job, text.clone(), text, now);
+                    finished.dead_letter(text, self.shared.now());
                     finished.inflight.end_settling();
                     finished.refused += 1;
                     if self.give_in(&mut finished) {
@@ -300,8 +308,21 @@ impl Settler {
         self.shared.registry.remove(&over);
     }
 
+    /// The handler has ended the job itself, and what it came to here was not recorded.
+    fn tell_committed(&self, finished: &Finished) {
+        if let Some(acked) = &finished.verdict.acked {
+            let job = &finished.inflight.job;
+            self.shared.tell(&Event::Succeeded { job, took: acked.took });
+        }
+    }
+
     fn tell(&self, finished: &Finished) {
         let job = &finished.inflight.job;
+        if let Some(acked) = &finished.verdict.acked
+            && let Some(error) = &acked.failure
+        {
+            self.shared.tell(&Event::Failed { job, error, took: acked.took });
+        }
         self.shared.tell(&match &finished.verdict.report {
             Report::Succeeded { took } => Event::Succeeded { job, took: *took },
             Report::Retried { run_at } => Event::Retried { job, run_at: *run_at },
@@ -321,6 +342,22 @@ async fn settle(
     });
     let request = Settle::new(items.collect(), shared.now());
     shared.call(Part::Settler, "settle", shared.driver.settle(request)).await
+}
+
+/// Whether a job that is over already was ended by the transaction in which its handler has
+/// acknowledged it.
+async fn was_committed(shared: &Shared, finished: &Finished) -> bool {
+    if finished.verdict.acked.is_none() {
+        return false;
+    }
+    // The only other one with this token is an earlier call from here, whose answer was lost; it may
+    // have ended the job, though never as done.
+    if !finished.unanswered {
+        return true;
+    }
+    let inspect = shared.driver.inspect(finished.inflight.job.id.clone(), shared.now());
+    let record = shared.call(Part::Settler, "inspect", inspect).await;
+    matches!(record, Ok(Some(record)) if record.state == State::Done)
 }
 
 /// Whether the refusal means that an earlier call, whose answer was lost, has arrived. Success and

@@ -20,7 +20,7 @@ use super::{
     slot::Slots,
 };
 use crate::{
-    CancelReason, Event, LossReason, Middleware, RetryPolicy,
+    CancelReason, Event, LossReason, Middleware, Retention, RetryPolicy,
     codec::Format,
     handler::Entry,
     inflight::{Inflight, Registry},
@@ -53,6 +53,7 @@ pub(super) struct Config {
     pub(super) timeout: Option<Duration>,
     pub(super) missing: MissingHandler,
     pub(super) crash_limit: u32,
+    pub(super) retention: Retention,
 }
 
 impl Config {
@@ -71,7 +72,7 @@ impl Config {
             Part::Settler => self.call_timeout.min(lease_allows),
             // Worth less than the time in which jobs could be reserved without it.
             Part::Watch => self.call_timeout.min(Duration::from_secs(5)),
-            Part::Reserver | Part::Keeper | Part::Input => self.call_timeout,
+            Part::Reserver | Part::Keeper | Part::Input | Part::Pruner => self.call_timeout,
         }
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! The supervisor and the lease keeper have a thread and a runtime of their own, so that handlers
 //! which block every thread of the application's keep neither leases from being extended nor the
-//! worker from ending. Under a driver with a clock of its own they share the runtime, so that all
-//! live in the same time.
+//! worker from ending. A driver that is bound to the application's runtime gives them a handle apart
+//! ([`Driver::apart`]), which is the worker's own and closed with it. Under a driver with a clock of
+//! its own they share the runtime, so that all live in the same time.
 
 use std::{io, sync::Arc, time::Duration};
 
+use taskharbor_core::{AnyDriver, Driver};
 use tokio::{
     runtime::{Builder, Handle},
     sync::watch,
@@ -17,7 +19,7 @@ use tokio::{
 use super::{
     keeper,
     outage::Part,
-    reserver,
+    pruner, reserver,
     running::{Ending, Running},
     settler,
     shared::{Phase, Shared},
@@ -28,6 +30,8 @@ use crate::{CancelReason, Event, middleware::recover};
 pub(super) const FLUSH: Duration = Duration::from_secs(5);
 /// How long the tasks of handlers that were stopped may take to say so.
 const A_MOMENT: Duration = Duration::from_millis(50);
+/// How long a handle of the worker's own may take to close.
+const CLOSE: Duration = Duration::from_secs(1);
 
 pub(super) fn start(shared: Arc<Shared>) -> Running {
     let (ending, ended) = watch::channel(None);
@@ -45,7 +49,7 @@ pub(super) fn start(shared: Arc<Shared>) -> Running {
     let guard = Guard { shared, ending };
     if own_clock {
         let home = runtime.clone();
-        runtime.spawn(guard.supervise(home));
+        runtime.spawn(guard.supervise(home, None));
     } else if let Err((error, ending)) = start_thread(guard, runtime) {
         ending.send_replace(Some(Ending::NotStarted(Arc::new(error))));
     }
@@ -66,7 +70,12 @@ fn start_thread(
     let run = || {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let thread = std::thread::Builder::new().name("taskharbor-leases".to_owned());
-        thread.spawn(move || runtime.block_on(guard.supervise(home)))
+        thread.spawn(move || {
+            runtime.block_on(async {
+                let apart = guard.shared.driver.apart();
+                guard.supervise(home, apart).await;
+            });
+        })
     };
     run().map(drop).map_err(|error| (error, ending))
 }
@@ -78,10 +87,15 @@ struct Guard {
 }
 
 impl Guard {
-    async fn supervise(self, home: Handle) {
-        let end = recover(supervise(&self.shared, &home)).await.unwrap_or(Ending::Crashed);
+    async fn supervise(self, home: Handle, apart: Option<AnyDriver>) {
+        let driver = apart.as_ref().unwrap_or(&self.shared.driver);
+        let end = recover(supervise(&self.shared, driver, &home)).await;
         self.shared.advance(Phase::Ended);
-        self.ending.send_replace(Some(end));
+        if let Some(apart) = apart {
+            // Whether that goes well changes nothing: nobody has the handle any more.
+            let _ = timeout(CLOSE, recover(apart.close())).await;
+        }
+        self.ending.send_replace(Some(end.unwrap_or(Ending::Crashed)));
     }
 }
 
@@ -102,8 +116,9 @@ impl Drop for Guard {
     }
 }
 
-async fn supervise(shared: &Arc<Shared>, home: &Handle) -> Ending {
-    if !start_clock(shared).await {
+/// `driver` is the handle for this thread.
+async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> Ending {
+    if !start_clock(shared, driver).await {
         shared.tell(&Event::WorkerStopped { abandoned: 0 });
         return Ending::from_phase(shared);
     }
@@ -112,9 +127,11 @@ async fn supervise(shared: &Arc<Shared>, home: &Handle) -> Ending {
         return Ending::Crashed;
     };
     shared.tell(&Event::WorkerStarted { name: shared.config.holder.as_str() });
-    let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared)));
+    let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared), driver.clone()));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
+    // Nobody waits for this one: what it leaves undone another worker does, or the next one.
+    let pruner = home.spawn(pruner::run(Arc::clone(shared)));
     let ended = tokio::select! {
         biased;
         () = shared.reached(Phase::Draining) => Ok(()),
@@ -135,7 +152,7 @@ async fn supervise(shared: &Arc<Shared>, home: &Handle) -> Ending {
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver] {
+    for task in [keeper, settler, reserver, pruner] {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { abandoned });
@@ -155,12 +172,12 @@ async fn died(task: &mut JoinHandle<()>) {
 }
 
 /// Asks the store for its time until it answers; `false` if the worker was told to stop first.
-async fn start_clock(shared: &Shared) -> bool {
+async fn start_clock(shared: &Shared, driver: &AnyDriver) -> bool {
     for failures in 1.. {
         let clock = tokio::select! {
             biased;
             () = shared.reached(Phase::Draining) => return false,
-            clock = shared.call(Part::Reserver, "clock", shared.driver.clock()) => clock,
+            clock = shared.call(Part::Reserver, "clock", driver.clock()) => clock,
         };
         if let Ok(clock) = clock {
             let _ = shared.clock.set(clock);

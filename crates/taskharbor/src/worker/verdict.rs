@@ -16,6 +16,29 @@ use crate::{
 pub(super) struct Verdict {
     pub(super) transition: Transition,
     pub(super) report: Report,
+    /// Set if the handler has acknowledged the job in a transaction of its own.
+    pub(super) acked: Option<Box<Acked>>,
+}
+
+/// What is told of a job that its handler has acknowledged in a transaction, once the store has said
+/// whether that was committed.
+#[derive(Debug)]
+pub(super) struct Acked {
+    pub(super) took: Duration,
+    /// What the attempt has failed with if it was not, unless that was told already.
+    pub(super) failure: Option<JobError>,
+}
+
+/// The failure of a handler that has acknowledged its job in a transaction, and went on as if it had
+/// committed that.
+pub(super) fn not_committed() -> JobError {
+    JobError::from("the transaction in which the job was acknowledged was not committed")
+}
+
+impl Verdict {
+    const fn new(transition: Transition, report: Report) -> Self {
+        Self { transition, report, acked: None }
+    }
 }
 
 #[derive(Debug)]
@@ -59,6 +82,7 @@ impl Circumstances<'_> {
                 let delay = delay.max(Duration::from_millis(1));
                 release(Some(self.now.saturating_add(delay)), ReleaseReason::Snoozed)
             }
+            Ok(Outcome::Acked) => self.failure(job, &not_committed()),
             Err(error) => self.failure(job, &error),
         }
     }
@@ -69,7 +93,7 @@ impl Circumstances<'_> {
             return self.failure(job, &JobError::unrecoverable(text));
         }
         match transition.check(&self.limits) {
-            Ok(_) => Verdict { transition, report: Report::Succeeded { took: self.took } },
+            Ok(_) => Verdict::new(transition, Report::Succeeded { took: self.took }),
             // Running it again would come to the same.
             Err(error) => self.failure(job, &JobError::unrecoverable(error)),
         }
@@ -98,13 +122,13 @@ impl Circumstances<'_> {
         let run_at = self.now.saturating_add(delay);
         let failure = Failure::new(attempts, text, self.now);
         let transition = Transition::Retry { failure, run_at: Some(run_at) };
-        Verdict { transition, report: Report::Retried { run_at } }
+        Verdict::new(transition, Report::Retried { run_at })
     }
 }
 
 /// The job is given back, not to run before `run_at`; nothing is charged.
 pub(super) const fn release(run_at: Option<Timestamp>, why: ReleaseReason) -> Verdict {
-    Verdict { transition: Transition::Release { run_at }, report: Report::Released { why } }
+    Verdict::new(Transition::Release { run_at }, Report::Released { why })
 }
 
 /// The job is dead-lettered for this reason, which counts as a failure.
@@ -112,5 +136,5 @@ pub(super) fn dead_letter(job: &Job, error: Text, reason: Text, now: Timestamp) 
     let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
     let failure = Failure::new(attempts, error, now);
     let transition = Transition::Fail { failure, reason: reason.clone() };
-    Verdict { transition, report: Report::DeadLettered { reason } }
+    Verdict::new(transition, Report::DeadLettered { reason })
 }

@@ -10,6 +10,7 @@
 #[macro_use]
 mod delegate;
 
+mod apart;
 mod build;
 mod client;
 mod codec;
@@ -17,6 +18,7 @@ mod compile_fail;
 mod context;
 mod harbor;
 mod hostile;
+mod idle;
 mod lease;
 mod middleware;
 mod missing;
@@ -25,8 +27,10 @@ mod outage;
 mod outcome;
 mod port;
 mod readme;
+mod retention;
 mod shutdown;
 mod signal;
 mod simulation;
 mod slot;
+mod transaction;
 mod unkind;

@@ -8,10 +8,10 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Driver, DriverError, JobId, QueueName, Timestamp};
+use taskharbor::{Admin, Driver, DriverError, JobId, Prune, QueueName, Timestamp};
 use taskharbor_core::{
-    Answers, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage, Outputs, Refusal,
-    Rejected, Reserve, Reserved, Settle, Settled, Watch,
+    Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage, Outputs,
+    Refusal, Rejected, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -24,10 +24,13 @@ pub(crate) enum Op {
     Outputs,
     Watch,
     Time,
+    Prune,
+    /// In a transaction of the test's.
+    Transaction,
 }
 
 impl Op {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Enqueue,
         Self::Reserve,
         Self::Extend,
@@ -35,6 +38,8 @@ impl Op {
         Self::Outputs,
         Self::Watch,
         Self::Time,
+        Self::Prune,
+        Self::Transaction,
     ];
 }
 
@@ -53,7 +58,17 @@ pub(crate) enum Fault {
 #[derive(Clone)]
 pub(crate) struct Unkind {
     pub(crate) store: MemoryDriver,
+    id: DriverId,
     plan: Arc<Mutex<Plan>>,
+}
+
+/// Where hints come from.
+#[derive(Clone, Default)]
+pub(crate) enum Hints {
+    #[default]
+    Store,
+    Hub(WakeHub),
+    Nowhere,
 }
 
 #[derive(Default)]
@@ -63,13 +78,14 @@ struct Plan {
     calls: HashMap<Op, usize>,
     chaos: Option<(fastrand::Rng, f64)>,
     rotates: bool,
+    hints: Hints,
     /// For each job the token that its worker was given last, and the one the store knows.
     tokens: HashMap<JobId, (LeaseToken, LeaseToken)>,
 }
 
 impl Unkind {
     pub(crate) fn new(store: MemoryDriver) -> Self {
-        Self { store, plan: Arc::default() }
+        Self { store, id: DriverId::new(), plan: Arc::default() }
     }
 
     fn plan<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
@@ -105,6 +121,11 @@ impl Unkind {
         self.plan(|plan| plan.rotates = true);
     }
 
+    /// Hints come from here, from now on.
+    pub(crate) fn hints_from(&self, hints: Hints) {
+        self.plan(|plan| plan.hints = hints);
+    }
+
     pub(crate) fn calls(&self, op: Op) -> usize {
         self.plan(|plan| plan.calls.get(&op).copied().unwrap_or_default())
     }
@@ -125,7 +146,7 @@ impl Unkind {
         })
     }
 
-    async fn call<T>(
+    pub(crate) async fn call<T>(
         &self,
         op: Op,
         call: impl Future<Output = Result<T, DriverError>>,
@@ -143,8 +164,12 @@ impl Unkind {
         }
     }
 
+    async fn remove_old(&self, request: Prune) -> Result<usize, DriverError> {
+        self.call(Op::Prune, self.store.prune(request)).await
+    }
+
     /// The token that the store knows for the one that a worker has.
-    fn inner(&self, id: &JobId, token: LeaseToken) -> LeaseToken {
+    pub(crate) fn inner(&self, id: &JobId, token: LeaseToken) -> LeaseToken {
         self.plan(|plan| match plan.tokens.get(id) {
             Some((outer, inner)) if *outer == token => *inner,
             Some((_, inner)) if *inner == token => LeaseToken::from_bits(!token.to_bits()),
@@ -170,6 +195,10 @@ fn away() -> DriverError {
 }
 
 impl Driver for Unkind {
+    fn id(&self) -> Option<DriverId> {
+        Some(self.id)
+    }
+
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
         self.call(Op::Enqueue, self.store.enqueue(request)).await
     }
@@ -202,7 +231,15 @@ impl Driver for Unkind {
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
-        self.call(Op::Watch, self.store.watch(queues)).await
+        let hints = self.plan(|plan| plan.hints.clone());
+        let watch = async {
+            match hints {
+                Hints::Store => self.store.watch(queues).await,
+                Hints::Hub(hub) => Ok(hub.watch(queues)),
+                Hints::Nowhere => Ok(Watch::never()),
+            }
+        };
+        self.call(Op::Watch, watch).await
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
@@ -214,4 +251,4 @@ impl Driver for Unkind {
     }
 }
 
-delegate_admin!(Unkind, store);
+delegate_admin!(Unkind, store, prune: remove_old);

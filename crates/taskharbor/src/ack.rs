@@ -1,0 +1,160 @@
+//! [`Context::ack_in`]: completing a job in the handler's own transaction.
+//!
+//! What the handler has written and that its job is done are then one: both happen or neither.
+//! Whether the transaction commits is known to the store alone, so the worker never acks such a job
+//! itself. It records that the job is to be tried again, and a store in which the job is done already
+//! answers just that.
+
+use taskharbor_core::{
+    Blob, DriverError, Limits, Refusal, Settle, Settlement, Transaction, Transition,
+};
+
+use crate::{CodecError, Context, Data, Outcome, handler, inflight::NoAck};
+
+/// Why a job was not acknowledged in a transaction.
+///
+/// After [`AckError::Refused`] and [`AckError::Store`] roll the transaction back; after the others
+/// nothing was done in it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AckError {
+    /// It was acknowledged in this execution before, or that was tried.
+    #[error("the job was acknowledged in this execution before: acknowledge it once")]
+    Again,
+    /// The execution has ended, and its outcome is recorded without this.
+    #[error("the execution is over: acknowledge the job before its handler returns")]
+    Over,
+    /// The transaction is not one of the worker's store.
+    #[error(
+        "the transaction belongs to another store: make it with the driver that the worker was built with"
+    )]
+    OtherStore,
+    /// The output cannot be written.
+    #[error("the output cannot be encoded")]
+    Encode(#[from] CodecError),
+    /// The job was written by a codec that the worker does not know, so its output cannot be either.
+    #[error("the job was written with codec {0:?}, which this worker does not know")]
+    UnknownCodec(String),
+    /// The output is larger than a store keeps.
+    #[error(
+        "the output is {bytes} bytes: store it elsewhere and output a reference ({max} or fewer)"
+    )]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The store refused it: the job is not this worker's any more.
+    #[error("the job is not this worker's any more")]
+    Refused(#[from] Refusal),
+    /// The call failed.
+    #[error(transparent)]
+    Store(#[from] DriverError),
+}
+
+impl<S> Context<S> {
+    /// Completes the job with this output in the handler's own open transaction, which the driver has
+    /// made of it: the job is done if and only if that commits. Then return the answer.
+    ///
+    /// ```
+    /// # use std::error::Error;
+    /// # use taskharbor::{Context, Job, JobResult, Outcome, Transaction};
+    /// # struct Database;
+    /// # struct Open;
+    /// # impl Database {
+    /// #     async fn begin(&self) -> Result<Open, Box<dyn Error + Send + Sync>> { Ok(Open) }
+    /// # }
+    /// # impl Open {
+    /// #     async fn book(&mut self) -> Result<u64, Box<dyn Error + Send + Sync>> { Ok(1) }
+    /// #     async fn commit(self) -> Result<(), Box<dyn Error + Send + Sync>> { Ok(()) }
+    /// # }
+    /// # trait Driver { fn tx<'a>(&'a self, open: &'a mut Open) -> impl Transaction + 'a; }
+    /// # struct App<D> { db: Database, pg: D }
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
+    /// # #[job(type = "book", output = u64)]
+    /// # struct Book;
+    /// # async fn book<D: Driver>(_: Book, cx: Context<App<D>>) -> JobResult<Outcome<u64>> {
+    /// let mut tx = cx.state().db.begin().await?;
+    /// let number = tx.book().await?; // whatever the job is about
+    /// let done = cx.ack_in(cx.state().pg.tx(&mut tx), number).await?;
+    /// tx.commit().await?;
+    /// Ok(done)
+    /// # }
+    /// ```
+    ///
+    /// Once this was called the worker does not ack the job by itself, whatever the handler returns.
+    /// If the transaction was committed the job is done, also if the handler fails after that. If it
+    /// was not, the attempt has failed: with the handler's error, or because the transaction was not
+    /// committed.
+    ///
+    /// Commit soon and return: the transaction may hold the job in the store, so its lease is not
+    /// extended any more, and a handler that goes on until the lease is nearly over is stopped.
+    ///
+    /// # Errors
+    ///
+    /// [`AckError`]. The lease may be lost: then the job is refused, and what the transaction holds is
+    /// to be rolled back with it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves open whether the transaction has it: roll that back.
+    pub async fn ack_in<O: Data>(
+        &self,
+        transaction: impl Transaction,
+        output: O,
+    ) -> Result<Outcome<O>, AckError> {
+        let format = self.known_format().map_err(|name| AckError::UnknownCodec(name.to_owned()))?;
+        let output = handler::encode(&output, format)?;
+        self.settle_in(transaction, output).await?;
+        Ok(Outcome::Acked)
+    }
+
+    /// As [`Context::ack_in`], for handlers that output bytes: those added with
+    /// [`Handlers::on_raw`](crate::Handlers::on_raw).
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::ack_in`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Context::ack_in`].
+    pub async fn ack_raw_in(
+        &self,
+        transaction: impl Transaction,
+        output: Option<Blob>,
+    ) -> Result<Outcome<Option<Blob>>, AckError> {
+        self.settle_in(transaction, output).await?;
+        Ok(Outcome::Acked)
+    }
+
+    async fn settle_in(
+        &self,
+        mut transaction: impl Transaction,
+        output: Option<Blob>,
+    ) -> Result<(), AckError> {
+        if self.driver() != Some(transaction.driver()) {
+            return Err(AckError::OtherStore);
+        }
+        let (bytes, max) = (output.as_ref().map_or(0, |it| it.len()), Limits::MAX_OUTPUT_BYTES);
+        if bytes > max {
+            return Err(AckError::TooLarge { bytes, max });
+        }
+        let token = self.inflight().begin_ack().await.map_err(|why| match why {
+            NoAck::Again => AckError::Again,
+            NoAck::Over => AckError::Over,
+        })?;
+        let ack = Settlement::new(self.id().clone(), token, Transition::Ack { output });
+        let answers = transaction.settle(Settle::new(vec![ack], self.now())).await?;
+        match <[_; 1]>::try_from(answers) {
+            Ok([answer]) => {
+                answer?;
+                Ok(())
+            }
+            Err(_) => {
+                Err(DriverError::ContractViolation("one item, but not one answer".to_owned()))?
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The loop that removes what is over and has been kept for long enough.
+//!
+//! Every worker has one, and none is in charge: whoever comes first removes what is there, and the
+//! next one finds less. Each goes at random times, so that those of a fleet spread. Nothing waits
+//! for it, and it holds nothing up.
+
+use std::{sync::Arc, time::Duration};
+
+use taskharbor_core::{Admin, DriverError};
+use tokio::time::sleep;
+
+use super::{
+    outage::Part,
+    shared::{Phase, Shared},
+};
+use crate::middleware::recover;
+
+/// One call removes no more than this, so that none takes long.
+const BATCH: usize = 1_000;
+/// How often to look: as often as the shortest time for which anything is kept, within these
+/// bounds, and up to half as long again, at random.
+const OFTEN: Duration = Duration::from_secs(5);
+const RARELY: Duration = Duration::from_secs(30);
+/// Old records do no harm, so a store in trouble is left alone for longer than by others.
+const PATIENCE: u32 = 6;
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    tokio::select! {
+        biased;
+        () = shared.reached(Phase::Draining) => {}
+        () = prune(&shared) => {}
+    }
+}
+
+async fn prune(shared: &Shared) {
+    // With nothing to remove there is nothing to do.
+    let Some(shortest) = shared.config.retention.shortest() else { return };
+    let period = shortest.clamp(OFTEN, RARELY);
+    // Workers that were started together do not go together.
+    sleep(period.mul_f64(shared.chance())).await;
+    let mut failures = 0;
+    loop {
+        let pause = match remove(shared).await {
+            Ok(count) if count >= BATCH => {
+                failures = 0;
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Ok(_) => {
+                failures = 0;
+                period + period.mul_f64(shared.chance() / 2.0)
+            }
+            Err(_) => {
+                failures = u32::saturating_add(failures, 1);
+                shared.backoff(failures) * PATIENCE
+            }
+        };
+        sleep(pause).await;
+    }
+}
+
+async fn remove(shared: &Shared) -> Result<usize, DriverError> {
+    let request = shared.config.retention.request(BATCH, shared.now());
+    let call = async {
+        // A worker does not end because old records cannot be removed.
+        let removed = recover(shared.driver.prune(request)).await;
+        removed.unwrap_or_else(|panic| Err(DriverError::ContractViolation(panic.to_string())))
+    };
+    shared.call(Part::Pruner, "prune", call).await
+}

@@ -1,0 +1,179 @@
+//! A driver that is bound to the runtime it was opened on gives the lease keeper a handle of its own.
+//! In real time, but waiting for events alone.
+
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use taskharbor::{AnyDriver, Client, Driver, DriverError, QueueName, Timestamp, Worker};
+use taskharbor_core::{
+    Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Refusal, Rejected,
+    Reserve, Reserved, Settle, Settled, Watch,
+};
+use taskharbor_memory::MemoryDriver;
+use tokio::sync::watch;
+
+use crate::port::{DONE, handler, work};
+
+/// A call: the operation, the handle, and whether it came from the keeper's thread.
+type Call = (&'static str, Handle, bool);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Handle {
+    Home,
+    Apart,
+}
+
+/// A memory driver that notes which of its handles is called from where.
+#[derive(Clone)]
+struct Noting {
+    store: MemoryDriver,
+    handle: Handle,
+    calls: Arc<Mutex<Vec<Call>>>,
+    extended: watch::Sender<usize>,
+    apart: Apart,
+}
+
+/// What becomes of a handle apart.
+#[derive(Clone, Copy)]
+enum Apart {
+    Closes,
+    HangsWhenClosed,
+}
+
+impl Noting {
+    fn new(apart: Apart) -> Self {
+        let (store, calls) = (MemoryDriver::new(), Arc::default());
+        Self { store, handle: Handle::Home, calls, extended: watch::Sender::new(0), apart }
+    }
+
+    fn note(&self, operation: &'static str) {
+        let is_keeper = thread::current().name() == Some("taskharbor-leases");
+        self.calls.lock().unwrap().push((operation, self.handle, is_keeper));
+    }
+
+    fn calls(&self, operation: &str) -> Vec<Call> {
+        let calls = self.calls.lock().unwrap();
+        calls.iter().filter(|call| call.0 == operation).copied().collect()
+    }
+}
+
+impl Driver for Noting {
+    fn apart(&self) -> Option<Self> {
+        self.note("apart");
+        Some(Self { handle: Handle::Apart, ..self.clone() })
+    }
+
+    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        self.store.enqueue(request).await
+    }
+
+    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        self.note("reserve");
+        self.store.reserve(request).await
+    }
+
+    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        self.note("extend_leases");
+        let answers = self.store.extend_leases(request).await;
+        self.extended.send_modify(|count| *count += 1);
+        answers
+    }
+
+    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        self.note("settle");
+        self.store.settle(request).await
+    }
+
+    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        self.store.outputs(request).await
+    }
+
+    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
+        self.store.watch(queues).await
+    }
+
+    async fn store_time(&self) -> Result<Timestamp, DriverError> {
+        self.note("store_time");
+        self.store.store_time().await
+    }
+
+    /// A handle apart is closed by itself; the store stays.
+    async fn close(&self) -> Result<(), DriverError> {
+        self.note("close");
+        match (self.handle, self.apart) {
+            (Handle::Home, _) => self.store.close().await,
+            (Handle::Apart, Apart::Closes) => Ok(()),
+            (Handle::Apart, Apart::HangsWhenClosed) => std::future::pending().await,
+        }
+    }
+}
+
+delegate_admin!(Noting, store);
+
+fn worker(driver: &AnyDriver, store: &Noting) -> Worker {
+    let extended = store.extended.subscribe();
+    let handlers = handler(move |_, _| {
+        let mut extended = extended.clone();
+        async move {
+            extended.wait_for(|count| *count >= 2).await.unwrap();
+            DONE
+        }
+    });
+    let worker = Worker::builder(driver).handlers(handlers).queue("default", 1);
+    worker.heartbeat(Duration::from_millis(20)).build().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_kept_through_the_handle_apart_and_all_else_through_the_users() {
+    let store = Noting::new(Apart::Closes);
+    let driver = AnyDriver::new(store.clone());
+    let running = worker(&driver, &store).start();
+    while store.calls("reserve").is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // The worker has started the clock that they all share.
+    assert_eq!(store.calls("store_time"), [("store_time", Handle::Apart, true)]);
+    let handle = Client::new(&driver).enqueue(work("a")).await.unwrap();
+    handle.wait().await.unwrap();
+    running.shutdown().await.unwrap();
+    assert_eq!(store.calls("apart"), [("apart", Handle::Home, true)]);
+    for (operation, handle, is_keeper) in [
+        ("extend_leases", Handle::Apart, true),
+        ("reserve", Handle::Home, false),
+        ("settle", Handle::Home, false),
+    ] {
+        let calls = store.calls(operation);
+        assert!(!calls.is_empty(), "{operation}");
+        assert!(calls.iter().all(|it| *it == (operation, handle, is_keeper)), "{calls:?}");
+    }
+    assert_eq!(store.calls("store_time").len(), 1);
+    // The handle was the worker's own; the user's stays open.
+    assert_eq!(store.calls("close"), [("close", Handle::Apart, true)]);
+    driver.store_time().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handle_apart_that_does_not_close_does_not_keep_the_worker_from_ending() {
+    let store = Noting::new(Apart::HangsWhenClosed);
+    let driver = AnyDriver::new(store.clone());
+    let running = worker(&driver, &store).start();
+    let patience = Duration::from_secs(10);
+    tokio::time::timeout(patience, running.shutdown()).await.unwrap().unwrap();
+    assert_eq!(store.calls("close").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_share_one_runtime_nobody_needs_a_handle_apart() {
+    let store = Noting::new(Apart::Closes);
+    let clock = taskharbor::testing::TokioClock::starting_at(Timestamp::EPOCH);
+    let driver = AnyDriver::new(store.clone()).with_clock(Arc::new(clock));
+    let running = worker(&driver, &store).start();
+    Client::new(&driver).enqueue(work("a")).await.unwrap().wait().await.unwrap();
+    running.shutdown().await.unwrap();
+    assert_eq!(store.calls("apart"), []);
+    assert!(store.calls("extend_leases").iter().all(|call| call.1 == Handle::Home));
+    assert_eq!(store.calls("close"), []);
+}

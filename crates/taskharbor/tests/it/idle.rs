@@ -1,0 +1,78 @@
+//! What a worker with nothing to do costs its store, with hints and without.
+
+use taskharbor_core::WakeHub;
+
+use crate::{
+    port::{DONE, Port, SECOND, handler},
+    unkind::{Hints, Op},
+};
+
+const TEN_MINUTES: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// How often each operation is called in ten minutes without a job.
+async fn idle_calls(hints: Hints) -> Vec<(Op, usize)> {
+    let port = Port::new();
+    port.store.hints_from(hints);
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    tokio::time::sleep(TEN_MINUTES).await;
+    Op::ALL.map(|op| (op, port.store.calls(op))).into_iter().filter(|it| it.1 > 0).collect()
+}
+
+fn count(calls: &[(Op, usize)], of: Op) -> usize {
+    calls.iter().find(|(op, _)| *op == of).map_or(0, |(_, count)| *count)
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_hints_an_idle_worker_calls_its_store_a_few_times_a_minute() {
+    let calls = idle_calls(Hints::Store).await;
+    let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
+    assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune]);
+    assert_eq!(count(&calls, Op::Watch), 1);
+    assert!((20..=27).contains(&count(&calls, Op::Reserve)), "{calls:?}");
+    assert!((13..=21).contains(&count(&calls, Op::Prune)), "{calls:?}");
+    let in_all: usize = calls.iter().map(|(_, count)| count).sum();
+    assert!(in_all <= 42, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_hints_an_idle_worker_looks_about_once_a_second() {
+    let calls = idle_calls(Hints::Nowhere).await;
+    let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
+    assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune]);
+    assert_eq!(count(&calls, Op::Watch), 1);
+    assert!((600..=800).contains(&count(&calls, Op::Reserve)), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_polls_while_hints_do_not_reach_it() {
+    let port = Port::new();
+    let hub = WakeHub::new();
+    port.store.hints_from(Hints::Hub(hub.clone()));
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let looks = || port.store.calls(Op::Reserve);
+    tokio::time::sleep(300 * SECOND).await;
+    let with_hints = looks();
+    assert!((10..=15).contains(&with_hints), "{with_hints} in five minutes");
+
+    // It looks at once, and from then on each second: the long pause it was in is over.
+    hub.set_reaching(false);
+    tokio::time::sleep(SECOND / 10).await;
+    assert_eq!(looks(), with_hints + 1);
+    let enqueued = port.now();
+    let id = port.enqueue("a").await;
+    let started = port.finished(&id).await.started_at.unwrap();
+    assert!(started.since(enqueued) <= SECOND);
+    let before = looks();
+    tokio::time::sleep(60 * SECOND).await;
+    let polled = looks() - before;
+    assert!((60..=81).contains(&polled), "{polled} in a minute");
+
+    // It looks at once, for what it was not told of, and then seldom.
+    let before = looks();
+    hub.set_reaching(true);
+    tokio::time::sleep(SECOND / 100).await;
+    assert_eq!(looks(), before + 1);
+    tokio::time::sleep(300 * SECOND).await;
+    let with_hints = looks() - before;
+    assert!((10..=15).contains(&with_hints), "{with_hints} in five minutes");
+}

@@ -1,0 +1,6 @@
+//! Jobs that are enqueued and acknowledged in the user's own transaction.
+
+mod ack;
+mod open;
+mod uncertain;
+mod within;

@@ -1,0 +1,106 @@
+//! Enqueueing in a transaction.
+
+use taskharbor::{
+    Admin, AnyDriver, Client, EnqueueError, Filter, Flow, JobId, Limits, List, State, WaitError,
+};
+use taskharbor_memory::MemoryDriver;
+
+use crate::{
+    port::{DONE, Port, SECOND, handler, work},
+    unkind::{Fault, Op},
+};
+
+async fn stored(port: &Port) -> Vec<JobId> {
+    let page = port.driver.list(List::new(Filter::all(), Limits::MAX_PAGE, port.now())).await;
+    page.unwrap().items.into_iter().map(|summary| summary.id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_is_there_if_and_only_if_the_transaction_commits() {
+    let port = Port::new();
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let mut tx = port.store.begin();
+    let handle = port.client.enqueue(work("a")).within(&mut tx).await.unwrap();
+    assert!(handle.is_new());
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(stored(&port).await, []);
+    assert!(matches!(handle.wait().await, Err(WaitError::Gone)));
+    tx.commit().await;
+    assert_eq!(handle.wait().await.unwrap(), 0);
+
+    let mut tx = port.store.begin();
+    let rolled_back = port.client.enqueue(work("b")).within(&mut tx).await.unwrap();
+    drop(tx);
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(matches!(rolled_back.wait().await, Err(WaitError::Gone)));
+    // Nothing went past the transactions.
+    assert_eq!(port.store.calls(Op::Enqueue), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_jobs_raw_ones_and_flows_go_into_one_transaction() {
+    let port = Port::new();
+    let mut tx = port.store.begin();
+    let (client, names) = (&port.client, ["a", "b", "c"]);
+    let many = client.enqueue_many(names.map(work)).within(&mut tx).await.unwrap();
+    let raw = client.enqueue_raw("raw", b"bytes").within(&mut tx).await.unwrap();
+    #[derive(serde::Serialize, serde::Deserialize, taskharbor::Job)]
+    #[job(type = "after", input = u64, output = u64)]
+    struct After {}
+    let flow = Flow::first(work("first")).then(After {});
+    let flow = client.start(flow).name("steps").within(&mut tx).await.unwrap();
+    assert_eq!(stored(&port).await, []);
+    tx.commit().await;
+    assert_eq!(stored(&port).await.len(), 6);
+    for id in many.iter().map(taskharbor::Handle::id).chain([raw.id()]) {
+        assert_eq!(port.state(id).await, State::Ready);
+    }
+    assert_eq!(port.state(flow.id()).await, State::Blocked);
+    port.check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_held_answers_the_job_that_holds_it() {
+    let port = Port::new();
+    let keyed = |name| port.client.enqueue(work(name)).idempotency_key("welcome-42");
+    let first = keyed("a").await.unwrap();
+    let mut tx = port.store.begin();
+    let again = keyed("b").within(&mut tx).await.unwrap();
+    assert_eq!((again.id(), again.is_new()), (first.id(), false));
+    let other = port.client.enqueue(work("c")).idempotency_key("other");
+    let other = other.within(&mut tx).await.unwrap();
+    let twice = port.client.enqueue(work("d")).idempotency_key("other").within(&mut tx);
+    assert_eq!(twice.await.unwrap().id(), other.id());
+    tx.commit().await;
+    assert_eq!(stored(&port).await, [first.id().clone(), other.id().clone()]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_transaction_of_another_store_is_refused() {
+    let (port, other) = (Port::new(), Port::new());
+    let without = Client::new(&AnyDriver::new(MemoryDriver::new()));
+    let mut tx = other.store.begin();
+    for client in [&port.client, &without] {
+        let one = client.enqueue(work("a")).within(&mut tx).await.unwrap_err();
+        assert!(matches!(one, EnqueueError::OtherStore));
+        assert!(one.to_string().contains("with the driver that the client was built with"));
+        let many = client.enqueue_many([work("a")]).within(&mut tx).await.unwrap_err();
+        assert!(matches!(many, EnqueueError::OtherStore));
+        let flow = client.start(Flow::first(work("a"))).within(&mut tx).await.unwrap_err();
+        assert!(matches!(flow, EnqueueError::OtherStore));
+    }
+    tx.commit().await;
+    assert_eq!(stored(&other).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transaction_that_fails_or_hangs_fails_the_call() {
+    let port = Port::new();
+    port.store.next(Op::Transaction, [Fault::Refuse, Fault::Hang]);
+    for _ in 0..2 {
+        let mut tx = port.store.begin();
+        let failed = port.client.enqueue(work("a")).within(&mut tx).await.unwrap_err();
+        assert!(matches!(failed, EnqueueError::Store(_)), "{failed}");
+    }
+    assert_eq!(stored(&port).await, []);
+}
