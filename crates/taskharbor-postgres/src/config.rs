@@ -107,6 +107,8 @@ pub struct Config {
 }
 
 impl Config {
+    pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
+
     /// Reads a URL as libpq does; what it leaves out comes from the environment, as in
     /// [`Config::from_env`].
     ///
@@ -187,7 +189,7 @@ impl Config {
             schema: SchemaName::default(),
             pool_size: 8,
             statements: StatementMode::default(),
-            call_deadline: Duration::from_secs(30),
+            call_deadline: Self::DEFAULT_DEADLINE,
             connect_timeout: Duration::from_secs(5),
             listen: true,
             notify_in_transactions: true,

@@ -1,12 +1,39 @@
 //! The PostgreSQL driver of TaskHarbor: durable jobs in a database that you already run.
+//!
+//! [`PostgresDriver`] keeps the contract of `taskharbor-core` on PostgreSQL 12 or newer, in a schema of your choice,
+//! beside your own tables, behind a pooler if you have one. Jobs can be enqueued and completed inside your own
+//! transactions: [`PostgresDriver::tx`]; from other languages and triggers, `SELECT th_enqueue(…)` does the same.
+//! `docs/guides/postgres.md` says how to set it up and run it.
+//!
+//! Each call of the driver is one statement in autocommit that calls one function in the schema, so a call is one round
+//! trip whatever it carries, and dropping its future leaves nothing open.
 
+mod admin;
+#[doc(hidden)]
+pub mod answer;
+mod column;
 mod config;
+mod driver;
+mod enqueue;
 mod error;
+mod floor;
+mod hint;
+mod migration;
+mod record;
+mod reserve;
 mod schema;
 mod session;
+mod settle;
+mod statement;
 mod tls;
+mod tx;
 #[doc(hidden)]
 pub mod value;
 
 pub use config::{Config, ConfigError, StatementMode};
+pub use deadpool_postgres;
+pub use driver::{OpenError, PostgresDriver};
+pub use migration::migration;
 pub use schema::{SchemaName, SchemaNameError};
+pub use tokio_postgres;
+pub use tx::{Statements, Tx};

@@ -70,6 +70,7 @@ struct Shared {
     warned: AtomicBool,
 }
 
+#[derive(Clone)]
 struct Origin {
     server: tokio_postgres::Config,
     tls: MakeRustlsConnect,

@@ -1,0 +1,425 @@
+//! [`PostgresDriver`]: the store for clients and workers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use taskharbor_core::{
+    Answers, Driver, DriverError, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken,
+    Limits, OutputEntry, OutputOf, OutputPage, Outputs, QueueName, Refusal, Rejected, Reserve,
+    Reserved, Settle, Settled, State, Timestamp, Transition, Watch,
+};
+use tokio_postgres::Row;
+
+use crate::{
+    Config, ConfigError, SchemaName, StatementMode,
+    answer::{self, Verdict, get},
+    enqueue,
+    floor::Floors,
+    hint::Hints,
+    migration::VERSION,
+    reserve::{self, Granted},
+    session::Session,
+    settle,
+    statement::Statements,
+    value::Value,
+};
+
+/// Jobs in a PostgreSQL database. Clones share one pool of connections.
+#[derive(Clone, Debug)]
+pub struct PostgresDriver {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) session: Session,
+    pub(crate) statements: Statements,
+    pub(crate) schema: SchemaName,
+    pub(crate) channel: String,
+    pub(crate) notify_in_transactions: bool,
+    limits: Limits,
+    listen: bool,
+    hints: Hints,
+    floors: Floors,
+    id: DriverId,
+    /// Whether the schema was found to be of our version.
+    fits: AtomicBool,
+    /// The latest time that the store has told anybody, in microseconds.
+    last_told: AtomicI64,
+}
+
+/// Why a driver was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The server cannot be used.
+    #[error("the database cannot be used: {0}")]
+    Failed(#[source] DriverError),
+}
+
+/// The schema in the database is not the one that this program works with.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    #[error(
+        "the schema {schema} is of version {found}, older than this program needs ({VERSION}): run `driver.migrate()`, or the SQL that `taskharbor_postgres::migration` prints"
+    )]
+    TooOld { schema: SchemaName, found: i64 },
+    #[error(
+        "the schema {schema} is of version {found}, newer than this program knows ({VERSION}): use a newer version of it"
+    )]
+    TooNew { schema: SchemaName, found: i64 },
+}
+
+impl PostgresDriver {
+    /// Connects to the database of a URL, such as `postgres://user@host/database?schema=jobs`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::open(Config::from_url(url)?).await
+    }
+
+    /// Connects, and looks whether the schema is one that this program can use. One that is not installed yet, or is
+    /// older, is no error: [`Admin::migrate`](taskharbor_core::Admin::migrate) comes next.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], also for a schema that is newer than this program.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn open(config: Config) -> Result<Self, OpenError> {
+        let session = Session::open(&config)?;
+        let driver = Self::with(session, config.schema, config.limits, config.listen)
+            .notify(config.notify_in_transactions);
+        match driver.shared.find_version().await {
+            Ok(found) if found <= VERSION => Ok(driver),
+            Ok(found) => {
+                let schema = driver.shared.schema.clone();
+                Err(OpenError::Failed(DriverError::backend(Unfit::TooNew { schema, found })))
+            }
+            Err(error) => Err(OpenError::Failed(error)),
+        }
+    }
+
+    /// Uses the pool that the application has already. It keeps and closes it; what the driver leaves behind on a
+    /// connection is nothing.
+    ///
+    /// A driver made so does not listen, since none of the connections is its own to keep, and a worker's leases are
+    /// kept over the same pool: give handlers no way to use it up, or use [`PostgresDriver::open`].
+    #[must_use]
+    pub fn from_pool(pool: deadpool_postgres::Pool, schema: SchemaName) -> Self {
+        Self::from_pool_with(pool, schema, StatementMode::Named)
+    }
+
+    /// As [`PostgresDriver::from_pool`], with statements sent in this way.
+    #[must_use]
+    pub fn from_pool_with(
+        pool: deadpool_postgres::Pool,
+        schema: SchemaName,
+        statements: StatementMode,
+    ) -> Self {
+        let session = Session::from_pool(pool, statements, Config::DEFAULT_DEADLINE);
+        Self::with(session, schema, Limits::default(), true)
+    }
+
+    fn with(session: Session, schema: SchemaName, limits: Limits, listen: bool) -> Self {
+        let channel = schema.channel();
+        let shared = Shared {
+            hints: Hints::new(session.clone(), channel.clone(), listen),
+            statements: Statements::of(&schema),
+            session,
+            schema,
+            channel,
+            notify_in_transactions: true,
+            limits,
+            listen,
+            floors: Floors::default(),
+            id: DriverId::new(),
+            fits: AtomicBool::new(false),
+            last_told: AtomicI64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn notify(mut self, notify: bool) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.notify_in_transactions = notify;
+        }
+        self
+    }
+
+    /// The schema in which the jobs are.
+    #[must_use]
+    pub fn schema(&self) -> &SchemaName {
+        &self.shared.schema
+    }
+
+    /// Runs one statement on a schema that is known to fit.
+    pub(crate) async fn query(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, DriverError> {
+        if !self.shared.fits.load(Ordering::Acquire) {
+            self.shared.check_version().await?;
+        }
+        self.shared.session.query(sql, values).await
+    }
+
+    async fn verdicts(&self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Verdict>, DriverError> {
+        self.query(sql, values).await?.iter().map(Verdict::read).collect()
+    }
+
+    /// Jobs were put in line in these queues, at this time or later.
+    pub(crate) fn put_in_line(&self, queues: Vec<QueueName>, at: i64) {
+        self.shared.floors.lower(&queues, at);
+        self.shared.hints.wake(queues, false);
+    }
+}
+
+impl Shared {
+    /// The version of the schema; zero if there is none.
+    async fn find_version(&self) -> Result<i64, DriverError> {
+        let exists = "SELECT to_regclass($1) IS NOT NULL";
+        let name = self.schema.sql("{schema}.th_meta");
+        let rows = self.session.query(exists, &[Value::Text(Some(&name))]).await?;
+        if !rows.first().map_or(Ok(false), |row| get(row, 0))? {
+            return Ok(0);
+        }
+        let rows = self.session.query(&self.statements.version, &[]).await?;
+        rows.first().map_or(Ok(0), |row| get(row, 0))
+    }
+
+    pub(crate) async fn check_version(&self) -> Result<(), DriverError> {
+        let (found, schema) = (self.find_version().await?, self.schema.clone());
+        match found {
+            VERSION => {
+                self.fits.store(true, Ordering::Release);
+                Ok(())
+            }
+            _ if found < VERSION => Err(DriverError::backend(Unfit::TooOld { schema, found })),
+            _ => Err(DriverError::backend(Unfit::TooNew { schema, found })),
+        }
+    }
+}
+
+impl Driver for PostgresDriver {
+    fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    fn id(&self) -> Option<DriverId> {
+        Some(self.shared.id)
+    }
+
+    fn apart(&self) -> Option<Self> {
+        let shared = &self.shared;
+        let session = shared.session.apart(1)?;
+        // It is used for leases alone, so nobody waits for hints there.
+        let apart = Self::with(session, shared.schema.clone(), shared.limits, false);
+        apart.shared.fits.store(shared.fits.load(Ordering::Acquire), Ordering::Release);
+        Some(apart)
+    }
+
+    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        let shared = &self.shared;
+        shared.session.check_open()?;
+        request.check()?;
+        let (parts, mut answers) = enqueue::parts(&request, &shared.limits);
+        for part in parts {
+            let columns = part.columns()?;
+            let mut queues: Vec<_> = columns.jobs.iter().map(|job| &job.queue).collect();
+            queues.dedup();
+            let channel = shared.hints.lead(&queues);
+            let (sql, values) = part.statement(&columns, &shared.statements, request.now, channel);
+            let verdicts = self.verdicts(sql, &values).await?;
+            let wakes = part.conclude(verdicts, &mut answers)?;
+            shared.floors.lower(&wakes, request.now.as_micros());
+            shared.hints.wake(wakes, channel.is_some());
+        }
+        Ok(answers)
+    }
+
+    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        let shared = &self.shared;
+        shared.session.check_open()?;
+        let expires_at = request.check()?;
+        if request.demands.is_empty() {
+            return Ok(Reserved::new(Vec::new(), None));
+        }
+        let secret = LeaseToken::random()?.to_bits().to_be_bytes();
+        let floors = shared.floors.of(&request.demands);
+        let values = reserve::values(&request, expires_at, &secret, &shared.limits, &floors);
+        let rows = self.query(&shared.statements.reserve, &values).await?;
+        let (mut jobs, mut places) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut next_due = None;
+        for row in &rows {
+            match reserve::read(row, expires_at) {
+                Ok(Granted::Job(leased, place)) => {
+                    places.push((leased.job.queue.clone(), place));
+                    jobs.push(*leased);
+                }
+                Ok(Granted::End { next_due: due, wakes, walked_us }) => {
+                    next_due = due;
+                    let walked = Duration::from_micros(u64::try_from(walked_us).unwrap_or(0));
+                    shared.floors.learn(&request.demands, &floors, &places, walked);
+                    self.put_in_line(answer::queues(Some(wakes)), request.now.as_micros());
+                }
+                // Somebody wrote a row past the functions. It must not keep the others from their worker.
+                Err(error) => tracing::error!(%error, "a job in the store is not one, and is passed by"),
+            }
+        }
+        Ok(Reserved::new(jobs, next_due))
+    }
+
+    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        let shared = &self.shared;
+        shared.session.check_open()?;
+        let expires_at = request.check()?;
+        if request.items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let values = reserve::extension(&request, expires_at);
+        let rows = self.query(&shared.statements.extend, &values).await?;
+        rows.iter().zip(&request.items).map(|(row, item)| reserve::extended(row, item)).collect()
+    }
+
+    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        let shared = &self.shared;
+        shared.session.check_open()?;
+        request.check()?;
+        let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
+        // What is busy the first time is waited for the second time, when nothing else is held up by that.
+        for waiting in [false, true] {
+            if batch.is_empty() {
+                break;
+            }
+            let columns = batch.columns()?;
+            let values = batch.values(&columns, waiting, request.now, None);
+            let verdicts = self.verdicts(&shared.statements.settle, &values).await?;
+            drop(values);
+            batch = batch.conclude(&verdicts, &mut answers)?;
+            let wakes = verdicts.into_iter().find_map(|it| it.wakes);
+            self.put_in_line(answer::queues(wakes), lowest(&request));
+        }
+        let unanswered = || answer::unknown("verdict", "busy");
+        answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()
+    }
+
+    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        let shared = &self.shared;
+        shared.session.check_open()?;
+        request.check()?;
+        let number = |number: usize| i64::try_from(number).ok();
+        let of = |of: OutputOf| i64::from(matches!(of, OutputOf::Parents));
+        let values = [
+            Value::Texts(request.items.iter().map(|item| Some(item.id.as_str())).collect()),
+            Value::BigInts(request.items.iter().map(|item| Some(of(item.of))).collect()),
+            Value::BigInts(request.items.iter().map(|item| number(item.from)).collect()),
+            Value::BigInt(number(request.limit)),
+            Value::BigInt(number(Limits::PAGE_BYTES)),
+        ];
+        let rows = self.query(&shared.statements.outputs, &values).await?;
+        let mut pages: Vec<Option<Result<OutputPage, Refusal>>> = vec![None; request.items.len()];
+        for row in &rows {
+            let at: usize = answer::number(get::<i64>(row, 0)? - 1)?;
+            let Some(page) = pages.get_mut(at) else { continue };
+            match entry(row)? {
+                Found::NoJob => *page = Some(Err(Refusal::JobNotFound)),
+                found => {
+                    let page = page.get_or_insert_with(|| Ok(OutputPage::new(Vec::new(), None)));
+                    let Ok(page) = page else { continue };
+                    if let Found::Entry(entry) = found {
+                        page.entries.push(entry);
+                    }
+                    let end = request.items[at].from.saturating_add(page.entries.len());
+                    let total: usize = answer::number(get(row, 1)?)?;
+                    page.next = (end < total).then_some(end);
+                }
+            }
+        }
+        let unanswered = || answer::unknown("page", "none");
+        pages.into_iter().map(|page| page.ok_or_else(unanswered)).collect()
+    }
+
+    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
+        self.shared.session.check_open()?;
+        Ok(self.shared.hints.watch(queues).await)
+    }
+
+    async fn store_time(&self) -> Result<Timestamp, DriverError> {
+        let rows = self.shared.session.query(&self.shared.statements.time, &[]).await?;
+        let now: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
+        // A wall clock may be set back, or another server take over; the store's time may not run backwards for that.
+        let before = self.shared.last_told.fetch_max(now, Ordering::AcqRel);
+        answer::time(now.max(before))
+    }
+
+    async fn close(&self) -> Result<(), DriverError> {
+        self.shared.hints.close().await;
+        self.shared.session.close();
+        Ok(())
+    }
+}
+
+/// The earliest place in line that a settlement can have put a job into, in microseconds.
+fn lowest(request: &Settle) -> i64 {
+    let gives_back = |item: &taskharbor_core::Settlement| {
+        matches!(item.transition, Transition::Release { run_at: None })
+    };
+    if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }
+}
+
+/// What a row of outputs tells.
+enum Found {
+    NoJob,
+    NoEntry,
+    Entry(OutputEntry),
+}
+
+fn entry(row: &Row) -> Result<Found, DriverError> {
+    let failed = |state| -> Result<_, DriverError> {
+        Ok(OutputEntry::Failed { state, reason: answer::text(get(row, 4)?) })
+    };
+    let entry = match get::<Option<&str>>(row, 2)? {
+        Some("not_found") => return Ok(Found::NoJob),
+        None => return Ok(Found::NoEntry),
+        Some("list") => OutputEntry::List {
+            join: answer::id(get::<Option<&str>>(row, 5)?.unwrap_or_default())?,
+            len: answer::count(get(row, 6)?)?,
+        },
+        Some("done") => OutputEntry::Done(answer::blob(get(row, 3)?)),
+        Some("dlq") => failed(State::Dlq)?,
+        Some("cancelled") => failed(State::Cancelled)?,
+        Some("pending") => OutputEntry::Pending,
+        Some("missing") => OutputEntry::Missing,
+        Some(other) => return Err(answer::unknown("entry", other)),
+    };
+    Ok(Found::Entry(entry))
+}
+
+impl PostgresDriver {
+    /// The identity that transactions on this store carry.
+    pub(crate) fn identity(&self) -> DriverId {
+        self.shared.id
+    }
+
+    pub(crate) fn bounds(&self) -> Limits {
+        self.shared.limits
+    }
+}

@@ -1,0 +1,340 @@
+//! [`Hints`]: telling those who wait for work, in this process and in others.
+//!
+//! In this process a hint costs nothing. Others are told by NOTIFY, of which a server can take few: it makes the
+//! commits of all who use it wait for each other. So a queue is told about at most once in [`GAP`]: by the statement
+//! that stores jobs itself if it was quiet before, else by a statement of its own a moment later, which tells about all
+//! queues that have gathered.
+//!
+//! Hints from others come over a connection of its own. It is tried out when it is made, since a pooler takes LISTEN
+//! and passes nothing on, and asked for a sign of life from then on, since a connection can die without a word. While
+//! there is none, workers are told so and look for themselves.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    future::poll_fn,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use taskharbor_core::{DriverError, QueueName, WakeHub, Watch};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::{Instant, sleep, timeout},
+};
+use tokio_postgres::{AsyncMessage, Client};
+
+use crate::{
+    session::{Apart, Session},
+    value::Value,
+};
+
+/// How long a queue that was told about is not told about again.
+const GAP: Duration = Duration::from_millis(50);
+/// How often the connection is asked for a sign of life, and how long it may take to give one.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait before trying to listen again, at first and at most.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How long whoever asks for hints waits for the first attempt to listen.
+const START: Duration = Duration::from_secs(2);
+/// More queues than this are not remembered as told.
+const REMEMBERED: usize = 1_000;
+
+const TELL: &str = "SELECT pg_notify($1, queue) FROM unnest($2) AS queue";
+
+#[derive(Clone, Debug)]
+pub(crate) struct Hints {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    hub: WakeHub,
+    session: Session,
+    channel: String,
+    /// Whether others are told and listened to at all.
+    enabled: bool,
+    outbox: Mutex<Outbox>,
+    gathered: Notify,
+    listening: watch::Sender<Listening>,
+    tasks: Mutex<Tasks>,
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    /// To be told about.
+    queues: BTreeSet<QueueName>,
+    /// When each was told about.
+    told: HashMap<QueueName, Instant>,
+}
+
+#[derive(Debug, Default)]
+struct Tasks {
+    listener: Option<JoinHandle<()>>,
+    teller: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listening {
+    Starting,
+    Yes,
+    No,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Deaf {
+    #[error("notifications do not arrive, as behind a pooler in transaction mode")]
+    NotPassedOn,
+    #[error("the connection gave no sign of life for {PATIENCE:?}")]
+    Silent,
+    #[error("the connection ended")]
+    Ended,
+    #[error(transparent)]
+    Failed(#[from] DriverError),
+    #[error(transparent)]
+    Refused(#[from] tokio_postgres::Error),
+}
+
+impl Hints {
+    pub(crate) fn new(session: Session, channel: String, enabled: bool) -> Self {
+        let hub = WakeHub::new();
+        hub.set_reaching(false);
+        let (listening, _) = watch::channel(Listening::Starting);
+        let inner = Inner {
+            hub,
+            session,
+            channel,
+            enabled,
+            outbox: Mutex::default(),
+            gathered: Notify::new(),
+            listening,
+            tasks: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Waits for hints about these queues. Listens from the first time on.
+    pub(crate) async fn watch(&self, queues: Vec<QueueName>) -> Watch {
+        let watch = self.inner.hub.watch(queues);
+        if self.inner.enabled {
+            let mut listening = self.inner.listening.subscribe();
+            self.start(|tasks| &mut tasks.listener, listen);
+            // So that most get to know at once whether there will be hints.
+            let _ = timeout(START, listening.wait_for(|it| *it != Listening::Starting)).await;
+        }
+        watch
+    }
+
+    /// The channel on which a statement that puts jobs into these queues should tell so itself, if it should.
+    pub(crate) fn lead(&self, queues: &[&QueueName]) -> Option<&str> {
+        if !self.inner.enabled {
+            return None;
+        }
+        let now = Instant::now();
+        let mut outbox = lock(&self.inner.outbox);
+        let is_quiet = |queue: &&QueueName| {
+            outbox.told.get(*queue).is_none_or(|told| now.duration_since(*told) >= GAP)
+        };
+        if !queues.iter().any(is_quiet) {
+            return None;
+        }
+        outbox.note(queues.iter().copied(), now);
+        Some(&self.inner.channel)
+    }
+
+    /// There is work in these queues. Others are told too, unless a statement did so itself.
+    pub(crate) fn wake(&self, queues: Vec<QueueName>, told: bool) {
+        if queues.is_empty() {
+            return;
+        }
+        self.inner.hub.wake(&queues);
+        if self.inner.enabled && !told {
+            lock(&self.inner.outbox).queues.extend(queues);
+            self.start(|tasks| &mut tasks.teller, tell);
+            self.inner.gathered.notify_one();
+        }
+    }
+
+    /// Tells others what is still to be told, and ends all watches.
+    pub(crate) async fn close(&self) {
+        if self.inner.enabled {
+            let _ = timeout(Duration::from_secs(1), self.inner.tell()).await;
+        }
+        for task in lock(&self.inner.tasks).all() {
+            task.abort();
+        }
+        self.inner.hub.close();
+    }
+
+    /// Starts a task unless it runs; one that ended with its runtime is started again on another.
+    fn start<F>(
+        &self,
+        slot: impl Fn(&mut Tasks) -> &mut Option<JoinHandle<()>>,
+        run: impl FnOnce(Weak<Inner>) -> F,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut tasks = lock(&self.inner.tasks);
+        let slot = slot(&mut tasks);
+        if slot.as_ref().is_none_or(JoinHandle::is_finished) {
+            *slot = Some(tokio::spawn(run(Arc::downgrade(&self.inner))));
+        }
+    }
+}
+
+impl Tasks {
+    fn all(&mut self) -> impl Iterator<Item = JoinHandle<()>> {
+        [self.listener.take(), self.teller.take()].into_iter().flatten()
+    }
+}
+
+impl Outbox {
+    fn note<'a>(&mut self, queues: impl Iterator<Item = &'a QueueName>, now: Instant) {
+        if self.told.len() > REMEMBERED {
+            self.told.retain(|_, told| now.duration_since(*told) < GAP);
+        }
+        self.told.extend(queues.map(|queue| (queue.clone(), now)));
+    }
+}
+
+impl Inner {
+    /// Tells others about all queues that have gathered.
+    async fn tell(&self) -> Result<(), DriverError> {
+        let queues = {
+            let mut outbox = lock(&self.outbox);
+            let queues = std::mem::take(&mut outbox.queues);
+            outbox.note(queues.iter(), Instant::now());
+            queues
+        };
+        if queues.is_empty() {
+            return Ok(());
+        }
+        let names = Value::Texts(queues.iter().map(|queue| Some(queue.as_str())).collect());
+        self.session.query(TELL, &[Value::Text(Some(&self.channel)), names]).await.map(drop)
+    }
+
+    fn set_listening(&self, listening: Listening) {
+        self.listening.send_replace(listening);
+        self.hub.set_reaching(listening == Listening::Yes);
+    }
+}
+
+/// Tells others what gathers, with a pause after each time.
+async fn tell(inner: Weak<Inner>) {
+    while let Some(strong) = inner.upgrade() {
+        if lock(&strong.outbox).queues.is_empty() {
+            // For no longer than this, so that the task ends some time after the driver.
+            let _ = timeout(SIGN_OF_LIFE, strong.gathered.notified()).await;
+            continue;
+        }
+        if let Err(error) = strong.tell().await {
+            tracing::debug!(%error, "others were not told about work; they will look for themselves");
+        }
+        drop(strong);
+        sleep(GAP).await;
+    }
+}
+
+/// Listens to others for as long as the driver lives.
+async fn listen(inner: Weak<Inner>) {
+    let mut wait = FIRST_WAIT;
+    let mut said = false;
+    loop {
+        let Some(strong) = inner.upgrade() else { return };
+        let connected = strong.session.connect_apart().await;
+        let started = Instant::now();
+        let end = match connected {
+            // Somebody else makes the connections, and none of them is ours to keep.
+            Ok(None) => return strong.set_listening(Listening::No),
+            Ok(Some(apart)) => listen_over(strong, apart, &inner).await,
+            Err(DriverError::Closed) => return,
+            Err(error) => {
+                strong.set_listening(Listening::No);
+                Deaf::from(error)
+            }
+        };
+        if started.elapsed() > LONGEST_WAIT {
+            (wait, said) = (FIRST_WAIT, false);
+        }
+        if !std::mem::replace(&mut said, true) {
+            tracing::warn!(error = %end, "not listening for work, so workers look for it every poll");
+        }
+        if matches!(end, Deaf::NotPassedOn) {
+            wait = LONGEST_WAIT;
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+/// Listens over one connection until it ends.
+async fn listen_over(strong: Arc<Inner>, (client, mut connection): Apart, inner: &Weak<Inner>) -> Deaf {
+    let (hub, channel) = (strong.hub.clone(), strong.channel.clone());
+    // A channel that nobody else has, to try out whether anything arrives.
+    let own = format!("{channel}_{:x}", std::process::id()) + &format!("_{:p}", Arc::as_ptr(&strong));
+    let arrived = Arc::new(Notify::new());
+    let (tried, trial) = (Arc::clone(&arrived), own.clone());
+    let mut drive = tokio::spawn(async move {
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            match message {
+                Ok(AsyncMessage::Notification(it)) if it.channel() == trial => tried.notify_one(),
+                Ok(AsyncMessage::Notification(it)) if it.channel() == channel => {
+                    hub.wake(QueueName::new(it.payload()).ok().as_ref());
+                }
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    });
+    let end = tokio::select! {
+        end = keep_listening(&client, strong, inner, &own, &arrived) => end,
+        _ = &mut drive => Deaf::Ended,
+    };
+    drive.abort();
+    if let Some(strong) = inner.upgrade() {
+        strong.set_listening(Listening::No);
+    }
+    end
+}
+
+async fn keep_listening(
+    client: &Client,
+    strong: Arc<Inner>,
+    inner: &Weak<Inner>,
+    own: &str,
+    arrived: &Notify,
+) -> Deaf {
+    let listen = format!("LISTEN \"{}\"; LISTEN \"{own}\"", strong.channel);
+    match timeout(PATIENCE, client.batch_execute(&listen)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return error.into(),
+        Err(_) => return Deaf::Silent,
+    }
+    // Sent over another connection: what a session tells itself arrives even through a pooler.
+    let names = Value::Texts(vec![Some("")]);
+    if let Err(error) = strong.session.query(TELL, &[Value::Text(Some(own)), names]).await {
+        return error.into();
+    }
+    if timeout(PATIENCE, arrived.notified()).await.is_err() {
+        return Deaf::NotPassedOn;
+    }
+    strong.set_listening(Listening::Yes);
+    drop(strong);
+    loop {
+        sleep(SIGN_OF_LIFE).await;
+        if inner.upgrade().is_none() {
+            return Deaf::Ended;
+        }
+        match timeout(PATIENCE, client.batch_execute("SELECT 1")).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error.into(),
+            Err(_) => return Deaf::Silent,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,124 @@
+//! [`Tx`]: the application's own transaction, for jobs that are stored and completed in it.
+
+use std::{error::Error, future::Future};
+
+use taskharbor_core::{
+    Answers, DriverError, DriverId, Enqueue, Enqueued, Refusal, Rejected, Settle, Settled,
+    Transaction,
+};
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::{
+    PostgresDriver,
+    answer::{self, Verdict},
+    enqueue, settle,
+    value::Value,
+};
+
+/// A client's open transaction in which statements can be run: `tokio_postgres` here, others in crates of their own.
+pub trait Statements: Send {
+    /// Runs a statement whose answer has four columns: `int8`, `text`, `text`, `text[]`, each of which may be NULL.
+    fn run(
+        &mut self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = Result<Vec<Verdict>, Box<dyn Error + Send + Sync>>> + Send;
+}
+
+/// The application's own transaction, as [`PostgresDriver::tx`] makes it.
+///
+/// What is done through it happens if and only if the application commits. At READ COMMITTED a job that is stored
+/// already, or whose key is held, is answered as such and the transaction goes on. At REPEATABLE READ and above, what
+/// others have stored since the transaction began cannot be seen: then the call fails as
+/// [`DriverError::Unavailable`] with SQLSTATE 40001, and the transaction has to be begun anew, as with any other
+/// conflict at those levels.
+#[derive(Debug)]
+pub struct Tx<S> {
+    driver: PostgresDriver,
+    statements: S,
+}
+
+impl<S> Tx<S> {
+    /// Statements run in a transaction on the database of this driver.
+    #[doc(hidden)]
+    pub fn new(driver: &PostgresDriver, statements: S) -> Self {
+        Self { driver: driver.clone(), statements }
+    }
+}
+
+impl<S: Statements> Transaction for Tx<S> {
+    fn driver(&self) -> DriverId {
+        self.driver.identity()
+    }
+
+    async fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        let shared = &self.driver.shared;
+        shared.session.check_open()?;
+        request.check()?;
+        let channel = shared.notify_in_transactions.then_some(shared.channel.as_str());
+        let (parts, mut answers) = enqueue::parts(&request, &self.driver.bounds());
+        for part in parts {
+            let columns = part.columns()?;
+            let (sql, values) = part.statement(&columns, &shared.statements, request.now, channel);
+            let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
+            part.conclude(verdicts, &mut answers)?;
+        }
+        Ok(answers)
+    }
+
+    async fn settle(&mut self, request: Settle) -> Answers<Settled, Refusal> {
+        let shared = &self.driver.shared;
+        shared.session.check_open()?;
+        request.check()?;
+        let channel = shared.notify_in_transactions.then_some(shared.channel.as_str());
+        let (batch, mut answers) = settle::batch(&request, &self.driver.bounds());
+        if !batch.is_empty() {
+            let columns = batch.columns()?;
+            let values = batch.values(&columns, true, request.now, channel);
+            let sql = &shared.statements.settle;
+            let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
+            drop(values);
+            batch.conclude(&verdicts, &mut answers)?;
+        }
+        let unanswered = || answer::unknown("verdict", "busy");
+        answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()
+    }
+}
+
+fn failed(error: Box<dyn Error + Send + Sync>) -> DriverError {
+    match error.downcast::<tokio_postgres::Error>() {
+        Ok(error) => crate::error::driver_error(*error),
+        Err(error) => match error.downcast::<DriverError>() {
+            Ok(error) => *error,
+            Err(error) => DriverError::Backend(error.into()),
+        },
+    }
+}
+
+/// A transaction of `tokio_postgres`, or of `deadpool_postgres`, which is one.
+impl Statements for &tokio_postgres::Transaction<'_> {
+    async fn run(
+        &mut self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Verdict>, Box<dyn Error + Send + Sync>> {
+        let typed: Vec<(&(dyn ToSql + Sync), Type)> =
+            values.iter().map(|value| (value.bind(), value.sql_type())).collect();
+        let rows = self.query_typed(sql, &typed).await?;
+        Ok(rows.iter().map(Verdict::read).collect::<Result<_, _>>()?)
+    }
+}
+
+impl PostgresDriver {
+    /// The application's own transaction, for `client.enqueue(job).within(pg.tx(&mut tx))` and
+    /// `context.ack_in(pg.tx(&mut tx), output)`. It must be one on the database of this driver.
+    ///
+    /// Takes a transaction of `tokio_postgres` or of `deadpool_postgres`.
+    #[must_use]
+    pub fn tx<'a>(
+        &self,
+        tx: &'a tokio_postgres::Transaction<'a>,
+    ) -> Tx<&'a tokio_postgres::Transaction<'a>> {
+        Tx::new(self, tx)
+    }
+}
