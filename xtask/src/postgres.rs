@@ -85,7 +85,7 @@ impl Provision {
         let bouncer = match bouncer::provide(&stage.place, options.installing) {
             Ok(bouncer) => Some(bouncer),
             Err(failure) => {
-                tolerate(failure)?;
+                tolerate(failure, "pgbouncer")?;
                 None
             }
         };
@@ -120,10 +120,10 @@ impl Provision {
     }
 }
 
-/// Without pgbouncer one test has nothing to do, which CI must not overlook.
-fn tolerate(failure: Failure) -> Result<(), Failure> {
+/// Warns of something that tests can do without, except in CI, which must not overlook it.
+fn tolerate(failure: Failure, missing: &str) -> Result<(), Failure> {
     let (Failure::Check(reason) | Failure::Usage(reason)) = failure;
-    let message = format!("no pgbouncer to test with ({reason}): install pgbouncer");
+    let message = format!("no {missing} to test with ({reason}): install {missing}");
     if package::in_ci() {
         return Err(Failure::Check(message));
     }
@@ -141,7 +141,13 @@ pub(crate) fn steps(
     let shared = Rc::new(OnceCell::new());
     let provided = Rc::clone(&shared);
     let provide = Step::new(name, move || {
-        let provision = Provision::new(options)?;
+        let provision = match (Provision::new(options), options.version) {
+            (Err(failure), Version::Newer) => {
+                tolerate(failure, "newer PostgreSQL")?;
+                return Ok(Outcome::PassedExcept("there is none"));
+            }
+            (result, _) => result?,
+        };
         let outcome = provision.outcome();
         // Nobody else sets it.
         let _ = provided.set(provision);
@@ -149,21 +155,16 @@ pub(crate) fn steps(
     });
     let steps = commands.into_iter().map(|(name, mut command)| {
         let shared = Rc::clone(&shared);
-        Step::new(name, move || {
-            if let Some(provision) = shared.get() {
+        Step::new(name, move || match shared.get() {
+            Some(provision) => {
                 provision.pass_on(&mut command);
+                shell::run(&mut command).map(|()| Outcome::Passed)
             }
-            shell::run(&mut command).map(|()| Outcome::Passed)
+            None => Ok(Outcome::PassedExcept("not run")),
         })
     });
-    let steps = steps.collect::<Vec<_>>();
-    // Without a driver there is nothing that would talk to a server.
-    let provide = shell::root().join(DRIVER).is_dir().then_some(provide);
-    provide.into_iter().chain(steps).collect()
+    [provide].into_iter().chain(steps).collect()
 }
-
-/// The crate whose tests need all this.
-const DRIVER: &str = "crates/taskharbor-postgres";
 
 /// Starts a server for people and stops it when they press Enter.
 pub(crate) fn serve(options: Options) -> Result<(), Failure> {

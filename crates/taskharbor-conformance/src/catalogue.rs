@@ -11,15 +11,24 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
 }
 
 /// Makes tests of all cases for the driver that `$open`, an `async fn`, opens on an empty store.
+///
+/// A driver that can be opened in several ways may be content with `tests!(open, plain)` for all but
+/// one of them: that leaves out the handle, which does not see how its answers came about.
 #[macro_export]
 macro_rules! tests {
     ($open:ident) => {
+        $crate::tests!($open, plain);
+        $crate::tests!($open, handle);
+    };
+    ($open:ident, plain) => {
         /// The driver as it is.
         mod plain {
             use super::$open as open;
             const THROUGH: $crate::Through = $crate::Through::Plain;
             $crate::__groups!();
         }
+    };
+    ($open:ident, handle) => {
         /// The driver behind a handle that checks its answers.
         mod handle {
             use super::$open as open;

@@ -43,7 +43,6 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) notify_in_transactions: bool,
     limits: Limits,
-    listen: bool,
     hints: Hints,
     floors: Floors,
     id: DriverId,
@@ -147,7 +146,7 @@ impl PostgresDriver {
             channel,
             notify_in_transactions: true,
             limits,
-            listen,
+
             floors: Floors::default(),
             id: DriverId::new(),
             fits: AtomicBool::new(false),

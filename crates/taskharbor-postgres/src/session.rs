@@ -59,7 +59,7 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
 }
 
-/// What all sessions that were made from one have in common.
+/// What all clones of a session have in common.
 struct Shared {
     /// How to make connections, unless somebody else does.
     origin: Option<Origin>,
@@ -176,14 +176,15 @@ impl Session {
     }
 
     /// A session with connections of its own to the same server, or `None` if somebody else makes
-    /// them. It is closed together with this one.
+    /// them. Each of the two is closed by itself.
     ///
     /// Connections live on the runtime on which they are made, so a thread with a runtime of its own
     /// needs connections of its own.
     pub(crate) fn apart(&self, size: usize) -> Option<Self> {
         let origin = self.shared.origin.as_ref()?;
-        let pool = origin.pool(size.max(1), self.shared.deadline).ok()?;
-        Some(Self::new(pool, Arc::clone(&self.shared)))
+        let Shared { statements, deadline, .. } = *self.shared;
+        let pool = origin.pool(size.max(1), deadline).ok()?;
+        Some(Self::new(pool, Shared::new(Some(origin.clone()), statements, deadline)))
     }
 
     /// Closes the connections that nobody uses and lets the others end; every later call answers

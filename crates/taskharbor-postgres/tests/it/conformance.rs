@@ -1,0 +1,21 @@
+//! The suite, in every way in which the driver reaches its store.
+//!
+//! The handle is tried in one of them: it sees requests and answers, and those are all the same.
+
+/// As applications run it: straight to the server, with statements that stay prepared.
+mod named {
+    use crate::store::named;
+    taskharbor_conformance::tests!(named);
+}
+
+/// Without statements that stay prepared.
+mod unnamed {
+    use crate::store::unnamed;
+    taskharbor_conformance::tests!(unnamed, plain);
+}
+
+/// Through pgbouncer.
+mod pooled {
+    use crate::store::pooled;
+    taskharbor_conformance::tests!(pooled, plain);
+}
