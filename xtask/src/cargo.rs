@@ -27,7 +27,13 @@ pub(crate) fn clippy() -> Command {
 
 /// The library with each of its features alone, and with none: what others build, we never do.
 pub(crate) fn features() -> Vec<Command> {
-    let sets = ["", "--features derive", "--features memory", "--features messagepack"];
+    let sets = [
+        "",
+        "--features derive",
+        "--features memory",
+        "--features messagepack",
+        "--features postgres",
+    ];
     let check = |set| {
         cargo(&format!(
             "clippy -q -p taskharbor --lib --locked --no-default-features {set} -- -D warnings"

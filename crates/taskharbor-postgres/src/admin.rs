@@ -2,8 +2,8 @@
 
 use taskharbor_core::{
     Action, Admin, Answers, Cursor, Denied, DriverError, FlowRecord, FlowState, Inconsistency,
-    InvalidRequest, JobId, JobRecord, JobSummary, List, ListFlows, Manage, Page, Prune, QueueCounts,
-    QueueName, Requeue, State, Timestamp,
+    InvalidRequest, JobId, JobRecord, JobSummary, List, ListFlows, Manage, Page, Prune,
+    QueueCounts, QueueName, Requeue, State, Timestamp,
 };
 use tokio_postgres::Row;
 
@@ -99,8 +99,7 @@ impl Admin for PostgresDriver {
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
         self.shared.session.check_open()?;
         request.check()?;
-        let before =
-            |state| Value::BigInt(request.before(state).map(Timestamp::as_micros));
+        let before = |state| Value::BigInt(request.before(state).map(Timestamp::as_micros));
         let values = [
             before(State::Done),
             before(State::Cancelled),
@@ -174,7 +173,8 @@ fn managed(row: &Row) -> Result<Result<State, Denied>, DriverError> {
 /// another's.
 fn place(after: Option<&Cursor>, of: &str) -> Result<i64, InvalidRequest> {
     let Some(cursor) = after else { return Ok(0) };
-    let digits = cursor.as_str().strip_prefix(of).filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
+    let digits =
+        cursor.as_str().strip_prefix(of).filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
     digits.and_then(|digits| digits.parse().ok()).ok_or(InvalidRequest::Cursor)
 }
 

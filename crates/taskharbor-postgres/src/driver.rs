@@ -155,6 +155,13 @@ impl PostgresDriver {
         Self { shared: Arc::new(shared) }
     }
 
+    fn known_as(mut self, id: DriverId) -> Self {
+        if let Some(shared) = Arc::get_mut(&mut self.shared) {
+            shared.id = id;
+        }
+        self
+    }
+
     fn notify(mut self, notify: bool) -> Self {
         if let Some(shared) = Arc::get_mut(&mut self.shared) {
             shared.notify_in_transactions = notify;
@@ -232,7 +239,7 @@ impl Driver for PostgresDriver {
         // It is used for leases alone, so nobody waits for hints there.
         let apart = Self::with(session, shared.schema.clone(), shared.limits, false);
         apart.shared.fits.store(shared.fits.load(Ordering::Acquire), Ordering::Release);
-        Some(apart)
+        Some(apart.known_as(shared.id))
     }
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
@@ -280,7 +287,9 @@ impl Driver for PostgresDriver {
                     self.put_in_line(answer::queues(Some(wakes)), request.now.as_micros());
                 }
                 // Somebody wrote a row past the functions. It must not keep the others from their worker.
-                Err(error) => tracing::error!(%error, "a job in the store is not one, and is passed by"),
+                Err(error) => {
+                    tracing::error!(%error, "a job in the store is not one, and is passed by")
+                }
             }
         }
         Ok(Reserved::new(jobs, next_due))

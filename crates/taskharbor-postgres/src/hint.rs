@@ -270,10 +270,15 @@ async fn listen(inner: Weak<Inner>) {
 }
 
 /// Listens over one connection until it ends.
-async fn listen_over(strong: Arc<Inner>, (client, mut connection): Apart, inner: &Weak<Inner>) -> Deaf {
+async fn listen_over(
+    strong: Arc<Inner>,
+    (client, mut connection): Apart,
+    inner: &Weak<Inner>,
+) -> Deaf {
     let (hub, channel) = (strong.hub.clone(), strong.channel.clone());
     // A channel that nobody else has, to try out whether anything arrives.
-    let own = format!("{channel}_{:x}", std::process::id()) + &format!("_{:p}", Arc::as_ptr(&strong));
+    let own =
+        format!("{channel}_{:x}", std::process::id()) + &format!("_{:p}", Arc::as_ptr(&strong));
     let arrived = Arc::new(Notify::new());
     let (tried, trial) = (Arc::clone(&arrived), own.clone());
     let mut drive = tokio::spawn(async move {

@@ -27,9 +27,7 @@ pub(crate) fn key(text: Option<&str>) -> Result<Option<IdempotencyKey>, DriverEr
 
 fn held(lease_exp: Option<i64>, holder: Option<&str>) -> Result<Option<Held>, DriverError> {
     match (lease_exp, holder) {
-        (Some(at), Some(holder)) => {
-            Ok(Some(Held::new(name(Holder::new(holder))?, time(at)?)))
-        }
+        (Some(at), Some(holder)) => Ok(Some(Held::new(name(Holder::new(holder))?, time(at)?))),
         _ => Ok(None),
     }
 }
@@ -177,6 +175,7 @@ pub(crate) fn flow(row: &Row) -> Result<(i64, FlowRecord), DriverError> {
     let tail = (id(get(row, 4)?)?, state(get(row, 5)?)?);
     let (members, finished_at) = (states(row, 6)?, optional_time(get(row, 13)?)?);
     let flow = FlowRecord::new(id(get(row, 1)?)?, time(get(row, 3)?)?, tail, members, finished_at);
-    let flow_name = get::<Option<&str>>(row, 2)?.map(|text| name(FlowName::new(text))).transpose()?;
+    let flow_name =
+        get::<Option<&str>>(row, 2)?.map(|text| name(FlowName::new(text))).transpose()?;
     Ok((get(row, 0)?, flow.named(flow_name)))
 }

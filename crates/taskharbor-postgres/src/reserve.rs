@@ -1,7 +1,7 @@
 //! Granting and extending leases: what is sent and what the answers mean.
 
 use taskharbor_core::{
-    Demand, DriverError, ExtendLeases, Extended, Extension, Failure, JobType, Job, Lease,
+    Demand, DriverError, ExtendLeases, Extended, Extension, Failure, Job, JobType, Lease,
     LeaseToken, Leased, Life, Limits, NewJob, QueueName, Refusal, Reserve, Stage, Text, Timestamp,
 };
 use tokio_postgres::Row;

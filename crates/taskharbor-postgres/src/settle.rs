@@ -84,9 +84,8 @@ impl<'a> Batch<'a> {
     fn growth_values(&self, columns: &'a Columns<'a>) -> Vec<Value<'a>> {
         let items = self.growths.iter().map(|(item, ..)| place(*item)).collect();
         let tails = self.growths.iter().map(|(.., shape)| place(shape.tail)).collect();
-        let owners = |(item, growth, _): &(usize, &Growth, Shape)| {
-            vec![place(*item); growth.jobs.len()]
-        };
+        let owners =
+            |(item, growth, _): &(usize, &Growth, Shape)| vec![place(*item); growth.jobs.len()];
         let mut of_edges = (Vec::new(), Vec::new(), Vec::new());
         for (item, _, shape) in &self.growths {
             let (children, parents) = edges(shape);

@@ -97,6 +97,18 @@ fn beginning(text: &str) -> String {
 }
 
 /// The whole URL, because the driver reads it by rules of its own.
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<AnyDriver, ConnectError> {
+    use taskharbor_postgres::{OpenError, PostgresDriver};
+    let scheme = "postgres:";
+    match PostgresDriver::connect(url).await {
+        Ok(driver) => Ok(AnyDriver::new(driver)),
+        Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, source: error.into() }),
+        Err(error) => Err(ConnectError::Failed { scheme, source: error.into() }),
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
 async fn postgres(_url: &str) -> Result<AnyDriver, ConnectError> {
     Err(ConnectError::NotCompiledIn { scheme: "postgres:", feature: "postgres" })
 }

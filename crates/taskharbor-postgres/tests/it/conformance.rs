@@ -4,18 +4,18 @@
 
 /// As applications run it: straight to the server, with statements that stay prepared.
 mod named {
-    use crate::store::named;
+    use crate::harness::store::named;
     taskharbor_conformance::tests!(named);
 }
 
 /// Without statements that stay prepared.
 mod unnamed {
-    use crate::store::unnamed;
+    use crate::harness::store::unnamed;
     taskharbor_conformance::tests!(unnamed, plain);
 }
 
 /// Through pgbouncer.
 mod pooled {
-    use crate::store::pooled;
+    use crate::harness::store::pooled;
     taskharbor_conformance::tests!(pooled, plain);
 }

@@ -10,14 +10,8 @@
     reason = "a test fails by panicking"
 )]
 
-#[macro_use]
-mod delegate;
+#[path = "../harness/mod.rs"]
+mod harness;
 
-mod account;
-mod bouncer;
 mod conformance;
-mod environment;
-mod port;
-mod server;
-mod store;
 mod tls;

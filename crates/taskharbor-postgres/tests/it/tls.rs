@@ -5,7 +5,7 @@ use std::{path::PathBuf, process, sync::LazyLock};
 use taskharbor_core::Driver;
 use taskharbor_postgres::{Config, PostgresDriver};
 
-use crate::{
+use crate::harness::{
     account,
     server::{Server, home},
 };

@@ -13,45 +13,57 @@ CREATE FUNCTION th_enqueue_v1(
   p_policies text[], p_keys text[], p_key_holds text[], p_notify text
 ) RETURNS TABLE (ord bigint, existing text)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_keyed    boolean := cardinality(p_keys) > 0;
-  v_look     boolean := v_keyed;
-  v_settled  bigint[] := '{}';
+  v_look     boolean := v_keyed OR p_repeats;
+  v_open     boolean[];             -- which are neither stored nor found yet; NULL for all
+  v_now      boolean[];             -- which of those come now; NULL for all
   v_ords     bigint[] := '{}';
   v_existing text[] := '{}';
-  v_first    bigint[];
+  v_seqs     bigint[];
+  v_found    record;
   v_failures int := 0;
 BEGIN
+  IF p_repeats THEN
+    -- They are stored in several steps and numbered in one.
+    v_seqs := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, cardinality(p_ids)));
+  END IF;
   LOOP
     IF v_look THEN
-      SELECT v_ords || coalesce(array_agg(n.ord), '{}'), v_existing || coalesce(array_agg(n.id), '{}') INTO v_ords, v_existing
-      FROM (
-        SELECT i.ord, coalesce(j.id, holder.id) AS id
-        FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS i (id, queue, key, ord)
-        LEFT JOIN th_job j ON j.id = i.id
-        LEFT JOIN th_key k ON k.queue = i.queue AND k.key = i.key
+      -- An item is looked at when nothing is left to be decided of its id and key.
+      SELECT array_agg(n.is_open AND n.id IS NULL ORDER BY n.ord) AS open,
+        array_agg(n.comes AND n.id IS NULL ORDER BY n.ord) AS now,
+        array_agg(n.ord) FILTER (WHERE n.comes AND n.id IS NOT NULL) AS ords,
+        array_agg(n.id) FILTER (WHERE n.comes AND n.id IS NOT NULL) AS ids
+      INTO v_found FROM (
+        SELECT t.ord, t.is_open, t.comes, coalesce(j.id, holder.id) AS id
+        FROM (
+          SELECT i.*, i.is_open AND (NOT p_repeats OR
+              1 = row_number() OVER (PARTITION BY i.is_open, i.id ORDER BY i.ord)
+              AND (i.key IS NULL OR 1 = row_number() OVER (PARTITION BY i.is_open, i.queue, i.key ORDER BY i.ord))) AS comes
+          FROM (
+            SELECT g.*, v_open IS NULL OR v_open[g.ord] AS is_open
+            FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS g (id, queue, key, ord)
+          ) i
+        ) t
+        LEFT JOIN th_job j ON t.comes AND j.id = t.id
+        LEFT JOIN th_key k ON t.comes AND k.queue = t.queue AND k.key = t.key
         LEFT JOIN th_job holder ON holder.seq = k.seq
-        WHERE i.ord <> ALL (v_settled)
-      ) n WHERE n.id IS NOT NULL;
-      v_settled := v_settled || v_ords;
-    END IF;
-    IF p_repeats THEN
-      v_first := ARRAY(
-        SELECT i.ord FROM (
-          SELECT i.ord, row_number() OVER (PARTITION BY i.id ORDER BY i.ord) AS nth,
-            CASE WHEN i.key IS NULL THEN 1 ELSE row_number() OVER (PARTITION BY i.queue, i.key ORDER BY i.ord) END AS nth_key
-          FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS i (id, queue, key, ord) WHERE i.ord <> ALL (v_settled)
-        ) i WHERE i.nth = 1 AND i.nth_key = 1);
+      ) n;
+      v_open := v_found.open;
+      v_now := v_found.now;
+      v_ords := v_ords || v_found.ords;
+      v_existing := v_existing || v_found.ids;
     END IF;
     BEGIN
       WITH given AS (
-        SELECT nextval('th_seq') AS seq, i.*
+        SELECT CASE WHEN p_repeats THEN v_seqs[i.ord] ELSE nextval('th_seq') END AS seq, i.*
         FROM unnest(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts, p_headers,
                     p_policies, p_keys, p_key_holds) WITH ORDINALITY
           AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, key, key_hold, ord)
-        WHERE (NOT v_look OR i.ord <> ALL (v_settled)) AND (NOT p_repeats OR i.ord = ANY (v_first))
+        WHERE v_now IS NULL OR v_now[i.ord]
       ), stored AS (
         INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us,
                             max_attempts, run_at, headers, idempotency_key)
@@ -66,10 +78,9 @@ BEGIN
       )
       INSERT INTO th_hot (seq, line_at, priority, queue, run_at)
       SELECT seq, greatest(run_at, p_now), priority, queue, run_at FROM stored;
-      IF p_repeats THEN
-        v_settled := v_settled || v_first;
-      END IF;
-      EXIT WHEN NOT p_repeats OR cardinality(v_settled) >= cardinality(p_ids);
+      EXIT WHEN NOT p_repeats;
+      v_open := ARRAY(SELECT o.is_open AND NOT v_now[o.ord] FROM unnest(v_open) WITH ORDINALITY AS o (is_open, ord) ORDER BY o.ord);
+      EXIT WHEN NOT true = ANY (v_open);
     EXCEPTION WHEN unique_violation THEN
       v_failures := v_failures + 1;
       IF v_failures > 50 THEN

@@ -289,8 +289,8 @@ DECLARE
   v_new    bigint;
 BEGIN
   -- Whoever waits for the grower cares about its policy, and waits for the tail from now on.
-  v_policies := ARRAY(SELECT CASE WHEN n = v_tail THEN v_policy ELSE policy END
-                      FROM unnest(g_policies[v_first:v_last]) WITH ORDINALITY AS g (policy, n) ORDER BY n);
+  v_policies := ARRAY(SELECT CASE WHEN n = v_tail THEN v_policy ELSE g_policies[v_first + n - 1] END
+                      FROM generate_series(1, v_last - v_first + 1) AS n ORDER BY n);
   v_added := th_add_members(
     p_flow, p_now, g_ids[v_first:v_last], g_queues[v_first:v_last], g_types[v_first:v_last], g_payloads[v_first:v_last],
     g_priorities[v_first:v_last], g_run_ats[v_first:v_last], g_timeouts[v_first:v_last], g_max_attempts[v_first:v_last],

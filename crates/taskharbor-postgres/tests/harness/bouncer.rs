@@ -15,7 +15,7 @@ use std::{
 
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, config::Host};
 
-use crate::{account, environment, port};
+use crate::harness::{account, environment, port};
 
 /// Starts the program and ends it when our end of the input is closed, also by a signal that leaves
 /// us no time for anything. Arguments: the program and its configuration.

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::{account, environment, port};
+use crate::harness::{account, environment, port};
 
 /// The user who owns all databases.
 const USER: &str = "taskharbor";

@@ -3,7 +3,7 @@
 
 use std::{ffi::OsStr, path::Path, process::Command, sync::OnceLock};
 
-use crate::environment;
+use crate::harness::environment;
 
 /// A command under the account of the servers.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {

@@ -24,7 +24,7 @@ use tokio::sync::{
 };
 
 use super::{Way, cleaner::Cleaner};
-use crate::environment;
+use crate::harness::environment;
 
 /// A schema in the hands of a test, given back when it is dropped.
 pub(super) struct Loan {

@@ -12,7 +12,7 @@ use taskharbor_postgres::{Config, PostgresDriver, SchemaName, StatementMode};
 use tokio_postgres::{Client, NoTls};
 
 use self::pool::Loan;
-use crate::{bouncer, environment};
+use crate::harness::{bouncer, environment};
 
 /// How many connections the driver of a test has: enough for calls to overlap.
 const POOL_SIZE: usize = 2;

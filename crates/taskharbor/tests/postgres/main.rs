@@ -1,0 +1,16 @@
+//! Clients and workers on a real PostgreSQL server: transactions of the application, and outages.
+//!
+//! `cargo xtask test` provides the server and says through the environment where everything is.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+// The harness of the driver's own tests, which is not worth a crate.
+#[path = "../../../taskharbor-postgres/tests/harness/mod.rs"]
+mod harness;
+
+mod client;
