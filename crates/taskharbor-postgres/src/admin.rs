@@ -1,9 +1,9 @@
 //! [`PostgresDriver`] for people.
 
 use taskharbor_core::{
-    Action, Admin, Answers, Cursor, Denied, DriverError, FlowRecord, FlowState, Inconsistency,
-    InvalidRequest, JobId, JobRecord, JobSummary, List, ListFlows, Manage, Page, Prune,
-    QueueCounts, QueueName, Requeue, State, Timestamp,
+    Action, Admin, Answers, Cursor, Denied, DriverError, FlowName, FlowRecord, FlowState,
+    Inconsistency, InvalidRequest, JobId, JobRecord, JobSummary, JobType, List, ListFlows, Manage,
+    Page, Prune, QueueCounts, QueueName, Requeue, State, Timestamp,
 };
 use tokio_postgres::Row;
 
@@ -34,9 +34,9 @@ impl Admin for PostgresDriver {
         let values = [
             Value::BigInt(Some(place(request.after.as_ref(), "job")?)),
             Value::BigInt(i64::try_from(request.limit).ok()),
-            Value::Text(filter.queue.as_ref().map(|queue| queue.as_str())),
-            Value::Text(filter.job_type.as_ref().map(|job_type| job_type.as_str())),
-            Value::Text(filter.flow.as_ref().map(|flow| flow.as_str())),
+            Value::Text(filter.queue.as_ref().map(QueueName::as_str)),
+            Value::Text(filter.job_type.as_ref().map(JobType::as_str)),
+            Value::Text(filter.flow.as_ref().map(JobId::as_str)),
             Value::Text(filter.state.map(State::as_str)),
             Value::BigInt(Some(request.now.as_micros())),
         ];
@@ -130,7 +130,7 @@ impl Admin for PostgresDriver {
             Value::BigInt(Some(place(request.after.as_ref(), "flow")?)),
             Value::BigInt(i64::try_from(request.limit).ok()),
             Value::Text(None),
-            Value::Text(request.name.as_ref().map(|name| name.as_str())),
+            Value::Text(request.name.as_ref().map(FlowName::as_str)),
             Value::Text(request.state.map(flow_state).transpose()?),
             Value::BigInt(Some(request.now.as_micros())),
         ];
@@ -169,8 +169,8 @@ fn managed(row: &Row) -> Result<Result<State, Denied>, DriverError> {
     })
 }
 
-/// The number after which a page starts. Cursors say what they are a place in, so that one list does not take
-/// another's.
+/// The number after which a page starts. Cursors say what they are a place in, so that one list
+/// does not take another's.
 fn place(after: Option<&Cursor>, of: &str) -> Result<i64, InvalidRequest> {
     let Some(cursor) = after else { return Ok(0) };
     let digits =

@@ -5,8 +5,8 @@ use taskharbor_core::{
 };
 use tokio_postgres::{Row, types::FromSql};
 
-/// A row of the answer to an enqueue or settle: which item, what became of it, and why; or, without an item, the queues
-/// in which there is work now.
+/// A row of the answer to an enqueue or settle: which item, what became of it, and why; or, without
+/// an item, the queues in which there is work now.
 #[derive(Debug)]
 pub struct Verdict {
     /// Which item, from one.

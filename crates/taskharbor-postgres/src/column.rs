@@ -1,8 +1,11 @@
 //! [`Columns`]: jobs as the arrays that the functions of the store take.
 //!
-//! A column in which nobody says anything is sent as an empty array: most jobs have neither a time nor a key.
+//! A column in which nobody says anything is sent as an empty array: most jobs have neither a time
+//! nor a key.
 
-use taskharbor_core::{DriverError, FailurePolicy, Headers, JobKind, KeyHold, NewJob, Timestamp};
+use taskharbor_core::{
+    DriverError, FailurePolicy, Headers, IdempotencyKey, JobKind, KeyHold, NewJob, Timestamp,
+};
 
 use crate::value::Value;
 
@@ -73,11 +76,11 @@ impl<'a> Columns<'a> {
     }
 
     pub(crate) fn keys(&self) -> Value<'_> {
-        self.texts(|job| job.idempotency_key.as_ref().map(|key| key.as_str()))
+        self.texts(|job| job.idempotency_key.as_ref().map(IdempotencyKey::as_str))
     }
 
     pub(crate) fn key_holds(&self) -> Value<'_> {
-        self.texts(|job| key_hold(job))
+        self.texts(key_hold)
     }
 
     fn texts(&self, of: impl Fn(&'a NewJob) -> Option<&'a str>) -> Value<'_> {

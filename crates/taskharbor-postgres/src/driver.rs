@@ -91,8 +91,9 @@ impl PostgresDriver {
         Self::open(Config::from_url(url)?).await
     }
 
-    /// Connects, and looks whether the schema is one that this program can use. One that is not installed yet, or is
-    /// older, is no error: [`Admin::migrate`](taskharbor_core::Admin::migrate) comes next.
+    /// Connects, and looks whether the schema is one that this program can use. One that is not
+    /// installed yet, or is older, is no error: [`Admin::migrate`](taskharbor_core::Admin::migrate)
+    /// comes next.
     ///
     /// # Errors
     ///
@@ -115,11 +116,12 @@ impl PostgresDriver {
         }
     }
 
-    /// Uses the pool that the application has already. It keeps and closes it; what the driver leaves behind on a
-    /// connection is nothing.
+    /// Uses the pool that the application has already. It keeps and closes it; what the driver
+    /// leaves behind on a connection is nothing.
     ///
-    /// A driver made so does not listen, since none of the connections is its own to keep, and a worker's leases are
-    /// kept over the same pool: give handlers no way to use it up, or use [`PostgresDriver::open`].
+    /// A driver made so does not listen, since none of the connections is its own to keep, and a
+    /// worker's leases are kept over the same pool: give handlers no way to use it up, or use
+    /// [`PostgresDriver::open`].
     #[must_use]
     pub fn from_pool(pool: deadpool_postgres::Pool, schema: SchemaName) -> Self {
         Self::from_pool_with(pool, schema, StatementMode::Named)
@@ -286,9 +288,10 @@ impl Driver for PostgresDriver {
                     shared.floors.learn(&request.demands, &floors, &places, walked);
                     self.put_in_line(answer::queues(Some(wakes)), request.now.as_micros());
                 }
-                // Somebody wrote a row past the functions. It must not keep the others from their worker.
+                // Somebody wrote a row past the functions. It must not keep the others from their
+                // worker.
                 Err(error) => {
-                    tracing::error!(%error, "a job in the store is not one, and is passed by")
+                    tracing::error!(%error, "a job in the store is not one, and is passed by");
                 }
             }
         }
@@ -312,7 +315,8 @@ impl Driver for PostgresDriver {
         shared.session.check_open()?;
         request.check()?;
         let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
-        // What is busy the first time is waited for the second time, when nothing else is held up by that.
+        // What is busy the first time is waited for the second time, when nothing else is held up
+        // by that.
         for waiting in [false, true] {
             if batch.is_empty() {
                 break;
@@ -373,7 +377,8 @@ impl Driver for PostgresDriver {
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
         let rows = self.shared.session.query(&self.shared.statements.time, &[]).await?;
         let now: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
-        // A wall clock may be set back, or another server take over; the store's time may not run backwards for that.
+        // A wall clock may be set back, or another server take over; the store's time may not run
+        // backwards for that.
         let before = self.shared.last_told.fetch_max(now, Ordering::AcqRel);
         answer::time(now.max(before))
     }

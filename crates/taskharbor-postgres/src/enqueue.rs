@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use taskharbor_core::{
-    CheckedSet, DriverError, Enqueue, Enqueued, JobId, JobSet, Limits, NewJob, QueueName, Rejected,
-    SetKind, Shape, Timestamp,
+    CheckedSet, DriverError, Enqueue, Enqueued, FlowName, IdempotencyKey, JobId, JobSet, Limits,
+    NewJob, QueueName, Rejected, SetKind, Shape, Timestamp,
 };
 
 use crate::{
@@ -26,8 +26,8 @@ pub(crate) enum Part<'a> {
     Flow { set: usize, jobs: &'a [NewJob], name: Option<&'a str>, shape: Shape },
 }
 
-/// Sorts the sets of a call into what can be stored by one statement each, in their order. Sets that break a rule are
-/// answered here.
+/// Sorts the sets of a call into what can be stored by one statement each, in their order. Sets
+/// that break a rule are answered here.
 pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>, Answered) {
     let (mut parts, mut answers) = (Vec::new(), Vec::with_capacity(request.sets.len()));
     for (at, set) in request.sets.iter().enumerate() {
@@ -53,7 +53,7 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
 
 fn name(set: &JobSet) -> Option<&str> {
     match &set.kind {
-        SetKind::Flow { name } => name.as_ref().map(|name| name.as_str()),
+        SetKind::Flow { name } => name.as_ref().map(FlowName::as_str),
         SetKind::Plain => None,
     }
 }
@@ -114,7 +114,7 @@ impl Part<'_> {
                     columns.headers(),
                     columns.policies(),
                     columns.kinds(),
-                    Value::Text(tail.idempotency_key.as_ref().map(|key| key.as_str())),
+                    Value::Text(tail.idempotency_key.as_ref().map(IdempotencyKey::as_str)),
                     Value::Text(key_hold(tail)),
                     Value::BigInt(place(shape.tail)),
                     Value::BigInts(children),

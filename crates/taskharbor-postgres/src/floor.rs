@@ -1,10 +1,11 @@
 //! [`Floors`]: where to begin to look for jobs while dead rows pile up at the front of the lines.
 //!
-//! A row that was deleted stays in the index until no snapshot can see it. While somebody keeps an old snapshot open,
-//! the front of each line is thousands of such rows, and every reserve would walk through all of them. So once walking
-//! takes long, the driver remembers up to which place it has been granted jobs and begins there the next time. What
-//! others put in line before that place meanwhile is found by looking at everything every now and then, and as soon as
-//! a short look finds too little. While walking is quick, which is the rule, nothing of this happens.
+//! A row that was deleted stays in the index until no snapshot can see it. While somebody keeps an
+//! old snapshot open, the front of each line is thousands of such rows, and every reserve would
+//! walk through all of them. So once walking takes long, the driver remembers up to which place it
+//! has been granted jobs and begins there the next time. What others put in line before that place
+//! meanwhile is found by looking at everything every now and then, and as soon as a short look
+//! finds too little. While walking is quick, which is the rule, nothing of this happens.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -95,7 +96,8 @@ impl Floors {
         }
     }
 
-    /// Something was put in line in this queue by us, perhaps before the place where we would begin.
+    /// Something was put in line in this queue by us, perhaps before the place where we would
+    /// begin.
     pub(crate) fn lower<'a>(&self, queues: impl IntoIterator<Item = &'a QueueName>, at: i64) {
         let mut floors = self.lock();
         if floors.is_empty() {

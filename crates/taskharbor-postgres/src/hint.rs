@@ -1,13 +1,14 @@
 //! [`Hints`]: telling those who wait for work, in this process and in others.
 //!
-//! In this process a hint costs nothing. Others are told by NOTIFY, of which a server can take few: it makes the
-//! commits of all who use it wait for each other. So a queue is told about at most once in [`GAP`]: by the statement
-//! that stores jobs itself if it was quiet before, else by a statement of its own a moment later, which tells about all
-//! queues that have gathered.
+//! In this process a hint costs nothing. Others are told by NOTIFY, of which a server can take few:
+//! it makes the commits of all who use it wait for each other. So a queue is told about at most
+//! once in [`GAP`]: by the statement that stores jobs itself if it was quiet before, else by a
+//! statement of its own a moment later, which tells about all queues that have gathered.
 //!
-//! Hints from others come over a connection of its own. It is tried out when it is made, since a pooler takes LISTEN
-//! and passes nothing on, and asked for a sign of life from then on, since a connection can die without a word. While
-//! there is none, workers are told so and look for themselves.
+//! Hints from others come over a connection of its own. It is tried out when it is made, since a
+//! pooler takes LISTEN and passes nothing on, and asked for a sign of life from then on, since a
+//! connection can die without a word. While there is none, workers are told so and look for
+//! themselves.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -127,7 +128,8 @@ impl Hints {
         watch
     }
 
-    /// The channel on which a statement that puts jobs into these queues should tell so itself, if it should.
+    /// The channel on which a statement that puts jobs into these queues should tell so itself, if
+    /// it should.
     pub(crate) fn lead(&self, queues: &[&QueueName]) -> Option<&str> {
         if !self.inner.enabled {
             return None;

@@ -1,12 +1,13 @@
 //! The PostgreSQL driver of TaskHarbor: durable jobs in a database that you already run.
 //!
-//! [`PostgresDriver`] keeps the contract of `taskharbor-core` on PostgreSQL 12 or newer, in a schema of your choice,
-//! beside your own tables, behind a pooler if you have one. Jobs can be enqueued and completed inside your own
-//! transactions: [`PostgresDriver::tx`]; from other languages and triggers, `SELECT th_enqueue(…)` does the same.
-//! `docs/guides/postgres.md` says how to set it up and run it.
+//! [`PostgresDriver`] keeps the contract of `taskharbor-core` on PostgreSQL 12 or newer, in a
+//! schema of your choice, beside your own tables, behind a pooler if you have one. Jobs can be
+//! enqueued and completed inside your own transactions: [`PostgresDriver::tx`]; from other
+//! languages and triggers, `SELECT th_enqueue(…)` does the same. `docs/guides/postgres.md` says how
+//! to set it up and run it.
 //!
-//! Each call of the driver is one statement in autocommit that calls one function in the schema, so a call is one round
-//! trip whatever it carries, and dropping its future leaves nothing open.
+//! Each call of the driver is one statement in autocommit that calls one function in the schema, so
+//! a call is one round trip whatever it carries, and dropping its future leaves nothing open.
 
 mod admin;
 #[doc(hidden)]

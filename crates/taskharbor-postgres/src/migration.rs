@@ -1,9 +1,10 @@
 //! Installing the schema and bringing it up to date.
 //!
-//! Everything happens in one block of SQL that looks at what is installed, under a lock that ends with it. So any
-//! number of processes may start at once, a call that is cut leaves all or nothing, and the same text can be printed
-//! for those whose database is managed by others. Functions carry their version in their name, and those of the
-//! version before stay, so that older programs work on while newer ones start.
+//! Everything happens in one block of SQL that looks at what is installed, under a lock that ends
+//! with it. So any number of processes may start at once, a call that is cut leaves all or nothing,
+//! and the same text can be printed for those whose database is managed by others. Functions carry
+//! their version in their name, and those of the version before stay, so that older programs work
+//! on while newer ones start.
 
 use crate::SchemaName;
 
@@ -27,10 +28,11 @@ const STEPS: [&[&str]; 1] = [&[
     include_str!("sql/v1/grant.sql"),
 ]];
 
-/// The SQL that installs the newest version into a schema, or brings an older one up to date. Running it again changes
-/// nothing.
+/// The SQL that installs the newest version into a schema, or brings an older one up to date.
+/// Running it again changes nothing.
 ///
-/// The driver runs it in [`Admin::migrate`](taskharbor_core::Admin::migrate); print it where somebody else has to.
+/// The driver runs it in [`Admin::migrate`](taskharbor_core::Admin::migrate); print it where
+/// somebody else has to.
 #[must_use]
 pub fn migration(schema: &SchemaName) -> String {
     let mut steps = String::new();

@@ -1,7 +1,7 @@
 //! The statements that the driver sends, made for one schema.
 //!
-//! Each is a single call of a function, or a single read, in autocommit: one round trip, whole or not at all wherever it
-//! is cut, and safe behind a pooler. What the functions do is in `sql/`.
+//! Each is a single call of a function, or a single read, in autocommit: one round trip, whole or
+//! not at all wherever it is cut, and safe behind a pooler. What the functions do is in `sql/`.
 
 use crate::SchemaName;
 

@@ -15,9 +15,11 @@ use crate::{
     value::Value,
 };
 
-/// A client's open transaction in which statements can be run: `tokio_postgres` here, others in crates of their own.
+/// A client's open transaction in which statements can be run: `tokio_postgres` here, others in
+/// crates of their own.
 pub trait Statements: Send {
-    /// Runs a statement whose answer has four columns: `int8`, `text`, `text`, `text[]`, each of which may be NULL.
+    /// Runs a statement whose answer has four columns: `int8`, `text`, `text`, `text[]`, each of
+    /// which may be NULL.
     fn run(
         &mut self,
         sql: &str,
@@ -27,11 +29,11 @@ pub trait Statements: Send {
 
 /// The application's own transaction, as [`PostgresDriver::tx`] makes it.
 ///
-/// What is done through it happens if and only if the application commits. At READ COMMITTED a job that is stored
-/// already, or whose key is held, is answered as such and the transaction goes on. At REPEATABLE READ and above, what
-/// others have stored since the transaction began cannot be seen: then the call fails as
-/// [`DriverError::Unavailable`] with SQLSTATE 40001, and the transaction has to be begun anew, as with any other
-/// conflict at those levels.
+/// What is done through it happens if and only if the application commits. At READ COMMITTED a job
+/// that is stored already, or whose key is held, is answered as such and the transaction goes on.
+/// At REPEATABLE READ and above, what others have stored since the transaction began cannot be
+/// seen: then the call fails as [`DriverError::Unavailable`] with SQLSTATE 40001, and the
+/// transaction has to be begun anew, as with any other conflict at those levels.
 #[derive(Debug)]
 pub struct Tx<S> {
     driver: PostgresDriver,
