@@ -80,7 +80,7 @@ impl<'a> Columns<'a> {
     }
 
     pub(crate) fn key_holds(&self) -> Value<'_> {
-        self.texts(key_hold)
+        texts(self.jobs.iter().map(|job| key_hold(job)).collect())
     }
 
     fn texts(&self, of: impl Fn(&'a NewJob) -> Option<&'a str>) -> Value<'_> {

@@ -232,6 +232,8 @@ BEGIN
   IF NOT EXISTS (SELECT FROM th_hot h WHERE h.flow = p_flow) THEN
     denied := 'wrong_state';
   ELSE
+    -- Whoever reserves one of them at this moment is waited for, and then it is inflight.
+    PERFORM FROM th_hot h WHERE h.flow = p_flow ORDER BY h.seq FOR UPDATE;
     UPDATE th_hot h SET cancel = true WHERE h.flow = p_flow AND h.lease_exp > p_now;
     PERFORM th_finish(
       ARRAY(SELECT h.seq FROM th_hot h WHERE h.flow = p_flow AND (h.lease_exp IS NULL OR h.lease_exp <= p_now)),

@@ -33,12 +33,19 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 #variable_conflict use_column
 DECLARE
   v_count  int := cardinality(p_ids);
+  v_mixed  boolean := 'r' = ANY (p_kinds) OR 'l' = ANY (p_kinds);
   v_ended  bigint[];
   v_put    bigint[] := '{}';
   v_queues text[];
   v_wakes  text[] := '{}';
   v_rest   record;
 BEGIN
+  IF v_mixed THEN
+    -- Two statements change jobs then, and both together keep to the order only if all are locked before.
+    PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq
+    WHERE j.flow IS NULL ORDER BY h.seq FOR UPDATE OF h;
+  END IF;
+
   -- Those that end: acknowledged, dead-lettered, or cancelled because somebody asked for it.
   WITH item AS (
     SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_reasons)
@@ -74,7 +81,7 @@ BEGIN
   )
   SELECT coalesce(array_agg(e.ord), '{}') INTO v_ended FROM ended e;
 
-  IF cardinality(v_ended) < v_count AND ('r' = ANY (p_kinds) OR 'l' = ANY (p_kinds)) THEN
+  IF cardinality(v_ended) < v_count AND v_mixed THEN
     -- Those that wait again: retried, or given back.
     WITH item AS (
       SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_attempts, p_errors, p_failed_ats, p_run_ats)
