@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{DriverError, QueueName, WakeHub, Watch};
+use taskharbor_core::{DriverError, LeaseToken, QueueName, WakeHub, Watch};
 use tokio::{
     sync::{Notify, watch},
     task::JoinHandle,
@@ -58,7 +58,8 @@ struct Inner {
     /// Whether others are told and listened to at all.
     enabled: bool,
     outbox: Mutex<Outbox>,
-    gathered: Notify,
+    /// There is something to tell; or nobody is left who could have something.
+    gathered: Arc<Notify>,
     listening: watch::Sender<Listening>,
     tasks: Mutex<Tasks>,
 }
@@ -109,7 +110,7 @@ impl Hints {
             channel,
             enabled,
             outbox: Mutex::default(),
-            gathered: Notify::new(),
+            gathered: Arc::new(Notify::new()),
             listening,
             tasks: Mutex::default(),
         };
@@ -154,7 +155,8 @@ impl Hints {
         self.inner.hub.wake(&queues);
         if self.inner.enabled && !told {
             lock(&self.inner.outbox).queues.extend(queues);
-            self.start(|tasks| &mut tasks.teller, tell);
+            let gathered = Arc::clone(&self.inner.gathered);
+            self.start(|tasks| &mut tasks.teller, |inner| tell(inner, gathered));
             self.inner.gathered.notify_one();
         }
     }
@@ -201,6 +203,12 @@ impl Outbox {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.gathered.notify_one();
+    }
+}
+
 impl Inner {
     /// Tells others about all queues that have gathered.
     async fn tell(&self) -> Result<(), DriverError> {
@@ -224,15 +232,12 @@ impl Inner {
 }
 
 /// Tells others what gathers, with a pause after each time.
-async fn tell(inner: Weak<Inner>) {
-    while let Some(strong) = inner.upgrade() {
-        if lock(&strong.outbox).queues.is_empty() {
-            // For no longer than this, so that the task ends some time after the driver.
-            let _ = timeout(SIGN_OF_LIFE, strong.gathered.notified()).await;
-            continue;
-        }
+async fn tell(inner: Weak<Inner>, gathered: Arc<Notify>) {
+    loop {
+        gathered.notified().await;
+        let Some(strong) = inner.upgrade() else { return };
         if let Err(error) = strong.tell().await {
-            tracing::debug!(%error, "others were not told about work; they will look for themselves");
+            tracing::debug!(%error, "others were not told about work, and look for themselves");
         }
         drop(strong);
         sleep(GAP).await;
@@ -245,6 +250,7 @@ async fn listen(inner: Weak<Inner>) {
     let mut said = false;
     loop {
         let Some(strong) = inner.upgrade() else { return };
+        let mut alive = strong.listening.subscribe();
         let connected = strong.session.connect_apart().await;
         let started = Instant::now();
         let end = match connected {
@@ -254,6 +260,7 @@ async fn listen(inner: Weak<Inner>) {
             Err(DriverError::Closed) => return,
             Err(error) => {
                 strong.set_listening(Listening::No);
+                drop(strong);
                 Deaf::from(error)
             }
         };
@@ -266,7 +273,7 @@ async fn listen(inner: Weak<Inner>) {
         if matches!(end, Deaf::NotPassedOn) {
             wait = LONGEST_WAIT;
         }
-        sleep(wait).await;
+        let _ = timeout(wait, end_of(&mut alive)).await;
         wait = (wait * 2).min(LONGEST_WAIT);
     }
 }
@@ -279,8 +286,10 @@ async fn listen_over(
 ) -> Deaf {
     let (hub, channel) = (strong.hub.clone(), strong.channel.clone());
     // A channel that nobody else has, to try out whether anything arrives.
-    let own =
-        format!("{channel}_{:x}", std::process::id()) + &format!("_{:p}", Arc::as_ptr(&strong));
+    let own = match LeaseToken::random() {
+        Ok(random) => format!("th_{:032x}", random.to_bits()),
+        Err(error) => return DriverError::from(error).into(),
+    };
     let arrived = Arc::new(Notify::new());
     let (tried, trial) = (Arc::clone(&arrived), own.clone());
     let mut drive = tokio::spawn(async move {
@@ -296,7 +305,7 @@ async fn listen_over(
         }
     });
     let end = tokio::select! {
-        end = keep_listening(&client, strong, inner, &own, &arrived) => end,
+        end = keep_listening(&client, strong, &own, &arrived) => end,
         _ = &mut drive => Deaf::Ended,
     };
     drive.abort();
@@ -306,13 +315,7 @@ async fn listen_over(
     end
 }
 
-async fn keep_listening(
-    client: &Client,
-    strong: Arc<Inner>,
-    inner: &Weak<Inner>,
-    own: &str,
-    arrived: &Notify,
-) -> Deaf {
+async fn keep_listening(client: &Client, strong: Arc<Inner>, own: &str, arrived: &Notify) -> Deaf {
     let listen = format!("LISTEN \"{}\"; LISTEN \"{own}\"", strong.channel);
     match timeout(PATIENCE, client.batch_execute(&listen)).await {
         Ok(Ok(())) => {}
@@ -328,10 +331,10 @@ async fn keep_listening(
         return Deaf::NotPassedOn;
     }
     strong.set_listening(Listening::Yes);
+    let mut alive = strong.listening.subscribe();
     drop(strong);
     loop {
-        sleep(SIGN_OF_LIFE).await;
-        if inner.upgrade().is_none() {
+        if timeout(SIGN_OF_LIFE, end_of(&mut alive)).await.is_ok() {
             return Deaf::Ended;
         }
         match timeout(PATIENCE, client.batch_execute("SELECT 1")).await {
@@ -340,6 +343,11 @@ async fn keep_listening(
             Err(_) => return Deaf::Silent,
         }
     }
+}
+
+/// Waits until nobody has the driver any more.
+async fn end_of(alive: &mut watch::Receiver<Listening>) {
+    while alive.changed().await.is_ok() {}
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
