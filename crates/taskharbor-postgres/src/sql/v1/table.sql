@@ -46,7 +46,7 @@ CREATE TABLE th_job (
          ELSE state IN ('d', 'q', 'c') AND finished_at IS NOT NULL AND kept_until >= finished_at END)
 ) WITH (
   fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
-  autovacuum_analyze_scale_factor = 0.1, autovacuum_vacuum_insert_scale_factor = 0.1
+  autovacuum_analyze_scale_factor = 0.1
 );
 CREATE INDEX th_job_flow ON th_job (flow, seq) WHERE flow IS NOT NULL;
 
