@@ -6,7 +6,7 @@
 -- Nothing is looked at before the first attempt unless there are keys: an id that is stored already is the exception,
 -- and ON CONFLICT would write another record to the log for every job. Jobs are inserted in the order of their ids and
 -- keys in theirs, so that calls which meet wait for each other and not in a circle. With p_repeats, ids or keys may
--- occur more than once: then the first of each is stored, and those after it are looked at again.
+-- occur more than once.
 CREATE FUNCTION th_enqueue_v1(
   p_now bigint, p_repeats boolean, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
   p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[],
@@ -18,52 +18,28 @@ SET enable_seqscan = off AS $$
 DECLARE
   v_keyed    boolean := cardinality(p_keys) > 0;
   v_look     boolean := v_keyed OR p_repeats;
-  v_open     boolean[];             -- which are neither stored nor found yet; NULL for all
-  v_now      boolean[];             -- which of those come now; NULL for all
-  v_ords     bigint[] := '{}';
-  v_existing text[] := '{}';
-  v_seqs     bigint[];
-  v_found    record;
+  v_existing text[];                -- the id of the job that stands in the place of each; NULL for all to be stored
   v_failures int := 0;
 BEGIN
-  IF p_repeats THEN
-    -- They are stored in several steps and numbered in one.
-    v_seqs := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, cardinality(p_ids)));
-  END IF;
   LOOP
     IF v_look THEN
-      -- An item is looked at when nothing is left to be decided of its id and key.
-      SELECT array_agg(n.is_open AND n.id IS NULL ORDER BY n.ord) AS open,
-        array_agg(n.comes AND n.id IS NULL ORDER BY n.ord) AS now,
-        array_agg(n.ord) FILTER (WHERE n.comes AND n.id IS NOT NULL) AS ords,
-        array_agg(n.id) FILTER (WHERE n.comes AND n.id IS NOT NULL) AS ids
-      INTO v_found FROM (
-        SELECT t.ord, t.is_open, t.comes, coalesce(j.id, holder.id) AS id
-        FROM (
-          SELECT i.*, i.is_open AND (NOT p_repeats OR
-              1 = row_number() OVER (PARTITION BY i.is_open, i.id ORDER BY i.ord)
-              AND (i.key IS NULL OR 1 = row_number() OVER (PARTITION BY i.is_open, i.queue, i.key ORDER BY i.ord))) AS comes
-          FROM (
-            SELECT g.*, v_open IS NULL OR v_open[g.ord] AS is_open
-            FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS g (id, queue, key, ord)
-          ) i
-        ) t
-        LEFT JOIN th_job j ON t.comes AND j.id = t.id
-        LEFT JOIN th_key k ON t.comes AND k.queue = t.queue AND k.key = t.key
+      v_existing := ARRAY(
+        SELECT coalesce(j.id, holder.id) FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS i (id, queue, key, ord)
+        LEFT JOIN th_job j ON j.id = i.id
+        LEFT JOIN th_key k ON k.queue = i.queue AND k.key = i.key
         LEFT JOIN th_job holder ON holder.seq = k.seq
-      ) n;
-      v_open := v_found.open;
-      v_now := v_found.now;
-      v_ords := v_ords || v_found.ords;
-      v_existing := v_existing || v_found.ids;
+        ORDER BY i.ord);
+      IF p_repeats THEN
+        v_existing := th_repeated(v_existing, p_ids, p_queues, p_keys);
+      END IF;
     END IF;
     BEGIN
       WITH given AS (
-        SELECT CASE WHEN p_repeats THEN v_seqs[i.ord] ELSE nextval('th_seq') END AS seq, i.*
+        SELECT nextval('th_seq') AS seq, i.*
         FROM unnest(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts, p_headers,
                     p_policies, p_keys, p_key_holds) WITH ORDINALITY
           AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, key, key_hold, ord)
-        WHERE v_now IS NULL OR v_now[i.ord]
+        WHERE v_existing[i.ord] IS NULL
       ), stored AS (
         INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us,
                             max_attempts, run_at, headers, idempotency_key)
@@ -78,9 +54,7 @@ BEGIN
       )
       INSERT INTO th_hot (seq, line_at, priority, queue, run_at)
       SELECT seq, greatest(run_at, p_now), priority, queue, run_at FROM stored;
-      EXIT WHEN NOT p_repeats;
-      v_open := ARRAY(SELECT o.is_open AND NOT v_now[o.ord] FROM unnest(v_open) WITH ORDINALITY AS o (is_open, ord) ORDER BY o.ord);
-      EXIT WHEN NOT true = ANY (v_open);
+      EXIT;
     EXCEPTION WHEN unique_violation THEN
       v_failures := v_failures + 1;
       IF v_failures > 50 THEN
@@ -91,7 +65,47 @@ BEGIN
     v_look := true;
   END LOOP;
   PERFORM th_notify(p_notify, p_queues);
-  RETURN QUERY SELECT * FROM unnest(v_ords, v_existing);
+  RETURN QUERY SELECT e.ord, e.id FROM unnest(v_existing) WITH ORDINALITY AS e (id, ord) WHERE e.id IS NOT NULL;
+END $$;
+
+-- What stands in the place of each job when some of them have an id or a key in common, given what does by what is
+-- stored: as if they were stored one after another. An id is looked at before a key, and one that was not stored
+-- because of its key leaves its id to the next.
+CREATE FUNCTION th_repeated(p_existing text[], p_ids text[], p_queues text[], p_keys text[])
+RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_existing text[] := p_existing;
+  v_ids      bigint[];              -- numbers that are the same where the ids are
+  v_keys     bigint[];
+  v_stored   boolean[];             -- by the number of the id
+  v_holders  text[];                -- by the number of the key
+  v_id       bigint;
+  v_key      bigint;
+BEGIN
+  SELECT array_agg(n.id ORDER BY n.ord), array_agg(n.key ORDER BY n.ord) INTO v_ids, v_keys FROM (
+    SELECT i.ord, dense_rank() OVER (ORDER BY i.id) AS id,
+      CASE WHEN i.key IS NOT NULL THEN dense_rank() OVER (ORDER BY i.queue, i.key) END AS key
+    FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS i (id, queue, key, ord)
+  ) n;
+  v_stored := array_fill(false, ARRAY[cardinality(p_ids)]);
+  v_holders := array_fill(NULL::text, ARRAY[cardinality(p_ids)]);
+  FOR at IN 1..cardinality(p_ids) LOOP
+    v_id := v_ids[at];
+    v_key := v_keys[at];
+    IF v_stored[v_id] THEN
+      v_existing[at] := p_ids[at];
+    ELSIF v_existing[at] IS NULL THEN
+      IF v_holders[v_key] IS NOT NULL THEN
+        v_existing[at] := v_holders[v_key];
+      ELSE
+        v_stored[v_id] := true;
+        IF v_key IS NOT NULL THEN
+          v_holders[v_key] := p_ids[at];
+        END IF;
+      END IF;
+    END IF;
+  END LOOP;
+  RETURN v_existing;
 END $$;
 
 -- Tells listeners that there may be work; NULL for not at all. In one transaction, once for each queue.
@@ -102,62 +116,124 @@ BEGIN
   END IF;
 END $$;
 
--- Stores the members of a flow or of a growth and ties them. Edges are positions in the list of jobs. Answers the
--- numbers of the jobs, and the queues in which there is work now.
+-- Which members are done as soon as they are stored: joins without parents, and those all of whose parents are such
+-- joins. By position; NULL if there is none.
+CREATE FUNCTION th_done_at_once(p_kinds text[], p_links bigint[], p_children bigint[], p_parents bigint[])
+RETURNS boolean[] LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_done     boolean[] := array_fill(false, ARRAY[cardinality(p_links)]);
+  v_left     bigint[] := p_links;
+  v_queue    bigint[];
+  v_at       bigint := 1;
+  v_children bigint[];              -- by their parents, one after another
+  v_starts   bigint[];              -- where those of each parent start there
+  v_child    bigint;
+BEGIN
+  v_queue := ARRAY(SELECT l.ord FROM unnest(p_links, p_kinds) WITH ORDINALITY AS l (links, kind, ord)
+                   WHERE l.links = 0 AND l.kind = 'j' ORDER BY l.ord);
+  IF cardinality(v_queue) = 0 THEN
+    RETURN NULL;
+  END IF;
+  v_children := ARRAY(SELECT e.child FROM unnest(p_children, p_parents) AS e (child, parent) ORDER BY e.parent);
+  v_starts := ARRAY(
+    SELECT 1 + sum(count(e.link)) OVER (ORDER BY e.parent) - count(e.link) FROM (
+      SELECT n AS parent, NULL::bigint AS link FROM generate_series(1::bigint, cardinality(p_links) + 1) AS n
+      UNION ALL
+      SELECT parent, parent FROM unnest(p_parents) AS parent
+    ) e GROUP BY e.parent ORDER BY e.parent);
+  WHILE v_at <= cardinality(v_queue) LOOP
+    v_done[v_queue[v_at]] := true;
+    FOR n IN v_starts[v_queue[v_at]]..v_starts[v_queue[v_at] + 1] - 1 LOOP
+      v_child := v_children[n];
+      v_left[v_child] := v_left[v_child] - 1;
+      IF v_left[v_child] = 0 AND p_kinds[v_child] = 'j' THEN
+        v_queue := v_queue || v_child;
+      END IF;
+    END LOOP;
+    v_at := v_at + 1;
+  END LOOP;
+  RETURN v_done;
+END $$;
+
+-- Stores the members of a flow or of a growth and ties them. They are a part of the list of jobs that is given, which
+-- may hold other growths as well, and so are their edges: positions among the members. Members that are done at once
+-- are stored as such, so that whoever may only add rows can store every flow. Answers the number of the tail, whether
+-- it and whether all are done, and the queues in which there is work now.
 CREATE FUNCTION th_add_members(
-  p_flow bigint, p_now bigint, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[], p_priorities bigint[],
-  p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_kinds text[],
-  p_key text, p_key_hold text, p_tail bigint, p_children bigint[], p_parents bigint[],
-  OUT seqs bigint[], OUT wakes text[]
+  p_flow bigint, p_now bigint, p_first bigint, p_last bigint, p_ids text[], p_queues text[], p_types text[],
+  p_payloads bytea[], p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[],
+  p_headers text[], p_policies text[], p_kinds text[], p_key text, p_key_hold text, p_tail bigint, p_tail_policy text,
+  p_first_edge bigint, p_last_edge bigint, p_children bigint[], p_parents bigint[],
+  OUT tail bigint, OUT tail_is_done boolean, OUT all_are_done boolean, OUT wakes text[]
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_seqs  bigint[] := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, cardinality(p_ids)));
-  v_joins bigint[];
+  v_seqs     bigint[] := ARRAY(SELECT nextval('th_seq') FROM generate_series(p_first, p_last));
+  v_kinds    text[] := ARRAY(SELECT coalesce(p_kinds[n], 'w') FROM generate_series(p_first, p_last) AS n ORDER BY n);
+  v_children bigint[] := ARRAY(SELECT p_children[n] FROM generate_series(p_first_edge, p_last_edge) AS n ORDER BY n);
+  v_parents  bigint[] := ARRAY(SELECT p_parents[n] FROM generate_series(p_first_edge, p_last_edge) AS n ORDER BY n);
+  v_links    bigint[];              -- how many parents each has, and how many of those it waits for
+  v_waits    bigint[];
+  v_done     boolean[];
 BEGIN
-  INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us,
-                      max_attempts, run_at, headers, idempotency_key, parents, flow)
-  SELECT v_seqs[i.ord], p_now, coalesce(i.priority, 0), coalesce(i.kind, 'w')::"char",
-         CASE WHEN i.ord = p_tail THEN coalesce(p_key_hold, 'p') ELSE 'p' END::"char", coalesce(i.policy, 'h')::"char",
-         i.id, i.queue, i.type, i.payload, i.timeout_us, i.max_attempts, i.run_at, i.headers::jsonb,
-         CASE WHEN i.ord = p_tail THEN p_key END, e.parents, p_flow
-  FROM unnest(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts, p_headers,
-              p_policies, p_kinds) WITH ORDINALITY
-    AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, kind, ord)
-  LEFT JOIN (SELECT child, count(*) AS parents FROM unnest(p_children) AS child GROUP BY child) e ON e.child = i.ord
-  ORDER BY i.id;
+  v_links := ARRAY(
+    SELECT count(e.link) FROM (
+      SELECT n AS child, NULL::bigint AS link FROM generate_series(1, cardinality(v_seqs)) AS n
+      UNION ALL
+      SELECT child, child FROM unnest(v_children) AS child
+    ) e GROUP BY e.child ORDER BY e.child);
+  v_done := th_done_at_once(v_kinds, v_links, v_children, v_parents);
+  v_waits := v_links;
+  IF v_done IS NOT NULL THEN
+    v_waits := ARRAY(
+      SELECT count(e.link) FROM (
+        SELECT n AS child, NULL::bigint AS link FROM generate_series(1, cardinality(v_seqs)) AS n
+        UNION ALL
+        SELECT child, child FROM unnest(v_children, v_parents) AS l (child, parent) WHERE NOT v_done[l.parent]
+      ) e GROUP BY e.child ORDER BY e.child);
+  END IF;
 
-  IF p_key IS NOT NULL THEN
-    INSERT INTO th_key (queue, key, seq) VALUES (p_queues[p_tail], p_key, v_seqs[p_tail]);
+  INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us,
+                      max_attempts, run_at, headers, idempotency_key, parents, flow, state, finished_at, kept_until)
+  SELECT v_seqs[i.ord], p_now, coalesce(p_priorities[i.at], 0), v_kinds[i.ord]::"char",
+         CASE WHEN i.ord = p_tail THEN coalesce(p_key_hold, 'p') ELSE 'p' END::"char",
+         CASE WHEN i.ord = p_tail THEN coalesce(p_tail_policy, p_policies[i.at], 'h')
+              ELSE coalesce(p_policies[i.at], 'h') END::"char",
+         p_ids[i.at], p_queues[i.at], p_types[i.at], p_payloads[i.at], p_timeouts[i.at], p_max_attempts[i.at],
+         p_run_ats[i.at], p_headers[i.at]::jsonb, CASE WHEN i.ord = p_tail THEN p_key END, nullif(v_links[i.ord], 0),
+         p_flow, CASE WHEN v_done[i.ord] THEN 'd'::"char" END, CASE WHEN v_done[i.ord] THEN p_now END,
+         CASE WHEN v_done[i.ord] THEN p_now END
+  FROM generate_series(p_first, p_last) WITH ORDINALITY AS i (at, ord)
+  ORDER BY p_ids[i.at];
+
+  tail := v_seqs[p_tail];
+  tail_is_done := coalesce(v_done[p_tail], false);
+  -- A key that is held until the tail is done is not held at all if it is.
+  IF p_key IS NOT NULL AND NOT (tail_is_done AND p_key_hold = 'd') THEN
+    INSERT INTO th_key (queue, key, seq) VALUES (p_queues[p_first + p_tail - 1], p_key, tail);
   END IF;
 
   -- The edges of a child come in the order in which it declared its parents.
-  INSERT INTO th_edge (child, ord, parent, parent_id)
-  SELECT v_seqs[e.child], row_number() OVER (PARTITION BY e.child ORDER BY e.ord), v_seqs[e.parent], p_ids[e.parent]
-  FROM unnest(p_children, p_parents) WITH ORDINALITY AS e (child, parent, ord);
+  INSERT INTO th_edge (child, ord, parent, parent_id, tie)
+  SELECT v_seqs[e.child], row_number() OVER (PARTITION BY e.child ORDER BY e.ord), v_seqs[e.parent],
+         p_ids[p_first + e.parent - 1], CASE WHEN v_done[e.parent] THEN 'c' ELSE 'o' END::"char"
+  FROM unnest(v_children, v_parents) WITH ORDINALITY AS e (child, parent, ord);
 
   INSERT INTO th_hot (seq, line_at, priority, queue, pending, flow, run_at)
-  SELECT j.seq, greatest(j.run_at, p_now), j.priority, j.queue, j.parents, p_flow, j.run_at
-  FROM th_job j WHERE j.seq = ANY (v_seqs);
+  SELECT v_seqs[i.ord], greatest(p_run_ats[i.at], p_now), coalesce(p_priorities[i.at], 0), p_queues[i.at],
+         nullif(v_waits[i.ord], 0), p_flow, p_run_ats[i.at]
+  FROM generate_series(p_first, p_last) WITH ORDINALITY AS i (at, ord) WHERE v_done[i.ord] IS NOT TRUE ORDER BY i.ord;
 
-  wakes := ARRAY(SELECT DISTINCT queue FROM th_job WHERE seq = ANY (v_seqs) AND parents IS NULL AND kind = 'w');
-  v_joins := ARRAY(SELECT seq FROM th_job WHERE seq = ANY (v_seqs) AND parents IS NULL AND kind = 'j');
-  IF cardinality(v_joins) > 0 THEN
-    v_joins := th_finish(v_joins, 'd', p_now, false, NULL);
+  all_are_done := v_done IS NOT NULL AND true = ALL (v_done);
+  IF v_done IS NOT NULL THEN
+    INSERT INTO th_end (queue, state, kept_until, flow, seqs)
+    SELECT p_queues[i.at], 'd', p_now, p_flow, array_agg(v_seqs[i.ord] ORDER BY i.ord)
+    FROM generate_series(p_first, p_last) WITH ORDINALITY AS i (at, ord) WHERE v_done[i.ord] GROUP BY 1;
   END IF;
-  seqs := v_seqs;
-  -- Nobody is let go yet: a growth first has to put its tail in the grower's place.
-END $$;
-
--- Members that were done as soon as they were stored let go of those that wait for them.
-CREATE FUNCTION th_start_members(p_seqs bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
-DECLARE
-  v_joins bigint[] := ARRAY(SELECT seq FROM th_job WHERE seq = ANY (p_seqs) AND state = 'd' ORDER BY seq);
-BEGIN
-  IF cardinality(v_joins) = 0 THEN
-    RETURN '{}';
-  END IF;
-  RETURN th_let_go(th_close(v_joins), p_now);
+  wakes := ARRAY(
+    SELECT DISTINCT p_queues[i.at] FROM generate_series(p_first, p_last) WITH ORDINALITY AS i (at, ord)
+    WHERE v_waits[i.ord] = 0 AND v_kinds[i.ord] = 'w');
 END $$;
 
 -- Stores a flow whole or not at all. Answers one row: `inserted`; `existing` with the id of each job, or of the one
@@ -167,14 +243,14 @@ CREATE FUNCTION th_enqueue_flow_v1(
   p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_kinds text[],
   p_key text, p_key_hold text, p_tail bigint, p_children bigint[], p_parents bigint[], p_notify text
 ) RETURNS TABLE (verdict text, id text, wakes text[])
-LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_stored bigint;
   v_first  text;
   v_flow   bigint;
   v_added  record;
-  v_wakes  text[];
 BEGIN
   FOR attempt IN 1..50 LOOP
     SELECT count(*), (array_agg(i.id ORDER BY i.ord))[1] INTO v_stored, v_first
@@ -196,15 +272,15 @@ BEGIN
     END IF;
     BEGIN
       v_flow := nextval('th_seq');
-      v_added := th_add_members(v_flow, p_now, p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts,
-                                p_max_attempts, p_headers, p_policies, p_kinds, p_key, p_key_hold, p_tail, p_children,
-                                p_parents);
-      INSERT INTO th_flow (seq, id, name, created_at, tail)
-      VALUES (v_flow, p_ids[p_tail], p_name, p_now, v_added.seqs[p_tail]);
-      v_wakes := v_added.wakes || th_start_members(v_added.seqs, p_now);
-      PERFORM th_retire(ARRAY[v_flow]);
-      PERFORM th_notify(p_notify, v_wakes);
-      RETURN QUERY SELECT 'inserted', NULL::text, v_wakes;
+      v_added := th_add_members(
+        v_flow, p_now, 1, cardinality(p_ids), p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts,
+        p_max_attempts, p_headers, p_policies, p_kinds, p_key, p_key_hold, p_tail, NULL, 1, cardinality(p_children),
+        p_children, p_parents);
+      INSERT INTO th_flow (seq, id, name, created_at, tail, state, kept_until)
+      VALUES (v_flow, p_ids[p_tail], p_name, p_now, v_added.tail, CASE WHEN v_added.all_are_done THEN 'd'::"char" END,
+              CASE WHEN v_added.all_are_done THEN p_now END);
+      PERFORM th_notify(p_notify, v_added.wakes);
+      RETURN QUERY SELECT 'inserted', NULL::text, v_added.wakes;
       RETURN;
     EXCEPTION WHEN unique_violation THEN
       NULL; -- Somebody stored one of them meanwhile: look again.

@@ -25,21 +25,34 @@ BEGIN
   RETURN coalesce(v_done, '{}');
 END $$;
 
--- Takes a job out of the list of those that are over.
-CREATE FUNCTION th_unend(p_seq bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Takes jobs out of the list of those that are over, given how and until when each was listed. A row of the list holds
+-- many jobs, so those of one row are taken out of it together.
+CREATE FUNCTION th_unend(p_seqs bigint[], p_states "char"[], p_untils bigint[], p_flows bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  j record;
+  g record;
 BEGIN
-  SELECT state, kept_until, flow INTO j FROM th_job WHERE seq = p_seq;
-  IF j.flow IS NULL THEN
-    UPDATE th_end SET seqs = array_remove(seqs, p_seq)
-    WHERE state = j.state AND kept_until = j.kept_until AND flow IS NULL AND p_seq = ANY (seqs);
-    DELETE FROM th_end WHERE state = j.state AND kept_until = j.kept_until AND flow IS NULL AND seqs = '{}';
-  ELSE
-    UPDATE th_end SET seqs = array_remove(seqs, p_seq)
-    WHERE flow = j.flow AND kept_until = j.kept_until AND p_seq = ANY (seqs);
-    DELETE FROM th_end WHERE flow = j.flow AND kept_until = j.kept_until AND seqs = '{}';
-  END IF;
+  FOR g IN
+    SELECT i.state, i.kept_until, i.flow, array_agg(i.seq) AS seqs
+    FROM unnest(p_seqs, p_states, p_untils, p_flows) AS i (seq, state, kept_until, flow) GROUP BY 1, 2, 3
+  LOOP
+    -- th_end_job finds those of no flow, th_end_flow the others.
+    WITH listed AS (
+      SELECT e.ctid AS row, e.seqs FROM th_end e
+      WHERE g.flow IS NULL AND e.flow IS NULL AND e.state = g.state AND e.kept_until = g.kept_until
+      UNION ALL
+      SELECT e.ctid, e.seqs FROM th_end e WHERE e.flow = g.flow AND e.kept_until = g.kept_until AND e.state = g.state
+    ), met AS (
+      SELECT (array_agg(u.row) FILTER (WHERE u.row IS NOT NULL))[1] AS row, u.seq, bool_or(u.row IS NULL) AS goes
+      FROM (SELECT l.row, unnest(l.seqs) AS seq FROM listed l UNION ALL SELECT NULL, unnest(g.seqs)) u GROUP BY u.seq
+    ), kept AS (
+      SELECT m.row, coalesce(array_agg(m.seq ORDER BY m.seq) FILTER (WHERE NOT m.goes), '{}') AS seqs
+      FROM met m WHERE m.row IS NOT NULL GROUP BY m.row HAVING bool_or(m.goes)
+    ), emptied AS (
+      DELETE FROM th_end WHERE ctid = ANY (ARRAY(SELECT k.row FROM kept k WHERE k.seqs = '{}'))
+    )
+    UPDATE th_end e SET seqs = k.seqs FROM kept k WHERE e.ctid = k.row AND k.seqs <> '{}';
+  END LOOP;
 END $$;
 
 -- Notes a failure and forgets the eleventh last. Answers how many there have been.
@@ -110,14 +123,14 @@ BEGIN
   RETURN coalesce(v_children, '{}');
 END $$;
 
--- This member failed, and nobody waits for it any longer, whatever becomes of it.
-CREATE FUNCTION th_release_dependants(p_seq bigint, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+-- These members failed, and nobody waits for them any longer, whatever becomes of them.
+CREATE FUNCTION th_release_dependants(p_seqs bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_children bigint[];
 BEGIN
   WITH spent AS (
     UPDATE th_edge e SET tie = 's', spent_state = j.state, spent_reason = j.reason
-    FROM th_job j WHERE j.seq = p_seq AND e.parent = p_seq AND e.tie = 'o'
+    FROM th_job j WHERE j.seq = ANY (p_seqs) AND e.parent = j.seq AND e.tie = 'o'
     RETURNING e.child
   )
   SELECT array_agg(child) INTO v_children FROM spent;
@@ -125,39 +138,46 @@ BEGIN
 END $$;
 
 -- This member was dead-lettered or cancelled: its policy applies, and those of the members that are cancelled because
--- of it. All that is to be cancelled is cancelled before anybody is let go, so that no order matters.
+-- of it, all of one step at once. All that is to be cancelled is cancelled before anybody is let go, so that no order
+-- matters.
 CREATE FUNCTION th_spread_failure(p_seq bigint, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_failed   bigint[] := ARRAY[p_seq];
-  v_next     int := 1;
-  v_policy   "char";
-  v_flow     bigint;
+  v_is_first boolean := true;
+  v_is_fast  boolean := false;
+  v_step     record;
   v_doomed   bigint[];
+  v_releases bigint[] := '{}';
   v_reason   text;
-  v_wakes    text[] := '{}';
-  v_seq      bigint;
 BEGIN
   SELECT 'job ' || id || ' of the same flow failed' INTO v_reason FROM th_job WHERE seq = p_seq;
-  WHILE v_next <= cardinality(v_failed) LOOP
-    SELECT on_failure, flow INTO v_policy, v_flow FROM th_job WHERE seq = v_failed[v_next];
-    IF v_policy = 'f' THEN
-      v_doomed := ARRAY(SELECT seq FROM th_hot WHERE flow = v_flow ORDER BY seq);
-    ELSIF v_policy = 'c' OR v_policy = 'h' AND v_next > 1 THEN
-      v_doomed := ARRAY(SELECT DISTINCT child FROM th_edge WHERE parent = v_failed[v_next] AND tie = 'o' ORDER BY child);
+  WHILE cardinality(v_failed) > 0 LOOP
+    SELECT array_agg(j.seq) FILTER (WHERE j.on_failure = 'r') AS releases,
+      array_agg(j.seq) FILTER (WHERE j.on_failure = 'c' OR j.on_failure = 'h' AND NOT v_is_first) AS passing,
+      min(j.flow) FILTER (WHERE j.on_failure = 'f') AS fast
+    INTO v_step FROM th_job j WHERE j.seq = ANY (v_failed);
+    IF v_step.releases IS NOT NULL THEN
+      v_releases := v_releases || v_step.releases;
+    END IF;
+    IF v_step.fast IS NOT NULL AND NOT v_is_fast THEN
+      -- Once is enough: nobody is in line or waits there after that.
+      v_is_fast := true;
+      v_doomed := ARRAY(SELECT seq FROM th_hot WHERE flow = v_step.fast AND lease_exp IS NULL ORDER BY seq);
+    ELSIF v_step.passing IS NOT NULL AND NOT v_is_fast THEN
+      v_doomed := ARRAY(SELECT DISTINCT child FROM th_edge WHERE parent = ANY (v_step.passing) AND tie = 'o' ORDER BY child);
     ELSE
       v_doomed := '{}';
     END IF;
-    v_next := v_next + 1;
+    v_is_first := false;
+    v_failed := '{}';
     IF cardinality(v_doomed) > 0 THEN
-      v_failed := v_failed || th_finish(v_doomed, 'c', p_now, true, v_reason);
+      v_failed := th_finish(v_doomed, 'c', p_now, true, v_reason);
     END IF;
   END LOOP;
-  FOREACH v_seq IN ARRAY v_failed LOOP
-    IF (SELECT on_failure FROM th_job WHERE seq = v_seq) = 'r' THEN
-      v_wakes := v_wakes || th_release_dependants(v_seq, p_now);
-    END IF;
-  END LOOP;
-  RETURN v_wakes;
+  IF v_releases = '{}' THEN
+    RETURN '{}';
+  END IF;
+  RETURN th_release_dependants(v_releases, p_now);
 END $$;
 
 -- Puts flows among those that are over if all their members are, and takes them out if one is not.

@@ -17,7 +17,8 @@ CREATE FUNCTION th_manage_v1(
   p_action text, p_ids text[], p_now bigint, p_run_at bigint, p_reset boolean, p_detach boolean, p_priority bigint,
   p_notify text
 ) RETURNS TABLE (state text, denied text, detail text, wakes text[])
-LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET jit = off SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_of_flows boolean := p_action IN ('cancel_flow', 'purge_flow');
@@ -25,6 +26,11 @@ DECLARE
   v_id       text;
   v_seq      bigint;
   v_answer   record;
+  v_was      record;
+  v_seqs     bigint[] := '{}';      -- jobs that are no longer over, and where each was listed
+  v_states   "char"[] := '{}';
+  v_untils   bigint[] := '{}';
+  v_in_flows bigint[] := '{}';
   v_wakes    text[] := '{}';
 BEGIN
   -- Flows before jobs, and both in their order: nobody waits in a circle.
@@ -50,6 +56,9 @@ BEGIN
       RETURN QUERY SELECT NULL::text, 'not_found', NULL::text, NULL::text[];
       CONTINUE;
     END IF;
+    IF p_action IN ('requeue', 'purge') THEN
+      SELECT j.state, j.kept_until, j.flow INTO v_was FROM th_job j WHERE j.seq = v_seq;
+    END IF;
     CASE p_action
       WHEN 'requeue' THEN v_answer := th_requeue(v_seq, p_now, p_run_at, p_reset, p_detach);
       WHEN 'cancel' THEN v_answer := th_cancel(v_seq, p_now);
@@ -59,14 +68,24 @@ BEGIN
       WHEN 'cancel_flow' THEN v_answer := th_cancel_flow(v_seq, p_now);
       WHEN 'purge_flow' THEN v_answer := th_purge_flow(v_seq, p_now);
     END CASE;
-    v_wakes := v_wakes || v_answer.wakes;
+    IF p_action IN ('requeue', 'purge') AND v_answer.denied IS NULL THEN
+      v_seqs := v_seqs || v_seq;
+      v_states := v_states || v_was.state;
+      v_untils := v_untils || v_was.kept_until;
+      v_in_flows := v_in_flows || v_was.flow;
+    END IF;
+    IF NOT v_answer.wakes <@ v_wakes THEN
+      v_wakes := v_wakes || v_answer.wakes;
+    END IF;
     RETURN QUERY SELECT v_answer.state, v_answer.denied, v_answer.detail, NULL::text[];
   END LOOP;
+  PERFORM th_unend(v_seqs, v_states, v_untils, v_in_flows);
   PERFORM th_retire(v_flows);
   PERFORM th_notify(p_notify, v_wakes);
   RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, v_wakes;
 END $$;
 
+-- Brings a job back to life. It is still listed among those that are over.
 CREATE FUNCTION th_requeue(
   p_seq bigint, p_now bigint, p_run_at bigint, p_reset boolean, p_detach boolean,
   OUT state text, OUT denied text, OUT detail text, OUT wakes text[]
@@ -92,17 +111,13 @@ BEGIN
         denied := 'flow_over';
         RETURN;
       END IF;
-      wakes := th_release_dependants(p_seq, p_now);
-      PERFORM th_unend(p_seq);
+      wakes := th_release_dependants(ARRAY[p_seq], p_now);
       UPDATE th_edge SET tie = 'c' WHERE child = p_seq AND tie = 'o';
       UPDATE th_job SET flow = NULL WHERE seq = p_seq;
-      PERFORM th_relist(p_seq);
-      PERFORM th_retire(ARRAY[j.flow]);
       j.flow := NULL;
     END IF;
   END IF;
   SELECT nullif(count(*), 0) INTO v_pending FROM th_edge WHERE child = p_seq AND tie = 'o';
-  PERFORM th_unend(p_seq);
   UPDATE th_job SET
     state = NULL, finished_at = NULL, kept_until = NULL, secret = NULL, started_at = NULL, deliveries = NULL,
     attempts = NULL, expirations = NULL, failures = NULL, epoch = NULL, attempt_limit = NULL, progress = NULL,
@@ -124,12 +139,6 @@ BEGIN
   END IF;
   state := th_state(p_seq, p_now);
 END $$;
-
--- Puts a job back among those that are over, after something changed by which it is found there.
-CREATE FUNCTION th_relist(p_seq bigint) RETURNS void LANGUAGE sql AS $$
-  INSERT INTO th_end (queue, state, kept_until, flow, seqs)
-  SELECT queue, state, kept_until, flow, ARRAY[seq] FROM th_job WHERE seq = p_seq
-$$;
 
 -- Cancels a job, or asks its worker to; a holder whose lease is over has no say any more.
 CREATE FUNCTION th_cancel(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
@@ -177,6 +186,7 @@ BEGIN
   state := th_state(p_seq, p_now);
 END $$;
 
+-- Removes a job that is over, but not from the list of those that are.
 CREATE FUNCTION th_purge(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -192,7 +202,6 @@ BEGIN
     denied := 'in_flow';
     SELECT f.id INTO detail FROM th_flow f WHERE f.seq = v_flow;
   ELSE
-    PERFORM th_unend(p_seq);
     PERFORM th_remove(ARRAY[p_seq]);
   END IF;
 END $$;
@@ -206,7 +215,7 @@ DECLARE
   v_tied    boolean;
 BEGIN
   WITH gone AS (
-    DELETE FROM th_job j WHERE j.seq = ANY (p_seqs)
+    DELETE FROM th_job j WHERE j.seq = ANY (p_seqs) AND j.state IS NOT NULL
     RETURNING j.seq, j.failures IS NOT NULL AS failed, j.idempotency_key IS NOT NULL AS keyed, j.parents IS NOT NULL AS tied,
               j.queue, j.idempotency_key
   ), freed AS (

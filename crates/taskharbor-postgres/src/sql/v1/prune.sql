@@ -16,6 +16,7 @@ LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
   v_until   bigint;
+  v_rows    tid[];
   v_jobs    bigint[];
   v_flows   bigint[];
   v_flow    bigint;
@@ -37,36 +38,38 @@ BEGIN
   ) t WHERE t.total >= p_limit;
 
   WITH ended AS (
-    SELECT e.kept_until, s.seq, 1 AS jobs, false AS is_flow
+    SELECT e.kept_until, s.seq, 1 AS jobs, e.ctid AS row
     FROM (VALUES ('d'::"char", p_done), ('c', p_cancelled), ('q', p_dlq)) AS w (state, until)
     JOIN th_end e ON e.flow IS NULL AND e.state = w.state AND e.kept_until <= least(w.until, v_until)
     CROSS JOIN unnest(e.seqs) AS s (seq)
     WHERE w.until IS NOT NULL
   ), flows AS (
-    SELECT f.kept_until, f.seq, (SELECT sum(cardinality(m.seqs)) FROM th_end m WHERE m.flow = f.seq)::int AS jobs, true
+    SELECT f.kept_until, f.seq, (SELECT sum(cardinality(m.seqs)) FROM th_end m WHERE m.flow = f.seq)::int AS jobs, NULL::tid
     FROM (VALUES ('d'::"char", p_done), ('c', p_cancelled), ('q', p_dlq)) AS w (state, until)
     CROSS JOIN LATERAL (
       SELECT g.kept_until, g.seq FROM th_flow g WHERE g.state = w.state AND g.kept_until <= least(w.until, v_until)
       ORDER BY g.kept_until, g.seq LIMIT p_limit
     ) f WHERE w.until IS NOT NULL
   ), oldest AS (
-    SELECT u.seq, u.is_flow, sum(u.jobs) OVER (ORDER BY u.kept_until, u.seq) - u.jobs AS before
+    SELECT u.seq, u.row, sum(u.jobs) OVER (ORDER BY u.kept_until, u.seq) - u.jobs AS before
     FROM (SELECT * FROM ended UNION ALL SELECT * FROM flows) u
   )
-  SELECT array_agg(o.seq) FILTER (WHERE NOT o.is_flow), array_agg(o.seq) FILTER (WHERE o.is_flow)
-  INTO v_jobs, v_flows FROM oldest o WHERE o.before < p_limit;
+  SELECT array_agg(o.row) FILTER (WHERE o.row IS NOT NULL), array_agg(o.seq) FILTER (WHERE o.row IS NOT NULL),
+    array_agg(o.seq) FILTER (WHERE o.row IS NULL)
+  INTO v_rows, v_jobs, v_flows FROM oldest o WHERE o.before < p_limit;
 
   IF v_jobs IS NOT NULL THEN
+    -- The jobs of a row are of one age, so those that go are those up to the last that goes. Rows stay where they are
+    -- while we have the lock.
     WITH goes AS (
-      SELECT j.state, j.kept_until, array_agg(j.seq) AS seqs FROM th_job j WHERE j.seq = ANY (v_jobs) GROUP BY 1, 2
-    ), rows AS (
-      SELECT e.ctid AS row, g.seqs FROM goes g
-      JOIN th_end e ON e.flow IS NULL AND e.state = g.state AND e.kept_until = g.kept_until AND e.seqs && g.seqs
+      SELECT g.row, max(g.seq) AS last FROM unnest(v_rows, v_jobs) AS g (row, seq) GROUP BY g.row
+    ), kept AS (
+      SELECT g.row, ARRAY(SELECT s.seq FROM unnest(e.seqs) AS s (seq) WHERE s.seq > g.last ORDER BY 1) AS seqs
+      FROM goes g JOIN th_end e ON e.ctid = g.row
     ), emptied AS (
-      DELETE FROM th_end e USING rows r WHERE e.ctid = r.row AND e.seqs <@ r.seqs
+      DELETE FROM th_end WHERE ctid = ANY (ARRAY(SELECT k.row FROM kept k WHERE k.seqs = '{}'))
     )
-    UPDATE th_end e SET seqs = ARRAY(SELECT s FROM unnest(e.seqs) AS s WHERE s <> ALL (r.seqs))
-    FROM rows r WHERE e.ctid = r.row AND NOT e.seqs <@ r.seqs;
+    UPDATE th_end e SET seqs = k.seqs FROM kept k WHERE e.ctid = k.row AND k.seqs <> '{}';
     v_removed := th_remove(v_jobs);
   END IF;
   IF v_flows IS NOT NULL THEN

@@ -222,11 +222,14 @@ LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
-  v_free bigint[] := ARRAY(
-    SELECT h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
-    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
-    FOR UPDATE OF h SKIP LOCKED);
+  v_free     bigint[];
+  v_progress text[];
 BEGIN
+  SELECT array_agg(f.seq), array_agg(f.progress) INTO v_free, v_progress FROM (
+    SELECT h.seq, i.progress FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
+    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
+    FOR UPDATE OF h SKIP LOCKED
+  ) f;
   -- Where the line index has passed the job it is moved ahead, so that long jobs do not gather at the front. That costs
   -- an index entry in each time that a lease lasts, and not with each heartbeat.
   UPDATE th_hot h SET
@@ -234,8 +237,7 @@ BEGIN
     progress = coalesce(i.progress, h.progress),
     due_at = CASE WHEN h.line_at <= p_now THEN coalesce(h.due_at, h.line_at) ELSE h.due_at END,
     line_at = CASE WHEN h.line_at <= p_now THEN greatest(h.lease_exp, p_expires) ELSE h.line_at END
-  FROM unnest(p_ids, p_progress) AS i (id, progress) JOIN th_job j ON j.id = i.id
-  WHERE h.seq = j.seq AND h.seq = ANY (v_free);
+  FROM unnest(v_free, v_progress) AS i (seq, progress) WHERE h.seq = i.seq;
 
   RETURN QUERY
   SELECT CASE

@@ -115,9 +115,12 @@ BEGIN
       SELECT * FROM th_settle_rest(
         p_wait, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
         g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
-        g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents, v_ended || v_put)
+        g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents,
+        ARRAY(SELECT generate_series(1::bigint, v_count) EXCEPT SELECT unnest(v_ended || v_put) ORDER BY 1))
     LOOP
-      v_wakes := v_wakes || v_rest.wakes;
+      IF NOT v_rest.wakes <@ v_wakes THEN
+        v_wakes := v_wakes || v_rest.wakes;
+      END IF;
       IF v_rest.verdict <> 'applied' THEN
         RETURN QUERY SELECT v_rest.ord, v_rest.verdict, v_rest.detail, NULL::text[];
       END IF;
@@ -127,83 +130,127 @@ BEGIN
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
 END $$;
 
--- The items that could not be settled all at once: members of flows, growths, and what is refused.
+-- The items that could not be settled all at once: members of flows, growths, and what is refused. A row for each, and
+-- one more that belongs to none.
 CREATE FUNCTION th_settle_rest(
   p_wait boolean, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
   p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
   g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
   g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
   g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
-  p_settled bigint[]
+  p_rest bigint[]
 ) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_flows  bigint[];
-  v_locked bigint[] := '{}';
+  v_locked bigint[];
+  v_busy   bigint[] := '{}';
+  v_firsts bigint[];                -- where the jobs and the edges of each growth begin and end
+  v_lasts  bigint[];
+  v_edges  bigint[];
+  v_ends   bigint[];
+  v_growth bigint := 1;
+  v_acked  bigint[] := '{}';        -- those whose links are still to be closed
   v_done   bigint[] := '{}';
+  v_cancel boolean;
   i        record;
   v_answer record;
 BEGIN
   v_flows := ARRAY(
-    SELECT DISTINCT j.flow FROM unnest(p_ids) WITH ORDINALITY AS g (id, ord) JOIN th_job j ON j.id = g.id
-    WHERE g.ord <> ALL (p_settled) AND j.flow IS NOT NULL ORDER BY j.flow);
-  IF cardinality(v_flows) = 0 THEN
-    NULL;
-  ELSIF p_wait THEN
-    v_locked := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE);
-  ELSE
+    SELECT DISTINCT j.flow FROM unnest(p_rest) AS r (ord) JOIN th_job j ON j.id = p_ids[r.ord]
+    WHERE j.flow IS NOT NULL ORDER BY j.flow);
+  IF cardinality(v_flows) > 0 AND p_wait THEN
+    PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
+  ELSIF cardinality(v_flows) > 0 THEN
     v_locked := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED);
+    v_busy := ARRAY(SELECT unnest(v_flows) EXCEPT SELECT unnest(v_locked));
   END IF;
+  IF cardinality(g_items) > 0 THEN
+    SELECT array_agg(g.first ORDER BY g.item), array_agg(g.last ORDER BY g.item) INTO v_firsts, v_lasts
+    FROM (SELECT item, min(n) AS first, max(n) AS last FROM unnest(g_growths) WITH ORDINALITY AS g (item, n) GROUP BY item) g;
+    SELECT array_agg(g.first ORDER BY g.item), array_agg(g.last ORDER BY g.item) INTO v_edges, v_ends
+    FROM (
+      SELECT item, min(n) AS first, max(n) AS last FROM (
+        SELECT item, n FROM unnest(g_edge_growths) WITH ORDINALITY AS e (item, n)
+        UNION ALL
+        SELECT item, NULL FROM unnest(g_items) AS item
+      ) e GROUP BY item
+    ) g;
+  END IF;
+
   FOR i IN
-    SELECT g.*, j.seq, j.flow
-    FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons)
-      WITH ORDINALITY AS g (id, token, kind, output, attempts, error, failed_at, run_at, reason, ord)
-    LEFT JOIN th_job j ON j.id = g.id
-    WHERE g.ord <> ALL (p_settled) ORDER BY g.ord
+    SELECT r.ord, p_tokens[r.ord] AS token, p_kinds[r.ord] AS kind, p_outputs[r.ord] AS output,
+      p_attempts[r.ord]::int AS attempts, p_errors[r.ord] AS error, p_failed_ats[r.ord] AS failed_at,
+      p_run_ats[r.ord] AS run_at, p_reasons[r.ord] AS reason, j.seq, j.flow
+    FROM unnest(p_rest) AS r (ord) LEFT JOIN th_job j ON j.id = p_ids[r.ord] ORDER BY r.ord
   LOOP
     ord := i.ord;
     detail := NULL;
     wakes := '{}';
     -- A flow that this job has joined since is another's doing, who has ended it.
-    IF i.flow = ANY (v_flows) AND i.flow <> ALL (v_locked) THEN
+    IF i.flow = ANY (v_busy) THEN
       verdict := 'busy';
     ELSE
-      PERFORM FROM th_hot h WHERE h.seq = i.seq FOR UPDATE;
+      SELECT h.cancel INTO v_cancel FROM th_hot h WHERE h.seq = i.seq FOR UPDATE;
       verdict := th_authorize(i.seq, i.token, p_now);
     END IF;
     IF verdict = 'applied' THEN
-      FOR attempt IN 1..20 LOOP
-        BEGIN
-          v_answer := th_settle_member(
-            i.seq, i.kind, p_now, i.output, i.attempts::int, i.error, i.failed_at, i.run_at, i.reason, i.ord,
-            g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
-            g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents);
-          EXIT;
-        EXCEPTION WHEN unique_violation THEN
-          -- Somebody stored a job of the growth meanwhile: look again.
-          IF attempt = 20 THEN
-            RAISE serialization_failure USING MESSAGE = 'other transactions keep storing the jobs of a growth: try again';
-          END IF;
-        END;
-      END LOOP;
-      verdict := v_answer.verdict;
-      detail := v_answer.detail;
-      wakes := v_answer.wakes;
-      v_done := v_done || v_answer.flow;
+      -- Acks next to each other let go of those that waited for them together: a join of many parents would otherwise
+      -- be written once for each. What may cancel somebody has to find all that came before it.
+      IF cardinality(v_acked) > 0 AND (i.kind IN ('f', 'g') OR v_cancel AND i.kind <> 'a') THEN
+        wakes := th_let_go(th_close(v_acked), p_now);
+        v_acked := '{}';
+      END IF;
+      IF i.kind = 'g' THEN
+        WHILE g_items[v_growth] < i.ord LOOP
+          v_growth := v_growth + 1;
+        END LOOP;
+        FOR attempt IN 1..20 LOOP
+          BEGIN
+            v_answer := th_settle_growth(
+              i.seq, p_now, g_tails[v_growth], v_firsts[v_growth], v_lasts[v_growth], v_edges[v_growth], v_ends[v_growth],
+              g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts, g_max_attempts, g_headers,
+              g_policies, g_kinds, g_children, g_parents);
+            EXIT;
+          EXCEPTION WHEN unique_violation THEN
+            -- Somebody stored a job of the growth meanwhile: look again.
+            IF attempt = 20 THEN
+              RAISE serialization_failure USING MESSAGE = 'other transactions keep storing the jobs of a growth: try again';
+            END IF;
+          END;
+        END LOOP;
+        IF v_answer.overlap IS NOT NULL THEN
+          verdict := 'overlap';
+          detail := v_answer.overlap;
+        END IF;
+      ELSE
+        v_answer := th_settle_member(i.seq, NULL, i.kind, p_now, i.output, i.attempts, i.error, i.failed_at, i.run_at, i.reason);
+        IF i.kind = 'a' THEN
+          v_acked := v_acked || i.seq;
+        END IF;
+      END IF;
+      IF verdict = 'applied' THEN
+        wakes := wakes || v_answer.wakes;
+        v_done := v_done || v_answer.flow;
+      END IF;
     END IF;
     RETURN NEXT;
   END LOOP;
+  IF cardinality(v_acked) > 0 THEN
+    ord := NULL;
+    verdict := 'applied';
+    detail := NULL;
+    wakes := th_let_go(th_close(v_acked), p_now);
+    RETURN NEXT;
+  END IF;
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_done) AS f WHERE f IS NOT NULL));
 END $$;
 
--- Settles one job that its token may settle, whose row and flow are locked.
+-- Settles one job that its token may settle, whose row and flow are locked: the flow that is given, or the one it is in.
+-- After an ack, the links of whoever waits for it are still to be closed.
 CREATE FUNCTION th_settle_member(
-  p_seq bigint, p_kind text, p_now bigint, p_output bytea, p_attempts int, p_error text, p_failed_at bigint,
-  p_run_at bigint, p_reason text, p_ord bigint,
-  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
-  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
-  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
-  OUT verdict text, OUT detail text, OUT wakes text[], OUT flow bigint
+  p_seq bigint, p_flow bigint, p_kind text, p_now bigint, p_output bytea, p_attempts int, p_error text, p_failed_at bigint,
+  p_run_at bigint, p_reason text, OUT wakes text[], OUT flow bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -212,22 +259,12 @@ DECLARE
   v_state    "char";
   v_failures int;
 BEGIN
-  verdict := 'applied';
   wakes := '{}';
   SELECT x.* INTO h FROM th_hot x WHERE x.seq = p_seq;
-  flow := h.flow;
+  flow := coalesce(p_flow, h.flow);
   v_failures := h.failures;
   IF h.cancel AND p_kind <> 'a' THEN
     v_kind := 'x'; -- Abandoned.
-  END IF;
-  IF v_kind = 'g' THEN
-    SELECT j.id INTO detail FROM unnest(g_growths, g_ids) WITH ORDINALITY AS g (item, id, ord) JOIN th_job j ON j.id = g.id
-    WHERE g.item = p_ord ORDER BY g.ord LIMIT 1;
-    IF FOUND THEN
-      verdict := 'overlap';
-      flow := NULL;
-      RETURN;
-    END IF;
   END IF;
   IF p_kind IN ('r', 'f') THEN
     v_failures := th_note(p_seq, h.failures, p_attempts, p_failed_at, p_error);
@@ -248,12 +285,6 @@ BEGIN
   END IF;
 
   v_state := CASE v_kind WHEN 'a' THEN 'd' WHEN 'g' THEN 'd' WHEN 'f' THEN 'q' ELSE 'c' END;
-  IF v_kind = 'g' AND h.flow IS NULL THEN
-    -- The job becomes a flow of its own.
-    INSERT INTO th_flow (seq, id, created_at, tail) SELECT nextval('th_seq'), j.id, p_now, j.seq FROM th_job j WHERE j.seq = p_seq
-    RETURNING seq INTO flow;
-    UPDATE th_job SET flow = th_settle_member.flow WHERE seq = p_seq;
-  END IF;
   DELETE FROM th_hot x WHERE x.seq = p_seq;
   UPDATE th_job j SET
     state = v_state, finished_at = p_now, kept_until = h.lease_exp, secret = h.secret, started_at = h.started_at,
@@ -265,48 +296,52 @@ BEGIN
   INSERT INTO th_end (queue, state, kept_until, flow, seqs)
   VALUES (h.queue, v_state, h.lease_exp, th_settle_member.flow, ARRAY[p_seq]);
 
-  IF v_kind = 'a' THEN
-    wakes := th_let_go(th_close(ARRAY[p_seq]), p_now);
-  ELSIF v_kind = 'g' THEN
-    wakes := th_grow(p_seq, flow, p_now, p_ord, g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads,
-                     g_priorities, g_run_ats, g_timeouts, g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths,
-                     g_children, g_parents);
-  ELSE
+  IF v_kind IN ('f', 'x') THEN
     wakes := th_spread_failure(p_seq, p_now);
   END IF;
 END $$;
 
--- Stores the jobs that a done member has grown into, and puts their tail in its place.
-CREATE FUNCTION th_grow(
-  p_seq bigint, p_flow bigint, p_now bigint, p_item bigint,
-  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
-  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
-  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[]
-) RETURNS text[] LANGUAGE plpgsql AS $$
+-- Makes a member done, stores the jobs that it has grown into, and puts their tail in its place. Answers the first of
+-- them that is stored already, and then nothing has happened.
+CREATE FUNCTION th_settle_growth(
+  p_seq bigint, p_now bigint, p_tail bigint, p_first bigint, p_last bigint, p_first_edge bigint, p_last_edge bigint,
+  g_ids text[], g_queues text[], g_types text[], g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[],
+  g_timeouts bigint[], g_max_attempts bigint[], g_headers text[], g_policies text[], g_kinds text[], g_children bigint[],
+  g_parents bigint[], OUT overlap text, OUT wakes text[], OUT flow bigint
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_tail   bigint := (SELECT tail FROM unnest(g_items, g_tails) AS g (item, tail) WHERE item = p_item);
-  v_first  bigint := (SELECT min(n) FROM unnest(g_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
-  v_last   bigint := (SELECT max(n) FROM unnest(g_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
-  v_edge   bigint := (SELECT min(n) FROM unnest(g_edge_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
-  v_edges  bigint := (SELECT max(n) FROM unnest(g_edge_growths) WITH ORDINALITY AS g (item, n) WHERE item = p_item);
+  v_cancel boolean;
   v_policy text := (SELECT on_failure::text FROM th_job WHERE seq = p_seq);
-  v_policies text[];
+  v_id     text := g_ids[p_first + p_tail - 1];
   v_added  record;
-  v_new    bigint;
 BEGIN
+  SELECT h.flow, h.cancel INTO flow, v_cancel FROM th_hot h WHERE h.seq = p_seq;
+  IF v_cancel THEN
+    SELECT m.wakes INTO wakes FROM th_settle_member(p_seq, NULL, 'g', p_now, NULL, NULL, NULL, NULL, NULL, NULL) m;
+    RETURN;
+  END IF;
+  SELECT j.id INTO overlap FROM generate_series(p_first, p_last) AS n JOIN th_job j ON j.id = g_ids[n] ORDER BY n LIMIT 1;
+  IF FOUND THEN
+    RETURN;
+  END IF;
+  IF flow IS NULL THEN
+    -- The job becomes a flow of its own.
+    INSERT INTO th_flow (seq, id, created_at, tail) SELECT nextval('th_seq'), j.id, p_now, j.seq FROM th_job j WHERE j.seq = p_seq
+    RETURNING seq INTO flow;
+    UPDATE th_job SET flow = th_settle_growth.flow WHERE seq = p_seq;
+  END IF;
+  PERFORM th_settle_member(p_seq, flow, 'g', p_now, NULL, NULL, NULL, NULL, NULL, NULL);
   -- Whoever waits for the grower cares about its policy, and waits for the tail from now on.
-  v_policies := ARRAY(SELECT CASE WHEN n = v_tail THEN v_policy ELSE g_policies[v_first + n - 1] END
-                      FROM generate_series(1, v_last - v_first + 1) AS n ORDER BY n);
   v_added := th_add_members(
-    p_flow, p_now, g_ids[v_first:v_last], g_queues[v_first:v_last], g_types[v_first:v_last], g_payloads[v_first:v_last],
-    g_priorities[v_first:v_last], g_run_ats[v_first:v_last], g_timeouts[v_first:v_last], g_max_attempts[v_first:v_last],
-    g_headers[v_first:v_last], v_policies, g_kinds[v_first:v_last], NULL, NULL, v_tail,
-    CASE WHEN v_edge IS NULL THEN '{}' ELSE g_children[v_edge:v_edges] END,
-    CASE WHEN v_edge IS NULL THEN '{}' ELSE g_parents[v_edge:v_edges] END);
-  v_new := v_added.seqs[v_tail];
-  UPDATE th_edge SET parent = v_new, parent_id = g_ids[v_first + v_tail - 1] WHERE parent = p_seq AND tie = 'o';
-  UPDATE th_job SET grown_into = v_new, grown_id = g_ids[v_first + v_tail - 1] WHERE seq = p_seq;
-  UPDATE th_flow SET tail = v_new WHERE seq = p_flow AND tail = p_seq;
-  RETURN v_added.wakes || th_start_members(v_added.seqs, p_now);
+    flow, p_now, p_first, p_last, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
+    g_max_attempts, g_headers, g_policies, g_kinds, NULL, NULL, p_tail, v_policy, p_first_edge, p_last_edge, g_children,
+    g_parents);
+  UPDATE th_edge SET parent = v_added.tail, parent_id = v_id WHERE parent = p_seq AND tie = 'o';
+  UPDATE th_job SET grown_into = v_added.tail, grown_id = v_id WHERE seq = p_seq;
+  UPDATE th_flow SET tail = v_added.tail WHERE seq = th_settle_growth.flow AND tail = p_seq;
+  wakes := v_added.wakes;
+  IF v_added.tail_is_done THEN
+    wakes := wakes || th_let_go(th_close(ARRAY[v_added.tail]), p_now);
+  END IF;
 END $$;
