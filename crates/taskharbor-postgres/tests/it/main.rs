@@ -14,4 +14,6 @@
 mod harness;
 
 mod conformance;
+mod deadlock;
+mod sample;
 mod tls;
