@@ -13,6 +13,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod cancel;
 mod conformance;
 mod deadlock;
 mod sample;
