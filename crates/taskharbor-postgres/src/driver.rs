@@ -271,8 +271,9 @@ impl Driver for PostgresDriver {
             return Ok(Reserved::new(Vec::new(), None));
         }
         let secret = LeaseToken::random()?.to_bits().to_be_bytes();
-        let floors = shared.floors.of(&request.demands);
-        let values = reserve::values(&request, expires_at, &secret, &shared.limits, &floors);
+        let beginning = shared.floors.of(&request.demands);
+        let floors = &beginning.floors;
+        let values = reserve::values(&request, expires_at, &secret, &shared.limits, floors);
         let rows = self.query(&shared.statements.reserve, &values).await?;
         let (mut jobs, mut places) = (Vec::with_capacity(rows.len()), Vec::new());
         let mut next_due = None;
@@ -285,7 +286,7 @@ impl Driver for PostgresDriver {
                 Ok(Granted::End { next_due: due, wakes, walked_us }) => {
                     next_due = due;
                     let walked = Duration::from_micros(u64::try_from(walked_us).unwrap_or(0));
-                    shared.floors.learn(&request.demands, &floors, &places, walked);
+                    shared.floors.learn(&request.demands, &beginning, &places, walked);
                     self.put_in_line(answer::queues(Some(wakes)), request.now.as_micros());
                 }
                 // Somebody wrote a row past the functions. It must not keep the others from their

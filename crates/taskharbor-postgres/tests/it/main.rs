@@ -13,5 +13,8 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod cancel;
 mod conformance;
+mod deadlock;
+mod sample;
 mod tls;

@@ -14,3 +14,5 @@
 mod harness;
 
 mod client;
+mod crew;
+mod outage;

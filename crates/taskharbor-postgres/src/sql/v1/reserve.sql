@@ -43,6 +43,8 @@ DECLARE
   v_expired   tid[];
   v_marked    record;
   v_is_marked boolean;
+  v_is_free   boolean;
+  v_members   bigint;
   v_pass_by   bigint[] := '{}';
   v_bytes     bigint := 0;
   v_size      bigint;
@@ -167,9 +169,16 @@ BEGIN
       END IF;
 
       IF v_is_marked THEN
-        -- Nobody may wait for a flow while holding jobs: where it is not free, the next call comes to this one.
+        -- Nobody may wait while holding jobs: where the flow or a member of it is not free, the next call comes to this
+        -- one. Members are held without their flow only by those who grant or extend leases.
         PERFORM FROM th_flow f WHERE f.seq = v_marked.flow FOR UPDATE SKIP LOCKED;
-        IF FOUND OR v_marked.flow IS NULL THEN
+        v_is_free := FOUND OR v_marked.flow IS NULL;
+        IF v_is_free AND v_marked.flow IS NOT NULL THEN
+          v_members := (SELECT count(*) FROM th_hot h WHERE h.flow = v_marked.flow);
+          v_is_free := v_members = (
+            SELECT count(*) FROM (SELECT FROM th_hot h WHERE h.flow = v_marked.flow FOR UPDATE SKIP LOCKED) m);
+        END IF;
+        IF v_is_free THEN
           UPDATE th_hot h SET expirations = coalesce(h.expirations, 0) + 1, run_at = NULL WHERE h.seq = v_marked.seq;
           PERFORM th_finish(ARRAY[v_marked.seq], 'c', p_now, false, NULL);
           IF v_marked.flow IS NOT NULL THEN

@@ -20,6 +20,10 @@ $$;
 -- Jobs in no flow are settled all at once, in one statement for those that end and one for those that wait again. The
 -- rest is done item by item under the lock of its flow. Where that is taken and p_wait is false, the item is answered
 -- `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
+--
+-- Nobody waits in a circle: whoever waits for several rows does so in their order, flows before jobs. The statements
+-- below wait in the order of the jobs as well, but one of them after the other. So where more than the first may have to
+-- wait, all rows are locked before it; and the rest, which comes last, waits for nothing that is not locked by then.
 CREATE FUNCTION th_settle_v1(
   p_wait boolean, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
   p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
@@ -40,9 +44,14 @@ DECLARE
   v_wakes  text[] := '{}';
   v_rest   record;
 BEGIN
-  IF v_mixed THEN
-    -- Two statements change jobs then, and both together keep to the order only if all are locked before.
+  IF p_wait THEN
+    PERFORM f.seq FROM th_flow f
+    WHERE f.seq IN (SELECT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id) ORDER BY f.seq FOR UPDATE;
     PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq
+    ORDER BY h.seq FOR UPDATE OF h;
+  ELSIF v_count > 1 AND v_mixed THEN
+    PERFORM h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
+    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token
     WHERE j.flow IS NULL ORDER BY h.seq FOR UPDATE OF h;
   END IF;
 
@@ -191,8 +200,13 @@ BEGIN
     IF i.flow = ANY (v_busy) THEN
       verdict := 'busy';
     ELSE
-      SELECT h.cancel INTO v_cancel FROM th_hot h WHERE h.seq = i.seq FOR UPDATE;
-      verdict := th_authorize(i.seq, i.token, p_now);
+      -- The jobs settled so far are held: none that somebody else has is waited for.
+      SELECT h.cancel INTO v_cancel FROM th_hot h WHERE h.seq = i.seq FOR UPDATE SKIP LOCKED;
+      IF NOT FOUND AND EXISTS (SELECT FROM th_hot h WHERE h.seq = i.seq) AND NOT p_wait THEN
+        verdict := 'busy';
+      ELSE
+        verdict := th_authorize(i.seq, i.token, p_now);
+      END IF;
     END IF;
     IF verdict = 'applied' THEN
       -- Acks next to each other let go of those that waited for them together: a join of many parents would otherwise
