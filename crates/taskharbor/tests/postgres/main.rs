@@ -13,4 +13,7 @@
 #[path = "../../../taskharbor-postgres/tests/harness/mod.rs"]
 mod harness;
 
+mod bare;
 mod client;
+mod library;
+mod transaction;
