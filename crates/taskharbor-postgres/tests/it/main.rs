@@ -14,4 +14,7 @@
 mod harness;
 
 mod conformance;
+mod guide;
+mod python;
+mod sql;
 mod tls;
