@@ -8,7 +8,7 @@ use std::{error::Error, fmt, io};
 
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use taskharbor_core::DriverError;
-use tokio_postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::error::Severity;
 
 /// What an SQLSTATE says about the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ enum Fate {
     Lasting,
 }
 
-fn fate(code: &SqlState) -> Fate {
-    match code.code() {
+fn fate(code: &str) -> Fate {
+    match code {
         // The tables, functions and the schema itself.
         "42883" | "42P01" | "3F000" => Fate::NotInstalled,
         "42501" => Fate::Forbidden,
@@ -46,9 +46,9 @@ enum Cause {
         "the TaskHarbor schema is not installed in this database or is too old: run the migration \
          with `driver.migrate()`"
     )]
-    NotInstalled(#[source] tokio_postgres::Error),
+    NotInstalled(#[source] ServerError),
     #[error("the role may not do this: grant it what docs/guides/postgres.md lists for its part")]
-    Forbidden(#[source] tokio_postgres::Error),
+    Forbidden(#[source] ServerError),
     #[error(
         "no connection became free in time: raise `pool_size`, or look for slow statements in \
          pg_stat_activity"
@@ -70,16 +70,6 @@ struct ServerError {
     constraint: Option<String>,
 }
 
-impl ServerError {
-    fn new(error: &DbError) -> Self {
-        Self {
-            code: error.code().code().to_owned(),
-            message: error.message().to_owned(),
-            constraint: error.constraint().map(str::to_owned),
-        }
-    }
-}
-
 impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (SQLSTATE {})", self.message, self.code)?;
@@ -92,20 +82,28 @@ impl fmt::Display for ServerError {
 
 impl Error for ServerError {}
 
-/// What `error` means to the caller.
-pub(crate) fn driver_error(error: tokio_postgres::Error) -> DriverError {
-    let Some(refusal) = error.as_db_error() else {
-        return match error.is_closed() || is_lost(&error) {
-            true => DriverError::unavailable(error),
-            false => DriverError::backend(error),
-        };
+/// What a refusal by the server means to the caller, whichever client has read it.
+#[must_use]
+pub fn refused(code: &str, message: &str, constraint: Option<&str>) -> DriverError {
+    let error = ServerError {
+        code: code.to_owned(),
+        message: message.to_owned(),
+        constraint: constraint.map(str::to_owned),
     };
-    match fate(refusal.code()) {
-        Fate::Passing => DriverError::unavailable(ServerError::new(refusal)),
-        Fate::Lasting => DriverError::backend(ServerError::new(refusal)),
-        // What these two say about names is all they say, so they can be shown whole.
+    match fate(code) {
+        Fate::Passing => DriverError::unavailable(error),
+        Fate::Lasting => DriverError::backend(error),
         Fate::NotInstalled => DriverError::backend(Cause::NotInstalled(error)),
         Fate::Forbidden => DriverError::backend(Cause::Forbidden(error)),
+    }
+}
+
+/// What `error` means to the caller.
+pub(crate) fn driver_error(error: tokio_postgres::Error) -> DriverError {
+    match error.as_db_error() {
+        Some(refusal) => refused(refusal.code().code(), refusal.message(), refusal.constraint()),
+        None if error.is_closed() || is_lost(&error) => DriverError::unavailable(error),
+        None => DriverError::backend(error),
     }
 }
 
@@ -167,7 +165,7 @@ mod tests {
             ),
         ] {
             for code in codes {
-                assert_eq!(fate(&SqlState::from_code(code)), fate_is, "{code}");
+                assert_eq!(fate(code), fate_is, "{code}");
             }
         }
     }

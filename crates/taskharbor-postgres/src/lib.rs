@@ -16,7 +16,8 @@ mod column;
 mod config;
 mod driver;
 mod enqueue;
-mod error;
+#[doc(hidden)]
+pub mod error;
 mod floor;
 mod hint;
 mod migration;

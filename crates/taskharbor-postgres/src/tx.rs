@@ -112,8 +112,8 @@ impl Statements for &tokio_postgres::Transaction<'_> {
 }
 
 impl PostgresDriver {
-    /// The application's own transaction, for `client.enqueue(job).within(pg.tx(&mut tx))` and
-    /// `context.ack_in(pg.tx(&mut tx), output)`. It must be one on the database of this driver.
+    /// The application's own transaction, for `client.enqueue(job).within(pg.tx(&tx))` and
+    /// `context.ack_in(pg.tx(&tx), output)`. It must be one on the database of this driver.
     ///
     /// Takes a transaction of `tokio_postgres` or of `deadpool_postgres`.
     #[must_use]

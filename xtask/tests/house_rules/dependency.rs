@@ -32,9 +32,10 @@ const LAYERS: [Layer; 11] = [
     layer(MEMORY, &[CORE], &[CONFORMANCE]),
     layer(SQLITE, &[CORE], &[CONFORMANCE]),
     layer(POSTGRES, &[CORE], &[CONFORMANCE]),
-    layer(SQLX, &[CORE, POSTGRES], &[]),
     // Its tests use it as users do, with the features that users choose.
     layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[LIBRARY]),
+    // Its tests are those of the library, with another client.
+    layer(SQLX, &[CORE, POSTGRES], &[LIBRARY]),
     layer("taskharbor-cli", ALL, &[]),
     layer("taskharbor-bench", ALL, &[]),
     layer("xtask", &[], &[]),

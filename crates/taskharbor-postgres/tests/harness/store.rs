@@ -62,14 +62,28 @@ impl Store {
 
     /// Another driver on the same store, as another process would have.
     pub(crate) async fn another(&self) -> PostgresDriver {
+        self.another_with(|config| config).await
+    }
+
+    /// As [`Store::another`], with settings of its own.
+    pub(crate) async fn another_with(
+        &self,
+        settings: impl FnOnce(Config) -> Config,
+    ) -> PostgresDriver {
         let Loan { schema, application, way } = &*self.loan;
-        let driver = PostgresDriver::open(config(*way, schema, application)).await;
+        let driver = PostgresDriver::open(settings(config(*way, schema, application))).await;
         driver.expect("the server can be reached")
     }
 
     /// The schema in which everything is.
     pub(crate) fn schema(&self) -> &str {
         &self.loan.schema
+    }
+
+    /// The name that connections of this test have to have, so that the store is not given to another
+    /// test before they have ended.
+    pub(crate) fn application(&self) -> &str {
+        &self.loan.application
     }
 
     /// A connection to the server on which the test looks at the tables itself.

@@ -16,5 +16,8 @@ mod harness;
 mod cancel;
 mod conformance;
 mod deadlock;
+mod guide;
+mod python;
 mod sample;
+mod sql;
 mod tls;

@@ -13,6 +13,9 @@
 #[path = "../../../taskharbor-postgres/tests/harness/mod.rs"]
 mod harness;
 
+mod bare;
 mod client;
 mod crew;
+mod library;
 mod outage;
+mod transaction;

@@ -77,8 +77,8 @@ CREATE FUNCTION th_enqueue_bytes(
 #variable_conflict use_variable
 DECLARE
   v_now      bigint := th_now();
-  v_run_at   bigint := (extract(epoch FROM run_at) * 1000000)::bigint;
-  v_timeout  bigint := (extract(epoch FROM timeout) * 1000000)::bigint;
+  v_run_at   bigint;
+  v_timeout  bigint;
   v_largest  bigint := (SELECT max_payload_bytes FROM th_meta);
   v_id       text := coalesce(id, th_new_id(v_now));
   v_header   record;
@@ -90,7 +90,7 @@ BEGIN
   PERFORM th_check_name('job id', v_id, 255);
   PERFORM th_check_name('codec', codec, 255);
   IF idempotency_key IS NOT NULL THEN
-    PERFORM th_check_name('idempotency key', idempotency_key, 255);
+    PERFORM th_check_name('idempotency key', idempotency_key, 1024);
   END IF;
   IF payload IS NULL THEN
     RAISE invalid_parameter_value USING MESSAGE = 'the payload is NULL: give an empty one if there is none';
@@ -105,12 +105,19 @@ BEGIN
   IF max_attempts < 1 THEN
     RAISE invalid_parameter_value USING MESSAGE = 'max_attempts is out of range: leave it out for the worker''s default, or choose 1 to 2147483647';
   END IF;
-  IF v_timeout NOT BETWEEN 1 AND 9223372036854775 THEN
+  -- What is far out of range, or infinite, cannot be converted.
+  IF timeout BETWEEN interval '-1000 years' AND interval '1000 years' THEN
+    v_timeout := (extract(epoch FROM timeout) * 1000000)::bigint;
+  END IF;
+  IF timeout IS NOT NULL AND (v_timeout IS NULL OR v_timeout NOT BETWEEN 1 AND 9223372036854775) THEN
     RAISE invalid_parameter_value USING MESSAGE = 'the timeout is out of range: leave it out for none, or choose 1 µs to 292 years';
   END IF;
-  IF v_run_at NOT BETWEEN 0 AND 253402300799999999 THEN
+  IF run_at NOT BETWEEN timestamptz '1970-01-01 00:00:00Z' AND timestamptz '9999-12-31 23:59:59.999999Z' THEN
     RAISE invalid_parameter_value USING MESSAGE = 'run_at is out of range: choose a time from 1970 to 9999';
   END IF;
+  -- Seconds and microseconds apart: before version 14 both together are a double, too short for far years.
+  v_run_at := extract(epoch FROM date_trunc('second', run_at))::bigint * 1000000
+    + extract(microseconds FROM run_at)::bigint % 1000000;
   IF key_hold IS NULL OR key_hold NOT IN ('until_pruned', 'until_done') THEN
     RAISE invalid_parameter_value USING MESSAGE = 'key_hold is unknown: choose until_pruned or until_done';
   END IF;

@@ -1,0 +1,32 @@
+//! What an error of sqlx means to whoever made the call.
+
+use taskharbor_core::DriverError;
+use taskharbor_postgres::error::refused;
+
+/// The server's own errors mean what they mean to the driver, which also keeps out of them what they repeat of the
+/// statement's values. Of the others only a lost connection is worth another try.
+pub(crate) fn driver_error(error: sqlx::Error) -> DriverError {
+    match &error {
+        sqlx::Error::Database(refusal) => {
+            let code = refusal.code().unwrap_or_default();
+            refused(&code, refusal.message(), refusal.constraint())
+        }
+        sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => DriverError::unavailable(error),
+        _ => DriverError::backend(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn only_a_lost_connection_is_worth_another_try() {
+        let lost = driver_error(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        assert!(matches!(lost, DriverError::Unavailable(_)), "{lost:?}");
+        let wrong = driver_error(sqlx::Error::ColumnNotFound("verdict".to_owned()));
+        assert!(matches!(wrong, DriverError::Backend(_)), "{wrong:?}");
+    }
+}

@@ -1,0 +1,102 @@
+//! Jobs of TaskHarbor in transactions of [sqlx](https://docs.rs/sqlx): stored, or completed, if and only if the
+//! application commits.
+//!
+//! ```no_run
+//! use sqlx::{PgPool, postgres::PgPoolOptions};
+//! use taskharbor::{AnyDriver, BoxError, Client, Context, Job, JobResult, Outcome};
+//! use taskharbor_postgres::PostgresDriver;
+//!
+//! #[derive(serde::Serialize, serde::Deserialize, Job)]
+//! #[job(type = "order:confirm", output = i64)]
+//! struct Confirm {
+//!     order: i64,
+//! }
+//!
+//! struct App {
+//!     db: PgPool,
+//!     pg: PostgresDriver,
+//!     client: Client,
+//! }
+//!
+//! async fn open(url: &str) -> Result<App, BoxError> {
+//!     let pg = PostgresDriver::connect(url).await?;
+//!     let client = Client::new(&AnyDriver::new(pg.clone()));
+//!     Ok(App { db: PgPoolOptions::new().connect(url).await?, pg, client })
+//! }
+//!
+//! /// The order and the job that confirms it are stored together, or neither is.
+//! async fn place(app: &App, order: i64) -> Result<(), BoxError> {
+//!     let mut tx = app.db.begin().await?;
+//!     sqlx::query("INSERT INTO orders (id) VALUES ($1)").bind(order).execute(&mut *tx).await?;
+//!     app.client.enqueue(Confirm { order }).within(taskharbor_sqlx::tx(&app.pg, &mut tx)).await?;
+//!     tx.commit().await?;
+//!     Ok(())
+//! }
+//!
+//! /// What the handler writes and that its job is done are one as well.
+//! async fn confirm(job: Confirm, cx: Context<App>) -> JobResult<Outcome<i64>> {
+//!     let App { db, pg, .. } = cx.state();
+//!     let mut tx = db.begin().await?;
+//!     let confirm = "UPDATE orders SET confirmed = true WHERE id = $1";
+//!     sqlx::query(confirm).bind(job.order).execute(&mut *tx).await?;
+//!     let done = cx.ack_in(taskharbor_sqlx::tx(pg, &mut tx), job.order).await?;
+//!     tx.commit().await?;
+//!     Ok(done)
+//! }
+//! ```
+//!
+//! The driver itself does not use sqlx. This crate begins no transaction and ends none, prepares nothing that stays on
+//! the connection, and so works behind a pooler too. Its version follows that of sqlx, which is part of its interface.
+
+mod argument;
+mod error;
+
+use std::{error::Error, fmt};
+
+use sqlx::{AssertSqlSafe, PgConnection, Row, postgres::PgRow};
+use taskharbor_postgres::{PostgresDriver, Statements, Tx, answer::Verdict, value::Value};
+
+pub use sqlx;
+
+/// The application's own transaction, for `client.enqueue(job).within(taskharbor_sqlx::tx(&pg, &mut tx))` and
+/// `context.ack_in(taskharbor_sqlx::tx(&pg, &mut tx), output)`. It must be one on the database of this driver.
+///
+/// Takes a `sqlx::Transaction<'_, sqlx::Postgres>`, or a connection on which one was begun in another way. On a
+/// connection without one, every call is a transaction of its own. What holds at which isolation level is said at [`Tx`].
+#[must_use]
+pub fn tx<'a>(pg: &PostgresDriver, tx: &'a mut PgConnection) -> Tx<Borrowed<'a>> {
+    Tx::new(pg, Borrowed(tx))
+}
+
+/// A connection of sqlx with the application's transaction open on it.
+pub struct Borrowed<'a>(&'a mut PgConnection);
+
+impl fmt::Debug for Borrowed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Borrowed")
+    }
+}
+
+impl Statements for Borrowed<'_> {
+    async fn run(
+        &mut self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Verdict>, Box<dyn Error + Send + Sync>> {
+        let arguments = argument::of(values)?;
+        // The text is the driver's own, and what varies in it, the name of the schema, was checked and quoted. Kept by
+        // name it would be lost behind a pooler, and would take the place of the application's own in the cache.
+        let query = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(false);
+        let rows = query.fetch_all(&mut *self.0).await.map_err(error::driver_error)?;
+        Ok(rows.iter().map(verdict).collect::<Result<_, _>>().map_err(error::driver_error)?)
+    }
+}
+
+fn verdict(row: &PgRow) -> Result<Verdict, sqlx::Error> {
+    Ok(Verdict {
+        ord: row.try_get(0)?,
+        verdict: row.try_get(1)?,
+        detail: row.try_get(2)?,
+        wakes: row.try_get(3)?,
+    })
+}

@@ -1,0 +1,18 @@
+//! Jobs in transactions of sqlx on a real PostgreSQL server: the tests of the library, with sqlx as the application's
+//! client, and what is sqlx's own.
+//!
+//! `cargo xtask test` provides the server and says through the environment where everything is.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+#[path = "../../../taskharbor-postgres/tests/harness/mod.rs"]
+mod harness;
+mod library;
+mod statement;
+#[path = "../../../taskharbor/tests/postgres/transaction/mod.rs"]
+mod transaction;

@@ -1,0 +1,27 @@
+//! What the bridge leaves on a connection of the application's: nothing.
+
+use sqlx::Connection;
+use taskharbor::{AnyDriver, Client};
+
+use crate::{
+    harness::{environment, store},
+    library::{begin, connect, pool, tx},
+};
+
+#[tokio::test]
+async fn nothing_stays_prepared_on_the_connection() {
+    let store = store::named().await;
+    let client = Client::new(&AnyDriver::new(store.driver().clone()));
+    let url = environment::required("TASKHARBOR_TEST_POSTGRES");
+    let pool = pool(&url, store.application(), store.schema(), 1);
+    let mut db = connect(&pool).await.unwrap();
+    for _ in 0..3 {
+        let mut open = begin(&mut db).await.unwrap();
+        client.enqueue_raw("work", b"").within(tx(store.driver(), &mut open)).await.unwrap();
+        open.commit().await.unwrap();
+    }
+    assert_eq!(db.cached_statements_size(), 0);
+    let prepared = "SELECT count(*) FROM pg_prepared_statements";
+    let prepared = sqlx::query_scalar::<_, i64>(prepared).persistent(false);
+    assert_eq!(prepared.fetch_one(&mut *db).await.unwrap(), 0);
+}

@@ -1,0 +1,250 @@
+//! Completing a job in its handler's own transaction.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use taskharbor::{
+    AckError, Context, Driver, Flow, Job, JobResult, Outcome, Refusal, Running, State,
+};
+use taskharbor_core::{Demand, Holder, Reserve};
+use tokio::sync::Semaphore;
+
+use super::app::{App, Work, handler, soon, work};
+use crate::library::{begin, execute, tx};
+
+/// A worker whose handler gets the application.
+fn start<F, Fut>(app: &App, run: F) -> Running
+where
+    F: Fn(Work, Context, App) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = JobResult<Outcome<u64>>> + Send + 'static,
+{
+    let state = app.clone();
+    let handlers = handler(move |job, cx| run(job, cx, state.clone()));
+    app.worker(handlers).build().unwrap().start()
+}
+
+/// The effect of a job, which can happen once.
+fn effect(cx: &Context) -> String {
+    format!("INSERT INTO app_ledger VALUES ('{}', 1)", cx.id())
+}
+
+#[tokio::test]
+async fn the_effect_and_the_ack_are_seen_together() {
+    let app = App::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let inside = Arc::clone(&gate);
+    let running = start(&app, move |_, cx, app| {
+        let gate = Arc::clone(&inside);
+        async move {
+            let mut db = app.db().await;
+            let mut open = begin(&mut db).await?;
+            execute(&mut open, &effect(&cx)).await?;
+            let done = cx.ack_in(tx(&app.pg, &mut open), 42).await?;
+            app.log.note("acked");
+            gate.acquire().await?.forget();
+            open.commit().await?;
+            Ok(done)
+        }
+    });
+    let handle = app.client.enqueue(work("a")).await.unwrap();
+    app.log.until("acked").await;
+    assert_eq!(app.state(handle.id()).await, Some(State::Inflight));
+    assert_eq!(app.count("app_ledger").await, 0);
+    gate.add_permits(1);
+    assert_eq!(soon(handle.wait()).await.unwrap(), 42);
+    assert_eq!(app.count("app_ledger").await, 1);
+    app.log.until("succeeded").await;
+    let record = app.record(handle.id()).await.unwrap();
+    assert_eq!((record.job.deliveries, record.job.attempts), (1, 0));
+    running.shutdown().await.unwrap();
+    app.check().await;
+}
+
+/// Runs one job whose first attempt ends like this after its ack and before its commit.
+async fn spoilt(how: fn() -> JobResult<()>) -> App {
+    let app = App::new().await;
+    let running = start(&app, move |_, cx, app| async move {
+        let mut db = app.db().await;
+        let mut open = begin(&mut db).await?;
+        execute(&mut open, &effect(&cx)).await?;
+        let done = cx.ack_in(tx(&app.pg, &mut open), 1).await?;
+        if cx.attempt() == 1 {
+            how()?;
+            open.rollback().await?;
+            return Ok(done);
+        }
+        open.commit().await?;
+        Ok(done)
+    });
+    let handle = app.client.enqueue(work("a")).await.unwrap();
+    assert_eq!(soon(handle.wait()).await.unwrap(), 1);
+    app.log.until("succeeded").await;
+    assert_eq!(app.count("app_ledger").await, 1);
+    assert_eq!((app.log.count("started"), app.log.count("retried")), (2, 1));
+    let record = app.record(handle.id()).await.unwrap();
+    assert_eq!((record.state, record.job.attempts), (State::Done, 1));
+    running.shutdown().await.unwrap();
+    app.check().await;
+    app
+}
+
+#[tokio::test]
+async fn a_job_whose_transaction_is_rolled_back_is_tried_again_and_takes_effect_once() {
+    let app = spoilt(|| Ok(())).await;
+    assert_eq!(app.log.count("failed"), 1);
+}
+
+#[tokio::test]
+async fn a_handler_that_fails_between_ack_and_commit_takes_effect_once() {
+    spoilt(|| Err("no".into())).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_between_ack_and_commit_takes_effect_once() {
+    spoilt(|| panic!("no")).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_has_lost_its_lease_is_refused() {
+    let app = App::new().await;
+    let running = start(&app, |_, cx, app| async move {
+        // Somebody whose clock is ahead takes the job.
+        let lease = Duration::from_secs(3_600);
+        let later = cx.created_at().saturating_add(lease);
+        let demands = vec![Demand::new(cx.queue().clone(), 1)];
+        let thief = Reserve::new(demands, Holder::new("thief").unwrap(), later, lease);
+        assert_eq!(app.pg.reserve(thief).await?.jobs.len(), 1);
+        let mut db = app.db().await;
+        let mut open = begin(&mut db).await?;
+        execute(&mut open, &effect(&cx)).await?;
+        let error = cx.ack_in(tx(&app.pg, &mut open), 1).await.unwrap_err();
+        assert!(matches!(error, AckError::Refused(Refusal::LeaseMismatch)), "{error:?}");
+        app.log.note("refused");
+        Err(error.into())
+    });
+    let handle = app.client.enqueue(work("a")).await.unwrap();
+    app.log.until("refused").await;
+    app.log.until("lost").await;
+    running.abort();
+    running.ended().await.unwrap();
+    assert_eq!(app.count("app_ledger").await, 0);
+    let record = app.record(handle.id()).await.unwrap();
+    assert_eq!((record.state, record.job.attempts), (State::Inflight, 0));
+    app.check().await;
+}
+
+#[tokio::test]
+async fn a_transaction_of_another_driver_is_refused() {
+    let (app, other) = (App::new().await, App::new().await);
+    let elsewhere = other.pg.clone();
+    let running = start(&app, move |_, cx, app| {
+        let elsewhere = elsewhere.clone();
+        async move {
+            let mut db = app.db().await;
+            let mut open = begin(&mut db).await?;
+            let error = cx.ack_in(tx(&elsewhere, &mut open), 1).await.unwrap_err();
+            assert!(matches!(error, AckError::OtherStore), "{error:?}");
+            open.rollback().await?;
+            Ok(Outcome::Done(5))
+        }
+    });
+    let handle = app.client.enqueue(work("a")).await.unwrap();
+    assert_eq!(soon(handle.wait()).await.unwrap(), 5);
+    running.shutdown().await.unwrap();
+}
+
+/// The step after [`Work`].
+#[derive(Serialize, Deserialize, Job)]
+#[job(type = "after", input = u64, output = u64)]
+struct After {}
+
+async fn after(job: After, cx: Context) -> JobResult<u64> {
+    Ok(cx.input(&job)? + 1)
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_commits() {
+    let app = App::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let (state, inside) = (app.clone(), Arc::clone(&gate));
+    let handlers = handler(move |_, cx| {
+        let (app, gate) = (state.clone(), Arc::clone(&inside));
+        async move {
+            let mut db = app.db().await;
+            let mut open = begin(&mut db).await?;
+            execute(&mut open, &effect(&cx)).await?;
+            let done = cx.ack_in(tx(&app.pg, &mut open), 6).await?;
+            app.log.note("acked");
+            gate.acquire().await?.forget();
+            open.commit().await?;
+            Ok(done)
+        }
+    });
+    // It would look for itself too late: the commit tells it.
+    let worker = app.worker(handlers.on(after)).poll(Duration::from_secs(600));
+    let running = worker.build().unwrap().start();
+    let flow = Flow::first(work("first")).then(After {});
+    let flow = app.client.start(flow).await.unwrap();
+    app.log.until("acked").await;
+    assert_eq!(app.state(flow.id()).await, Some(State::Blocked));
+    gate.add_permits(1);
+    assert_eq!(soon(flow.wait()).await.unwrap(), 7);
+    assert_eq!(app.count("app_ledger").await, 1);
+    running.shutdown().await.unwrap();
+    app.check().await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
+    let app = App::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let (state, inside) = (app.clone(), Arc::clone(&gate));
+    let handlers = handler(move |job, cx| {
+        let (app, gate) = (state.clone(), Arc::clone(&inside));
+        async move {
+            match job.name.as_str() {
+                // Runs until the test is over, and needs heartbeats meanwhile.
+                "long" => gate.acquire().await?.forget(),
+                "held" => {
+                    let mut db = app.db().await;
+                    let mut open = begin(&mut db).await?;
+                    execute(&mut open, &effect(&cx)).await?;
+                    let done = cx.ack_in(tx(&app.pg, &mut open), 1).await?;
+                    app.log.note("acked");
+                    gate.acquire().await?.forget();
+                    open.commit().await?;
+                    return Ok(done);
+                }
+                "failing" if cx.attempt() == 1 => return Err("no".into()),
+                _ => {}
+            }
+            Ok(Outcome::Done(2))
+        }
+    });
+    let worker = app.worker(handlers.on(after)).heartbeat(Duration::from_millis(100));
+    let running = worker.build().unwrap().start();
+    let held_flow = Flow::first(work("held")).then(After {});
+    let held_flow = app.client.start(held_flow).await.unwrap();
+    let held = app.client.enqueue(work("held")).await.unwrap();
+    let long = app.client.enqueue(work("long")).await.unwrap();
+    app.log.until_count("acked", 2).await;
+
+    // Plain jobs, failing ones and whole flows come and go beside it, and leases are extended.
+    let plain = app.client.enqueue_many((0..20).map(|n| work(format!("{n}")))).await.unwrap();
+    let failing = app.client.enqueue(work("failing")).await.unwrap();
+    let flow = app.client.start(Flow::first(work("first")).then(After {})).await.unwrap();
+    for handle in plain.iter().chain([&failing]) {
+        assert_eq!(soon(handle.wait()).await.unwrap(), 2);
+    }
+    assert_eq!(soon(flow.wait()).await.unwrap(), 3);
+    app.log.until_count(&format!("extended {}", long.id()), 3).await;
+    assert_eq!(app.state(held.id()).await, Some(State::Inflight));
+
+    gate.add_permits(3);
+    assert_eq!(soon(held.wait()).await.unwrap(), 1);
+    assert_eq!(soon(held_flow.wait()).await.unwrap(), 2);
+    assert_eq!(soon(long.wait()).await.unwrap(), 2);
+    assert_eq!(app.log.count("lost"), 0);
+    running.shutdown().await.unwrap();
+    app.check().await;
+}

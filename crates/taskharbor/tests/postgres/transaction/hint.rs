@@ -1,0 +1,110 @@
+//! Who is told of jobs that come with a transaction, and when.
+
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context as Poller, Waker},
+    time::Duration,
+};
+
+use taskharbor::{AnyDriver, Client, Driver, Outcome, QueueName};
+use taskharbor_core::Watch;
+
+use super::app::{App, handler, soon, work};
+use crate::library::{begin, tx};
+
+fn queue(name: &str) -> Vec<QueueName> {
+    vec![QueueName::new(name).unwrap()]
+}
+
+/// Whether there was a hint that nobody has taken yet.
+fn was_woken(watch: &mut Watch) -> bool {
+    pin!(watch.woken()).poll(&mut Poller::from_waker(Waker::noop())).is_ready()
+}
+
+/// Waits for a hint about a queue of which nobody else is told. All hints come one after another, so whatever was to
+/// come before it has come.
+async fn fence(app: &App, watch: &mut Watch) {
+    app.client.enqueue(work("fence")).queue("fence").await.unwrap();
+    assert!(soon(watch.woken()).await);
+}
+
+#[tokio::test]
+async fn listeners_are_told_when_the_transaction_commits_and_not_before() {
+    let app = App::new().await;
+    let listener = app.store.another().await;
+    let mut jobs = listener.watch(queue("default")).await.unwrap();
+    let mut fences = listener.watch(queue("fence")).await.unwrap();
+    assert!(jobs.can_wake());
+    while was_woken(&mut jobs) || was_woken(&mut fences) {}
+
+    let mut db = app.db().await;
+    let mut open = begin(&mut db).await.unwrap();
+    app.client.enqueue(work("a")).within(tx(&app.pg, &mut open)).await.unwrap();
+    fence(&app, &mut fences).await;
+    assert!(!was_woken(&mut jobs));
+    open.commit().await.unwrap();
+    assert!(soon(jobs.woken()).await);
+
+    // One that is rolled back is told to nobody.
+    let mut open = begin(&mut db).await.unwrap();
+    app.client.enqueue(work("b")).within(tx(&app.pg, &mut open)).await.unwrap();
+    open.rollback().await.unwrap();
+    fence(&app, &mut fences).await;
+    assert!(!was_woken(&mut jobs));
+}
+
+#[tokio::test]
+async fn listeners_are_not_told_where_that_is_switched_off() {
+    let app = App::new().await;
+    let quiet = app.store.another_with(|config| config.notify_in_transactions(false)).await;
+    let client = Client::new(&AnyDriver::new(quiet.clone()));
+    let listener = app.store.another().await;
+    let mut jobs = listener.watch(queue("default")).await.unwrap();
+    let mut fences = listener.watch(queue("fence")).await.unwrap();
+    while was_woken(&mut jobs) || was_woken(&mut fences) {}
+
+    let mut db = app.db().await;
+    let mut open = begin(&mut db).await.unwrap();
+    client.enqueue(work("a")).within(tx(&quiet, &mut open)).await.unwrap();
+    open.commit().await.unwrap();
+    fence(&app, &mut fences).await;
+    assert!(!was_woken(&mut jobs));
+}
+
+#[tokio::test]
+async fn a_worker_elsewhere_runs_the_job_once_the_transaction_commits() {
+    let app = App::new().await;
+    // It looks for itself once in ten minutes, and twenty seconds are patience enough for a hint.
+    let worker = AnyDriver::new(app.store.another().await);
+    let handlers = handler(|_, _| async { Ok(Outcome::Done(1)) });
+    let worker = app.worker_on(&worker, handlers).poll(Duration::from_secs(600));
+    let running = worker.build().unwrap().start();
+    let first = app.client.enqueue(work("first")).await.unwrap();
+    assert_eq!(soon(first.wait()).await.unwrap(), 1);
+
+    let mut db = app.db().await;
+    let mut open = begin(&mut db).await.unwrap();
+    let second = app.client.enqueue(work("second")).within(tx(&app.pg, &mut open)).await.unwrap();
+    open.commit().await.unwrap();
+    assert_eq!(soon(second.wait()).await.unwrap(), 1);
+    running.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_that_is_not_told_finds_the_job_by_looking() {
+    let app = App::new().await;
+    let quiet = app.store.another_with(|config| config.notify_in_transactions(false)).await;
+    let client = Client::new(&AnyDriver::new(quiet.clone()));
+    let worker = AnyDriver::new(app.store.another().await);
+    let handlers = handler(|_, _| async { Ok(Outcome::Done(1)) });
+    // It looks thirty times as rarely where there are hints.
+    let worker = app.worker_on(&worker, handlers).poll(Duration::from_millis(10));
+    let running = worker.build().unwrap().start();
+    let mut db = app.db().await;
+    let mut open = begin(&mut db).await.unwrap();
+    let handle = client.enqueue(work("a")).within(tx(&quiet, &mut open)).await.unwrap();
+    open.commit().await.unwrap();
+    assert_eq!(soon(handle.wait()).await.unwrap(), 1);
+    running.shutdown().await.unwrap();
+}
