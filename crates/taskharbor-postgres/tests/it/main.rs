@@ -14,4 +14,6 @@
 mod harness;
 
 mod conformance;
+mod given;
+mod migration;
 mod tls;

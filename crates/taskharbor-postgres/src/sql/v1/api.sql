@@ -106,7 +106,7 @@ BEGIN
     RAISE invalid_parameter_value USING MESSAGE = 'max_attempts is out of range: leave it out for the worker''s default, or choose 1 to 2147483647';
   END IF;
   IF v_timeout NOT BETWEEN 1 AND 9223372036854775 THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the timeout is out of range: leave it out for none, or choose 1 µs to 292 years';
+    RAISE invalid_parameter_value USING MESSAGE = 'the timeout is out of range: leave it out for none, or choose 1 microsecond to 292 years';
   END IF;
   IF v_run_at NOT BETWEEN 0 AND 253402300799999999 THEN
     RAISE invalid_parameter_value USING MESSAGE = 'run_at is out of range: choose a time from 1970 to 9999';
