@@ -24,6 +24,7 @@ const STEPS: [&[&str]; 1] = [&[
     include_str!("sql/v1/output.sql"),
     include_str!("sql/v1/check.sql"),
     include_str!("sql/v1/view.sql"),
+    include_str!("sql/v1/list.sql"),
     include_str!("sql/v1/api.sql"),
     include_str!("sql/v1/grant.sql"),
 ]];

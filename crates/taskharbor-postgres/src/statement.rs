@@ -34,9 +34,9 @@ statements! {
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4)";
     check: "SELECT th_check FROM {schema}.th_check()";
     inspect: include_str!("sql/inspect.sql");
-    list: include_str!("sql/list.sql");
+    list: "SELECT * FROM {schema}.th_list_v1($1,$2,$3,$4,$5,$6,$7)";
     counts: include_str!("sql/counts.sql");
-    flows: include_str!("sql/flows.sql");
+    flows: "SELECT * FROM {schema}.th_flows_v1($1,$2,$3,$4,$5,$6)";
     version: "SELECT version::bigint FROM {schema}.th_meta";
     time: "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_is_in_recovery()";
 }

@@ -3,14 +3,14 @@ WITH counted AS (
   SELECT h.queue,
     count(*) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at <= $1) AS ready,
     count(*) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at > $1) AS scheduled,
-    count(h.pending) AS blocked, count(h.lease_exp) AS inflight, 0::bigint AS done, 0::bigint AS dlq, 0::bigint AS cancelled,
+    count(*) FILTER (WHERE h.pending IS NOT NULL) AS blocked, count(*) FILTER (WHERE h.lease_exp IS NOT NULL) AS inflight, 0::bigint AS done, 0::bigint AS dlq, 0::bigint AS cancelled,
     min(h.line_at) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at <= $1) AS oldest,
     NULL::bigint AS paused
   FROM {schema}.th_hot h GROUP BY h.queue
   UNION ALL
-  SELECT e.queue, 0, 0, 0, 0, coalesce(sum(cardinality(e.seqs)) FILTER (WHERE e.state = 'd'), 0),
-    coalesce(sum(cardinality(e.seqs)) FILTER (WHERE e.state = 'q'), 0),
-    coalesce(sum(cardinality(e.seqs)) FILTER (WHERE e.state = 'c'), 0), NULL, NULL
+  SELECT e.queue, 0, 0, 0, 0, coalesce(sum(pg_catalog.cardinality(e.seqs)) FILTER (WHERE e.state = 'd'), 0),
+    coalesce(sum(pg_catalog.cardinality(e.seqs)) FILTER (WHERE e.state = 'q'), 0),
+    coalesce(sum(pg_catalog.cardinality(e.seqs)) FILTER (WHERE e.state = 'c'), 0), NULL, NULL
   FROM {schema}.th_end e GROUP BY e.queue
   UNION ALL
   SELECT q.name, 0, 0, 0, 0, 0, 0, 0, NULL, q.paused_since FROM {schema}.th_queue q

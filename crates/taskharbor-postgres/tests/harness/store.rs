@@ -35,6 +35,33 @@ impl Way {
     }
 }
 
+/// As whom the server knows a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Who installed the schema.
+    Owner,
+    /// A role that may do what `th_grant` lets a part do, and nothing else.
+    Part(&'static str),
+}
+
+impl Role {
+    /// The parts that every schema of the tests is granted to.
+    pub(crate) const PARTS: [&'static str; 3] = ["worker", "producer", "viewer"];
+
+    /// The name of the role that has this part in all schemas of tests.
+    pub(crate) fn name(part: &str) -> String {
+        format!("th_test_{part}")
+    }
+
+    /// What a connection is told as it starts, so that everything on it is done by this role.
+    fn options(self) -> String {
+        match self {
+            Self::Owner => String::new(),
+            Self::Part(part) => format!("?options=-c%20role={}", Self::name(part)),
+        }
+    }
+}
+
 /// A driver on an empty store that nobody else uses. When the last clone of it is dropped, the
 /// store goes to another test.
 #[derive(Clone)]
@@ -48,9 +75,9 @@ delegate_driver!(Store, driver);
 
 impl Store {
     /// A driver with this way of sending statements on a store of its own.
-    pub(crate) async fn open(way: Way, statements: StatementMode) -> Self {
+    pub(crate) async fn open(way: Way, role: Role, statements: StatementMode) -> Self {
         let loan = pool::take(way).await;
-        let config = config(way, &loan.schema, &loan.application).statements(statements);
+        let config = config_as(way, role, &loan.schema, &loan.application).statements(statements);
         let driver = PostgresDriver::open(config).await.expect("the server can be reached");
         Self { driver, loan: Arc::new(loan) }
     }
@@ -75,6 +102,13 @@ impl Store {
         driver.expect("the server can be reached")
     }
 
+    /// Another driver on the same store, of somebody with another role.
+    pub(crate) async fn another_as(&self, role: Role) -> PostgresDriver {
+        let Loan { schema, application, way } = &*self.loan;
+        let driver = PostgresDriver::open(config_as(*way, role, schema, application)).await;
+        driver.expect("the server can be reached")
+    }
+
     /// The schema in which everything is.
     pub(crate) fn schema(&self) -> &str {
         &self.loan.schema
@@ -95,7 +129,11 @@ impl Store {
 
 /// How a driver reaches a schema; the server knows its connections by the name of the application.
 fn config(way: Way, schema: &str, application: &str) -> Config {
-    Config::from_url(&way.url())
+    config_as(way, Role::Owner, schema, application)
+}
+
+fn config_as(way: Way, role: Role, schema: &str, application: &str) -> Config {
+    Config::from_url(&format!("{}{}", way.url(), role.options()))
         .expect("the URL of the server is one")
         .schema(SchemaName::new(schema).expect("it is a plain name"))
         .application_name(application)
@@ -104,18 +142,18 @@ fn config(way: Way, schema: &str, application: &str) -> Config {
 
 /// A driver as applications have it.
 pub(crate) async fn named() -> Store {
-    Store::open(Way::Direct, StatementMode::Named).await
+    Store::open(Way::Direct, Role::Owner, StatementMode::Named).await
 }
 
-/// A driver that leaves no statement prepared on a connection.
+/// A driver that leaves no statement prepared on a connection, of somebody who may do what a worker does.
 pub(crate) async fn unnamed() -> Store {
-    Store::open(Way::Direct, StatementMode::Unnamed).await
+    Store::open(Way::Direct, Role::Part("worker"), StatementMode::Unnamed).await
 }
 
 /// A driver that reaches the server through pgbouncer, where there is one.
 pub(crate) async fn pooled() -> Store {
     let way = if bouncer::shared().is_some() { Way::Pooled } else { Way::Direct };
-    Store::open(way, StatementMode::Unnamed).await
+    Store::open(way, Role::Owner, StatementMode::Unnamed).await
 }
 
 /// The name of a schema that does not exist yet, and how to reach it. Whoever tests on this server
@@ -127,7 +165,7 @@ pub(crate) fn blank() -> (String, Config) {
 }
 
 /// A connection that ends when its client is dropped.
-async fn connect(
+pub(crate) async fn connect(
     url: &str,
     application: &str,
     schema: &str,

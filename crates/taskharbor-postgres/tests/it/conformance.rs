@@ -8,7 +8,7 @@ mod named {
     taskharbor_conformance::tests!(named);
 }
 
-/// Without statements that stay prepared.
+/// Without statements that stay prepared, and with no rights but those of a worker.
 mod unnamed {
     use crate::harness::store::unnamed;
     taskharbor_conformance::tests!(unnamed, plain);

@@ -110,7 +110,7 @@ BEGIN
     v_timeout := (extract(epoch FROM timeout) * 1000000)::bigint;
   END IF;
   IF timeout IS NOT NULL AND (v_timeout IS NULL OR v_timeout NOT BETWEEN 1 AND 9223372036854775) THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the timeout is out of range: leave it out for none, or choose 1 µs to 292 years';
+    RAISE invalid_parameter_value USING MESSAGE = 'the timeout is out of range: leave it out for none, or choose 1 microsecond to 292 years';
   END IF;
   IF run_at NOT BETWEEN timestamptz '1970-01-01 00:00:00Z' AND timestamptz '9999-12-31 23:59:59.999999Z' THEN
     RAISE invalid_parameter_value USING MESSAGE = 'run_at is out of range: choose a time from 1970 to 9999';

@@ -1,5 +1,6 @@
 -- Looking for contradictions: a row in words for each. Empty when all is well.
-CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE sql STABLE SET search_path = {schema}, pg_temp AS $$
+CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE sql STABLE SET search_path = {schema}, pg_temp SET jit = off
+SET enable_nestloop = off AS $$
   -- Every job is in exactly one place.
   SELECT 'job ' || j.id || ' is neither live nor over' FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq
   WHERE j.state IS NULL AND h.seq IS NULL
@@ -50,13 +51,16 @@ CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE sql STABLE SET search_pat
   WHERE (k.queue, k.key) IS DISTINCT FROM (j.queue, j.idempotency_key)
   UNION ALL
   SELECT 'job ' || j.id || ' does not hold its key' FROM th_job j LEFT JOIN th_key k ON k.seq = j.seq
-  WHERE j.idempotency_key IS NOT NULL AND k.seq IS NULL AND NOT (j.key_hold = 'd')
+  WHERE j.idempotency_key IS NOT NULL AND k.seq IS NULL AND NOT (j.key_hold = 'd' AND j.state IS NOT DISTINCT FROM 'd')
   UNION ALL
-  SELECT 'job ' || coalesce(j.id, e.seq::text) || ' has ' || count(*) || ' failures of ' || coalesce(max(coalesce(h.failures, j.failures)), 0)
-  FROM th_error e LEFT JOIN th_job j ON j.seq = e.seq LEFT JOIN th_hot h ON h.seq = e.seq
-  GROUP BY e.seq, j.id
-  HAVING count(*) <> least(10, max(coalesce(h.failures, j.failures)))
-      OR max(e.failure) IS DISTINCT FROM max(coalesce(h.failures, j.failures))
+  SELECT 'failures are kept of job ' || e.seq || ', which is not stored' FROM th_error e LEFT JOIN th_job j ON j.seq = e.seq
+  WHERE j.seq IS NULL GROUP BY e.seq
+  UNION ALL
+  SELECT 'job ' || j.id || ' has ' || coalesce(e.kept, 0) || ' failures of ' || coalesce(h.failures, j.failures, 0)
+  FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq
+  LEFT JOIN (SELECT seq, count(*) AS kept, max(failure) AS last FROM th_error GROUP BY seq) e ON e.seq = j.seq
+  WHERE coalesce(e.kept, 0) <> least(10, coalesce(h.failures, j.failures, 0))
+     OR coalesce(e.last, 0) <> coalesce(h.failures, j.failures, 0)
   UNION ALL
   SELECT 'job ' || j.id || ' is in a flow that is not stored' FROM th_job j LEFT JOIN th_flow f ON f.seq = j.flow
   WHERE j.flow IS NOT NULL AND f.seq IS NULL

@@ -210,7 +210,7 @@ BEGIN
   tail := v_seqs[p_tail];
   tail_is_done := coalesce(v_done[p_tail], false);
   -- A key that is held until the tail is done is not held at all if it is.
-  IF p_key IS NOT NULL AND NOT (tail_is_done AND p_key_hold = 'd') THEN
+  IF p_key IS NOT NULL AND NOT (tail_is_done AND coalesce(p_key_hold, 'p') = 'd') THEN
     INSERT INTO th_key (queue, key, seq) VALUES (p_queues[p_first + p_tail - 1], p_key, tail);
   END IF;
 

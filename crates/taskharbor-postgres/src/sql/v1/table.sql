@@ -48,6 +48,12 @@ CREATE TABLE th_job (
   fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
   autovacuum_analyze_scale_factor = 0.1
 );
+-- Before PostgreSQL 13, tables that are only added to are not vacuumed for that.
+DO $newer$ BEGIN
+  IF current_setting('server_version_num')::int >= 130000 THEN
+    ALTER TABLE th_job SET (autovacuum_vacuum_insert_scale_factor = 0.1);
+  END IF;
+END $newer$;
 CREATE INDEX th_job_flow ON th_job (flow, seq) WHERE flow IS NOT NULL;
 
 -- One narrow row per job that is not over: its place in the line, and the lease on it.

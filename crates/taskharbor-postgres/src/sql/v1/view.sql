@@ -1,7 +1,8 @@
 -- What people see.
 
+-- In two parts, since an interval is multiplied in floating point.
 CREATE FUNCTION th_time(p_micros bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
-  SELECT timestamptz 'epoch' + p_micros * interval '1 microsecond'
+  SELECT timestamptz 'epoch' + p_micros / 1000000 * interval '1 second' + p_micros % 1000000 * interval '1 microsecond'
 $$;
 
 -- Every job with what there is to know of it, times in microseconds. What the driver reads.

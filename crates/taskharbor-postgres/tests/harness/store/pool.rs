@@ -23,7 +23,7 @@ use tokio::sync::{
     oneshot,
 };
 
-use super::{Way, cleaner::Cleaner};
+use super::{Role, Way, cleaner::Cleaner};
 use crate::harness::environment;
 
 /// A schema in the hands of a test, given back when it is dropped.
@@ -170,10 +170,29 @@ impl Pool {
     }
 }
 
+/// Lets the roles of the tests do what their parts need. They are the whole server's, and made once.
+async fn grant(schema: &str) -> Result<(), tokio_postgres::Error> {
+    let client = super::connect(&Way::Direct.url(), &name(), schema).await?;
+    for part in Role::PARTS {
+        let role = Role::name(part);
+        client
+            .batch_execute(&format!(
+                "BEGIN; SELECT pg_advisory_xact_lock(hashtext('th_test_role'));
+                DO $$ BEGIN
+                    IF to_regrole('{role}') IS NULL THEN CREATE ROLE {role}; END IF;
+                    PERFORM th_grant('{part}', '{role}');
+                END $$; COMMIT"
+            ))
+            .await?;
+    }
+    Ok(())
+}
+
 /// Makes a schema with all its tables.
 async fn migrated(schema: String) -> Result<String, String> {
     let config = super::config(Way::Direct, &schema, &name());
     let driver = PostgresDriver::open(config).await.map_err(|error| error.to_string())?;
     driver.migrate().await.map_err(|error| error.to_string())?;
+    grant(&schema).await.map_err(|error| error.to_string())?;
     Ok(schema)
 }

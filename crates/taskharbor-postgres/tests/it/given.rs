@@ -1,0 +1,77 @@
+//! Jobs and calls that the tests of this driver have in common.
+
+use std::time::Duration;
+
+use taskharbor_core::{
+    Demand, Driver, Enqueue, Enqueued, Failure, Holder, JobId, JobSet, JobType, Leased, NewJob,
+    QueueName, Reserve, Settle, Settled, Settlement, Text, Timestamp, Transition,
+};
+
+/// The time at which tests begin.
+pub(crate) fn noon() -> Timestamp {
+    after(Duration::ZERO)
+}
+
+/// So long after noon.
+pub(crate) fn after(duration: Duration) -> Timestamp {
+    Timestamp::from_micros(1_794_744_000_000_000).unwrap().saturating_add(duration)
+}
+
+/// How long leases last.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+pub(crate) fn id(text: &str) -> JobId {
+    JobId::new(text).unwrap()
+}
+
+pub(crate) fn queue(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+/// A job with some payload in the queue `q`.
+pub(crate) fn job(text: &str) -> NewJob {
+    job_in("q", text)
+}
+
+pub(crate) fn job_in(name: &str, text: &str) -> NewJob {
+    NewJob::new(id(text), queue(name), JobType::new("work").unwrap(), b"payload".as_slice())
+}
+
+/// Stores unrelated jobs at noon.
+pub(crate) async fn store(driver: &impl Driver, jobs: Vec<NewJob>) -> Vec<Enqueued> {
+    store_set(driver, JobSet::plain(jobs)).await
+}
+
+/// Stores one set at noon.
+pub(crate) async fn store_set(driver: &impl Driver, set: JobSet) -> Vec<Enqueued> {
+    let mut answers = driver.enqueue(Enqueue::new(vec![set], noon())).await.unwrap();
+    answers.pop().unwrap().unwrap()
+}
+
+/// Leases jobs of a queue at noon.
+pub(crate) async fn lease(driver: &impl Driver, name: &str, limit: usize) -> Vec<Leased> {
+    let holder = Holder::new("worker").unwrap();
+    let demands = vec![Demand::new(queue(name), limit)];
+    driver.reserve(Reserve::new(demands, holder, noon(), LEASE)).await.unwrap().jobs
+}
+
+/// Settles jobs at noon, all in the same way.
+pub(crate) async fn settle(driver: &impl Driver, jobs: &[Leased], transition: Transition) {
+    let items = jobs.iter().map(|it| {
+        Settlement::new(it.job.id.clone(), it.lease.token.clone(), transition.clone())
+    });
+    let answers = driver.settle(Settle::new(items.collect(), noon())).await.unwrap();
+    assert!(answers.iter().all(|it| matches!(it, Ok(Settled::Applied))), "{answers:?}");
+}
+
+pub(crate) fn ack() -> Transition {
+    Transition::Ack { output: Some(b"output".as_slice().into()) }
+}
+
+pub(crate) fn fail() -> Transition {
+    Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }
+}
+
+pub(crate) fn failure() -> Failure {
+    Failure::new(1, "it broke", noon())
+}
