@@ -245,18 +245,21 @@ async fn listen(inner: Weak<Inner>) {
         let Some(strong) = inner.upgrade() else { return };
         let connected = strong.session.connect_apart().await;
         let started = Instant::now();
-        let end = match connected {
+        let (end, listened) = match connected {
             // Somebody else makes the connections, and none of them is ours to keep.
             Ok(None) => return strong.set_listening(Listening::No),
             Ok(Some(apart)) => listen_over(strong, apart, &inner).await,
             Err(DriverError::Closed) => return,
             Err(error) => {
                 strong.set_listening(Listening::No);
-                Deaf::from(error)
+                (Deaf::from(error), false)
             }
         };
+        if listened {
+            wait = FIRST_WAIT;
+        }
         if started.elapsed() > LONGEST_WAIT {
-            (wait, said) = (FIRST_WAIT, false);
+            said = false;
         }
         if !std::mem::replace(&mut said, true) {
             tracing::warn!(error = %end, "not listening for work, so workers look for it every poll");
@@ -269,16 +272,16 @@ async fn listen(inner: Weak<Inner>) {
     }
 }
 
-/// Listens over one connection until it ends.
+/// Listens over one connection until it ends; answers why, and whether it ever did listen.
 async fn listen_over(
     strong: Arc<Inner>,
     (client, mut connection): Apart,
     inner: &Weak<Inner>,
-) -> Deaf {
+) -> (Deaf, bool) {
     let (hub, channel) = (strong.hub.clone(), strong.channel.clone());
-    // A channel that nobody else has, to try out whether anything arrives.
-    let own =
-        format!("{channel}_{:x}", std::process::id()) + &format!("_{:p}", Arc::as_ptr(&strong));
+    // A channel that nobody else has, to try out whether anything arrives. Without the name of the schema, which may
+    // leave no room: names of channels have 63 bytes.
+    let own = format!("th_try_{:x}", std::process::id()) + &format!("_{:p}", Arc::as_ptr(&strong));
     let arrived = Arc::new(Notify::new());
     let (tried, trial) = (Arc::clone(&arrived), own.clone());
     let mut drive = tokio::spawn(async move {
@@ -298,10 +301,10 @@ async fn listen_over(
         _ = &mut drive => Deaf::Ended,
     };
     drive.abort();
-    if let Some(strong) = inner.upgrade() {
-        strong.set_listening(Listening::No);
-    }
-    end
+    let Some(strong) = inner.upgrade() else { return (end, false) };
+    let listened = *strong.listening.borrow() == Listening::Yes;
+    strong.set_listening(Listening::No);
+    (end, listened)
 }
 
 async fn keep_listening(

@@ -16,5 +16,7 @@ mod harness;
 mod cancel;
 mod conformance;
 mod deadlock;
+mod listener;
 mod sample;
+mod snapshot;
 mod tls;
