@@ -18,6 +18,7 @@ use std::{
 
 use taskharbor_core::{DriverError, QueueName, WakeHub, Watch};
 use tokio::{
+    runtime::Handle,
     sync::{Notify, watch},
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -39,6 +40,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How long whoever asks for hints waits for the first attempt to listen.
 const START: Duration = Duration::from_secs(2);
+/// After how long a statement that nobody waits for any more is over.
+const OVER: Duration = Duration::from_millis(400);
 /// More queues than this are not remembered as told.
 const REMEMBERED: usize = 1_000;
 
@@ -157,6 +160,11 @@ impl Hints {
         }
     }
 
+    /// A call sets out that may put jobs in line: in these queues, and perhaps in others.
+    pub(crate) fn set_out(&self, queues: Vec<QueueName>) -> Unanswered {
+        Unanswered { hints: Some(self.clone()), queues }
+    }
+
     /// Tells others what is still to be told, and ends all watches.
     pub(crate) async fn close(&self) {
         if self.inner.enabled {
@@ -181,6 +189,37 @@ impl Hints {
         if slot.as_ref().is_none_or(JoinHandle::is_finished) {
             *slot = Some(tokio::spawn(run(Arc::downgrade(&self.inner))));
         }
+    }
+}
+
+/// A call that was not answered yet.
+///
+/// If it never is, because it was dropped or the connection lost, it may have happened all the same, and whoever makes
+/// it again is told that there was nothing left to do. So those who wait look once it is over, and others are told.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    hints: Option<Hints>,
+    queues: Vec<QueueName>,
+}
+
+impl Unanswered {
+    /// What became of the call is known, unless the store was unavailable.
+    pub(crate) fn answered<T>(mut self, answer: &Result<T, DriverError>) {
+        if !matches!(answer, Err(DriverError::Unavailable(_))) {
+            self.hints = None;
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        let (Some(hints), Ok(runtime)) = (self.hints.take(), Handle::try_current()) else { return };
+        let queues = std::mem::take(&mut self.queues);
+        drop(runtime.spawn(async move {
+            sleep(OVER).await;
+            hints.inner.hub.wake_all();
+            hints.wake(queues, false);
+        }));
     }
 }
 

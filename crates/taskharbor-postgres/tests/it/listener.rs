@@ -13,7 +13,7 @@ use crate::{
         server::{Server, Stop},
         store,
     },
-    sample::{job, noon, queue},
+    sample::{id, job, noon, queue},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -123,4 +123,32 @@ async fn behind_a_pooler_nobody_waits_for_hints() {
         assert!(!watch.can_wake());
         sleep(SECOND / 10).await;
     }
+}
+
+/// Nobody knows whether such a call happened. If it did, those who wait are told like of any other.
+#[tokio::test]
+async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
+    let store = store::named().await;
+    let other = store.another().await;
+    let mut watch = other.watch(vec![queue()]).await.unwrap();
+    until(&watch, true, 5 * SECOND).await;
+    let mut stored = 0;
+    for round in 0..40 {
+        while timeout(Duration::from_millis(120), watch.woken()).await.is_ok() {}
+        // This one tells so itself; so the next, a moment later, does not.
+        store.enqueue_job(job(format!("{round}-a")), noon()).await.unwrap();
+        assert!(watch.woken().await);
+        let call = store.enqueue_job(job(format!("{round}-b")), noon());
+        let patience = Duration::from_micros(200 + 50 * round);
+        if timeout(patience, call).await.is_ok() {
+            continue;
+        }
+        let hint = timeout(SECOND, watch.woken()).await;
+        let found = store.inspect(id(format!("{round}-b")), noon()).await.unwrap();
+        if found.is_some() {
+            stored += 1;
+            assert!(hint.is_ok(), "nobody was told about {round}-b");
+        }
+    }
+    println!("{stored} of them were stored");
 }

@@ -15,4 +15,5 @@ mod harness;
 
 mod client;
 mod crew;
+mod idle;
 mod outage;
