@@ -73,7 +73,10 @@ impl Admin for PostgresDriver {
             Value::BigInt(Some(i64::from(priority))),
             Value::Text(None),
         ];
-        let rows = self.query(&self.shared.statements.manage, &values).await?;
+        let call = self.shared.hints.set_out(Vec::new());
+        let rows = self.query(&self.shared.statements.manage, &values).await;
+        call.answered(&rows);
+        let rows = rows?;
         let mut answers = Vec::with_capacity(request.ids.len());
         for row in &rows {
             match get::<Option<Vec<String>>>(row, 3)? {
@@ -91,7 +94,10 @@ impl Admin for PostgresDriver {
 
     async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
         let values = [Value::Text(Some(queue.as_str())), Value::Text(None)];
-        self.query(&self.shared.statements.resume, &values).await?;
+        let call = self.shared.hints.set_out(vec![queue.clone()]);
+        let rows = self.query(&self.shared.statements.resume, &values).await;
+        call.answered(&rows);
+        rows?;
         self.put_in_line(vec![queue], 0);
         Ok(())
     }

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) notify_in_transactions: bool,
     limits: Limits,
-    hints: Hints,
+    pub(crate) hints: Hints,
     floors: Floors,
     id: DriverId,
     /// Whether the schema was found to be of our version.
@@ -255,7 +255,10 @@ impl Driver for PostgresDriver {
             queues.dedup();
             let channel = shared.hints.lead(&queues);
             let (sql, values) = part.statement(&columns, &shared.statements, request.now, channel);
-            let verdicts = self.verdicts(sql, &values).await?;
+            let call = shared.hints.set_out(queues.into_iter().cloned().collect());
+            let verdicts = self.verdicts(sql, &values).await;
+            call.answered(&verdicts);
+            let verdicts = verdicts?;
             let wakes = part.conclude(verdicts, &mut answers)?;
             shared.floors.lower(&wakes, request.now.as_micros());
             shared.hints.wake(wakes, channel.is_some());
@@ -324,7 +327,10 @@ impl Driver for PostgresDriver {
             }
             let columns = batch.columns()?;
             let values = batch.values(&columns, waiting, request.now, None);
-            let verdicts = self.verdicts(&shared.statements.settle, &values).await?;
+            let call = shared.hints.set_out(Vec::new());
+            let verdicts = self.verdicts(&shared.statements.settle, &values).await;
+            call.answered(&verdicts);
+            let verdicts = verdicts?;
             drop(values);
             batch = batch.conclude(&verdicts, &mut answers)?;
             let wakes = verdicts.into_iter().find_map(|it| it.wakes);

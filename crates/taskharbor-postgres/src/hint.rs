@@ -19,6 +19,7 @@ use std::{
 
 use taskharbor_core::{DriverError, LeaseToken, QueueName, WakeHub, Watch};
 use tokio::{
+    runtime::Handle,
     sync::{Notify, watch},
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -40,6 +41,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How long whoever asks for hints waits for the first attempt to listen.
 const START: Duration = Duration::from_secs(2);
+/// After how long a statement that nobody waits for any more is over.
+const OVER: Duration = Duration::from_millis(400);
 /// More queues than this are not remembered as told.
 const REMEMBERED: usize = 1_000;
 
@@ -161,6 +164,11 @@ impl Hints {
         }
     }
 
+    /// A call sets out that may put jobs in line: in these queues, and perhaps in others.
+    pub(crate) fn set_out(&self, queues: Vec<QueueName>) -> Unanswered {
+        Unanswered { hints: Some(self.clone()), queues }
+    }
+
     /// Tells others what is still to be told, and ends all watches.
     pub(crate) async fn close(&self) {
         if self.inner.enabled {
@@ -185,6 +193,37 @@ impl Hints {
         if slot.as_ref().is_none_or(JoinHandle::is_finished) {
             *slot = Some(tokio::spawn(run(Arc::downgrade(&self.inner))));
         }
+    }
+}
+
+/// A call that was not answered yet.
+///
+/// If it never is, because it was dropped or the connection lost, it may have happened all the same, and whoever makes
+/// it again is told that there was nothing left to do. So those who wait look once it is over, and others are told.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    hints: Option<Hints>,
+    queues: Vec<QueueName>,
+}
+
+impl Unanswered {
+    /// What became of the call is known, unless the store was unavailable.
+    pub(crate) fn answered<T>(mut self, answer: &Result<T, DriverError>) {
+        if !matches!(answer, Err(DriverError::Unavailable(_))) {
+            self.hints = None;
+        }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        let (Some(hints), Ok(runtime)) = (self.hints.take(), Handle::try_current()) else { return };
+        let queues = std::mem::take(&mut self.queues);
+        drop(runtime.spawn(async move {
+            sleep(OVER).await;
+            hints.inner.hub.wake_all();
+            hints.wake(queues, false);
+        }));
     }
 }
 
@@ -253,7 +292,7 @@ async fn listen(inner: Weak<Inner>) {
         let mut alive = strong.listening.subscribe();
         let connected = strong.session.connect_apart().await;
         let started = Instant::now();
-        let end = match connected {
+        let (end, listened) = match connected {
             // Somebody else makes the connections, and none of them is ours to keep.
             Ok(None) => return strong.set_listening(Listening::No),
             Ok(Some(apart)) => listen_over(strong, apart, &inner).await,
@@ -261,11 +300,14 @@ async fn listen(inner: Weak<Inner>) {
             Err(error) => {
                 strong.set_listening(Listening::No);
                 drop(strong);
-                Deaf::from(error)
+                (Deaf::from(error), false)
             }
         };
+        if listened {
+            wait = FIRST_WAIT;
+        }
         if started.elapsed() > LONGEST_WAIT {
-            (wait, said) = (FIRST_WAIT, false);
+            said = false;
         }
         if !std::mem::replace(&mut said, true) {
             tracing::warn!(error = %end, "not listening for work, so workers look for it every poll");
@@ -278,17 +320,17 @@ async fn listen(inner: Weak<Inner>) {
     }
 }
 
-/// Listens over one connection until it ends.
+/// Listens over one connection until it ends; answers why, and whether it ever did listen.
 async fn listen_over(
     strong: Arc<Inner>,
     (client, mut connection): Apart,
     inner: &Weak<Inner>,
-) -> Deaf {
+) -> (Deaf, bool) {
     let (hub, channel) = (strong.hub.clone(), strong.channel.clone());
     // A channel that nobody else has, to try out whether anything arrives.
     let own = match LeaseToken::random() {
         Ok(random) => format!("th_{:032x}", random.to_bits()),
-        Err(error) => return DriverError::from(error).into(),
+        Err(error) => return (DriverError::from(error).into(), false),
     };
     let arrived = Arc::new(Notify::new());
     let (tried, trial) = (Arc::clone(&arrived), own.clone());
@@ -309,10 +351,10 @@ async fn listen_over(
         _ = &mut drive => Deaf::Ended,
     };
     drive.abort();
-    if let Some(strong) = inner.upgrade() {
-        strong.set_listening(Listening::No);
-    }
-    end
+    let Some(strong) = inner.upgrade() else { return (end, false) };
+    let listened = *strong.listening.borrow() == Listening::Yes;
+    strong.set_listening(Listening::No);
+    (end, listened)
 }
 
 async fn keep_listening(client: &Client, strong: Arc<Inner>, own: &str, arrived: &Notify) -> Deaf {

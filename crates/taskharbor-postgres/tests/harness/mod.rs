@@ -10,5 +10,6 @@ pub(crate) mod account;
 pub(crate) mod bouncer;
 pub(crate) mod environment;
 pub(crate) mod port;
+pub(crate) mod proxy;
 pub(crate) mod server;
 pub(crate) mod store;

@@ -16,6 +16,7 @@ mod harness;
 mod bare;
 mod client;
 mod crew;
+mod idle;
 mod library;
 mod outage;
 mod transaction;

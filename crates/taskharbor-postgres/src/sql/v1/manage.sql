@@ -22,42 +22,60 @@ SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_of_flows boolean := p_action IN ('cancel_flow', 'purge_flow');
+  v_seqs     bigint[];
   v_flows    bigint[];
-  v_id       text;
+  v_live     bigint[] := '{}';
+  v_was      text[];
   v_seq      bigint;
+  v_flow     bigint;
   v_answer   record;
-  v_was      record;
-  v_seqs     bigint[] := '{}';      -- jobs that are no longer over, and where each was listed
+  v_place    record;
+  v_revived  bigint[] := '{}';      -- jobs that are no longer over, and where each was listed
   v_states   "char"[] := '{}';
   v_untils   bigint[] := '{}';
   v_in_flows bigint[] := '{}';
   v_wakes    text[] := '{}';
 BEGIN
-  -- Flows before jobs, and both in their order: nobody waits in a circle.
+  -- Flows before jobs, and both in their order: nobody waits in a circle. An id means the job that has it now: one that
+  -- gets it later comes too late, since neither it nor its flow is locked.
   IF p_action IN ('requeue', 'purge', 'purge_flow') THEN
     PERFORM th_lock_ends();
   END IF;
   IF v_of_flows THEN
-    v_flows := ARRAY(SELECT f.seq FROM unnest(p_ids) AS i (id) JOIN th_flow f ON f.id = i.id);
+    SELECT array_agg(f.seq ORDER BY i.ord), array_agg(f.seq) FILTER (WHERE f.seq IS NOT NULL) INTO v_seqs, v_flows
+    FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord) LEFT JOIN th_flow f ON f.id = i.id;
   ELSE
-    v_flows := ARRAY(SELECT DISTINCT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id WHERE j.flow IS NOT NULL);
+    SELECT array_agg(j.seq ORDER BY i.ord), array_agg(DISTINCT j.flow) FILTER (WHERE j.flow IS NOT NULL)
+    INTO v_seqs, v_flows FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord) LEFT JOIN th_job j ON j.id = i.id;
   END IF;
+  v_flows := coalesce(v_flows, '{}');
   PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
-  PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq
-  WHERE NOT v_of_flows ORDER BY h.seq FOR UPDATE OF h;
+  IF NOT v_of_flows THEN
+    v_live := ARRAY(SELECT h.seq FROM th_hot h WHERE h.seq = ANY (v_seqs) ORDER BY h.seq FOR UPDATE);
+    v_was := ARRAY(SELECT th_state(s.seq, p_now) FROM unnest(v_seqs) WITH ORDINALITY AS s (seq, ord) ORDER BY s.ord);
+  END IF;
 
-  FOREACH v_id IN ARRAY p_ids LOOP
+  FOR at IN 1..cardinality(p_ids) LOOP
+    v_seq := v_seqs[at];
     IF v_of_flows THEN
-      SELECT f.seq INTO v_seq FROM th_flow f WHERE f.id = v_id;
+      PERFORM FROM th_flow f WHERE f.seq = v_seq;
     ELSE
-      SELECT j.seq INTO v_seq FROM th_job j WHERE j.id = v_id;
+      SELECT j.flow INTO v_flow FROM th_job j WHERE j.seq = v_seq;
     END IF;
-    IF v_seq IS NULL THEN
+    IF NOT FOUND THEN
       RETURN QUERY SELECT NULL::text, 'not_found', NULL::text, NULL::text[];
       CONTINUE;
     END IF;
     IF p_action IN ('requeue', 'purge') THEN
-      SELECT j.state, j.kept_until, j.flow INTO v_was FROM th_job j WHERE j.seq = v_seq;
+      SELECT j.state, j.kept_until, j.flow INTO v_place FROM th_job j WHERE j.seq = v_seq;
+    ELSIF p_action IN ('cancel', 'run_now', 'set_priority') AND v_seq <> ALL (v_live)
+       AND coalesce(v_flow <> ALL (v_flows), true) THEN
+      -- It was over when the others were locked. Requeued since, it is not waited for.
+      PERFORM FROM th_hot h WHERE h.seq = v_seq FOR UPDATE SKIP LOCKED;
+      IF NOT FOUND AND EXISTS (SELECT FROM th_hot h WHERE h.seq = v_seq) THEN
+        RETURN QUERY SELECT v_was[at], 'wrong_state', NULL::text, NULL::text[];
+        CONTINUE;
+      END IF;
     END IF;
     CASE p_action
       WHEN 'requeue' THEN v_answer := th_requeue(v_seq, p_now, p_run_at, p_reset, p_detach);
@@ -69,17 +87,17 @@ BEGIN
       WHEN 'purge_flow' THEN v_answer := th_purge_flow(v_seq, p_now);
     END CASE;
     IF p_action IN ('requeue', 'purge') AND v_answer.denied IS NULL THEN
-      v_seqs := v_seqs || v_seq;
-      v_states := v_states || v_was.state;
-      v_untils := v_untils || v_was.kept_until;
-      v_in_flows := v_in_flows || v_was.flow;
+      v_revived := v_revived || v_seq;
+      v_states := v_states || v_place.state;
+      v_untils := v_untils || v_place.kept_until;
+      v_in_flows := v_in_flows || v_place.flow;
     END IF;
     IF NOT v_answer.wakes <@ v_wakes THEN
       v_wakes := v_wakes || v_answer.wakes;
     END IF;
     RETURN QUERY SELECT v_answer.state, v_answer.denied, v_answer.detail, NULL::text[];
   END LOOP;
-  PERFORM th_unend(v_seqs, v_states, v_untils, v_in_flows);
+  PERFORM th_unend(v_revived, v_states, v_untils, v_in_flows);
   PERFORM th_retire(v_flows);
   PERFORM th_notify(p_notify, v_wakes);
   RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, v_wakes;

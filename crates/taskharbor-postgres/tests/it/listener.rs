@@ -1,0 +1,154 @@
+//! The connection over which hints come: cut, silent, behind a pooler, and back again.
+
+use std::time::Duration;
+
+use taskharbor_core::{Admin, Driver, QueueName, Watch};
+use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    harness::{
+        bouncer,
+        proxy::Proxy,
+        server::{Server, Stop},
+        store,
+    },
+    sample::{id, job, noon, queue},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Waits until hints come, or until they do not.
+async fn until(watch: &Watch, reaching: bool, limit: Duration) -> Duration {
+    let start = Instant::now();
+    let wait = async {
+        while watch.can_wake() != reaching {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(limit, wait).await.unwrap_or_else(|_| panic!("hints: still not {reaching}"));
+    start.elapsed()
+}
+
+/// Whether a job that another enqueues wakes the watch.
+async fn is_woken_by(watch: &mut Watch, other: &PostgresDriver, id: &str) {
+    // What else there was to tell does not count.
+    while timeout(Duration::from_millis(200), watch.woken()).await.is_ok() {}
+    other.enqueue_job(job(id), noon()).await.unwrap();
+    assert!(timeout(5 * SECOND, watch.woken()).await.expect("a hint"));
+}
+
+#[tokio::test]
+async fn hints_come_back_each_time_that_the_connection_is_cut_and_none_is_left() {
+    let store = store::named().await;
+    let other = store.another().await;
+    let mut watch = store.watch(vec![queue()]).await.unwrap();
+    let sql = store.sql().await;
+    let listeners = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%' \
+                     AND application_name = current_setting('application_name')";
+    for _ in 0..15 {
+        until(&watch, true, 5 * SECOND).await;
+        let kill = format!("SELECT pg_terminate_backend(pid) {listeners}");
+        assert_eq!(sql.query(&kill, &[]).await.unwrap().len(), 1);
+        until(&watch, false, 5 * SECOND).await;
+    }
+    let took = until(&watch, true, 5 * SECOND).await;
+    println!("the last time took {took:?}");
+    let count = format!("SELECT count(*) {listeners}");
+    assert_eq!(sql.query_one(&count, &[]).await.unwrap().get::<_, i64>(0), 1);
+    is_woken_by(&mut watch, &other, "a").await;
+}
+
+#[tokio::test]
+async fn the_longest_name_of_a_schema_leaves_room_for_listening() {
+    let (schema, config) = store::blank();
+    let name = format!("{schema}_{}", "x".repeat(SchemaName::MAX_BYTES - schema.len() - 1));
+    let driver = PostgresDriver::open(config.schema(SchemaName::new(name).unwrap())).await.unwrap();
+    driver.migrate().await.unwrap();
+    let watch = driver.watch(vec![queue()]).await.unwrap();
+    until(&watch, true, 5 * SECOND).await;
+}
+
+#[tokio::test]
+async fn hints_come_back_after_a_restart() {
+    let server = Server::start();
+    let open = async || {
+        PostgresDriver::open(Config::from_url(&server.url()).unwrap().pool_size(2)).await.unwrap()
+    };
+    let (driver, other) = (open().await, open().await);
+    driver.migrate().await.unwrap();
+    let mut watch = driver.watch(vec![queue()]).await.unwrap();
+    until(&watch, true, 5 * SECOND).await;
+    server.stop(Stop::Immediate);
+    until(&watch, false, 5 * SECOND).await;
+    server.start_again();
+    let took = until(&watch, true, 10 * SECOND).await;
+    println!("{took:?} after the restart");
+    // Connections from before are found out to be dead by whoever uses them first.
+    let _ = other.store_time().await;
+    let _ = other.store_time().await;
+    is_woken_by(&mut watch, &other, "a").await;
+}
+
+#[tokio::test]
+async fn a_connection_that_went_silent_is_found_out_and_replaced() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.port()).await;
+    let url = server.url().replace(&server.port().to_string(), &proxy.port().to_string());
+    let config = Config::from_url(&url).unwrap().pool_size(2).call_deadline(2 * SECOND);
+    let driver = PostgresDriver::open(config).await.unwrap();
+    driver.migrate().await.unwrap();
+    let mut watch = driver.watch(vec![queue()]).await.unwrap();
+    until(&watch, true, 5 * SECOND).await;
+    proxy.swallow();
+    let start = Instant::now();
+    until(&watch, false, 30 * SECOND).await;
+    until(&watch, true, 10 * SECOND).await;
+    println!("healed after {:?}", start.elapsed());
+    assert!(start.elapsed() < 35 * SECOND);
+    let other = PostgresDriver::open(Config::from_url(&server.url()).unwrap()).await.unwrap();
+    is_woken_by(&mut watch, &other, "a").await;
+}
+
+#[tokio::test]
+async fn behind_a_pooler_nobody_waits_for_hints() {
+    if bouncer::shared().is_none() {
+        return;
+    }
+    let store = store::pooled().await;
+    let watch = store.watch(vec![QueueName::new("q").unwrap()]).await.unwrap();
+    // For longer than it takes to find out.
+    let end = Instant::now() + 7 * SECOND;
+    while Instant::now() < end {
+        assert!(!watch.can_wake());
+        sleep(SECOND / 10).await;
+    }
+}
+
+/// Nobody knows whether such a call happened. If it did, those who wait are told like of any other.
+#[tokio::test]
+async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
+    let store = store::named().await;
+    let other = store.another().await;
+    let mut watch = other.watch(vec![queue()]).await.unwrap();
+    until(&watch, true, 5 * SECOND).await;
+    let mut stored = 0;
+    for round in 0..40 {
+        while timeout(Duration::from_millis(120), watch.woken()).await.is_ok() {}
+        // This one tells so itself; so the next, a moment later, does not.
+        store.enqueue_job(job(format!("{round}-a")), noon()).await.unwrap();
+        assert!(watch.woken().await);
+        let call = store.enqueue_job(job(format!("{round}-b")), noon());
+        let patience = Duration::from_micros(200 + 50 * round);
+        if timeout(patience, call).await.is_ok() {
+            continue;
+        }
+        let hint = timeout(SECOND, watch.woken()).await;
+        let found = store.inspect(id(format!("{round}-b")), noon()).await.unwrap();
+        if found.is_some() {
+            stored += 1;
+            assert!(hint.is_ok(), "nobody was told about {round}-b");
+        }
+    }
+    println!("{stored} of them were stored");
+}
