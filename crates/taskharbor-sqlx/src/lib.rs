@@ -45,6 +45,10 @@
 //! }
 //! ```
 //!
+//! Sqlx sends the rollback of a transaction that was dropped when its connection is used next, or goes back to its pool.
+//! Until then the database holds what the transaction has locked, a job that was to be completed in it among them. So let
+//! go of the connection together with the transaction, as above, or call `rollback`.
+//!
 //! The driver itself does not use sqlx. This crate begins no transaction and ends none, prepares nothing that stays on
 //! the connection, and so works behind a pooler too. Its version follows that of sqlx, which is part of its interface.
 
