@@ -26,8 +26,7 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 7] =
-    ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify"];
+const PARTS: [&str; 7] = ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify"];
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
@@ -35,7 +34,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
 }
 
 async fn choose(arguments: &[&str]) -> Outcome {
-    let (given, chosen): (Vec<&str>, Vec<&str>) = 
+    let (given, chosen): (Vec<&str>, Vec<&str>) =
         arguments.iter().copied().partition(|it| it.contains('='));
     if let Some(unknown) = chosen.iter().find(|it| !PARTS.contains(it)) {
         let parts = PARTS.join(", ");

@@ -75,7 +75,13 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     ratio("worker / two bare loops", &worker.over(&bare[1]), Bound::AtLeast(0.6));
     for (what, spent) in ["server", "client"].into_iter().zip(&spent) {
         let micros = spent.median() * 1e6 / f64::from(u32::try_from(jobs)?);
-        figure(&format!("processor time per job with the worker, {what}"), micros, " µs", 1, Bound::None);
+        figure(
+            &format!("processor time per job with the worker, {what}"),
+            micros,
+            " µs",
+            1,
+            Bound::None,
+        );
     }
     Ok(())
 }

@@ -38,7 +38,8 @@ impl Layout {
     /// Makes the table anew.
     pub(crate) async fn new(server: &Server, batch: usize, payload: usize) -> Outcome<Self> {
         let sql = server.connect(SCHEMA).await?;
-        let anew = format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; {TABLE}");
+        let anew =
+            format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; CREATE SCHEMA {SCHEMA}; {TABLE}");
         sql.batch_execute(&anew).await?;
         Self::again(server, batch, payload).await
     }
@@ -76,7 +77,12 @@ RETURNING j.id, j.lease_token, j.type, j.payload, j.attempts, j.max_attempts, j.
     }
 
     /// Stores jobs; answers their ids.
-    pub(crate) async fn fill(&self, count: usize, bulk: usize, at: Timestamp) -> Outcome<Vec<String>> {
+    pub(crate) async fn fill(
+        &self,
+        count: usize,
+        bulk: usize,
+        at: Timestamp,
+    ) -> Outcome<Vec<String>> {
         let mut all = Vec::with_capacity(count);
         for start in (0..count).step_by(bulk) {
             let ids = (start..count.min(start + bulk)).map(|_| JobId::generate(at));

@@ -37,7 +37,8 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Outcome<Self> {
-        let data = Path::new(&variable("TASKHARBOR_PG_DIR")?).join(format!("bench-{}", process::id()));
+        let data =
+            Path::new(&variable("TASKHARBOR_PG_DIR")?).join(format!("bench-{}", process::id()));
         let programs = variable("TASKHARBOR_PG_BIN")?.into();
         let account = env::var("TASKHARBOR_PG_USER").map(|user| prefix(&user)).unwrap_or_default();
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -147,7 +148,9 @@ fn prefix(user: &str) -> Vec<String> {
         format!("runuser -u {user} --"),
     ];
     let mut prefixes = lines.iter().map(|line| line.split(' ').map(str::to_owned).collect());
-    prefixes.find(|prefix: &Vec<String>| run(&mut under(prefix, "true")).is_ok()).unwrap_or_default()
+    prefixes
+        .find(|prefix: &Vec<String>| run(&mut under(prefix, "true")).is_ok())
+        .unwrap_or_default()
 }
 
 fn under(prefix: &[String], program: impl AsRef<OsStr>) -> Command {

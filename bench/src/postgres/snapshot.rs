@@ -51,7 +51,8 @@ async fn spell(store: &Arc<Store>, sizes: &Sizes, length: Duration) -> Outcome<(
     store.fill(BACKLOG, sizes.bulk).await?;
     store.vacuum().await?;
     let (done, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let producer = tokio::spawn(produce(Arc::clone(store), sizes.bulk, Arc::clone(&done), Arc::clone(&over)));
+    let producer =
+        tokio::spawn(produce(Arc::clone(store), sizes.bulk, Arc::clone(&done), Arc::clone(&over)));
     let (started, mut late, mut late_took) = (now(), 0, Duration::ZERO);
     while started.elapsed() < length {
         let (is_late, began) = (started.elapsed() > length * 4 / 5, now());

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use taskharbor_core::{
-    Admin, Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, Leased, NewJob, Prune, QueueName,
-    Reserve, Settle, Settlement, Timestamp, Transition,
+    Admin, Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, Leased, NewJob, Prune,
+    QueueName, Reserve, Settle, Settlement, Timestamp, Transition,
 };
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio_postgres::Client;

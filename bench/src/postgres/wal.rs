@@ -33,39 +33,42 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     Ok(())
 }
 
-/// What each phase has cost.
+/// What each phase has cost: bytes of the log, and processor time.
 struct Life {
-    bytes: Vec<f64>,
+    phases: Vec<(f64, Usage)>,
     before: Usage,
-    spent: Usage,
 }
 
 impl Life {
     fn begin(server: &Server) -> Outcome<Self> {
-        let before = Usage::now(server)?;
-        Ok(Self { bytes: Vec::new(), before, spent: before })
+        Ok(Self { phases: Vec::new(), before: Usage::now(server)? })
     }
 
     async fn phase(&mut self, store: &Store, server: &Server, from: &mut i64) -> Outcome {
-        let position = position(store).await?;
-        self.bytes.push(to_f64(position - *from));
+        let (position, now) = (position(store).await?, Usage::now(server)?);
+        self.phases.push((to_f64(position - *from), now.since(self.before)));
         *from = position;
-        self.spent = Usage::now(server)?.since(self.before);
+        self.before = now;
         Ok(())
     }
 
     fn print(&self, whose: &str, sizes: &Sizes, bound: Bound) -> Outcome {
         let jobs = to_f64(i64::try_from(sizes.jobs)?);
-        let total = self.bytes.iter().sum::<f64>() / jobs;
+        let total = self.phases.iter().map(|(bytes, _)| bytes).sum::<f64>() / jobs;
         figure(&format!("{whose}: log per job"), total, " B", 0, bound);
-        for (phase, bytes) in PHASES.iter().zip(&self.bytes) {
+        for (phase, (bytes, _)) in PHASES.iter().zip(&self.phases) {
             figure(&format!("  {phase}"), bytes / jobs, " B", 0, Bound::None);
         }
-        let micros = |seconds: f64| seconds * 1e6 / jobs;
-        let what = format!("{whose}: processor time per job, server");
-        figure(&what, micros(self.spent.server), " µs", 1, Bound::None);
+        let micros = |of: fn(&Usage) -> f64| {
+            self.phases.iter().map(|(_, spent)| of(spent)).sum::<f64>() * 1e6 / jobs
+        };
         let what = format!("{whose}: processor time per job, client");
-        figure(&what, micros(self.spent.client), " µs", 1, Bound::None);
+        figure(&what, micros(|spent| spent.client), " µs", 1, Bound::None);
+        let what = format!("{whose}: processor time per job, server");
+        figure(&what, micros(|spent| spent.server), " µs", 1, Bound::None);
+        for (phase, (_, spent)) in PHASES.iter().zip(&self.phases) {
+            figure(&format!("  {phase}"), spent.server * 1e6 / jobs, " µs", 1, Bound::None);
+        }
         Ok(())
     }
 }
