@@ -7,12 +7,14 @@
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
 mod memory;
+mod postgres;
 mod stopwatch;
 mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations]";
+const USAGE: &str =
+    "usage: cargo xtask bench [memory | worker | allocations | postgres [part…] [size=number…]]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
         [] => memory::run().and_then(|()| worker::run()),
         ["memory"] => memory::run(),
         ["worker"] => worker::run(),
+        ["postgres", chosen @ ..] => postgres::run(chosen),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -1,0 +1,66 @@
+//! The PostgreSQL driver, beside the plainest thing that could do the same on the same server.
+//!
+//! Everything is measured on a private server that forgets nothing: `fsync` and `synchronous_commit`
+//! are on. The sides of a comparison take turns, and what is printed is the median of the rounds with
+//! the least and the most of them.
+
+mod backlog;
+mod drain;
+mod enqueue;
+mod finding;
+mod latency;
+mod layout;
+mod notify;
+mod server;
+mod size;
+mod snapshot;
+mod store;
+mod usage;
+mod wal;
+
+use std::error::Error;
+
+use crate::worker::runtime;
+use server::Server;
+use size::Sizes;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const PARTS: [&str; 7] = ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify"];
+
+/// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
+pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+    Ok(runtime()?.block_on(choose(arguments)).map_err(|error| error as Box<dyn Error>)?)
+}
+
+async fn choose(arguments: &[&str]) -> Outcome {
+    let (given, chosen): (Vec<&str>, Vec<&str>) =
+        arguments.iter().copied().partition(|it| it.contains('='));
+    if let Some(unknown) = chosen.iter().find(|it| !PARTS.contains(it)) {
+        let parts = PARTS.join(", ");
+        return Err(format!("unknown part {unknown:?}: choose among {parts}").into());
+    }
+    let sizes = Sizes::read(&given)?;
+    let chosen = if chosen.is_empty() { PARTS.to_vec() } else { chosen };
+    let chosen: Vec<String> = chosen.into_iter().map(str::to_owned).collect();
+    // As a task, because that is where applications have their loops.
+    let measured = tokio::spawn(async move { measure(&chosen, &sizes).await });
+    Ok(measured.await??)
+}
+
+async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {
+    let server = Server::start()?;
+    server.describe(sizes).await?;
+    for part in chosen {
+        match part.as_str() {
+            "drain" => drain::run(&server, sizes).await?,
+            "enqueue" => enqueue::run(&server, sizes).await?,
+            "wal" => wal::run(&server, sizes).await?,
+            "backlog" => backlog::run(&server, sizes).await?,
+            "snapshot" => snapshot::run(&server, sizes).await?,
+            "latency" => latency::run(&server, sizes).await?,
+            _ => notify::run(&server, sizes).await?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,156 @@
+//! What a job costs the server in its whole life: log, processor time, dead rows.
+//!
+//! Full-page images depend on when checkpoints fall, so `full_page_writes` is off while the log is
+//! measured, as the distance between two of its positions.
+
+use super::{
+    Outcome,
+    finding::{Bound, figure, head},
+    layout::Layout,
+    server::Server,
+    size::Sizes,
+    store::Store,
+    usage::Usage,
+};
+
+const PHASES: [&str; 5] = ["enqueue", "reserve", "ack", "prune", "vacuum"];
+const MOST_BYTES: f64 = 1228.0;
+
+pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
+    head(&format!("wal: {} jobs through their whole life, full_page_writes off", sizes.jobs));
+    let store = Store::new(server, "wal", sizes.payload).await?;
+    let layout = Layout::new(server, sizes.batch, sizes.payload).await?;
+    let set = |to: &str| format!("ALTER SYSTEM SET full_page_writes = {to}");
+    store.sql.batch_execute(&set("off")).await?;
+    store.sql.batch_execute("SELECT pg_reload_conf(); CHECKPOINT").await?;
+    let ours = of_driver(server, &store, sizes).await?;
+    let plain = of_layout(server, &layout, &store, sizes).await?;
+    store.sql.batch_execute(&set("on")).await?;
+    store.sql.batch_execute("SELECT pg_reload_conf()").await?;
+    ours.print("driver", sizes, Bound::AtMost(MOST_BYTES))?;
+    tables(&store, "driver", &["th_job", "th_hot", "th_end"]).await?;
+    plain.print("plain layout", sizes, Bound::None)?;
+    Ok(())
+}
+
+/// What each phase has cost: bytes of the log, and processor time.
+struct Life {
+    phases: Vec<(f64, Usage)>,
+    before: Usage,
+}
+
+impl Life {
+    fn begin(server: &Server) -> Outcome<Self> {
+        Ok(Self { phases: Vec::new(), before: Usage::now(server)? })
+    }
+
+    async fn phase(&mut self, store: &Store, server: &Server, from: &mut i64) -> Outcome {
+        let (position, now) = (position(store).await?, Usage::now(server)?);
+        self.phases.push((to_f64(position - *from), now.since(self.before)));
+        *from = position;
+        self.before = now;
+        Ok(())
+    }
+
+    fn print(&self, whose: &str, sizes: &Sizes, bound: Bound) -> Outcome {
+        let jobs = to_f64(i64::try_from(sizes.jobs)?);
+        let total = self.phases.iter().map(|(bytes, _)| bytes).sum::<f64>() / jobs;
+        figure(&format!("{whose}: log per job"), total, " B", 0, bound);
+        for (phase, (bytes, _)) in PHASES.iter().zip(&self.phases) {
+            figure(&format!("  {phase}"), bytes / jobs, " B", 0, Bound::None);
+        }
+        let micros = |of: fn(&Usage) -> f64| {
+            self.phases.iter().map(|(_, spent)| of(spent)).sum::<f64>() * 1e6 / jobs
+        };
+        let what = format!("{whose}: processor time per job, client");
+        figure(&what, micros(|spent| spent.client), " µs", 1, Bound::None);
+        let what = format!("{whose}: processor time per job, server");
+        figure(&what, micros(|spent| spent.server), " µs", 1, Bound::None);
+        for (phase, (_, spent)) in PHASES.iter().zip(&self.phases) {
+            figure(&format!("  {phase}"), spent.server * 1e6 / jobs, " µs", 1, Bound::None);
+        }
+        Ok(())
+    }
+}
+
+async fn of_driver(server: &Server, store: &Store, sizes: &Sizes) -> Outcome<Life> {
+    let (mut life, mut at) = (Life::begin(server)?, position(store).await?);
+    store.fill(sizes.jobs, sizes.bulk).await?;
+    life.phase(store, server, &mut at).await?;
+    let mut held = Vec::new();
+    loop {
+        match store.reserve(sizes.batch).await? {
+            jobs if jobs.is_empty() => break,
+            jobs => held.push(jobs),
+        }
+    }
+    life.phase(store, server, &mut at).await?;
+    for jobs in held {
+        store.ack(jobs).await?;
+    }
+    life.phase(store, server, &mut at).await?;
+    tables(store, "driver, before pruning", &["th_job", "th_hot", "th_end"]).await?;
+    store.prune(sizes.bulk).await?;
+    life.phase(store, server, &mut at).await?;
+    store.vacuum().await?;
+    life.phase(store, server, &mut at).await?;
+    store.check().await?;
+    Ok(life)
+}
+
+async fn of_layout(
+    server: &Server,
+    layout: &Layout,
+    store: &Store,
+    sizes: &Sizes,
+) -> Outcome<Life> {
+    let (mut life, mut at) = (Life::begin(server)?, position(store).await?);
+    let ids = layout.fill(sizes.jobs, sizes.bulk, store.clock.now()).await?;
+    life.phase(store, server, &mut at).await?;
+    let mut held = Vec::new();
+    loop {
+        match layout.reserve().await? {
+            (ids, _) if ids.is_empty() => break,
+            jobs => held.push(jobs),
+        }
+    }
+    life.phase(store, server, &mut at).await?;
+    for (ids, tokens) in held {
+        layout.ack(&ids, &tokens).await?;
+    }
+    life.phase(store, server, &mut at).await?;
+    layout.prune(&ids, sizes.bulk).await?;
+    life.phase(store, server, &mut at).await?;
+    layout.vacuum().await?;
+    life.phase(store, server, &mut at).await?;
+    Ok(life)
+}
+
+/// Where the log is now, in bytes.
+async fn position(store: &Store) -> Outcome<i64> {
+    let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
+    Ok(store.sql.query_one(sql, &[]).await?.get(0))
+}
+
+/// Dead rows and how many updates left the indexes alone.
+async fn tables(store: &Store, whose: &str, names: &[&str]) -> Outcome {
+    // Sessions report what they did when they have been idle for a while.
+    tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+    let sql = "
+        SELECT n_live_tup, n_dead_tup, n_tup_upd, n_tup_hot_upd, pg_total_relation_size(relid) / 1024
+        FROM pg_stat_user_tables WHERE schemaname = current_schema() AND relname = $1";
+    for name in names {
+        let row = store.sql.query_one(sql, &[name]).await?;
+        let [live, dead, updates, hot, size] = [0, 1, 2, 3, 4].map(|at| row.get::<_, i64>(at));
+        let share = if updates == 0 { 100 } else { hot * 100 / updates };
+        println!(
+            "  {whose}: {name:<7} {live} rows, {dead} dead, {updates} updates of which {share} % HOT, {size} KiB"
+        );
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an average needs no more than 52 bits")]
+fn to_f64(number: i64) -> f64 {
+    number as f64
+}
