@@ -24,7 +24,8 @@ DECLARE
   v_of_flows boolean := p_action IN ('cancel_flow', 'purge_flow');
   v_seqs     bigint[];
   v_flows    bigint[];
-  v_live     bigint[] := '{}';
+  v_live     bigint[];
+  v_locked   boolean[];             -- which of the jobs were live when all of those were locked
   v_was      text[];
   v_seq      bigint;
   v_flow     bigint;
@@ -52,6 +53,9 @@ BEGIN
   PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
   IF NOT v_of_flows THEN
     v_live := ARRAY(SELECT h.seq FROM th_hot h WHERE h.seq = ANY (v_seqs) ORDER BY h.seq FOR UPDATE);
+    v_locked := ARRAY(
+      SELECT l.seq IS NOT NULL FROM unnest(v_seqs) WITH ORDINALITY AS s (seq, ord)
+      LEFT JOIN unnest(v_live) AS l (seq) ON l.seq = s.seq ORDER BY s.ord);
     v_was := ARRAY(SELECT th_state(s.seq, p_now) FROM unnest(v_seqs) WITH ORDINALITY AS s (seq, ord) ORDER BY s.ord);
   END IF;
 
@@ -68,7 +72,7 @@ BEGIN
     END IF;
     IF p_action IN ('requeue', 'purge') THEN
       SELECT j.state, j.kept_until, j.flow INTO v_place FROM th_job j WHERE j.seq = v_seq;
-    ELSIF p_action IN ('cancel', 'run_now', 'set_priority') AND v_seq <> ALL (v_live)
+    ELSIF p_action IN ('cancel', 'run_now', 'set_priority') AND NOT v_locked[at]
        AND coalesce(v_flow <> ALL (v_flows), true) THEN
       -- It was over when the others were locked. Requeued since, it is not waited for.
       PERFORM FROM th_hot h WHERE h.seq = v_seq FOR UPDATE SKIP LOCKED;
