@@ -30,7 +30,7 @@ const PARTS: [&str; 7] = ["drain", "enqueue", "wal", "backlog", "snapshot", "lat
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
-    Ok(runtime()?.block_on(choose(arguments)).map_err(|error| error as Box<dyn Error>)?)
+    runtime()?.block_on(choose(arguments)).map_err(|error| error as Box<dyn Error>)
 }
 
 async fn choose(arguments: &[&str]) -> Outcome {
@@ -45,7 +45,7 @@ async fn choose(arguments: &[&str]) -> Outcome {
     let chosen: Vec<String> = chosen.into_iter().map(str::to_owned).collect();
     // As a task, because that is where applications have their loops.
     let measured = tokio::spawn(async move { measure(&chosen, &sizes).await });
-    Ok(measured.await??)
+    measured.await?
 }
 
 async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {

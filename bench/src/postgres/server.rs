@@ -57,7 +57,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Durable, and otherwise such that no checkpoint falls into a measurement.
+    /// Durable, and otherwise such that no checkpoint falls into a measurement. What
+    /// `TASKHARBOR_BENCH_PG_CONF` has to say comes last, as `auto_explain` for a look at the plans.
     fn settings(&self) -> String {
         let socket = self.data.parent().unwrap_or(&self.data).display().to_string();
         format!(
