@@ -18,13 +18,13 @@ use tokio_postgres::Row;
 use crate::{
     Config, ConfigError, SchemaName, StatementMode,
     answer::{self, Verdict, get},
-    enqueue,
+    enqueue, error,
     floor::Floors,
     hint::Hints,
     migration::VERSION,
     reserve::{self, Granted},
     session::Session,
-    settle,
+    settle::{self, Patience},
     statement::Statements,
     value::Value,
 };
@@ -319,22 +319,26 @@ impl Driver for PostgresDriver {
         shared.session.check_open()?;
         request.check()?;
         let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
-        // What is busy the first time is waited for the second time, when nothing else is held up
-        // by that.
-        for waiting in [false, true] {
-            if batch.is_empty() {
-                break;
-            }
+        // What others have is passed by until the rest is recorded, so that it holds up nobody else.
+        let mut patience = Patience::Moment;
+        while !batch.is_empty() {
             let columns = batch.columns()?;
-            let values = batch.values(&columns, waiting, request.now, None);
+            let values = batch.values(&columns, patience, request.now, None);
             let call = shared.hints.set_out(Vec::new());
             let verdicts = self.verdicts(&shared.statements.settle, &values).await;
             call.answered(&verdicts);
-            let verdicts = verdicts?;
+            let verdicts = match verdicts {
+                Err(error) if patience == Patience::Moment && error::is_lock_timeout(&error) => {
+                    patience = Patience::None;
+                    continue;
+                }
+                verdicts => verdicts?,
+            };
             drop(values);
             batch = batch.conclude(&verdicts, &mut answers)?;
             let wakes = verdicts.into_iter().find_map(|it| it.wakes);
             self.put_in_line(answer::queues(wakes), lowest(&request));
+            patience = Patience::Seconds;
         }
         let unanswered = || answer::unknown("verdict", "busy");
         answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()

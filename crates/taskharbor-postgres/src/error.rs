@@ -98,6 +98,12 @@ pub fn refused(code: &str, message: &str, constraint: Option<&str>) -> DriverErr
     }
 }
 
+/// Whether a call failed because somebody else had what it needed for too long.
+pub(crate) fn is_lock_timeout(error: &DriverError) -> bool {
+    let DriverError::Unavailable(source) = error else { return false };
+    source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "55P03")
+}
+
 /// What `error` means to the caller.
 pub(crate) fn driver_error(error: tokio_postgres::Error) -> DriverError {
     match error.as_db_error() {

@@ -15,6 +15,30 @@ use crate::{
 /// The answers to the items of a call, once there are any.
 pub(crate) type Answered = Vec<Option<Result<Settled, Refusal>>>;
 
+/// What to do about jobs and flows that others have at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Wait a moment, or fail as a whole.
+    Moment,
+    /// Pass by what is not free.
+    None,
+    /// Wait for seconds.
+    Seconds,
+    /// Wait, as the application's own transaction does.
+    Transaction,
+}
+
+impl Patience {
+    fn value(self) -> Value<'static> {
+        Value::BigInt(Some(match self {
+            Self::Moment => 0,
+            Self::None => 1,
+            Self::Seconds => 2,
+            Self::Transaction => 3,
+        }))
+    }
+}
+
 /// The items that can be sent, as positions in the request.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
@@ -55,7 +79,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn values(
         &self,
         columns: &'a Columns<'a>,
-        waiting: bool,
+        patience: Patience,
         now: Timestamp,
         channel: Option<&'a str>,
     ) -> Vec<Value<'a>> {
@@ -64,7 +88,7 @@ impl<'a> Batch<'a> {
         let outputs: Vec<_> = transitions().map(output).collect();
         let no_output = outputs.iter().all(Option::is_none);
         let mut values = vec![
-            Value::Bool(waiting),
+            patience.value(),
             Value::BigInt(Some(now.as_micros())),
             Value::Texts(self.items.iter().map(|(_, item)| Some(item.id.as_str())).collect()),
             Value::Uuids(self.items.iter().map(|(_, item)| item.token.to_bits()).collect()),

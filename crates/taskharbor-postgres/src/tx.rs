@@ -11,7 +11,8 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::{
     PostgresDriver,
     answer::{self, Verdict},
-    enqueue, settle,
+    enqueue,
+    settle::{self, Patience},
     value::Value,
 };
 
@@ -76,7 +77,7 @@ impl<S: Statements> Transaction for Tx<S> {
         let (batch, mut answers) = settle::batch(&request, &self.driver.bounds());
         if !batch.is_empty() {
             let columns = batch.columns()?;
-            let values = batch.values(&columns, true, request.now, channel);
+            let values = batch.values(&columns, Patience::Transaction, request.now, channel);
             let sql = &shared.statements.settle;
             let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
             drop(values);

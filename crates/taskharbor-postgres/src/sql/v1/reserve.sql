@@ -223,22 +223,52 @@ BEGIN
     (extract(epoch FROM v_walked) * 1000000)::bigint;
 END $$;
 
--- Keeps leases for longer. A job that somebody is changing at this moment is left as it is and not waited for, so that
--- one open transaction does not hold up the leases of others.
+-- Locks live rows, waiting for nobody for long: an open transaction may have one of them for ever.
+CREATE FUNCTION th_lock_soon(p_seqs bigint[]) RETURNS bigint[] LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+DECLARE
+  v_locked bigint[] := '{}';
+  v_seq    bigint;
+BEGIN
+  FOREACH v_seq IN ARRAY p_seqs LOOP
+    PERFORM FROM th_hot WHERE seq = v_seq FOR UPDATE;
+    v_locked := v_locked || v_seq;
+  END LOOP;
+  RETURN v_locked;
+EXCEPTION WHEN lock_not_available THEN
+  RETURN ARRAY(SELECT h.seq FROM th_hot h WHERE h.seq = ANY (p_seqs) FOR UPDATE SKIP LOCKED);
+END $$;
+
+-- Keeps leases for longer. Whoever is changing a job at this moment is waited for, but not for long: what an open
+-- transaction has is left as it is, so that it does not hold up the leases of others.
 CREATE FUNCTION th_extend_v1(p_ids text[], p_tokens uuid[], p_progress text[], p_now bigint, p_expires bigint)
 RETURNS TABLE (verdict text, lease_exp bigint, cancel boolean)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_free     bigint[];
   v_progress text[];
+  v_taken    record;
 BEGIN
   SELECT array_agg(f.seq), array_agg(f.progress) INTO v_free, v_progress FROM (
     SELECT h.seq, i.progress FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
     JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
     FOR UPDATE OF h SKIP LOCKED
   ) f;
+  IF v_free IS NULL OR cardinality(v_free) < cardinality(p_ids) THEN
+    SELECT array_agg(h.seq ORDER BY h.seq) AS seqs, array_agg(i.token ORDER BY h.seq) AS tokens,
+      array_agg(i.progress ORDER BY h.seq) AS progress INTO v_taken
+    FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
+    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
+    WHERE h.seq NOT IN (SELECT unnest(v_free));
+    IF v_taken.seqs IS NOT NULL THEN
+      -- Whoever had them may have ended the lease, or have granted another.
+      SELECT v_free || array_agg(t.seq), v_progress || array_agg(t.progress) INTO v_free, v_progress
+      FROM unnest(v_taken.seqs, v_taken.tokens, v_taken.progress) AS t (seq, token, progress)
+      JOIN unnest(th_lock_soon(v_taken.seqs)) AS l (seq) ON l.seq = t.seq
+      JOIN th_hot h ON h.seq = t.seq AND h.secret = t.token AND h.lease_exp > p_now;
+    END IF;
+  END IF;
   -- Where the line index has passed the job it is moved ahead, so that long jobs do not gather at the front. That costs
   -- an index entry in each time that a lease lasts, and not with each heartbeat.
   UPDATE th_hot h SET
@@ -246,7 +276,8 @@ BEGIN
     progress = coalesce(i.progress, h.progress),
     due_at = CASE WHEN h.line_at <= p_now THEN coalesce(h.due_at, h.line_at) ELSE h.due_at END,
     line_at = CASE WHEN h.line_at <= p_now THEN greatest(h.lease_exp, p_expires) ELSE h.line_at END
-  FROM unnest(v_free, v_progress) AS i (seq, progress) WHERE h.seq = i.seq;
+  FROM unnest(v_free, v_progress) AS i (seq, progress)
+  WHERE h.seq = i.seq AND h.lease_exp > p_now;
 
   RETURN QUERY
   SELECT CASE

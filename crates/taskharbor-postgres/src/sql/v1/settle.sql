@@ -18,14 +18,17 @@ $$;
 -- would hold nothing else is empty. Growths come as lists of jobs with edges, p_growths saying whose each job is.
 --
 -- Jobs in no flow are settled all at once, in one statement for those that end and one for those that wait again. The
--- rest is done item by item under the lock of its flow. Where that is taken and p_wait is false, the item is answered
--- `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
+-- rest is done item by item under the lock of its flow. Where that is taken and nobody may wait for it, the item is
+-- answered `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
+--
+-- p_patience says what to do about what others have: 0: wait a moment, for jobs, or fail as a whole; 1: pass by what is
+-- not free; 2: wait for seconds; 3: wait, as transactions do.
 --
 -- Nobody waits in a circle: whoever waits for several rows does so in their order, flows before jobs. The statements
 -- below wait in the order of the jobs as well, but one of them after the other. So where more than the first may have to
 -- wait, all rows are locked before it; and the rest, which comes last, waits for nothing that is not locked by then.
 CREATE FUNCTION th_settle_v1(
-  p_wait boolean, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
+  p_patience bigint, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
   p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
   g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
   g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
@@ -37,6 +40,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 #variable_conflict use_column
 DECLARE
   v_count  int := cardinality(p_ids);
+  v_wait   boolean := p_patience >= 2;
+  v_free   bigint[];
   v_mixed  boolean := 'r' = ANY (p_kinds) OR 'l' = ANY (p_kinds);
   v_ended  bigint[];
   v_put    bigint[] := '{}';
@@ -44,11 +49,19 @@ DECLARE
   v_wakes  text[] := '{}';
   v_rest   record;
 BEGIN
-  IF p_wait THEN
+  IF p_patience < 3 THEN
+    PERFORM set_config('lock_timeout', CASE p_patience WHEN 2 THEN '2s' ELSE '250ms' END, true);
+  END IF;
+  IF v_wait THEN
     PERFORM f.seq FROM th_flow f
     WHERE f.seq IN (SELECT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id) ORDER BY f.seq FOR UPDATE;
     PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq
     ORDER BY h.seq FOR UPDATE OF h;
+  ELSIF p_patience = 1 THEN
+    v_free := ARRAY(
+      SELECT h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
+      JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token
+      WHERE j.flow IS NULL ORDER BY h.seq FOR UPDATE OF h SKIP LOCKED);
   ELSIF v_count > 1 AND v_mixed THEN
     PERFORM h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
     JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token
@@ -59,7 +72,7 @@ BEGIN
   WITH item AS (
     SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_reasons)
       WITH ORDINALITY AS i (id, token, kind, output, attempts, error, failed_at, reason, ord)
-    JOIN th_job j ON j.id = i.id WHERE j.flow IS NULL ORDER BY j.seq
+    JOIN th_job j ON j.id = i.id WHERE j.flow IS NULL AND (v_free IS NULL OR j.seq = ANY (v_free)) ORDER BY j.seq
   ), gone AS (
     DELETE FROM th_hot h USING item i
     WHERE h.seq = i.seq AND h.secret = i.token AND h.lease_exp > p_now AND (i.kind IN ('a', 'f') OR h.cancel)
@@ -95,7 +108,8 @@ BEGIN
     WITH item AS (
       SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_attempts, p_errors, p_failed_ats, p_run_ats)
         WITH ORDINALITY AS i (id, token, kind, attempts, error, failed_at, run_at, ord)
-      JOIN th_job j ON j.id = i.id WHERE j.flow IS NULL AND i.kind IN ('r', 'l') ORDER BY j.seq
+      JOIN th_job j ON j.id = i.id
+      WHERE j.flow IS NULL AND i.kind IN ('r', 'l') AND (v_free IS NULL OR j.seq = ANY (v_free)) ORDER BY j.seq
     ), put AS (
       UPDATE th_hot h SET
         lease_exp = NULL, secret = NULL, holder = NULL, due_at = NULL,
@@ -122,7 +136,7 @@ BEGIN
   IF cardinality(v_ended) + cardinality(v_put) < v_count THEN
     FOR v_rest IN
       SELECT * FROM th_settle_rest(
-        p_wait, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
+        v_wait, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
         g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
         g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents,
         ARRAY(SELECT generate_series(1::bigint, v_count) EXCEPT SELECT unnest(v_ended || v_put) ORDER BY 1))
