@@ -10,8 +10,8 @@ use std::{
 
 use taskharbor_core::{
     Answers, Driver, DriverError, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken,
-    Limits, OutputEntry, OutputOf, OutputPage, Outputs, QueueName, Refusal, Rejected, Reserve,
-    Reserved, Settle, Settled, State, Timestamp, Transition, Watch,
+    Leased, Limits, OutputEntry, OutputOf, OutputPage, Outputs, QueueName, Refusal, Rejected,
+    Reserve, Reserved, Settle, Settled, State, Timestamp, Transition, Watch,
 };
 use tokio_postgres::Row;
 
@@ -19,7 +19,7 @@ use crate::{
     Config, ConfigError, SchemaName, StatementMode,
     answer::{self, Verdict, get},
     enqueue, error,
-    floor::Floors,
+    floor::{Floors, Place},
     hint::Hints,
     migration::VERSION,
     reserve::{self, Granted},
@@ -273,22 +273,23 @@ impl Driver for PostgresDriver {
         if request.demands.is_empty() {
             return Ok(Reserved::new(Vec::new(), None));
         }
-        let secret = LeaseToken::random()?.to_bits().to_be_bytes();
+        let wanted = request.demands.iter().map(|demand| demand.limit).sum();
+        let tokens = LeaseToken::random_many(wanted)?;
         let beginning = shared.floors.of(&request.demands);
         let floors = &beginning.floors;
-        let values = reserve::values(&request, expires_at, &secret, &shared.limits, floors);
+        let values = reserve::values(&request, expires_at, &tokens, &shared.limits, floors);
         let rows = self.query(&shared.statements.reserve, &values).await?;
-        let (mut jobs, mut places) = (Vec::with_capacity(rows.len()), Vec::new());
+        let mut granted: Vec<(Place, Leased)> = Vec::with_capacity(rows.len());
         let mut next_due = None;
         for row in &rows {
             match reserve::read(row, expires_at) {
-                Ok(Granted::Job(leased, place)) => {
-                    places.push((leased.job.queue.clone(), place));
-                    jobs.push(*leased);
-                }
+                Ok(Granted::Job(leased, place)) => granted.push((place, *leased)),
                 Ok(Granted::End { next_due: due, wakes, walked_us }) => {
                     next_due = due;
                     let walked = Duration::from_micros(u64::try_from(walked_us).unwrap_or(0));
+                    let place =
+                        |(place, leased): &(Place, Leased)| (leased.job.queue.clone(), *place);
+                    let places: Vec<_> = granted.iter().map(place).collect();
                     shared.floors.learn(&request.demands, &beginning, &places, walked);
                     self.put_in_line(answer::queues(Some(wakes)), request.now.as_micros());
                 }
@@ -299,7 +300,7 @@ impl Driver for PostgresDriver {
                 }
             }
         }
-        Ok(Reserved::new(jobs, next_due))
+        Ok(Reserved::new(reserve::in_order(granted), next_due))
     }
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {

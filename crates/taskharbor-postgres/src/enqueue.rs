@@ -20,10 +20,49 @@ pub(crate) type Answered = Vec<Result<Vec<Enqueued>, Rejected>>;
 /// Sets that can be stored by one statement.
 #[derive(Debug)]
 pub(crate) enum Part<'a> {
-    /// Unrelated jobs, and the set of each.
-    Plain(Vec<(usize, &'a NewJob)>),
+    /// Unrelated jobs, and the set of each; and the order in which they are sent.
+    Plain { jobs: Vec<(usize, &'a NewJob)>, order: Order },
     /// A flow.
     Flow { set: usize, jobs: &'a [NewJob], name: Option<&'a str>, shape: Shape },
+}
+
+/// In which order the jobs of a part are sent. By their ids, so that calls which meet wait for each
+/// other and not in a circle; but where ids or keys occur twice, it matters which came first.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// As given.
+    Given { repeats: bool },
+    /// By their ids: the positions of those given.
+    Sorted(Vec<usize>),
+}
+
+impl Order {
+    fn of(jobs: &[(usize, &NewJob)]) -> Self {
+        if has_repeats(jobs) {
+            return Self::Given { repeats: true };
+        }
+        if jobs.is_sorted_by_key(|(_, job)| &job.id) {
+            return Self::Given { repeats: false };
+        }
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
+        order.sort_by_key(|at| &jobs[*at].1.id);
+        Self::Sorted(order)
+    }
+
+    /// The position of the job that was sent at this one.
+    fn given(&self, sent: usize) -> usize {
+        match self {
+            Self::Given { .. } => sent,
+            Self::Sorted(order) => order.get(sent).copied().unwrap_or(sent),
+        }
+    }
+
+    fn places(&self) -> Value<'static> {
+        Value::BigInts(match self {
+            Self::Given { .. } => Vec::new(),
+            Self::Sorted(order) => order.iter().map(|at| place(*at)).collect(),
+        })
+    }
 }
 
 /// Sorts the sets of a call into what can be stored by one statement each, in their order. Sets
@@ -35,8 +74,11 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
             Ok(CheckedSet::Plain) => {
                 let jobs = set.jobs.iter().map(|job| (at, job));
                 match parts.last_mut() {
-                    Some(Part::Plain(together)) => together.extend(jobs),
-                    _ => parts.push(Part::Plain(jobs.collect())),
+                    Some(Part::Plain { jobs: together, .. }) => together.extend(jobs),
+                    _ => {
+                        let order = Order::Given { repeats: false };
+                        parts.push(Part::Plain { jobs: jobs.collect(), order });
+                    }
                 }
                 answers.push(Ok(Vec::with_capacity(set.jobs.len())));
             }
@@ -47,7 +89,12 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
             Err(rejected) => answers.push(Err(rejected)),
         }
     }
-    parts.retain(|part| !matches!(part, Part::Plain(jobs) if jobs.is_empty()));
+    parts.retain(|part| !matches!(part, Part::Plain { jobs, .. } if jobs.is_empty()));
+    for part in &mut parts {
+        if let Part::Plain { jobs, order } = part {
+            *order = Order::of(jobs);
+        }
+    }
     (parts, answers)
 }
 
@@ -62,7 +109,9 @@ impl Part<'_> {
     /// The jobs, column by column.
     pub(crate) fn columns(&self) -> Result<Columns<'_>, DriverError> {
         Columns::of(match self {
-            Part::Plain(jobs) => jobs.iter().map(|(_, job)| *job).collect(),
+            Part::Plain { jobs, order } => {
+                (0..jobs.len()).map(|sent| jobs[order.given(sent)].1).collect()
+            }
             Part::Flow { jobs, .. } => jobs.iter().collect(),
         })
     }
@@ -77,10 +126,11 @@ impl Part<'_> {
     ) -> (&'a str, Vec<Value<'a>>) {
         let now = Value::BigInt(Some(now.as_micros()));
         match self {
-            Part::Plain(jobs) => {
+            Part::Plain { order, .. } => {
                 let values = vec![
                     now,
-                    Value::Bool(has_repeats(jobs)),
+                    Value::Bool(matches!(order, Order::Given { repeats: true })),
+                    order.places(),
                     columns.ids(),
                     columns.queues(),
                     columns.types(),
@@ -133,10 +183,11 @@ impl Part<'_> {
         answers: &mut Answered,
     ) -> Result<Vec<QueueName>, DriverError> {
         match self {
-            Part::Plain(jobs) => {
+            Part::Plain { jobs, order } => {
                 let mut existing: Vec<Option<JobId>> = vec![None; jobs.len()];
                 for verdict in &verdicts {
-                    if let Some(place) = verdict.at().and_then(|at| existing.get_mut(at)) {
+                    let at = verdict.at().map(|sent| order.given(sent));
+                    if let Some(place) = at.and_then(|at| existing.get_mut(at)) {
                         *place = answer::optional_id(verdict.detail.as_deref())?;
                     }
                 }

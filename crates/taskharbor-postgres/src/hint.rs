@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// How long a queue that was told about is not told about again.
-const GAP: Duration = Duration::from_millis(50);
+const GAP: Duration = Duration::from_millis(5);
 /// How often the connection is asked for a sign of life, and how long it may take to give one.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) fn values<'a>(
     request: &'a Reserve,
     expires_at: Timestamp,
-    secret: &'a [u8],
+    tokens: &[LeaseToken],
     limits: &Limits,
     floors: &'a [(QueueName, Place)],
 ) -> Vec<Value<'a>> {
@@ -35,7 +35,7 @@ pub(crate) fn values<'a>(
         Value::Text(Some(request.holder.as_str())),
         Value::BigInt(Some(request.now.as_micros())),
         Value::BigInt(Some(expires_at.as_micros())),
-        Value::Bytea(Some(secret)),
+        Value::Uuids(tokens.iter().map(|token| token.to_bits()).collect()),
         Value::BigInt(number(most)),
         Value::Texts(floors.iter().map(|(queue, _)| Some(queue.as_str())).collect()),
         Value::BigInts(floors.iter().map(|(_, it)| Some(i64::from(it.priority))).collect()),
@@ -85,6 +85,18 @@ pub(crate) fn read(row: &Row, expires_at: Timestamp) -> Result<Granted, DriverEr
     let place = Place { priority: job.priority, at: get(row, 19)?, seq: get(row, 20)? };
     let lease = Lease::new(LeaseToken::from_bits(token), expires_at);
     Ok(Granted::Job(Box::new(Leased::new(job, lease)), place))
+}
+
+/// The jobs in the order of their places. Queues and priorities come in order, but what is granted
+/// of one priority by one statement comes in any.
+pub(crate) fn in_order(mut granted: Vec<(Place, Leased)>) -> Vec<Leased> {
+    let together = |(one, of): &(Place, Leased), (other, next): &(Place, Leased)| {
+        one.priority == other.priority && of.job.queue == next.job.queue
+    };
+    for line in granted.chunk_by_mut(together) {
+        line.sort_by_key(|(place, _)| (place.at, place.seq));
+    }
+    granted.into_iter().map(|(_, leased)| leased).collect()
 }
 
 /// A life of which everything is still to be filled in.

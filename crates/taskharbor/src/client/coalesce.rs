@@ -37,6 +37,8 @@ type Answer = Result<Enqueued, EnqueueError>;
 /// A call carries at most this many gathered jobs, and stops gathering at this many bytes.
 const BATCH_JOBS: usize = 1_000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// How often the others are let go first before the next call goes out.
+const YIELDS: usize = 3;
 
 pub(super) struct Coalescer {
     store: Store,
@@ -166,6 +168,7 @@ impl Turn {
                 runtime.spawn(async move {
                     let (mut turn, answered) = call.await;
                     let _ = answer.send(answered);
+                    turn.gather(1).await;
                     if let Some(batch) = turn.take() {
                         turn.send_all(batch).await;
                     }
@@ -177,11 +180,25 @@ impl Turn {
 
     async fn send_all(mut self, mut batch: Vec<Waiting>) {
         loop {
+            let count = batch.len();
             self.coalescer.send(batch).await;
+            self.gather(count).await;
             match self.take() {
                 Some(next) => batch = next,
                 None => return,
             }
+        }
+    }
+
+    /// Lets those who were just answered come back with more. Who enqueues one job after another
+    /// would otherwise miss each call by a hair, and every second one would carry but a few jobs.
+    async fn gather(&self, answered: usize) {
+        for _ in 0..YIELDS {
+            let gathered = self.coalescer.gathering().get(&self.runtime).map_or(0, VecDeque::len);
+            if gathered > answered || gathered == BATCH_JOBS {
+                return;
+            }
+            tokio::task::yield_now().await;
         }
     }
 

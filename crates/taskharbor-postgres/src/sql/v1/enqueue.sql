@@ -4,11 +4,12 @@
 -- the job that stands in its place.
 --
 -- Nothing is looked at before the first attempt unless there are keys: an id that is stored already is the exception,
--- and ON CONFLICT would write another record to the log for every job. Jobs are inserted in the order of their ids and
--- keys in theirs, so that calls which meet wait for each other and not in a circle. With p_repeats, ids or keys may
--- occur more than once.
+-- and ON CONFLICT would write another record to the log for every job. Jobs come in the order of their ids, and p_places
+-- tells the place of each in the call, or is empty if that is the same; keys are inserted in their order. So calls which
+-- meet wait for each other and not in a circle. With p_repeats, ids or keys may occur more than once, and jobs come as
+-- they were given.
 CREATE FUNCTION th_enqueue_v1(
-  p_now bigint, p_repeats boolean, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
+  p_now bigint, p_repeats boolean, p_places bigint[], p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
   p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[],
   p_policies text[], p_keys text[], p_key_holds text[], p_notify text
 ) RETURNS TABLE (ord bigint, existing text)
@@ -19,8 +20,12 @@ DECLARE
   v_keyed    boolean := cardinality(p_keys) > 0;
   v_look     boolean := v_keyed OR p_repeats;
   v_existing text[];                -- the id of the job that stands in the place of each; NULL for all to be stored
+  v_seqs     bigint[];              -- by place
   v_failures int := 0;
 BEGIN
+  IF cardinality(p_places) > 0 THEN
+    v_seqs := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, cardinality(p_places)));
+  END IF;
   LOOP
     IF v_look THEN
       v_existing := ARRAY(
@@ -35,7 +40,7 @@ BEGIN
     END IF;
     BEGIN
       WITH given AS (
-        SELECT nextval('th_seq') AS seq, i.*
+        SELECT CASE WHEN v_seqs IS NULL THEN nextval('th_seq') ELSE v_seqs[p_places[i.ord]] END AS seq, i.*
         FROM unnest(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts, p_headers,
                     p_policies, p_keys, p_key_holds) WITH ORDINALITY
           AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, key, key_hold, ord)
@@ -45,15 +50,15 @@ BEGIN
                             max_attempts, run_at, headers, idempotency_key)
         SELECT seq, p_now, coalesce(priority, 0), 'w', coalesce(key_hold, 'p')::"char", coalesce(policy, 'h')::"char", id,
                queue, type, payload, timeout_us, max_attempts, run_at, headers::jsonb, key
-        FROM given ORDER BY id
-        RETURNING seq, priority, queue, run_at, idempotency_key
+        FROM given
+        RETURNING seq, priority, queue, run_at, idempotency_key, octet_length(payload) AS bytes
       ), keyed AS (
         INSERT INTO th_key (queue, key, seq)
         SELECT queue, idempotency_key, seq FROM stored
         WHERE v_keyed AND idempotency_key IS NOT NULL ORDER BY queue, idempotency_key
       )
-      INSERT INTO th_hot (seq, line_at, priority, queue, run_at)
-      SELECT seq, greatest(run_at, p_now), priority, queue, run_at FROM stored;
+      INSERT INTO th_hot (seq, line_at, priority, queue, run_at, large)
+      SELECT seq, greatest(run_at, p_now), priority, queue, run_at, CASE WHEN bytes > 65536 THEN true END FROM stored;
       EXIT;
     EXCEPTION WHEN unique_violation THEN
       v_failures := v_failures + 1;
@@ -220,9 +225,9 @@ BEGIN
          p_ids[p_first + e.parent - 1], CASE WHEN v_done[e.parent] THEN 'c' ELSE 'o' END::"char"
   FROM unnest(v_children, v_parents) WITH ORDINALITY AS e (child, parent, ord);
 
-  INSERT INTO th_hot (seq, line_at, priority, queue, pending, flow, run_at)
+  INSERT INTO th_hot (seq, line_at, priority, queue, pending, flow, run_at, large)
   SELECT v_seqs[i.ord], greatest(p_run_ats[i.at], p_now), coalesce(p_priorities[i.at], 0), p_queues[i.at],
-         nullif(v_waits[i.ord], 0), p_flow, p_run_ats[i.at]
+         nullif(v_waits[i.ord], 0), p_flow, p_run_ats[i.at], CASE WHEN octet_length(p_payloads[i.at]) > 65536 THEN true END
   FROM generate_series(p_first, p_last) WITH ORDINALITY AS i (at, ord) WHERE v_done[i.ord] IS NOT TRUE ORDER BY i.ord;
 
   all_are_done := v_done IS NOT NULL AND true = ALL (v_done);

@@ -146,13 +146,13 @@ BEGIN
     reason = NULL, output = NULL
   WHERE seq = p_seq;
   INSERT INTO th_hot (seq, line_at, priority, queue, pending, flow, run_at, started_at, deliveries, attempts, failures,
-                      epoch, attempt_limit, progress)
+                      epoch, attempt_limit, progress, large)
   VALUES (p_seq, greatest(p_run_at, p_now), j.priority, j.queue, v_pending, j.flow, p_run_at, j.started_at, j.deliveries,
           CASE WHEN p_reset THEN NULL ELSE j.attempts END, j.failures, coalesce(j.epoch, 0) + 1,
           CASE WHEN p_reset THEN NULL
                WHEN j.state = 'q' THEN least(coalesce(j.attempts, 0)::bigint + 1, 2147483647)::int
                ELSE j.attempt_limit END,
-          j.progress);
+          j.progress, CASE WHEN octet_length(j.payload) > 65536 THEN true END);
   IF v_pending IS NULL AND j.kind = 'j' THEN
     PERFORM th_finish(ARRAY[p_seq], 'd', p_now, false, NULL);
     wakes := wakes || th_let_go(th_close(ARRAY[p_seq]), p_now);

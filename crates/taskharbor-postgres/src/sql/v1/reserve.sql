@@ -1,11 +1,6 @@
 -- Granting leases and extending them.
 
--- The token of a grant: nobody can guess it who does not know the call's own secret, and no two grants share one.
-CREATE FUNCTION th_token(p_secret bytea, p_seq bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
-  SELECT encode(substring(sha256(p_secret || int8send(p_seq)) FOR 16), 'hex')::uuid
-$$;
-
--- Leases jobs, queue by queue, best first. A row for each; then one without a job, which tells when to ask again and
+-- Leases jobs, queue by queue, best first, each priority in any order. A row for each; then one without a job, which tells when to ask again and
 -- in which queues there is work because the end of a cancelled job let somebody go.
 --
 -- The line of each priority is read from th_hot_line by itself, so that jobs which are due later are never walked
@@ -15,7 +10,7 @@ $$;
 -- A scan may begin behind a floor: while old snapshots keep dead rows from being removed they pile up at the front of
 -- each line, and the driver passes the place up to which it has seen nothing else.
 CREATE FUNCTION th_reserve_v1(
-  p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_secret bytea, p_max_bytes bigint,
+  p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_tokens uuid[], p_max_bytes bigint,
   p_floor_queues text[], p_floor_priorities bigint[], p_floor_ats bigint[], p_floor_seqs bigint[]
 ) RETURNS TABLE (
   id text, queue text, type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
@@ -38,6 +33,8 @@ DECLARE
   v_ats       bigint[];
   v_seqs      bigint[];
   v_found     bigint;
+  v_used      int := 0;             -- of the tokens
+  v_large     boolean;
   v_end_at    bigint;
   v_end_seq   bigint;
   v_expired   tid[];
@@ -85,9 +82,10 @@ BEGIN
         EXIT WHEN NOT FOUND;
       END IF;
 
-      SELECT array_agg(c.ctid), array_agg(c.line_at), array_agg(c.seq), count(*) INTO v_rows, v_ats, v_seqs, v_found
+      SELECT array_agg(c.ctid), array_agg(c.line_at), array_agg(c.seq), count(*), bool_or(c.large)
+      INTO v_rows, v_ats, v_seqs, v_found, v_large
       FROM (
-        SELECT h.ctid, h.line_at, h.seq FROM th_hot h
+        SELECT h.ctid, h.line_at, h.seq, h.large FROM th_hot h
         WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
           AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND h.lease_exp IS NULL
         ORDER BY h.line_at, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
@@ -125,7 +123,8 @@ BEGIN
         END IF;
       END IF;
 
-      IF v_found > 0 AND p_max_bytes > 0 THEN
+      -- As long as none is large, so many fit into any answer.
+      IF v_found > 0 AND p_max_bytes > 0 AND (v_large OR v_expired IS NOT NULL OR v_bytes > 0 OR v_found > 2000) THEN
         -- No more than fits into one answer, but one job at least.
         SELECT array_agg(s.ctid), count(*), max(s.total), max(s.jobs) > count(*)
         INTO v_rows, v_found, v_size, v_stop FROM (
@@ -147,24 +146,28 @@ BEGIN
         RETURN QUERY
         WITH granted AS (
           UPDATE th_hot h SET
-            lease_exp = p_expires, started_at = p_now, secret = th_token(p_secret, h.seq),
+            lease_exp = p_expires, started_at = p_now, secret = t.token,
             deliveries = coalesce(h.deliveries, 0) + 1, holder = p_holder, progress = NULL,
             -- Taken back from a holder whose lease is over.
             expirations = CASE WHEN h.lease_exp IS NULL THEN h.expirations ELSE coalesce(h.expirations, 0) + 1 END,
             run_at = CASE WHEN h.lease_exp IS NULL THEN h.run_at END,
             line_at = coalesce(h.lease_exp, h.line_at), due_at = NULL
-          WHERE h.ctid = ANY (v_rows)
+          FROM unnest(v_rows, p_tokens[v_used + 1 : v_used + v_found::int]) AS t (row, token)
+          WHERE h.ctid = t.row
           RETURNING h.seq, h.line_at, h.priority, h.run_at, h.attempts, h.deliveries, h.expirations, h.attempt_limit,
                     h.failures, h.flow, h.secret
         )
         SELECT j.id, j.queue, j.type, j.payload, j.headers::text, g.priority::bigint, g.run_at, j.timeout_us, j.created_at,
-               g.attempts::bigint, coalesce(g.attempt_limit, j.max_attempts)::bigint, e.error, e.failed_at,
-               g.deliveries::bigint, g.expirations::bigint, j.idempotency_key, f.id, j.parents::bigint, g.secret,
-               g.line_at, g.seq, NULL::bigint, NULL::text[], NULL::bigint
-        FROM granted g JOIN th_job j ON j.seq = g.seq
-        LEFT JOIN th_error e ON e.seq = g.seq AND e.failure = g.failures
-        LEFT JOIN th_flow f ON f.seq = g.flow
-        ORDER BY g.line_at, g.seq;
+               g.attempts::bigint, coalesce(g.attempt_limit, j.max_attempts)::bigint,
+               CASE WHEN g.failures > 0 THEN
+                 (SELECT e.error FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
+               CASE WHEN g.failures > 0 THEN
+                 (SELECT e.failed_at FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
+               g.deliveries::bigint, g.expirations::bigint, j.idempotency_key,
+               CASE WHEN g.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = g.flow) END, j.parents::bigint,
+               g.secret, g.line_at, g.seq, NULL::bigint, NULL::text[], NULL::bigint
+        FROM granted g JOIN th_job j ON j.seq = g.seq;
+        v_used := v_used + v_found::int;
         v_left := v_left - v_found;
       END IF;
 

@@ -97,7 +97,8 @@ BEGIN
     INSERT INTO th_end (queue, state, kept_until, seqs)
     SELECT e.queue, e.state, e.kept_until, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 2, 3
   ), freed AS (
-    DELETE FROM th_key k USING ended e WHERE k.queue = e.queue AND k.key = e.free_key AND k.seq = e.seq
+    DELETE FROM th_key k USING ended e
+    WHERE e.free_key IS NOT NULL AND k.queue = e.queue AND k.key = e.free_key AND k.seq = e.seq
   ), forgotten AS (
     DELETE FROM th_error x USING ended e WHERE e.failures > 10 AND x.seq = e.seq AND x.failure <= e.failures - 10
   )

@@ -76,6 +76,7 @@ CREATE TABLE th_hot (
   failures        int,
   epoch           int,
   attempt_limit   int,
+  large           boolean,                    -- has a payload of more than 64 KiB
   cancel          boolean,
   holder          text,
   progress        text,
