@@ -79,7 +79,9 @@ BEGIN
       WHEN 'purge_flow' THEN v_answer := th_purge_flow(v_seq, p_now);
     END CASE;
     v_wakes := v_wakes || v_answer.wakes;
-    RETURN QUERY SELECT v_answer.state, v_answer.denied, v_answer.detail, NULL::text[];
+    -- What is over may be removed at any moment, and then has no state.
+    RETURN QUERY SELECT v_answer.state, CASE WHEN v_answer.state IS NULL THEN 'not_found' ELSE v_answer.denied END,
+      v_answer.detail, NULL::text[];
   END LOOP;
   PERFORM th_retire(v_flows);
   PERFORM th_notify(p_notify, v_wakes);
