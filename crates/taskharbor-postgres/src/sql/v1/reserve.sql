@@ -223,19 +223,27 @@ BEGIN
     (extract(epoch FROM v_walked) * 1000000)::bigint;
 END $$;
 
--- Keeps leases for longer. A job that somebody is changing at this moment is left as it is and not waited for, so that
--- one open transaction does not hold up the leases of others.
+-- Keeps leases for longer. A job that somebody is changing at this moment is waited for a moment, since that may be the
+-- one who takes it over; and left as it is if that does not help, so that one open transaction does not hold up the
+-- leases of others.
 CREATE FUNCTION th_extend_v1(p_ids text[], p_tokens uuid[], p_progress text[], p_now bigint, p_expires bigint)
 RETURNS TABLE (verdict text, lease_exp bigint, cancel boolean)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
-  v_free bigint[] := ARRAY(
-    SELECT h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
-    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
-    FOR UPDATE OF h SKIP LOCKED);
+  v_free bigint[];
 BEGIN
+  FOR attempt IN 1..10 LOOP
+    v_free := ARRAY(
+      SELECT h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
+      JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
+      FOR UPDATE OF h SKIP LOCKED);
+    EXIT WHEN cardinality(v_free) = cardinality(p_ids) OR cardinality(v_free) = (
+      SELECT count(*) FROM unnest(p_ids, p_tokens) AS i (id, token)
+      JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now);
+    PERFORM pg_sleep(0.005);
+  END LOOP;
   -- Where the line index has passed the job it is moved ahead, so that long jobs do not gather at the front. That costs
   -- an index entry in each time that a lease lasts, and not with each heartbeat.
   UPDATE th_hot h SET
