@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::NoTls;
 
 use crate::{
-    harness::server::Server,
+    harness::{server::Server, store},
     sample::{id, job, noon, reserve, tokens},
 };
 
@@ -45,6 +45,22 @@ async fn end(driver: &PostgresDriver, jobs: Vec<(JobId, LeaseToken)>, now: Times
     let items = jobs.into_iter().map(|(id, token)| Settlement::new(id, token, ack()));
     let answers = driver.settle(Settle::new(items.collect(), now)).await.unwrap();
     assert!(answers.iter().all(Result::is_ok));
+}
+
+/// Many jobs in one call take long as well, and there is nothing to begin behind for that.
+#[tokio::test]
+async fn the_order_is_exact_after_a_call_that_took_long_for_its_jobs() {
+    let store = store::named().await;
+    fill(store.driver(), "a", 40_000, seconds(1)).await;
+    let other = store.another().await;
+    let start = Instant::now();
+    let granted = store.reserve(reserve(30_000, seconds(2), LEASE)).await.unwrap();
+    println!("{} jobs took {:?}", granted.jobs.len(), start.elapsed());
+    other.enqueue_job(job("early"), seconds(0)).await.unwrap();
+    other.enqueue_job(job("urgent").priority(1), seconds(2)).await.unwrap();
+    let granted = store.reserve(reserve(2, seconds(2), LEASE)).await.unwrap();
+    let order: Vec<_> = tokens(&granted.jobs).into_iter().map(|(id, _)| id).collect();
+    assert_eq!(order, [id("urgent"), id("early")]);
 }
 
 /// Takes jobs and ends them until it is told to stop, and gives one back each time: that puts a job

@@ -99,7 +99,9 @@ BEGIN
     IF NOT v_answer.wakes <@ v_wakes THEN
       v_wakes := v_wakes || v_answer.wakes;
     END IF;
-    RETURN QUERY SELECT v_answer.state, v_answer.denied, v_answer.detail, NULL::text[];
+    -- What is over may be removed at any moment, and then has no state.
+    RETURN QUERY SELECT v_answer.state, CASE WHEN v_answer.state IS NULL THEN 'not_found' ELSE v_answer.denied END,
+      v_answer.detail, NULL::text[];
   END LOOP;
   PERFORM th_unend(v_revived, v_states, v_untils, v_in_flows);
   PERFORM th_retire(v_flows);
