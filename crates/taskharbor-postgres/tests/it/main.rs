@@ -13,7 +13,11 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod check;
 mod conformance;
 mod given;
 mod migration;
+mod plan;
+mod role;
 mod tls;
+mod view;

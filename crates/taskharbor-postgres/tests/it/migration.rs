@@ -2,8 +2,12 @@
 
 use std::error::Error;
 
-use taskharbor_core::{Admin, Driver, DriverError, Filter, List, ListFlows, Manage, Outputs, Prune};
-use taskharbor_core::{Action, ExtendLeases, Reserve, Demand, Holder, Settle, Extension, LeaseToken};
+use taskharbor_core::{
+    Action, Demand, ExtendLeases, Extension, Holder, LeaseToken, Reserve, Settle,
+};
+use taskharbor_core::{
+    Admin, Driver, DriverError, Filter, List, ListFlows, Manage, Outputs, Prune,
+};
 use taskharbor_core::{OutputQuery, Settlement};
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName, migration};
 use tokio::task::JoinSet;
@@ -158,7 +162,13 @@ async fn call_everything(driver: &PostgresDriver) -> Vec<(&'static str, Option<D
     let settlements = vec![Settlement::new(id("a"), token, ack())];
     let outputs = vec![OutputQuery::of(id("a"))];
     vec![
-        ("enqueue", driver.enqueue(taskharbor_core::Enqueue::new(vec![job("a").into()], noon())).await.err()),
+        (
+            "enqueue",
+            driver
+                .enqueue(taskharbor_core::Enqueue::new(vec![job("a").into()], noon()))
+                .await
+                .err(),
+        ),
         ("reserve", driver.reserve(Reserve::new(demands, holder, noon(), LEASE)).await.err()),
         ("extend", driver.extend_leases(ExtendLeases::new(extensions, noon(), LEASE)).await.err()),
         ("settle", driver.settle(Settle::new(settlements, noon())).await.err()),
@@ -238,7 +248,15 @@ async fn whoever_may_not_create_a_schema_is_told_so_and_may_migrate_what_is_inst
     assert!(said.contains("permission denied for schema jobs"), "{said}");
     client.batch_execute("SELECT jobs.th_grant('worker', 'stranger')").await.unwrap();
     driver.migrate().await.unwrap();
-    settle(&driver, &{ store(&driver, vec![job("a")]).await; lease(&driver, "q", 1).await }, ack()).await;
+    settle(
+        &driver,
+        &{
+            store(&driver, vec![job("a")]).await;
+            lease(&driver, "q", 1).await
+        },
+        ack(),
+    )
+    .await;
     // A schema of one's own needs no right on the database.
     client.batch_execute("CREATE SCHEMA mine AUTHORIZATION stranger").await.unwrap();
     let url = server.url().replace("taskharbor@", "stranger@");
@@ -251,10 +269,13 @@ async fn a_database_of_another_encoding_is_refused() {
     let server = Server::start();
     let client = connect(&server.url(), "owner", "pg_catalog").await.unwrap();
     for encoding in ["LATIN1", "SQL_ASCII", "EUC_JP"] {
-        let create = format!("CREATE DATABASE x{encoding} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0");
+        let create = format!(
+            "CREATE DATABASE x{encoding} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
+        );
         client.batch_execute(&create).await.unwrap();
-        let url = server.url().replace("/postgres", &format!("/x{}", encoding.to_lowercase()));
-        let url = if url.contains("@127") { url } else { server.url() };
+        let (server_part, _) =
+            server.url().rsplit_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let url = format!("{server_part}/x{}", encoding.to_lowercase());
         let driver = PostgresDriver::connect(&url).await.unwrap();
         let refused = driver.migrate().await.unwrap_err();
         assert!(matches!(refused, DriverError::Backend(_)), "{encoding}: {refused:?}");
