@@ -16,6 +16,7 @@ mod harness;
 mod check;
 mod conformance;
 mod given;
+mod mass;
 mod migration;
 mod plan;
 mod role;

@@ -164,6 +164,10 @@ fn calls() -> Vec<(&'static str, String)> {
         ("list done", "SELECT * FROM th_list_v1(0, 10, NULL, NULL, NULL, 'done', 500000)".to_owned()),
         ("list ready", "SELECT * FROM th_list_v1(0, 10, 'q1', NULL, NULL, 'ready', 500000)".to_owned()),
         ("list all", "SELECT * FROM th_list_v1(0, 10, NULL, NULL, NULL, NULL, 500000)".to_owned()),
+        (
+            "inspect",
+            include_str!("../../src/sql/inspect.sql").replace("{schema}.", "").replace("$1", "'w100'"),
+        ),
         ("flows", "SELECT * FROM th_flows_v1(0, 10, NULL, NULL, 'running', 500000)".to_owned()),
         ("requeue", "SELECT * FROM th_manage_v1('requeue', ARRAY(SELECT 'd' || n * 1000 FROM generate_series(10, 19) n), 500002, NULL, false, false, 0, NULL)".to_owned()),
         ("cancel", "SELECT * FROM th_manage_v1('cancel', ARRAY(SELECT 'w' || n FROM generate_series(100, 109) n), 500002, NULL, false, false, 0, NULL)".to_owned()),
@@ -190,12 +194,14 @@ async fn every_call_reads_what_it_deals_with(store: &Store) {
         let plans = told.plans(&sql.replace("$held", &format!("'{held}'::bigint[]"))).await;
         // The last is the call itself, with what we need to make it.
         let (_, inside) = plans.split_last().unwrap_or_else(|| panic!("{call} told nothing"));
+        let inside = if call == "inspect" { &plans } else { inside };
         assert!(!inside.is_empty(), "{call}");
         let read: f64 = inside.iter().map(|plan| plan.read).sum();
         let worst = inside.iter().max_by(|a, b| a.read.total_cmp(&b.read)).unwrap();
         assert!(read <= most(call), "{call} read {read} rows, most of them here:\n{}", worst.text);
         for plan in inside {
-            assert!(!plan.walks_a_table, "{call}:\n{}", plan.text);
+            // What inspect reads beside the functions may be empty, and then it does not matter how.
+            assert!(!plan.walks_a_table || call == "inspect", "{call}:\n{}", plan.text);
             assert!(plan.sorted <= most(call), "{call}:\n{}", plan.text);
         }
     }

@@ -38,13 +38,17 @@ BEGIN
     PERFORM th_lock_ends();
   END IF;
   IF v_of_flows THEN
-    v_flows := ARRAY(SELECT f.seq FROM unnest(p_ids) AS i (id) JOIN th_flow f ON f.id = i.id);
+    v_flows := ARRAY(SELECT f.seq FROM unnest(p_ids) AS i (id) JOIN th_flow f ON f.id = ANY (ARRAY[i.id]));
   ELSE
-    v_flows := ARRAY(SELECT DISTINCT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id WHERE j.flow IS NOT NULL);
+    v_flows := ARRAY(
+      SELECT DISTINCT j.flow FROM unnest(p_ids) AS i (id)
+      CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j WHERE j.flow IS NOT NULL);
   END IF;
   PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
-  PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq
-  WHERE NOT v_of_flows ORDER BY h.seq FOR UPDATE OF h;
+  PERFORM h.seq FROM unnest(p_ids) AS i (id)
+  CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j
+  JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq])
+  WHERE NOT v_of_flows ORDER BY j.seq FOR UPDATE OF h;
 
   FOREACH v_id IN ARRAY p_ids LOOP
     IF v_of_flows THEN
@@ -219,7 +223,10 @@ BEGIN
     RETURNING j.seq, j.failures IS NOT NULL AS failed, j.idempotency_key IS NOT NULL AS keyed, j.parents IS NOT NULL AS tied,
               j.queue, j.idempotency_key
   ), freed AS (
-    DELETE FROM th_key k USING gone g WHERE g.keyed AND k.queue = g.queue AND k.key = g.idempotency_key AND k.seq = g.seq
+    DELETE FROM th_key WHERE ctid = ANY (ARRAY(
+      SELECT k.row FROM gone g CROSS JOIN LATERAL (
+        SELECT x.ctid AS row FROM th_key x WHERE x.queue = g.queue AND x.key = g.idempotency_key AND x.seq = g.seq OFFSET 0) k
+      WHERE g.keyed))
   )
   SELECT count(*), bool_or(failed), bool_or(tied) INTO v_removed, v_failed, v_tied FROM gone;
   IF v_failed THEN

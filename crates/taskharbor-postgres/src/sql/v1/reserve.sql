@@ -131,7 +131,7 @@ BEGIN
             SELECT h.ctid, count(*) OVER () AS jobs,
               sum(octet_length(j.payload)) OVER (ORDER BY coalesce(h.lease_exp, h.line_at), h.seq) AS total,
               row_number() OVER (ORDER BY coalesce(h.lease_exp, h.line_at), h.seq) AS nth
-            FROM th_hot h JOIN th_job j ON j.seq = h.seq WHERE h.ctid = ANY (v_rows)
+            FROM th_hot h JOIN th_job j ON j.seq = ANY (ARRAY[h.seq]) WHERE h.ctid = ANY (v_rows)
           ) t WHERE v_bytes + t.total <= p_max_bytes OR v_bytes = 0 AND t.nth = 1
         ) s;
         v_bytes := v_bytes + coalesce(v_size, 0);
@@ -159,9 +159,9 @@ BEGIN
                g.attempts::bigint, coalesce(g.attempt_limit, j.max_attempts)::bigint, e.error, e.failed_at,
                g.deliveries::bigint, g.expirations::bigint, j.idempotency_key, f.id, j.parents::bigint, g.secret,
                g.line_at, g.seq, NULL::bigint, NULL::text[], NULL::bigint
-        FROM granted g JOIN th_job j ON j.seq = g.seq
-        LEFT JOIN th_error e ON e.seq = g.seq AND e.failure = g.failures
-        LEFT JOIN th_flow f ON f.seq = g.flow
+        FROM granted g JOIN th_job j ON j.seq = ANY (ARRAY[g.seq])
+        LEFT JOIN th_error e ON e.seq = ANY (ARRAY[g.seq]) AND e.failure = g.failures
+        LEFT JOIN th_flow f ON f.seq = ANY (ARRAY[g.flow])
         ORDER BY g.line_at, g.seq;
         v_left := v_left - v_found;
       END IF;
@@ -227,7 +227,8 @@ DECLARE
 BEGIN
   SELECT array_agg(f.seq), array_agg(f.progress) INTO v_free, v_progress FROM (
     SELECT h.seq, i.progress FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
-    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
+    JOIN th_job j ON j.id = ANY (ARRAY[i.id])
+    JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token AND h.lease_exp > p_now
     FOR UPDATE OF h SKIP LOCKED
   ) f;
   -- Where the line index has passed the job it is moved ahead, so that long jobs do not gather at the front. That costs
@@ -237,7 +238,7 @@ BEGIN
     progress = coalesce(i.progress, h.progress),
     due_at = CASE WHEN h.line_at <= p_now THEN coalesce(h.due_at, h.line_at) ELSE h.due_at END,
     line_at = CASE WHEN h.line_at <= p_now THEN greatest(h.lease_exp, p_expires) ELSE h.line_at END
-  FROM unnest(v_free, v_progress) AS i (seq, progress) WHERE h.seq = i.seq;
+  FROM unnest(v_free, v_progress) AS i (seq, progress) WHERE h.seq = ANY (ARRAY[i.seq]);
 
   RETURN QUERY
   SELECT CASE
@@ -248,6 +249,6 @@ BEGIN
       ELSE 'applied' END,
     h.lease_exp, coalesce(h.cancel, false)
   FROM unnest(p_ids, p_tokens) WITH ORDINALITY AS i (id, token, ord)
-  LEFT JOIN th_job j ON j.id = i.id LEFT JOIN th_hot h ON h.seq = j.seq
+  LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id]) LEFT JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq])
   ORDER BY i.ord;
 END $$;
