@@ -114,7 +114,11 @@ BEGIN
         p_wait, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
         g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
         g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents,
-        ARRAY(SELECT generate_series(1::bigint, v_count) EXCEPT SELECT unnest(v_ended || v_put) ORDER BY 1))
+        ARRAY(SELECT bool_or(s.is_settled) FROM (
+                SELECT n AS ord, false AS is_settled FROM generate_series(1::bigint, v_count) AS n
+                UNION ALL
+                SELECT n, true FROM unnest(v_ended || v_put) AS n
+              ) s GROUP BY s.ord ORDER BY s.ord))
     LOOP
       IF NOT v_rest.wakes <@ v_wakes THEN
         v_wakes := v_wakes || v_rest.wakes;
@@ -136,7 +140,7 @@ CREATE FUNCTION th_settle_rest(
   g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
   g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
   g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
-  p_rest bigint[]
+  p_settled boolean[]
 ) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -155,9 +159,9 @@ DECLARE
   v_answer record;
 BEGIN
   v_flows := ARRAY(
-    SELECT DISTINCT j.flow FROM unnest(p_rest) AS r (ord)
-    CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = p_ids[r.ord] OFFSET 0) j
-    WHERE j.flow IS NOT NULL ORDER BY j.flow);
+    SELECT DISTINCT j.flow FROM unnest(p_ids, p_settled) AS g (id, is_settled)
+    CROSS JOIN LATERAL (SELECT x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j
+    WHERE NOT g.is_settled AND j.flow IS NOT NULL ORDER BY j.flow);
   IF cardinality(v_flows) > 0 AND p_wait THEN
     PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
   ELSIF cardinality(v_flows) > 0 THEN
@@ -178,10 +182,11 @@ BEGIN
   END IF;
 
   FOR i IN
-    SELECT r.ord, p_tokens[r.ord] AS token, p_kinds[r.ord] AS kind, p_outputs[r.ord] AS output,
-      p_attempts[r.ord]::int AS attempts, p_errors[r.ord] AS error, p_failed_ats[r.ord] AS failed_at,
-      p_run_ats[r.ord] AS run_at, p_reasons[r.ord] AS reason, j.seq, j.flow
-    FROM unnest(p_rest) AS r (ord) LEFT JOIN th_job j ON j.id = ANY (ARRAY[p_ids[r.ord]]) ORDER BY r.ord
+    SELECT g.*, j.seq, j.flow
+    FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons, p_settled)
+      WITH ORDINALITY AS g (id, token, kind, output, attempts, error, failed_at, run_at, reason, is_settled, ord)
+    LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j ON true
+    WHERE NOT g.is_settled ORDER BY g.ord
   LOOP
     ord := i.ord;
     detail := NULL;
@@ -223,7 +228,7 @@ BEGIN
           detail := v_answer.overlap;
         END IF;
       ELSE
-        v_answer := th_settle_member(i.seq, NULL, i.kind, p_now, i.output, i.attempts, i.error, i.failed_at, i.run_at, i.reason);
+        v_answer := th_settle_member(i.seq, NULL, i.kind, p_now, i.output, i.attempts::int, i.error, i.failed_at, i.run_at, i.reason);
         IF i.kind = 'a' THEN
           v_acked := v_acked || i.seq;
         END IF;
