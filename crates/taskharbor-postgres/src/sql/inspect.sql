@@ -10,4 +10,4 @@ SELECT r.id, r.queue, r.type, r.payload, r.headers::text, r.kind::text, r.key_ho
   ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_times,
   ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_texts
 FROM {schema}.th_record r LEFT JOIN {schema}.th_flow f ON f.seq = r.flow
-WHERE r.id = $1
+WHERE r.seq = (SELECT j.seq FROM {schema}.th_job j WHERE j.id = $1)

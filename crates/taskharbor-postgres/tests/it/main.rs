@@ -14,14 +14,19 @@
 mod harness;
 
 mod cancel;
+mod check;
 mod conformance;
 mod deadlock;
 mod given;
 mod guide;
 mod listener;
+mod mass;
 mod migration;
+mod plan;
 mod python;
+mod role;
 mod sample;
 mod snapshot;
 mod sql;
 mod tls;
+mod view;

@@ -273,8 +273,9 @@ async fn a_database_of_another_encoding_is_refused() {
             "CREATE DATABASE x{encoding} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0"
         );
         client.batch_execute(&create).await.unwrap();
-        let url = server.url().replace("/postgres", &format!("/x{}", encoding.to_lowercase()));
-        let url = if url.contains("@127") { url } else { server.url() };
+        let (server_part, _) =
+            server.url().rsplit_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let url = format!("{server_part}/x{}", encoding.to_lowercase());
         let driver = PostgresDriver::connect(&url).await.unwrap();
         let refused = driver.migrate().await.unwrap_err();
         assert!(matches!(refused, DriverError::Backend(_)), "{encoding}: {refused:?}");

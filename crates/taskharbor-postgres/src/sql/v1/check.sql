@@ -1,6 +1,9 @@
 -- Looking for contradictions: a row in words for each. Empty when all is well.
-CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE sql STABLE SET search_path = {schema}, pg_temp SET jit = off
+-- In PL/pgSQL because that keeps its plan. Nobody may choose to compare every row of one table with every one of another.
+CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE plpgsql STABLE SET search_path = {schema}, pg_temp SET jit = off
 SET enable_nestloop = off AS $$
+BEGIN
+  RETURN QUERY
   -- Every job is in exactly one place.
   SELECT 'job ' || j.id || ' is neither live nor over' FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq
   WHERE j.state IS NULL AND h.seq IS NULL
@@ -74,5 +77,5 @@ SET enable_nestloop = off AS $$
     SELECT bool_and(m.state IS NOT NULL) AS is_over, max(m.kept_until) AS until FROM th_job m WHERE m.flow = f.seq
   ) m
   WHERE (f.state, f.kept_until) IS DISTINCT FROM
-        (CASE WHEN m.is_over THEN t.state END, CASE WHEN m.is_over THEN m.until END)
-$$;
+        (CASE WHEN m.is_over THEN t.state END, CASE WHEN m.is_over THEN m.until END);
+END $$;

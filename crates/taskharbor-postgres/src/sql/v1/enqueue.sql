@@ -29,11 +29,10 @@ BEGIN
   LOOP
     IF v_look THEN
       v_existing := ARRAY(
-        SELECT coalesce(j.id, holder.id) FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS i (id, queue, key, ord)
-        LEFT JOIN th_job j ON j.id = i.id
-        LEFT JOIN th_key k ON k.queue = i.queue AND k.key = i.key
-        LEFT JOIN th_job holder ON holder.seq = k.seq
-        ORDER BY i.ord);
+        SELECT coalesce(
+          (SELECT j.id FROM th_job j WHERE j.id = i.id),
+          (SELECT j.id FROM th_job j WHERE j.seq = (SELECT k.seq FROM th_key k WHERE k.queue = i.queue AND k.key = i.key)))
+        FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS i (id, queue, key, ord) ORDER BY i.ord);
       IF p_repeats THEN
         v_existing := th_repeated(v_existing, p_ids, p_queues, p_keys);
       END IF;
@@ -259,7 +258,8 @@ DECLARE
 BEGIN
   FOR attempt IN 1..50 LOOP
     SELECT count(*), (array_agg(i.id ORDER BY i.ord))[1] INTO v_stored, v_first
-    FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord) JOIN th_job j ON j.id = i.id;
+    FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord)
+    CROSS JOIN LATERAL (SELECT FROM th_job x WHERE x.id = i.id OFFSET 0) j;
     IF v_stored = cardinality(p_ids) THEN
       RETURN QUERY SELECT 'existing', NULL::text, '{}'::text[];
       RETURN;
@@ -268,7 +268,7 @@ BEGIN
       RETURN;
     END IF;
     IF p_key IS NOT NULL THEN
-      SELECT j.id INTO v_first FROM th_key k JOIN th_job j ON j.seq = k.seq
+      SELECT j.id INTO v_first FROM th_key k JOIN th_job j ON j.seq = ANY (ARRAY[k.seq])
       WHERE k.queue = p_queues[p_tail] AND k.key = p_key;
       IF FOUND THEN
         RETURN QUERY SELECT 'existing', v_first, '{}'::text[];

@@ -15,7 +15,7 @@ BEGIN
       run_at = g.run_at, started_at = g.started_at, deliveries = g.deliveries, attempts = g.attempts,
       expirations = g.expirations, failures = g.failures, epoch = g.epoch, attempt_limit = g.attempt_limit,
       progress = g.progress
-    FROM gone g WHERE j.seq = g.seq
+    FROM gone g WHERE j.seq = ANY (ARRAY[g.seq])
     RETURNING j.seq, j.queue, j.flow
   ), noted AS (
     INSERT INTO th_end (queue, state, kept_until, flow, seqs)
@@ -86,13 +86,13 @@ BEGIN
       UPDATE th_hot h SET
         pending = nullif(h.pending - c.links, 0),
         line_at = CASE WHEN h.pending = c.links THEN greatest(h.run_at, p_now) ELSE h.line_at END
-      FROM closed c WHERE h.seq = c.child
+      FROM closed c WHERE h.seq = ANY (ARRAY[c.child])
       RETURNING h.seq, h.queue, h.pending
     )
     SELECT array_agg(l.seq ORDER BY l.seq) FILTER (WHERE j.kind = 'j'),
            array_agg(DISTINCT l.queue) FILTER (WHERE j.kind = 'w')
     INTO v_joins, v_queues
-    FROM let_go l JOIN th_job j ON j.seq = l.seq WHERE l.pending IS NULL;
+    FROM let_go l JOIN th_job j ON j.seq = ANY (ARRAY[l.seq]) WHERE l.pending IS NULL;
     v_wakes := v_wakes || coalesce(v_queues, '{}');
     EXIT WHEN v_joins IS NULL;
     v_joins := th_finish(v_joins, 'd', p_now, false, NULL);
@@ -108,14 +108,16 @@ DECLARE
   v_children bigint[];
 BEGIN
   -- Its own key; and if it is the tail, that of the job as which the flow began.
-  DELETE FROM th_key k USING (
-    SELECT j.queue, j.idempotency_key AS key, j.seq FROM th_job j
-    WHERE j.seq = ANY (p_done) AND j.idempotency_key IS NOT NULL AND j.key_hold = 'd'
-    UNION
-    SELECT b.queue, b.idempotency_key, b.seq
-    FROM th_job j JOIN th_flow f ON f.seq = j.flow AND f.tail = j.seq JOIN th_job b ON b.id = f.id
-    WHERE j.seq = ANY (p_done) AND b.idempotency_key IS NOT NULL AND b.key_hold = 'd'
-  ) held WHERE k.queue = held.queue AND k.key = held.key AND k.seq = held.seq;
+  DELETE FROM th_key WHERE ctid = ANY (ARRAY(
+    SELECT k.row FROM (
+      SELECT j.queue, j.idempotency_key AS key, j.seq FROM th_job j
+      WHERE j.seq = ANY (p_done) AND j.idempotency_key IS NOT NULL AND j.key_hold = 'd'
+      UNION
+      SELECT b.queue, b.idempotency_key, b.seq
+      FROM th_job j JOIN th_flow f ON f.seq = ANY (ARRAY[j.flow]) AND f.tail = j.seq JOIN th_job b ON b.id = ANY (ARRAY[f.id])
+      WHERE j.seq = ANY (p_done) AND b.idempotency_key IS NOT NULL AND b.key_hold = 'd'
+    ) held CROSS JOIN LATERAL (
+      SELECT x.ctid AS row FROM th_key x WHERE x.queue = held.queue AND x.key = held.key AND x.seq = held.seq OFFSET 0) k));
   WITH closed AS (
     UPDATE th_edge SET tie = 'c' WHERE parent = ANY (p_done) AND tie = 'o' RETURNING child
   )
@@ -130,7 +132,7 @@ DECLARE
 BEGIN
   WITH spent AS (
     UPDATE th_edge e SET tie = 's', spent_state = j.state, spent_reason = j.reason
-    FROM th_job j WHERE j.seq = ANY (p_seqs) AND e.parent = j.seq AND e.tie = 'o'
+    FROM th_job j WHERE e.parent = ANY (p_seqs) AND e.tie = 'o' AND j.seq = ANY (ARRAY[e.parent])
     RETURNING e.child
   )
   SELECT array_agg(child) INTO v_children FROM spent;
@@ -188,8 +190,8 @@ CREATE FUNCTION th_retire(p_flows bigint[]) RETURNS void LANGUAGE sql AS $$
       CASE WHEN live.seq IS NULL THEN t.state END AS state,
       CASE WHEN live.seq IS NULL THEN (SELECT max(m.kept_until) FROM th_end m WHERE m.flow = w.flow) END AS kept_until
     FROM unnest(p_flows) AS w (flow)
-    JOIN th_flow g ON g.seq = w.flow JOIN th_job t ON t.seq = g.tail
+    JOIN th_flow g ON g.seq = ANY (ARRAY[w.flow]) JOIN th_job t ON t.seq = ANY (ARRAY[g.tail])
     LEFT JOIN LATERAL (SELECT h.seq FROM th_hot h WHERE h.flow = w.flow LIMIT 1) live ON true
   ) e
-  WHERE f.seq = e.flow AND (f.state, f.kept_until) IS DISTINCT FROM (e.state, e.kept_until);
+  WHERE f.seq = ANY (ARRAY[e.flow]) AND (f.state, f.kept_until) IS DISTINCT FROM (e.state, e.kept_until);
 $$;

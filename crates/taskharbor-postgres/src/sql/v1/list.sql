@@ -62,10 +62,10 @@ BEGIN
     r.priority::bigint, r.run_at, r.due_at, r.created_at, r.started_at, r.finished_at, r.attempts::bigint,
     r.max_attempts::bigint, r.deliveries::bigint, r.expirations::bigint, r.lease_exp, r.holder, e.error, r.reason, f.id,
     octet_length(r.payload)::bigint
-  FROM th_record r
-  LEFT JOIN th_error e ON e.seq = r.seq AND e.failure = r.failures
-  LEFT JOIN th_flow f ON f.seq = r.flow
-  WHERE r.seq = ANY (v_seqs) ORDER BY r.seq;
+  FROM unnest(v_seqs) AS n (seq) CROSS JOIN LATERAL (SELECT x.* FROM th_record x WHERE x.seq = n.seq OFFSET 0) r
+  LEFT JOIN th_error e ON e.seq = ANY (ARRAY[r.seq]) AND e.failure = r.failures
+  LEFT JOIN th_flow f ON f.seq = ANY (ARRAY[r.flow])
+  ORDER BY r.seq;
 END $$;
 
 -- Flows, and what follows from their members.
@@ -104,7 +104,7 @@ BEGIN
   SELECT f.seq, f.id, f.name, f.created_at, t.id, th_state(t.seq, p_now),
     live.ready, live.scheduled, live.blocked, live.inflight, ended.done, ended.dlq, ended.cancelled,
     CASE WHEN f.state IS NOT NULL THEN (SELECT max(m.finished_at) FROM th_job m WHERE m.flow = f.seq) END
-  FROM th_flow f JOIN th_job t ON t.seq = f.tail
+  FROM th_flow f JOIN th_job t ON t.seq = ANY (ARRAY[f.tail])
   CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at <= p_now) AS ready,
       count(*) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at > p_now) AS scheduled,

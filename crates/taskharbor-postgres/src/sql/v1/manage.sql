@@ -44,10 +44,12 @@ BEGIN
   END IF;
   IF v_of_flows THEN
     SELECT array_agg(f.seq ORDER BY i.ord), array_agg(f.seq) FILTER (WHERE f.seq IS NOT NULL) INTO v_seqs, v_flows
-    FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord) LEFT JOIN th_flow f ON f.id = i.id;
+    FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord)
+    LEFT JOIN LATERAL (SELECT x.seq FROM th_flow x WHERE x.id = i.id OFFSET 0) f ON true;
   ELSE
     SELECT array_agg(j.seq ORDER BY i.ord), array_agg(DISTINCT j.flow) FILTER (WHERE j.flow IS NOT NULL)
-    INTO v_seqs, v_flows FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord) LEFT JOIN th_job j ON j.id = i.id;
+    INTO v_seqs, v_flows FROM unnest(p_ids) WITH ORDINALITY AS i (id, ord)
+    LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j ON true;
   END IF;
   v_flows := coalesce(v_flows, '{}');
   PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
@@ -243,7 +245,10 @@ BEGIN
     RETURNING j.seq, j.failures IS NOT NULL AS failed, j.idempotency_key IS NOT NULL AS keyed, j.parents IS NOT NULL AS tied,
               j.queue, j.idempotency_key
   ), freed AS (
-    DELETE FROM th_key k USING gone g WHERE g.keyed AND k.queue = g.queue AND k.key = g.idempotency_key AND k.seq = g.seq
+    DELETE FROM th_key WHERE ctid = ANY (ARRAY(
+      SELECT k.row FROM gone g CROSS JOIN LATERAL (
+        SELECT x.ctid AS row FROM th_key x WHERE x.queue = g.queue AND x.key = g.idempotency_key AND x.seq = g.seq OFFSET 0) k
+      WHERE g.keyed))
   )
   SELECT count(*), bool_or(failed), bool_or(tied) INTO v_removed, v_failed, v_tied FROM gone;
   IF v_failed THEN

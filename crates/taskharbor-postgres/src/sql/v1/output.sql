@@ -27,7 +27,7 @@ LANGUAGE sql STABLE SET search_path = {schema}, pg_temp SET jit = off SET enable
     CASE WHEN i.parents = 1 THEN coalesce(j.parents, 0) ELSE 1 END,
     CASE WHEN j.seq IS NULL THEN 'not_found' ELSE e.kind END, e.output, e.reason, e.join_id, e.join_len
   FROM unnest(p_ids, p_parents, p_froms) WITH ORDINALITY AS i (id, parents, start, item)
-  LEFT JOIN th_job j ON j.id = i.id
+  LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id])
   LEFT JOIN LATERAL (
     SELECT p.* FROM (
       SELECT o.*, sum(coalesce(octet_length(o.output), 0)) OVER (ORDER BY o.nth) AS bytes, row_number() OVER (ORDER BY o.nth) AS row

@@ -38,9 +38,12 @@ BEGIN
   ) t WHERE t.total >= p_limit;
 
   WITH ended AS (
-    SELECT e.kept_until, s.seq, 1 AS jobs, e.ctid AS row
+    SELECT e.kept_until, s.seq, 1 AS jobs, e.row
     FROM (VALUES ('d'::"char", p_done), ('c', p_cancelled), ('q', p_dlq)) AS w (state, until)
-    JOIN th_end e ON e.flow IS NULL AND e.state = w.state AND e.kept_until <= least(w.until, v_until)
+    CROSS JOIN LATERAL (
+      SELECT x.ctid AS row, x.kept_until, x.seqs FROM th_end x
+      WHERE x.flow IS NULL AND x.state = w.state AND x.kept_until <= least(w.until, v_until) OFFSET 0
+    ) e
     CROSS JOIN unnest(e.seqs) AS s (seq)
     WHERE w.until IS NOT NULL
   ), flows AS (

@@ -135,7 +135,7 @@ BEGIN
             SELECT h.ctid, count(*) OVER () AS jobs,
               sum(octet_length(j.payload)) OVER (ORDER BY coalesce(h.lease_exp, h.line_at), h.seq) AS total,
               row_number() OVER (ORDER BY coalesce(h.lease_exp, h.line_at), h.seq) AS nth
-            FROM th_hot h JOIN th_job j ON j.seq = h.seq WHERE h.ctid = ANY (v_rows)
+            FROM th_hot h JOIN th_job j ON j.seq = ANY (ARRAY[h.seq]) WHERE h.ctid = ANY (v_rows)
           ) t WHERE v_bytes + t.total <= p_max_bytes OR v_bytes = 0 AND t.nth = 1
         ) s;
         v_bytes := v_bytes + coalesce(v_size, 0);
@@ -169,7 +169,7 @@ BEGIN
                g.deliveries::bigint, g.expirations::bigint, j.idempotency_key,
                CASE WHEN g.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = g.flow) END, j.parents::bigint,
                g.secret, g.line_at, g.seq, NULL::bigint, NULL::text[], NULL::bigint
-        FROM granted g JOIN th_job j ON j.seq = g.seq;
+        FROM granted g JOIN th_job j ON j.seq = ANY (ARRAY[g.seq]);
         v_used := v_used + v_found::int;
         v_left := v_left - v_found;
         v_granted := v_granted + v_found;
@@ -265,14 +265,16 @@ DECLARE
 BEGIN
   SELECT array_agg(f.seq), array_agg(f.progress) INTO v_free, v_progress FROM (
     SELECT h.seq, i.progress FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
-    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
+    JOIN th_job j ON j.id = ANY (ARRAY[i.id])
+    JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token AND h.lease_exp > p_now
     FOR UPDATE OF h SKIP LOCKED
   ) f;
   IF v_free IS NULL OR cardinality(v_free) < cardinality(p_ids) THEN
     SELECT array_agg(h.seq ORDER BY h.seq) AS seqs, array_agg(i.token ORDER BY h.seq) AS tokens,
       array_agg(i.progress ORDER BY h.seq) AS progress INTO v_taken
     FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
-    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token AND h.lease_exp > p_now
+    JOIN th_job j ON j.id = ANY (ARRAY[i.id])
+    JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token AND h.lease_exp > p_now
     WHERE h.seq NOT IN (SELECT unnest(v_free));
     IF v_taken.seqs IS NOT NULL THEN
       v_locked := th_lock_soon(v_taken.seqs);
@@ -280,7 +282,7 @@ BEGIN
       SELECT v_free || array_agg(t.seq), v_progress || array_agg(t.progress) INTO v_free, v_progress
       FROM unnest(v_taken.seqs, v_taken.tokens, v_taken.progress) AS t (seq, token, progress)
       JOIN unnest(v_locked) AS l (seq) ON l.seq = t.seq
-      JOIN th_hot h ON h.seq = t.seq AND h.secret = t.token AND h.lease_exp > p_now;
+      JOIN th_hot h ON h.seq = ANY (ARRAY[t.seq]) AND h.secret = t.token AND h.lease_exp > p_now;
     END IF;
   END IF;
   -- Where the line index has passed the job it is moved ahead, so that long jobs do not gather at the front. That costs
@@ -291,7 +293,7 @@ BEGIN
     due_at = CASE WHEN h.line_at <= p_now THEN coalesce(h.due_at, h.line_at) ELSE h.due_at END,
     line_at = CASE WHEN h.line_at <= p_now THEN greatest(h.lease_exp, p_expires) ELSE h.line_at END
   FROM unnest(v_free, v_progress) AS i (seq, progress)
-  WHERE h.seq = i.seq AND h.lease_exp > p_now;
+  WHERE h.seq = ANY (ARRAY[i.seq]) AND h.lease_exp > p_now;
 
   RETURN QUERY
   SELECT CASE
@@ -302,6 +304,6 @@ BEGIN
       ELSE 'applied' END,
     h.lease_exp, coalesce(h.cancel, false)
   FROM unnest(p_ids, p_tokens) WITH ORDINALITY AS i (id, token, ord)
-  LEFT JOIN th_job j ON j.id = i.id LEFT JOIN th_hot h ON h.seq = j.seq
+  LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id]) LEFT JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq])
   ORDER BY i.ord;
 END $$;

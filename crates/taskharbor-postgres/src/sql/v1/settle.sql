@@ -54,17 +54,17 @@ BEGIN
   END IF;
   IF v_wait THEN
     PERFORM f.seq FROM th_flow f
-    WHERE f.seq IN (SELECT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id) ORDER BY f.seq FOR UPDATE;
-    PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq
-    ORDER BY h.seq FOR UPDATE OF h;
+    WHERE f.seq IN (SELECT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = ANY (ARRAY[i.id])) ORDER BY f.seq FOR UPDATE;
+    PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = ANY (ARRAY[i.id])
+    JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) ORDER BY h.seq FOR UPDATE OF h;
   ELSIF p_patience = 1 THEN
     v_free := ARRAY(
       SELECT h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
-      JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token
+      JOIN th_job j ON j.id = ANY (ARRAY[i.id]) JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token
       WHERE j.flow IS NULL ORDER BY h.seq FOR UPDATE OF h SKIP LOCKED);
   ELSIF v_count > 1 AND v_mixed THEN
     PERFORM h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
-    JOIN th_job j ON j.id = i.id JOIN th_hot h ON h.seq = j.seq AND h.secret = i.token
+    JOIN th_job j ON j.id = ANY (ARRAY[i.id]) JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token
     WHERE j.flow IS NULL ORDER BY h.seq FOR UPDATE OF h;
   END IF;
 
@@ -72,10 +72,11 @@ BEGIN
   WITH item AS (
     SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_reasons)
       WITH ORDINALITY AS i (id, token, kind, output, attempts, error, failed_at, reason, ord)
-    JOIN th_job j ON j.id = i.id WHERE j.flow IS NULL AND (v_free IS NULL OR j.seq = ANY (v_free)) ORDER BY j.seq
+    CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j
+    WHERE j.flow IS NULL AND (v_free IS NULL OR j.seq = ANY (v_free)) ORDER BY j.seq
   ), gone AS (
     DELETE FROM th_hot h USING item i
-    WHERE h.seq = i.seq AND h.secret = i.token AND h.lease_exp > p_now AND (i.kind IN ('a', 'f') OR h.cancel)
+    WHERE h.seq = ANY (ARRAY[i.seq]) AND h.secret = i.token AND h.lease_exp > p_now AND (i.kind IN ('a', 'f') OR h.cancel)
     RETURNING h.*, i.ord, i.kind, i.output, i.attempts AS failed_attempts, i.error, i.failed_at, i.reason,
       CASE WHEN i.kind = 'a' THEN 'd' WHEN h.cancel THEN 'c' ELSE 'q' END::"char" AS ends_as
   ), noted AS (
@@ -90,17 +91,19 @@ BEGIN
       failures = CASE WHEN g.kind IN ('r', 'f') THEN coalesce(g.failures, 0) + 1 ELSE g.failures END,
       output = CASE WHEN g.kind = 'a' THEN g.output END,
       reason = CASE WHEN g.ends_as = 'q' THEN g.reason END
-    FROM gone g WHERE j.seq = g.seq
+    FROM gone g WHERE j.seq = ANY (ARRAY[g.seq])
     RETURNING g.ord, j.seq, j.queue, j.state, j.kept_until, j.failures,
       CASE WHEN j.state = 'd' AND j.key_hold = 'd' THEN j.idempotency_key END AS free_key
   ), listed AS (
     INSERT INTO th_end (queue, state, kept_until, seqs)
     SELECT e.queue, e.state, e.kept_until, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 2, 3
   ), freed AS (
-    DELETE FROM th_key k USING ended e
-    WHERE e.free_key IS NOT NULL AND k.queue = e.queue AND k.key = e.free_key AND k.seq = e.seq
+    DELETE FROM th_key WHERE ctid = ANY (ARRAY(
+      SELECT k.row FROM ended e CROSS JOIN LATERAL (
+        SELECT x.ctid AS row FROM th_key x WHERE x.queue = e.queue AND x.key = e.free_key AND x.seq = e.seq OFFSET 0) k
+      WHERE e.free_key IS NOT NULL))
   ), forgotten AS (
-    DELETE FROM th_error x USING ended e WHERE e.failures > 10 AND x.seq = e.seq AND x.failure <= e.failures - 10
+    DELETE FROM th_error x USING ended e WHERE e.failures > 10 AND x.seq = ANY (ARRAY[e.seq]) AND x.failure <= e.failures - 10
   )
   SELECT coalesce(array_agg(e.ord), '{}') INTO v_ended FROM ended e;
 
@@ -109,7 +112,7 @@ BEGIN
     WITH item AS (
       SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_attempts, p_errors, p_failed_ats, p_run_ats)
         WITH ORDINALITY AS i (id, token, kind, attempts, error, failed_at, run_at, ord)
-      JOIN th_job j ON j.id = i.id
+      CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j
       WHERE j.flow IS NULL AND i.kind IN ('r', 'l') AND (v_free IS NULL OR j.seq = ANY (v_free)) ORDER BY j.seq
     ), put AS (
       UPDATE th_hot h SET
@@ -121,14 +124,14 @@ BEGIN
         failures = CASE WHEN i.kind = 'r' THEN coalesce(h.failures, 0) + 1 ELSE h.failures END,
         expirations = CASE WHEN i.kind = 'r' THEN NULL ELSE h.expirations END
       FROM item i
-      WHERE h.seq = i.seq AND h.secret = i.token AND h.lease_exp > p_now AND h.cancel IS NULL
+      WHERE h.seq = ANY (ARRAY[i.seq]) AND h.secret = i.token AND h.lease_exp > p_now AND h.cancel IS NULL
       RETURNING i.ord, h.seq, h.queue, h.failures, i.kind, i.attempts, i.failed_at, i.error
     ), noted AS (
       INSERT INTO th_error (seq, failure, attempts, failed_at, error)
       SELECT p.seq, p.failures, p.attempts, p.failed_at, p.error FROM put p WHERE p.kind = 'r'
     ), forgotten AS (
       DELETE FROM th_error x USING put p
-      WHERE p.kind = 'r' AND p.failures > 10 AND x.seq = p.seq AND x.failure <= p.failures - 10
+      WHERE p.kind = 'r' AND p.failures > 10 AND x.seq = ANY (ARRAY[p.seq]) AND x.failure <= p.failures - 10
     )
     SELECT coalesce(array_agg(p.ord), '{}'), array_agg(DISTINCT p.queue) INTO v_put, v_queues FROM put p;
     v_wakes := v_wakes || coalesce(v_queues, '{}');
@@ -140,7 +143,11 @@ BEGIN
         v_wait, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
         g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
         g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents,
-        ARRAY(SELECT generate_series(1::bigint, v_count) EXCEPT SELECT unnest(v_ended || v_put) ORDER BY 1))
+        ARRAY(SELECT bool_or(s.is_settled) FROM (
+                SELECT n AS ord, false AS is_settled FROM generate_series(1::bigint, v_count) AS n
+                UNION ALL
+                SELECT n, true FROM unnest(v_ended || v_put) AS n
+              ) s GROUP BY s.ord ORDER BY s.ord))
     LOOP
       IF NOT v_rest.wakes <@ v_wakes THEN
         v_wakes := v_wakes || v_rest.wakes;
@@ -162,7 +169,7 @@ CREATE FUNCTION th_settle_rest(
   g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
   g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
   g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
-  p_rest bigint[]
+  p_settled boolean[]
 ) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -181,8 +188,9 @@ DECLARE
   v_answer record;
 BEGIN
   v_flows := ARRAY(
-    SELECT DISTINCT j.flow FROM unnest(p_rest) AS r (ord) JOIN th_job j ON j.id = p_ids[r.ord]
-    WHERE j.flow IS NOT NULL ORDER BY j.flow);
+    SELECT DISTINCT j.flow FROM unnest(p_ids, p_settled) AS g (id, is_settled)
+    CROSS JOIN LATERAL (SELECT x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j
+    WHERE NOT g.is_settled AND j.flow IS NOT NULL ORDER BY j.flow);
   IF cardinality(v_flows) > 0 AND p_wait THEN
     PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
   ELSIF cardinality(v_flows) > 0 THEN
@@ -203,10 +211,11 @@ BEGIN
   END IF;
 
   FOR i IN
-    SELECT r.ord, p_tokens[r.ord] AS token, p_kinds[r.ord] AS kind, p_outputs[r.ord] AS output,
-      p_attempts[r.ord]::int AS attempts, p_errors[r.ord] AS error, p_failed_ats[r.ord] AS failed_at,
-      p_run_ats[r.ord] AS run_at, p_reasons[r.ord] AS reason, j.seq, j.flow
-    FROM unnest(p_rest) AS r (ord) LEFT JOIN th_job j ON j.id = p_ids[r.ord] ORDER BY r.ord
+    SELECT g.*, j.seq, j.flow
+    FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons, p_settled)
+      WITH ORDINALITY AS g (id, token, kind, output, attempts, error, failed_at, run_at, reason, is_settled, ord)
+    LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j ON true
+    WHERE NOT g.is_settled ORDER BY g.ord
   LOOP
     ord := i.ord;
     detail := NULL;
@@ -253,7 +262,7 @@ BEGIN
           detail := v_answer.overlap;
         END IF;
       ELSE
-        v_answer := th_settle_member(i.seq, NULL, i.kind, p_now, i.output, i.attempts, i.error, i.failed_at, i.run_at, i.reason);
+        v_answer := th_settle_member(i.seq, NULL, i.kind, p_now, i.output, i.attempts::int, i.error, i.failed_at, i.run_at, i.reason);
         IF i.kind = 'a' THEN
           v_acked := v_acked || i.seq;
         END IF;
@@ -350,7 +359,8 @@ BEGIN
     SELECT m.wakes INTO wakes FROM th_settle_member(p_seq, NULL, 'g', p_now, NULL, NULL, NULL, NULL, NULL, NULL) m;
     RETURN;
   END IF;
-  SELECT j.id INTO overlap FROM generate_series(p_first, p_last) AS n JOIN th_job j ON j.id = g_ids[n] ORDER BY n LIMIT 1;
+  SELECT g_ids[n] INTO overlap FROM generate_series(p_first, p_last) AS n
+  CROSS JOIN LATERAL (SELECT FROM th_job x WHERE x.id = g_ids[n] OFFSET 0) j ORDER BY n LIMIT 1;
   IF FOUND THEN
     RETURN;
   END IF;

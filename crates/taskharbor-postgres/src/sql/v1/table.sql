@@ -1,5 +1,10 @@
 -- The tables. Times are microseconds since 1970; NULL stands for none, or zero where something is counted.
 -- Texts compare byte by byte: two names are the same exactly when their bytes are.
+--
+-- The functions join few rows at hand to many in a table, and say so as `t.seq = ANY (ARRAY[g.seq])`. Written as
+-- `t.seq = g.seq`, the planner may as well read all of the table first and look for each row among those at hand; and it
+-- does when its statistics are from a time at which the table was empty. Where the order or another condition would still
+-- let it, the rows of the table are in a subquery with OFFSET 0, which it leaves alone.
 
 -- Numbers jobs and flows in the order of insertion. Never used again, so a number finds its job or nothing.
 CREATE SEQUENCE th_seq;

@@ -1,0 +1,188 @@
+//! `th_check()` has to find what is wrong: the store is corrupted in every way that it looks for, and once in each.
+//!
+//! And the constraints have to refuse what no program may write.
+
+use taskharbor_core::{Admin, FailurePolicy, IdempotencyKey, JobSet, KeyHold};
+use tokio_postgres::Client;
+
+use crate::{
+    given::{ack, fail, id, job, job_in, lease, settle, store, store_set},
+    harness::store::{Store, named},
+};
+
+/// A store with a job in every state, keys, failures, and a flow under way and one that is over.
+async fn populated() -> Store {
+    let on = named().await;
+    let key = |key: &str| IdempotencyKey::new(key).unwrap();
+    store(&on, vec![job("held").idempotency_key(key("k")), job_in("r", "waiting")]).await;
+    store(&on, vec![job("freed").idempotency_key(key("d")).key_hold(KeyHold::UntilDone)]).await;
+    store(&on, vec![job_in("a", "done"), job_in("a", "also-done"), job_in("f", "failed")]).await;
+    store(&on, vec![job_in("i", "inflight")]).await;
+    settle(&on, &lease(&on, "a", 2).await, ack()).await;
+    settle(&on, &lease(&on, "f", 1).await, fail()).await;
+    assert_eq!(lease(&on, "i", 1).await.len(), 1);
+    let child = job_in("o", "child").after([id("parent")]).on_failure(FailurePolicy::Cancel);
+    store_set(&on, JobSet::flow(vec![job_in("o", "parent"), child])).await;
+    let over = job_in("x", "over-tail").after([id("over-parent")]);
+    store_set(&on, JobSet::flow(vec![job_in("x", "over-parent"), over])).await;
+    for _ in 0..2 {
+        settle(&on, &lease(&on, "x", 1).await, ack()).await;
+    }
+    assert_eq!(on.check().await.unwrap(), []);
+    on
+}
+
+/// What the checker says after `sql` was run, of which nothing is left. `#name` stands for the number of a job.
+async fn found(client: &mut Client, sql: &str) -> Vec<String> {
+    let transaction = client.transaction().await.unwrap();
+    transaction
+        .batch_execute(&numbered(sql))
+        .await
+        .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    let rows = transaction.query("SELECT th_check()", &[]).await.unwrap();
+    transaction.rollback().await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+fn numbered(sql: &str) -> String {
+    let mut parts = sql.split('#');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end =
+            part.find(|it: char| !(it.is_ascii_alphabetic() || it == '-')).unwrap_or(part.len());
+        text += &format!("(SELECT seq FROM th_job WHERE id = '{}'){}", &part[..end], &part[end..]);
+    }
+    text
+}
+
+#[tokio::test]
+async fn every_contradiction_is_found_and_named() {
+    let on = populated().await;
+    let mut client = on.sql().await;
+    for (sql, expected) in [
+        ("DELETE FROM th_hot WHERE seq = #waiting", "job waiting is neither live nor over"),
+        (
+            "INSERT INTO th_hot (seq, line_at, priority, queue) VALUES (#done, 1, 0, 'a')",
+            "job done is live and over",
+        ),
+        (
+            "INSERT INTO th_hot (seq, line_at, priority, queue) VALUES (987654, 1, 0, 'a')",
+            "there is a live row 987654 without a job",
+        ),
+        (
+            "UPDATE th_hot SET queue = 'other' WHERE seq = #waiting",
+            "job waiting and its live row differ in queue or flow",
+        ),
+        (
+            "UPDATE th_hot SET line_at = lease_exp + 1 WHERE seq = #inflight",
+            "job inflight stands in line behind the end of its lease",
+        ),
+        ("DELETE FROM th_end WHERE #failed = ANY (seqs)", "job failed is listed as over 0 times"),
+        (
+            "INSERT INTO th_end SELECT * FROM th_end WHERE #failed = ANY (seqs)",
+            "job failed is listed as over 2 times",
+        ),
+        (
+            "UPDATE th_end SET queue = 'other' WHERE #failed = ANY (seqs)",
+            "job failed is listed as over 1 times",
+        ),
+        (
+            "UPDATE th_end SET kept_until = kept_until + 1 WHERE #failed = ANY (seqs)",
+            "job failed is listed as over 1 times",
+        ),
+        (
+            "UPDATE th_end SET seqs = seqs || #waiting WHERE #failed = ANY (seqs)",
+            "job waiting is listed as over 1 times",
+        ),
+        ("UPDATE th_end SET seqs = '{}' WHERE #failed = ANY (seqs)", "an empty list of jobs"),
+        ("UPDATE th_hot SET pending = 2 WHERE seq = #child", "job child waits for 2 of 1 parents"),
+        (
+            "UPDATE th_hot SET pending = NULL WHERE seq = #child",
+            "job child waits for 0 of 1 parents",
+        ),
+        ("DELETE FROM th_edge WHERE child = #child", "job child has 0 links and reads 1"),
+        (
+            "UPDATE th_edge SET parent = #waiting WHERE child = #child",
+            "job child waits for parent, which is done or in another flow",
+        ),
+        (
+            "INSERT INTO th_edge (child, ord, parent, parent_id) VALUES (987654, 1, #parent, 'parent')",
+            "there is a link of job 987654, which is not stored",
+        ),
+        (
+            "INSERT INTO th_key VALUES ('q', 'nobody', 987654)",
+            "key nobody of queue q is held by no job that has it",
+        ),
+        (
+            "UPDATE th_key SET seq = #waiting WHERE key = 'k'",
+            "key k of queue q is held by no job that has it",
+        ),
+        ("DELETE FROM th_key WHERE key = 'k'", "job held does not hold its key"),
+        ("DELETE FROM th_key WHERE key = 'd'", "job freed does not hold its key"),
+        ("DELETE FROM th_error", "job failed has 0 failures of 1"),
+        ("UPDATE th_error SET failure = 2", "job failed has 1 failures of 1"),
+        (
+            "INSERT INTO th_error VALUES (987654, 1, 1, 1, 'e')",
+            "failures are kept of job 987654, which is not stored",
+        ),
+        ("DELETE FROM th_flow WHERE id = 'child'", "job parent is in a flow that is not stored"),
+        (
+            "UPDATE th_flow SET tail = #waiting WHERE id = 'child'",
+            "flow child has no tail of its own",
+        ),
+        (
+            "UPDATE th_flow SET state = 'd', kept_until = 1 WHERE id = 'child'",
+            "flow child is retired as d",
+        ),
+        (
+            "UPDATE th_flow SET state = NULL, kept_until = NULL WHERE id = 'over-tail'",
+            "flow over-tail is retired as live",
+        ),
+        (
+            "UPDATE th_flow SET kept_until = kept_until - 1 WHERE id = 'over-tail'",
+            "flow over-tail is retired as d",
+        ),
+    ] {
+        let found = found(&mut client, sql).await;
+        assert!(found.iter().any(|it| it.starts_with(expected)), "{sql}: {found:?}");
+    }
+    assert_eq!(on.check().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn what_no_program_may_write_is_refused() {
+    let on = populated().await;
+    let client = on.sql().await;
+    for (sql, constraint) in [
+        // A lease is whole or not there, and whoever is inflight has one.
+        ("UPDATE th_hot SET secret = NULL WHERE seq = #inflight", "th_hot_lease_chk"),
+        ("UPDATE th_hot SET lease_exp = NULL WHERE seq = #inflight", "th_hot_lease_chk"),
+        ("UPDATE th_hot SET secret = md5('x')::uuid WHERE seq = #waiting", "th_hot_lease_chk"),
+        ("UPDATE th_hot SET cancel = true WHERE seq = #waiting", "th_hot_lease_chk"),
+        (
+            "UPDATE th_hot SET lease_exp = 1, secret = md5('x')::uuid, holder = 'w' WHERE seq = #child",
+            "th_hot_lease_chk",
+        ),
+        ("UPDATE th_hot SET pending = 0 WHERE seq = #child", "th_hot_pending_check"),
+        // Whatever is over has a time at which it ended.
+        ("UPDATE th_job SET finished_at = NULL WHERE id = 'failed'", "th_job_end_chk"),
+        ("UPDATE th_job SET kept_until = finished_at - 1 WHERE id = 'failed'", "th_job_end_chk"),
+        ("UPDATE th_job SET state = 'z' WHERE id = 'failed'", "th_job_end_chk"),
+        ("UPDATE th_job SET finished_at = 1 WHERE id = 'waiting'", "th_job_end_chk"),
+        ("UPDATE th_job SET timeout_us = 0 WHERE id = 'waiting'", "th_job_timeout_us_check"),
+        ("UPDATE th_job SET max_attempts = 0 WHERE id = 'waiting'", "th_job_max_attempts_check"),
+        ("UPDATE th_job SET id = 'held' WHERE id = 'waiting'", "th_job_id"),
+        ("UPDATE th_flow SET kept_until = NULL WHERE id = 'over-tail'", "th_flow_end_chk"),
+        ("INSERT INTO th_key VALUES ('q', 'k', 1)", "th_key_pkey"),
+        ("INSERT INTO th_meta (only_row, version) VALUES (true, 1)", "th_meta_pkey"),
+        ("INSERT INTO th_meta (only_row, version) VALUES (false, 1)", "th_meta_only_row_check"),
+    ] {
+        let refused = client.batch_execute(&numbered(sql)).await.unwrap_err();
+        let refused = refused.as_db_error().unwrap_or_else(|| panic!("{sql}"));
+        assert_eq!(refused.constraint(), Some(constraint), "{sql}: {refused}");
+    }
+    for sql in ["UPDATE th_job SET payload = NULL", "UPDATE th_job SET queue = NULL"] {
+        let refused = client.batch_execute(sql).await.unwrap_err();
+        assert_eq!(refused.code().unwrap().code(), "23502", "{sql}");
+    }
+}

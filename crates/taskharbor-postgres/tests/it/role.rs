@@ -1,0 +1,271 @@
+//! What `th_grant` lets each part do, and what it does not; and that nobody's objects are taken for ours.
+
+use taskharbor_core::{
+    Admin, Driver, DriverError, Enqueue, IdempotencyKey, JobSet, KeyHold, NewJob,
+};
+use tokio_postgres::Client;
+
+use crate::{
+    given::{ack, id, job, job_in, lease, noon, queue, settle, store, store_set},
+    harness::store::{Role, Store, named},
+};
+
+/// A connection on which everything is done by the role that has this part.
+async fn sql_as(store: &Store, part: &str) -> Client {
+    let client = store.sql().await;
+    client.batch_execute(&format!("SET ROLE {}", Role::name(part))).await.unwrap();
+    client
+}
+
+async fn refused(client: &Client, statements: &[&str]) {
+    for sql in statements {
+        match client.batch_execute(sql).await {
+            Ok(()) => panic!("it is allowed: {sql}"),
+            Err(error) => {
+                assert_eq!(error.code().map(|it| it.code()), Some("42501"), "{sql}: {error:?}")
+            }
+        }
+    }
+}
+
+fn forbidden<T: std::fmt::Debug>(answer: Result<T, DriverError>) {
+    let error = answer.unwrap_err();
+    assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
+    let DriverError::Backend(cause) = &error else { unreachable!() };
+    assert!(cause.to_string().contains("the role may not do this"), "{cause}");
+}
+
+#[tokio::test]
+async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
+    let on = named().await;
+    let producer = on.another_as(Role::Part("producer")).await;
+    let key = |key: &str| IdempotencyKey::new(key).unwrap();
+    store(&producer, vec![job("a"), job("b").idempotency_key(key("k")), job("b")]).await;
+    let again = store(&producer, vec![job("a"), job("c").idempotency_key(key("k"))]).await;
+    assert_eq!(again.iter().map(|it| it.id().as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    store_set(&producer, JobSet::flow(vec![job("p"), job("t").after([id("p")])])).await;
+    // One that is done as soon as it is stored, together with those that are let go by that.
+    let join = NewJob::join(id("empty"), queue("q"), []);
+    store_set(&producer, JobSet::flow(vec![join, job("next").after([id("empty")])])).await;
+    let join = NewJob::join(id("all"), queue("q"), [])
+        .idempotency_key(key("d"))
+        .key_hold(KeyHold::UntilDone);
+    store_set(&producer, JobSet::flow(vec![join])).await;
+    assert_eq!(on.check().await.unwrap(), []);
+
+    let client = sql_as(&on, "producer").await;
+    client
+        .batch_execute("SELECT th_enqueue('work', idempotency_key => 'x', id => 'sql')")
+        .await
+        .unwrap();
+    let inserted = on.inspect(id("sql"), noon()).await.unwrap();
+    assert!(inserted.is_some());
+
+    let demands = vec![taskharbor_core::Demand::new(queue("q"), 1)];
+    let holder = taskharbor_core::Holder::new("w").unwrap();
+    forbidden(
+        producer
+            .reserve(taskharbor_core::Reserve::new(demands, holder, noon(), crate::given::LEASE))
+            .await,
+    );
+    forbidden(producer.pause(queue("q"), noon()).await);
+    forbidden(producer.inspect(id("a"), noon()).await);
+    forbidden(producer.counts(noon()).await);
+    forbidden(producer.prune(taskharbor_core::Prune::new(1, noon()).done_before(noon())).await);
+    refused(
+        &client,
+        &[
+            "SELECT payload FROM th_job",
+            "SELECT output FROM th_job",
+            "SELECT headers FROM th_job",
+            "SELECT secret FROM th_job",
+            "SELECT * FROM th_jobs",
+            "SELECT * FROM th_record",
+            "SELECT secret FROM th_hot",
+            "SELECT FROM th_hot",
+            "SELECT * FROM th_error",
+            "SELECT * FROM th_end",
+            "DELETE FROM th_job",
+            "UPDATE th_job SET state = NULL",
+            "UPDATE th_job SET id = 'x'",
+            "INSERT INTO th_job (seq, secret) VALUES (1, NULL)",
+            "DELETE FROM th_hot",
+            "UPDATE th_hot SET lease_exp = NULL",
+            "INSERT INTO th_hot (seq, line_at, priority, queue, secret) VALUES (1, 1, 1, 'q', NULL)",
+            "DELETE FROM th_key",
+            "UPDATE th_key SET seq = 1",
+            "DELETE FROM th_edge",
+            "UPDATE th_edge SET tie = 'c'",
+            "DELETE FROM th_flow",
+            "UPDATE th_flow SET state = NULL",
+            "DELETE FROM th_end",
+            "INSERT INTO th_queue VALUES ('q', 1)",
+            "UPDATE th_meta SET version = 9",
+            "TRUNCATE th_job",
+            "SELECT th_finish('{1}', 'c', 1, false, NULL)",
+            "SELECT th_check()",
+            "SELECT th_grant('worker', 'th_test_producer')",
+            "SELECT setval('th_seq', 1)",
+            "CREATE TABLE x ()",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_viewer_sees_jobs_without_what_is_in_them_and_changes_nothing() {
+    let on = named().await;
+    store(&on, vec![job("a"), job("b")]).await;
+    settle(&on, &lease(&on, "q", 1).await, ack()).await;
+    lease(&on, "q", 1).await;
+    let client = sql_as(&on, "viewer").await;
+    let sql = "SELECT id, type, queue, run_at, timeout_nanos, created_at, attempts, max_attempts, last_error, failed_at,
+        status, lease_expires_at, dlq_reason, dlq_failed_at, idempotency_key, priority, holder FROM th_jobs ORDER BY id";
+    let rows = client.query(sql, &[]).await.unwrap();
+    assert_eq!(rows.iter().map(|it| it.get("status")).collect::<Vec<&str>>(), ["done", "inflight"]);
+    client
+        .batch_execute("SELECT * FROM th_flow; SELECT * FROM th_queue; SELECT * FROM th_meta")
+        .await
+        .unwrap();
+    refused(
+        &client,
+        &[
+            "SELECT payload FROM th_jobs",
+            "SELECT output FROM th_jobs",
+            "SELECT headers FROM th_jobs",
+            "SELECT lease_token FROM th_jobs",
+            "SELECT * FROM th_jobs",
+            "SELECT * FROM th_record",
+            "SELECT FROM th_job",
+            "SELECT FROM th_hot",
+            "SELECT FROM th_error",
+            "SELECT FROM th_key",
+            "DELETE FROM th_flow",
+            "INSERT INTO th_queue VALUES ('q', 1)",
+            "SELECT th_enqueue('work')",
+            "SELECT th_pause_v1('q', 1)",
+            "SELECT nextval('th_seq')",
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_worker_may_not_change_the_schema() {
+    let on = named().await;
+    let client = sql_as(&on, "worker").await;
+    refused(
+        &client,
+        &[
+            "UPDATE th_meta SET version = 9",
+            "DELETE FROM th_meta",
+            "TRUNCATE th_job",
+            "CREATE TABLE x ()",
+            "SELECT th_grant('worker', 'th_test_viewer')",
+            "SELECT setval('th_seq', 1)",
+        ],
+    )
+    .await;
+    let worker = on.another_as(Role::Part("worker")).await;
+    worker.migrate().await.unwrap();
+}
+
+#[tokio::test]
+async fn everybody_else_has_nothing() {
+    let on = named().await;
+    let client = on.sql().await;
+    let public = "SELECT 'schema' FROM pg_namespace n, aclexplode(nspacl) a WHERE oid = $1::text::regnamespace AND a.grantee = 0
+        UNION ALL SELECT relname FROM pg_class, aclexplode(relacl) a WHERE relnamespace = $1::regnamespace AND a.grantee = 0
+        UNION ALL SELECT proname FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) a
+            WHERE pronamespace = $1::regnamespace AND a.grantee = 0";
+    let found = client.query(public, &[&on.schema()]).await.unwrap();
+    assert!(found.is_empty(), "{:?}", found.iter().map(|it| it.get(0)).collect::<Vec<&str>>());
+    for (part, role) in
+        [("owner", "th_test_worker"), ("worker", "public"), ("worker", "no_such_role")]
+    {
+        let refused = client.query("SELECT th_grant($1, $2)", &[&part, &role]).await.unwrap_err();
+        let said = refused.as_db_error().unwrap().message().to_owned();
+        assert!(said.contains("there is no"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn functions_run_as_their_caller_and_search_nothing_but_the_schema() {
+    let on = named().await;
+    let client = on.sql().await;
+    let sql = "SELECT proname::text, prosecdef, proconfig::text[] FROM pg_proc WHERE pronamespace = $1::text::regnamespace";
+    let rows = client.query(sql, &[&on.schema()]).await.unwrap();
+    let mut called = 0;
+    for row in rows {
+        let (name, definer): (String, bool) = (row.get(0), row.get(1));
+        assert!(!definer, "{name}");
+        let by_clients = name.ends_with("_v1")
+            || ["th_enqueue", "th_enqueue_bytes", "th_check", "th_grant"].contains(&name.as_str());
+        if by_clients {
+            called += 1;
+            let path = format!("search_path={}, pg_temp", on.schema());
+            let settings: Vec<String> = row.get::<_, Option<Vec<String>>>(2).unwrap_or_default();
+            let pinned = settings.iter().any(|it| it.replace('"', "") == path);
+            assert!(pinned, "{name}: {settings:?}");
+        }
+    }
+    assert!(called >= 16, "{called}");
+}
+
+#[tokio::test]
+async fn hostile_objects_are_not_taken_for_ours() {
+    let on = named().await;
+    store(&on, vec![job_in("s", "sound")]).await;
+    let client = on.sql().await;
+    // On this connection, before all else: tables of the same names, and functions that fit better than the built-in
+    // ones, since those take anything.
+    let schema = format!("{}_999999", on.schema().rsplit_once('_').unwrap().0);
+    client
+        .batch_execute(&format!(
+            "CREATE SCHEMA {schema};
+            CREATE TEMP TABLE th_job (id text, seq bigint); CREATE TEMP TABLE th_hot (seq bigint);
+            CREATE TEMP TABLE th_meta (version int, max_payload_bytes bigint); INSERT INTO pg_temp.th_meta VALUES (99, 0);
+            CREATE TEMP TABLE th_queue (name text); INSERT INTO pg_temp.th_queue VALUES ('s'), ('q');
+            CREATE FUNCTION {schema}.th_now() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION {schema}.th_notify(text, text[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION {schema}.cardinality(bigint[]) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION {schema}.cardinality(text[]) RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION {schema}.unnest(bigint[]) RETURNS SETOF bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION {schema}.unnest(text[]) RETURNS SETOF text LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION {schema}.raise(bigint, bigint) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE FUNCTION {schema}.raise(bigint, int) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$;
+            CREATE AGGREGATE {schema}.count(int) (sfunc = {schema}.raise, stype = bigint);
+            CREATE AGGREGATE {schema}.count(bigint) (sfunc = {schema}.raise, stype = bigint);
+            SET search_path = pg_temp, {schema}"
+        ))
+        .await
+        .unwrap_or_else(|error| panic!("{error:?}"));
+    let ours = on.schema();
+    for sql in [
+        format!("SELECT * FROM {ours}.th_enqueue('work', queue => 'q', id => 'by-sql')"),
+        format!(
+            "SELECT id FROM {ours}.th_reserve_v1('{{s}}', '{{1}}', 'w', 1794744000000000, 1794744000000009, '\\x00', 0, '{{}}', '{{}}', '{{}}', '{{}}') WHERE id = 'sound'"
+        ),
+        format!(
+            "SELECT * FROM {ours}.th_list_v1(0, 10, NULL, NULL, NULL, NULL, 1) WHERE id = 'by-sql'"
+        ),
+        include_str!("../../src/sql/counts.sql")
+            .replace("{schema}", ours)
+            .replace("$1", "1::bigint"),
+        include_str!("../../src/sql/inspect.sql")
+            .replace("{schema}", ours)
+            .replace("$1", "'sound'"),
+        format!("SELECT * FROM {ours}.th_jobs"),
+    ] {
+        let rows = client.query(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        assert!(!rows.is_empty(), "{sql}");
+    }
+    let wrong = client.query(&format!("SELECT {ours}.th_check()"), &[]).await.unwrap();
+    assert!(wrong.is_empty());
+    client
+        .batch_execute(&format!("SET client_min_messages = error; DROP SCHEMA {schema} CASCADE"))
+        .await
+        .unwrap();
+    let enqueued = on.enqueue(Enqueue::new(vec![job("by-sql").into()], noon())).await.unwrap();
+    assert!(!enqueued[0].as_ref().unwrap()[0].is_new(), "it is in our table");
+}
