@@ -53,16 +53,28 @@ pub(crate) fn quick_tests() -> Command {
 
 /// Everything but the doctests. Not `--all-targets`, which would build the benchmarks as tests.
 pub(crate) fn tests() -> Command {
-    cargo("test --workspace --locked --lib --bins --tests --examples")
+    let mut command = cargo("test --workspace --locked --lib --bins --tests --examples");
+    few_scripts(&mut command);
+    command
+}
+
+/// Random scripts take a round trip for each step on a server, and the suite runs there in several
+/// ways. Where they cost next to nothing, `scripts` runs many.
+fn few_scripts(command: &mut Command) {
+    if env::var_os("TASKHARBOR_SCRIPTS").is_none() {
+        command.env("TASKHARBOR_SCRIPTS", "40");
+    }
 }
 
 /// The tests that a version of PostgreSQL could make a difference to: not how statements are sent,
 /// nor what is between the driver and the server.
 pub(crate) fn newer_postgres_tests() -> Command {
-    cargo(
+    let mut command = cargo(
         "test --locked -p taskharbor-postgres --test it --
          --skip conformance::unnamed --skip conformance::pooled",
-    )
+    );
+    few_scripts(&mut command);
+    command
 }
 
 /// Many more random scripts than the suite runs by itself, where they cost next to nothing.

@@ -133,19 +133,19 @@ fn calls() -> Vec<(&'static str, String)> {
     let held = "(SELECT array_agg(j.id) AS ids, array_agg(h.secret) AS tokens FROM unnest($held) n JOIN th_hot h ON h.seq = n JOIN th_job j ON j.seq = n) i";
     let settle = |kind: &str| {
         format!(
-            "SELECT s.* FROM {held}, th_settle_v1(false, 500001, i.ids, i.tokens, array_fill('{kind}'::text, '{{10}}'), '{{}}',
+            "SELECT s.* FROM {held}, th_settle_v1(0, 500001, i.ids, i.tokens, array_fill('{kind}'::text, '{{10}}'), '{{}}',
             array_fill(1::bigint, '{{10}}'), array_fill('e'::text, '{{10}}'), array_fill(1::bigint, '{{10}}'), '{{}}', array_fill('r'::text, '{{10}}'),
             '{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}', NULL) s"
         )
     };
     let reserve = || {
-        "SELECT * FROM th_reserve_v1('{q1}', '{10}', 'w', 500000, 600000, '\\x00', 0, '{}', '{}', '{}', '{}')".to_owned()
+        "SELECT * FROM th_reserve_v1('{q1}', '{10}', 'w', 500000, 600000, ARRAY(SELECT md5(n::text)::uuid FROM generate_series(1, 1000) AS n), 0, '{}', '{}', '{}', '{}')".to_owned()
     };
     let rep = |what: &str| format!("ARRAY(SELECT {what} FROM generate_series(1, 10) n)");
     let enqueue = |ids: &str, keys: &str| {
         let (ids, q, t, p) = (rep(ids), rep("'q1'::text"), rep("'t'::text"), rep("'x'::bytea"));
         format!(
-            "SELECT * FROM th_enqueue_v1(500000, false, {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', NULL)"
+            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', NULL)"
         )
     };
     vec![

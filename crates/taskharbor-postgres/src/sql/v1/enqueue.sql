@@ -50,14 +50,14 @@ BEGIN
         SELECT seq, p_now, coalesce(priority, 0), 'w', coalesce(key_hold, 'p')::"char", coalesce(policy, 'h')::"char", id,
                queue, type, payload, timeout_us, max_attempts, run_at, headers::jsonb, key
         FROM given
-        RETURNING seq, priority, queue, run_at, idempotency_key, octet_length(payload) AS bytes
       ), keyed AS (
         INSERT INTO th_key (queue, key, seq)
-        SELECT queue, idempotency_key, seq FROM stored
-        WHERE v_keyed AND idempotency_key IS NOT NULL ORDER BY queue, idempotency_key
+        SELECT queue, key, seq FROM given WHERE v_keyed AND key IS NOT NULL ORDER BY queue, key
       )
       INSERT INTO th_hot (seq, line_at, priority, queue, run_at, large)
-      SELECT seq, greatest(run_at, p_now), priority, queue, run_at, CASE WHEN bytes > 65536 THEN true END FROM stored;
+      SELECT seq, greatest(run_at, p_now), coalesce(priority, 0), queue, run_at,
+             CASE WHEN octet_length(payload) > 65536 THEN true END
+      FROM given;
       EXIT;
     EXCEPTION WHEN unique_violation THEN
       v_failures := v_failures + 1;

@@ -29,7 +29,7 @@ BEGIN
     EXECUTE 'GRANT SELECT (seq, id, queue, priority, run_at, idempotency_key), INSERT (seq, created_at, priority, kind, key_hold, '
       || 'on_failure, id, queue, type, payload, timeout_us, max_attempts, run_at, headers, idempotency_key, parents, flow, state, '
       || 'finished_at, kept_until) ON th_job TO ' || v_role;
-    EXECUTE 'GRANT INSERT (seq, line_at, priority, queue, pending, flow, run_at) ON th_hot TO ' || v_role;
+    EXECUTE 'GRANT INSERT (seq, line_at, priority, queue, pending, flow, run_at, large) ON th_hot TO ' || v_role;
     EXECUTE 'GRANT SELECT, INSERT ON th_key TO ' || v_role;
     EXECUTE 'GRANT INSERT (child, ord, parent, parent_id, tie) ON th_edge TO ' || v_role;
     EXECUTE 'GRANT INSERT ON th_flow, th_end TO ' || v_role;

@@ -235,19 +235,18 @@ BEGIN
     (extract(epoch FROM v_walked) * 1000000)::bigint;
 END $$;
 
--- Locks live rows, waiting for nobody for long: an open transaction may have one of them for ever.
-CREATE FUNCTION th_lock_soon(p_seqs bigint[]) RETURNS bigint[] LANGUAGE plpgsql SET lock_timeout = '200ms' AS $$
+-- Locks live rows as soon as they are free, if that is soon: an open transaction may have one of them for ever. It looks
+-- again and again instead of waiting for a lock, since whoever waits while holding others may wait in a circle.
+CREATE FUNCTION th_lock_soon(p_seqs bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_locked bigint[] := '{}';
-  v_seq    bigint;
+  v_locked bigint[];
 BEGIN
-  FOREACH v_seq IN ARRAY p_seqs LOOP
-    PERFORM FROM th_hot WHERE seq = v_seq FOR UPDATE;
-    v_locked := v_locked || v_seq;
+  FOR attempt IN 1..10 LOOP
+    v_locked := ARRAY(SELECT seq FROM th_hot WHERE seq = ANY (p_seqs) FOR UPDATE SKIP LOCKED);
+    EXIT WHEN cardinality(v_locked) = (SELECT count(*) FROM th_hot WHERE seq = ANY (p_seqs));
+    PERFORM pg_sleep(0.005);
   END LOOP;
   RETURN v_locked;
-EXCEPTION WHEN lock_not_available THEN
-  RETURN ARRAY(SELECT h.seq FROM th_hot h WHERE h.seq = ANY (p_seqs) FOR UPDATE SKIP LOCKED);
 END $$;
 
 -- Keeps leases for longer. Whoever is changing a job at this moment is waited for, but not for long: what an open
@@ -263,18 +262,19 @@ DECLARE
   v_taken    record;
   v_locked   bigint[];
 BEGIN
-  SELECT array_agg(f.seq), array_agg(f.progress) INTO v_free, v_progress FROM (
-    SELECT h.seq, i.progress FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
-    JOIN th_job j ON j.id = ANY (ARRAY[i.id])
-    JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token AND h.lease_exp > p_now
-    FOR UPDATE OF h SKIP LOCKED
-  ) f;
+  SELECT array_agg(h.seq), array_agg(i.progress) INTO v_free, v_progress
+  FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
+  CROSS JOIN LATERAL (SELECT x.seq FROM th_job x WHERE x.id = i.id OFFSET 0) j
+  CROSS JOIN LATERAL (
+    SELECT y.seq FROM th_hot y WHERE y.seq = j.seq AND y.secret = i.token AND y.lease_exp > p_now
+    FOR UPDATE SKIP LOCKED) h;
   IF v_free IS NULL OR cardinality(v_free) < cardinality(p_ids) THEN
     SELECT array_agg(h.seq ORDER BY h.seq) AS seqs, array_agg(i.token ORDER BY h.seq) AS tokens,
       array_agg(i.progress ORDER BY h.seq) AS progress INTO v_taken
     FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
-    JOIN th_job j ON j.id = ANY (ARRAY[i.id])
-    JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token AND h.lease_exp > p_now
+    CROSS JOIN LATERAL (SELECT x.seq FROM th_job x WHERE x.id = i.id OFFSET 0) j
+    CROSS JOIN LATERAL (
+      SELECT y.seq FROM th_hot y WHERE y.seq = j.seq AND y.secret = i.token AND y.lease_exp > p_now OFFSET 0) h
     WHERE h.seq NOT IN (SELECT unnest(v_free));
     IF v_taken.seqs IS NOT NULL THEN
       v_locked := th_lock_soon(v_taken.seqs);

@@ -54,18 +54,28 @@ BEGIN
   END IF;
   IF v_wait THEN
     PERFORM f.seq FROM th_flow f
-    WHERE f.seq IN (SELECT j.flow FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = ANY (ARRAY[i.id])) ORDER BY f.seq FOR UPDATE;
-    PERFORM h.seq FROM unnest(p_ids) AS i (id) JOIN th_job j ON j.id = ANY (ARRAY[i.id])
-    JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) ORDER BY h.seq FOR UPDATE OF h;
-  ELSIF p_patience = 1 THEN
+    WHERE f.seq = ANY (ARRAY(
+      SELECT j.flow FROM unnest(p_ids) AS i (id)
+      CROSS JOIN LATERAL (SELECT x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j))
+    ORDER BY f.seq FOR UPDATE;
+  END IF;
+  IF v_wait OR p_patience = 1 OR v_count > 1 AND v_mixed THEN
+    -- One after another, in their order; with patience 1 those that are free.
     v_free := ARRAY(
-      SELECT h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
-      JOIN th_job j ON j.id = ANY (ARRAY[i.id]) JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token
-      WHERE j.flow IS NULL ORDER BY h.seq FOR UPDATE OF h SKIP LOCKED);
-  ELSIF v_count > 1 AND v_mixed THEN
-    PERFORM h.seq FROM unnest(p_ids, p_tokens) AS i (id, token)
-    JOIN th_job j ON j.id = ANY (ARRAY[i.id]) JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq]) AND h.secret = i.token
-    WHERE j.flow IS NULL ORDER BY h.seq FOR UPDATE OF h;
+      SELECT coalesce(waited.seq, free.seq) FROM (
+        SELECT j.seq, i.token FROM unnest(p_ids, p_tokens) AS i (id, token)
+        CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j
+        WHERE v_wait OR j.flow IS NULL ORDER BY j.seq OFFSET 0
+      ) s
+      LEFT JOIN LATERAL (
+        SELECT y.seq FROM th_hot y
+        WHERE p_patience <> 1 AND y.seq = s.seq AND (v_wait OR y.secret = s.token) FOR UPDATE) waited ON true
+      LEFT JOIN LATERAL (
+        SELECT y.seq FROM th_hot y
+        WHERE p_patience = 1 AND y.seq = s.seq AND y.secret = s.token FOR UPDATE SKIP LOCKED) free ON true);
+    IF p_patience <> 1 THEN
+      v_free := NULL;
+    END IF;
   END IF;
 
   -- Those that end: acknowledged, dead-lettered, or cancelled because somebody asked for it.
