@@ -59,7 +59,7 @@ pub(crate) async fn lease(driver: &impl Driver, name: &str, limit: usize) -> Vec
 pub(crate) async fn settle(driver: &impl Driver, jobs: &[Leased], transition: Transition) {
     let items = jobs
         .iter()
-        .map(|it| Settlement::new(it.job.id.clone(), it.lease.token.clone(), transition.clone()));
+        .map(|it| Settlement::new(it.job.id.clone(), it.lease.token, transition.clone()));
     let answers = driver.settle(Settle::new(items.collect(), noon())).await.unwrap();
     assert!(answers.iter().all(|it| matches!(it, Ok(Settled::Applied))), "{answers:?}");
 }

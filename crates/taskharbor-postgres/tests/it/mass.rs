@@ -3,7 +3,9 @@
 //! The bounds are far above what is measured on a busy machine, and far below what comparing every item with every
 //! other one would take.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use taskharbor_core::{
     Action, Admin, Blob, Driver, Enqueue, Enqueued, ExtendLeases, Extension, FailurePolicy, Growth,
@@ -52,14 +54,14 @@ async fn a_hundred_thousand_jobs_go_through_in_single_calls() {
     assert!(!again.iter().any(Enqueued::is_new));
     let leased = timed("reserve", lease(&on, "q", COUNT)).await;
     assert_eq!(leased.len(), COUNT);
-    let items = leased.iter().map(|it| Extension::new(it.job.id.clone(), it.lease.token.clone()));
+    let items = leased.iter().map(|it| Extension::new(it.job.id.clone(), it.lease.token));
     let request = ExtendLeases::new(items.collect(), noon(), 2 * LEASE);
     let extended = timed("extend", on.extend_leases(request)).await.unwrap();
     assert!(extended.iter().all(Result::is_ok));
     // Every other token is wrong.
     let wrong = LeaseToken::random().unwrap();
     let items = leased.iter().enumerate().map(|(at, it)| {
-        let token = if at % 2 == 0 { it.lease.token.clone() } else { wrong.clone() };
+        let token = if at % 2 == 0 { it.lease.token } else { wrong };
         Settlement::new(it.job.id.clone(), token, ack())
     });
     let answers = timed("ack", on.settle(Settle::new(items.collect(), noon()))).await.unwrap();
@@ -185,7 +187,7 @@ async fn growths_are_as_fast_together_as_apart() {
     let leased = lease(&on, "many", 5_000).await;
     let grow = |it: &Leased| {
         let growth = grown(10, &format!("of-{}", it.job.id.as_str()));
-        Settlement::new(it.job.id.clone(), it.lease.token.clone(), Transition::Grow(growth))
+        Settlement::new(it.job.id.clone(), it.lease.token, Transition::Grow(growth))
     };
     let items = leased.iter().map(grow).collect();
     let answers = timed("5,000 of 10", on.settle(Settle::new(items, noon()))).await.unwrap();

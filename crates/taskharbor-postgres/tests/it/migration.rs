@@ -158,7 +158,7 @@ async fn call_everything(driver: &PostgresDriver) -> Vec<(&'static str, Option<D
     let token = LeaseToken::random().unwrap();
     let holder = Holder::new("worker").unwrap();
     let demands = vec![Demand::new(queue("q"), 1)];
-    let extensions = vec![Extension::new(id("a"), token.clone())];
+    let extensions = vec![Extension::new(id("a"), token)];
     let settlements = vec![Settlement::new(id("a"), token, ack())];
     let outputs = vec![OutputQuery::of(id("a"))];
     vec![

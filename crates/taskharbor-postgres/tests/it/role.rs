@@ -3,7 +3,7 @@
 use taskharbor_core::{
     Admin, Driver, DriverError, Enqueue, IdempotencyKey, JobSet, KeyHold, NewJob,
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
     given::{ack, id, job, job_in, lease, noon, queue, settle, store, store_set},
@@ -22,7 +22,7 @@ async fn refused(client: &Client, statements: &[&str]) {
         match client.batch_execute(sql).await {
             Ok(()) => panic!("it is allowed: {sql}"),
             Err(error) => {
-                assert_eq!(error.code().map(|it| it.code()), Some("42501"), "{sql}: {error:?}")
+                assert_eq!(error.code().map(SqlState::code), Some("42501"), "{sql}: {error:?}");
             }
         }
     }
