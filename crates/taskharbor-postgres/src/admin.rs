@@ -145,7 +145,8 @@ impl Admin for PostgresDriver {
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {
-        let rows = self.query(&self.shared.statements.check, &[]).await?;
+        self.shared.check_version().await?;
+        let rows = self.shared.session.query_slowly(&self.shared.statements.check, &[]).await?;
         rows.iter().map(|row| Ok(Inconsistency::new(get::<String>(row, 0)?))).collect()
     }
 }

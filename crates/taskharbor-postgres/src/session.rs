@@ -143,6 +143,18 @@ impl Session {
         self.answer(self.within(self.shared.deadline, deadline, attempt).await)
     }
 
+    /// As [`Session::query`], for what reads the whole store and may take as long as a script.
+    pub(crate) async fn query_slowly(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, DriverError> {
+        let limit = self.shared.deadline.max(SCRIPT_DEADLINE);
+        let deadline = Instant::now() + limit;
+        let attempt = self.attempt(sql, values, deadline);
+        self.answer(self.within(limit, deadline, attempt).await)
+    }
+
     /// Runs a script of several statements.
     ///
     /// Its connection is closed afterwards, because a script may change settings, and one that fails

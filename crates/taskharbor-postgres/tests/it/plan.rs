@@ -14,7 +14,7 @@ use crate::harness::{
 };
 
 /// How many jobs wait, how many are over, and how many are scheduled: enough for a plan that reads all to stand out.
-const MANY: i64 = 20_000;
+const MANY: i64 = 100_000;
 
 /// What a call about ten jobs may read. Ten jobs are found by id, by number and by place, and looked at again.
 const FEW: f64 = 400.0;

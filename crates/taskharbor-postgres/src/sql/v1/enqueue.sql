@@ -14,7 +14,7 @@ CREATE FUNCTION th_enqueue_v1(
   p_policies text[], p_keys text[], p_key_holds text[], p_notify text
 ) RETURNS TABLE (ord bigint, existing text)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_keyed    boolean := cardinality(p_keys) > 0;
@@ -248,7 +248,7 @@ CREATE FUNCTION th_enqueue_flow_v1(
   p_key text, p_key_hold text, p_tail bigint, p_children bigint[], p_parents bigint[], p_notify text
 ) RETURNS TABLE (verdict text, id text, wakes text[])
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_stored bigint;

@@ -18,7 +18,7 @@ CREATE FUNCTION th_manage_v1(
   p_notify text
 ) RETURNS TABLE (state text, denied text, detail text, wakes text[])
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_of_flows boolean := p_action IN ('cancel_flow', 'purge_flow');

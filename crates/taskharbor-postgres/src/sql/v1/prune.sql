@@ -13,7 +13,7 @@ $$;
 -- th_end_job and th_flow_end give the oldest, so the cost is that of what is removed.
 CREATE FUNCTION th_prune_v1(p_done bigint, p_cancelled bigint, p_dlq bigint, p_limit bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
   v_until   bigint;
   v_rows    tid[];

@@ -254,7 +254,7 @@ END $$;
 CREATE FUNCTION th_extend_v1(p_ids text[], p_tokens uuid[], p_progress text[], p_now bigint, p_expires bigint)
 RETURNS TABLE (verdict text, lease_exp bigint, cancel boolean)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
   v_free     bigint[];
