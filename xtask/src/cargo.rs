@@ -62,7 +62,7 @@ pub(crate) fn tests() -> Command {
 /// ways. Where they cost next to nothing, `scripts` runs many.
 fn few_scripts(command: &mut Command) {
     if env::var_os("TASKHARBOR_SCRIPTS").is_none() {
-        command.env("TASKHARBOR_SCRIPTS", "40");
+        command.env("TASKHARBOR_SCRIPTS", "150");
     }
 }
 
