@@ -269,6 +269,8 @@ async fn after_closing_every_call_says_so() {
     assert_eq!(running.await.unwrap().unwrap(), 1, "what runs may end");
     let closed = |answer| matches!(answer, Err(DriverError::Closed));
     assert!(closed(number(&bench.session, "select 1::int8").await));
+    assert_eq!(number(&apart, "select 1::int8").await.unwrap(), 1, "each is closed by itself");
+    apart.close();
     assert!(closed(number(&apart, "select 1::int8").await));
     assert!(closed(bench.session.batch("select 1").await.map(|()| 0)));
     assert!(closed(bench.session.connect_apart().await.map(|_| 0)));
