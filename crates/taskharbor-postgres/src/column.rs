@@ -22,44 +22,60 @@ impl<'a> Columns<'a> {
         Ok(Self { jobs, headers })
     }
 
-    pub(crate) fn ids(&self) -> Value<'_> {
+    /// What every function that stores jobs takes of them, in this order.
+    pub(crate) fn common(&self) -> [Value<'_>; 10] {
+        [
+            self.ids(),
+            self.queues(),
+            self.types(),
+            self.payloads(),
+            self.priorities(),
+            self.run_ats(),
+            self.timeouts(),
+            self.max_attempts(),
+            self.headers(),
+            self.policies(),
+        ]
+    }
+
+    fn ids(&self) -> Value<'_> {
         self.texts(|job| Some(job.id.as_str()))
     }
 
-    pub(crate) fn queues(&self) -> Value<'_> {
+    fn queues(&self) -> Value<'_> {
         self.texts(|job| Some(job.queue.as_str()))
     }
 
-    pub(crate) fn types(&self) -> Value<'_> {
+    fn types(&self) -> Value<'_> {
         self.texts(|job| Some(job.job_type.as_str()))
     }
 
-    pub(crate) fn payloads(&self) -> Value<'_> {
+    fn payloads(&self) -> Value<'_> {
         Value::Byteas(self.jobs.iter().map(|job| Some(&*job.payload)).collect())
     }
 
-    pub(crate) fn priorities(&self) -> Value<'_> {
+    fn priorities(&self) -> Value<'_> {
         self.numbers(|job| (job.priority != 0).then_some(i64::from(job.priority)))
     }
 
-    pub(crate) fn run_ats(&self) -> Value<'_> {
+    fn run_ats(&self) -> Value<'_> {
         self.numbers(|job| job.run_at.map(Timestamp::as_micros))
     }
 
-    pub(crate) fn timeouts(&self) -> Value<'_> {
+    fn timeouts(&self) -> Value<'_> {
         // The range was checked, so nothing is cut off.
         self.numbers(|job| job.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    pub(crate) fn max_attempts(&self) -> Value<'_> {
+    fn max_attempts(&self) -> Value<'_> {
         self.numbers(|job| job.max_attempts.map(i64::from))
     }
 
-    pub(crate) fn headers(&self) -> Value<'_> {
+    fn headers(&self) -> Value<'_> {
         texts(self.headers.iter().map(Option::as_deref).collect())
     }
 
-    pub(crate) fn policies(&self) -> Value<'_> {
+    fn policies(&self) -> Value<'_> {
         self.texts(|job| match job.on_failure {
             FailurePolicy::Hold => None,
             FailurePolicy::Cancel => Some("c"),

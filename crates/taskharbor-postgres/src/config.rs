@@ -145,7 +145,8 @@ impl Config {
     }
 
     /// Takes everything from the environment: `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`,
-    /// `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGAPPNAME`, `PGCONNECT_TIMEOUT` and `PGOPTIONS`.
+    /// `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGAPPNAME`, `PGCONNECT_TIMEOUT` and
+    /// `PGOPTIONS`.
     ///
     /// Without them the host is `localhost`, the user the one who runs this process or `postgres`,
     /// and the database that of the user's name.

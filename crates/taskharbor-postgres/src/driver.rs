@@ -320,7 +320,8 @@ impl Driver for PostgresDriver {
         shared.session.check_open()?;
         request.check()?;
         let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
-        // What others have is passed by until the rest is recorded, so that it holds up nobody else.
+        // What others have is passed by until the rest is recorded, so that it holds up nobody
+        // else.
         let mut patience = Patience::Moment;
         while !batch.is_empty() {
             let columns = batch.columns()?;

@@ -124,56 +124,34 @@ impl Part<'_> {
         now: Timestamp,
         channel: Option<&'a str>,
     ) -> (&'a str, Vec<Value<'a>>) {
-        let now = Value::BigInt(Some(now.as_micros()));
-        match self {
+        let mut values = vec![Value::BigInt(Some(now.as_micros()))];
+        let sql = match self {
             Part::Plain { order, .. } => {
-                let values = vec![
-                    now,
-                    Value::Bool(matches!(order, Order::Given { repeats: true })),
-                    order.places(),
-                    columns.ids(),
-                    columns.queues(),
-                    columns.types(),
-                    columns.payloads(),
-                    columns.priorities(),
-                    columns.run_ats(),
-                    columns.timeouts(),
-                    columns.max_attempts(),
-                    columns.headers(),
-                    columns.policies(),
-                    columns.keys(),
-                    columns.key_holds(),
-                    Value::Text(channel),
-                ];
-                (&statements.enqueue, values)
+                let repeats = matches!(order, Order::Given { repeats: true });
+                values.extend([Value::Bool(repeats), order.places()]);
+                values.extend(columns.common());
+                values.extend([columns.keys(), columns.key_holds()]);
+                &statements.enqueue
             }
             Part::Flow { jobs, name, shape, .. } => {
                 let tail = &jobs[shape.tail];
+                let key = tail.idempotency_key.as_ref().map(IdempotencyKey::as_str);
                 let (children, parents) = edges(shape);
-                let values = vec![
-                    now,
-                    Value::Text(*name),
-                    columns.ids(),
-                    columns.queues(),
-                    columns.types(),
-                    columns.payloads(),
-                    columns.priorities(),
-                    columns.run_ats(),
-                    columns.timeouts(),
-                    columns.max_attempts(),
-                    columns.headers(),
-                    columns.policies(),
+                values.push(Value::Text(*name));
+                values.extend(columns.common());
+                values.extend([
                     columns.kinds(),
-                    Value::Text(tail.idempotency_key.as_ref().map(IdempotencyKey::as_str)),
+                    Value::Text(key),
                     Value::Text(key_hold(tail)),
                     Value::BigInt(place(shape.tail)),
                     Value::BigInts(children),
                     Value::BigInts(parents),
-                    Value::Text(channel),
-                ];
-                (&statements.enqueue_flow, values)
+                ]);
+                &statements.enqueue_flow
             }
-        }
+        };
+        values.push(Value::Text(channel));
+        (sql, values)
     }
 
     /// Adds what became of its jobs to the answers; answers the queues in which there is work now.

@@ -122,8 +122,8 @@ fn is_lost(error: &tokio_postgres::Error) -> bool {
     })
 }
 
-/// Whether the connection on which the error came is of no more use. The pool finds that out too, but
-/// only after it has given the connection to somebody else.
+/// Whether the connection on which the error came is of no more use. The pool finds that out too,
+/// but only after it has given the connection to somebody else.
 pub(crate) fn ends_connection(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_none_or(|refusal| {
         matches!(refusal.parsed_severity(), Some(Severity::Fatal | Severity::Panic))

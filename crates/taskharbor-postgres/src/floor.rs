@@ -1,14 +1,16 @@
 //! [`Floors`]: where to begin to look for jobs while dead rows pile up at the front of the lines.
 //!
-//! A row that was deleted stays in the index until no snapshot can see it. While somebody keeps an old snapshot open,
-//! the front of each line is thousands of such rows, and every reserve would walk through all of them. So once walking
-//! takes long, the driver remembers up to which place it has been granted jobs and begins there the next time. What
-//! others put in line before that place meanwhile is found by looking at everything every now and then, and as soon as
-//! a short look finds too little. While walking is quick, which is the rule, nothing of this happens.
+//! A row that was deleted stays in the index until no snapshot can see it. While somebody keeps an
+//! old snapshot open, the front of each line is thousands of such rows, and every reserve would
+//! walk through all of them. So once walking takes long, the driver remembers up to which place it
+//! has been granted jobs and begins there the next time. What others put in line before that place
+//! meanwhile is found by looking at everything every now and then, and as soon as a short look
+//! finds too little. While walking is quick, which is the rule, nothing of this happens.
 //!
-//! Several calls may be under way at once. What one of them learns counts only if the floor from which it began is
-//! still there: else a call that looks at everything, or somebody who puts a job in line before the floor, would be
-//! outdone by calls that began earlier, again and again, and what lies before the floor would never be found.
+//! Several calls may be under way at once. What one of them learns counts only if the floor from
+//! which it began is still there: else a call that looks at everything, or somebody who puts a job
+//! in line before the floor, would be outdone by calls that began earlier, again and again, and
+//! what lies before the floor would never be found.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -247,7 +249,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_began_earlier_does_not_bring_a_floor_back() {
         let floors = after(&[at(5)]);
-        // Each call is overtaken by somebody who gives a job back, for longer than it takes to look at everything.
+        // Each call is overtaken by somebody who gives a job back, for longer than it takes to look
+        // at everything.
         for step in 1..=30 {
             let beginning = floors.of(&ask(1));
             floors.lower(&[queue("a")], 0);

@@ -198,8 +198,9 @@ impl Hints {
 
 /// A call that was not answered yet.
 ///
-/// If it never is, because it was dropped or the connection lost, it may have happened all the same, and whoever makes
-/// it again is told that there was nothing left to do. So those who wait look once it is over, and others are told.
+/// If it never is, because it was dropped or the connection lost, it may have happened all the
+/// same, and whoever makes it again is told that there was nothing left to do. So those who wait
+/// look once it is over, and others are told.
 #[derive(Debug)]
 pub(crate) struct Unanswered {
     hints: Option<Hints>,

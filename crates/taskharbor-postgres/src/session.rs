@@ -131,8 +131,8 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// A call that is dropped has happened whole or not at all. Its connection is used again as soon
-    /// as the statement is over.
+    /// A call that is dropped has happened whole or not at all. Its connection is used again as
+    /// soon as the statement is over.
     pub(crate) async fn query(
         &self,
         sql: &str,
@@ -157,8 +157,8 @@ impl Session {
 
     /// Runs a script of several statements.
     ///
-    /// Its connection is closed afterwards, because a script may change settings, and one that fails
-    /// may leave its transaction open.
+    /// Its connection is closed afterwards, because a script may change settings, and one that
+    /// fails may leave its transaction open.
     ///
     /// # Cancel safety
     ///
@@ -190,8 +190,8 @@ impl Session {
     /// A session with connections of its own to the same server, or `None` if somebody else makes
     /// them. Each of the two is closed by itself.
     ///
-    /// Connections live on the runtime on which they are made, so a thread with a runtime of its own
-    /// needs connections of its own.
+    /// Connections live on the runtime on which they are made, so a thread with a runtime of its
+    /// own needs connections of its own.
     pub(crate) fn apart(&self, size: usize) -> Option<Self> {
         let origin = self.shared.origin.as_ref()?;
         let Shared { statements, deadline, .. } = *self.shared;
@@ -335,9 +335,9 @@ impl StatementProblem {
 /// Finds or prepares the statement, and answers with the connection that knows it.
 ///
 /// A preparation that is given up half-way leaves a statement at the server whose name nobody
-/// remembers, for as long as the connection lives. So it is done to its end with the connection in its
-/// hands: then the statement is remembered and the connection goes back. A statement that is known is
-/// found at once.
+/// remembers, for as long as the connection lives. So it is done to its end with the connection in
+/// its hands: then the statement is remembered and the connection goes back. A statement that is
+/// known is found at once.
 async fn prepared(
     lent: Lent,
     sql: String,

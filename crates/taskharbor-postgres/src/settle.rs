@@ -117,25 +117,19 @@ impl<'a> Batch<'a> {
             of_edges.1.extend(children);
             of_edges.2.extend(parents);
         }
-        vec![
+        let mut values = vec![
             Value::BigInts(items),
             Value::BigInts(tails),
             Value::BigInts(self.growths.iter().flat_map(owners).collect()),
-            columns.ids(),
-            columns.queues(),
-            columns.types(),
-            columns.payloads(),
-            columns.priorities(),
-            columns.run_ats(),
-            columns.timeouts(),
-            columns.max_attempts(),
-            columns.headers(),
-            columns.policies(),
+        ];
+        values.extend(columns.common());
+        values.extend([
             columns.kinds(),
             Value::BigInts(of_edges.0),
             Value::BigInts(of_edges.1),
             Value::BigInts(of_edges.2),
-        ]
+        ]);
+        values
     }
 
     /// Adds the verdicts to the answers; answers what is left because it was busy.

@@ -20,8 +20,6 @@ pub enum Value<'a> {
     Text(Option<&'a str>),
     /// A `text[]`.
     Texts(Vec<Option<&'a str>>),
-    /// A `bytea`.
-    Bytea(Option<&'a [u8]>),
     /// A `bytea[]`.
     Byteas(Vec<Option<&'a [u8]>>),
     /// A `uuid[]`.
@@ -38,7 +36,6 @@ impl Value<'_> {
             Self::BigInts(_) => Type::INT8_ARRAY,
             Self::Text(_) => Type::TEXT,
             Self::Texts(_) => Type::TEXT_ARRAY,
-            Self::Bytea(_) => Type::BYTEA,
             Self::Byteas(_) => Type::BYTEA_ARRAY,
             Self::Uuids(_) => Type::UUID_ARRAY,
             Self::Bool(_) => Type::BOOL,
@@ -58,7 +55,6 @@ impl fmt::Debug for Value<'_> {
             Self::BigInts(numbers) => write!(f, "int8[{}]", numbers.len()),
             Self::Text(text) => write!(f, "text of {:?} bytes", text.map(str::len)),
             Self::Texts(texts) => write!(f, "text[{}]", texts.len()),
-            Self::Bytea(bytes) => write!(f, "bytea of {:?} bytes", bytes.map(<[u8]>::len)),
             Self::Byteas(all) => write!(f, "bytea[{}]", all.len()),
             Self::Uuids(all) => write!(f, "uuid[{}]", all.len()),
             Self::Bool(truth) => write!(f, "{truth}"),
@@ -81,7 +77,6 @@ impl ToSql for Value<'_> {
             Self::BigInts(numbers) => numbers.to_sql(ty, out),
             Self::Text(text) => text.to_sql(ty, out),
             Self::Texts(texts) => texts.to_sql(ty, out),
-            Self::Bytea(bytes) => bytes.to_sql(ty, out),
             Self::Byteas(all) => all.to_sql(ty, out),
             Self::Uuids(all) => all.iter().copied().map(Bits).collect::<Vec<_>>().to_sql(ty, out),
             Self::Bool(truth) => truth.to_sql(ty, out),
@@ -94,7 +89,6 @@ impl ToSql for Value<'_> {
             Type::INT8_ARRAY,
             Type::TEXT,
             Type::TEXT_ARRAY,
-            Type::BYTEA,
             Type::BYTEA_ARRAY,
             Type::UUID_ARRAY,
             Type::BOOL,
@@ -148,7 +142,6 @@ mod tests {
         let values = [
             Value::Text(Some("canary")),
             Value::Texts(vec![Some("canary"), None]),
-            Value::Bytea(Some(b"canary")),
             Value::Byteas(vec![Some(b"canary")]),
             Value::Uuids(vec![0xCA9A]),
             Value::Text(None),
@@ -156,7 +149,7 @@ mod tests {
         let shown = format!("{values:?} {:?}", Bits(0xCA9A));
         assert_eq!(
             shown,
-            "[text of Some(6) bytes, text[2], bytea of Some(6) bytes, bytea[1], uuid[1], \
+            "[text of Some(6) bytes, text[2], bytea[1], uuid[1], \
              text of None bytes] uuid"
         );
     }

@@ -17,7 +17,6 @@ pub(crate) fn of(values: &[Value<'_>]) -> Result<PgArguments, BoxDynError> {
             Value::BigInts(numbers) => arguments.add(&numbers[..]),
             Value::Text(text) => arguments.add(text),
             Value::Texts(texts) => arguments.add(&texts[..]),
-            Value::Bytea(bytes) => arguments.add(bytes),
             Value::Byteas(all) => arguments.add(&all[..]),
             Value::Uuids(all) => {
                 let all: Vec<Bits> = all.iter().copied().map(Bits).collect();

@@ -65,14 +65,13 @@ fn assert_unavailable<T: std::fmt::Debug>(answer: Result<T, DriverError>) -> Str
 
 #[tokio::test]
 async fn every_kind_of_value_arrives_in_both_modes() {
-    let sql = "select $1, $2, $3, $4, $5, $6, $7, $8";
+    let sql = "select $1, $2, $3, $4, $5, $6, $7";
     let values = [
         Value::BigInt(Some(-7)),
         Value::BigInts(vec![Some(1), None]),
         Value::Text(Some("é")),
         Value::Texts(vec![Some("a"), None]),
-        Value::Bytea(Some(&[0, 255])),
-        Value::Byteas(vec![Some(&[1]), None]),
+        Value::Byteas(vec![Some(&[0, 255]), None]),
         Value::Uuids(vec![u128::MAX, 1]),
         Value::Bool(true),
     ];
@@ -85,10 +84,9 @@ async fn every_kind_of_value_arrives_in_both_modes() {
             assert_eq!(row.get::<_, Vec<Option<i64>>>(1), [Some(1), None]);
             assert_eq!(row.get::<_, &str>(2), "é");
             assert_eq!(row.get::<_, Vec<Option<&str>>>(3), [Some("a"), None]);
-            assert_eq!(row.get::<_, &[u8]>(4), [0, 255]);
-            assert_eq!(row.get::<_, Vec<Option<&[u8]>>>(5), [Some(&[1][..]), None]);
-            assert_eq!(row.get::<_, Vec<crate::value::Bits>>(6).map_bits(), [u128::MAX, 1]);
-            assert!(row.get::<_, bool>(7));
+            assert_eq!(row.get::<_, Vec<Option<&[u8]>>>(4), [Some(&[0, 255][..]), None]);
+            assert_eq!(row.get::<_, Vec<crate::value::Bits>>(5).map_bits(), [u128::MAX, 1]);
+            assert!(row.get::<_, bool>(6));
         }
         let named = number(&bench.session, "select count(*) from pg_prepared_statements").await;
         // The second is the one that counts them.

@@ -56,8 +56,8 @@ impl Bouncer {
         self.url.clone()
     }
 
-    /// Whether an application has no client here any more, and each of its connections to the server
-    /// (they keep the name of whoever used them last) is at rest.
+    /// Whether an application has no client here any more, and each of its connections to the
+    /// server (they keep the name of whoever used them last) is at rest.
     pub(crate) async fn is_done_with(&self, application: &str, backends: &[i32]) -> bool {
         let (console, connection) =
             self.console.connect(NoTls).await.expect("pgbouncer can be reached");

@@ -21,8 +21,8 @@ pub(crate) fn optional(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Ends the process. Every test would fail for the same reason, and thousands of failures would hide
-/// it; and what a test prints in the usual way is only seen when it has ended.
+/// Ends the process. Every test would fail for the same reason, and thousands of failures would
+/// hide it; and what a test prints in the usual way is only seen when it has ended.
 pub(crate) fn give_up(message: &str) -> ! {
     static ONCE: Mutex<()> = Mutex::new(());
     let _first = ONCE.lock();

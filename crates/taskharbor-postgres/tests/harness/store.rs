@@ -114,8 +114,8 @@ impl Store {
         &self.loan.schema
     }
 
-    /// The name that connections of this test have to have, so that the store is not given to another
-    /// test before they have ended.
+    /// The name that connections of this test have to have, so that the store is not given to
+    /// another test before they have ended.
     pub(crate) fn application(&self) -> &str {
         &self.loan.application
     }
@@ -145,7 +145,8 @@ pub(crate) async fn named() -> Store {
     Store::open(Way::Direct, Role::Owner, StatementMode::Named).await
 }
 
-/// A driver that leaves no statement prepared on a connection, of somebody who may do what a worker does.
+/// A driver that leaves no statement prepared on a connection, of somebody who may do what a worker
+/// does.
 pub(crate) async fn unnamed() -> Store {
     Store::open(Way::Direct, Role::Part("worker"), StatementMode::Unnamed).await
 }

@@ -1,5 +1,5 @@
-//! Calls of every kind that are dropped at any moment: each happens whole or not at all, and nothing
-//! stays behind.
+//! Calls of every kind that are dropped at any moment: each happens whole or not at all, and
+//! nothing stays behind.
 
 use std::{
     sync::{
@@ -17,8 +17,8 @@ use taskharbor_core::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
+    given::{flow, id, job, noon, queue, reserve, tokens},
     harness::store::{self, Store},
-    sample::{flow, id, job, noon, queue, reserve, tokens},
 };
 
 const CALLERS: u64 = 4;
@@ -96,7 +96,7 @@ async fn calls_of_every_kind_dropped_at_any_moment_leave_nothing_behind() {
 /// Once all leases are over, each job that is due is granted, and acknowledged.
 async fn everything_can_still_be_granted(store: &Store, now: Timestamp) {
     let later = now.saturating_add(Duration::from_secs(3600));
-    store.resume(queue()).await.unwrap();
+    store.resume(queue("q")).await.unwrap();
     for _ in 0..200 {
         let lease = Duration::from_secs(60);
         let granted = store.reserve(reserve(500, later, lease)).await.unwrap();
@@ -203,8 +203,8 @@ impl Caller {
                 store.outputs(Outputs::new(items.collect(), 10)).await.map(drop)
             }
             18 => match self.random.u8(..4) {
-                0 => store.pause(queue(), now).await,
-                _ => store.resume(queue()).await,
+                0 => store.pause(queue("q"), now).await,
+                _ => store.resume(queue("q")).await,
             },
             _ => {
                 store.counts(now).await?;

@@ -1,4 +1,5 @@
-//! `th_check()` has to find what is wrong: the store is corrupted in every way that it looks for, and once in each.
+//! `th_check()` has to find what is wrong: the store is corrupted in every way that it looks for,
+//! and once in each.
 //!
 //! And the constraints have to refuse what no program may write.
 
@@ -32,7 +33,8 @@ async fn populated() -> Store {
     on
 }
 
-/// What the checker says after `sql` was run, of which nothing is left. `#name` stands for the number of a job.
+/// What the checker says after `sql` was run, of which nothing is left. `#name` stands for the
+/// number of a job.
 async fn found(client: &mut Client, sql: &str) -> Vec<String> {
     let transaction = client.transaction().await.unwrap();
     transaction

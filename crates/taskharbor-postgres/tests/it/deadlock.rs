@@ -1,5 +1,5 @@
-//! Many at once who settle, extend, manage and remove the same jobs and flows: they may wait for each
-//! other, but never in a circle.
+//! Many at once who settle, extend, manage and remove the same jobs and flows: they may wait for
+//! each other, but never in a circle.
 
 use std::{
     collections::HashMap,
@@ -18,8 +18,8 @@ use taskharbor_core::{
 use taskharbor_postgres::PostgresDriver;
 
 use crate::{
+    given::{flow, id, job, noon, reserve, tokens},
     harness::store,
-    sample::{flow, id, job, noon, reserve, tokens},
 };
 
 const CALLERS: u64 = 8;

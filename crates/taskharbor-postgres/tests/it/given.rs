@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Demand, Driver, Enqueue, Enqueued, Failure, Holder, JobId, JobSet, JobType, Leased, NewJob,
-    QueueName, Reserve, Settle, Settled, Settlement, Text, Timestamp, Transition,
+    Demand, Driver, Enqueue, Enqueued, Failure, FailurePolicy, Holder, JobId, JobSet, JobType,
+    LeaseToken, Leased, NewJob, QueueName, Reserve, Settle, Settled, Settlement, Text, Timestamp,
+    Transition,
 };
 
 /// The time at which tests begin.
@@ -20,7 +21,7 @@ pub(crate) fn after(duration: Duration) -> Timestamp {
 /// How long leases last.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-pub(crate) fn id(text: &str) -> JobId {
+pub(crate) fn id(text: impl AsRef<str>) -> JobId {
     JobId::new(text).unwrap()
 }
 
@@ -29,12 +30,27 @@ pub(crate) fn queue(name: &str) -> QueueName {
 }
 
 /// A job with some payload in the queue `q`.
-pub(crate) fn job(text: &str) -> NewJob {
+pub(crate) fn job(text: impl AsRef<str>) -> NewJob {
     job_in("q", text)
 }
 
-pub(crate) fn job_in(name: &str, text: &str) -> NewJob {
+pub(crate) fn job_in(name: &str, text: impl AsRef<str>) -> NewJob {
     NewJob::new(id(text), queue(name), JobType::new("work").unwrap(), b"payload".as_slice())
+}
+
+/// A flow of five: two that begin, one after both, one after the first, and the tail after those.
+pub(crate) fn flow(name: &str, policy: FailurePolicy) -> Vec<NewJob> {
+    let member = |part: &str, parents: &[&str]| {
+        let parents = parents.iter().map(|parent| id(format!("{name}-{parent}")));
+        job(format!("{name}-{part}")).after(parents).on_failure(policy)
+    };
+    vec![
+        member("a", &[]),
+        member("b", &[]),
+        member("c", &["a", "b"]),
+        member("d", &["a"]),
+        member("tail", &["c", "d"]),
+    ]
 }
 
 /// Stores unrelated jobs at noon.
@@ -46,6 +62,21 @@ pub(crate) async fn store(driver: &impl Driver, jobs: Vec<NewJob>) -> Vec<Enqueu
 pub(crate) async fn store_set(driver: &impl Driver, set: JobSet) -> Vec<Enqueued> {
     let mut answers = driver.enqueue(Enqueue::new(vec![set], noon())).await.unwrap();
     answers.pop().unwrap().unwrap()
+}
+
+/// Asks for jobs of the queue `q`.
+pub(crate) fn reserve(limit: usize, now: Timestamp, lease_for: Duration) -> Reserve {
+    Reserve::new(
+        vec![Demand::new(queue("q"), limit)],
+        Holder::new("worker").unwrap(),
+        now,
+        lease_for,
+    )
+}
+
+/// Whom the jobs were granted to.
+pub(crate) fn tokens(jobs: &[Leased]) -> Vec<(JobId, LeaseToken)> {
+    jobs.iter().map(|it| (it.job.id.clone(), it.lease.token)).collect()
 }
 
 /// Leases jobs of a queue at noon.

@@ -8,7 +8,8 @@ use crate::harness::{environment, store};
 
 const GUIDE: &str = include_str!("../../../../docs/guides/postgres.md");
 
-/// A store of its own in which the guide's examples find their table. It is not one that other tests get after this.
+/// A store of its own in which the guide's examples find their table. It is not one that other
+/// tests get after this.
 pub(crate) struct Example {
     pub(crate) schema: String,
     pub(crate) driver: PostgresDriver,
@@ -23,7 +24,8 @@ impl Example {
         let driver = PostgresDriver::open(config).await.unwrap();
         driver.migrate().await.unwrap();
         let url = environment::required("TASKHARBOR_TEST_POSTGRES");
-        // Beside the jobs, so that nothing of it stays; the examples themselves name the schema of the jobs.
+        // Beside the jobs, so that nothing of it stays; the examples themselves name the schema of
+        // the jobs.
         let url = format!("{url}?options=-csearch_path%3D{schema}");
         let (sql, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
         tokio::spawn(connection);

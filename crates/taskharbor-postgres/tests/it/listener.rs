@@ -7,13 +7,13 @@ use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
+    given::{id, job, noon, queue},
     harness::{
         bouncer,
         proxy::Proxy,
         server::{Server, Stop},
         store,
     },
-    sample::{id, job, noon, queue},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ async fn is_woken_by(watch: &mut Watch, other: &PostgresDriver, id: &str) {
 async fn hints_come_back_each_time_that_the_connection_is_cut_and_none_is_left() {
     let store = store::named().await;
     let other = store.another().await;
-    let mut watch = store.watch(vec![queue()]).await.unwrap();
+    let mut watch = store.watch(vec![queue("q")]).await.unwrap();
     let sql = store.sql().await;
     let listeners = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%' \
                      AND application_name = current_setting('application_name')";
@@ -65,7 +65,7 @@ async fn the_longest_name_of_a_schema_leaves_room_for_listening() {
     let name = format!("{schema}_{}", "x".repeat(SchemaName::MAX_BYTES - schema.len() - 1));
     let driver = PostgresDriver::open(config.schema(SchemaName::new(name).unwrap())).await.unwrap();
     driver.migrate().await.unwrap();
-    let watch = driver.watch(vec![queue()]).await.unwrap();
+    let watch = driver.watch(vec![queue("q")]).await.unwrap();
     until(&watch, true, 5 * SECOND).await;
 }
 
@@ -77,7 +77,7 @@ async fn hints_come_back_after_a_restart() {
     };
     let (driver, other) = (open().await, open().await);
     driver.migrate().await.unwrap();
-    let mut watch = driver.watch(vec![queue()]).await.unwrap();
+    let mut watch = driver.watch(vec![queue("q")]).await.unwrap();
     until(&watch, true, 5 * SECOND).await;
     server.stop(Stop::Immediate);
     until(&watch, false, 5 * SECOND).await;
@@ -98,7 +98,7 @@ async fn a_connection_that_went_silent_is_found_out_and_replaced() {
     let config = Config::from_url(&url).unwrap().pool_size(2).call_deadline(2 * SECOND);
     let driver = PostgresDriver::open(config).await.unwrap();
     driver.migrate().await.unwrap();
-    let mut watch = driver.watch(vec![queue()]).await.unwrap();
+    let mut watch = driver.watch(vec![queue("q")]).await.unwrap();
     until(&watch, true, 5 * SECOND).await;
     proxy.swallow();
     let start = Instant::now();
@@ -130,7 +130,7 @@ async fn behind_a_pooler_nobody_waits_for_hints() {
 async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
     let store = store::named().await;
     let other = store.another().await;
-    let mut watch = other.watch(vec![queue()]).await.unwrap();
+    let mut watch = other.watch(vec![queue("q")]).await.unwrap();
     until(&watch, true, 5 * SECOND).await;
     let mut stored = 0;
     for round in 0..40 {

@@ -25,7 +25,6 @@ mod migration;
 mod plan;
 mod python;
 mod role;
-mod sample;
 mod snapshot;
 mod sql;
 mod tls;

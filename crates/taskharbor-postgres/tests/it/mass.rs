@@ -1,7 +1,8 @@
-//! Calls as large as they may be, and content as odd as it may be: the time of a call follows what it carries.
+//! Calls as large as they may be, and content as odd as it may be: the time of a call follows what
+//! it carries.
 //!
-//! The bounds are far above what is measured on a busy machine, and far below what comparing every item with every
-//! other one would take.
+//! The bounds are far above what is measured on a busy machine, and far below what comparing every
+//! item with every other one would take.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ async fn timed<T>(what: &str, call: impl Future<Output = T>) -> T {
 }
 
 fn jobs(count: usize) -> Vec<NewJob> {
-    (0..count).map(|it| job(&format!("job-{it}"))).collect()
+    (0..count).map(|it| job(format!("job-{it}"))).collect()
 }
 
 fn key(text: &str) -> IdempotencyKey {
@@ -99,7 +100,7 @@ async fn ten_thousand_keys_that_are_held_and_ids_that_repeat_find_their_jobs() {
     const COUNT: usize = 10_000;
     let on = named().await;
     let keyed = |name: &str| -> Vec<NewJob> {
-        let job = |it| job(&format!("{name}-{it}")).idempotency_key(key(&format!("key-{it}")));
+        let job = |it| job(format!("{name}-{it}")).idempotency_key(key(&format!("key-{it}")));
         (0..COUNT).map(job).collect()
     };
     timed("enqueue with keys", store(&on, keyed("first"))).await;
@@ -107,13 +108,13 @@ async fn ten_thousand_keys_that_are_held_and_ids_that_repeat_find_their_jobs() {
     assert!(held.iter().enumerate().all(|(at, it)| it.id().as_str() == format!("first-{at}")));
     let one = timed("one id", store(&on, vec![job("same"); COUNT])).await;
     assert_eq!(one.iter().filter(|it| it.is_new()).count(), 1);
-    let of_key = |it| job(&format!("of-key-{it}")).idempotency_key(key("one"));
+    let of_key = |it| job(format!("of-key-{it}")).idempotency_key(key("one"));
     let one = timed("one key", store(&on, (0..COUNT).map(of_key).collect())).await;
     assert!(one.iter().all(|it| it.id().as_str() == "of-key-0"));
     // Each job is kept out by the key of the one before, and its id is left to the next.
     let link = |it: usize| {
         let link = |key_of: usize| {
-            job(&format!("link-{it}")).idempotency_key(key(&format!("chain-{key_of}")))
+            job(format!("link-{it}")).idempotency_key(key(&format!("chain-{key_of}")))
         };
         [link(it), link(it + 1)]
     };
@@ -170,8 +171,8 @@ async fn one_failure_cancels_twenty_thousand_in_one_step() {
 
 fn grown(count: usize, name: &str) -> Growth {
     let member = |at: usize| {
-        let member = job(&format!("{name}-{at}"));
-        if at == 0 { member } else { member.after([id(&format!("{name}-{}", at - 1))]) }
+        let member = job(format!("{name}-{at}"));
+        if at == 0 { member } else { member.after([id(format!("{name}-{}", at - 1))]) }
     };
     Growth::new((0..count).map(member).collect())
 }
@@ -183,7 +184,7 @@ async fn growths_are_as_fast_together_as_apart() {
     let grower = lease(&on, "q", 1).await;
     timed("one of 10,000", settle(&on, &grower, Transition::Grow(grown(10_000, "grown")))).await;
     is_sound(&on).await;
-    store(&on, (0..5_000).map(|it| job_in("many", &format!("grower-{it}"))).collect()).await;
+    store(&on, (0..5_000).map(|it| job_in("many", format!("grower-{it}"))).collect()).await;
     let leased = lease(&on, "many", 5_000).await;
     let grow = |it: &Leased| {
         let growth = grown(10, &format!("of-{}", it.job.id.as_str()));
@@ -310,7 +311,7 @@ async fn a_mebibyte_goes_in_and_out() {
 #[tokio::test]
 async fn counts_tell_of_many_queues() {
     let on = named().await;
-    let in_queue = |it: usize| job_in(&format!("queue-{}", it % 2_000), &format!("job-{it}"));
+    let in_queue = |it: usize| job_in(&format!("queue-{}", it % 2_000), format!("job-{it}"));
     store(&on, (0..10_000).map(in_queue).collect()).await;
     let counts = timed("counts", on.counts(noon())).await.unwrap();
     assert_eq!(counts.len(), 2_000);

@@ -81,7 +81,7 @@ async fn ten_processes_that_start_at_once_install_one_schema() {
     }
     let drivers = starts.join_all().await;
     for (number, driver) in drivers.iter().enumerate() {
-        store(driver, vec![job(&format!("job-{number}"))]).await;
+        store(driver, vec![job(format!("job-{number}"))]).await;
     }
     let counts = drivers[0].counts(noon()).await.unwrap();
     assert_eq!(counts[0].states.ready, 10);
@@ -287,7 +287,7 @@ async fn a_database_of_another_encoding_is_refused() {
 #[tokio::test]
 async fn migrating_again_does_not_disturb_those_who_work() {
     let store_of = named().await;
-    store(&store_of, (0..200).map(|it| job(&format!("job-{it}"))).collect()).await;
+    store(&store_of, (0..200).map(|it| job(format!("job-{it}"))).collect()).await;
     let another = store_of.another().await;
     let migrating = async {
         for _ in 0..50 {

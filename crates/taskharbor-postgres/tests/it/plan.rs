@@ -1,7 +1,8 @@
-//! The plans of the statements inside the functions, on a store with a large backlog and a long history: no call may
-//! read more than what it deals with.
+//! The plans of the statements inside the functions, on a store with a large backlog and a long
+//! history: no call may read more than what it deals with.
 //!
-//! `auto_explain` tells the plans with the numbers of rows. It is asked for every statement inside the functions.
+//! `auto_explain` tells the plans with the numbers of rows. It is asked for every statement inside
+//! the functions.
 
 use std::{pin::pin, sync::Arc};
 
@@ -13,17 +14,19 @@ use crate::harness::{
     store::{Store, named},
 };
 
-/// How many jobs wait, how many are over, and how many are scheduled: enough for a plan that reads all to stand out.
+/// How many jobs wait, how many are over, and how many are scheduled: enough for a plan that reads
+/// all to stand out.
 const MANY: i64 = 100_000;
 
-/// What a call about ten jobs may read. Ten jobs are found by id, by number and by place, and looked at again.
+/// What a call about ten jobs may read. Ten jobs are found by id, by number and by place, and
+/// looked at again.
 const FEW: f64 = 400.0;
 
 const EXPLAIN: &str = "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
     SET auto_explain.log_nested_statements = on; SET auto_explain.log_timing = off; SET client_min_messages = log";
 
-/// Waiting jobs in five queues and two priorities, with as many of a higher priority that are due much later, and as
-/// many that are over, a few of them in the DLQ.
+/// Waiting jobs in five queues and two priorities, with as many of a higher priority that are due
+/// much later, and as many that are over, a few of them in the DLQ.
 const FILL: &str = "
 INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, idempotency_key)
     SELECT nextval('th_seq'), 1, n % 2, 'w', 'p', 'h', 'w' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 10 = 0 THEN 'k' || n END
@@ -70,7 +73,8 @@ impl Told {
         Self { client, notices }
     }
 
-    /// The plans of all statements inside a call. Everything that was told before the answer has arrived with it.
+    /// The plans of all statements inside a call. Everything that was told before the answer has
+    /// arrived with it.
     async fn plans(&self, sql: &str) -> Vec<Plan> {
         self.client.batch_execute("SELECT 'ready'").await.unwrap();
         self.notices.lock().await.clear();
@@ -174,7 +178,8 @@ fn calls() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The list of everything in the DLQ reads the list of what is over, and that of what is done reads the jobs before.
+/// The list of everything in the DLQ reads the list of what is over, and that of what is done reads
+/// the jobs before.
 fn most(call: &str) -> f64 {
     match call {
         "list dlq" => MANY as f64 / 100.0 + FEW,
@@ -200,7 +205,8 @@ async fn every_call_reads_what_it_deals_with(store: &Store) {
         let worst = inside.iter().max_by(|a, b| a.read.total_cmp(&b.read)).unwrap();
         assert!(read <= most(call), "{call} read {read} rows, most of them here:\n{}", worst.text);
         for plan in inside {
-            // What inspect reads beside the functions may be empty, and then it does not matter how.
+            // What inspect reads beside the functions may be empty, and then it does not matter
+            // how.
             assert!(!plan.walks_a_table || call == "inspect", "{call}:\n{}", plan.text);
             assert!(plan.sorted <= most(call), "{call}:\n{}", plan.text);
         }
@@ -241,7 +247,8 @@ async fn plans_are_good_with_fresh_statistics() {
 async fn plans_are_good_with_statistics_of_an_idle_store() {
     let (store, client) = filled().await;
     let fill = FILL.replace("$n", &MANY.to_string());
-    // All of it has been there and is gone: the tables have pages, and no rows that anybody knows of.
+    // All of it has been there and is gone: the tables have pages, and no rows that anybody knows
+    // of.
     client.batch_execute(&fill).await.unwrap();
     client
         .batch_execute(

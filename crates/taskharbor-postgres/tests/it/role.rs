@@ -1,4 +1,5 @@
-//! What `th_grant` lets each part do, and what it does not; and that nobody's objects are taken for ours.
+//! What `th_grant` lets each part do, and what it does not; and that nobody's objects are taken for
+//! ours.
 
 use taskharbor_core::{
     Admin, Driver, DriverError, Enqueue, IdempotencyKey, JobSet, KeyHold, NewJob,
@@ -217,8 +218,8 @@ async fn hostile_objects_are_not_taken_for_ours() {
     let on = named().await;
     store(&on, vec![job_in("s", "sound")]).await;
     let client = on.sql().await;
-    // On this connection, before all else: tables of the same names, and functions that fit better than the built-in
-    // ones, since those take anything.
+    // On this connection, before all else: tables of the same names, and functions that fit better
+    // than the built-in ones, since those take anything.
     let schema = format!("{}_999999", on.schema().rsplit_once('_').unwrap().0);
     client
         .batch_execute(&format!(

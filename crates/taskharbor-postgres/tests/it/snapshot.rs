@@ -1,5 +1,5 @@
-//! Somebody who keeps an old snapshot open: dead rows pile up at the front of the line, and the driver
-//! begins to look behind them. What others put there all the same must not wait for ever.
+//! Somebody who keeps an old snapshot open: dead rows pile up at the front of the line, and the
+//! driver begins to look behind them. What others put there all the same must not wait for ever.
 
 use std::{
     collections::HashSet,
@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::NoTls;
 
 use crate::{
+    given::{id, job, noon, reserve, tokens},
     harness::{server::Server, store},
-    sample::{id, job, noon, reserve, tokens},
 };
 
 /// So many dead rows take longer than a moment to walk through.

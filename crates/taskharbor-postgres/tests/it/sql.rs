@@ -1,4 +1,5 @@
-//! Enqueueing from plain SQL: it accepts and refuses what the client accepts and refuses, and stores the same.
+//! Enqueueing from plain SQL: it accepts and refuses what the client accepts and refuses, and
+//! stores the same.
 
 use std::time::Duration;
 
@@ -242,7 +243,8 @@ async fn sql_accepts_what_the_client_accepts_and_stores_the_same() {
                 accepted += 1;
             }
             (Err(_), Err(error)) => {
-                // What PostgreSQL cannot take as a text at all does not come as far as the function.
+                // What PostgreSQL cannot take as a text at all does not come as far as the
+                // function.
                 let codes = [
                     SqlState::INVALID_PARAMETER_VALUE,
                     SqlState::CHARACTER_NOT_IN_REPERTOIRE,

@@ -2,14 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-use taskharbor::{
-    AckError, Context, Driver, Flow, Job, JobResult, Outcome, Refusal, Running, State,
-};
+use taskharbor::{AckError, Context, Driver, Flow, JobResult, Outcome, Refusal, Running, State};
 use taskharbor_core::{Demand, Holder, Reserve};
 use tokio::sync::Semaphore;
 
-use super::app::{App, Work, handler, soon, work};
+use super::app::{After, App, Work, after, handler, soon, work};
 use crate::library::{begin, execute, tx};
 
 /// A worker whose handler gets the application.
@@ -153,15 +150,6 @@ async fn a_transaction_of_another_driver_is_refused() {
     running.shutdown().await.unwrap();
 }
 
-/// The step after [`Work`].
-#[derive(Serialize, Deserialize, Job)]
-#[job(type = "after", input = u64, output = u64)]
-struct After {}
-
-async fn after(job: After, cx: Context) -> JobResult<u64> {
-    Ok(cx.input(&job)? + 1)
-}
-
 #[tokio::test]
 async fn whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_commits() {
     let app = App::new().await;
@@ -247,4 +235,40 @@ async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
     assert_eq!(app.log.count("lost"), 0);
     running.shutdown().await.unwrap();
     app.check().await;
+}
+
+/// A handler may leave its transaction to a task that goes on without it.
+#[tokio::test]
+async fn a_transaction_that_outlives_its_handler_holds_up_nobody_else() {
+    let app = App::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let inside = Arc::clone(&gate);
+    let running = start(&app, move |job, cx, app| {
+        let gate = Arc::clone(&inside);
+        async move {
+            if job.name != "leaky" || cx.attempt() > 1 {
+                return Ok(Outcome::Done(2));
+            }
+            let (acked, done) = tokio::sync::oneshot::channel();
+            tokio::spawn(async move {
+                let mut db = app.db().await;
+                let mut open = begin(&mut db).await.unwrap();
+                let done = cx.ack_in(tx(&app.pg, &mut open), 1).await.unwrap();
+                let _ = acked.send(done);
+                gate.acquire().await.unwrap().forget();
+                open.rollback().await.unwrap();
+            });
+            Ok(done.await?)
+        }
+    });
+    let leaky = app.client.enqueue(work("leaky")).await.unwrap();
+    app.log.until("started").await;
+    app.until_somebody_waits().await;
+    let others = app.client.enqueue_many((0..20).map(|n| work(format!("{n}")))).await.unwrap();
+    for other in &others {
+        assert_eq!(soon(other.wait()).await.unwrap(), 2);
+    }
+    gate.add_permits(1);
+    assert_eq!(soon(leaky.wait()).await.unwrap(), 2);
+    running.shutdown().await.unwrap();
 }

@@ -182,3 +182,12 @@ impl Observer for Log {
         });
     }
 }
+
+/// The step after [`Work`].
+#[derive(Serialize, Deserialize, Job)]
+#[job(type = "after", input = u64, output = u64)]
+pub(crate) struct After {}
+
+pub(crate) async fn after(job: After, cx: Context) -> JobResult<u64> {
+    Ok(cx.input(&job)? + 1)
+}

@@ -1,21 +1,11 @@
 //! Enqueueing in the application's transaction.
 
-use serde::{Deserialize, Serialize};
 use taskharbor::{
-    AnyDriver, Client, Context, EnqueueError, Flow, Handle, Job, JobResult, Outcome, State,
+    AnyDriver, Client, Context, EnqueueError, Flow, Handle, JobResult, Outcome, State,
 };
 
-use super::app::{App, handler, soon, work};
+use super::app::{After, App, after, handler, soon, work};
 use crate::library::{begin, execute, tx};
-
-/// The step after [`Work`](super::app::Work).
-#[derive(Serialize, Deserialize, Job)]
-#[job(type = "after", input = u64, output = u64)]
-struct After {}
-
-async fn after(job: After, cx: Context) -> JobResult<u64> {
-    Ok(cx.input(&job)? + 1)
-}
 
 #[tokio::test]
 async fn a_job_is_there_when_the_transaction_commits_and_not_before() {
