@@ -69,8 +69,9 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     rate("bare loop over the driver", &bare[0]);
     rate("two bare loops over the driver", &bare[1]);
     rate(&format!("worker, {} handlers at once", sizes.concurrency), &worker);
-    let plain = plain[0].better(&plain[1]);
-    ratio("worker / plain layout, the better", &worker.over(plain), Bound::AtLeast(2.0));
+    let [one, two] = &plain;
+    ratio("worker / plain layout, one connection", &worker.over(one), Bound::AtLeast(2.0));
+    ratio("worker / plain layout, two connections", &worker.over(two), Bound::None);
     ratio("worker / bare loop", &worker.over(&bare[0]), Bound::AtLeast(0.6));
     ratio("worker / two bare loops", &worker.over(&bare[1]), Bound::AtLeast(0.6));
     for (what, spent) in ["server", "client"].into_iter().zip(&spent) {

@@ -33,11 +33,6 @@ impl Rounds {
         sorted.sort_by(f64::total_cmp);
         sorted
     }
-
-    /// Of two, the one that does more on the whole.
-    pub(crate) fn better<'a>(&'a self, other: &'a Self) -> &'a Self {
-        if self.median() >= other.median() { self } else { other }
-    }
 }
 
 /// A heading.

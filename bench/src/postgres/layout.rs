@@ -54,11 +54,21 @@ impl Layout {
         let reserve = format!(
             "
 WITH c AS (
-  SELECT id FROM th_jobs WHERE queue = '{QUEUE}' AND status = 'ready' AND due_at <= clock_timestamp()
-  ORDER BY priority DESC, due_at, seq LIMIT {batch} FOR UPDATE SKIP LOCKED
+  SELECT id FROM (
+    SELECT id FROM th_jobs
+    WHERE queue = '{QUEUE}' AND status = 'inflight' AND lease_expires_at <= clock_timestamp()
+    ORDER BY lease_expires_at LIMIT {batch} FOR UPDATE SKIP LOCKED
+  ) expired
+  UNION ALL
+  SELECT id FROM (
+    SELECT id FROM th_jobs WHERE queue = '{QUEUE}' AND status = 'ready' AND due_at <= clock_timestamp()
+    ORDER BY priority DESC, due_at, seq LIMIT {batch} FOR UPDATE SKIP LOCKED
+  ) ready
+  LIMIT {batch}
 )
 UPDATE th_jobs j SET status = 'inflight', lease_token = gen_random_uuid()::text,
-  lease_expires_at = clock_timestamp() + interval '60 s', deliveries = deliveries + 1
+  lease_expires_at = clock_timestamp() + interval '60 s', deliveries = deliveries + 1,
+  run_at = CASE WHEN status = 'ready' THEN run_at END
 FROM c WHERE j.id = c.id
 RETURNING j.id, j.lease_token, j.type, j.payload, j.attempts, j.max_attempts, j.timeout_nanos"
         );

@@ -15,7 +15,7 @@ pub(crate) struct Sizes {
     pub(crate) payload: usize,
     /// How often the sides of a comparison take turns.
     pub(crate) rounds: usize,
-    /// How many handlers a worker runs at once.
+    /// How many handlers a worker runs at once. It reserves half as many in a call.
     pub(crate) concurrency: usize,
     /// Jobs that wait, and as many that are over, in a large store.
     pub(crate) backlog: usize,
@@ -35,7 +35,7 @@ impl Sizes {
             bulk: 1_000,
             payload: 100,
             rounds: 3,
-            concurrency: 2_000,
+            concurrency: 1_000,
             backlog: 1_000_000,
             held: 60,
             idle: 20,

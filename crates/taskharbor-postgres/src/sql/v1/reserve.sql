@@ -37,6 +37,7 @@ DECLARE
   v_large     boolean;
   v_end_at    bigint;
   v_end_seq   bigint;
+  v_is_over   boolean;
   v_expired   tid[];
   v_marked    record;
   v_is_marked boolean;
@@ -85,31 +86,43 @@ BEGIN
         EXIT WHEN NOT FOUND;
       END IF;
 
-      SELECT array_agg(c.ctid), array_agg(c.line_at), array_agg(c.seq), count(*), bool_or(c.large)
-      INTO v_rows, v_ats, v_seqs, v_found, v_large
+      -- Whoever is free; and whether anybody is whose lease is over, since those are not in order here.
+      SELECT array_agg(c.ctid), count(*), bool_or(c.large), count(c.lease_exp) > 0
+      INTO v_rows, v_found, v_large, v_is_over
       FROM (
-        SELECT h.ctid, h.line_at, h.seq, h.large FROM th_hot h
+        SELECT h.ctid, h.large, h.lease_exp FROM th_hot h
         WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
-          AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND h.lease_exp IS NULL
+          AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND (h.lease_exp IS NULL OR h.lease_exp <= p_now)
         ORDER BY h.line_at, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
       ) c;
       v_walked := v_walked + (clock_timestamp() - v_start);
-      -- A lease that is over ended behind its place in the index. So what stands before the last of these in the line
-      -- does so in the index as well.
-      IF v_found = v_left THEN
-        v_end_at := v_ats[v_found];
-        v_end_seq := v_seqs[v_found];
-      ELSE
-        v_end_at := p_now;
-        v_end_seq := 9223372036854775807;
+      v_expired := NULL;
+      IF v_is_over THEN
+        SELECT array_agg(c.ctid), array_agg(c.line_at), array_agg(c.seq), count(*), bool_or(c.large)
+        INTO v_rows, v_ats, v_seqs, v_found, v_large
+        FROM (
+          SELECT h.ctid, h.line_at, h.seq, h.large FROM th_hot h
+          WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
+            AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND h.lease_exp IS NULL
+          ORDER BY h.line_at, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
+        ) c;
+        -- A lease that is over ended behind its place in the index. So what stands before the last of these in the
+        -- line does so in the index as well.
+        IF v_found = v_left THEN
+          v_end_at := v_ats[v_found];
+          v_end_seq := v_seqs[v_found];
+        ELSE
+          v_end_at := p_now;
+          v_end_seq := 9223372036854775807;
+        END IF;
+        SELECT array_agg(c.ctid) INTO v_expired FROM (
+          SELECT h.ctid FROM th_hot h
+          WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
+            AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND (h.line_at, h.seq) <= (v_end_at, v_end_seq)
+            AND h.lease_exp <= p_now AND h.seq <> ALL (v_pass_by)
+          ORDER BY h.lease_exp, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
+        ) c;
       END IF;
-      SELECT array_agg(c.ctid) INTO v_expired FROM (
-        SELECT h.ctid FROM th_hot h
-        WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
-          AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND (h.line_at, h.seq) <= (v_end_at, v_end_seq)
-          AND h.lease_exp <= p_now AND h.seq <> ALL (v_pass_by)
-        ORDER BY h.lease_exp, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
-      ) c;
       v_is_marked := false;
       IF v_expired IS NOT NULL THEN
         -- The best of both; and of those only what comes before a job that is to be cancelled instead.

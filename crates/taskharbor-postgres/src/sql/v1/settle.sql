@@ -106,7 +106,7 @@ BEGIN
       CASE WHEN j.state = 'd' AND j.key_hold = 'd' THEN j.idempotency_key END AS free_key
   ), listed AS (
     INSERT INTO th_end (queue, state, kept_until, seqs)
-    SELECT e.queue, e.state, e.kept_until, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 2, 3
+    SELECT e.queue, e.state, e.kept_until, array_agg(e.seq) FROM ended e GROUP BY 1, 2, 3
   ), freed AS (
     DELETE FROM th_key WHERE ctid = ANY (ARRAY(
       SELECT k.row FROM ended e CROSS JOIN LATERAL (
