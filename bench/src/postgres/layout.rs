@@ -56,12 +56,12 @@ impl Layout {
 WITH c AS (
   SELECT id FROM (
     SELECT id FROM th_jobs
-    WHERE queue = '{QUEUE}' AND status = 'inflight' AND lease_expires_at <= clock_timestamp()
+    WHERE queue = '{QUEUE}' AND status = 'inflight' AND lease_expires_at <= now()
     ORDER BY lease_expires_at LIMIT {batch} FOR UPDATE SKIP LOCKED
   ) expired
   UNION ALL
   SELECT id FROM (
-    SELECT id FROM th_jobs WHERE queue = '{QUEUE}' AND status = 'ready' AND due_at <= clock_timestamp()
+    SELECT id FROM th_jobs WHERE queue = '{QUEUE}' AND status = 'ready' AND due_at <= now()
     ORDER BY priority DESC, due_at, seq LIMIT {batch} FOR UPDATE SKIP LOCKED
   ) ready
   LIMIT {batch}

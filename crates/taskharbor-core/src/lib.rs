@@ -67,6 +67,6 @@ pub use set::{CheckedSet, Growth, JobSet, Rejected, SetKind, Shape};
 pub use settle::{Failure, Settle, Settled, Settlement, Transition};
 pub use state::{State, Step};
 pub use text::Text;
-pub use time::{Timestamp, TimestampOutOfRange};
+pub use time::{InvalidTimestamp, Timestamp, TimestampOutOfRange};
 pub use transaction::{DriverId, Transaction};
 pub use wake::{WakeHub, Watch};

@@ -4,10 +4,14 @@
 //! boundary. The range is bounded on purpose: it fits the date types of the databases we know, and
 //! arithmetic near its ends is checked, never wrapped. It does not fit a 64-bit float.
 
+mod parse;
+
 use std::{
     fmt,
     time::{Duration, SystemTime},
 };
+
+pub use parse::InvalidTimestamp;
 
 /// An instant in whole microseconds since the Unix epoch, from 1970 to the end of the year 9999.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,170 @@
+//! [`Failure`]: how a command ends when it does not do what it was asked to.
+//!
+//! The exit code is for shells, the stable `code` for programs that read JSON, the text for people.
+
+use std::{error::Error, io, process::ExitCode};
+
+use taskharbor::{ConnectError, Denied, DriverError, EnqueueError, WaitError, WorkerError};
+
+/// What a shell is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Error = 1,
+    Usage = 2,
+    NotFound = 3,
+    Refused = 4,
+    Store = 5,
+    Interrupted = 130,
+    BrokenPipe = 141,
+}
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// Never changes between versions.
+    pub(crate) code: &'static str,
+    pub(crate) text: String,
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, code: &'static str, text: impl Into<String>) -> Self {
+        Self { exit, code, text: text.into() }
+    }
+
+    pub(crate) fn error(code: &'static str, text: impl Into<String>) -> Self {
+        Self::new(Exit::Error, code, text)
+    }
+
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, "usage", text)
+    }
+
+    pub(crate) fn not_found(text: impl Into<String>) -> Self {
+        Self::new(Exit::NotFound, "not_found", text)
+    }
+
+    pub(crate) fn refused(code: &'static str, text: impl Into<String>) -> Self {
+        Self::new(Exit::Refused, code, text)
+    }
+
+    /// Ends with this code and without a word: all was said.
+    pub(crate) fn silent(exit: Exit) -> Self {
+        Self::new(exit, "", "")
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.exit as u8)
+    }
+
+    /// What an operator asked for was not done.
+    pub(crate) fn denied(id: &str, denied: &Denied) -> Self {
+        match denied {
+            Denied::JobNotFound => Self::not_found(format!("no job {id} is stored")),
+            Denied::WrongState(state) => {
+                Self::refused("wrong_state", format!("job {id} is {state}, which does not allow this"))
+            }
+            Denied::FlowOver => Self::refused(
+                "flow_over",
+                format!(
+                    "the flow of job {id} is over: requeue its last job first, or pass --detach to run this one alone"
+                ),
+            ),
+            Denied::InFlow(flow) => Self::refused(
+                "in_flow",
+                format!("job {id} belongs to flow {flow}: act on the flow with `taskharbor flow`"),
+            ),
+            other => Self::refused("denied", format!("job {id}: {other}")),
+        }
+    }
+}
+
+/// An error and its causes, each once.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.ends_with(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::silent(Exit::BrokenPipe);
+        }
+        Self::error("io", chain(&error))
+    }
+}
+
+impl From<DriverError> for Failure {
+    fn from(error: DriverError) -> Self {
+        let (exit, code) = match &error {
+            DriverError::Invalid(_) | DriverError::InvalidLeaseDuration => (Exit::Usage, "invalid"),
+            DriverError::Unavailable(_) | DriverError::Closed => (Exit::Store, "unavailable"),
+            DriverError::Backend(_) => (Exit::Store, "store"),
+            _ => (Exit::Error, "error"),
+        };
+        Self::new(exit, code, chain(&error))
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let (exit, code) = match &error {
+            ConnectError::Failed { .. } => (Exit::Store, "unavailable"),
+            _ => (Exit::Usage, "invalid_url"),
+        };
+        Self::new(exit, code, chain(&error))
+    }
+}
+
+impl From<EnqueueError> for Failure {
+    fn from(error: EnqueueError) -> Self {
+        match error {
+            EnqueueError::Store(error) => error.into(),
+            error => Self::new(Exit::Usage, "rejected", chain(&error)),
+        }
+    }
+}
+
+impl From<WaitError> for Failure {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Store(error) => error.into(),
+            error => Self::error("job_failed", chain(&error)),
+        }
+    }
+}
+
+impl From<WorkerError> for Failure {
+    fn from(error: WorkerError) -> Self {
+        Self::error("worker", chain(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_who_leaves_is_no_news() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((failure.exit, &*failure.text), (Exit::BrokenPipe, ""));
+        assert_eq!(Failure::from(io::Error::other("disk full")).exit, Exit::Error);
+    }
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let failure = Failure::from(DriverError::unavailable("connection refused"));
+        assert_eq!(failure.exit, Exit::Store);
+        assert_eq!(failure.text, "the store is unavailable: try again: connection refused");
+    }
+}
