@@ -6,7 +6,7 @@
 
 /// Whether a terminal may act upon this character instead of showing it: control characters of both
 /// sets, and those that change the direction of what follows.
-const fn is_unsafe(c: char) -> bool {
+fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         || matches!(c, '\u{2028}' | '\u{2029}')

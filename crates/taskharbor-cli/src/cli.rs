@@ -1,47 +1,198 @@
 //! The command line: which commands there are, and what runs each.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
-use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::demo;
+use crate::{
+    clean, command,
+    failure::{Exit, Failure, Outcome},
+    json,
+    screen::Screen,
+    shape::{Problem, ProblemText},
+    store::Url,
+};
 
 /// Background jobs with one strict contract on every store.
+///
+/// Jobs are kept in the file taskharbor.db unless --url or TASKHARBOR_URL names another store.
 #[derive(Debug, Parser)]
 #[command(name = "taskharbor", version, arg_required_else_help = true)]
 struct Cli {
+    #[command(flatten)]
+    global: Global,
     #[command(subcommand)]
     command: Command,
 }
 
+/// What every command understands.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// The store: sqlite:PATH or postgres://… [default: TASKHARBOR_URL, else sqlite:taskharbor.db]
+    #[arg(long, global = true, value_name = "URL")]
+    url: Option<String>,
+    /// Write JSON: lists as one object per line, everything else as one document
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Show times as they are, and not as how long ago they were
+    #[arg(long, global = true)]
+    exact: bool,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run a worker on a few hundred jobs and show what becomes of them
-    ///
-    /// The jobs are kept in memory, so it needs no store and leaves nothing behind. Most of them
-    /// succeed; others fail, panic or time out on purpose. It takes about five seconds, and ends
-    /// with 0 if all went as planned, with 1 if it did not.
-    Demo,
+    Enqueue(command::enqueue::Args),
+    Worker(command::worker::Args),
+    List(command::list::Args),
+    Inspect(command::inspect::Args),
+    Why(command::why::Args),
+    Cancel(command::act::CancelArgs),
+    Requeue(command::act::RequeueArgs),
+    RunNow(command::act::RunNowArgs),
+    Stats(command::stats::Args),
+    #[command(subcommand)]
+    Dlq(command::dlq::Command),
+    #[command(subcommand)]
+    Queue(command::queue::Command),
+    #[command(subcommand)]
+    Flow(command::flow::Command),
+    #[command(subcommand)]
+    Migrate(command::migrate::Command),
+    Check(command::check::Args),
+    Conformance(command::conformance::Args),
+    Demo(command::demo::Args),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  taskharbor completions bash > ~/.local/share/bash-completion/completions/taskharbor"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Does what the arguments of this process ask for; wrong ones end it with a message and 2.
-pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    let Cli { command } = Cli::parse();
-    let runtime = tokio::runtime::Runtime::new().context("no runtime could be started")?;
-    match command {
-        Command::Demo => runtime.block_on(demo::run()),
+pub(crate) fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let is_json = cli.global.json;
+    match start(cli) {
+        Ok(code) => code,
+        Err(failure) => report(&failure, is_json),
     }
+}
+
+/// What is wrong with the arguments, as JSON if that is what was asked for.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let wants_json = error.use_stderr() && std::env::args().any(|argument| argument == "--json");
+    if wants_json {
+        return report(&Failure::usage(error.to_string().trim_end()), true);
+    }
+    // Into a closed pipe there is nothing to be said.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+}
+
+fn report(failure: &Failure, is_json: bool) -> ExitCode {
+    if !failure.text.is_empty() {
+        let error = ProblemText { code: failure.code, message: &failure.text };
+        let text = match json::text(&Problem { error }) {
+            Ok(text) if is_json => text,
+            _ => format!("taskharbor: {}", clean::lines(&failure.text)),
+        };
+        // If even this cannot be written, the exit code has to say it alone.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+    failure.exit_code()
+}
+
+fn start(cli: Cli) -> Outcome<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new().map_err(|error| {
+        Failure::error("runtime", format!("no runtime could be started: {error}"))
+    })?;
+    let code = runtime.block_on(dispatch(cli));
+    // What a handler has left behind does not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
+    let mut screen = Screen::new(global.json, global.exact);
+    let url = || Url::find(global.url.clone());
+    match command {
+        // These deal with signals themselves.
+        Command::Worker(args) => return command::worker::run(args, &url()?, global.json).await,
+        Command::Demo(args) => {
+            drop(screen);
+            return command::demo::run(args).await;
+        }
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "taskharbor", &mut script);
+            screen.bytes(&script)?;
+            screen.flush()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
+    }
+    let url = url()?;
+    let run = async {
+        match command {
+            Command::Enqueue(args) => command::enqueue::run(args, &url, &mut screen).await,
+            Command::List(args) => command::list::run(args, &url, &mut screen).await,
+            Command::Inspect(args) => command::inspect::run(&args, &url, &mut screen).await,
+            Command::Why(args) => command::why::run(&args, &url, &mut screen).await,
+            Command::Cancel(args) => command::act::cancel(args, &url, &mut screen).await,
+            Command::Requeue(args) => command::act::requeue(args, &url, &mut screen).await,
+            Command::RunNow(args) => command::act::run_now(args, &url, &mut screen).await,
+            Command::Stats(args) => command::stats::run(&args, &url, &mut screen).await,
+            Command::Dlq(command) => command::dlq::run(command, &url, &mut screen).await,
+            Command::Queue(command) => command::queue::run(command, &url, &mut screen).await,
+            Command::Flow(command) => command::flow::run(command, &url, &mut screen).await,
+            Command::Migrate(command) => command::migrate::run(&command, &url, &mut screen).await,
+            Command::Check(_) => command::check::run(&url, &mut screen).await,
+            Command::Conformance(args) => command::conformance::run(&args, &url, &mut screen).await,
+            Command::Worker(_) | Command::Demo(_) | Command::Completions { .. } => Ok(()),
+        }
+    };
+    tokio::select! {
+        biased;
+        signal = tokio::signal::ctrl_c() => {
+            signal?;
+            return Err(Failure::silent(Exit::Interrupted));
+        }
+        ended = run => ended?,
+    }
+    screen.flush()?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_contradicts_itself_nowhere() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        fn look(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            if command.has_subcommands() {
+                command.get_subcommands().for_each(|command| look(command, &path));
+            } else {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Example"), "{path} has no example");
+            }
+        }
+        Cli::command().get_subcommands().for_each(|command| look(command, ""));
     }
 }

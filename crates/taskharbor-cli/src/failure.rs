@@ -63,9 +63,10 @@ impl Failure {
     pub(crate) fn denied(id: &str, denied: &Denied) -> Self {
         match denied {
             Denied::JobNotFound => Self::not_found(format!("no job {id} is stored")),
-            Denied::WrongState(state) => {
-                Self::refused("wrong_state", format!("job {id} is {state}, which does not allow this"))
-            }
+            Denied::WrongState(state) => Self::refused(
+                "wrong_state",
+                format!("job {id} is {state}, which does not allow this"),
+            ),
             Denied::FlowOver => Self::refused(
                 "flow_over",
                 format!(

@@ -83,7 +83,9 @@ mod tests {
         ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in ["", "5", "s", "-5s", "5 s", "1.5s", "5w", "99999999999999999999s", "300000000d"] {
+        for text in
+            ["", "5", "s", "-5s", "5 s", "1.5s", "5w", "99999999999999999999s", "300000000d"]
+        {
             assert!(duration(text).unwrap_err().contains("is not a duration"), "{text}");
         }
     }

@@ -205,6 +205,12 @@ impl Config {
         self
     }
 
+    /// The schema that is chosen.
+    #[must_use]
+    pub const fn schema_name(&self) -> &SchemaName {
+        &self.schema
+    }
+
     /// How many connections calls may use at once, at least 1. Those that a worker needs to listen
     /// and to keep leases are not counted. Defaults to 8.
     #[must_use]

@@ -68,7 +68,7 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 enum Unfit {
     #[error(
-        "the schema {schema} is of version {found}, older than this program needs ({VERSION}): run `driver.migrate()`, or the SQL that `taskharbor_postgres::migration` prints"
+        "the schema {schema} is of version {found}, older than this program needs ({VERSION}): run `taskharbor migrate up`, `driver.migrate()`, or the SQL that `taskharbor migrate print` prints"
     )]
     TooOld { schema: SchemaName, found: i64 },
     #[error(
@@ -169,6 +169,38 @@ impl PostgresDriver {
             shared.notify_in_transactions = notify;
         }
         self
+    }
+
+    /// The version of the schema that this driver works with.
+    pub const VERSION: i64 = VERSION;
+
+    /// The version of the schema that is installed, or `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::Unavailable`], [`DriverError::Backend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn installed_version(&self) -> Result<Option<i64>, DriverError> {
+        Ok(Some(self.shared.find_version().await?).filter(|version| *version > 0))
+    }
+
+    /// Removes the schema **with all jobs in it**. If others have put something else into the schema,
+    /// that is removed as well.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::Unavailable`], [`DriverError::Backend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the schema is gone or as it was.
+    pub async fn uninstall(&self) -> Result<(), DriverError> {
+        self.shared.fits.store(false, Ordering::Release);
+        let sql = self.shared.schema.sql("DROP SCHEMA IF EXISTS {schema} CASCADE");
+        self.shared.session.batch(&sql).await
     }
 
     /// The schema in which the jobs are.

@@ -1,0 +1,17 @@
+//! What each command does.
+
+pub(crate) mod act;
+pub(crate) mod bulk;
+pub(crate) mod check;
+pub(crate) mod conformance;
+pub(crate) mod demo;
+pub(crate) mod dlq;
+pub(crate) mod enqueue;
+pub(crate) mod flow;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod migrate;
+pub(crate) mod queue;
+pub(crate) mod stats;
+pub(crate) mod why;
+pub(crate) mod worker;

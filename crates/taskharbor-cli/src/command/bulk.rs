@@ -1,0 +1,150 @@
+//! What commands that act on many jobs have in common: they say what they are about to do, and to
+//! what, and do it only when told to.
+
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    time::Duration,
+};
+
+use taskharbor::{Action, Admin, AnyDriver, Filter, JobId, List, Manage};
+
+use crate::{
+    clean,
+    failure::{Failure, Outcome},
+    screen::Screen,
+    shape,
+    store::Url,
+};
+
+/// Jobs in one call.
+const BATCH: usize = 500;
+
+/// Whether and how to go ahead.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Ahead {
+    /// Only say what would be done
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do it without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+impl Ahead {
+    /// Asks whoever sits at the terminal; elsewhere `--yes` is needed.
+    pub(crate) fn confirm(self, what: &str) -> Outcome {
+        if self.yes {
+            return Ok(());
+        }
+        if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+            return Err(Failure::refused(
+                "confirmation",
+                format!("{what}? Pass --yes to do it, or --dry-run to look first."),
+            ));
+        }
+        write!(io::stderr(), "{what}? [y/N] ")?;
+        io::stderr().flush()?;
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer)?;
+        if matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Ok(());
+        }
+        Err(Failure::refused("confirmation", "nothing was done"))
+    }
+}
+
+/// All jobs that match now.
+pub(crate) async fn matching(driver: &AnyDriver, filter: &Filter) -> Outcome<Vec<JobId>> {
+    let now = driver.now().await?;
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    loop {
+        let mut request = List::new(filter.clone(), taskharbor::Limits::MAX_PAGE, now);
+        request.after = cursor;
+        let page = driver.list(request).await?;
+        ids.extend(page.items.into_iter().map(|job| job.id));
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(ids),
+        }
+    }
+}
+
+/// One thing to be done to many jobs.
+pub(crate) struct Bulk<'a> {
+    pub(crate) verb: &'static str,
+    pub(crate) target: String,
+    pub(crate) ids: Vec<JobId>,
+    pub(crate) action: Action,
+    /// What lies between two jobs.
+    pub(crate) pace: Option<Duration>,
+    pub(crate) ahead: Ahead,
+    pub(crate) url: &'a Url,
+}
+
+impl Bulk<'_> {
+    pub(crate) async fn run(self, driver: &AnyDriver, screen: &mut Screen) -> Outcome {
+        let matched = self.ids.len();
+        let jobs = if matched == 1 { "job" } else { "jobs" };
+        let place = clean::line(&self.url.shown());
+        let what = format!("{} {matched} {jobs} {} in {place}", self.verb, self.target);
+        let mut told = shape::Bulk {
+            action: self.verb,
+            dry_run: self.ahead.dry_run,
+            matched,
+            done: 0,
+            refused: 0,
+        };
+        if self.ahead.dry_run {
+            return if screen.is_json {
+                screen.document(&told)
+            } else {
+                screen.line(&format!("would {what}"))
+            };
+        }
+        if matched > 0 {
+            self.ahead.confirm(&what)?;
+        }
+        // With a pace, each call takes what a tenth of a second allows.
+        let batch = self.pace.map_or(BATCH, |pace| {
+            let fit = Duration::from_millis(100).as_secs_f64() / pace.as_secs_f64();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "between 1 and BATCH"
+            )]
+            let fit = fit.clamp(1.0, 500.0) as usize;
+            fit
+        });
+        let mut first_refusal = None;
+        for (at, ids) in self.ids.chunks(batch).enumerate() {
+            if let Some(pace) = self.pace.filter(|_| at > 0) {
+                let pause = pace * u32::try_from(batch).unwrap_or(u32::MAX);
+                tokio::time::sleep(pause).await;
+            }
+            let now = driver.now().await?;
+            let answers =
+                driver.manage(Manage::new(ids.to_vec(), self.action.clone(), now)).await?;
+            for (id, answer) in ids.iter().zip(answers) {
+                match answer {
+                    Ok(_) => told.done += 1,
+                    Err(denied) => {
+                        told.refused += 1;
+                        first_refusal.get_or_insert(Failure::denied(id.as_str(), &denied).text);
+                    }
+                }
+            }
+        }
+        if screen.is_json {
+            return screen.document(&told);
+        }
+        screen.line(&format!("{}: {} of {matched} {jobs}", self.verb, told.done))?;
+        if let Some(text) = first_refusal {
+            screen.line(&format!(
+                "{} were refused; the first because {}",
+                told.refused,
+                clean::line(&text)
+            ))?;
+        }
+        Ok(())
+    }
+}

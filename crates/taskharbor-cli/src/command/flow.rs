@@ -1,0 +1,209 @@
+//! `taskharbor flow`: jobs that wait for each other, as a whole.
+
+use taskharbor::{
+    Action, Admin, AnyDriver, Cursor, Filter, FlowName, FlowRecord, ListFlows, State, Timestamp,
+};
+use taskharbor_core::FlowState;
+
+use super::{
+    act::{self, How},
+    bulk::{Ahead, Bulk, matching},
+    list::{self, id},
+};
+use crate::{
+    clean,
+    failure::{Failure, Outcome},
+    screen::{Screen, tell},
+    shape,
+    store::{Missing, Url},
+    table::{Align, Cell},
+    terminal::Tone,
+};
+
+/// Look at flows, cancel them, let them go on
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    List(ListArgs),
+    Inspect(InspectArgs),
+    Cancel(CancelArgs),
+    Requeue(RequeueArgs),
+}
+
+/// Show flows, oldest first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  taskharbor flow list --state held")]
+pub(crate) struct ListArgs {
+    /// In this state: running, held, done, failed or cancelled
+    #[arg(long, value_name = "STATE", value_parser = flow_state)]
+    state: Option<FlowState>,
+    /// With this name
+    #[arg(long, value_name = "NAME")]
+    name: Option<FlowName>,
+    /// Show at most so many
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    /// Go on after the page that gave this
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+}
+
+/// Show a flow and its jobs
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  taskharbor flow inspect 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
+pub(crate) struct InspectArgs {
+    /// The id of the flow
+    id: String,
+    /// Show at most so many of its jobs
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    limit: u32,
+}
+
+/// Cancel what has not run of a flow, and ask the workers of the rest to stop
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  taskharbor flow cancel 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
+pub(crate) struct CancelArgs {
+    /// The ids of the flows
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+}
+
+/// Requeue all dead-lettered jobs of a flow, so that it goes on
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  taskharbor flow requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11 --yes"
+)]
+pub(crate) struct RequeueArgs {
+    /// The id of the flow
+    id: String,
+    #[command(flatten)]
+    how: How,
+    #[command(flatten)]
+    ahead: Ahead,
+}
+
+fn flow_state(text: &str) -> Result<FlowState, String> {
+    let all = [
+        FlowState::Running,
+        FlowState::Held,
+        FlowState::Done,
+        FlowState::Failed,
+        FlowState::Cancelled,
+    ];
+    all.into_iter().find(|state| shape::flow_state(*state) == text).ok_or_else(|| {
+        let known = all.map(shape::flow_state).join(", ");
+        format!("there is no state {text:?}: choose {known}")
+    })
+}
+
+pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Outcome {
+    let driver = url.open(Missing::Refuse).await?;
+    let now = driver.now().await?;
+    match command {
+        Command::List(args) => show_list(args, &driver, now, screen).await,
+        Command::Inspect(args) => inspect(&args, &driver, now, screen).await,
+        Command::Cancel(args) => act::on(&driver, &args.ids, Action::CancelFlow, screen).await,
+        Command::Requeue(args) => {
+            let flow = find(&driver, &args.id, now).await?;
+            let filter = Filter::all().flow(flow.id.clone()).state(State::Dlq);
+            let ids = matching(&driver, &filter).await?;
+            let action = Action::Requeue(args.how.request());
+            let target = format!("of flow {}", clean::line(flow.id.as_str()));
+            let (pace, ahead) = (None, args.ahead);
+            Bulk { verb: "requeue", target, ids, action, pace, ahead, url }
+                .run(&driver, screen)
+                .await
+        }
+    }
+}
+
+async fn find(driver: &AnyDriver, text: &str, now: Timestamp) -> Outcome<FlowRecord> {
+    let flow = driver.flow(id(text)?, now).await?;
+    flow.ok_or_else(|| Failure::not_found(format!("no flow {text} is stored")))
+}
+
+async fn show_list(
+    args: ListArgs,
+    driver: &AnyDriver,
+    now: Timestamp,
+    screen: &mut Screen,
+) -> Outcome {
+    let mut request = ListFlows::new(usize::try_from(args.limit).unwrap_or(1), now);
+    request.state = args.state;
+    request.name = args.name;
+    request.after = args.cursor.map(Cursor::new);
+    let page = driver.list_flows(request).await?;
+    if screen.is_json {
+        for flow in &page.items {
+            screen.document(&shape::Flow::of(flow))?;
+        }
+    } else if page.items.is_empty() {
+        tell("no flows");
+    } else {
+        let rows = page.items.iter().map(|flow| row(flow, now, screen)).collect();
+        let columns = [
+            Align::Left,
+            Align::Left,
+            Align::Left,
+            Align::Right,
+            Align::Right,
+            Align::Right,
+            Align::Left,
+        ];
+        screen.table(&["ID", "NAME", "STATE", "JOBS", "DONE", "DLQ", "STARTED"], &columns, rows)?;
+    }
+    if let Some(next) = page.next {
+        screen.flush()?;
+        tell(&format!("there is more: --cursor {}", next.as_str()));
+    }
+    Ok(())
+}
+
+const fn tone(state: FlowState) -> Tone {
+    match state {
+        FlowState::Running => Tone::Strong,
+        FlowState::Done => Tone::Good,
+        FlowState::Failed => Tone::Bad,
+        _ => Tone::Warning,
+    }
+}
+
+fn row(flow: &FlowRecord, now: Timestamp, screen: &Screen) -> Vec<Cell> {
+    let name = flow.name.as_ref().map_or("-", |name| name.as_str());
+    vec![
+        Cell::plain(clean::line(flow.id.as_str())),
+        Cell::plain(clean::cut(&clean::line(name), 32)),
+        Cell::new(tone(flow.state), shape::flow_state(flow.state)),
+        Cell::plain(flow.members.total().to_string()),
+        Cell::count(Tone::Good, flow.members.done),
+        Cell::count(Tone::Bad, flow.members.dlq),
+        Cell::plain(screen.time(flow.created_at, now)),
+    ]
+}
+
+async fn inspect(
+    args: &InspectArgs,
+    driver: &AnyDriver,
+    now: Timestamp,
+    screen: &mut Screen,
+) -> Outcome {
+    let flow = find(driver, &args.id, now).await?;
+    if screen.is_json {
+        return screen.document(&shape::Flow::of(&flow));
+    }
+    let columns = [
+        Align::Left,
+        Align::Left,
+        Align::Left,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Left,
+    ];
+    screen.table(
+        &["ID", "NAME", "STATE", "JOBS", "DONE", "DLQ", "STARTED"],
+        &columns,
+        vec![row(&flow, now, screen)],
+    )?;
+    screen.line("")?;
+    list::show(driver, Filter::all().flow(flow.id), args.limit, None, now, screen).await
+}

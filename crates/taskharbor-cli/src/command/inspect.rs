@@ -1,0 +1,159 @@
+//! `taskharbor inspect`: all there is to know about a job.
+
+use taskharbor::{Admin, Blob, JobRecord, Timestamp};
+
+use super::list::{id, tone};
+use crate::{
+    clean,
+    failure::{Failure, Outcome},
+    screen::Screen,
+    shape,
+    store::{Missing, Url},
+    table::{self, Align, Cell},
+    terminal::Tone,
+};
+
+/// How much of a payload or output is shown.
+const SHOWN: usize = 4_096;
+
+/// Show all there is to know about a job
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  taskharbor inspect 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
+pub(crate) struct Args {
+    /// The id of the job
+    id: String,
+}
+
+pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
+    let id = id(&args.id)?;
+    let driver = url.open(Missing::Refuse).await?;
+    let now = driver.now().await?;
+    let Some(record) = driver.inspect(id, now).await? else {
+        return Err(Failure::not_found(format!("no job {} is stored", args.id)));
+    };
+    if screen.is_json {
+        let summary = record.summary();
+        return screen.document(&shape::Whole::of(&record, &summary));
+    }
+    for line in lines(&record, now, screen) {
+        screen.line(&line)?;
+    }
+    Ok(())
+}
+
+fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
+    let job = &record.job;
+    let mut rows = Vec::new();
+    let mut add = |name: &str, value: Cell| rows.push(vec![Cell::new(Tone::Faint, name), value]);
+    let text = |text: &str| Cell::plain(clean::line(text));
+    let time = |at: Timestamp| Cell::plain(format!("{at} ({})", crate::screen::relative(at, now)));
+    add("id", text(job.id.as_str()));
+    add("type", text(job.job_type.as_str()));
+    add("queue", text(job.queue.as_str()));
+    let state = Cell::new(tone(record.state), record.state.as_str());
+    add(
+        "state",
+        if record.cancel_requested { state.and(Tone::Warning, ", asked to stop") } else { state },
+    );
+    if let Some(reason) = &record.reason {
+        add("reason", text(reason.as_str()));
+    }
+    if let Some(held) = &record.held {
+        add("held by", text(held.holder.as_str()));
+        add("lease until", time(held.expires_at));
+    }
+    if let Some(progress) = &record.progress {
+        add("progress", text(progress.as_str()));
+    }
+    let attempts = job.max_attempts.map_or_else(
+        || format!("{} failed", job.attempts),
+        |max| format!("{} of {max} failed", job.attempts),
+    );
+    add("attempts", Cell::plain(attempts));
+    add("deliveries", Cell::plain(job.deliveries.to_string()));
+    for (name, count) in [("expired leases", job.expirations), ("requeued", record.epoch)] {
+        if count > 0 {
+            add(name, Cell::plain(count.to_string()));
+        }
+    }
+    if job.priority != 0 {
+        add("priority", Cell::plain(job.priority.to_string()));
+    }
+    add("enqueued", time(job.created_at));
+    for (name, at) in [
+        ("not before", job.run_at),
+        ("due", record.due_at),
+        ("started", record.started_at),
+        ("finished", record.finished_at),
+    ] {
+        if let Some(at) = at {
+            add(name, time(at));
+        }
+    }
+    if let Some(timeout) = job.timeout {
+        add("timeout", Cell::plain(crate::duration::human(timeout)));
+    }
+    if let Some(key) = &job.idempotency_key {
+        add("key", text(key.as_str()));
+    }
+    if let Some(flow) = &job.flow {
+        add("flow", text(flow.as_str()));
+    }
+    if !record.parents.is_empty() {
+        let parents: Vec<_> =
+            record.parents.iter().take(10).map(|id| clean::line(id.as_str())).collect();
+        let more = record.parents.len() - parents.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        add("after", Cell::plain(format!("{}{more}", parents.join(", "))));
+        if record.pending > 0 {
+            add("waits for", Cell::plain(format!("{} of them", record.pending)));
+        }
+    }
+    if let Some(grown) = &record.grown_into {
+        add("became", text(grown.as_str()));
+    }
+    for (name, value) in job.headers.iter() {
+        add("header", Cell::plain(format!("{} = {}", clean::line(name), clean::line(value))));
+    }
+    let mut lines = table::lines(&[Align::Left, Align::Left], &rows, screen.palette());
+    lines.extend(blob("payload", &job.payload, screen));
+    if let Some(output) = &record.output {
+        lines.extend(blob("output", output, screen));
+    }
+    if !record.errors.is_empty() {
+        lines.push(heading("errors", screen));
+        for failure in &record.errors {
+            let at = screen.time(failure.failed_at, now);
+            lines.push(format!("  attempt {}, {at}:", failure.attempts));
+            lines.extend(
+                clean::lines(failure.error.as_str()).lines().map(|line| format!("    {line}")),
+            );
+        }
+    }
+    lines
+}
+
+fn heading(name: &str, screen: &Screen) -> String {
+    screen.palette().paint(Tone::Faint, &format!("  {name}"))
+}
+
+/// Text as text, everything else as numbers.
+fn blob(name: &str, blob: &Blob, screen: &Screen) -> Vec<String> {
+    let mut lines = vec![heading(&format!("{name}, {} bytes", blob.len()), screen)];
+    let shown = &blob[..blob.len().min(SHOWN)];
+    match std::str::from_utf8(shown)
+        .or_else(|error| std::str::from_utf8(&shown[..error.valid_up_to()]).map_err(|_| error))
+    {
+        Ok(text) if !text.is_empty() && std::str::from_utf8(blob).is_ok() => {
+            lines.extend(clean::lines(text).lines().map(|line| format!("    {line}")));
+        }
+        _ => lines.extend(shown.chunks(16).take(32).map(|bytes| {
+            let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("    {}", hex.join(" "))
+        })),
+    }
+    if blob.len() > SHOWN {
+        lines.push(format!("    … the rest with --json ({} bytes in all)", blob.len()));
+    }
+    lines
+}

@@ -1,0 +1,91 @@
+//! `taskharbor migrate`: the schema of a store.
+
+use serde::Serialize;
+use taskharbor_postgres::{Config, PostgresDriver, migration};
+
+use crate::{
+    failure::{Exit, Failure, Outcome, chain},
+    screen::Screen,
+    store::{Missing, Url},
+};
+
+/// Look at the schema of the store, install it or bring it up to date
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Say which version is installed; ends with 4 if it has to be brought up to date
+    #[command(after_help = "Example:\n  taskharbor migrate status --url postgres://db/jobs")]
+    Status,
+    /// Install the newest version, or bring an older one up to date; again is fine
+    #[command(after_help = "Example:\n  taskharbor migrate up --url postgres://db/jobs")]
+    Up,
+    /// Print the SQL that `up` would run, for those whose database is managed by others
+    #[command(
+        after_help = "Example:\n  taskharbor migrate print --url 'postgres:///?schema=jobs' > jobs.sql"
+    )]
+    Print,
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    installed: Option<i64>,
+    newest: i64,
+    up_to_date: bool,
+}
+
+pub(crate) async fn run(command: &Command, url: &Url, screen: &mut Screen) -> Outcome {
+    match command {
+        Command::Status => status(url, screen).await,
+        Command::Up => {
+            // A file is made by the commands that fill it.
+            let driver = url.open(Missing::Refuse).await?;
+            driver.migrate().await?;
+            if screen.is_json { status(url, screen).await } else { screen.line("up to date") }
+        }
+        Command::Print if url.is_postgres() => {
+            let config = config(url)?;
+            screen.line(&migration(config.schema_name()))
+        }
+        Command::Print => Err(Failure::usage(
+            "only a PostgreSQL database can be managed by others: name one with --url postgres://…",
+        )),
+    }
+}
+
+fn config(url: &Url) -> Outcome<Config> {
+    Config::from_url(url.as_str())
+        .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))
+}
+
+async fn status(url: &Url, screen: &mut Screen) -> Outcome {
+    let status = if url.is_postgres() {
+        let driver = PostgresDriver::open(config(url)?)
+            .await
+            .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
+        let installed = driver.installed_version().await?;
+        let newest = PostgresDriver::VERSION;
+        Status { installed, newest, up_to_date: installed == Some(newest) }
+    } else {
+        file_status(url).await?
+    };
+    if screen.is_json {
+        screen.document(&status)?;
+    } else {
+        let text = match status.installed {
+            None => "nothing is installed".to_owned(),
+            Some(version) => format!("version {version} is installed"),
+        };
+        screen.line(&format!("{text}; the newest is {}", status.newest))?;
+    }
+    screen.flush()?;
+    if status.up_to_date {
+        return Ok(());
+    }
+    Err(Failure::refused("outdated", "the schema is not up to date: run `taskharbor migrate up`"))
+}
+
+/// A file is brought up to date whenever it is opened.
+async fn file_status(url: &Url) -> Outcome<Status> {
+    url.open(Missing::Refuse).await?;
+    let newest = 1;
+    Ok(Status { installed: Some(newest), newest, up_to_date: true })
+}

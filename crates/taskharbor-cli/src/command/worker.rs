@@ -1,0 +1,268 @@
+//! `taskharbor worker`: runs jobs with programs as handlers.
+
+mod builtin;
+mod exec;
+mod status;
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use taskharbor::{Admin, AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::{
+    failure::{Exit, Failure, Outcome, chain},
+    screen::tell,
+    store::{Missing, Url},
+    value,
+};
+use exec::Program;
+use status::Status;
+
+/// How many jobs of a queue run at once unless it says so.
+const CONCURRENCY: usize = 8;
+/// How often to look whether anything is left to run.
+const LOOK: Duration = Duration::from_millis(200);
+/// A job that this worker has no handler for is left to others for so long.
+const UNKNOWN: Duration = Duration::from_secs(30);
+
+/// Run jobs; any program can be a handler
+///
+/// A program gets the payload on standard input and the job's fields in environment variables
+/// (TASKHARBOR_JOB_ID, TASKHARBOR_JOB_TYPE, TASKHARBOR_QUEUE, TASKHARBOR_ATTEMPT and others); what it
+/// writes to standard output is the job's output. It ends with 0 for success, 65 if trying again is
+/// of no use, 75 to be tried later without being charged, anything else to be tried again. The first
+/// Ctrl-C or SIGTERM lets running jobs finish, the second stops them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  taskharbor worker --exec 'email:send=./send-mail.py' --queue mail=4
+  taskharbor worker --shell --exec 'log=cat >> jobs.log' --until-idle
+  taskharbor worker --builtin")]
+pub(crate) struct Args {
+    /// A queue to serve, and how many of its jobs may run at once [default: default=8]
+    #[arg(long, value_name = "NAME[=CONCURRENCY]", value_parser = value::served_queue)]
+    queue: Vec<(String, Option<usize>)>,
+    /// Run jobs of this type with this program; may be given more than once
+    #[arg(long, value_name = "TYPE=COMMAND", value_parser = value::pair)]
+    exec: Vec<(String, String)>,
+    /// Pass commands to the shell instead of running the program itself
+    #[arg(long)]
+    shell: bool,
+    /// Serve the types echo, sleep and fail, to try things
+    #[arg(long)]
+    builtin: bool,
+    /// How long a job is held without a sign of life
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    lease: Option<Duration>,
+    /// How often a sign of life is given [default: a third of the lease]
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    heartbeat: Option<Duration>,
+    /// The delay before the first retry, which doubles each time
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    retry_base: Option<Duration>,
+    /// The longest delay before a retry
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    retry_max: Option<Duration>,
+    /// How long running jobs may take to finish when the worker stops
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    grace: Option<Duration>,
+    /// What the worker calls itself [default: host and process]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// End when no job in the queues is ready, running or scheduled
+    #[arg(long)]
+    until_idle: bool,
+}
+
+/// Why a worker stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    Idle,
+    Terminated,
+    Interrupted,
+}
+
+pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCode> {
+    if args.exec.is_empty() && !args.builtin {
+        return Err(Failure::usage(
+            "a worker needs something to run: --exec TYPE=COMMAND, or --builtin to try things",
+        ));
+    }
+    let handlers = handlers(&args)?;
+    let queues =
+        if args.queue.is_empty() { vec![("default".to_owned(), None)] } else { args.queue.clone() };
+    let status = Arc::new(Status::new(is_json));
+    let driver = url.open(Missing::Create).await?;
+    let worker = build(&args, &queues, handlers, &driver, &status)?;
+    let mut signals = Signals::listen()?;
+    let running = worker.start();
+    let stopped = tokio::select! {
+        biased;
+        stopped = signals.next() => stopped,
+        ended = running.ended() => {
+            ended?;
+            Stopped::Terminated
+        }
+        idle = until_idle(&driver, &queues, &status), if args.until_idle => {
+            idle?;
+            Stopped::Idle
+        }
+        // Never ends by itself.
+        () = status.show() => Stopped::Terminated,
+    };
+    let was_forced = stop(&running, &mut signals, stopped, &status).await?;
+    status.end();
+    driver_closed(&driver).await;
+    Ok(match stopped {
+        _ if was_forced => ExitCode::from(Exit::Interrupted as u8),
+        Stopped::Interrupted => ExitCode::from(Exit::Interrupted as u8),
+        Stopped::Idle | Stopped::Terminated => ExitCode::SUCCESS,
+    })
+}
+
+async fn driver_closed(driver: &AnyDriver) {
+    // All is recorded; that the store does not say goodbye is nobody's concern.
+    let _ = taskharbor::Driver::close(driver).await;
+}
+
+fn handlers(args: &Args) -> Outcome<Handlers> {
+    let mut handlers = if args.builtin { builtin::handlers() } else { Handlers::new() };
+    for (job_type, command) in &args.exec {
+        let program = Arc::new(Program::new(command, args.shell).map_err(Failure::usage)?);
+        handlers = handlers.on_raw(job_type.clone(), move |payload, cx| {
+            let program = Arc::clone(&program);
+            async move { program.run(payload, cx).await }
+        });
+    }
+    Ok(handlers)
+}
+
+fn build(
+    args: &Args,
+    queues: &[(String, Option<usize>)],
+    handlers: Handlers,
+    driver: &AnyDriver,
+    status: &Arc<Status>,
+) -> Outcome<Worker> {
+    let mut retry = Exponential::new();
+    if let Some(base) = args.retry_base {
+        retry = retry.base(base);
+    }
+    if let Some(max) = args.retry_max {
+        retry = retry.cap(max);
+    }
+    let mut builder = Worker::builder(driver)
+        .handlers(handlers)
+        .retry(retry)
+        .missing_handler(MissingHandler::Release(UNKNOWN))
+        .observer(Arc::clone(status));
+    for (queue, concurrency) in queues {
+        builder = builder.queue(queue, concurrency.unwrap_or(CONCURRENCY));
+    }
+    if let Some(lease) = args.lease {
+        builder = builder.lease(lease);
+    }
+    if let Some(heartbeat) = args.heartbeat {
+        builder = builder.heartbeat(heartbeat);
+    }
+    if let Some(grace) = args.grace {
+        builder = builder.grace(grace);
+    }
+    if let Some(name) = &args.name {
+        builder = builder.name(name);
+    }
+    builder.build().map_err(|error| Failure::usage(chain(&error)))
+}
+
+/// Waits until no job of these queues is left to run.
+async fn until_idle(
+    driver: &AnyDriver,
+    queues: &[(String, Option<usize>)],
+    status: &Status,
+) -> Outcome {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        if status.running() > 0 {
+            continue;
+        }
+        // A store that is away for a moment is no reason to end.
+        let Ok(now) = driver.now().await else { continue };
+        let Ok(counts) = driver.counts(now).await else { continue };
+        let served =
+            counts.iter().filter(|it| queues.iter().any(|(name, _)| *name == it.queue.as_str()));
+        let left: usize =
+            served.map(|it| it.states.ready + it.states.scheduled + it.states.inflight).sum();
+        if left == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Lets running jobs finish, unless somebody insists; whether somebody did.
+async fn stop(
+    running: &Running,
+    signals: &mut Signals,
+    stopped: Stopped,
+    status: &Status,
+) -> Outcome<bool> {
+    if stopped != Stopped::Idle && status.running() > 0 {
+        tell(&format!("finishing {} running jobs; once more to stop them", status.running()));
+    }
+    tokio::select! {
+        biased;
+        ended = running.shutdown() => {
+            ended?;
+            return Ok(false);
+        }
+        _ = signals.next() => {}
+    }
+    running.end_grace();
+    tokio::select! {
+        biased;
+        ended = running.ended() => ended?,
+        _ = signals.next() => running.abort(),
+    }
+    Ok(true)
+}
+
+/// The signals that end a worker.
+struct Signals {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn listen() -> Outcome<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Stopped {
+        tokio::select! {
+            _ = self.terminate.recv() => Stopped::Terminated,
+            _ = self.interrupt.recv() => Stopped::Interrupted,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+impl Signals {
+    fn listen() -> Outcome<Self> {
+        Ok(Self {})
+    }
+
+    async fn next(&mut self) -> Stopped {
+        // Without signals the process can only be killed.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Stopped::Interrupted
+    }
+}

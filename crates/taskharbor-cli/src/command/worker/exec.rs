@@ -1,0 +1,333 @@
+//! A program as a handler.
+//!
+//! It runs in a process group of its own, so that whatever it started ends with it when the job has
+//! to stop: the group is killed when the execution is dropped before the program has ended.
+
+use std::{
+    io,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use taskharbor::{Blob, CancelReason, Context, JobError, Limits, Outcome};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
+    process::{Child, Command},
+    time::timeout,
+};
+
+use crate::store::VARIABLE;
+
+/// The job is of no use: what `sysexits.h` calls bad input.
+const UNRECOVERABLE: i32 = 65;
+/// Try it later: what `sysexits.h` calls a temporary failure.
+const LATER: i32 = 75;
+/// What a shell says of a program that cannot be run, or is not there.
+const NOT_RUNNABLE: i32 = 126;
+const NOT_THERE: i32 = 127;
+
+/// How much of standard error is kept as the error.
+const TAIL: usize = 4 * 1024;
+/// How long a job waits that its program did not want now.
+const LATER_DELAY: Duration = Duration::from_secs(5);
+/// How long one waits whose program is not there: until somebody has put it there.
+const MISTAKE_DELAY: Duration = Duration::from_secs(30);
+/// How long a program that is told to stop has for it.
+const STOPPING: Duration = Duration::from_secs(3);
+/// How long to read on what the program has left open after its end.
+const LEFT_OPEN: Duration = Duration::from_secs(1);
+
+/// What a program is not told: how to get at the store is not its business.
+const SECRETS: [&str; 3] = [VARIABLE, "PGPASSWORD", "PGPASSFILE"];
+
+/// A program with its arguments.
+#[derive(Debug)]
+pub(super) struct Program {
+    program: String,
+    arguments: Vec<String>,
+}
+
+impl Program {
+    /// From a command as it is written in a shell; what only a shell understands needs one.
+    pub(super) fn new(command: &str, shell: bool) -> Result<Self, String> {
+        if shell {
+            let arguments = vec!["-c".to_owned(), command.to_owned()];
+            return Ok(Self { program: "/bin/sh".to_owned(), arguments });
+        }
+        let words = shlex::split(command)
+            .ok_or_else(|| format!("a quote is not closed in the command {command:?}"))?;
+        let mut words = words.into_iter();
+        let program =
+            words.next().ok_or("there is no command after the type: write TYPE=COMMAND")?;
+        Ok(Self { program, arguments: words.collect() })
+    }
+
+    /// Runs the program on one job.
+    pub(super) async fn run(
+        &self,
+        payload: Blob,
+        cx: Context,
+    ) -> Result<Outcome<Option<Blob>>, JobError> {
+        let mut command = self.command(&cx);
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return self.not_started(&error),
+        };
+        let group = Group::of(&child);
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // A program need not read what it does not want.
+                let _ = stdin.write_all(&payload).await;
+            }
+        };
+        let (mut output, mut errors) = (Output::default(), Tail::default());
+        let status = {
+            let talk = async {
+                tokio::join!(write, output.read(stdout), errors.pass_on(stderr));
+            };
+            let mut talk = std::pin::pin!(talk);
+            let mut is_quiet = false;
+            let status = loop {
+                tokio::select! {
+                    biased;
+                    () = &mut talk, if !is_quiet => is_quiet = true,
+                    status = child.wait() => break status?,
+                    reason = cx.cancelled() => return Err(stop(child, group, reason).await),
+                }
+            };
+            if !is_quiet {
+                // What it started may hold on to its output for ever.
+                let _ = timeout(LEFT_OPEN, &mut talk).await;
+            }
+            status
+        };
+        group.leave();
+        judge(status, output, &errors)
+    }
+
+    fn command(&self, cx: &Context) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        #[cfg(unix)]
+        command.process_group(0);
+        for secret in SECRETS {
+            command.env_remove(secret);
+        }
+        command
+            .env("TASKHARBOR_JOB_ID", cx.id().as_str())
+            .env("TASKHARBOR_JOB_TYPE", cx.job_type().as_str())
+            .env("TASKHARBOR_QUEUE", cx.queue().as_str())
+            .env("TASKHARBOR_ATTEMPT", cx.attempt().to_string())
+            .env("TASKHARBOR_DELIVERY", cx.delivery().to_string())
+            .env("TASKHARBOR_CREATED_AT", cx.created_at().to_string());
+        let optional = [
+            ("TASKHARBOR_DEADLINE", cx.deadline().map(|at| at.to_string())),
+            ("TASKHARBOR_IDEMPOTENCY_KEY", cx.idempotency_key().map(ToString::to_string)),
+            ("TASKHARBOR_FLOW", cx.flow().map(ToString::to_string)),
+            ("TASKHARBOR_LAST_ERROR", cx.last_error().map(str::to_owned)),
+        ];
+        for (name, value) in optional {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        for (name, value) in cx.headers().iter() {
+            command.env(header_variable(name), value);
+        }
+        command
+    }
+
+    /// The operator's mistake, for which no job should pay.
+    fn not_started(&self, error: &io::Error) -> Result<Outcome<Option<Blob>>, JobError> {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+                crate::screen::tell(&format!("{} cannot be run: {error}", self.program));
+                Ok(Outcome::Snooze(MISTAKE_DELAY))
+            }
+            _ => Err(format!("{} could not be started: {error}", self.program).into()),
+        }
+    }
+}
+
+/// The variable that holds a header: in capitals, with anything but letters and digits as `_`.
+fn header_variable(name: &str) -> String {
+    let name =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+    format!("TASKHARBOR_HEADER_{}", name.collect::<String>())
+}
+
+/// Ends a program and all that it started: with a warning first.
+async fn stop(mut child: Child, group: Group, reason: CancelReason) -> JobError {
+    group.ask();
+    let _ = timeout(STOPPING, child.wait()).await;
+    drop(group);
+    format!("stopped: {reason:?}").into()
+}
+
+fn judge(
+    status: ExitStatus,
+    output: Output,
+    errors: &Tail,
+) -> Result<Outcome<Option<Blob>>, JobError> {
+    let ended = match status.code() {
+        Some(0) => {
+            if output.is_too_large {
+                let max = Limits::MAX_OUTPUT_BYTES;
+                let text = format!(
+                    "the program wrote more than {max} bytes of output: store them elsewhere and write a reference"
+                );
+                return Err(JobError::unrecoverable(text));
+            }
+            let output = output.bytes;
+            return Ok(Outcome::Done((!output.is_empty()).then(|| output.into())));
+        }
+        Some(LATER) => return Ok(Outcome::Snooze(LATER_DELAY)),
+        Some(code @ (NOT_RUNNABLE | NOT_THERE)) => {
+            crate::screen::tell(&format!("the command ended with {code}: {}", errors.text()));
+            return Ok(Outcome::Snooze(MISTAKE_DELAY));
+        }
+        Some(code) => format!("exit code {code}"),
+        None => signal(status),
+    };
+    let text = match errors.text() {
+        text if text.is_empty() => ended,
+        text => format!("{ended}: {text}"),
+    };
+    Err(match status.code() {
+        Some(UNRECOVERABLE) => JobError::unrecoverable(text),
+        _ => text.into(),
+    })
+}
+
+#[cfg(unix)]
+fn signal(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    status
+        .signal()
+        .map_or_else(|| "ended".to_owned(), |signal| format!("killed by signal {signal}"))
+}
+
+#[cfg(not(unix))]
+fn signal(_: ExitStatus) -> String {
+    "ended".to_owned()
+}
+
+/// Standard output, up to what a store keeps.
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    is_too_large: bool,
+}
+
+impl Output {
+    async fn read(&mut self, from: Option<impl AsyncRead + Unpin>) {
+        let Some(mut from) = from else { return };
+        let mut piece = [0; 8 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut piece).await {
+            let room = Limits::MAX_OUTPUT_BYTES - self.bytes.len();
+            // The rest is read as well, so that the program can end.
+            self.is_too_large |= count > room;
+            self.bytes.extend_from_slice(&piece[..count.min(room)]);
+        }
+    }
+}
+
+/// The end of standard error, all of which is passed on.
+#[derive(Default)]
+struct Tail(Vec<u8>);
+
+impl Tail {
+    async fn pass_on(&mut self, from: Option<impl AsyncRead + Unpin>) {
+        let Some(mut from) = from else { return };
+        let mut piece = [0; 4 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut piece).await {
+            let _ = io::Write::write_all(&mut io::stderr(), &piece[..count]);
+            self.0.extend_from_slice(&piece[..count]);
+            let surplus = self.0.len().saturating_sub(TAIL);
+            self.0.drain(..surplus);
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0).trim().to_owned()
+    }
+}
+
+/// The processes of one execution. Dropped before the program has ended, it kills them all.
+struct Group {
+    #[cfg(unix)]
+    leader: Option<rustix::process::Pid>,
+}
+
+#[cfg(unix)]
+impl Group {
+    fn of(child: &Child) -> Self {
+        let id = child.id().and_then(|id| i32::try_from(id).ok());
+        Self { leader: id.and_then(rustix::process::Pid::from_raw) }
+    }
+
+    fn ask(&self) {
+        self.send(rustix::process::Signal::TERM);
+    }
+
+    /// The program has ended by itself; whatever it left behind is meant to stay.
+    fn leave(mut self) {
+        self.leader = None;
+    }
+
+    fn send(&self, signal: rustix::process::Signal) {
+        if let Some(leader) = self.leader {
+            let _ = rustix::process::kill_process_group(leader, signal);
+        }
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.send(rustix::process::Signal::KILL);
+    }
+}
+
+/// Without process groups, the program alone ends, when its handle is dropped.
+#[cfg(not(unix))]
+impl Group {
+    fn of(_: &Child) -> Self {
+        Self {}
+    }
+
+    fn ask(&self) {}
+
+    fn leave(self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_split_as_a_shell_would() {
+        let program = Program::new("./send 'a b' \"c\" d\\ e", false).unwrap();
+        assert_eq!(program.program, "./send");
+        assert_eq!(program.arguments, ["a b", "c", "d e"]);
+        let shell = Program::new("cat | wc", true).unwrap();
+        assert_eq!((&*shell.program, &*shell.arguments[1]), ("/bin/sh", "cat | wc"));
+        for command in ["", "  ", "echo 'open"] {
+            assert!(Program::new(command, false).is_err(), "{command:?}");
+        }
+    }
+
+    #[test]
+    fn headers_become_variables() {
+        assert_eq!(header_variable("trace-id"), "TASKHARBOR_HEADER_TRACE_ID");
+        assert_eq!(header_variable("th:codec"), "TASKHARBOR_HEADER_TH_CODEC");
+    }
+}

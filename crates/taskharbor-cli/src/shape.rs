@@ -1,0 +1,320 @@
+//! The shapes of everything that is written as JSON. They are documented in
+//! `docs/guides/command-line.md`, and scripts depend on them: fields are added, never changed.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use taskharbor::{
+    Blob, FlowRecord, Headers, JobRecord, JobSummary, QueueCounts, StateCounts, Timestamp,
+};
+
+/// Bytes as JSON if they are, else in base64.
+pub(crate) enum Bytes {
+    Json(Box<RawValue>),
+    Base64(String),
+}
+
+impl Bytes {
+    pub(crate) fn of(blob: &Blob) -> Self {
+        match serde_json::from_slice(blob) {
+            Ok(json) => Self::Json(json),
+            Err(_) => Self::Base64(BASE64_STANDARD.encode(blob)),
+        }
+    }
+
+    /// As the value of one of two fields.
+    fn split(self) -> (Option<Box<RawValue>>, Option<String>) {
+        match self {
+            Self::Json(json) => (Some(json), None),
+            Self::Base64(text) => (None, Some(text)),
+        }
+    }
+}
+
+fn time(at: Timestamp) -> String {
+    at.to_string()
+}
+
+/// A job as one line of a list.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line<'a> {
+    id: &'a str,
+    r#type: &'a str,
+    queue: &'a str,
+    state: &'static str,
+    priority: i16,
+    run_at: Option<String>,
+    due_at: Option<String>,
+    created_at: String,
+    started_at: Option<String>,
+    finished_at: Option<String>,
+    attempts: u32,
+    max_attempts: Option<u32>,
+    deliveries: u32,
+    expirations: u32,
+    holder: Option<&'a str>,
+    lease_expires_at: Option<String>,
+    last_error: Option<&'a str>,
+    reason: Option<&'a str>,
+    flow: Option<&'a str>,
+    payload_bytes: usize,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn of(job: &'a JobSummary) -> Self {
+        let held = job.held.as_ref();
+        Self {
+            id: job.id.as_str(),
+            r#type: job.job_type.as_str(),
+            queue: job.queue.as_str(),
+            state: job.state.as_str(),
+            priority: job.priority,
+            run_at: job.run_at.map(time),
+            due_at: job.due_at.map(time),
+            created_at: time(job.created_at),
+            started_at: job.started_at.map(time),
+            finished_at: job.finished_at.map(time),
+            attempts: job.attempts,
+            max_attempts: job.max_attempts,
+            deliveries: job.deliveries,
+            expirations: job.expirations,
+            holder: held.map(|held| held.holder.as_str()),
+            lease_expires_at: held.map(|held| time(held.expires_at)),
+            last_error: job.last_error.as_ref().map(taskharbor::Text::as_str),
+            reason: job.reason.as_ref().map(taskharbor::Text::as_str),
+            flow: job.flow.as_ref().map(taskharbor::JobId::as_str),
+            payload_bytes: job.payload_bytes,
+        }
+    }
+}
+
+/// A failure of a job.
+#[derive(Debug, Serialize)]
+struct Error<'a> {
+    failed_at: String,
+    attempts: u32,
+    error: &'a str,
+}
+
+/// All there is to know about a job.
+#[derive(Debug, Serialize)]
+pub(crate) struct Whole<'a> {
+    #[serde(flatten)]
+    line: Line<'a>,
+    timeout_nanos: Option<u64>,
+    idempotency_key: Option<&'a str>,
+    headers: std::collections::BTreeMap<&'a str, &'a str>,
+    cancel_requested: bool,
+    progress: Option<&'a str>,
+    errors: Vec<Error<'a>>,
+    epoch: u32,
+    kind: &'static str,
+    parents: Vec<&'a str>,
+    pending: usize,
+    grown_into: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_base64: Option<String>,
+}
+
+impl<'a> Whole<'a> {
+    pub(crate) fn of(record: &'a JobRecord, summary: &'a JobSummary) -> Self {
+        let job = &record.job;
+        let (payload, payload_base64) = Bytes::of(&job.payload).split();
+        let (output, output_base64) =
+            record.output.as_ref().map_or((None, None), |output| Bytes::of(output).split());
+        let errors = record.errors.iter().map(|failure| Error {
+            failed_at: time(failure.failed_at),
+            attempts: failure.attempts,
+            error: failure.error.as_str(),
+        });
+        Self {
+            line: Line::of(summary),
+            timeout_nanos: job.timeout.map(|it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX)),
+            idempotency_key: job.idempotency_key.as_ref().map(taskharbor::IdempotencyKey::as_str),
+            headers: headers(&job.headers),
+            cancel_requested: record.cancel_requested,
+            progress: record.progress.as_ref().map(taskharbor::Text::as_str),
+            errors: errors.collect(),
+            epoch: record.epoch,
+            kind: kind(record),
+            parents: record.parents.iter().map(taskharbor::JobId::as_str).collect(),
+            pending: record.pending,
+            grown_into: record.grown_into.as_ref().map(taskharbor::JobId::as_str),
+            payload,
+            payload_base64,
+            output,
+            output_base64,
+        }
+    }
+}
+
+fn headers(headers: &Headers) -> std::collections::BTreeMap<&str, &str> {
+    headers.iter().collect()
+}
+
+const fn kind(record: &JobRecord) -> &'static str {
+    match record.kind {
+        taskharbor_core::JobKind::Work => "work",
+        taskharbor_core::JobKind::Join => "join",
+    }
+}
+
+/// A job that was stored, or stood there already.
+#[derive(Debug, Serialize)]
+pub(crate) struct Enqueued<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) existed: bool,
+}
+
+/// What came of a job that was waited for.
+#[derive(Debug, Serialize)]
+pub(crate) struct Waited<'a> {
+    id: &'a str,
+    existed: bool,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_base64: Option<String>,
+}
+
+impl<'a> Waited<'a> {
+    pub(crate) fn of(id: &'a str, existed: bool, output: Option<&Blob>) -> Self {
+        let (output, output_base64) =
+            output.map_or((None, None), |output| Bytes::of(output).split());
+        Self { id, existed, state: "done", output, output_base64 }
+    }
+}
+
+/// What was done to a job.
+#[derive(Debug, Serialize)]
+pub(crate) struct Managed<'a> {
+    pub(crate) id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) state: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
+}
+
+/// How many jobs were acted upon.
+#[derive(Debug, Serialize)]
+pub(crate) struct Bulk {
+    pub(crate) action: &'static str,
+    pub(crate) dry_run: bool,
+    pub(crate) matched: usize,
+    pub(crate) done: usize,
+    pub(crate) refused: usize,
+}
+
+/// Counts of jobs by state.
+#[derive(Debug, Serialize)]
+pub(crate) struct States {
+    ready: usize,
+    scheduled: usize,
+    blocked: usize,
+    inflight: usize,
+    done: usize,
+    dlq: usize,
+    cancelled: usize,
+}
+
+impl States {
+    pub(crate) const fn of(counts: &StateCounts) -> Self {
+        let StateCounts { ready, scheduled, blocked, inflight, done, dlq, cancelled, .. } = *counts;
+        Self { ready, scheduled, blocked, inflight, done, dlq, cancelled }
+    }
+}
+
+/// A queue and its jobs.
+#[derive(Debug, Serialize)]
+pub(crate) struct Queue<'a> {
+    queue: &'a str,
+    #[serde(flatten)]
+    states: States,
+    paused_since: Option<String>,
+    oldest_ready_at: Option<String>,
+    oldest_ready_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done_per_second: Option<f64>,
+}
+
+impl<'a> Queue<'a> {
+    pub(crate) fn of(counts: &'a QueueCounts, now: Timestamp, rate: Option<f64>) -> Self {
+        Self {
+            queue: counts.queue.as_str(),
+            states: States::of(&counts.states),
+            paused_since: counts.paused_since.map(time),
+            oldest_ready_at: counts.oldest_ready.map(time),
+            oldest_ready_seconds: counts.oldest_ready.map(|at| now.since(at).as_secs_f64()),
+            done_per_second: rate,
+        }
+    }
+}
+
+/// A flow.
+#[derive(Debug, Serialize)]
+pub(crate) struct Flow<'a> {
+    id: &'a str,
+    name: Option<&'a str>,
+    state: &'static str,
+    tail: &'a str,
+    members: States,
+    created_at: String,
+    finished_at: Option<String>,
+}
+
+impl<'a> Flow<'a> {
+    pub(crate) fn of(flow: &'a FlowRecord) -> Self {
+        Self {
+            id: flow.id.as_str(),
+            name: flow.name.as_ref().map(taskharbor::FlowName::as_str),
+            state: flow_state(flow.state),
+            tail: flow.tail.as_str(),
+            members: States::of(&flow.members),
+            created_at: time(flow.created_at),
+            finished_at: flow.finished_at.map(time),
+        }
+    }
+}
+
+pub(crate) const fn flow_state(state: taskharbor_core::FlowState) -> &'static str {
+    use taskharbor_core::FlowState;
+    match state {
+        FlowState::Running => "running",
+        FlowState::Held => "held",
+        FlowState::Done => "done",
+        FlowState::Failed => "failed",
+        FlowState::Cancelled => "cancelled",
+        _ => "unknown",
+    }
+}
+
+/// Why a job is where it is.
+#[derive(Debug, Serialize)]
+pub(crate) struct Why<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) state: &'static str,
+    pub(crate) code: &'static str,
+    pub(crate) text: String,
+}
+
+/// An error, on standard error.
+#[derive(Debug, Serialize)]
+pub(crate) struct Problem<'a> {
+    pub(crate) error: ProblemText<'a>,
+}
+
+/// What is wrong.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProblemText<'a> {
+    pub(crate) code: &'a str,
+    pub(crate) message: &'a str,
+}

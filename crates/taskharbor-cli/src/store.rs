@@ -1,0 +1,155 @@
+//! Opening the store that a URL names.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use taskharbor::AnyDriver;
+
+use crate::{
+    failure::{Exit, Failure, Outcome},
+    screen::tell,
+};
+
+/// The store if none is named: a file in the current directory.
+const DEFAULT: &str = "sqlite:taskharbor.db";
+pub(crate) const VARIABLE: &str = "TASKHARBOR_URL";
+
+/// Whether a command may make a store that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Create,
+    Refuse,
+}
+
+/// The name of a store.
+#[derive(Clone)]
+pub(crate) struct Url(String);
+
+impl Url {
+    /// The one that is given, or in the environment, or the default.
+    pub(crate) fn find(given: Option<String>) -> Outcome<Self> {
+        let from_environment = || match env::var(VARIABLE) {
+            Ok(url) => Ok(Some(url)),
+            Err(env::VarError::NotPresent) => Ok(None),
+            Err(env::VarError::NotUnicode(_)) => {
+                Err(Failure::usage(format!("{VARIABLE} is not valid UTF-8")))
+            }
+        };
+        let url = match given {
+            Some(url) => Some(url),
+            None => from_environment()?,
+        };
+        Ok(Self(url.filter(|url| !url.is_empty()).unwrap_or_else(|| DEFAULT.to_owned())))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is_memory(&self) -> bool {
+        self.0.starts_with("memory:")
+    }
+
+    pub(crate) fn is_postgres(&self) -> bool {
+        self.0.starts_with("postgres:") || self.0.starts_with("postgresql:")
+    }
+
+    /// The file, if it is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        let path = self.0.strip_prefix("sqlite:")?;
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        (!path.is_empty()).then(|| PathBuf::from(path))
+    }
+
+    /// The store in words, without a password.
+    pub(crate) fn shown(&self) -> String {
+        let Some((scheme, rest)) = self.0.split_once("://") else {
+            return match self.path() {
+                Some(_) => self.0.clone(),
+                None => self.0.split_once(':').map_or("the store", |(scheme, _)| scheme).to_owned(),
+            };
+        };
+        let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        format!("{scheme}://{host}/{path}")
+    }
+
+    /// Opens the store, which has to be there unless the command may make it.
+    pub(crate) async fn open(&self, missing: Missing) -> Outcome<AnyDriver> {
+        if self.is_memory() {
+            return Err(Failure::usage(
+                "a store in memory would be gone with this command: name a file as sqlite:jobs.db, or postgres://…",
+            ));
+        }
+        let Some(path) = self.path() else {
+            return Ok(taskharbor::connect(&self.0).await?);
+        };
+        let is_new = !path.try_exists().unwrap_or(false);
+        if is_new && missing == Missing::Refuse {
+            return Err(self.not_there(&path));
+        }
+        let driver = taskharbor::connect(&self.0).await?;
+        if missing == Missing::Create {
+            driver.migrate().await?;
+        }
+        if is_new {
+            tell(&format!("created {}", path.display()));
+        }
+        Ok(driver)
+    }
+
+    fn not_there(&self, path: &Path) -> Failure {
+        let mut text = format!(
+            "there is no store at {}: enqueue a job or start a worker to create it, or name another with --url or {VARIABLE}",
+            path.display()
+        );
+        if self.0 == DEFAULT && env::var_os("DATABASE_URL").is_some() {
+            text += " (DATABASE_URL is set, but is never read: pass it as --url \"$DATABASE_URL\")";
+        }
+        Failure::new(Exit::Store, "no_store", text)
+    }
+}
+
+impl std::fmt::Debug for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("postgres://ada:hunter2@db:5432/jobs?password=hunter2", "postgres://db:5432/jobs"),
+            ("postgres://db", "postgres://db/"),
+            ("postgres:hunter2", "postgres"),
+            ("sqlite:jobs.db", "sqlite:jobs.db"),
+            ("sqlite:///var/lib/jobs.db", "sqlite:///var/lib/jobs.db"),
+        ] {
+            let url = Url(url.to_owned());
+            assert_eq!(url.shown(), shown);
+            assert!(!format!("{url:?}").contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_named_with_or_without_slashes() {
+        for (url, path) in [
+            ("sqlite:jobs.db", Some("jobs.db")),
+            ("sqlite:/var/jobs.db", Some("/var/jobs.db")),
+            ("sqlite:///var/jobs.db", Some("/var/jobs.db")),
+            ("sqlite:jobs.db?synchronous=normal", Some("jobs.db")),
+            ("sqlite:", None),
+            ("postgres://db/jobs", None),
+        ] {
+            assert_eq!(Url(url.to_owned()).path(), path.map(PathBuf::from), "{url}");
+        }
+    }
+}
