@@ -45,7 +45,7 @@ pub(crate) struct ListArgs {
   taskharbor dlq requeue --queue mail --all --rate 50/s --yes")]
 pub(crate) struct RequeueArgs {
     /// The ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID", conflicts_with = "all")]
     ids: Vec<String>,
     /// All dead-lettered jobs that match
     #[arg(long)]
@@ -68,7 +68,7 @@ pub(crate) struct RequeueArgs {
 )]
 pub(crate) struct PurgeArgs {
     /// The ids of the jobs
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID", conflicts_with = "all")]
     ids: Vec<String>,
     /// All dead-lettered jobs that match
     #[arg(long)]
@@ -121,6 +121,7 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
             let many = Many {
                 verb: "requeue",
                 ids: args.ids,
+                all: args.all,
                 which: args.which,
                 pace: args.rate,
                 ahead: args.ahead,
@@ -131,6 +132,7 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
             let many = Many {
                 verb: "purge",
                 ids: args.ids,
+                all: args.all,
                 which: args.which,
                 pace: None,
                 ahead: args.ahead,
@@ -144,6 +146,7 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
 struct Many {
     verb: &'static str,
     ids: Vec<String>,
+    all: bool,
     which: Which,
     pace: Option<Duration>,
     ahead: Ahead,
@@ -151,7 +154,10 @@ struct Many {
 
 impl Many {
     async fn run(self, action: Action, url: &Url, screen: &mut Screen) -> Outcome {
-        let Self { verb, ids, which, pace, ahead } = self;
+        let Self { verb, ids, all, which, pace, ahead } = self;
+        if ids.is_empty() && !all {
+            return Err(Failure::usage("name jobs by their ids, or pass --all for all that match"));
+        }
         if !ids.is_empty() && (which.queue.is_some() || which.r#type.is_some()) {
             return Err(Failure::usage(
                 "--queue and --type choose among all: pass --all with them, or ids alone",

@@ -124,7 +124,7 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
         lines.push(heading("errors", screen));
         for failure in &record.errors {
             let at = screen.time(failure.failed_at, now);
-            lines.push(format!("  attempt {}, {at}:", failure.attempts));
+            lines.push(format!("    attempt {}, {at}:", failure.attempts));
             lines.extend(
                 clean::lines(failure.error.as_str()).lines().map(|line| format!("    {line}")),
             );

@@ -6,7 +6,7 @@ use super::list::id;
 use crate::{
     clean,
     failure::{Failure, Outcome},
-    screen::{Screen, relative},
+    screen::{Screen, relative, span},
     shape,
     store::{Missing, Url},
 };
@@ -114,19 +114,19 @@ async fn ready(
         ));
     }
     let (ready, inflight) = (counts.states.ready, counts.states.inflight);
-    let waits = record.due_at.map(|due| relative(due, now)).unwrap_or_default();
+    let waits = record.due_at.map(|due| span(now.since(due))).unwrap_or_default();
     if inflight == 0 {
         return Ok((
             "no_worker",
             format!(
-                "It is ready since {waits}, one of {ready} in queue {queue}, and no job of the queue is running: is a worker serving it?"
+                "It is ready for {waits}, one of {ready} in queue {queue}, and no job of the queue is running: is a worker serving it?"
             ),
         ));
     }
     Ok((
         "in_line",
         format!(
-            "It is ready since {waits} and waits for its turn: {ready} are ready in queue {queue}, {inflight} are running."
+            "It is ready for {waits} and waits for its turn: {ready} are ready in queue {queue}, {inflight} are running."
         ),
     ))
 }
@@ -145,10 +145,8 @@ fn inflight(record: &JobRecord, now: Timestamp) -> (&'static str, String) {
             ),
         );
     }
-    let since = record
-        .started_at
-        .map(|at| format!(" since {}", crate::screen::span(now.since(at))))
-        .unwrap_or_default();
+    let since =
+        record.started_at.map(|at| format!(" since {}", span(now.since(at)))).unwrap_or_default();
     let asked = if record.cancel_requested { " It was asked to stop." } else { "" };
     let progress =
         record.progress.as_ref().map_or_else(String::new, |it| format!(" It says: {it}."));

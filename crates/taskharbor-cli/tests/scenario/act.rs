@@ -1,0 +1,65 @@
+//! `cancel`, `requeue`, `run-now`, and queues.
+
+use crate::store::Store;
+
+#[test]
+fn a_job_is_cancelled_and_lives_again() {
+    let store = Store::new();
+    let id = store.enqueue(&["t"]);
+    assert_eq!(store.json(&["cancel", &id])["state"], "cancelled");
+    let again = store.run(&["cancel", &id]);
+    assert_eq!(again.code, Some(4));
+    assert!(again.err.contains("is cancelled, which does not allow this"), "{again:?}");
+    let later = store.json(&["requeue", &id, "--at", "2999-01-01T00:00:00Z"]);
+    assert_eq!((&later["id"], &later["state"]), (&id.as_str().into(), &"scheduled".into()));
+    assert_eq!(store.ok(&["run-now", &id]), format!("{id} is ready\n"));
+}
+
+#[test]
+fn of_several_jobs_each_is_answered() {
+    let store = Store::new();
+    let id = store.enqueue(&["t"]);
+    let answer = store.run(&["cancel", "nobody", &id, &id, "--json"]);
+    assert_eq!(answer.code, Some(3), "{answer:?}");
+    let lines: Vec<serde_json::Value> =
+        answer.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["error"], "not_found");
+    assert_eq!(lines[1]["state"], "cancelled");
+    let error: serde_json::Value = serde_json::from_str(answer.err.trim()).unwrap();
+    assert_eq!(error["error"]["code"], "not_found");
+}
+
+#[test]
+fn a_paused_queue_rests_until_it_is_resumed() {
+    let store = Store::new();
+    let id = store.enqueue(&["echo", "--queue", "mail"]);
+    assert_eq!(store.ok(&["queue", "pause", "mail"]), "mail is paused\n");
+    assert!(store.json(&["queue", "pause", "mail"])["paused_since"].is_string());
+    assert!(store.ok(&["why", &id]).contains("queue mail is paused since"), "why");
+    let list = store.ok(&["queue", "list"]);
+    assert!(list.contains("mail") && list.contains("paused"), "{list}");
+    assert!(store.json(&["queue", "resume", "mail"])["paused_since"].is_null());
+    store.work(&["--builtin", "--queue", "mail=2"]);
+    assert_eq!(store.state(&id), "done");
+}
+
+#[test]
+fn a_job_says_why_it_is_where_it_is() {
+    let store = Store::new();
+    let why = |id: &str| store.json(&["why", id])["code"].as_str().unwrap().to_owned();
+    let ready = store.enqueue(&["fail", "--max-attempts", "1"]);
+    assert_eq!(why(&ready), "no_worker");
+    let scheduled = store.enqueue(&["t", "--delay", "1h", "--queue", "later"]);
+    assert_eq!(why(&scheduled), "scheduled");
+    store.work(&["--builtin"]);
+    assert_eq!(why(&ready), "dlq");
+    let text = store.ok(&["why", &ready]);
+    assert!(text.contains("after 1 of 1 failed attempts") && text.contains("requeue"), "{text}");
+    assert_eq!(text.lines().count(), 1);
+    store.ok(&["cancel", &scheduled]);
+    assert_eq!(why(&scheduled), "cancelled");
+    let gone = store.run(&["why", "nobody"]);
+    assert_eq!(gone.code, Some(3));
+    assert!(gone.err.contains("never enqueued here"), "{gone:?}");
+}

@@ -1,0 +1,85 @@
+//! What is wrong is said, with what to do, and the right code.
+
+use super::{answer, program};
+use crate::store::Store;
+
+#[test]
+fn bad_values_are_usage_errors_that_name_the_right_form() {
+    let store = Store::new();
+    for (args, text) in [
+        (vec!["enqueue", "t", "--delay", "5"], "write it as 250ms, 5s"),
+        (vec!["enqueue", "t", "--at", "tomorrow"], "write it as 2026-11-15T10:44:34Z"),
+        (
+            vec!["enqueue", "t", "--delay", "1s", "--at", "2999-01-01T00:00:00Z"],
+            "cannot be used with",
+        ),
+        (vec!["enqueue", ""], "type"),
+        (vec!["enqueue", "t", "--queue", "a\u{1}b"], "queue"),
+        (vec!["enqueue", "t", "--priority", "99999"], "99999"),
+        (vec!["enqueue", "t", "--max-attempts", "0"], "max_attempts"),
+        (vec!["enqueue", "t", "--timeout", "0s"], "timeout"),
+        (vec!["enqueue", "t", "--header", "novalue"], "NAME=VALUE"),
+        (vec!["enqueue", "t", "--header", "th-codec=x"], "th-"),
+        (vec!["enqueue", "t", "--count", "0"], "0"),
+        (vec!["enqueue", "t", "--count", "2", "--key", "k"], "cannot be used with"),
+        (vec!["enqueue", "t", "@no-such-file"], "cannot be read"),
+        (vec!["enqueue", "t", "text", "--lines"], "@FILE"),
+        (vec!["list", "--state", "lost"], "choose ready, scheduled"),
+        (vec!["list", "--limit", "0"], "0"),
+        (vec!["list", "--cursor", "nonsense"], "cursor"),
+        (vec!["dlq", "requeue", "--all", "--rate", "0/s"], "rate of 0"),
+        (vec!["dlq", "requeue"], "--all"),
+        (vec!["worker"], "--exec TYPE=COMMAND"),
+        (vec!["worker", "--exec", "novalue"], "NAME=VALUE"),
+        (vec!["worker", "--exec", "t='open"], "quote is not closed"),
+        (vec!["worker", "--builtin", "--queue", "a=many"], "QUEUE=4"),
+        (vec!["worker", "--builtin", "--lease", "1ms"], "lease"),
+        (vec!["worker", "--builtin", "--exec", "echo=cat"], "echo"),
+        (vec!["frobnicate"], "unrecognized subcommand"),
+    ] {
+        let answer = store.run(&args);
+        assert_eq!(answer.code, Some(2), "{args:?}: {answer:?}");
+        assert!(answer.err.contains(text), "{args:?}: {answer:?}");
+        assert_eq!(answer.out, "", "{args:?}");
+    }
+    assert!(store.lines(&["list"]).is_empty(), "nothing was stored");
+}
+
+#[test]
+fn an_error_is_one_json_object_if_that_was_asked_for() {
+    let store = Store::new();
+    for (args, code, name) in [
+        (vec!["inspect", "nobody", "--json"], 3, "not_found"),
+        (vec!["enqueue", "t", "--delay", "5", "--json"], 2, "usage"),
+        (vec!["dlq", "purge", "some", "--json"], 4, "confirmation"),
+    ] {
+        let answer = store.run(&args);
+        assert_eq!(answer.code, Some(code), "{answer:?}");
+        let error: serde_json::Value = serde_json::from_str(answer.err.trim()).unwrap();
+        assert_eq!(error["error"]["code"], name, "{answer:?}");
+        assert!(error["error"]["message"].is_string());
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_5_and_shows_no_password() {
+    let store = Store::new();
+    for (url, code) in [
+        ("postgres://ada:hunter2@127.0.0.1:1/jobs?connect_timeout=1", 5),
+        ("postgres://ada:hunter2@127.0.0.1/jobs?nonsense=hunter2", 2),
+        ("mysql://ada:hunter2@127.0.0.1/jobs", 2),
+        ("memory:", 2),
+    ] {
+        for args in
+            [vec!["stats"], vec!["enqueue", "t"], vec!["worker", "--builtin"], vec!["check"]]
+        {
+            let mut command = store.command(&args);
+            let answer = answer(command.args(["--url", url]));
+            assert_eq!(answer.code, Some(code), "{url} {args:?}: {answer:?}");
+            assert!(!format!("{answer:?}").contains("hunter2"), "{answer:?}");
+        }
+    }
+    let help =
+        answer(program().arg("--help").env("TASKHARBOR_URL", "postgres://ada:hunter2@db/jobs"));
+    assert!(!help.out.contains("hunter2"), "{help:?}");
+}

@@ -1,0 +1,53 @@
+//! `dlq`.
+
+use crate::store::Store;
+
+fn dead(store: &Store, count: usize) -> Vec<String> {
+    let one = |_| store.enqueue(&["fail", "--max-attempts", "1"]);
+    let ids = (0..count).map(one).collect();
+    store.work(&["--builtin"]);
+    ids
+}
+
+#[test]
+fn what_failed_is_listed_and_requeued_by_name() {
+    let store = Store::new();
+    let ids = dead(&store, 2);
+    let listed = store.lines(&["dlq", "list"]);
+    let found: Vec<_> = listed.iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(found, ids);
+    assert_eq!(listed[0]["state"], "dlq");
+    assert!(listed[0]["reason"].as_str().unwrap().contains("as it was asked to"), "{listed:?}");
+    store.ok(&["dlq", "requeue", &ids[0], "--reset-attempts"]);
+    let job = store.inspect(&ids[0]);
+    assert_eq!(
+        (&job["state"], &job["attempts"], &job["epoch"]),
+        (&"ready".into(), &0.into(), &1.into())
+    );
+}
+
+#[test]
+fn many_are_requeued_or_removed_only_when_told_to() {
+    let store = Store::new();
+    let ids = dead(&store, 3);
+    let all = ["dlq", "requeue", "--all"];
+    let refused = store.run(&all);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("requeue 3 jobs from the DLQ in "), "{refused:?}");
+    assert!(refused.err.contains("--yes") && refused.err.contains("--dry-run"), "{refused:?}");
+    let dry = store.json(&["dlq", "requeue", "--all", "--dry-run"]);
+    assert_eq!(
+        (&dry["matched"], &dry["done"], &dry["dry_run"]),
+        (&3.into(), &0.into(), &true.into())
+    );
+    let none = store.json(&["dlq", "requeue", "--all", "--queue", "other", "--yes"]);
+    assert_eq!(none["matched"], 0);
+    let done =
+        store.json(&["dlq", "requeue", "--all", "--type", "fail", "--rate", "1000/s", "--yes"]);
+    assert_eq!((&done["matched"], &done["done"]), (&3.into(), &3.into()));
+    assert_eq!(store.state(&ids[2]), "ready");
+    store.work(&["--builtin"]);
+    let purged = store.json(&["dlq", "purge", "--all", "--yes"]);
+    assert_eq!(purged["done"], 3);
+    assert_eq!(store.run(&["inspect", &ids[0]]).code, Some(3));
+}
