@@ -16,8 +16,10 @@ fn help_names_the_commands() {
     for args in [["--help"], ["-h"], ["help"]] {
         let (code, out, err) = answer(&args);
         assert_eq!((code, &*err), (Some(0), ""));
-        assert!(out.contains("Usage: taskharbor <COMMAND>"), "{out}");
-        assert!(out.contains("  demo  Run a worker on a few hundred jobs"), "{out}");
+        assert!(out.contains("Usage: taskharbor [OPTIONS] <COMMAND>"), "{out}");
+        for line in ["  demo         Run a worker", "  enqueue      Store a job", "  worker       Run jobs"] {
+            assert!(out.contains(line), "{out}");
+        }
     }
     let (code, out, _) = answer(&["demo", "--help"]);
     assert_eq!(code, Some(0));
@@ -34,7 +36,7 @@ fn the_version_is_that_of_the_crate() {
 fn without_a_command_the_help_is_shown_as_an_error() {
     let (code, out, err) = answer(&[]);
     assert_eq!((code, &*out), (Some(2), ""));
-    assert!(err.contains("Usage: taskharbor <COMMAND>"), "{err}");
+    assert!(err.contains("Usage: taskharbor [OPTIONS] <COMMAND>"), "{err}");
 }
 
 #[test]
