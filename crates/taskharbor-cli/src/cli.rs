@@ -64,6 +64,7 @@ enum Command {
     Migrate(command::migrate::Command),
     Check(command::check::Args),
     Conformance(command::conformance::Args),
+    Move(command::transfer::Args),
     Demo(command::demo::Args),
     /// Print a completion script for a shell
     #[command(
@@ -157,6 +158,7 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             Command::Flow(command) => command::flow::run(command, &url, &mut screen).await,
             Command::Migrate(command) => command::migrate::run(&command, &url, &mut screen).await,
             Command::Check(_) => command::check::run(&url, &mut screen).await,
+            Command::Move(args) => command::transfer::run(args, &mut screen).await,
             Command::Conformance(args) => command::conformance::run(&args, &url, &mut screen).await,
             Command::Worker(_) | Command::Demo(_) | Command::Completions { .. } => Ok(()),
         }

@@ -13,5 +13,6 @@ pub(crate) mod list;
 pub(crate) mod migrate;
 pub(crate) mod queue;
 pub(crate) mod stats;
+pub(crate) mod transfer;
 pub(crate) mod why;
 pub(crate) mod worker;

@@ -6,8 +6,9 @@
 use std::{fmt, future::Future};
 
 use crate::{
-    Answers, Denied, DriverError, FlowRecord, InvalidRequest, JobId, JobRecord, JobSummary, Limits,
-    List, ListFlows, Page, QueueCounts, QueueName, State, Timestamp, check,
+    Answers, Cursor, Denied, DriverError, FlowRecord, Imported, InvalidRequest, JobId, JobRecord,
+    JobSummary, Limits, List, ListFlows, Page, Parcel, QueueCounts, QueueName, State, Timestamp,
+    check,
 };
 
 /// What people do with stored jobs.
@@ -72,6 +73,28 @@ pub trait Admin: Send + Sync + 'static {
         &self,
         request: ListFlows,
     ) -> impl Future<Output = Result<Page<FlowRecord>, DriverError>> + Send;
+
+    /// One page of everything that is stored, for another store to take over. Jobs come in the order
+    /// in which they were stored, a flow with all its members at the place of the first of them.
+    ///
+    /// While others change jobs, pages show them as they are at different moments.
+    fn export(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Page<Parcel>, DriverError>> + Send {
+        let _ = (after, limit);
+        async { Err(DriverError::backend("jobs cannot be moved from this store")) }
+    }
+
+    /// Takes over what another store has exported, each parcel whole or not at all.
+    fn import(
+        &self,
+        parcels: Vec<Parcel>,
+    ) -> impl Future<Output = Result<Vec<Imported>, DriverError>> + Send {
+        drop(parcels);
+        async { Err(DriverError::backend("jobs cannot be moved to this store")) }
+    }
 
     /// Looks for contradictions in the store: a job in two places or in none, a count that does
     /// not agree. Empty when all is well.

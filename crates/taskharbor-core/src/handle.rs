@@ -7,11 +7,11 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{
-    Admin, Answers, Clock, Demand, Denied, Driver, DriverError, DriverId, Enqueue, Enqueued,
-    ExtendLeases, Extended, FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, Leased,
-    Limits, List, ListFlows, Manage, OutputPage, Outputs, Page, Prune, QueueCounts, QueueName,
-    Refusal, Rejected, Reserve, Reserved, Settle, Settled, State, Timestamp, Watch,
-    clock::Timeline,
+    Admin, Answers, Clock, Cursor, Demand, Denied, Driver, DriverError, DriverId, Enqueue,
+    Enqueued, ExtendLeases, Extended, FlowRecord, Imported, Inconsistency, JobId, JobRecord,
+    JobSummary, Leased, Limits, List, ListFlows, Manage, OutputPage, Outputs, Page, Parcel, Prune,
+    QueueCounts, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled, State,
+    Timestamp, Watch, clock::Timeline,
 };
 
 /// A handle to any driver; itself a driver. Cheap to clone.
@@ -187,6 +187,8 @@ erase! {
     Admin::prune(request: Prune) -> Result<usize, DriverError>;
     Admin::flow(id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError>;
     Admin::list_flows(request: ListFlows) -> Result<Page<FlowRecord>, DriverError>;
+    Admin::export(after: Option<Cursor>, limit: usize) -> Result<Page<Parcel>, DriverError>;
+    Admin::import(parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError>;
     Admin::check() -> Result<Vec<Inconsistency>, DriverError>;
 }
 
@@ -300,6 +302,21 @@ impl Admin for AnyDriver {
 
     async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
         self.driver.list_flows(request).await
+    }
+
+    async fn export(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Parcel>, DriverError> {
+        self.driver.export(after, limit).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+        let count = parcels.len();
+        let answers = self.driver.import(parcels).await?;
+        self.complete("import", count, &answers)?;
+        Ok(answers)
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

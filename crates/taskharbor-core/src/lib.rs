@@ -30,6 +30,7 @@ mod limit;
 mod list;
 mod name;
 mod output;
+mod parcel;
 mod random;
 mod record;
 mod reserve;
@@ -60,6 +61,7 @@ pub use name::{
     FlowName, Holder, IdempotencyKey, JobId, JobType, NameError, NameProblem, QueueName,
 };
 pub use output::{OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs};
+pub use parcel::{Imported, Parcel, StoredFlow, StoredJob, Tie};
 pub use random::NoRandomness;
 pub use record::{Held, Job, JobRecord, JobSummary, Leased};
 pub use reserve::{Demand, ExtendLeases, Extended, Extension, Reserve, Reserved};

@@ -1,8 +1,9 @@
 //! [`MemoryDriver`] for people.
 
 use taskharbor_core::{
-    Admin, Answers, Denied, DriverError, FlowRecord, Inconsistency, JobId, JobRecord, JobSummary,
-    List, ListFlows, Manage, Page, Prune, QueueCounts, QueueName, State, Timestamp,
+    Admin, Answers, Cursor, Denied, DriverError, FlowRecord, Imported, Inconsistency, JobId,
+    JobRecord, JobSummary, List, ListFlows, Manage, Page, Parcel, Prune, QueueCounts, QueueName,
+    State, Timestamp,
 };
 
 use crate::MemoryDriver;
@@ -69,6 +70,20 @@ impl Admin for MemoryDriver {
         let store = self.lock()?;
         request.check()?;
         Ok(store.list_flows(&request)?)
+    }
+
+    async fn export(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Parcel>, DriverError> {
+        Ok(self.lock()?.export(after.as_ref(), limit)?)
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+        self.act(|store, wakes| {
+            Ok(parcels.into_iter().map(|parcel| store.import(parcel, wakes)).collect())
+        })
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

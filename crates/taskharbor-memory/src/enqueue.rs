@@ -73,7 +73,7 @@ impl Store {
         Ok(ids.into_iter().map(Enqueued::Inserted).collect())
     }
 
-    fn key_holder(&self, job: &NewJob) -> Option<Slot> {
+    pub(crate) fn key_holder(&self, job: &NewJob) -> Option<Slot> {
         let key = job.idempotency_key.clone()?;
         self.by_key.get(&(job.queue.clone(), key)).copied()
     }

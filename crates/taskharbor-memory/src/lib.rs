@@ -31,6 +31,7 @@ mod enqueue;
 mod flow;
 mod manage;
 mod output;
+mod parcel;
 mod prune;
 mod queue;
 mod read;

@@ -122,12 +122,24 @@ impl Store {
     pub(crate) fn insert(&mut self, new: NewJob, flow: Option<usize>, now: Timestamp) -> Slot {
         let flow_id = flow.map(|flow| self.flows[flow].id.clone());
         let life = Life::new(&new, new.parents.len(), flow_id, now);
+        self.take_over(new, now, life, true, flow)
+    }
+
+    /// Stores a job with the life it had elsewhere.
+    pub(crate) fn take_over(
+        &mut self,
+        new: NewJob,
+        created_at: Timestamp,
+        life: Life,
+        holds_key: bool,
+        flow: Option<usize>,
+    ) -> Slot {
         let (seq, queue) = (self.next_seq(), self.queue(&new.queue));
-        let (id, key) = (new.id.clone(), new.idempotency_key.clone());
+        let (id, key) = (new.id.clone(), new.idempotency_key.clone().filter(|_| holds_key));
         let in_queue = new.queue.clone();
         let slot = self.jobs.insert(Entry {
             new,
-            created_at: now,
+            created_at,
             life,
             seq,
             queue,

@@ -1,9 +1,9 @@
 //! [`PostgresDriver`] for people.
 
 use taskharbor_core::{
-    Action, Admin, Answers, Cursor, Denied, DriverError, FlowName, FlowRecord, FlowState,
+    Action, Admin, Answers, Cursor, Denied, DriverError, FlowName, FlowRecord, FlowState, Imported,
     Inconsistency, InvalidRequest, JobId, JobRecord, JobSummary, JobType, List, ListFlows, Manage,
-    Page, Prune, QueueCounts, QueueName, Requeue, State, Timestamp,
+    Page, Parcel, Prune, QueueCounts, QueueName, Requeue, State, Timestamp,
 };
 use tokio_postgres::Row;
 
@@ -142,6 +142,20 @@ impl Admin for PostgresDriver {
         ];
         let rows = self.query(&self.shared.statements.flows, &values).await?;
         page(&rows, request.limit, "flow", record::flow)
+    }
+
+    async fn export(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Parcel>, DriverError> {
+        self.shared.session.check_open()?;
+        self.export_page(after, limit).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+        self.shared.session.check_open()?;
+        self.import_all(parcels).await
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

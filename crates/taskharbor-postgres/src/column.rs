@@ -76,19 +76,11 @@ impl<'a> Columns<'a> {
     }
 
     fn policies(&self) -> Value<'_> {
-        self.texts(|job| match job.on_failure {
-            FailurePolicy::Hold => None,
-            FailurePolicy::Cancel => Some("c"),
-            FailurePolicy::FailFast => Some("f"),
-            FailurePolicy::Release => Some("r"),
-        })
+        self.texts(|job| policy(job))
     }
 
     pub(crate) fn kinds(&self) -> Value<'_> {
-        self.texts(|job| match job.kind {
-            JobKind::Work => None,
-            JobKind::Join => Some("j"),
-        })
+        self.texts(|job| kind(job))
     }
 
     pub(crate) fn keys(&self) -> Value<'_> {
@@ -105,6 +97,24 @@ impl<'a> Columns<'a> {
 
     fn numbers(&self, of: impl Fn(&NewJob) -> Option<i64>) -> Value<'_> {
         numbers(self.jobs.iter().map(|job| of(job)).collect())
+    }
+}
+
+/// What becomes of a job's dependants if it fails, if not the usual.
+pub(crate) const fn policy(job: &NewJob) -> Option<&'static str> {
+    match job.on_failure {
+        FailurePolicy::Hold => None,
+        FailurePolicy::Cancel => Some("c"),
+        FailurePolicy::FailFast => Some("f"),
+        FailurePolicy::Release => Some("r"),
+    }
+}
+
+/// What kind of job it is, if not the usual.
+pub(crate) const fn kind(job: &NewJob) -> Option<&'static str> {
+    match job.kind {
+        JobKind::Work => None,
+        JobKind::Join => Some("j"),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod error;
 mod floor;
 mod hint;
 mod migration;
+mod parcel;
 mod record;
 mod reserve;
 mod schema;

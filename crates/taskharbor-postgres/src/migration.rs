@@ -22,6 +22,7 @@ const STEPS: [&[&str]; 1] = [&[
     include_str!("sql/v1/manage.sql"),
     include_str!("sql/v1/prune.sql"),
     include_str!("sql/v1/output.sql"),
+    include_str!("sql/v1/import.sql"),
     include_str!("sql/v1/check.sql"),
     include_str!("sql/v1/view.sql"),
     include_str!("sql/v1/list.sql"),

@@ -41,16 +41,8 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
         get::<&[u8]>(row, 3)?,
     );
     new.headers = headers(get(row, 4)?)?;
-    new.kind = match get::<&str>(row, 5)? {
-        "w" => JobKind::Work,
-        "j" => JobKind::Join,
-        other => return Err(unknown("kind", other)),
-    };
-    new.key_hold = match get::<&str>(row, 6)? {
-        "p" => KeyHold::UntilPruned,
-        "d" => KeyHold::UntilDone,
-        other => return Err(unknown("hold of a key", other)),
-    };
+    new.kind = kind(get(row, 5)?)?;
+    new.key_hold = hold_of_key(get(row, 6)?)?;
     new.on_failure = policy(get(row, 7)?)?;
     new.timeout = timeout(get(row, 8)?)?;
     new.idempotency_key = key(get(row, 10)?)?;
@@ -73,7 +65,7 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
     record.progress = text(get(row, 26)?);
     record.output = blob(get(row, 17)?);
     record.grown_into = optional_id(get(row, 12)?)?;
-    record.errors = failures(row)?;
+    record.errors = failures(row, 34)?;
     record.reason = text(get(row, 16)?);
     record.finished_at = optional_time(get(row, 15)?)?;
     record.epoch = number(get(row, 25)?)?;
@@ -92,14 +84,31 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
     Ok(record)
 }
 
-fn failures(row: &Row) -> Result<Vec<Failure>, DriverError> {
-    let (attempts, times): (Vec<i64>, Vec<i64>) = (get(row, 34)?, get(row, 35)?);
-    let texts: Vec<&str> = get(row, 36)?;
+/// Three columns with the failures of a job from the given one on.
+pub(crate) fn failures(row: &Row, from: usize) -> Result<Vec<Failure>, DriverError> {
+    let (attempts, times): (Vec<i64>, Vec<i64>) = (get(row, from)?, get(row, from + 1)?);
+    let texts: Vec<&str> = get(row, from + 2)?;
     let all = attempts.into_iter().zip(times).zip(texts);
     all.map(|((attempts, at), text)| Ok(Failure::new(number(attempts)?, text, time(at)?))).collect()
 }
 
-fn policy(text: &str) -> Result<FailurePolicy, DriverError> {
+pub(crate) fn kind(text: &str) -> Result<JobKind, DriverError> {
+    match text {
+        "w" => Ok(JobKind::Work),
+        "j" => Ok(JobKind::Join),
+        other => Err(unknown("kind", other)),
+    }
+}
+
+pub(crate) fn hold_of_key(text: &str) -> Result<KeyHold, DriverError> {
+    match text {
+        "p" => Ok(KeyHold::UntilPruned),
+        "d" => Ok(KeyHold::UntilDone),
+        other => Err(unknown("hold of a key", other)),
+    }
+}
+
+pub(crate) fn policy(text: &str) -> Result<FailurePolicy, DriverError> {
     match text {
         "h" => Ok(FailurePolicy::Hold),
         "c" => Ok(FailurePolicy::Cancel),
@@ -109,7 +118,7 @@ fn policy(text: &str) -> Result<FailurePolicy, DriverError> {
     }
 }
 
-fn ended(text: &str) -> Result<State, DriverError> {
+pub(crate) fn ended(text: &str) -> Result<State, DriverError> {
     match text {
         "d" => Ok(State::Done),
         "q" => Ok(State::Dlq),

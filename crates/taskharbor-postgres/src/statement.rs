@@ -32,6 +32,10 @@ statements! {
     pause: "SELECT {schema}.th_pause_v1($1,$2)";
     resume: "SELECT {schema}.th_resume_v1($1,$2)";
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4)";
+    export_units: "SELECT j.seq, j.flow FROM {schema}.th_job j WHERE j.seq > $1 AND (j.flow IS NULL OR j.seq = (SELECT min(m.seq) FROM {schema}.th_job m WHERE m.flow = j.flow)) ORDER BY j.seq LIMIT $2";
+    export_flows: "SELECT f.seq, f.id, f.name, f.created_at, t.id FROM {schema}.th_flow f JOIN {schema}.th_job t ON t.seq = f.tail WHERE f.seq = ANY ($1)";
+    export: include_str!("sql/export.sql");
+    import: "SELECT verdict, id FROM {schema}.th_import_v1($1,$2,$3,$4)";
     check: "SELECT th_check FROM {schema}.th_check()";
     inspect: include_str!("sql/inspect.sql");
     list: "SELECT * FROM {schema}.th_list_v1($1,$2,$3,$4,$5,$6,$7)";

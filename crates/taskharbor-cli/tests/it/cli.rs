@@ -17,7 +17,9 @@ fn help_names_the_commands() {
         let (code, out, err) = answer(&args);
         assert_eq!((code, &*err), (Some(0), ""));
         assert!(out.contains("Usage: taskharbor [OPTIONS] <COMMAND>"), "{out}");
-        for line in ["  demo         Run a worker", "  enqueue      Store a job", "  worker       Run jobs"] {
+        for line in
+            ["  demo         Run a worker", "  enqueue      Store a job", "  worker       Run jobs"]
+        {
             assert!(out.contains(line), "{out}");
         }
     }

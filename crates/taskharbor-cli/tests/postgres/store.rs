@@ -5,6 +5,7 @@ use std::{
     path::{Path, PathBuf},
     process,
     sync::atomic::{AtomicUsize, Ordering},
+    thread,
 };
 
 use taskharbor_postgres::PostgresDriver;
@@ -42,12 +43,16 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         let url = self.url.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            if let Ok(driver) = PostgresDriver::connect(&url).await {
-                let _ = driver.uninstall().await;
-            }
+        // In a thread, because the test may run on a runtime.
+        let removed = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                if let Ok(driver) = PostgresDriver::connect(&url).await {
+                    let _ = driver.uninstall().await;
+                }
+            });
         });
+        let _ = removed.join();
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

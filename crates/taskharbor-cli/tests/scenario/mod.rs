@@ -8,6 +8,7 @@ mod guide;
 mod hostile;
 mod look;
 mod store_command;
+mod transfer;
 mod worker;
 
 use std::{

@@ -1,0 +1,271 @@
+//! `taskharbor move`: all jobs from one store to another.
+//!
+//! The queues of the source are paused first, so that nothing is given to a worker while it is on
+//! its way, and stay so: what was copied must not run in two places. What has arrived is not sent
+//! again, so that a move which was interrupted goes on where it was.
+
+use std::{collections::HashMap, time::Duration};
+
+use serde::Serialize;
+use taskharbor::{Admin, AnyDriver, Cursor};
+use taskharbor_core::{Imported, Parcel, Stage};
+
+use super::bulk::Ahead;
+use crate::{
+    clean,
+    failure::{Failure, Outcome},
+    screen::{Screen, tell},
+    store::{Missing, Url},
+};
+
+/// Parcels in one call.
+const PAGE: usize = 200;
+/// How often to look whether workers have let go.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Move all jobs, with their states, attempts, errors and edges, to another store
+///
+/// Stop producers first. The queues of the source are paused, and stay so: the copy is what runs
+/// from then on. Refuses while workers hold jobs, unless told to wait. Started again after it was
+/// interrupted, it goes on where it was. At the end, both stores are compared job by job. The source
+/// is left as it is, for you to delete.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  taskharbor migrate up --url postgres://db/jobs
+  taskharbor move --from sqlite:taskharbor.db --to postgres://db/jobs --wait --yes")]
+pub(crate) struct Args {
+    /// The store that has the jobs
+    #[arg(long, value_name = "URL")]
+    from: String,
+    /// The store that gets them
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// Wait until no worker holds a job
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    ahead: Ahead,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    moved: usize,
+    existed: usize,
+    compared: usize,
+    dry_run: bool,
+}
+
+pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
+    let (from, to) = (Url::find(Some(args.from))?, Url::find(Some(args.to))?);
+    if from.as_str() == to.as_str() {
+        return Err(Failure::usage("--from and --to name the same store"));
+    }
+    let source = from.open(Missing::Refuse).await?;
+    let now = source.now().await?;
+    let jobs: usize = source.counts(now).await?.iter().map(|it| it.states.total()).sum();
+    let (shown_from, shown_to) = (clean::line(&from.shown()), clean::line(&to.shown()));
+    let what = format!("move {jobs} jobs from {shown_from} to {shown_to}");
+    if args.ahead.dry_run {
+        let report = Report { moved: jobs, dry_run: true, ..Report::default() };
+        return if screen.is_json {
+            screen.document(&report)
+        } else {
+            screen.line(&format!("would {what}"))
+        };
+    }
+    args.ahead.confirm(&what)?;
+    let destination = to.open(Missing::Create).await?;
+    let paused = pause(&source, &destination).await?;
+    if let Err(refused) = held(&source, args.wait).await {
+        // Nothing was moved: it goes on as before.
+        for queue in paused {
+            source.resume(queue).await?;
+        }
+        return Err(refused);
+    }
+    let mut report = copy(&source, &destination, screen).await?;
+    report.compared = compare(&source, &destination).await?;
+    resume(&source, &destination).await?;
+    if screen.is_json {
+        return screen.document(&report);
+    }
+    let Report { moved, existed, compared, .. } = report;
+    screen.line(&format!(
+        "moved {moved} jobs, {existed} were there before; {compared} are the same in both stores"
+    ))?;
+    screen.line(&format!(
+        "the queues in {shown_from} stay paused; delete it when you no longer need it"
+    ))
+}
+
+/// Pauses all queues of both stores, so that no job runs before all have arrived. Answers those of
+/// the source that were not paused before.
+async fn pause(source: &AnyDriver, destination: &AnyDriver) -> Outcome<Vec<taskharbor::QueueName>> {
+    let now = source.now().await?;
+    let mut paused = Vec::new();
+    for queue in source.counts(now).await? {
+        if queue.paused_since.is_none() {
+            source.pause(queue.queue.clone(), now).await?;
+            paused.push(queue.queue.clone());
+        }
+        destination.pause(queue.queue, now).await?;
+    }
+    Ok(paused)
+}
+
+/// Lets the destination begin with all queues that were not paused by somebody else.
+async fn resume(source: &AnyDriver, destination: &AnyDriver) -> Outcome {
+    let now = source.now().await?;
+    for queue in source.counts(now).await? {
+        destination.resume(queue.queue).await?;
+    }
+    Ok(())
+}
+
+/// Fails while a worker holds a job, or waits until none does.
+async fn held(source: &AnyDriver, wait: bool) -> Outcome {
+    let mut is_told = false;
+    loop {
+        let now = source.now().await?;
+        let held: usize = source.counts(now).await?.iter().map(|it| it.states.inflight).sum();
+        let expired = if held > 0 { expired(source).await? } else { 0 };
+        let held = held.saturating_sub(expired);
+        if held == 0 {
+            return Ok(());
+        }
+        if !wait {
+            let text = format!(
+                "workers hold {held} jobs: stop them, or pass --wait to wait until they have finished"
+            );
+            return Err(Failure::refused("held", text));
+        }
+        if !is_told {
+            tell(&format!("waiting for {held} jobs that workers hold"));
+            is_told = true;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Jobs whose lease is over: nobody holds them any more.
+async fn expired(source: &AnyDriver) -> Outcome<usize> {
+    let now = source.now().await?;
+    let filter = taskharbor::Filter::all().state(taskharbor::State::Inflight);
+    let (mut count, mut cursor) = (0, None);
+    loop {
+        let mut request = taskharbor::List::new(filter.clone(), taskharbor::Limits::MAX_PAGE, now);
+        request.after = cursor;
+        let page = source.list(request).await?;
+        let is_over = |job: &&taskharbor::JobSummary| {
+            job.held.as_ref().is_some_and(|held| held.expires_at <= now)
+        };
+        count += page.items.iter().filter(is_over).count();
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(count),
+        }
+    }
+}
+
+async fn copy(source: &AnyDriver, destination: &AnyDriver, screen: &Screen) -> Outcome<Report> {
+    let mut report = Report::default();
+    let mut pages = Pages::new(source);
+    while let Some(parcels) = pages.next().await? {
+        let sizes: Vec<usize> = parcels.iter().map(|parcel| parcel.jobs.len()).collect();
+        for (answer, size) in destination.import(parcels).await?.into_iter().zip(sizes) {
+            match answer {
+                Imported::Stored => report.moved += size,
+                Imported::Existing => report.existed += size,
+                Imported::KeyHeld(job) => {
+                    let text = format!(
+                        "the idempotency key of job {job} is held by another job in the destination: cancel or purge that one, or move into an empty store"
+                    );
+                    return Err(Failure::refused("key_held", text));
+                }
+                Imported::Overlap(job) => {
+                    let text = format!(
+                        "job {job} is in the destination already, but not the rest of its flow: move into an empty store"
+                    );
+                    return Err(Failure::refused("overlap", text));
+                }
+                other => {
+                    return Err(Failure::error(
+                        "import",
+                        format!("the destination answered {other:?}"),
+                    ));
+                }
+            }
+        }
+        if !screen.is_json && (report.moved + report.existed).is_multiple_of(10_000) {
+            tell(&format!("{} jobs", report.moved + report.existed));
+        }
+    }
+    Ok(report)
+}
+
+/// Compares everything that is in the source with the same in the destination; how many jobs.
+async fn compare(source: &AnyDriver, destination: &AnyDriver) -> Outcome<usize> {
+    let mut arrived = HashMap::new();
+    let mut pages = Pages::new(destination);
+    while let Some(parcels) = pages.next().await? {
+        for parcel in parcels {
+            if let Some(first) = parcel.jobs.first() {
+                arrived.insert(first.new.id.clone(), fingerprint(&parcel));
+            }
+        }
+    }
+    let mut jobs = 0;
+    let mut pages = Pages::new(source);
+    while let Some(parcels) = pages.next().await? {
+        for parcel in parcels {
+            let Some(first) = parcel.jobs.first() else { continue };
+            let id = first.new.id.clone();
+            if arrived.get(&id) != Some(&fingerprint(&parcel)) {
+                let text = format!(
+                    "job {id} is not the same in both stores: something changed it meanwhile; stop producers and workers of both, and compare it with `taskharbor inspect`"
+                );
+                return Err(Failure::error("different", text));
+            }
+            jobs += parcel.jobs.len();
+        }
+    }
+    Ok(jobs)
+}
+
+/// What tells one content from another. Leases that are over may be taken back in the destination.
+fn fingerprint(parcel: &Parcel) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    let mut parcel = parcel.clone();
+    for job in &mut parcel.jobs {
+        if matches!(job.life.stage, Stage::Inflight(_)) {
+            job.life.stage = Stage::Waiting;
+        }
+    }
+    // Everything is in what is printed for debugging, but for tokens, which are cut there.
+    format!("{parcel:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The parcels of a store, a page at a time.
+struct Pages<'a> {
+    store: &'a AnyDriver,
+    cursor: Option<Cursor>,
+    is_over: bool,
+}
+
+impl<'a> Pages<'a> {
+    const fn new(store: &'a AnyDriver) -> Self {
+        Self { store, cursor: None, is_over: false }
+    }
+
+    async fn next(&mut self) -> Outcome<Option<Vec<Parcel>>> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let page = self.store.export(self.cursor.take(), PAGE).await?;
+        self.is_over = page.next.is_none();
+        self.cursor = page.next;
+        Ok(Some(page.items))
+    }
+}
