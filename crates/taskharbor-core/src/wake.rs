@@ -85,6 +85,13 @@ impl WakeHub {
         raise_all(&everybody);
     }
 
+    /// Whether anybody waits for hints: a driver that has to do something to notice them need not do
+    /// it otherwise.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        !lock(&self.registry).watchers.is_empty()
+    }
+
     /// Says whether hints arrive: `false` while the connection over which they come is broken.
     /// Those who wait then look as often as if there were no hints. Each change wakes everybody,
     /// because what was hinted at meanwhile is lost, and because they have to choose anew when to
@@ -271,8 +278,10 @@ mod tests {
     #[test]
     fn a_dropped_watch_leaves_nothing_behind() {
         let hub = WakeHub::new();
-        drop(hub.watch(vec![queue("mail")]));
-        assert!(lock(&hub.registry).watchers.is_empty());
+        let watch = hub.watch(vec![queue("mail")]);
+        assert!(hub.is_watched());
+        drop(watch);
+        assert!(!hub.is_watched());
         assert_eq!(poll(&mut Watch::never()), Poll::Pending);
     }
 }

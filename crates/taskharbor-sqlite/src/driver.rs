@@ -1,0 +1,275 @@
+//! [`SqliteDriver`]: the store for clients and workers.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    thread,
+};
+
+use taskharbor_core::{
+    Answers, Driver, DriverError, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Limits,
+    OutputPage, Outputs, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled,
+    StoreClock, Timestamp, WakeHub, Watch,
+};
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    Config, OpenError,
+    call::{Ask, Calls, ask},
+    error::Fault,
+    file,
+    reader::Reader,
+    store::Store,
+    writer::Writer,
+};
+
+/// How many threads read. One that walks over much, for people, leaves the other for the rest.
+const READERS: usize = 2;
+
+/// Jobs in a file. Clones share the threads that serve it.
+#[derive(Clone)]
+pub struct SqliteDriver {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    config: Config,
+    writer: Arc<Calls>,
+    reader: Arc<Calls>,
+    hub: WakeHub,
+    id: DriverId,
+    closed: AtomicBool,
+    /// The latest time that the store has told anybody, in microseconds.
+    last_told: AtomicI64,
+    /// Whose senders are gone when all threads have ended.
+    serving: watch::Receiver<()>,
+}
+
+impl SqliteDriver {
+    /// Opens the store in this file, which has to be there: [`Config::create`] is for making one.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::open_with(Config::new(path)).await
+    }
+
+    /// Opens the store of a URL: see [`Config::from_url`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Self, OpenError> {
+        Self::open_with(Config::from_url(url)?).await
+    }
+
+    /// Opens the store. One that an older version has left is no error:
+    /// [`Admin::migrate`](taskharbor_core::Admin::migrate) comes next.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves nothing behind but, if it was to be made, the file.
+    pub async fn open_with(mut config: Config) -> Result<Self, OpenError> {
+        let given = config.path.clone();
+        let failed = |error: io::Error| OpenError::Failed {
+            path: given.clone(),
+            source: DriverError::unavailable(error),
+        };
+        // So that it stays the same file when the process changes its directory.
+        config.path = std::path::absolute(&config.path).map_err(failed)?;
+        let (writer, reader) = (Arc::new(Calls::new()), Arc::new(Calls::new()));
+        let (hub, (alive, serving)) = (WakeHub::new(), watch::channel(()));
+        let (tell, told) = oneshot::channel();
+        let serve = {
+            let (config, calls, hub) = (config.clone(), Arc::clone(&writer), hub.clone());
+            move || match file::first(&config) {
+                Ok(opened) => {
+                    if tell.send(Ok(())).is_ok() {
+                        Writer::new(config, opened, calls, hub).run();
+                    }
+                }
+                Err(error) => drop(tell.send(Err(error))),
+            }
+        };
+        spawn("taskharbor-writer", &writer, &alive, serve).map_err(failed)?;
+        let gone = || failed(io::Error::other("the thread that serves the file has ended"));
+        told.await.unwrap_or_else(|_| Err(gone()))?;
+        for _ in 0..READERS {
+            let serving = Reader::new(config.clone(), Arc::clone(&reader));
+            spawn("taskharbor-reader", &reader, &alive, move || serving.run()).map_err(failed)?;
+        }
+        let shared = Shared {
+            config,
+            writer,
+            reader,
+            hub,
+            id: DriverId::new(),
+            closed: AtomicBool::new(false),
+            last_told: AtomicI64::new(0),
+            serving,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The file in which the jobs are.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.shared.config.path.clone()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), DriverError> {
+        if self.shared.closed.load(Ordering::Acquire) { Err(DriverError::Closed) } else { Ok(()) }
+    }
+
+    pub(crate) fn identity(&self) -> DriverId {
+        self.shared.id
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        asked: Ask,
+        work: impl FnOnce(&mut Store<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, DriverError> {
+        ask(&self.shared.writer, asked, work).await
+    }
+
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Store<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, DriverError> {
+        ask(&self.shared.reader, Ask::about(1), work).await
+    }
+}
+
+/// Starts a thread that serves a mailbox. When it has ended, however it did, nobody waits for it.
+fn spawn(
+    name: &str,
+    calls: &Arc<Calls>,
+    alive: &watch::Sender<()>,
+    serve: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let serving = Serving { calls: Arc::clone(calls), _alive: alive.clone() };
+    let serve = move || {
+        serve();
+        drop(serving);
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(serve).map(drop)
+}
+
+struct Serving {
+    calls: Arc<Calls>,
+    _alive: watch::Sender<()>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.calls.abandon();
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.writer.close();
+        self.reader.close();
+    }
+}
+
+impl fmt::Debug for SqliteDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteDriver").field("path", &self.shared.config.path).finish()
+    }
+}
+
+impl Driver for SqliteDriver {
+    fn limits(&self) -> Limits {
+        self.shared.config.limits
+    }
+
+    fn id(&self) -> Option<DriverId> {
+        Some(self.shared.id)
+    }
+
+    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        self.check_open()?;
+        request.check()?;
+        let jobs = request.sets.iter().map(|set| set.jobs.len()).sum();
+        self.write(Ask::about(jobs), move |store| store.enqueue(&request)).await
+    }
+
+    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        self.check_open()?;
+        let expires_at = request.check()?;
+        let jobs = request.demands.iter().map(|demand| demand.limit).sum();
+        self.write(Ask::about(jobs), move |store| store.reserve(&request, expires_at)).await
+    }
+
+    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        self.check_open()?;
+        let expires_at = request.check()?;
+        let jobs = request.items.len();
+        self.write(Ask::about(jobs), move |store| store.extend(&request, expires_at)).await
+    }
+
+    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
+        self.check_open()?;
+        request.check()?;
+        let grown: usize = request.items.iter().map(|item| item.transition.grown_jobs()).sum();
+        let jobs = request.items.len() + grown;
+        self.write(Ask::about(jobs), move |store| store.settle(&request)).await
+    }
+
+    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
+        self.check_open()?;
+        request.check()?;
+        self.read(move |store| store.outputs(&request)).await
+    }
+
+    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
+        self.check_open()?;
+        let watch = self.shared.hub.watch(queues);
+        // The thread has to look around from now on.
+        self.shared.writer.nudge();
+        Ok(watch)
+    }
+
+    async fn store_time(&self) -> Result<Timestamp, DriverError> {
+        self.check_open()?;
+        let now = StoreClock::wall_time();
+        // A wall clock may be set back; the store's time may not run backwards for that.
+        let before = self.shared.last_told.fetch_max(now.as_micros(), Ordering::AcqRel);
+        Ok(Timestamp::from_micros(before).map_or(now, |before| now.max(before)))
+    }
+
+    async fn close(&self) -> Result<(), DriverError> {
+        let shared = &self.shared;
+        shared.closed.store(true, Ordering::Release);
+        shared.hub.close();
+        shared.writer.close();
+        shared.reader.close();
+        // Until the file is closed too.
+        let mut serving = shared.serving.clone();
+        while serving.changed().await.is_ok() {}
+        Ok(())
+    }
+}

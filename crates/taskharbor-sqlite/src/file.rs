@@ -1,0 +1,257 @@
+//! Opening the file: what it must be, and what every connection to it is told.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OpenFlags};
+use taskharbor_core::DriverError;
+
+use crate::{
+    Config, ConfigError, Synchronous,
+    error::Fault,
+    migration::{self, Content, Unfit, content},
+};
+
+/// The oldest SQLite that does not lose commits when two processes write and check point at once.
+const OLDEST: i32 = 3_051_003;
+/// How much of the file each connection keeps in memory, in KiB.
+const CACHE_KIB: i64 = 16 * 1024;
+/// After how many pages the log is written back into the file.
+const CHECKPOINT_PAGES: i64 = 2_000;
+/// To what size the log is cut when it has been written back.
+const LOG_BYTES: i64 = 64 * 1024 * 1024;
+/// How many statements a connection keeps prepared: all there are.
+const STATEMENTS: usize = 96;
+
+/// Why a driver was not opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The settings make no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// There is no such file.
+    #[error(
+        "there is no file {path:?}: check the path, or have it made with `Config::create(true)`, in a URL `?create=true`"
+    )]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file holds something else, and was left as it is.
+    #[error(
+        "{path:?} is not a TaskHarbor store and is left as it is: choose another path, or put the store beside the tables that are there with `Config::shared(true)`, in a URL `?shared=true`"
+    )]
+    NotOurs {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file holds nothing yet.
+    #[error(
+        "{path:?} is empty: have the store made in it with `Config::create(true)`, in a URL `?create=true`"
+    )]
+    Empty {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The library that this program is linked with can lose commits.
+    #[error(
+        "SQLite {found} can lose commits when two processes write: link 3.51.3 or newer, as the feature `bundled` of rusqlite does"
+    )]
+    UnsafeLibrary {
+        /// Its version.
+        found: &'static str,
+    },
+    /// The file cannot be used.
+    #[error("{path:?} cannot be used: {source}")]
+    Failed {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: DriverError,
+    },
+}
+
+/// The file was there when the driver was opened.
+#[derive(Debug, thiserror::Error)]
+#[error("the file {0:?} was moved or removed while in use: put it back, or open the driver anew")]
+struct Gone(PathBuf);
+
+/// Which file a path leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u64, u64);
+
+#[cfg(unix)]
+pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    let file = fs::metadata(path)?;
+    Ok(Identity(file.dev(), file.ino()))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
+    fs::metadata(path).map(|_| Identity(0, 0))
+}
+
+/// A connection, and the file it was opened on.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) conn: Connection,
+    identity: Identity,
+    path: PathBuf,
+}
+
+impl Opened {
+    /// Fails if the path no longer leads to the file: SQLite would go on with one that nobody else
+    /// can see.
+    pub(crate) fn check_place(&self) -> Result<(), DriverError> {
+        match identity(&self.path) {
+            Ok(identity) if identity == self.identity => Ok(()),
+            _ => Err(gone(&self.path)),
+        }
+    }
+}
+
+fn gone(path: &Path) -> DriverError {
+    DriverError::unavailable(Gone(path.to_owned()))
+}
+
+/// Opens the file for the first time: makes it if that is asked for, and refuses what is not ours.
+pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
+    if rusqlite::version_number() < OLDEST {
+        return Err(OpenError::UnsafeLibrary { found: rusqlite::version() });
+    }
+    let path = || config.path.clone();
+    let failed = |source: DriverError| OpenError::Failed { path: path(), source };
+    let io = |error: io::Error| failed(DriverError::unavailable(error));
+    match begins_as(&config.path) {
+        Ok(Beginning::Database) => {}
+        Ok(Beginning::Empty) if config.create || config.shared => {}
+        Ok(Beginning::Empty) => return Err(OpenError::Empty { path: path() }),
+        Ok(Beginning::Other) => return Err(OpenError::NotOurs { path: path() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if !config.create {
+                return Err(OpenError::Missing { path: path() });
+            }
+            create(&config.path).map_err(io)?;
+        }
+        Err(error) => return Err(io(error)),
+    }
+    let mut opened = connect(config, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    let fault = |fault: Fault| failed(fault.into());
+    match content(&opened.conn).map_err(fault)? {
+        Content::Store(found) => match migration::fits(found) {
+            Err(unfit @ Unfit::TooNew { .. }) => return Err(failed(DriverError::backend(unfit))),
+            // Whoever opens it migrates it.
+            Ok(()) | Err(Unfit::TooOld { .. }) => {}
+        },
+        Content::Foreign if !config.shared => return Err(OpenError::NotOurs { path: path() }),
+        Content::Nothing if !(config.create || config.shared) => {
+            return Err(OpenError::Empty { path: path() });
+        }
+        Content::Foreign | Content::Nothing => {
+            write_ahead(&opened.conn, config).map_err(fault)?;
+            migration::migrate(&mut opened.conn).map_err(fault)?;
+        }
+    }
+    write_ahead(&opened.conn, config).map_err(fault)?;
+    Ok(opened)
+}
+
+/// Opens the file again, for writing: it has to be there, and ours.
+pub(crate) fn again(config: &Config) -> Result<Opened, DriverError> {
+    let opened = connect(config, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    must_be_store(&opened)?;
+    write_ahead(&opened.conn, config).map_err(DriverError::from)?;
+    Ok(opened)
+}
+
+/// Opens the file for reading alone.
+pub(crate) fn reader(config: &Config) -> Result<Opened, DriverError> {
+    let opened = connect(config, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    must_be_store(&opened)?;
+    Ok(opened)
+}
+
+fn must_be_store(opened: &Opened) -> Result<(), DriverError> {
+    match content(&opened.conn).map_err(DriverError::from)? {
+        Content::Store(_) => Ok(()),
+        Content::Nothing | Content::Foreign => Err(gone(&opened.path)),
+    }
+}
+
+fn connect(config: &Config, flags: OpenFlags) -> Result<Opened, DriverError> {
+    let path = &config.path;
+    let identity = identity(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => gone(path),
+        _ => DriverError::unavailable(error),
+    })?;
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
+    let opened = Opened { conn: conn.map_err(Fault::from)?, identity, path: path.clone() };
+    settle_in(&opened.conn, config).map_err(DriverError::from)?;
+    Ok(opened)
+}
+
+/// What a connection is told before it has looked at the file. Changes nothing there.
+fn settle_in(conn: &Connection, config: &Config) -> Result<(), Fault> {
+    conn.busy_timeout(config.busy_timeout)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    conn.pragma_update(None, "trusted_schema", "OFF")?;
+    conn.pragma_update(None, "cell_size_check", "ON")?;
+    conn.pragma_update(None, "temp_store", "MEMORY")?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    Ok(())
+}
+
+/// What a connection that writes is told about the log.
+fn write_ahead(conn: &Connection, config: &Config) -> Result<(), Fault> {
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if mode != "wal" {
+        let problem = "the file system does not support the write-ahead log: use a local disk";
+        return Err(DriverError::backend(problem).into());
+    }
+    let synchronous = match config.synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    conn.pragma_update(None, "synchronous", synchronous)?;
+    conn.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))?;
+    conn.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))?;
+    Ok(())
+}
+
+/// What a file begins as.
+enum Beginning {
+    Empty,
+    Database,
+    Other,
+}
+
+fn begins_as(path: &Path) -> io::Result<Beginning> {
+    if !fs::metadata(path)?.is_file() {
+        return Ok(Beginning::Other);
+    }
+    let mut beginning = Vec::new();
+    File::open(path)?.take(16).read_to_end(&mut beginning)?;
+    Ok(match beginning.as_slice() {
+        [] => Beginning::Empty,
+        b"SQLite format 3\0" => Beginning::Database,
+        _ => Beginning::Other,
+    })
+}
+
+/// Makes an empty file that its owner alone may read; the log beside it gets the same mode. Somebody
+/// else may have made it meanwhile.
+fn create(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,66 @@
+//! [`Reader`]: a thread that reads, with a connection of its own, so that it waits for nobody who
+//! writes.
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+use taskharbor_core::DriverError;
+
+use crate::{
+    Config,
+    call::{Call, Calls},
+    error::Fault,
+    file::{self, Opened},
+    mailbox::Taken,
+    migration,
+    store::Store,
+};
+
+pub(crate) struct Reader {
+    config: Config,
+    calls: Arc<Calls>,
+    opened: Option<Opened>,
+}
+
+impl Reader {
+    pub(crate) fn new(config: Config, calls: Arc<Calls>) -> Self {
+        Self { config, calls, opened: None }
+    }
+
+    /// Serves until the mailbox is closed.
+    pub(crate) fn run(mut self) {
+        loop {
+            match self.calls.take(1, None, |_| 1) {
+                Taken::Items(calls) => {
+                    for mut call in calls.into_iter().filter(|call| !call.is_abandoned()) {
+                        let error = self.serve(call.as_mut()).err();
+                        call.answer(error);
+                    }
+                }
+                Taken::Nothing => {}
+                Taken::Closed => return,
+            }
+        }
+    }
+
+    fn serve(&mut self, call: &mut dyn Call) -> Result<(), DriverError> {
+        let opened = match self.opened.take() {
+            Some(opened) if opened.check_place().is_ok() => opened,
+            _ => file::reader(&self.config)?,
+        };
+        let outcome = self.read(&opened.conn, call);
+        if !opened.conn.is_autocommit() {
+            let _ = opened.conn.execute_batch("ROLLBACK");
+        }
+        let keep = !outcome.as_ref().is_err_and(Fault::ends_connection);
+        self.opened = Some(opened).filter(|it| keep && it.conn.is_autocommit());
+        Ok(outcome?)
+    }
+
+    /// All that a call reads, it reads as of one moment.
+    fn read(&self, conn: &Connection, call: &mut dyn Call) -> Result<(), Fault> {
+        conn.execute_batch("BEGIN")?;
+        migration::check_version(conn)?;
+        call.run(&mut Store::new(conn, self.config.limits))
+    }
+}

@@ -1,0 +1,158 @@
+-- The tables. Times are microseconds since 1970. NULL stands for none.
+--
+-- What SQLite changes of a row it writes whole, so a job is in two: a narrow row that changes with every step, and a body
+-- that is written once. Numbers stand for words where a row is read for every step:
+--   state:      0 waiting, 1 blocked, 2 inflight, 3 done, 4 dlq, 5 cancelled
+--   kind:       0 work, 1 join
+--   key_hold:   0 until pruned, 1 until done
+--   on_failure: 0 hold, 1 cancel, 2 fail fast, 3 release
+--   tie:        0 waited for, 1 no longer, 2 failed and let go
+
+-- One row: which version this is, and the last number that a job or a flow was given. Numbers are never used again, so
+-- that one finds its job or nothing.
+CREATE TABLE th_meta (
+  one     INTEGER PRIMARY KEY CHECK (one = 1),
+  version INTEGER NOT NULL,
+  seq     INTEGER NOT NULL
+) STRICT;
+INSERT INTO th_meta (one, version, seq) VALUES (1, 1, 0);
+
+CREATE TABLE th_job (
+  seq           INTEGER PRIMARY KEY,          -- the order of insertion
+  state         INTEGER NOT NULL,
+  at            INTEGER,                      -- from when Reserve may grant it: when it is due, or its lease ends
+  due_at        INTEGER NOT NULL,             -- its place in line, also while it is inflight
+  priority      INTEGER NOT NULL,
+  pending       INTEGER NOT NULL,             -- how many parents it waits for
+  kind          INTEGER NOT NULL,
+  key_hold      INTEGER NOT NULL,
+  on_failure    INTEGER NOT NULL,
+  keyed         INTEGER NOT NULL,             -- whether it was enqueued with a key
+  attempts      INTEGER NOT NULL DEFAULT 0,
+  deliveries    INTEGER NOT NULL DEFAULT 0,
+  expirations   INTEGER NOT NULL DEFAULT 0,
+  epoch         INTEGER NOT NULL DEFAULT 0,
+  failures      INTEGER NOT NULL DEFAULT 0,   -- how many were recorded; the last ten are in th_error
+  cancel        INTEGER NOT NULL DEFAULT 0,   -- inflight, and somebody asked for it to be cancelled
+  flow          INTEGER,                      -- th_flow.seq
+  run_at        INTEGER,
+  started_at    INTEGER,
+  expires_at    INTEGER,                      -- the end of the lease it is or was finished under
+  finished_at   INTEGER,
+  kept_until    INTEGER,                      -- its end, or that of the lease under which it ended if later
+  attempt_limit INTEGER,
+  grown_into    INTEGER,                      -- the job whose output stands for this one's
+  id            TEXT NOT NULL,
+  queue         TEXT NOT NULL,
+  holder        TEXT,
+  grown_id      TEXT,
+  token         BLOB,                         -- of the lease it is or was finished under
+  progress      TEXT,
+  reason        TEXT,
+  output        BLOB,
+  CHECK ((state IN (0, 2)) = (at IS NOT NULL)),
+  CHECK ((state = 2) = (holder IS NOT NULL)),
+  CHECK ((state >= 3) = (kept_until IS NOT NULL)),
+  CHECK (state <> 2 OR token IS NOT NULL AND expires_at = at)
+) STRICT;
+CREATE UNIQUE INDEX th_job_id ON th_job (id);
+-- The order of Reserve, of the jobs that are not over.
+CREATE INDEX th_job_line ON th_job (queue, priority DESC, at, seq) WHERE at IS NOT NULL;
+-- The order of pruning.
+CREATE INDEX th_job_end ON th_job (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;
+CREATE INDEX th_job_flow ON th_job (flow, state, seq) WHERE flow IS NOT NULL;
+-- Few, and what people look for.
+CREATE INDEX th_job_dead ON th_job (state, seq) WHERE state >= 4;
+
+-- What was enqueued. The payload is last, so that the rest is read without it.
+CREATE TABLE th_body (
+  seq             INTEGER PRIMARY KEY,
+  type            TEXT NOT NULL,
+  created_at      INTEGER NOT NULL,
+  timeout_us      INTEGER,
+  max_attempts    INTEGER,
+  parents         INTEGER NOT NULL,           -- how many outputs it reads
+  idempotency_key TEXT,
+  headers         TEXT,                       -- JSON
+  payload         BLOB NOT NULL
+) STRICT;
+
+-- The last failures of a job, numbered from one.
+CREATE TABLE th_error (
+  seq       INTEGER NOT NULL,
+  failure   INTEGER NOT NULL,
+  attempts  INTEGER NOT NULL,
+  failed_at INTEGER NOT NULL,
+  error     TEXT NOT NULL,
+  PRIMARY KEY (seq, failure)
+) STRICT, WITHOUT ROWID;
+
+-- Keys that are held, and by whom.
+CREATE TABLE th_key (
+  queue TEXT NOT NULL,
+  key   TEXT NOT NULL,
+  seq   INTEGER NOT NULL,
+  PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+
+-- Who reads whose output, and whether the reader still waits for it.
+CREATE TABLE th_edge (
+  child        INTEGER NOT NULL,
+  ord          INTEGER NOT NULL,
+  parent       INTEGER NOT NULL,
+  tie          INTEGER NOT NULL,
+  spent_state  INTEGER,
+  parent_id    TEXT NOT NULL,
+  spent_reason TEXT,
+  PRIMARY KEY (child, ord)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX th_edge_parent ON th_edge (parent, child, ord) WHERE tie = 0;
+
+CREATE TABLE th_flow (
+  seq        INTEGER PRIMARY KEY,
+  id         TEXT NOT NULL UNIQUE,
+  name       TEXT,
+  created_at INTEGER NOT NULL,
+  tail       INTEGER NOT NULL,                -- the member whose output is the flow's
+  live       INTEGER NOT NULL,                -- how many members are not over
+  state      INTEGER,                         -- how it ended; NULL while a member is not over
+  kept_until INTEGER
+) STRICT;
+CREATE INDEX th_flow_end ON th_flow (state, kept_until, seq) WHERE state IS NOT NULL;
+CREATE INDEX th_flow_name ON th_flow (name, seq) WHERE name IS NOT NULL;
+
+-- Queues that are paused.
+CREATE TABLE th_pause (
+  queue TEXT PRIMARY KEY,
+  since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Every job, for people: one row each, with the columns and words of the documentation.
+CREATE VIEW th_jobs AS
+SELECT j.id, b.type, j.queue, b.payload,
+  strftime('%Y-%m-%dT%H:%M:%S', j.run_at / 1000000, 'unixepoch') || printf('.%06dZ', j.run_at % 1000000) AS run_at,
+  coalesce(b.timeout_us, 0) * 1000 AS timeout_nanos,
+  strftime('%Y-%m-%dT%H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06dZ', b.created_at % 1000000) AS created_at,
+  j.attempts, coalesce(j.attempt_limit, b.max_attempts, 0) AS max_attempts,
+  coalesce(e.error, '') AS last_error,
+  strftime('%Y-%m-%dT%H:%M:%S', e.failed_at / 1000000, 'unixepoch') || printf('.%06dZ', e.failed_at % 1000000) AS failed_at,
+  CASE j.state WHEN 1 THEN 'blocked' WHEN 2 THEN 'inflight' WHEN 3 THEN 'done' WHEN 4 THEN 'dlq' WHEN 5 THEN 'cancelled'
+    ELSE CASE WHEN j.at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) THEN 'ready' ELSE 'scheduled' END END AS status,
+  CASE WHEN j.state = 2 THEN lower(hex(j.token)) END AS lease_token,
+  CASE WHEN j.state = 2 THEN
+    strftime('%Y-%m-%dT%H:%M:%S', j.at / 1000000, 'unixepoch') || printf('.%06dZ', j.at % 1000000) END AS lease_expires_at,
+  CASE WHEN j.state = 4 THEN j.reason END AS dlq_reason,
+  CASE WHEN j.state = 4 THEN
+    strftime('%Y-%m-%dT%H:%M:%S', j.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', j.finished_at % 1000000)
+    END AS dlq_failed_at,
+  b.idempotency_key,
+  -- Beyond the first documentation.
+  j.priority, j.deliveries, j.expirations, j.epoch, b.headers, j.holder, j.cancel AS cancel_requested, j.progress, j.output,
+  j.reason,
+  strftime('%Y-%m-%dT%H:%M:%S', j.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', j.finished_at % 1000000)
+    AS finished_at,
+  f.id AS flow, j.pending, j.seq
+FROM th_job j
+JOIN th_body b ON b.seq = j.seq
+LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures
+LEFT JOIN th_flow f ON f.seq = j.flow;

@@ -1,0 +1,187 @@
+//! Storing sets.
+
+use rusqlite::{CachedStatement, params};
+use taskharbor_core::{
+    CheckedSet, Enqueue, Enqueued, FlowName, Headers, JobId, JobKind, JobSet, KeyHold, Life,
+    NewJob, Rejected, SetKind, Shape, Timestamp,
+};
+
+use super::{Store, flow::live, micros};
+use crate::{
+    entry::{policy_number, stage_number},
+    error::Fault,
+    statement as sql,
+};
+
+/// What stores jobs, one after the other.
+pub(super) struct Inserter<'c> {
+    job: CachedStatement<'c>,
+    body: CachedStatement<'c>,
+}
+
+impl<'c> Store<'c> {
+    pub(crate) fn enqueue(
+        &mut self,
+        request: &Enqueue,
+    ) -> Result<Vec<Result<Vec<Enqueued>, Rejected>>, Fault> {
+        let now = request.now;
+        let mut inserter = self.inserter()?;
+        let mut answers = Vec::with_capacity(request.sets.len());
+        for set in &request.sets {
+            answers.push(self.enqueue_set(set, &mut inserter, now)?);
+        }
+        Ok(answers)
+    }
+
+    fn enqueue_set(
+        &mut self,
+        set: &JobSet,
+        inserter: &mut Inserter<'_>,
+        now: Timestamp,
+    ) -> Result<Result<Vec<Enqueued>, Rejected>, Fault> {
+        match (set.check(&self.limits), &set.kind) {
+            (Err(rejected), _) => Ok(Err(rejected)),
+            (Ok(CheckedSet::Flow(shape)), SetKind::Flow { name }) => {
+                self.enqueue_flow(&set.jobs, &shape, name.as_ref(), inserter, now)
+            }
+            (Ok(CheckedSet::Plain | CheckedSet::Flow(_)), _) => {
+                let store = |job| self.enqueue_job(job, inserter, now);
+                set.jobs.iter().map(store).collect::<Result<_, _>>().map(Ok)
+            }
+        }
+    }
+
+    fn enqueue_job(
+        &mut self,
+        job: &NewJob,
+        inserter: &mut Inserter<'_>,
+        now: Timestamp,
+    ) -> Result<Enqueued, Fault> {
+        // Whether the id is stored already shows when the job is stored, unless a key has to be
+        // looked at in between.
+        if job.idempotency_key.is_some() {
+            if self.is_stored(&job.id)? {
+                return Ok(Enqueued::Existing(job.id.clone()));
+            }
+            if let Some(holder) = self.key_holder(job)? {
+                return Ok(Enqueued::Existing(holder));
+            }
+        }
+        let life = Life::new(job, 0, None, now);
+        if self.insert(job, &life, None, inserter, now)?.is_none() {
+            return Ok(Enqueued::Existing(job.id.clone()));
+        }
+        self.wake(&job.queue);
+        Ok(Enqueued::Inserted(job.id.clone()))
+    }
+
+    fn enqueue_flow(
+        &mut self,
+        jobs: &[NewJob],
+        shape: &Shape,
+        name: Option<&FlowName>,
+        inserter: &mut Inserter<'_>,
+        now: Timestamp,
+    ) -> Result<Result<Vec<Enqueued>, Rejected>, Fault> {
+        let mut stored = Vec::new();
+        for job in jobs {
+            if self.is_stored(&job.id)? {
+                stored.push(&job.id);
+            }
+        }
+        if stored.len() == jobs.len() {
+            return Ok(Ok(jobs.iter().map(|job| Enqueued::Existing(job.id.clone())).collect()));
+        }
+        if let Some(&job) = stored.first() {
+            return Ok(Err(Rejected::Overlap { job: job.clone() }));
+        }
+        if let Some(holder) = self.key_holder(&jobs[shape.tail])? {
+            return Ok(Ok(vec![Enqueued::Existing(holder); jobs.len()]));
+        }
+        let flow = self.next_seq()?;
+        // Members are numbered one after the other, and nobody else is in between.
+        let tail = flow + 1 + place(shape.tail);
+        self.begin_flow(flow, &jobs[shape.tail].id, name, tail, now)?;
+        let members = self.insert_members(jobs, shape, flow, inserter, now)?;
+        self.count_live(flow, live(&members))?;
+        self.start_members(&members, now)?;
+        Ok(Ok(jobs.iter().map(|job| Enqueued::Inserted(job.id.clone())).collect()))
+    }
+
+    fn key_holder(&self, job: &NewJob) -> Result<Option<JobId>, Fault> {
+        let Some(key) = &job.idempotency_key else { return Ok(None) };
+        let holder: Option<String> =
+            self.find(sql::KEY_HOLDER, [job.queue.as_str(), key.as_str()])?;
+        holder.map(|id| crate::entry::name(JobId::new(id))).transpose()
+    }
+
+    pub(super) fn inserter(&self) -> Result<Inserter<'c>, Fault> {
+        let (job, body) = (self.statement(sql::INSERT_JOB)?, self.statement(sql::INSERT_BODY)?);
+        Ok(Inserter { job, body })
+    }
+
+    /// Stores a job; `None` if its id is stored already.
+    pub(super) fn insert(
+        &mut self,
+        job: &NewJob,
+        life: &Life,
+        flow: Option<i64>,
+        inserter: &mut Inserter<'_>,
+        now: Timestamp,
+    ) -> Result<Option<i64>, Fault> {
+        let seq = self.next_seq()?;
+        let inserted = inserter.job.execute(params![
+            seq,
+            stage_number(life),
+            micros(life.available_at()),
+            life.due_at.as_micros(),
+            life.priority,
+            place(life.pending),
+            job.kind == JobKind::Join,
+            job.key_hold == KeyHold::UntilDone,
+            policy_number(job.on_failure),
+            job.idempotency_key.is_some(),
+            flow,
+            micros(life.run_at),
+            micros(life.finish().map(|finish| finish.at)),
+            micros(life.kept_until()),
+            job.id.as_str(),
+            job.queue.as_str(),
+        ])?;
+        if inserted == 0 {
+            return Ok(None);
+        }
+        // The range was checked, so nothing is cut off.
+        let timeout = job.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX));
+        inserter.body.execute(params![
+            seq,
+            job.job_type.as_str(),
+            now.as_micros(),
+            timeout,
+            job.max_attempts,
+            place(job.parents.len()),
+            job.idempotency_key.as_ref().map(taskharbor_core::IdempotencyKey::as_str),
+            json(&job.headers)?,
+            &*job.payload,
+        ])?;
+        if let Some(key) = &job.idempotency_key {
+            self.execute(sql::HOLD_KEY, params![job.queue.as_str(), key.as_str(), seq])?;
+        }
+        Ok(Some(seq))
+    }
+}
+
+/// A position or a count as the store keeps it.
+pub(super) fn place(at: usize) -> i64 {
+    i64::try_from(at).unwrap_or(i64::MAX)
+}
+
+fn json(headers: &Headers) -> Result<Option<String>, Fault> {
+    if headers.is_empty() {
+        return Ok(None);
+    }
+    let map: serde_json::Map<_, _> =
+        headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let text = serde_json::to_string(&map).map_err(taskharbor_core::DriverError::backend)?;
+    Ok(Some(text))
+}

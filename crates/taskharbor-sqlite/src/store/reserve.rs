@@ -1,0 +1,231 @@
+//! Granting leases.
+
+use rusqlite::params;
+use taskharbor_core::{
+    Aftermath, Blob, Demand, Job, Lease, LeaseToken, Leased, Limits, Reserve, Reserved, Timestamp,
+};
+
+use super::{Store, micros};
+use crate::{
+    body::{self, Body},
+    entry::{self, Entry},
+    error::Fault,
+    statement as sql,
+};
+
+/// A job in line that may be granted.
+struct Due {
+    entry: Entry,
+    body: Body,
+}
+
+/// A place in the line of one priority.
+#[derive(Clone, Copy)]
+struct Place {
+    at: i64,
+    seq: i64,
+}
+
+/// How far a queue was walked.
+enum Walked {
+    /// The demand is met.
+    Met,
+    /// There is no more.
+    Dry,
+    /// The answer is as large as one may be.
+    Full,
+    /// Somebody was cancelled on the way, and others may stand in line because of it.
+    Again,
+}
+
+struct Walk<'r> {
+    request: &'r Reserve,
+    expires_at: Timestamp,
+    granted: Vec<Leased>,
+    bytes: usize,
+}
+
+impl Store<'_> {
+    pub(crate) fn reserve(
+        &mut self,
+        request: &Reserve,
+        expires_at: Timestamp,
+    ) -> Result<Reserved, Fault> {
+        let mut walk = Walk { request, expires_at, granted: Vec::new(), bytes: 0 };
+        let mut next_due = None;
+        for demand in &request.demands {
+            if self.find::<i64>(sql::PAUSED, [demand.queue.as_str()])?.is_some() {
+                continue;
+            }
+            let wanted = walk.granted.len() + demand.limit;
+            let walked = loop {
+                match self.walk(demand, wanted, &mut walk)? {
+                    Walked::Again => {}
+                    walked => break walked,
+                }
+            };
+            match walked {
+                Walked::Dry => next_due = earlier(next_due, self.first_at(demand, request.now)?),
+                Walked::Full => {
+                    let soon = request.now.as_micros() + 1;
+                    return Ok(Reserved::new(walk.granted, Timestamp::from_micros(soon).ok()));
+                }
+                Walked::Met | Walked::Again => {}
+            }
+        }
+        Ok(Reserved::new(walk.granted, next_due))
+    }
+
+    /// Grants what is due in one queue, priority by priority.
+    fn walk(
+        &mut self,
+        demand: &Demand,
+        wanted: usize,
+        walk: &mut Walk<'_>,
+    ) -> Result<Walked, Fault> {
+        let mut below = i64::from(i16::MAX) + 1;
+        while let Some(priority) = self.next_priority(demand, below)? {
+            below = priority;
+            let mut from = Place { at: -1, seq: -1 };
+            loop {
+                let left = wanted - walk.granted.len();
+                if left == 0 {
+                    return Ok(Walked::Met);
+                }
+                let limit = left.min(Self::CHUNK);
+                let (due, seen) = self.due(demand, priority, walk, &mut from, limit)?;
+                let tokens = LeaseToken::random_many(due.len())?;
+                for (due, token) in due.into_iter().zip(tokens) {
+                    if !self.grant(due, Lease::new(token, walk.expires_at), walk)? {
+                        return Ok(Walked::Again);
+                    }
+                    if walk.bytes > Limits::MAX_CALL_BYTES {
+                        return Ok(Walked::Full);
+                    }
+                }
+                if seen < limit {
+                    break;
+                }
+            }
+        }
+        Ok(if walk.granted.len() == wanted { Walked::Met } else { Walked::Dry })
+    }
+
+    /// How many jobs are read before they are granted: few enough to be held twice in memory.
+    const CHUNK: usize = 1_000;
+
+    fn next_priority(&self, demand: &Demand, below: i64) -> Result<Option<i64>, Fault> {
+        self.find(sql::NEXT_PRIORITY, params![demand.queue.as_str(), below])
+    }
+
+    /// The next jobs of one priority that are due, and how many rows were seen.
+    fn due(
+        &self,
+        demand: &Demand,
+        priority: i64,
+        walk: &Walk<'_>,
+        from: &mut Place,
+        limit: usize,
+    ) -> Result<(Vec<Due>, usize), Fault> {
+        let (mut found, mut seen, mut bytes) = (Vec::with_capacity(limit.min(128)), 0, walk.bytes);
+        let (queue, now) = (demand.queue.as_str(), walk.request.now.as_micros());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut statement = self.statement(sql::DUE)?;
+        let mut rows = statement.query(params![queue, priority, now, from.at, from.seq, limit])?;
+        while let Some(row) = rows.next()? {
+            seen += 1;
+            *from = Place { at: row.get(2)?, seq: row.get(0)? };
+            match read(row, demand) {
+                Ok(due) => {
+                    bytes += due.body.new.payload.len();
+                    found.push(due);
+                }
+                // Somebody wrote a row past the driver. It must not keep the others from their worker.
+                Err(Fault::Driver(error)) => {
+                    tracing::error!(%error, "a job in the store is not one, and is passed by");
+                }
+                Err(fault) => return Err(fault),
+            }
+            if bytes > Limits::MAX_CALL_BYTES {
+                break;
+            }
+        }
+        Ok((found, seen))
+    }
+
+    /// Leases a job, taken back from a holder whose lease is over if need be; `false` if it is
+    /// cancelled by being taken back.
+    fn grant(&mut self, due: Due, lease: Lease, walk: &mut Walk<'_>) -> Result<bool, Fault> {
+        let Due { mut entry, body } = due;
+        let now = walk.request.now;
+        if entry.life.reclaim(now) == Aftermath::Failed {
+            self.write(&mut entry)?;
+            self.count_in_flow(&entry, false)?;
+            self.spread_failure(&entry, now)?;
+            return Ok(false);
+        }
+        entry.life.grant(lease, walk.request.holder.clone(), now);
+        let life = &entry.life;
+        self.execute(
+            sql::GRANT,
+            params![
+                entry.seq,
+                lease.expires_at.as_micros(),
+                life.due_at.as_micros(),
+                life.deliveries,
+                life.expirations,
+                micros(life.run_at),
+                micros(life.started_at),
+                walk.request.holder.as_str(),
+                lease.token.to_bits().to_be_bytes(),
+            ],
+        )?;
+        walk.bytes += body.new.payload.len();
+        let mut job = body.job(life);
+        self.complete(&mut job, &entry)?;
+        walk.granted.push(Leased::new(job, lease));
+        Ok(true)
+    }
+
+    /// What other rows say about a job: its flow and its last failure.
+    fn complete(&self, job: &mut Job, entry: &Entry) -> Result<(), Fault> {
+        if let Some(flow) = entry.flow {
+            job.flow = Some(self.flow(flow)?.id);
+        }
+        if entry.failures > 0 {
+            let mut statement = self.statement(sql::LAST_ERROR)?;
+            let mut rows = statement.query([entry.seq, entry.failures])?;
+            if let Some(row) = rows.next()? {
+                job.failed_at = entry::optional_time(row, 1)?;
+                job.last_error = entry::optional_text(row, 2)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// When the next job of a queue may be granted.
+    fn first_at(&self, demand: &Demand, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+        let (mut below, mut first) = (i64::from(i16::MAX) + 1, None);
+        while let Some(priority) = self.next_priority(demand, below)? {
+            below = priority;
+            let at: Option<i64> =
+                self.find(sql::FIRST_AT, params![demand.queue.as_str(), priority])?;
+            // What is due and still there was passed by.
+            let at = at.map(|at| entry::time(at.max(now.as_micros() + 1))).transpose()?;
+            first = earlier(first, at);
+        }
+        Ok(first)
+    }
+}
+
+fn read(row: &rusqlite::Row<'_>, demand: &Demand) -> Result<Due, Fault> {
+    let id = entry::name(taskharbor_core::JobId::new(entry::text(row, 23)?))?;
+    let entry = entry::read_known(row, id, demand.queue.clone())?;
+    let payload: Blob = body::payload(row)?;
+    let body = body::read(row, &entry, payload)?;
+    Ok(Due { entry, body })
+}
+
+fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    [a, b].into_iter().flatten().min()
+}

@@ -1,0 +1,215 @@
+//! [`Writer`]: the one thread that writes.
+//!
+//! It takes whatever calls have gathered while it was busy, applies them in one transaction, commits,
+//! and answers all of them: under load the wait for the disk is shared by many, and a call that
+//! comes alone waits for nobody. While somebody waits for work it also looks whether another
+//! connection has committed, which SQLite tells for the price of a look into shared memory.
+
+use std::{sync::Arc, time::Duration};
+
+use rusqlite::Connection;
+use taskharbor_core::{DriverError, QueueName, WakeHub};
+
+use crate::{
+    Config,
+    call::{Call, Calls},
+    error::Fault,
+    file::{self, Opened},
+    mailbox::Taken,
+    migration,
+    store::Store,
+};
+
+/// How often the writer looks whether others have committed, while somebody waits for work.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How many jobs the calls of one transaction concern at most, so that none waits for long.
+const MOST_JOBS: usize = 5_000;
+/// How long to wait before trying for the lock again, at first and at most.
+const FIRST_WAIT: Duration = Duration::from_micros(500);
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
+
+pub(crate) struct Writer {
+    config: Config,
+    calls: Arc<Calls>,
+    hub: WakeHub,
+    opened: Option<Opened>,
+    /// What SQLite said when it was last asked whether others have committed.
+    data_version: Option<i64>,
+}
+
+/// What became of the calls of a transaction that committed.
+struct Committed {
+    /// For each call, why it did not take part.
+    errors: Vec<Option<DriverError>>,
+    wakes: Vec<QueueName>,
+}
+
+impl Writer {
+    pub(crate) fn new(config: Config, opened: Opened, calls: Arc<Calls>, hub: WakeHub) -> Self {
+        Self { config, calls, hub, opened: Some(opened), data_version: None }
+    }
+
+    /// Serves until the mailbox is closed.
+    pub(crate) fn run(mut self) {
+        loop {
+            let patience = self.hub.is_watched().then_some(LOOK_EVERY);
+            match self.calls.take(MOST_JOBS, patience, |call| call.weight()) {
+                Taken::Items(calls) => self.serve(calls),
+                Taken::Nothing => self.look(),
+                Taken::Closed => return,
+            }
+        }
+    }
+
+    fn serve(&mut self, mut calls: Vec<Box<dyn Call>>) {
+        calls.retain(|call| !call.is_abandoned());
+        if calls.is_empty() {
+            return;
+        }
+        match self.transact(&mut calls) {
+            Ok(Committed { errors, wakes }) => {
+                self.hub.wake(&wakes);
+                for (call, error) in calls.into_iter().zip(errors) {
+                    call.answer(error);
+                }
+            }
+            Err(error) => calls.into_iter().for_each(|call| call.answer(Some(error.clone()))),
+        }
+    }
+
+    /// Applies all calls in one transaction. What fails by itself spoils no other.
+    fn transact(&mut self, calls: &mut [Box<dyn Call>]) -> Result<Committed, DriverError> {
+        self.ensure_open()?;
+        let Some(opened) = &self.opened else { return Err(DriverError::Closed) };
+        let conn = &opened.conn;
+        let outcome = begin(conn, self.config.busy_timeout).and_then(|()| {
+            let news = data_version(conn)?;
+            Ok((apply(conn, calls, &self.config)?, news))
+        });
+        match outcome {
+            Ok((committed, news)) => {
+                self.notice(news);
+                Ok(committed)
+            }
+            Err(fault) => {
+                if !conn.is_autocommit() {
+                    // If this fails too, the connection is given up below.
+                    let _ = conn.execute_batch("ROLLBACK");
+                }
+                if fault.ends_connection() || !conn.is_autocommit() {
+                    self.opened = None;
+                }
+                Err(fault.into())
+            }
+        }
+    }
+
+    /// Opens the file if it is not open, and makes sure that it is the one at its path.
+    fn ensure_open(&mut self) -> Result<(), DriverError> {
+        if let Some(opened) = &self.opened {
+            match opened.check_place() {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    self.opened = None;
+                    tracing::warn!(%error, "the file is not where it was");
+                }
+            }
+        }
+        self.data_version = None;
+        let opened = file::again(&self.config)?;
+        self.opened = Some(opened);
+        Ok(())
+    }
+
+    /// Wakes everybody if others have committed since the last time.
+    fn notice(&mut self, news: i64) {
+        self.hub.set_reaching(true);
+        if self.data_version.replace(news) != Some(news) {
+            self.hub.wake_all();
+        }
+    }
+
+    fn look(&mut self) {
+        let news = self.ensure_open().and_then(|()| match &self.opened {
+            Some(opened) => data_version(&opened.conn).map_err(DriverError::from),
+            None => Err(DriverError::Closed),
+        });
+        match news {
+            Ok(news) => self.notice(news),
+            // Whoever waits has to look for itself, and is told what is wrong when it does.
+            Err(_) => {
+                self.opened = None;
+                self.hub.set_reaching(false);
+            }
+        }
+    }
+}
+
+/// Changes when another connection has committed, in this process or another one.
+fn data_version(conn: &Connection) -> Result<i64, Fault> {
+    Ok(conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
+}
+
+/// Takes the lock for writing. SQLite would wait in longer and longer steps, in which others who
+/// write all the time get ahead again and again.
+fn begin(conn: &Connection, patience: Duration) -> Result<(), Fault> {
+    conn.busy_timeout(Duration::ZERO)?;
+    let (mut waited, mut wait) = (Duration::ZERO, FIRST_WAIT);
+    loop {
+        match conn.execute_batch("BEGIN IMMEDIATE").map_err(Fault::from) {
+            Err(fault) if fault.is_busy() && waited < patience => {
+                std::thread::park_timeout(wait);
+                waited += wait;
+                wait = (wait * 2).min(LONGEST_WAIT);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn apply(
+    conn: &Connection,
+    calls: &mut [Box<dyn Call>],
+    config: &Config,
+) -> Result<Committed, Fault> {
+    let (mut errors, mut wakes) = (Vec::with_capacity(calls.len()), Vec::new());
+    let alone = calls.len() == 1;
+    for call in calls {
+        let outcome = if alone {
+            run(conn, call.as_mut(), config)
+        } else {
+            conn.execute_batch("SAVEPOINT th_call")?;
+            run(conn, call.as_mut(), config)
+        };
+        match outcome {
+            Ok(queues) => {
+                wakes.extend(queues);
+                errors.push(None);
+            }
+            // Then nothing of the transaction is left, or nothing that could be relied on.
+            Err(fault) if alone || conn.is_autocommit() || fault.ends_connection() => {
+                return Err(fault);
+            }
+            Err(fault) => {
+                conn.execute_batch("ROLLBACK TO th_call")?;
+                errors.push(Some(fault.into()));
+            }
+        }
+        if !alone {
+            conn.execute_batch("RELEASE th_call")?;
+        }
+    }
+    conn.execute_batch("COMMIT")?;
+    wakes.sort();
+    wakes.dedup();
+    Ok(Committed { errors, wakes })
+}
+
+fn run(conn: &Connection, call: &mut dyn Call, config: &Config) -> Result<Vec<QueueName>, Fault> {
+    if call.needs_version() {
+        migration::check_version(conn)?;
+    }
+    let mut store = Store::new(conn, config.limits);
+    call.run(&mut store)?;
+    store.finish()
+}
