@@ -6,9 +6,10 @@ use std::{
 };
 
 use taskharbor::AnyDriver;
+use taskharbor_sqlite::{Config, SqliteDriver};
 
 use crate::{
-    failure::{Exit, Failure, Outcome},
+    failure::{Exit, Failure, Outcome, chain},
     screen::tell,
 };
 
@@ -92,14 +93,21 @@ impl Url {
         if is_new && missing == Missing::Refuse {
             return Err(self.not_there(&path));
         }
-        let driver = taskharbor::connect(&self.0).await?;
-        if missing == Missing::Create {
-            driver.migrate().await?;
-        }
+        let driver = self.open_file(missing == Missing::Create).await?;
         if is_new {
             tell(&format!("created {}", path.display()));
         }
         Ok(driver)
+    }
+
+    /// Opens a file, and brings it up to date.
+    async fn open_file(&self, create: bool) -> Outcome<AnyDriver> {
+        let config = Config::from_url(&self.0)
+            .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))?;
+        let driver = SqliteDriver::open_with(config.create(create))
+            .await
+            .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
+        Ok(AnyDriver::new(driver))
     }
 
     fn not_there(&self, path: &Path) -> Failure {

@@ -1,8 +1,9 @@
 //! [`SqliteDriver`] for people.
 
 use taskharbor_core::{
-    Admin, Answers, Denied, DriverError, FlowRecord, Inconsistency, JobId, JobRecord, JobSummary,
-    List, ListFlows, Manage, Page, Prune, QueueCounts, QueueName, State, Timestamp,
+    Admin, Answers, Cursor, Denied, DriverError, FlowRecord, Imported, Inconsistency, JobId,
+    JobRecord, JobSummary, List, ListFlows, Manage, Page, Parcel, Prune, QueueCounts, QueueName,
+    State, Timestamp,
 };
 
 use crate::{SqliteDriver, call::Ask};
@@ -61,6 +62,21 @@ impl Admin for SqliteDriver {
         self.check_open()?;
         request.check()?;
         self.read(move |store| store.list_flows(&request)).await
+    }
+
+    async fn export(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Parcel>, DriverError> {
+        self.check_open()?;
+        self.read(move |store| store.export(after.as_ref(), limit)).await
+    }
+
+    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+        self.check_open()?;
+        let jobs = parcels.iter().map(|parcel| parcel.jobs.len()).sum();
+        self.write(Ask::about(jobs), move |store| store.import(&parcels)).await
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

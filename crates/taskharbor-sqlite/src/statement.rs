@@ -162,6 +162,21 @@ statements! {
          WHERE j.seq > ?1 AND (?2 IS NULL OR j.queue = ?2) AND (?3 IS NULL OR j.state = ?3) \
          AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR j.at <= ?5) AND (?6 IS NULL OR j.at > ?6) \
          AND f.id = ?8 ORDER BY j.seq LIMIT ?7");
+    /// What is exported, a flow at the first of its members. The primary key; `th_job_flow`.
+    Seek PARCELS = "SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
+         OR NOT EXISTS (SELECT 1 FROM th_job m INDEXED BY th_job_flow WHERE m.flow = j.flow AND m.seq < j.seq)) \
+         ORDER BY j.seq LIMIT ?2";
+    /// `th_job_flow`; what it finds is sorted.
+    Walk MEMBERS_IN_ORDER = "SELECT seq FROM th_job INDEXED BY th_job_flow WHERE flow = ?1 ORDER BY seq";
+    Seek STORED_FLOW = "SELECT f.id, f.name, f.created_at, t.id FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \
+         WHERE f.seq = ?1";
+    Seek STORED_JOB = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, f.id \
+         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq LEFT JOIN th_flow f ON f.seq = j.flow WHERE j.seq = ?1");
+    /// The primary key of `th_key`.
+    Seek KEY_HELD_BY = "SELECT seq FROM th_key WHERE queue = ?1 AND key = ?2";
+    /// The primary key of `th_edge`.
+    Seek TIES = "SELECT tie, spent_state, spent_reason FROM th_edge WHERE child = ?1 ORDER BY ord";
+    Seek SET_GROWN = "UPDATE th_job SET grown_into = ?2 WHERE seq = ?1";
     Walk COUNTS = "SELECT queue, state, count(*), count(CASE WHEN state = 0 AND at <= ?1 THEN 1 END), \
          min(CASE WHEN state = 0 AND at <= ?1 THEN at END) FROM th_job GROUP BY queue, state";
     Walk PAUSES = "SELECT queue, since FROM th_pause";

@@ -8,6 +8,7 @@ mod enqueue;
 mod flow;
 mod manage;
 mod output;
+mod parcel;
 mod prune;
 mod read;
 mod reserve;

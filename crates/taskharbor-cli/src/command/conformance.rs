@@ -12,6 +12,7 @@ use serde::Serialize;
 use taskharbor::{Admin, AnyDriver};
 use taskharbor_conformance::{Case, cases};
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
+use taskharbor_sqlite::SqliteDriver;
 
 use crate::{
     clean,
@@ -207,9 +208,8 @@ async fn postgres(config: Config, schema: String) -> AnyDriver {
 }
 
 async fn file(path: std::path::PathBuf) -> AnyDriver {
-    let driver = opened(taskharbor::connect(&format!("sqlite:{}", path.display())).await);
-    opened(driver.migrate().await);
-    driver
+    let config = taskharbor_sqlite::Config::new(&path).create(true);
+    AnyDriver::new(opened(SqliteDriver::open_with(config).await))
 }
 
 /// A case cannot go on without its store; that it could not be opened is why it failed.

@@ -8,6 +8,7 @@ use std::{
     thread,
 };
 
+use taskharbor::AnyDriver;
 use taskharbor_postgres::PostgresDriver;
 
 use crate::{environment, scenario::program};
@@ -29,6 +30,10 @@ impl Store {
         let migrate = program().args(["migrate", "up", "--url", &url]).output().unwrap();
         assert!(migrate.status.success(), "{migrate:?}");
         Self { url, dir }
+    }
+
+    pub(crate) async fn open(&self) -> AnyDriver {
+        AnyDriver::new(PostgresDriver::connect(&self.url).await.unwrap())
     }
 
     pub(crate) fn url(&self) -> &str {

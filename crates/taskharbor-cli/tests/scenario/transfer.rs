@@ -163,8 +163,7 @@ async fn all(driver: &AnyDriver, page: usize) -> Vec<Parcel> {
 #[tokio::test]
 async fn what_is_stored_arrives_as_it_was_and_goes_on_as_it_would_have() {
     let store = Store::new();
-    let there = taskharbor::connect(store.url()).await.unwrap();
-    there.migrate().await.unwrap();
+    let there = store.open().await;
     let source = filled().await;
     let sent = all(&source, 3).await;
     assert!(sent.len() > 10 && sent.iter().filter(|it| it.flow.is_some()).count() == 4);
@@ -206,8 +205,7 @@ async fn what_is_stored_arrives_as_it_was_and_goes_on_as_it_would_have() {
 #[tokio::test]
 async fn a_parcel_that_does_not_fit_is_refused_whole() {
     let store = Store::new();
-    let there = taskharbor::connect(store.url()).await.unwrap();
-    there.migrate().await.unwrap();
+    let there = store.open().await;
     let source = filled().await;
     let sent = all(&source, 100).await;
     let taken = job("other").idempotency_key(IdempotencyKey::new("held").unwrap());

@@ -108,7 +108,7 @@ impl<'c> Store<'c> {
         Ok(Ok(jobs.iter().map(|job| Enqueued::Inserted(job.id.clone())).collect()))
     }
 
-    fn key_holder(&self, job: &NewJob) -> Result<Option<JobId>, Fault> {
+    pub(super) fn key_holder(&self, job: &NewJob) -> Result<Option<JobId>, Fault> {
         let Some(key) = &job.idempotency_key else { return Ok(None) };
         let holder: Option<String> =
             self.find(sql::KEY_HOLDER, [job.queue.as_str(), key.as_str()])?;

@@ -32,7 +32,7 @@ impl Store<'_> {
         Ok(Some(JobRecord::assemble(&body.new, body.created_at, &entry.life, parents, now)))
     }
 
-    fn errors(&self, seq: i64) -> Result<Vec<Failure>, Fault> {
+    pub(super) fn errors(&self, seq: i64) -> Result<Vec<Failure>, Fault> {
         let mut statement = self.statement(sql::ERRORS)?;
         let mut rows = statement.query([seq])?;
         let mut errors = Vec::new();
@@ -42,7 +42,7 @@ impl Store<'_> {
         Ok(errors)
     }
 
-    fn parents(&self, seq: i64) -> Result<Vec<JobId>, Fault> {
+    pub(super) fn parents(&self, seq: i64) -> Result<Vec<JobId>, Fault> {
         let mut statement = self.statement(sql::PARENTS)?;
         let mut rows = statement.query([seq])?;
         let mut parents = Vec::new();
@@ -163,7 +163,7 @@ fn summary(row: &Row<'_>, now: Timestamp) -> Result<JobSummary, Fault> {
     Ok(body.summary(&entry.life, last_error, number(row, AFTER_BODY)?, now))
 }
 
-fn flow_id(row: &Row<'_>, at: usize) -> Result<Option<JobId>, Fault> {
+pub(super) fn flow_id(row: &Row<'_>, at: usize) -> Result<Option<JobId>, Fault> {
     match row.get_ref(at)? {
         rusqlite::types::ValueRef::Null => Ok(None),
         _ => Ok(Some(entry::name(JobId::new(text(row, at)?))?)),
@@ -193,14 +193,14 @@ fn count(counts: &mut StateCounts, row: &Row<'_>, from: usize) -> Result<(), Fau
 
 /// The number after which a page starts. Cursors say what they are a place in, so that one list
 /// does not take another's.
-fn after(cursor: Option<&Cursor>, of: &str) -> Result<i64, InvalidRequest> {
+pub(super) fn after(cursor: Option<&Cursor>, of: &str) -> Result<i64, InvalidRequest> {
     let Some(cursor) = cursor else { return Ok(0) };
     let digits =
         cursor.as_str().strip_prefix(of).filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
     digits.and_then(|digits| digits.parse().ok()).ok_or(InvalidRequest::Cursor)
 }
 
-fn page<T>(items: Vec<T>, limit: usize, of: &str, last: i64) -> Page<T> {
+pub(super) fn page<T>(items: Vec<T>, limit: usize, of: &str, last: i64) -> Page<T> {
     let next = (items.len() == limit).then(|| Cursor::new(format!("{of}{last}")));
     Page::new(items, next)
 }

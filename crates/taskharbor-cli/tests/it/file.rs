@@ -1,0 +1,75 @@
+//! What is particular to a file.
+
+use std::fs;
+
+use crate::{
+    scenario::{answer, program},
+    store::Store,
+};
+
+#[test]
+fn only_some_commands_make_a_file_and_they_say_so() {
+    let store = Store::missing(1_000_000);
+    for args in [
+        vec!["list"],
+        vec!["inspect", "x"],
+        vec!["why", "x"],
+        vec!["cancel", "x"],
+        vec!["requeue", "x"],
+        vec!["run-now", "x"],
+        vec!["stats"],
+        vec!["dlq", "list"],
+        vec!["queue", "list"],
+        vec!["flow", "list"],
+        vec!["migrate", "status"],
+        vec!["migrate", "up"],
+        vec!["check"],
+    ] {
+        let answer = store.run(&args);
+        assert_eq!(answer.code, Some(5), "{args:?}: {answer:?}");
+        assert!(answer.err.contains("there is no store at"), "{args:?}: {answer:?}");
+        assert!(answer.err.contains("enqueue a job or start a worker"), "{args:?}: {answer:?}");
+    }
+    assert_eq!(fs::read_dir(store.dir()).unwrap().count(), 0, "nothing was made");
+    let enqueued = store.run(&["enqueue", "t"]);
+    assert_eq!(enqueued.code, Some(0), "{enqueued:?}");
+    assert!(enqueued.err.contains("created ") && enqueued.err.contains("jobs.db"), "{enqueued:?}");
+    let again = store.run(&["enqueue", "t"]);
+    assert_eq!((again.code, &*again.err), (Some(0), ""));
+}
+
+#[test]
+fn the_default_is_a_file_in_the_current_directory() {
+    let store = Store::missing(1_000_001);
+    let run = |args: &[&str]| answer(program().args(args).current_dir(store.dir()));
+    assert_eq!(run(&["enqueue", "t"]).code, Some(0));
+    assert!(store.dir().join("taskharbor.db").exists());
+    assert_eq!(run(&["list", "--json"]).out.lines().count(), 1);
+    let elsewhere = Store::missing(1_000_002);
+    let mut command = program();
+    command.args(["list"]).current_dir(elsewhere.dir()).env("DATABASE_URL", "postgres://a:b@c/d");
+    let hinted = answer(&mut command);
+    assert_eq!(hinted.code, Some(5));
+    assert!(hinted.err.contains("DATABASE_URL is set, but is never read"), "{hinted:?}");
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_untouched() {
+    let store = Store::missing(1_000_003);
+    let path = store.dir().join("jobs.db");
+    fs::write(&path, "my diary, not a database; keep it as it is, please").unwrap();
+    for args in [vec!["list"], vec!["enqueue", "t"], vec!["worker", "--builtin"]] {
+        let refused = store.run(&args);
+        assert_eq!(refused.code, Some(5), "{args:?}: {refused:?}");
+    }
+    assert!(fs::read_to_string(&path).unwrap().starts_with("my diary"));
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_else_can_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let store = Store::new();
+    let mode = fs::metadata(store.dir().join("jobs.db")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
