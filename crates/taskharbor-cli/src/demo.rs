@@ -1,136 +1,126 @@
-//! `taskharbor demo`: a worker on a few hundred jobs, and what became of them.
+//! `taskharbor demo`: jobs in a file, a worker that is killed half way, and what became of them.
 //!
-//! The [`plan`] says what is enqueued and what is to come of it. What is shown comes from the run
-//! itself: from an observer ([`tally`]) and from the store ([`finding`]). The two are compared
-//! ([`check`]), and the exit code says whether they agree.
+//! The [`plan`] says what is enqueued and what is to come of it. The worker is a process of its own
+//! ([`crew`]), which is killed without a warning; another goes on. What is shown comes from the
+//! store ([`tally`], [`finding`]). It is compared with the plan ([`check`]), and the exit code says
+//! whether they agree.
 
 mod check;
+pub(crate) mod crew;
 mod display;
 mod finding;
 mod hush;
 mod job;
+mod place;
 mod plan;
 mod report;
 mod tally;
 
-use std::{io, pin::pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{io, process::ExitCode, time::Duration};
 
 use anyhow::Context;
-use taskharbor::{Admin, AnyDriver, Client, Driver, Exponential, StateCounts, Worker};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use taskharbor::{AnyDriver, Client, Driver, JobSummary, State, StateCounts};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::terminal::{Terminal, Tone};
+use crew::Crew;
 use display::{Display, Progress};
-use finding::Findings;
-use tally::Tally;
+use finding::{Crash, Findings};
+use place::Place;
 
-/// How many jobs of each queue run at once; of a queue that is not named here, eight.
-const CONCURRENCY: [(&str, usize); 3] = [("media", 4), ("reports", 2), ("sms", 4)];
-/// The first delay of a retry: far shorter than in earnest, to keep the demo short.
-const RETRY_BASE: Duration = Duration::from_millis(300);
 /// A run that takes longer than this will not end as planned.
-const LIMIT: Duration = Duration::from_secs(30);
-/// How long handlers may take to finish when the demo is interrupted; the slowest needs less.
-const GRACE: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(40);
 /// What a shell reports for a program that was interrupted.
 const INTERRUPTED: u8 = 130;
 
-/// How a run ended.
-enum Ended {
-    /// By itself; what came of it is found out.
-    Over,
-    /// By Ctrl-C.
-    Interrupted,
-}
-
 /// Runs the demo.
 pub(crate) async fn run() -> anyhow::Result<ExitCode> {
-    hush::install();
     let terminal = Terminal::stdout();
     let mut display = Display::new(io::stdout().lock(), terminal);
-    let driver = taskharbor::connect("memory:").await?;
-    let tally = Arc::new(Tally::new());
-    let client = Client::builder(&driver).observer(Arc::clone(&tally)).build()?;
-    let enqueued = job::enqueue(&client).await?;
-    let worker = worker(&driver, &tally)?;
+    let place = Place::make().context("no file can be made for the demo")?;
+    let driver = crew::open(place.file(), true).await?;
+    let enqueued = job::enqueue(&Client::new(&driver)).await?;
 
     let started = Instant::now();
-    let running = worker.start();
-    let ended = tokio::select! {
+    let watched = tokio::select! {
         // First, so that signals are listened for before anything is printed.
         biased;
         signal = tokio::signal::ctrl_c() => {
             signal.context("the process cannot listen for signals")?;
-            Ended::Interrupted
+            None
         }
-        // In a worker that ended by itself nothing more will happen.
-        ended = running.ended() => {
-            ended?;
-            Ended::Over
-        }
-        watched = watch(&mut display, &driver, &tally, started) => {
-            watched?;
-            Ended::Over
-        }
+        crash = watch(&mut display, &driver, &place, started) => Some(crash?),
     };
     let elapsed = started.elapsed();
-    running.shutdown().await?;
-
-    if matches!(ended, Ended::Interrupted) {
-        let over = tally::over(&tally.read());
+    let Some(crash) = watched else {
+        let now = driver.now().await?;
+        let over = tally::over(&tally::count(&tally::jobs(&driver, now).await?));
         let left = format!("  Interrupted: {over} of {} jobs were finished.", plan::jobs());
         display.print(&[left])?;
         return Ok(ExitCode::from(INTERRUPTED));
-    }
-    let findings = Findings::gather(&driver, &enqueued, tally.read(), elapsed).await?;
+    };
+    let findings = Findings::gather(&driver, &enqueued, crash, elapsed).await?;
     driver.close().await?;
     let differences = check::differences(&findings);
     display.print(&report::lines(&findings, &differences, &terminal))?;
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn worker(driver: &AnyDriver, tally: &Arc<Tally>) -> anyhow::Result<Worker> {
-    let mut builder = Worker::builder(driver)
-        .handlers(job::handlers())
-        .retry(Exponential::new().base(RETRY_BASE))
-        .grace(GRACE)
-        .observer(Arc::clone(tally));
-    for queue in plan::queues() {
-        let named = CONCURRENCY.iter().find(|(name, _)| *name == queue);
-        builder = builder.queue(queue, named.map_or(8, |(_, concurrency)| *concurrency));
-    }
-    Ok(builder.build()?)
-}
-
-/// Shows how the run stands until all jobs are over, or will not be in time.
+/// Shows how the run stands until all jobs are over, or will not be in time. Half way, the worker is
+/// killed and another one started.
 async fn watch<W: io::Write>(
     display: &mut Display<W>,
     driver: &AnyDriver,
-    tally: &Tally,
+    place: &Place,
     started: Instant,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Crash>> {
     let (jobs, queues) = (plan::jobs(), plan::queues().len());
-    let title =
-        format!("TaskHarbor: {jobs} jobs in {queues} queues, one worker, a store in memory");
+    let title = format!("TaskHarbor: {jobs} jobs in {queues} queues, one worker process, a file");
     display.print(&[display.palette().paint(Tone::Strong, &title), String::new()])?;
-    let mut all_over = pin!(timeout(LIMIT, tally.reached(jobs)));
+    let mut crew = Crew::start(place.file())?;
+    let mut crash = None;
     let mut ticks = interval_at(started + display.interval(), display.interval());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
-        let is_over = tokio::select! {
-            _ = &mut all_over => true,
-            _ = ticks.tick() => false,
-        };
-        let (kinds, states) = (tally.read(), states(driver).await?);
-        display.show(&Progress { kinds, states, elapsed: started.elapsed() })?;
-        if is_over {
-            return Ok(());
+        tokio::select! {
+            biased;
+            error = crew.ended() => return Err(error),
+            _ = ticks.tick() => {}
+        }
+        let stored = tally::jobs(driver, driver.now().await?).await?;
+        let (kinds, elapsed) = (tally::count(&stored), started.elapsed());
+        let over = tally::over(&kinds);
+        if crash.is_none() && over >= jobs / 2 {
+            let (pid, at) = (crew.id(), started.elapsed());
+            crew.kill().await?;
+            // What it had recorded by then is what counts.
+            let stored = tally::jobs(driver, driver.now().await?).await?;
+            let killed = Crash::new(pid, at, &stored);
+            display.print(&[
+                display.palette().paint(Tone::Warning, &killed.sentence()),
+                String::new(),
+            ])?;
+            crash = Some(killed);
+            crew = Crew::start(place.file())?;
+        }
+        display.show(&Progress { kinds, states: states(&stored), elapsed })?;
+        if over == jobs || elapsed > LIMIT {
+            crew.dismiss().await?;
+            return Ok(crash);
         }
     }
 }
 
-/// How many jobs of all queues are in each state, as the store counts them.
-async fn states(driver: &AnyDriver) -> anyhow::Result<StateCounts> {
-    let counts = driver.counts(driver.now().await?).await?;
-    Ok(counts.into_iter().map(|queue| queue.states).sum())
+/// How many jobs are in each state.
+fn states(jobs: &[JobSummary]) -> StateCounts {
+    let mut states = StateCounts::default();
+    for job in jobs {
+        *states.get_mut(job.state) += 1;
+    }
+    states
+}
+
+/// Whether nothing more will happen to a job.
+fn is_over(job: &JobSummary) -> bool {
+    matches!(job.state, State::Done | State::Dlq | State::Cancelled)
 }

@@ -76,11 +76,11 @@ impl<'a> Columns<'a> {
     }
 
     fn policies(&self) -> Value<'_> {
-        self.texts(|job| policy(job))
+        self.texts(policy)
     }
 
     pub(crate) fn kinds(&self) -> Value<'_> {
-        self.texts(|job| kind(job))
+        self.texts(kind)
     }
 
     pub(crate) fn keys(&self) -> Value<'_> {
@@ -101,7 +101,7 @@ impl<'a> Columns<'a> {
 }
 
 /// What becomes of a job's dependants if it fails, if not the usual.
-pub(crate) const fn policy(job: &NewJob) -> Option<&'static str> {
+pub(crate) const fn policy(job: &NewJob) -> Option<&str> {
     match job.on_failure {
         FailurePolicy::Hold => None,
         FailurePolicy::Cancel => Some("c"),
@@ -111,7 +111,7 @@ pub(crate) const fn policy(job: &NewJob) -> Option<&'static str> {
 }
 
 /// What kind of job it is, if not the usual.
-pub(crate) const fn kind(job: &NewJob) -> Option<&'static str> {
+pub(crate) const fn kind(job: &NewJob) -> Option<&str> {
     match job.kind {
         JobKind::Work => None,
         JobKind::Join => Some("j"),

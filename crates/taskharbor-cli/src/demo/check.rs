@@ -26,6 +26,12 @@ pub(crate) fn differences(findings: &Findings) -> Vec<String> {
     if !(0..).map(report).take(expected).eq(findings.reports.iter().cloned()) {
         differences.push("the reports are not those that were asked for".to_owned());
     }
+    if findings.crash.is_none() {
+        differences.push("the worker was not killed".to_owned());
+    }
+    for id in &findings.run_again {
+        differences.push(format!("job {id} was over when the worker died and ran again"));
+    }
     let wrong = findings.inconsistencies.iter();
     differences.extend(wrong.map(|wrong| format!("the store contradicts itself: {wrong}")));
     differences
@@ -90,7 +96,7 @@ pub(crate) mod tests {
     use taskharbor::{QueueName, Timestamp};
 
     use super::*;
-    use crate::demo::finding::Schedule;
+    use crate::demo::finding::{Crash, Schedule};
 
     /// What a run finds that goes exactly as planned.
     pub(crate) fn as_planned() -> Findings {
@@ -125,6 +131,8 @@ pub(crate) mod tests {
             dead: dead.collect(),
             schedule: Some(Schedule { due: Timestamp::EPOCH, began }),
             reports: (0..).map(report).take(reports).collect(),
+            crash: Some(Crash::new(4_711, Duration::from_secs(2), &[])),
+            run_again: Vec::new(),
             inconsistencies: Vec::new(),
             elapsed: Duration::from_secs(4),
         }
@@ -164,6 +172,8 @@ pub(crate) mod tests {
             after(|found| found.schedule.as_mut().unwrap().due = Timestamp::MAX),
             after(|found| found.reports[1].rows += 1),
             after(|found| found.reports.truncate(1)),
+            after(|found| found.crash = None),
+            after(|found| found.run_again.push("a job".to_owned())),
             after(|found| found.inconsistencies.push("a job is lost".to_owned())),
             after(|found| drop(found.kinds.insert("spam:send".to_owned(), Seen::default()))),
         ] {

@@ -1,20 +1,21 @@
-//! [`Findings`]: what a run came to, as it was observed and as the store tells it.
+//! [`Findings`]: what a run came to, as the store tells it.
 
 use std::time::Duration;
 
 use anyhow::Context;
-use taskharbor::{Admin, AnyDriver, State, Timestamp};
-use taskharbor::{Filter, List, QueueCounts};
+use taskharbor::{Admin, AnyDriver, JobId, JobSummary, QueueCounts, State, Timestamp};
 
 use super::{
+    is_over,
     job::{Enqueued, Report},
-    tally::Kinds,
+    plan,
+    tally::{self, Kinds},
 };
 
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub(crate) struct Findings {
-    /// What was observed of each kind.
+    /// What became of each kind.
     pub(crate) kinds: Kinds,
     /// What the store counts in each queue.
     pub(crate) queues: Vec<QueueCounts>,
@@ -24,6 +25,10 @@ pub(crate) struct Findings {
     pub(crate) schedule: Option<Schedule>,
     /// What was produced.
     pub(crate) reports: Vec<Report>,
+    /// How the worker was killed, and what came of it.
+    pub(crate) crash: Option<Crash>,
+    /// Jobs that were over when the worker was killed and have run again since.
+    pub(crate) run_again: Vec<String>,
     /// What the store says is wrong with itself.
     pub(crate) inconsistencies: Vec<String>,
     /// How long the run took.
@@ -45,18 +50,62 @@ pub(crate) struct Schedule {
     pub(crate) began: Timestamp,
 }
 
+/// How the worker was killed.
+#[derive(Clone, Debug)]
+pub(crate) struct Crash {
+    /// The process.
+    pub(crate) pid: u32,
+    /// How far into the run.
+    pub(crate) at: Duration,
+    /// The jobs that it was running.
+    pub(crate) running: Vec<JobId>,
+    /// Those that were over by then, and how often each had been given to a worker.
+    over: Vec<(JobId, u32)>,
+}
+
+impl Crash {
+    /// A worker that was killed when the jobs stood like this.
+    pub(crate) fn new(pid: u32, at: Duration, jobs: &[JobSummary]) -> Self {
+        let running = jobs.iter().filter(|job| job.state == State::Inflight);
+        let over = jobs.iter().filter(|job| is_over(job));
+        Self {
+            pid,
+            at,
+            running: running.map(|job| job.id.clone()).collect(),
+            over: over.map(|job| (job.id.clone(), job.deliveries)).collect(),
+        }
+    }
+
+    /// What happened, in one sentence.
+    pub(crate) fn sentence(&self) -> String {
+        let (pid, seconds, running) = (self.pid, self.at.as_secs_f64(), self.running.len());
+        format!(
+            "  {seconds:4.1} s  kill -9 {pid}: the worker died with {running} jobs in its hands; another goes on"
+        )
+    }
+
+    fn run_again(&self, jobs: &[JobSummary]) -> Vec<String> {
+        let again = jobs.iter().filter(|job| {
+            self.over.iter().any(|(id, deliveries)| *id == job.id && *deliveries != job.deliveries)
+        });
+        again.map(|job| job.id.to_string()).collect()
+    }
+}
+
 impl Findings {
     /// Asks the store and the handles what became of the jobs.
     pub(crate) async fn gather(
         driver: &AnyDriver,
         enqueued: &Enqueued,
-        kinds: Kinds,
+        crash: Option<Crash>,
         elapsed: Duration,
     ) -> anyhow::Result<Self> {
         let now = driver.now().await?;
         let record = driver.inspect(enqueued.reminder.id().clone(), now).await?;
         let schedule = record.and_then(|record| {
-            Some(Schedule { due: record.job.run_at?, began: record.started_at? })
+            // A lease that ran out makes a job forget what time it was to wait for.
+            let due = record.job.created_at.saturating_add(plan::AHEAD);
+            Some(Schedule { due, began: record.started_at? })
         });
         let mut reports = Vec::new();
         for handle in &enqueued.reports {
@@ -66,11 +115,15 @@ impl Findings {
                 reports.push(handle.wait().await.context("a report cannot be read")?);
             }
         }
+        let jobs = tally::jobs(driver, now).await?;
+        let run_again = crash.as_ref().map(|crash| crash.run_again(&jobs)).unwrap_or_default();
         let inconsistencies = driver.check().await?.iter().map(ToString::to_string).collect();
         Ok(Self {
-            kinds,
+            kinds: tally::count(&jobs),
             queues: driver.counts(now).await?,
-            dead: dead_letters(driver, now).await?,
+            dead: dead_letters(jobs),
+            crash,
+            run_again,
             schedule,
             reports,
             inconsistencies,
@@ -79,20 +132,13 @@ impl Findings {
     }
 }
 
-/// All of the DLQ, page by page.
-async fn dead_letters(driver: &AnyDriver, now: Timestamp) -> anyhow::Result<Vec<Dead>> {
-    let mut dead = Vec::new();
-    let mut request = List::new(Filter::all().state(State::Dlq), 100, now);
-    loop {
-        let page = driver.list(request.clone()).await?;
-        dead.extend(page.items.into_iter().map(|job| Dead {
-            job_type: job.job_type.as_str().to_owned(),
-            attempts: usize::try_from(job.attempts).unwrap_or(usize::MAX),
-            reason: job.reason.map_or_else(String::new, |reason| reason.as_str().to_owned()),
-        }));
-        match page.next {
-            Some(next) => request = request.after(next),
-            None => return Ok(dead),
-        }
-    }
+/// What lies in the DLQ.
+fn dead_letters(jobs: Vec<JobSummary>) -> Vec<Dead> {
+    let dead = jobs.into_iter().filter(|job| job.state == State::Dlq);
+    let dead = dead.map(|job| Dead {
+        job_type: job.job_type.as_str().to_owned(),
+        attempts: usize::try_from(job.attempts).unwrap_or(usize::MAX),
+        reason: job.reason.map_or_else(String::new, |reason| reason.as_str().to_owned()),
+    });
+    dead.collect()
 }

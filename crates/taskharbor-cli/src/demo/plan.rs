@@ -37,7 +37,7 @@ pub(crate) enum Fate {
 }
 
 /// How far ahead the one job is scheduled that is not to run at once.
-pub(crate) const AHEAD: Duration = Duration::from_secs(2);
+pub(crate) const AHEAD: Duration = Duration::from_secs(3);
 
 const SUCCEEDS: Fate = Fate::Succeeds { failures: 0 };
 

@@ -21,7 +21,7 @@ pub(crate) fn lines(
     lines.push(String::new());
     lines.extend(dead_letters(findings, terminal));
     lines.push(String::new());
-    let sentences = [schedule(findings), reports(findings)];
+    let sentences = [crash(findings), schedule(findings), reports(findings)];
     for sentence in sentences.into_iter().flatten() {
         lines.extend(paragraph(&sentence, terminal));
     }
@@ -90,6 +90,22 @@ fn dead_letters(findings: &Findings, terminal: &Terminal) -> Vec<String> {
         rows.extend(reason.map(|rest| vec![Cell::default(), Cell::default(), Cell::plain(rest)]));
     }
     table::lines(&[Align::Left, Align::Right, Align::Left], &rows, terminal.palette)
+}
+
+fn crash(findings: &Findings) -> Option<String> {
+    let crash = findings.crash.as_ref()?;
+    let (pid, running, seconds) = (crash.pid, crash.running.len(), crash.at.as_secs_f64());
+    let killed =
+        format!("Process {pid} was killed after {seconds:.1} s with {running} jobs running");
+    let is_all_there =
+        tally::over(&findings.kinds) == plan::jobs() && findings.run_again.is_empty();
+    Some(if is_all_there {
+        format!(
+            "{killed}: they came back when their leases ended. Nothing was lost, and nothing that was done ran again."
+        )
+    } else {
+        format!("{killed}.")
+    })
 }
 
 fn schedule(findings: &Findings) -> Option<String> {

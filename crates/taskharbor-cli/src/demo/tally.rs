@@ -1,23 +1,10 @@
-//! [`Tally`]: what an observer sees of the jobs, kind by kind.
+//! [`Kinds`]: what has become of the jobs so far, kind by kind, as the store tells it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use taskharbor::{Event, JobType, Observer};
-use tokio::sync::watch;
+use taskharbor::{Admin, AnyDriver, Filter, JobSummary, Limits, List, State, Timestamp};
 
-/// Counts what happens to jobs, for each type by itself.
-#[derive(Debug)]
-pub(crate) struct Tally {
-    kinds: Mutex<Kinds>,
-    /// How many jobs are over.
-    over: watch::Sender<usize>,
-}
-
-/// What was seen, by the type of the jobs.
+/// What is stored, by the type of the jobs.
 pub(crate) type Kinds = BTreeMap<String, Seen>;
 
 /// How many jobs of all kinds are over.
@@ -25,10 +12,10 @@ pub(crate) fn over(kinds: &Kinds) -> usize {
     kinds.values().map(Seen::over).sum()
 }
 
-/// What was seen of one kind of job.
+/// What has become of one kind of job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// How many were enqueued.
+    /// How many there are.
     pub(crate) jobs: usize,
     /// How many succeeded.
     pub(crate) done: usize,
@@ -36,7 +23,7 @@ pub(crate) struct Seen {
     pub(crate) retries: usize,
     /// How many were dead-lettered.
     pub(crate) dead: usize,
-    /// How long each execution took, whatever it came to.
+    /// How long the last execution of each took.
     pub(crate) took: Vec<Duration>,
 }
 
@@ -45,56 +32,47 @@ impl Seen {
     const fn over(&self) -> usize {
         self.done + self.dead
     }
-}
 
-impl Tally {
-    pub(crate) fn new() -> Self {
-        Self { kinds: Mutex::default(), over: watch::Sender::new(0) }
-    }
-
-    /// What was seen so far.
-    pub(crate) fn read(&self) -> Kinds {
-        self.lock().clone()
-    }
-
-    /// Waits until so many jobs are over.
-    pub(crate) async fn reached(&self, jobs: usize) {
-        // The sender is ours, so there always is one.
-        let _ = self.over.subscribe().wait_for(|over| *over >= jobs).await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kinds> {
-        // Numbers are never half written, so one that panicked has spoilt nothing.
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, job_type: &JobType, change: impl FnOnce(&mut Seen)) {
-        change(self.lock().entry(job_type.as_str().to_owned()).or_default());
-    }
-}
-
-impl Observer for Tally {
-    fn on(&self, event: &Event<'_>) {
-        match event {
-            Event::Enqueued { job_type, is_new: true, .. } => {
-                self.change(job_type, |seen| seen.jobs += 1);
+    fn add(&mut self, job: &JobSummary) {
+        let attempts = usize::try_from(job.attempts).unwrap_or(usize::MAX);
+        self.jobs += 1;
+        match job.state {
+            State::Done => {
+                self.done += 1;
+                self.retries += attempts;
             }
-            Event::Failed { job, took, .. } => {
-                self.change(&job.job_type, |seen| seen.took.push(*took));
+            State::Dlq => {
+                self.dead += 1;
+                // The last failure was not followed by another try.
+                self.retries += attempts.saturating_sub(1);
             }
-            Event::Retried { job, .. } => self.change(&job.job_type, |seen| seen.retries += 1),
-            Event::Succeeded { job, took, .. } => {
-                self.change(&job.job_type, |seen| {
-                    seen.done += 1;
-                    seen.took.push(*took);
-                });
-                self.over.send_modify(|over| *over += 1);
-            }
-            Event::DeadLettered { job, .. } => {
-                self.change(&job.job_type, |seen| seen.dead += 1);
-                self.over.send_modify(|over| *over += 1);
-            }
-            _ => {}
+            _ => self.retries += attempts,
+        }
+        if let (Some(started), Some(finished)) = (job.started_at, job.finished_at) {
+            self.took.push(finished.since(started));
         }
     }
+}
+
+/// All jobs that are stored.
+pub(crate) async fn jobs(driver: &AnyDriver, now: Timestamp) -> anyhow::Result<Vec<JobSummary>> {
+    let mut jobs = Vec::new();
+    let mut request = List::new(Filter::all(), Limits::MAX_PAGE, now);
+    loop {
+        let page = driver.list(request.clone()).await?;
+        jobs.extend(page.items);
+        match page.next {
+            Some(next) => request = request.after(next),
+            None => return Ok(jobs),
+        }
+    }
+}
+
+/// The jobs, counted.
+pub(crate) fn count(jobs: &[JobSummary]) -> Kinds {
+    let mut kinds = Kinds::new();
+    for job in jobs {
+        kinds.entry(job.job_type.as_str().to_owned()).or_default().add(job);
+    }
+    kinds
 }

@@ -37,7 +37,7 @@ fn everything_goes_as_planned_and_is_told_in_plain_text() {
     }
     let jobs: usize = KINDS.iter().map(|kind| kind.jobs).sum();
     assert!(text.contains(&format!("{jobs} of {jobs} jobs finished")), "{text}");
-    assert!(text.contains("reminder:send was scheduled 2 s ahead and started "), "{text}");
+    assert!(text.contains("reminder:send was scheduled 3 s ahead and started "), "{text}");
     assert!(text.contains(" after it was due."), "{text}");
     assert!(text.contains(" jobs per second: all as planned."), "{text}");
     assert!(text.contains("docs/guides/workers.md") && text.contains("examples/"), "{text}");

@@ -1,5 +1,7 @@
 //! The program as its users run it.
 
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod cli;
 mod demo;
 mod file;

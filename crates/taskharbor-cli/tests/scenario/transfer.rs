@@ -73,8 +73,8 @@ async fn filled() -> AnyDriver {
         let failed = |text: &str| failure(text, 1, at(2));
         match leased.job.id.as_str() {
             "done" => {
-                settle(&driver, &leased, Transition::Ack { output: Some(b"\x00out".into()) }, at(2))
-                    .await
+                let transition = Transition::Ack { output: Some(b"\x00out".into()) };
+                settle(&driver, &leased, transition, at(2)).await;
             }
             "spent-key" => settle(&driver, &leased, Transition::Ack { output: None }, at(2)).await,
             "retried" => {

@@ -31,6 +31,7 @@ fn signal(worker: &Child, signal: &str) {
 }
 
 /// Waits for something that another process will do.
+#[expect(clippy::disallowed_methods, reason = "other processes are looked at now and then")]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..1_000 {
         if is_so() {
