@@ -33,6 +33,7 @@ pub(crate) fn features() -> Vec<Command> {
         "--features memory",
         "--features messagepack",
         "--features postgres",
+        "--features sqlite",
     ];
     let check = |set| {
         cargo(&format!(
