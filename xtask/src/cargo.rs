@@ -102,6 +102,13 @@ pub(crate) fn doc() -> Command {
     command
 }
 
+/// Kills processes that work on a file, for as many rounds as the arguments say.
+pub(crate) fn crash(args: &[OsString]) -> Command {
+    let mut command = cargo("run --release --locked -p taskharbor-sqlite --example crash --");
+    command.args(args);
+    command
+}
+
 pub(crate) fn bench(args: &[OsString]) -> Command {
     // Counting allocations slows everything down, so that it is done by a program of its own.
     if args == ["allocations"] {

@@ -1,6 +1,11 @@
 //! The library on a file: client and worker, in one process and across openings, and the
 //! application's own transactions.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::{path::PathBuf, time::Duration};
 
@@ -146,6 +151,7 @@ async fn a_job_is_completed_in_the_transaction_of_its_handler() {
     let handle = Client::new(&driver).enqueue(Double { number: 7 }).await.unwrap();
     assert_eq!(soon(handle.wait()).await.unwrap(), 7);
     running.shutdown().await.unwrap();
-    let orders: i64 = conn.query_row("SELECT sum(number) FROM orders", [], |row| row.get(0)).unwrap();
+    let orders: i64 =
+        conn.query_row("SELECT sum(number) FROM orders", [], |row| row.get(0)).unwrap();
     assert_eq!(orders, 7);
 }
