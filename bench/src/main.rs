@@ -6,15 +6,16 @@
 #![expect(clippy::print_stdout, reason = "printing figures is what it is for")]
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
+mod finding;
 mod memory;
 mod postgres;
+mod sqlite;
 mod stopwatch;
 mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo xtask bench [memory | worker | allocations | postgres [part…] [size=number…]]";
+const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | postgres | sqlite [part…] [size=number…]]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         ["memory"] => memory::run(),
         ["worker"] => worker::run(),
         ["postgres", chosen @ ..] => postgres::run(chosen),
+        ["sqlite", chosen @ ..] => sqlite::run(chosen),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;

@@ -7,7 +7,6 @@
 mod backlog;
 mod drain;
 mod enqueue;
-mod finding;
 mod latency;
 mod layout;
 mod notify;

@@ -33,6 +33,7 @@ pub(crate) fn features() -> Vec<Command> {
         "--features memory",
         "--features messagepack",
         "--features postgres",
+        "--features sqlite",
     ];
     let check = |set| {
         cargo(&format!(
@@ -98,6 +99,13 @@ pub(crate) fn chosen_tests(args: &[OsString]) -> Command {
 pub(crate) fn doc() -> Command {
     let mut command = cargo("doc --workspace --no-deps --locked");
     command.env("RUSTDOCFLAGS", "-D warnings");
+    command
+}
+
+/// Kills processes that work on a file, for as many rounds as the arguments say.
+pub(crate) fn crash(args: &[OsString]) -> Command {
+    let mut command = cargo("run --release --locked -p taskharbor-sqlite --example crash --");
+    command.args(args);
     command
 }
 

@@ -32,6 +32,8 @@ usage: cargo xtask <command>
   ci            exactly what CI runs: fmt, clippy, features, test, doctest, scripts, doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode
+  crash sqlite [rounds=200] [seed=N]
+                kill a process that works on a file, again and again, and look for what was lost
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
   help          print this text
 
@@ -73,6 +75,7 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
     match (name.as_ref(), rest) {
         ("test", args) => test(args),
         ("bench", args) => bench(args),
+        ("crash", args) => crash(args),
         ("ci", args) => ci(only_options("ci", args)?),
         ("pg", args) => postgres::serve(only_options("pg", args)?),
         ("quick", []) => quick(),
@@ -135,6 +138,14 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
     run(&mut command)
 }
 
+fn crash(args: &[OsString]) -> Result<(), Failure> {
+    match args.split_first() {
+        Some((store, args)) if store == "sqlite" => run(&mut cargo::crash(args)),
+        Some((store, _)) => Err(unexpected("crash", store)),
+        None => Err(Failure::Usage("`crash` needs a store: sqlite".to_owned())),
+    }
+}
+
 fn ci(options: Options) -> Result<(), Failure> {
     let mut steps =
         vec![Step::command("fmt", cargo::fmt()), Step::command("clippy", cargo::clippy())];
@@ -172,6 +183,8 @@ mod tests {
         assert_eq!(usage_error(&[]), "no command given");
         assert_eq!(usage_error(&["deploy"]), "unknown command `deploy`");
         assert_eq!(usage_error(&["--fast"]), "unknown command `--fast`");
+        assert_eq!(usage_error(&["crash"]), "`crash` needs a store: sqlite");
+        assert_eq!(usage_error(&["crash", "mysql"]), "`crash` does not take `mysql`");
         assert_eq!(usage_error(&["ci", "--fast"]), "`ci` does not take `--fast`");
     }
 }

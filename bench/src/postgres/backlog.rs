@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::{
     Outcome,
-    finding::{Bound, Rounds, head, per_second, rate, ratio},
     server::Server,
     size::Sizes,
     store::{Store, json},
 };
+use crate::finding::{Bound, Rounds, head, per_second, rate, ratio};
 use crate::stopwatch::now;
 
 const WAITING: &str = include_str!("fill.sql");

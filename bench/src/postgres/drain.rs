@@ -14,15 +14,8 @@ use serde::{Deserialize, Serialize};
 use taskharbor::{AnyDriver, Context, Event, Handlers, Job, JobResult, Worker};
 use tokio::sync::Notify;
 
-use super::{
-    Outcome,
-    finding::{Bound, Rounds, figure, head, per_second, rate, ratio},
-    layout::Layout,
-    server::Server,
-    size::Sizes,
-    store::Store,
-    usage::Usage,
-};
+use super::{Outcome, layout::Layout, server::Server, size::Sizes, store::Store, usage::Usage};
+use crate::finding::{Bound, Rounds, figure, head, per_second, rate, ratio};
 use crate::stopwatch::now;
 
 #[derive(Serialize, Deserialize, Job)]

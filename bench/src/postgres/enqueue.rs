@@ -9,12 +9,12 @@ use tokio_postgres::{Client as Sql, binary_copy::BinaryCopyInWriter, types::Type
 
 use super::{
     Outcome,
-    finding::{Bound, Rounds, figure, head, per_second, rate, ratio},
     server::Server,
     size::Sizes,
     store::{Clock, QUEUE, Store, json},
     usage::Usage,
 };
+use crate::finding::{Bound, Rounds, figure, head, per_second, rate, ratio};
 use crate::stopwatch::now;
 
 const PRODUCERS: usize = 8;

@@ -17,11 +17,11 @@ use tokio::{
 
 use super::{
     Outcome,
-    finding::{Bound, figure, head, percentile},
     server::Server,
     size::Sizes,
     store::{Hints, QUEUE, Store, open},
 };
+use crate::finding::{Bound, figure, head, percentile};
 use crate::stopwatch::now;
 
 const RATE: u32 = 50;

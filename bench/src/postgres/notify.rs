@@ -8,11 +8,11 @@ use taskharbor_postgres::PostgresDriver;
 use super::{
     Outcome,
     enqueue::counted,
-    finding::{Bound, Rounds, head, rate, ratio},
     server::Server,
     size::Sizes,
     store::{Hints, QUEUE, Store, open},
 };
+use crate::finding::{Bound, Rounds, head, rate, ratio};
 use crate::stopwatch::now;
 
 const PRODUCERS: usize = 8;

@@ -10,13 +10,8 @@ use std::{
 
 use taskharbor_core::Driver;
 
-use super::{
-    Outcome,
-    finding::{Bound, Rounds, figure, head, per_second, rate, ratio},
-    server::Server,
-    size::Sizes,
-    store::Store,
-};
+use super::{Outcome, server::Server, size::Sizes, store::Store};
+use crate::finding::{Bound, Rounds, figure, head, per_second, rate, ratio};
 use crate::stopwatch::now;
 
 /// Jobs that the producer keeps waiting.

@@ -3,15 +3,8 @@
 //! Full-page images depend on when checkpoints fall, so `full_page_writes` is off while the log is
 //! measured, as the distance between two of its positions.
 
-use super::{
-    Outcome,
-    finding::{Bound, figure, head},
-    layout::Layout,
-    server::Server,
-    size::Sizes,
-    store::Store,
-    usage::Usage,
-};
+use super::{Outcome, layout::Layout, server::Server, size::Sizes, store::Store, usage::Usage};
+use crate::finding::{Bound, figure, head};
 
 const PHASES: [&str; 5] = ["enqueue", "reserve", "ack", "prune", "vacuum"];
 const MOST_BYTES: f64 = 1228.0;

@@ -24,6 +24,7 @@ pub struct Config {
     pub(crate) shared: bool,
     pub(crate) synchronous: Synchronous,
     pub(crate) busy_timeout: Duration,
+    pub(crate) max_bytes: Option<u64>,
     pub(crate) limits: Limits,
 }
 
@@ -55,7 +56,7 @@ pub enum ConfigError {
     Memory,
     /// There is no such option.
     #[error(
-        "{0:?} is no option: use create, shared, synchronous, busy_timeout_ms or payload_limit"
+        "{0:?} is no option: use create, shared, synchronous, busy_timeout_ms, max_bytes or payload_limit"
     )]
     UnknownOption(String),
     /// The option does not have such a value.
@@ -83,6 +84,7 @@ impl Config {
             shared: false,
             synchronous: Synchronous::default(),
             busy_timeout: Self::DEFAULT_BUSY_TIMEOUT,
+            max_bytes: None,
             limits: Limits::default(),
         }
     }
@@ -95,6 +97,7 @@ impl Config {
     /// | `shared` | `true`, `false`: [`Config::shared`] |
     /// | `synchronous` | `full`, `normal`: [`Config::synchronous`] |
     /// | `busy_timeout_ms` | milliseconds: [`Config::busy_timeout`] |
+    /// | `max_bytes` | bytes: [`Config::max_bytes`] |
     /// | `payload_limit` | bytes: [`Config::limits`] |
     ///
     /// # Errors
@@ -139,6 +142,10 @@ impl Config {
                 let millis = millis.map_err(|_| bad("busy_timeout_ms", "write milliseconds"))?;
                 self.busy_timeout(Duration::from_millis(millis.into()))
             }
+            "max_bytes" => {
+                let bytes = value.parse().map_err(|_| bad("max_bytes", "write bytes"))?;
+                self.max_bytes(bytes)
+            }
             "payload_limit" => {
                 let bytes = value.parse().ok();
                 let limits = bytes.and_then(|it| Limits::default().with_payload_bytes(it).ok());
@@ -182,6 +189,15 @@ impl Config {
         self
     }
 
+    /// To what size the file may grow, in steps of 4096; the log beside it is not counted. When it is
+    /// full, what would make it larger fails as unavailable until old jobs are pruned or purged.
+    /// Defaults to no bound but the disk's.
+    #[must_use]
+    pub fn max_bytes(mut self, bytes: u64) -> Self {
+        self.max_bytes = Some(bytes);
+        self
+    }
+
     /// The bounds of the driver. Defaults to those of [`Limits`].
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
@@ -196,7 +212,7 @@ mod tests {
 
     #[test]
     fn every_option_can_be_written_in_the_url() {
-        let url = "sqlite:/var/jobs.db?create=true&shared=true&synchronous=normal&busy_timeout_ms=20&payload_limit=9";
+        let url = "sqlite:/var/jobs.db?create=true&shared=true&synchronous=normal&busy_timeout_ms=20&max_bytes=4096&payload_limit=9";
         let config = Config::from_url(url).unwrap();
         let limits = Limits::default().with_payload_bytes(9).unwrap();
         let expected = Config::new("/var/jobs.db")
@@ -204,6 +220,7 @@ mod tests {
             .shared(true)
             .synchronous(Synchronous::Normal)
             .busy_timeout(Duration::from_millis(20))
+            .max_bytes(4_096)
             .limits(limits);
         assert_eq!(config, expected);
         assert_eq!(Config::from_url("sqlite:a b:c.db").unwrap(), Config::new("a b:c.db"));
@@ -221,6 +238,7 @@ mod tests {
             ("sqlite:a?create", "write true or false"),
             ("sqlite:a?synchronous=off", "write full or normal"),
             ("sqlite:a?busy_timeout_ms=-1", "write milliseconds"),
+            ("sqlite:a?max_bytes=1g", "write bytes"),
             ("sqlite:a?payload_limit=99999999999", "at most 16777216"),
         ] {
             let error = Config::from_url(url).unwrap_err().to_string();

@@ -98,7 +98,8 @@ impl SqliteDriver {
         let (hub, (alive, serving)) = (WakeHub::new(), watch::channel(()));
         let (tell, told) = oneshot::channel();
         let serve = {
-            let (config, calls, hub) = (config.clone(), Arc::clone(&writer), hub.clone());
+            let (config, hub) = (config.clone(), hub.clone());
+            let calls = [Arc::clone(&writer), Arc::clone(&reader)];
             move || match file::first(&config) {
                 Ok(opened) => {
                     if tell.send(Ok(())).is_ok() {

@@ -21,7 +21,9 @@ pub(crate) enum Fault {
 enum Cause {
     #[error("another process has the file locked: end its transaction, or raise `busy_timeout`")]
     Busy(#[source] Error),
-    #[error("the disk is full: free some space and the driver goes on by itself")]
+    #[error(
+        "the disk or the file is full: free some space, prune old jobs or raise `max_bytes`, and it goes on"
+    )]
     Full(#[source] Error),
     #[error("the file cannot be written: make it and its directory writable for this user")]
     ReadOnly(#[source] Error),

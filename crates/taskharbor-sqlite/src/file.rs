@@ -12,7 +12,7 @@ use taskharbor_core::DriverError;
 use crate::{
     Config, ConfigError, Synchronous,
     error::Fault,
-    migration::{self, Content, Unfit, content},
+    migration::{self, Content, Unfit, VERSION, content},
 };
 
 /// The oldest SQLite that does not lose commits when two processes write and check point at once.
@@ -23,6 +23,8 @@ const CACHE_KIB: i64 = 16 * 1024;
 const CHECKPOINT_PAGES: i64 = 2_000;
 /// To what size the log is cut when it has been written back.
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
+/// The size of a page, which SQLite chooses for new files.
+const PAGE_BYTES: u64 = 4_096;
 /// How many statements a connection keeps prepared: all there are.
 const STATEMENTS: usize = 96;
 
@@ -57,6 +59,16 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
+    /// A newer version of TaskHarbor has made or migrated the store, which was left as it is.
+    #[error(
+        "{path:?} holds a store of version {found}, newer than this program knows ({VERSION}): use a newer version of it"
+    )]
+    Newer {
+        /// The path.
+        path: PathBuf,
+        /// The store's version.
+        found: i64,
+    },
     /// The library that this program is linked with can lose commits.
     #[error(
         "SQLite {found} can lose commits when two processes write: link 3.51.3 or newer, as the feature `bundled` of rusqlite does"
@@ -66,11 +78,12 @@ pub enum OpenError {
         found: &'static str,
     },
     /// The file cannot be used.
-    #[error("{path:?} cannot be used: {source}")]
+    #[error("{path:?} cannot be used")]
     Failed {
         /// The path.
         path: PathBuf,
         /// Why.
+        #[source]
         source: DriverError,
     },
 }
@@ -144,7 +157,7 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
     let fault = |fault: Fault| failed(fault.into());
     match content(&opened.conn).map_err(fault)? {
         Content::Store(found) => match migration::fits(found) {
-            Err(unfit @ Unfit::TooNew { .. }) => return Err(failed(DriverError::backend(unfit))),
+            Err(Unfit::TooNew { found }) => return Err(OpenError::Newer { path: path(), found }),
             // Whoever opens it migrates it.
             Ok(()) | Err(Unfit::TooOld { .. }) => {}
         },
@@ -163,6 +176,8 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
 
 /// Opens the file again, for writing: it has to be there, and ours.
 pub(crate) fn again(config: &Config) -> Result<Opened, DriverError> {
+    #[cfg(unix)]
+    give_log_its_mode(&config.path);
     let opened = connect(config, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     must_be_store(&opened)?;
     write_ahead(&opened.conn, config).map_err(DriverError::from)?;
@@ -219,6 +234,10 @@ fn write_ahead(conn: &Connection, config: &Config) -> Result<(), Fault> {
     };
     conn.pragma_update(None, "synchronous", synchronous)?;
     conn.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))?;
+    if let Some(bytes) = config.max_bytes {
+        let pages = (bytes / PAGE_BYTES).max(1);
+        conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+    }
     conn.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))?;
     Ok(())
 }
@@ -241,6 +260,24 @@ fn begins_as(path: &Path) -> io::Result<Beginning> {
         b"SQLite format 3\0" => Beginning::Database,
         _ => Beginning::Other,
     })
+}
+
+/// What lies beside the file has its mode. If it was made while the file could not be written, it
+/// cannot be either, and stays so when the file can be again.
+#[cfg(unix)]
+fn give_log_its_mode(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let Ok(file) = fs::metadata(path) else { return };
+    for suffix in ["-wal", "-shm"] {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(suffix);
+        let differs = fs::metadata(&beside)
+            .is_ok_and(|it| it.permissions().mode() != file.permissions().mode());
+        if differs {
+            // If it is not ours to change, what SQLite says about it is told.
+            let _ = fs::set_permissions(&beside, file.permissions());
+        }
+    }
 }
 
 /// Makes an empty file that its owner alone may read; the log beside it gets the same mode. Somebody

@@ -25,7 +25,8 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug)]
 struct State<T> {
     items: VecDeque<T>,
-    nudged: bool,
+    /// How often threads were told to look around.
+    nudges: u64,
     closed: bool,
 }
 
@@ -42,7 +43,7 @@ pub(crate) enum Taken<T> {
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Self {
-        let state = State { items: VecDeque::new(), nudged: false, closed: false };
+        let state = State { items: VecDeque::new(), nudges: 0, closed: false };
         let room = Arc::new(Semaphore::new(ROOM));
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
@@ -64,17 +65,18 @@ impl<T> Mailbox<T> {
         true
     }
 
-    /// Has the thread look around, although there is nothing for it.
+    /// Has every thread look around, although there is nothing for it.
     pub(crate) fn nudge(&self) {
-        self.lock().nudged = true;
-        self.arrived.notify_one();
+        self.lock().nudges += 1;
+        self.arrived.notify_all();
     }
 
     /// Takes what has gathered, but no more than weighs `most` unless it is one, after waiting for
-    /// something to come.
+    /// something to come. `nudges` are those that this thread has seen.
     pub(crate) fn take(
         &self,
         most: usize,
+        nudges: &mut u64,
         patience: Option<Duration>,
         weight: impl Fn(&T) -> usize,
     ) -> Taken<T> {
@@ -94,7 +96,8 @@ impl<T> Mailbox<T> {
             if state.closed {
                 return Taken::Closed;
             }
-            if std::mem::take(&mut state.nudged) {
+            if *nudges != state.nudges {
+                *nudges = state.nudges;
                 return Taken::Nothing;
             }
             state = match patience {
@@ -137,7 +140,7 @@ mod tests {
     use super::*;
 
     fn take(mailbox: &Mailbox<usize>, most: usize) -> Vec<usize> {
-        match mailbox.take(most, Some(Duration::ZERO), |it| *it) {
+        match mailbox.take(most, &mut 0, Some(Duration::ZERO), |it| *it) {
             Taken::Items(items) => items,
             Taken::Nothing | Taken::Closed => Vec::new(),
         }
@@ -152,9 +155,9 @@ mod tests {
         assert_eq!(take(&mailbox, 6), [1, 2, 3]);
         assert_eq!(take(&mailbox, 6), [9], "one is taken however heavy it is");
         assert_eq!(take(&mailbox, 6), [1]);
-        assert!(matches!(mailbox.take(6, Some(Duration::ZERO), |it| *it), Taken::Nothing));
+        assert!(matches!(mailbox.take(6, &mut 0, Some(Duration::ZERO), |it| *it), Taken::Nothing));
         mailbox.nudge();
-        assert!(matches!(mailbox.take(6, None, |it| *it), Taken::Nothing));
+        assert!(matches!(mailbox.take(6, &mut 0, None, |it| *it), Taken::Nothing));
     }
 
     #[test]
@@ -164,7 +167,7 @@ mod tests {
         mailbox.close();
         assert!(!mailbox.put(2));
         assert_eq!(take(&mailbox, 9), [1]);
-        assert!(matches!(mailbox.take(9, None, |it| *it), Taken::Closed));
+        assert!(matches!(mailbox.take(9, &mut 0, None, |it| *it), Taken::Closed));
     }
 
     #[tokio::test]

@@ -20,24 +20,26 @@ pub(crate) struct Reader {
     config: Config,
     calls: Arc<Calls>,
     opened: Option<Opened>,
+    nudges: u64,
 }
 
 impl Reader {
     pub(crate) fn new(config: Config, calls: Arc<Calls>) -> Self {
-        Self { config, calls, opened: None }
+        Self { config, calls, opened: None, nudges: 0 }
     }
 
     /// Serves until the mailbox is closed.
     pub(crate) fn run(mut self) {
         loop {
-            match self.calls.take(1, None, |_| 1) {
+            match self.calls.take(1, &mut self.nudges, None, |_| 1) {
                 Taken::Items(calls) => {
                     for mut call in calls.into_iter().filter(|call| !call.is_abandoned()) {
                         let error = self.serve(call.as_mut()).err();
                         call.answer(error);
                     }
                 }
-                Taken::Nothing => {}
+                // Somebody found something wrong with the file.
+                Taken::Nothing => self.opened = None,
                 Taken::Closed => return,
             }
         }

@@ -140,17 +140,20 @@ statements! {
     Seek OUTPUT = "SELECT state, kind, grown_into, id, reason, output FROM th_job WHERE seq = ?1";
 
     /// `th_job_id`.
-    Seek RECORD = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, f.id \
-         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq LEFT JOIN th_flow f ON f.seq = j.flow WHERE j.id = ?1");
-    Walk LIST = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), f.id, e.error \
-         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq LEFT JOIN th_flow f ON f.seq = j.flow \
+    Seek RECORD = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, \
+         (SELECT f.id FROM th_flow f WHERE f.seq = j.flow) \
+         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq WHERE j.id = ?1");
+    Walk LIST = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), \
+         (SELECT f.id FROM th_flow f WHERE f.seq = j.flow), e.error \
+         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq \
          LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures \
          WHERE j.seq > ?1 AND (?2 IS NULL OR j.queue = ?2) AND (?3 IS NULL OR j.state = ?3) \
          AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR j.at <= ?5) AND (?6 IS NULL OR j.at > ?6) \
          ORDER BY j.seq LIMIT ?7");
     /// As [`LIST`], of those that are dead-lettered or cancelled. `th_job_dead`.
-    Seek LIST_DEAD = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), f.id, e.error \
-         FROM th_job j INDEXED BY th_job_dead CROSS JOIN th_body b ON b.seq = j.seq LEFT JOIN th_flow f ON f.seq = j.flow \
+    Seek LIST_DEAD = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), \
+         (SELECT f.id FROM th_flow f WHERE f.seq = j.flow), e.error \
+         FROM th_job j INDEXED BY th_job_dead CROSS JOIN th_body b ON b.seq = j.seq \
          LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures \
          WHERE j.seq > ?1 AND (?2 IS NULL OR j.queue = ?2) AND j.state >= 4 AND j.state = ?3 \
          AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR j.at <= ?5) AND (?6 IS NULL OR j.at > ?6) \

@@ -33,6 +33,10 @@ pub(crate) struct Writer {
     calls: Arc<Calls>,
     hub: WakeHub,
     opened: Option<Opened>,
+    /// Those who read: while they keep the file open, what SQLite remembers of it in this process
+    /// stays as it was found.
+    readers: Arc<Calls>,
+    nudges: u64,
     /// What SQLite said when it was last asked whether others have committed.
     data_version: Option<i64>,
 }
@@ -45,15 +49,21 @@ struct Committed {
 }
 
 impl Writer {
-    pub(crate) fn new(config: Config, opened: Opened, calls: Arc<Calls>, hub: WakeHub) -> Self {
-        Self { config, calls, hub, opened: Some(opened), data_version: None }
+    pub(crate) fn new(
+        config: Config,
+        opened: Opened,
+        [calls, readers]: [Arc<Calls>; 2],
+        hub: WakeHub,
+    ) -> Self {
+        let opened = Some(opened);
+        Self { config, calls, hub, opened, readers, nudges: 0, data_version: None }
     }
 
     /// Serves until the mailbox is closed.
     pub(crate) fn run(mut self) {
         loop {
             let patience = self.hub.is_watched().then_some(LOOK_EVERY);
-            match self.calls.take(MOST_JOBS, patience, |call| call.weight()) {
+            match self.calls.take(MOST_JOBS, &mut self.nudges, patience, |call| call.weight()) {
                 Taken::Items(calls) => self.serve(calls),
                 Taken::Nothing => self.look(),
                 Taken::Closed => return,
@@ -97,7 +107,7 @@ impl Writer {
                     let _ = conn.execute_batch("ROLLBACK");
                 }
                 if fault.ends_connection() || !conn.is_autocommit() {
-                    self.opened = None;
+                    self.let_go();
                 }
                 Err(fault.into())
             }
@@ -110,7 +120,7 @@ impl Writer {
             match opened.check_place() {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    self.opened = None;
+                    self.let_go();
                     tracing::warn!(%error, "the file is not where it was");
                 }
             }
@@ -119,6 +129,14 @@ impl Writer {
         let opened = file::again(&self.config)?;
         self.opened = Some(opened);
         Ok(())
+    }
+
+    /// Closes the file, here and where it is read: whatever was wrong with it may be cured when it is
+    /// opened anew.
+    fn let_go(&mut self) {
+        if self.opened.take().is_some() {
+            self.readers.nudge();
+        }
     }
 
     /// Wakes everybody if others have committed since the last time.
@@ -138,7 +156,7 @@ impl Writer {
             Ok(news) => self.notice(news),
             // Whoever waits has to look for itself, and is told what is wrong when it does.
             Err(_) => {
-                self.opened = None;
+                self.let_go();
                 self.hub.set_reaching(false);
             }
         }

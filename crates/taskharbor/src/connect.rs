@@ -52,7 +52,7 @@ pub enum ConnectError {
     },
 }
 
-const SCHEMES: [&str; 2] = ["memory:", "postgres:"];
+const SCHEMES: [&str; 3] = ["memory:", "postgres:", "sqlite:"];
 
 /// Opens the driver that the URL names.
 ///
@@ -60,6 +60,7 @@ const SCHEMES: [&str; 2] = ["memory:", "postgres:"];
 /// |---|---|---|
 /// | `memory:` | the memory of this process, new and empty with every call | `memory` |
 /// | `postgres://…`, `postgresql://…` | a PostgreSQL database | `postgres` |
+/// | `sqlite:PATH` | a file, which has to be there; `sqlite:PATH?create=true` makes it if it is not | `sqlite` |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -84,6 +85,7 @@ pub async fn connect(url: &str) -> Result<AnyDriver, ConnectError> {
     match scheme {
         "memory" => memory(rest),
         "postgres" | "postgresql" => postgres(url).await,
+        "sqlite" => sqlite(url).await,
         _ => Err(ConnectError::UnknownScheme(format!("{scheme}:"))),
     }
 }
@@ -113,6 +115,22 @@ async fn postgres(_url: &str) -> Result<AnyDriver, ConnectError> {
     Err(ConnectError::NotCompiledIn { scheme: "postgres:", feature: "postgres" })
 }
 
+#[cfg(feature = "sqlite")]
+async fn sqlite(url: &str) -> Result<AnyDriver, ConnectError> {
+    use taskharbor_sqlite::{OpenError, SqliteDriver};
+    let scheme = "sqlite:";
+    match SqliteDriver::connect(url).await {
+        Ok(driver) => Ok(AnyDriver::new(driver)),
+        Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, source: error.into() }),
+        Err(error) => Err(ConnectError::Failed { scheme, source: error.into() }),
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn sqlite(_url: &str) -> Result<AnyDriver, ConnectError> {
+    Err(ConnectError::NotCompiledIn { scheme: "sqlite:", feature: "sqlite" })
+}
+
 #[cfg(feature = "memory")]
 fn memory(rest: &str) -> Result<AnyDriver, ConnectError> {
     if !rest.is_empty() {
@@ -135,7 +153,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_store_is_refused_with_what_to_write() {
         for (url, text) in [
-            ("", "names no store: start it with one of memory:, postgres:"),
+            ("", "names no store: start it with one of memory:, postgres:, sqlite:"),
             ("jobs.db", "names no store"),
             ("mysql://localhost/jobs", "no driver knows the scheme \"mysql:\""),
             ("MEMORY:", "no driver knows the scheme"),
@@ -175,6 +193,24 @@ mod tests {
             let error = connect(url).await.unwrap_err();
             assert!(matches!(error, ConnectError::Config { .. }), "{error}");
         }
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    #[tokio::test]
+    async fn a_file_needs_its_feature() {
+        let error = connect("sqlite:jobs.db").await.unwrap_err().to_string();
+        assert!(error.contains("enable the feature \"sqlite\""), "{error}");
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn a_file_that_is_not_there_is_not_made_unless_that_is_asked_for() {
+        let missing = connect("sqlite:/nowhere/at/all.db").await.unwrap_err();
+        assert!(matches!(missing, ConnectError::Failed { .. }), "{missing}");
+        let source = std::error::Error::source(&missing).unwrap().to_string();
+        assert!(source.contains("?create=true"), "{source}");
+        let nonsense = connect("sqlite:jobs.db?nonsense=1").await.unwrap_err();
+        assert!(matches!(nonsense, ConnectError::Config { .. }), "{nonsense}");
     }
 
     #[cfg(feature = "memory")]

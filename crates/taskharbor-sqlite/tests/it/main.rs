@@ -3,6 +3,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stderr,
+    clippy::print_stdout,
     clippy::unwrap_used,
     reason = "a test fails by panicking"
 )]
@@ -11,5 +12,17 @@
 #[macro_use]
 mod delegate;
 
+#[path = "../crash/mod.rs"]
+mod crash;
+
 mod conformance;
+mod fault;
+mod given;
+mod kill;
+mod opening;
 mod place;
+mod plan;
+mod process;
+mod several;
+mod transaction;
+mod view;

@@ -1,0 +1,49 @@
+//! The SQLite driver, beside raw SQLite that does the same inserts and updates on the same tables, in
+//! transactions of the same size, with the same durability: `synchronous = FULL`.
+//!
+//! The sides of a comparison take turns, and what is printed is the median of the rounds with the
+//! least and the most of them.
+
+mod backlog;
+mod drain;
+mod enqueue;
+mod idle;
+mod latency;
+mod raw;
+mod size;
+mod store;
+
+use std::error::Error;
+
+use crate::worker::runtime;
+use size::Sizes;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const PARTS: [&str; 5] = ["enqueue", "drain", "latency", "idle", "backlog"];
+
+/// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
+pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+    runtime()?.block_on(choose(arguments)).map_err(|error| error as Box<dyn Error>)
+}
+
+async fn choose(arguments: &[&str]) -> Outcome {
+    let (given, chosen): (Vec<&str>, Vec<&str>) =
+        arguments.iter().copied().partition(|it| it.contains('='));
+    if let Some(unknown) = chosen.iter().find(|it| !PARTS.contains(it)) {
+        let parts = PARTS.join(", ");
+        return Err(format!("unknown part {unknown:?}: choose among {parts}").into());
+    }
+    let sizes = Sizes::read(&given)?;
+    println!("SQLite {}, {sizes:?}", rusqlite::version());
+    for part in if chosen.is_empty() { PARTS.to_vec() } else { chosen } {
+        match part {
+            "enqueue" => enqueue::run(&sizes).await?,
+            "drain" => drain::run(&sizes).await?,
+            "latency" => latency::run(&sizes).await?,
+            "idle" => idle::run(&sizes).await?,
+            _ => backlog::run(&sizes).await?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! What goes wrong outside of the driver: typed errors, nothing half written, and everything works
+//! again when the cause is gone.
+
+use std::{error::Error, fs, path::Path, time::Duration};
+
+use taskharbor_core::{
+    Action, Admin, Driver, DriverError, Enqueue, Filter, List, Manage, NewJob, State,
+};
+use taskharbor_sqlite::{
+    Config, SqliteDriver,
+    rusqlite::{Connection, TransactionBehavior},
+};
+
+use crate::{
+    given::{NOON, id, job, put, run, state, works},
+    place::Place,
+};
+
+/// It is worth trying again, and the message says this.
+fn passing(error: &DriverError, text: &str) {
+    assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
+    says(error, text);
+}
+
+/// It is of no use to try again, and the message says this.
+fn lasting(error: &DriverError, text: &str) {
+    assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
+    says(error, text);
+}
+
+fn says(error: &DriverError, text: &str) {
+    let source = error.source().expect("a source").to_string();
+    assert!(source.contains(text), "{source}");
+}
+
+async fn enqueue(
+    driver: &SqliteDriver,
+    jobs: impl IntoIterator<Item = NewJob>,
+) -> Result<(), DriverError> {
+    let sets = jobs.into_iter().map(Into::into).collect();
+    driver.enqueue(Enqueue::new(sets, NOON)).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_full_file_takes_nothing_by_half_and_goes_on_when_there_is_room() {
+    let place = Place::new();
+    let config = place.config().max_bytes(400_000);
+    let driver = SqliteDriver::open_with(config).await.unwrap();
+    works(&driver, "first").await;
+    let large = |text: String| {
+        let mut job = job(&text);
+        job.payload = vec![7; 10_000].into();
+        job
+    };
+    let mut stored = Vec::new();
+    let full = loop {
+        let batch: Vec<String> = (0..10).map(|n| format!("{}-{n}", stored.len())).collect();
+        match enqueue(&driver, batch.iter().cloned().map(large)).await {
+            Ok(()) => stored.push(batch),
+            Err(error) => break (error, batch),
+        }
+        assert!(stored.len() < 100, "it is never full");
+    };
+    passing(&full.0, "is full");
+    for text in &full.1 {
+        assert_eq!(state(&driver, text).await, None, "half of a call was stored");
+    }
+    assert_eq!(driver.check().await.unwrap(), []);
+
+    let old: Vec<_> = stored.concat().iter().map(|text| id(text)).collect();
+    for action in [Action::Cancel, Action::Purge] {
+        let answers = driver.manage(Manage::new(old.clone(), action, NOON)).await.unwrap();
+        assert!(answers.iter().all(Result::is_ok));
+    }
+    enqueue(&driver, full.1.iter().cloned().map(large)).await.unwrap();
+    assert_eq!(driver.check().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn whoever_finds_the_file_locked_for_too_long_is_told_so() {
+    let place = Place::new();
+    let config = place.config().busy_timeout(Duration::from_millis(30));
+    let driver = SqliteDriver::open_with(config).await.unwrap();
+    put(&driver, "a").await;
+    let mut conn = Connection::open(place.file()).unwrap();
+    let other = conn.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    passing(
+        &enqueue(&driver, [job("b")]).await.unwrap_err(),
+        "another process has the file locked",
+    );
+    let mine = &mut Connection::open(place.file()).unwrap();
+    mine.busy_timeout(Duration::ZERO).unwrap();
+    passing(&driver.begin(mine).unwrap_err(), "another process has the file locked");
+    assert_eq!(state(&driver, "a").await, Some(State::Ready), "it can still be read");
+    drop(other);
+    run(&driver, "a").await;
+    works(&driver, "b").await;
+}
+
+/// Writes nonsense over everything but the first pages.
+fn damage(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    for byte in bytes.iter_mut().skip(48 * 4_096) {
+        *byte = 0xab;
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_recognised_and_one_put_in_its_place_is_used() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    enqueue(&driver, (0..2_000).map(|number| job(&number.to_string()))).await.unwrap();
+    driver.close().await.unwrap();
+    let backup = place.dir().join("backup.db");
+    fs::copy(place.file(), &backup).unwrap();
+    damage(&place.file());
+
+    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    lasting(
+        &driver
+            .resume(crate::given::queue())
+            .await
+            .err()
+            .unwrap_or_else(|| DriverError::backend("the file is damaged: not met by this one")),
+        "the file is damaged",
+    );
+    lasting(&enqueue(&driver, [job("new")]).await.unwrap_err(), "the file is damaged");
+    let list = List::new(Filter::all(), 1_000, NOON);
+    lasting(&driver.list(list).await.unwrap_err(), "the file is damaged");
+
+    for beside in ["jobs.db-wal", "jobs.db-shm"] {
+        let _ = fs::remove_file(place.dir().join(beside));
+    }
+    fs::rename(&backup, place.file()).unwrap();
+    run(&driver, "0").await;
+    enqueue(&driver, [job("new")]).await.unwrap();
+    assert_eq!(driver.counts(NOON).await.unwrap()[0].states.total(), 2_001);
+    assert_eq!(driver.check().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn nothing_is_written_into_a_file_that_is_not_there_any_more() {
+    let place = Place::new();
+    let home = place.dir().join("home");
+    fs::create_dir(&home).unwrap();
+    let driver =
+        SqliteDriver::open_with(Config::new(home.join("jobs.db")).create(true)).await.unwrap();
+    put(&driver, "a").await;
+    let mut watch = driver.watch(vec![crate::given::queue()]).await.unwrap();
+    let away = place.dir().join("away");
+    fs::rename(&home, &away).unwrap();
+    for _ in 0..2 {
+        passing(&enqueue(&driver, [job("b")]).await.unwrap_err(), "was moved or removed");
+        passing(&driver.counts(NOON).await.unwrap_err(), "was moved or removed");
+    }
+    assert!(!home.exists(), "it is not made anew");
+    // Whoever waits for work is told that nothing tells it about any.
+    while watch.can_wake() {
+        assert!(watch.woken().await);
+    }
+    fs::rename(&away, &home).unwrap();
+    run(&driver, "a").await;
+    works(&driver, "b").await;
+    assert!(watch.woken().await);
+    assert!(watch.can_wake());
+
+    fs::remove_dir_all(&home).unwrap();
+    passing(&enqueue(&driver, [job("c")]).await.unwrap_err(), "was moved or removed");
+    fs::create_dir(&home).unwrap();
+    fs::write(home.join("jobs.db"), "").unwrap();
+    passing(&enqueue(&driver, [job("c")]).await.unwrap_err(), "was moved or removed");
+}
+
+#[cfg(unix)]
+mod permission {
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+
+    use super::*;
+    use crate::process::{child, told};
+
+    const NOBODY: u32 = 65_534;
+
+    fn allow(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// To whom everything is permitted, nothing is read-only: so it is tried by somebody else.
+    #[test]
+    fn a_file_that_may_not_be_written_is_read_and_can_be_written_when_it_may() {
+        let place = Place::new();
+        allow(place.dir(), 0o777);
+        let program = place.dir().join("program");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        allow(&program, 0o755);
+        let as_usual =
+            child("fault::permission::a_child_that_is_not_root", place.dir().to_str().unwrap());
+        let mut command = std::process::Command::new(&program);
+        command.args(as_usual.get_args());
+        command.envs(as_usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(place.dir());
+        let is_root = fs::metadata(place.dir()).unwrap().permissions().mode() != 0
+            && std::os::unix::fs::MetadataExt::uid(&fs::metadata(place.dir()).unwrap()) == 0;
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("it was written again"), "{said}");
+    }
+
+    /// Whether the file still cannot be written.
+    async fn take_again(driver: &SqliteDriver) -> bool {
+        tokio::task::yield_now().await;
+        match enqueue(driver, [job("again")]).await {
+            Ok(()) => false,
+            Err(error) => {
+                passing(&error, "cannot be written");
+                true
+            }
+        }
+    }
+
+    /// Not a test by itself.
+    #[tokio::test]
+    async fn a_child_that_is_not_root() {
+        let Some(dir) = told() else { return };
+        let path = Path::new(&dir).join("jobs.db");
+        let driver = SqliteDriver::open_with(Config::new(&path).create(true)).await.unwrap();
+        put(&driver, "a").await;
+        driver.close().await.unwrap();
+        allow(&path, 0o400);
+        let driver = SqliteDriver::open(&path).await.unwrap();
+        assert_eq!(state(&driver, "a").await, Some(State::Ready));
+        passing(&enqueue(&driver, [job("b")]).await.unwrap_err(), "cannot be written");
+        assert_eq!(state(&driver, "b").await, None);
+        allow(&path, 0o600);
+        // What this process remembers of the file is gone when all have closed it.
+        while take_again(&driver).await {}
+        run(&driver, "a").await;
+        run(&driver, "again").await;
+        works(&driver, "b").await;
+        println!("it was written again");
+
+        allow(&path, 0o000);
+        let unreadable = SqliteDriver::open(&path).await.unwrap_err();
+        assert!(unreadable.to_string().contains("cannot be used"), "{unreadable}");
+        allow(&path, 0o600);
+    }
+}

@@ -1,0 +1,191 @@
+//! Which files are opened, and which are left alone.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use rusqlite::Connection;
+use taskharbor_core::{Admin, Driver, DriverError, State};
+use taskharbor_sqlite::{Config, OpenError, SqliteDriver, rusqlite};
+
+use crate::{
+    given::{put, state, works},
+    place::Place,
+};
+
+/// Every file of a directory.
+fn contents(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap().path());
+    files
+        .map(|path| (path.file_name().unwrap().to_string_lossy().into(), fs::read(&path).unwrap()))
+        .collect()
+}
+
+async fn refused(config: Config) -> OpenError {
+    SqliteDriver::open_with(config).await.expect_err("it is opened")
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_there_is_made_only_if_that_is_asked_for() {
+    let place = Place::new();
+    let missing = refused(Config::new(place.file())).await;
+    assert!(matches!(missing, OpenError::Missing { .. }), "{missing}");
+    assert!(missing.to_string().contains("?create=true"), "{missing}");
+    assert!(contents(place.dir()).is_empty());
+
+    let nowhere = Config::new(place.dir().join("no/such/dir.db")).create(true);
+    assert!(matches!(refused(nowhere).await, OpenError::Failed { .. }));
+    assert!(contents(place.dir()).is_empty());
+
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    works(&driver, "a").await;
+}
+
+#[tokio::test]
+async fn what_was_stored_is_there_when_it_is_opened_again() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    put(&driver, "a").await;
+    driver.close().await.unwrap();
+    let left: Vec<_> = contents(place.dir()).into_keys().collect();
+    assert_eq!(left, ["jobs.db"], "whoever closes last leaves one file");
+    assert!(matches!(driver.store_time().await, Err(DriverError::Closed)));
+
+    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    assert_eq!(state(&driver, "a").await, Some(State::Ready));
+    crate::given::run(&driver, "a").await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_its_owner_may_read_the_file_and_what_lies_beside_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    put(&driver, "a").await;
+    let mut seen = Vec::new();
+    for file in fs::read_dir(place.dir()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", file.path());
+        seen.push(file.file_name().into_string().unwrap());
+    }
+    seen.sort();
+    assert_eq!(seen, ["jobs.db", "jobs.db-shm", "jobs.db-wal"]);
+}
+
+#[tokio::test]
+async fn what_is_not_ours_is_refused_and_untouched() {
+    let text: fn(&Path) = |path| fs::write(path, "dear diary, today was").unwrap();
+    let short: fn(&Path) = |path| fs::write(path, "SQLite").unwrap();
+    let plain: fn(&Path) = |path| {
+        let conn = Connection::open(path).unwrap();
+        conn.execute_batch("CREATE TABLE diary (day TEXT); INSERT INTO diary VALUES ('monday')")
+            .unwrap();
+    };
+    let wal: fn(&Path) = |path| {
+        let conn = Connection::open(path).unwrap();
+        conn.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE th_job (day TEXT)").unwrap();
+    };
+    let meta: fn(&Path) = |path| {
+        let conn = Connection::open(path).unwrap();
+        conn.execute_batch("CREATE TABLE th_meta (version TEXT)").unwrap();
+    };
+    for (name, make) in
+        [("text", text), ("short", short), ("plain", plain), ("wal", wal), ("meta", meta)]
+    {
+        let place = Place::new();
+        make(&place.file());
+        let before = contents(place.dir());
+        for config in [Config::new(place.file()), place.config()] {
+            let error = refused(config).await;
+            assert!(matches!(error, OpenError::NotOurs { .. }), "{name}: {error}");
+        }
+        assert_eq!(contents(place.dir()), before, "{name}");
+    }
+    let place = Place::new();
+    let error = refused(Config::new(place.dir()).create(true)).await;
+    assert!(matches!(error, OpenError::NotOurs { .. }), "a directory: {error}");
+}
+
+#[tokio::test]
+async fn an_empty_file_becomes_a_store_only_if_that_is_asked_for() {
+    let place = Place::new();
+    fs::write(place.file(), "").unwrap();
+    let error = refused(Config::new(place.file())).await;
+    assert!(matches!(error, OpenError::Empty { .. }), "{error}");
+    assert_eq!(fs::read(place.file()).unwrap(), b"");
+    works(&SqliteDriver::open_with(place.config()).await.unwrap(), "a").await;
+}
+
+#[tokio::test]
+async fn a_store_can_be_put_beside_the_tables_of_an_application() {
+    let place = Place::new();
+    let conn = Connection::open(place.file()).unwrap();
+    conn.execute_batch(
+        "PRAGMA application_id = 7; PRAGMA user_version = 42; CREATE TABLE orders (number INTEGER)",
+    )
+    .unwrap();
+    let driver = SqliteDriver::open_with(Config::new(place.file()).shared(true)).await.unwrap();
+    works(&driver, "a").await;
+    let pragma = |name: &str| conn.query_row(name, [], |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!((pragma("PRAGMA application_id"), pragma("PRAGMA user_version")), (7, 42));
+    // From then on it is ours too.
+    driver.close().await.unwrap();
+    works(&SqliteDriver::open(place.file()).await.unwrap(), "b").await;
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_version_is_refused_and_untouched() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let conn = Connection::open(place.file()).unwrap();
+    conn.execute("UPDATE th_meta SET version = 99", []).unwrap();
+
+    // Whoever has it open stops too.
+    let DriverError::Backend(error) = driver.check().await.unwrap_err() else {
+        panic!("not lasting")
+    };
+    assert!(error.to_string().contains("version 99, newer than this program knows"), "{error}");
+    for error in [
+        driver.migrate().await.unwrap_err(),
+        driver.resume(crate::given::queue()).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
+    }
+    driver.close().await.unwrap();
+    drop(conn);
+    let before = contents(place.dir());
+    let error = refused(Config::new(place.file())).await;
+    assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("newer than this program knows (1): use a newer version"), "{error}");
+    assert_eq!(contents(place.dir()), before);
+}
+
+#[tokio::test]
+async fn a_store_of_an_older_version_is_opened_and_says_what_to_do() {
+    let place = Place::new();
+    SqliteDriver::open_with(place.config()).await.unwrap().close().await.unwrap();
+    let conn = Connection::open(place.file()).unwrap();
+    conn.execute("UPDATE th_meta SET version = 0", []).unwrap();
+    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    let DriverError::Backend(error) = driver.check().await.unwrap_err() else {
+        panic!("not lasting")
+    };
+    assert!(error.to_string().contains("run `driver.migrate()`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_may_make_one_file_at_the_same_time() {
+    for _ in 0..10 {
+        let place = Place::new();
+        let tasks: Vec<_> =
+            (0..8).map(|_| tokio::spawn(SqliteDriver::open_with(place.config()))).collect();
+        for (number, task) in tasks.into_iter().enumerate() {
+            let driver = task.await.unwrap().unwrap();
+            driver.migrate().await.unwrap();
+            put(&driver, &number.to_string()).await;
+        }
+        let driver = SqliteDriver::open(place.file()).await.unwrap();
+        assert_eq!(driver.check().await.unwrap(), []);
+    }
+}

@@ -1,0 +1,76 @@
+//! How SQLite carries out the statements of the driver on a large store.
+
+use taskharbor_core::{Admin, Driver, Enqueue, NewJob};
+use taskharbor_sqlite::{
+    Config, SqliteDriver, Synchronous,
+    rusqlite::Connection,
+    statement::{ALL, Cost},
+};
+
+use crate::{
+    given::{NOON, id, job},
+    place::Place,
+};
+
+fn plan(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    // Not bound, so all of them are NULL: the plan does not depend on that.
+    let mut rows = statement.raw_query();
+    let mut steps = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        steps.push(row.get(3).unwrap());
+    }
+    steps
+}
+
+fn is_cheap(step: &str) -> bool {
+    !(step.starts_with("SCAN") || step.contains("TEMP B-TREE") || step.contains("AUTOMATIC"))
+}
+
+async fn large(place: &Place) -> SqliteDriver {
+    let config: Config = place.config().synchronous(Synchronous::Normal);
+    let driver = SqliteDriver::open_with(config).await.unwrap();
+    let plain = (0..100_000_i32).map(|number| {
+        let priority = if number % 3 == 0 { 1 } else { 0 };
+        job(&format!("job {number}")).priority(priority)
+    });
+    driver.enqueue(Enqueue::new(plain.map(Into::into).collect(), NOON)).await.unwrap();
+    let parents: Vec<_> = (0..1_000).map(|number| id(&format!("member {number}"))).collect();
+    let members = (0..1_000).map(|number| job(&format!("member {number}")));
+    let tail = NewJob::join(id("tail"), crate::given::queue(), parents);
+    let flow = taskharbor_core::JobSet::flow(members.chain([tail]).collect());
+    driver.enqueue(Enqueue::new(vec![flow], NOON)).await.unwrap();
+    driver
+}
+
+#[tokio::test]
+async fn no_statement_of_a_worker_walks_or_sorts() {
+    let place = Place::new();
+    let driver = large(&place).await;
+    let conn = Connection::open(place.file()).unwrap();
+    // With and without what SQLite knows about the tables if somebody lets it look.
+    for analyzed in [false, true] {
+        if analyzed {
+            conn.execute_batch("ANALYZE").unwrap();
+        }
+        for (name, cost, sql) in ALL {
+            let steps = plan(&conn, sql);
+            let cheap = steps.iter().all(|step| is_cheap(step));
+            assert!(cheap || *cost == Cost::Walk, "{name}, analyzed {analyzed}: {steps:#?}");
+        }
+    }
+    assert_eq!(driver.check().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn reserve_goes_by_the_line() {
+    let place = Place::new();
+    let _driver = large(&place).await;
+    let conn = Connection::open(place.file()).unwrap();
+    for (name, _, sql) in
+        ALL.iter().filter(|(name, ..)| ["DUE", "NEXT_PRIORITY", "FIRST_AT"].contains(name))
+    {
+        let steps = plan(&conn, sql);
+        assert!(steps[0].contains("th_job_line"), "{name}: {steps:?}");
+    }
+}

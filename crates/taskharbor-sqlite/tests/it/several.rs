@@ -1,0 +1,140 @@
+//! Several on one file.
+
+use std::{collections::HashSet, time::Duration};
+
+use taskharbor_core::{
+    Admin, Demand, Driver, Enqueue, Holder, Reserve, Settle, Settlement, State, Transition, Watch,
+};
+use taskharbor_sqlite::{SqliteDriver, Synchronous, rusqlite};
+
+use crate::{
+    given::{LEASE, NOON, id, job, put, queue, state},
+    place::Place,
+};
+
+async fn open(place: &Place) -> SqliteDriver {
+    let config = place.config().synchronous(Synchronous::Normal);
+    SqliteDriver::open_with(config.busy_timeout(Duration::from_secs(30))).await.unwrap()
+}
+
+/// Takes and acks until nothing is left; the ids that were granted.
+async fn drain(driver: SqliteDriver) -> Vec<String> {
+    let mut granted = Vec::new();
+    loop {
+        let demands = vec![Demand::new(queue(), 7)];
+        let request = Reserve::new(demands, Holder::new("drain").unwrap(), NOON, LEASE);
+        let jobs = driver.reserve(request).await.unwrap().jobs;
+        if jobs.is_empty() {
+            return granted;
+        }
+        granted.extend(jobs.iter().map(|leased| leased.job.id.to_string()));
+        let ack = |leased: taskharbor_core::Leased| {
+            Settlement::new(leased.job.id, leased.lease.token, Transition::Ack { output: None })
+        };
+        let request = Settle::new(jobs.into_iter().map(ack).collect(), NOON);
+        for answer in driver.settle(request).await.unwrap() {
+            answer.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn drivers_on_one_file_share_the_work_and_nothing_is_granted_twice() {
+    let place = Place::new();
+    let first = open(&place).await;
+    let jobs = (0..2_000).map(|number| job(&number.to_string()).into()).collect();
+    first.enqueue(Enqueue::new(jobs, NOON)).await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        tasks.push(tokio::spawn(drain(open(&place).await)));
+    }
+    let (mut all, mut count) = (HashSet::new(), 0);
+    for task in tasks {
+        let granted = task.await.unwrap();
+        count += granted.len();
+        all.extend(granted);
+    }
+    assert_eq!((count, all.len()), (2_000, 2_000));
+    assert_eq!(first.counts(NOON).await.unwrap()[0].states.done, 2_000);
+    assert_eq!(first.check().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_callers_of_one_driver_each_get_their_own_answer() {
+    let place = Place::new();
+    let driver = open(&place).await;
+    let tasks: Vec<_> = (0..500)
+        .map(|number| {
+            let driver = driver.clone();
+            tokio::spawn(async move {
+                let text = (number / 2).to_string();
+                driver.enqueue_job(job(&text), NOON).await.unwrap().is_new()
+            })
+        })
+        .collect();
+    let mut new = 0;
+    for task in tasks {
+        new += usize::from(task.await.unwrap());
+    }
+    assert_eq!(new, 250);
+    assert_eq!(driver.check().await.unwrap(), []);
+}
+
+/// Waits for a hint for as long as it takes, within reason.
+async fn woken(watch: &mut Watch) {
+    let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
+    assert_eq!(woken, Ok(true), "nobody was woken");
+}
+
+#[tokio::test]
+async fn a_commit_of_another_wakes() {
+    let place = Place::new();
+    let (here, there) = (open(&place).await, open(&place).await);
+    let mut watch = here.watch(vec![queue()]).await.unwrap();
+    assert!(watch.can_wake());
+    // There may be one for what was before.
+    for text in ["a", "b", "c"] {
+        put(&there, text).await;
+        woken(&mut watch).await;
+    }
+    // By somebody else's program.
+    let conn = rusqlite::Connection::open(place.file()).unwrap();
+    conn.execute("UPDATE th_job SET reason = 'people'", []).unwrap();
+    woken(&mut watch).await;
+}
+
+#[tokio::test]
+async fn what_one_does_another_sees_at_once() {
+    let place = Place::new();
+    let (here, there) = (open(&place).await, open(&place).await);
+    for number in 0..50 {
+        let text = number.to_string();
+        put(&here, &text).await;
+        assert_eq!(state(&there, &text).await, Some(State::Ready));
+        let manage =
+            taskharbor_core::Manage::new(vec![id(&text)], taskharbor_core::Action::Cancel, NOON);
+        there.manage(manage).await.unwrap().remove(0).unwrap();
+        assert_eq!(state(&here, &text).await, Some(State::Cancelled));
+    }
+}
+
+#[tokio::test]
+async fn whoever_reads_does_not_wait_for_who_writes() {
+    let place = Place::new();
+    let driver = open(&place).await;
+    put(&driver, "a").await;
+    let mut conn = rusqlite::Connection::open(place.file()).unwrap();
+    let other = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
+    let writing = tokio::spawn({
+        let driver = driver.clone();
+        async move { put(&driver, "b").await }
+    });
+    for _ in 0..100 {
+        assert_eq!(state(&driver, "a").await, Some(State::Ready));
+        assert_eq!(driver.counts(NOON).await.unwrap()[0].states.ready, 1);
+    }
+    assert!(!writing.is_finished());
+    drop(other);
+    writing.await.unwrap();
+    assert_eq!(state(&driver, "b").await, Some(State::Ready));
+}

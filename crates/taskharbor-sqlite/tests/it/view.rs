@@ -1,0 +1,102 @@
+//! What people see with a tool of their own.
+
+use taskharbor_core::{Action, Admin, Driver, Failure, Headers, Manage, Text};
+use taskharbor_sqlite::{
+    SqliteDriver,
+    rusqlite::{self, Connection},
+};
+
+use crate::{
+    given::{NOON, id, job, put, take},
+    place::Place,
+};
+
+fn column(conn: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = conn.prepare(sql).unwrap();
+    let rows = statement.query_map([], |row| row.get::<_, Option<String>>(0)).unwrap();
+    rows.map(|text| text.unwrap().unwrap_or_default()).collect::<Vec<_>>()
+}
+
+#[tokio::test]
+async fn every_job_is_in_the_view_with_the_documented_columns() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let headers = Headers::new().with("tenant", "blue").unwrap();
+    driver.enqueue_job(job("a").headers(headers).max_attempts(3), NOON).await.unwrap();
+    put(&driver, "b").await;
+    put(&driver, "c").await;
+    let leased = take(&driver).await.unwrap();
+    let failure = Failure::new(1, "no such address", NOON);
+    let reason = Text::new("it never will be");
+    driver.fail(id("a"), leased.lease.token, failure, reason, NOON).await.unwrap();
+    take(&driver).await.unwrap();
+    driver
+        .manage(Manage::new(vec![id("c")], Action::Cancel, NOON))
+        .await
+        .unwrap()
+        .remove(0)
+        .unwrap();
+
+    let conn = Connection::open(place.file()).unwrap();
+    let of = |what: &str| column(&conn, &format!("SELECT {what} FROM th_jobs ORDER BY seq"));
+    assert_eq!(of("status"), ["dlq", "inflight", "cancelled"]);
+    assert_eq!(
+        of("id || type || queue || CAST(payload AS TEXT)"),
+        ["aworkqpayload", "bworkqpayload", "cworkqpayload"]
+    );
+    assert_eq!(of("last_error"), ["no such address", "", ""]);
+    assert_eq!(of("dlq_reason"), ["it never will be", "", ""]);
+    let noon = "2026-11-15T12:00:00.000000Z";
+    assert_eq!(of("created_at"), [noon; 3]);
+    assert_eq!(of("failed_at"), [noon, "", ""]);
+    assert_eq!(of("lease_expires_at"), ["", "2026-11-15T12:01:00.000000Z", ""]);
+    assert_eq!(of("headers ->> 'tenant'"), ["blue", "", ""]);
+    assert_eq!(
+        of("max_attempts || ' ' || attempts || ' ' || timeout_nanos"),
+        ["3 1 0", "0 0 0", "0 0 0"]
+    );
+}
+
+#[tokio::test]
+async fn what_people_break_is_found() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    let breaks = [
+        ("DELETE FROM th_body WHERE seq = 1", "job a has no body"),
+        (
+            "UPDATE th_job SET pending = 2, at = NULL, state = 1 WHERE seq = 2",
+            "waits for 2 of 0 parents",
+        ),
+        ("UPDATE th_job SET due_at = 5 WHERE seq = 3", "stands in line where it is not due"),
+        ("INSERT INTO th_key VALUES ('q', 'k', 99)", "key k of queue q is held by no job"),
+        ("UPDATE th_meta SET seq = 0", "a number that was not given yet"),
+    ];
+    for text in ["a", "b", "c"] {
+        put(&driver, text).await;
+    }
+    let conn = Connection::open(place.file()).unwrap();
+    for (sql, finding) in breaks {
+        conn.execute(sql, []).unwrap();
+        let found: Vec<_> = driver.check().await.unwrap().iter().map(ToString::to_string).collect();
+        assert!(found.iter().any(|it| it.contains(finding)), "{finding}: {found:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_is_no_job_keeps_nobody_from_the_others() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    for text in ["a", "b", "c"] {
+        put(&driver, text).await;
+    }
+    let conn = Connection::open(place.file()).unwrap();
+    conn.execute("UPDATE th_job SET on_failure = 77 WHERE id = 'a'", []).unwrap();
+    conn.execute("UPDATE th_body SET headers = 'what?' WHERE seq = 2", []).unwrap();
+    assert_eq!(take(&driver).await.unwrap().job.id, id("c"));
+    assert!(take(&driver).await.is_none());
+}
+
+#[test]
+fn the_library_is_new_enough() {
+    assert!(rusqlite::version_number() >= 3_051_003);
+}
