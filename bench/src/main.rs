@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "printing figures is what it is for")]
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
+mod flows;
 mod memory;
 mod postgres;
 mod stopwatch;
@@ -13,8 +14,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo xtask bench [memory | worker | allocations | postgres [part…] [size=number…]]";
+const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | flows [url…] | postgres [part…] [size=number…]]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         [] => memory::run().and_then(|()| worker::run()),
         ["memory"] => memory::run(),
         ["worker"] => worker::run(),
+        ["flows", urls @ ..] => flows::run(urls),
         ["postgres", chosen @ ..] => postgres::run(chosen),
         ["--help" | "-h"] => {
             println!("{USAGE}");

@@ -18,7 +18,7 @@ $$;
 -- would hold nothing else is empty. Growths come as lists of jobs with edges, p_growths saying whose each job is.
 --
 -- Jobs in no flow are settled all at once, in one statement for those that end and one for those that wait again. The
--- rest is done item by item under the lock of its flow. Where that is taken and nobody may wait for it, the item is
+-- rest is done in order under the lock of its flow, acks that follow each other all at once. Where that is taken and nobody may wait for it, the item is
 -- answered `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
 --
 -- p_patience says what to do about what others have: 0: wait a moment, for jobs, or fail as a whole; 1: pass by what is
@@ -192,6 +192,10 @@ DECLARE
   v_ends   bigint[];
   v_growth bigint := 1;
   v_acked  bigint[] := '{}';        -- those whose links are still to be closed
+  v_from   bigint := 1;             -- acks from here to there are dealt with, and which of them were applied
+  v_until  bigint := 0;
+  v_is_set boolean[];
+  v_seqs   bigint[];
   v_done   bigint[] := '{}';
   v_cancel boolean;
   i        record;
@@ -230,6 +234,21 @@ BEGIN
     ord := i.ord;
     detail := NULL;
     wakes := '{}';
+    IF i.kind = 'a' AND i.flow IS NOT NULL AND i.ord > v_until THEN
+      v_from := i.ord;
+      SELECT coalesce(min(o.n) - 1, cardinality(p_ids)) INTO v_until
+      FROM unnest(p_kinds, p_settled) WITH ORDINALITY AS o (kind, is_settled, n)
+      WHERE o.n > i.ord AND o.kind <> 'a' AND NOT o.is_settled;
+      SELECT a.is_set, a.seqs, v_done || a.flows INTO v_is_set, v_seqs, v_done
+      FROM th_ack_members(
+        p_now, v_busy, p_ids[v_from:v_until], p_tokens[v_from:v_until], p_outputs[v_from:v_until],
+        p_settled[v_from:v_until]) a;
+      v_acked := v_acked || v_seqs;
+    END IF;
+    IF i.kind = 'a' AND i.ord <= v_until AND v_is_set[i.ord - v_from + 1] THEN
+      verdict := 'applied';
+      CONTINUE;
+    END IF;
     -- A flow that this job has joined since is another's doing, who has ended it.
     IF i.flow = ANY (v_busy) THEN
       verdict := 'busy';
@@ -292,6 +311,48 @@ BEGIN
     RETURN NEXT;
   END IF;
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_done) AS f WHERE f IS NOT NULL));
+END $$;
+
+-- Acknowledges those of the given members that are free and whose tokens may, all at once; the links of whoever waits
+-- for them are still to be closed. Answers which of them, their numbers, and their flows, which are locked.
+CREATE FUNCTION th_ack_members(
+  p_now bigint, p_busy bigint[], p_ids text[], p_tokens uuid[], p_outputs bytea[], p_settled boolean[],
+  OUT is_set boolean[], OUT seqs bigint[], OUT flows bigint[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_ords bigint[];
+BEGIN
+  WITH item AS (
+    SELECT i.ord, i.token, i.output, j.seq
+    FROM unnest(p_ids, p_tokens, p_outputs, p_settled) WITH ORDINALITY AS i (id, token, output, is_settled, ord)
+    CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j
+    WHERE NOT i.is_settled AND j.flow IS NOT NULL AND j.flow <> ALL (p_busy) ORDER BY j.seq
+  ), free AS (
+    -- None that somebody else has is waited for.
+    SELECT h.seq, i.ord, i.output FROM item i CROSS JOIN LATERAL (
+      SELECT x.seq FROM th_hot x WHERE x.seq = i.seq AND x.secret = i.token AND x.lease_exp > p_now
+      FOR UPDATE SKIP LOCKED) h
+  ), gone AS (
+    DELETE FROM th_hot h USING free f WHERE h.seq = ANY (ARRAY[f.seq]) RETURNING h.*, f.ord, f.output
+  ), ended AS (
+    UPDATE th_job j SET
+      state = 'd', finished_at = p_now, kept_until = g.lease_exp, secret = g.secret, started_at = g.started_at,
+      deliveries = g.deliveries, priority = g.priority, run_at = g.run_at, expirations = g.expirations, epoch = g.epoch,
+      attempt_limit = g.attempt_limit, progress = g.progress, failures = g.failures, attempts = g.attempts,
+      output = g.output
+    FROM gone g WHERE j.seq = ANY (ARRAY[g.seq])
+    RETURNING g.ord, j.seq, j.queue, j.flow, j.kept_until
+  ), listed AS (
+    INSERT INTO th_end (queue, state, kept_until, flow, seqs)
+    SELECT e.queue, 'd', e.kept_until, e.flow, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 3, 4
+  )
+  SELECT coalesce(array_agg(e.ord), '{}'), coalesce(array_agg(e.seq), '{}'), coalesce(array_agg(DISTINCT e.flow), '{}')
+  INTO v_ords, seqs, flows FROM ended e;
+  is_set := array_fill(false, ARRAY[cardinality(p_ids)]);
+  FOR n IN 1..cardinality(v_ords) LOOP
+    is_set[v_ords[n]] := true;
+  END LOOP;
 END $$;
 
 -- Settles one job that its token may settle, whose row and flow are locked: the flow that is given, or the one it is in.
