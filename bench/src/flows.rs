@@ -14,8 +14,8 @@ use taskharbor::{
     AnyDriver, Blob, Client, Context, Flow, Handlers, Job, JobResult, Worker, connect,
 };
 use taskharbor_core::{
-    Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, NewJob, QueueName, Reserve, Settle,
-    Settlement, Transition,
+    Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, Leased, NewJob, QueueName, Reserve,
+    Settle, Settlement, Transition,
 };
 use tokio::sync::mpsc;
 
@@ -66,7 +66,7 @@ async fn throughput(driver: &AnyDriver) -> Outcome {
         enqueue(driver, JobSet::plain(jobs)).await?;
         plain_start.push(per_second(began));
         let began = now();
-        drain(driver, MEMBERS).await?;
+        drain(driver, "default", MEMBERS).await?;
         plain_drain.push(per_second(began));
 
         let chord = chord(driver).await?;
@@ -74,10 +74,10 @@ async fn throughput(driver: &AnyDriver) -> Outcome {
         enqueue(driver, chord).await?;
         chord_start.push(per_second(began));
         let began = now();
-        drain(driver, MEMBERS).await?;
+        drain(driver, "default", MEMBERS).await?;
         chord_drain.push(per_second(began));
         // The finalizer.
-        drain(driver, 1).await?;
+        drain(driver, "default", 1).await?;
     }
     rate("plain jobs enqueued in bulk", &plain_start);
     rate("members of a chord started", &chord_start);
@@ -122,26 +122,35 @@ async fn enqueue(driver: &AnyDriver, set: JobSet) -> Outcome {
     Ok(())
 }
 
-/// Reserves and acks so many jobs, each with a small output.
-async fn drain(driver: &AnyDriver, count: usize) -> Outcome {
+async fn reserve(driver: &AnyDriver, queue: &str, limit: usize) -> Outcome<Vec<Leased>> {
+    let demands = vec![Demand::new(QueueName::new(queue)?, limit)];
+    let request = Reserve::new(demands, Holder::new("bench")?, driver.now().await?, LEASE);
+    Ok(driver.reserve(request).await?.jobs)
+}
+
+/// Acks these jobs, each with a small output.
+async fn ack(driver: &AnyDriver, jobs: Vec<Leased>) -> Outcome {
+    let items = jobs.into_iter().map(|it| {
+        let output = Some(Blob::from(b"42"));
+        Settlement::new(it.job.id, it.lease.token, Transition::Ack { output })
+    });
+    let settle = Settle::new(items.collect(), driver.now().await?);
+    for answer in driver.settle(settle).await? {
+        answer?;
+    }
+    Ok(())
+}
+
+/// Reserves and acks so many jobs.
+async fn drain(driver: &AnyDriver, queue: &str, count: usize) -> Outcome {
     let mut left = count;
     while left > 0 {
-        let demands = vec![Demand::new(queue()?, BATCH.min(left))];
-        let now = driver.now().await?;
-        let reserved = driver.reserve(Reserve::new(demands, Holder::new("bench")?, now, LEASE));
-        let jobs = reserved.await?.jobs;
+        let jobs = reserve(driver, queue, BATCH.min(left)).await?;
         if jobs.is_empty() {
             return Err(format!("{left} jobs are not there").into());
         }
         left -= jobs.len();
-        let items = jobs.into_iter().map(|it| {
-            let output = Some(Blob::from(b"42"));
-            Settlement::new(it.job.id, it.lease.token, Transition::Ack { output })
-        });
-        let settle = Settle::new(items.collect(), driver.now().await?);
-        for answer in driver.settle(settle).await? {
-            answer?;
-        }
+        ack(driver, jobs).await?;
     }
     Ok(())
 }
@@ -151,32 +160,25 @@ async fn drain(driver: &AnyDriver, count: usize) -> Outcome {
 struct Plain {}
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(type = "member", queue = "latency")]
+#[job(type = "member", queue = "members", output = u64)]
 struct Member {}
 
 #[derive(Serialize, Deserialize, Job)]
-#[job(type = "last", queue = "latency", input = Vec<()>)]
+#[job(type = "last", queue = "latency", input = Vec<u64>)]
 struct Last {}
 
-/// From a plain job's enqueueing to its start, and from the end of a chord's last member to the
-/// finalizer's start, in turns.
+/// From the call that enqueues a plain job to its start, and from the call that acks the last member
+/// of a chord to the finalizer's start, in turns.
 async fn latency(driver: &AnyDriver) -> Outcome {
-    let (plain_tx, mut plain) = mpsc::unbounded_channel::<Instant>();
-    let (member_tx, mut members) = mpsc::unbounded_channel::<Instant>();
-    let (last_tx, mut last) = mpsc::unbounded_channel::<Instant>();
-    let tell = |sender: mpsc::UnboundedSender<Instant>| move || drop(sender.send(now()));
-    let (plain_tx, member_tx, last_tx) = (tell(plain_tx), tell(member_tx), tell(last_tx));
+    let (told, mut starts) = mpsc::unbounded_channel::<Instant>();
+    let also = told.clone();
     let handlers = Handlers::new()
         .on(move |_: Plain, _: Context| {
-            plain_tx();
-            async { JobResult::Ok(()) }
-        })
-        .on(move |_: Member, _: Context| {
-            member_tx();
+            let _ = told.send(now());
             async { JobResult::Ok(()) }
         })
         .on(move |_: Last, _: Context| {
-            last_tx();
+            let _ = also.send(now());
             async { JobResult::Ok(()) }
         });
     let worker = Worker::builder(driver).handlers(handlers).queue("latency", 10).build()?.start();
@@ -186,13 +188,13 @@ async fn latency(driver: &AnyDriver) -> Outcome {
     for _ in 0..SAMPLES {
         let began = now();
         client.enqueue(Plain {}).await?;
-        enqueued.push(millis(began, plain.recv().await.ok_or(ended)?));
+        enqueued.push(millis(began, starts.recv().await.ok_or(ended)?));
         client.start(Flow::chord([Member {}, Member {}, Member {}], Last {})).await?;
-        let mut done = now();
-        for _ in 0..3 {
-            done = members.recv().await.ok_or(ended)?;
-        }
-        finalized.push(millis(done, last.recv().await.ok_or(ended)?));
+        drain(driver, "members", 2).await?;
+        let last = reserve(driver, "members", 1).await?;
+        let began = now();
+        ack(driver, last).await?;
+        finalized.push(millis(began, starts.recv().await.ok_or(ended)?));
     }
     worker.shutdown().await?;
     for samples in [&mut enqueued, &mut finalized] {
@@ -201,7 +203,7 @@ async fn latency(driver: &AnyDriver) -> Outcome {
     let (plain, chord) = (percentile(&enqueued, 50), percentile(&finalized, 50));
     head("flows: how soon the finalizer starts, medians");
     figure("enqueue of a plain job to its start", plain, " ms", 3, Bound::None);
-    figure("end of the last member to the finalizer's start", chord, " ms", 3, Bound::None);
+    figure("ack of the last member to the finalizer's start", chord, " ms", 3, Bound::None);
     figure("the second over the first", chord / plain, "", 2, Bound::AtMost(2.0));
     Ok(())
 }

@@ -22,8 +22,8 @@ pub(crate) use each::is_each;
 pub use each::{Each, Inputs};
 pub use failure::Failure;
 pub use graph::{FlowMember, FlowTree};
-pub(crate) use plan::AFTER_FAILURE_OF;
 use plan::Plan;
+pub(crate) use plan::{AFTER_FAILURE_OF, INPUT};
 pub(crate) use shape::Shape;
 
 /// Jobs that wait for each other; `O` is what the last one produces, `I` what the first ones take.

@@ -147,7 +147,7 @@ impl<O> Handle<O> {
             OutputEntry::Missing => Err(WaitError::Gone),
             group => {
                 let format = self.format().await?;
-                Ok(Some(read::value(&source, group, &format).await?))
+                Ok(Some(read::value(&source, group, None, &format).await?))
             }
         }
     }

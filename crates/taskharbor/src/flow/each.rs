@@ -117,6 +117,7 @@ impl<T: Data> Inputs<T> {
     }
 
     /// These outputs, which are in hand.
+    #[cfg(feature = "testing")]
     pub(crate) fn given(items: VecDeque<Blob>, format: Format) -> Self {
         Self { ready: items, ..Self::with(Next::End, format) }
     }
@@ -193,7 +194,7 @@ impl<T: Data> Inputs<T> {
             }
             // One job has produced the whole list.
             entry => {
-                let bytes = read::value(&source, entry, &self.format).await?;
+                let bytes = read::value(&source, entry, None, &self.format).await?;
                 let bytes = bytes.unwrap_or_else(|| (&[] as &[u8]).into());
                 self.decoded = self.format.decode::<Vec<T>>(&bytes)?.into();
                 self.next = Next::End;

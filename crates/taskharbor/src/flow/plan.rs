@@ -10,6 +10,9 @@ use crate::{Job, Options, Step, codec::Format, draft, draft::InvalidJob};
 /// The header of a job that runs only if the job it names has failed.
 pub(crate) const AFTER_FAILURE_OF: &str = "th-after-failure-of";
 
+/// The header of a job that takes the list of a join, which it names.
+pub(crate) const INPUT: &str = "th-input";
+
 /// Jobs and who waits for whom, as positions in the list. Parents come before children, and the
 /// last one is the tail: the job that nobody waits for. There is at least one.
 ///
@@ -220,32 +223,46 @@ impl Plan {
         now: Timestamp,
     ) -> Result<Vec<NewJob>, InvalidJob> {
         let mut ids = JobId::generate_many(now, self.nodes.len())?;
-        for (id, node) in ids.iter_mut().zip(&self.nodes) {
+        let mut is_list = vec![false; ids.len()];
+        for (at, (id, node)) in ids.iter_mut().zip(&self.nodes).enumerate() {
             if let Content::Join(shape) = node.content {
                 *id = shape.marked(id)?;
+                is_list[at] = matches!(shape, Shape::List | Shape::Gather);
             }
         }
-        let jobs = self
-            .nodes
-            .into_iter()
-            .enumerate()
-            .map(|(at, node)| node.into_job(&ids, at, format, now));
+        let places = Places { ids: &ids, is_list: &is_list };
+        let nodes = self.nodes.into_iter().enumerate();
+        let jobs = nodes.map(|(at, node)| node.into_job(&places, at, format, now));
         jobs.collect()
     }
+}
+
+/// Who is where in a plan.
+struct Places<'a> {
+    ids: &'a [JobId],
+    /// Whether it is a join that is read as a list.
+    is_list: &'a [bool],
 }
 
 impl Node {
     fn into_job(
         self,
-        ids: &[JobId],
+        places: &Places<'_>,
         at: usize,
         format: &Format,
         now: Timestamp,
     ) -> Result<NewJob, InvalidJob> {
+        let Places { ids, is_list } = places;
         let (id, options) = (ids[at].clone(), &self.options);
         let mut headers = format.headers().clone();
         if let Some(gate) = self.after_failure_of {
             headers = headers.with_any(AFTER_FAILURE_OF, ids[gate].as_str())?;
+        }
+        if let [parent] = self.parents[..]
+            && is_list[parent]
+            && !matches!(self.content, Content::Join(_))
+        {
+            headers = headers.with_any(INPUT, ids[parent].as_str())?;
         }
         let parents = self.parents.iter().map(|&at| ids[at].clone());
         match self.content {

@@ -62,14 +62,41 @@ fn broken(text: &str) -> ReadError {
     DriverError::ContractViolation(text.to_owned()).into()
 }
 
-/// What a job produced, as bytes; `None` if that says nothing.
+/// The one entry of what a job waited for, and the first page of the join that this probably is, in
+/// one call.
+pub(crate) async fn ahead(
+    source: &Source,
+    job: JobId,
+    join: JobId,
+) -> Result<(OutputEntry, Option<OutputPage>), ReadError> {
+    let queries = vec![OutputQuery::parents_of(job), OutputQuery::parents_of(join.clone())];
+    let mut answers = source(Outputs::new(queries, Limits::MAX_PAGE)).await?;
+    let (Some(page), Some(Ok(parent))) = (answers.pop(), answers.pop()) else {
+        return Err(broken("a query for outputs has no answer"));
+    };
+    let entry = only(parent)?;
+    let is_it = matches!(&entry, OutputEntry::List { join: it, .. } if *it == join);
+    Ok((entry, page.ok().filter(|_| is_it)))
+}
+
+/// What a job produced, as bytes; `None` if that says nothing. If it is a join, `page` is the first
+/// page of its list if that was read already.
 pub(crate) async fn value(
     source: &Source,
     entry: OutputEntry,
+    page: Option<OutputPage>,
     format: &Format,
 ) -> Result<Option<Blob>, ReadError> {
-    let mut values = values(source, vec![entry], Shape::List, format).await?;
-    values.pop().ok_or_else(|| broken("an output was lost"))
+    let mut forest = Forest::default();
+    forest.add(vec![entry], false)?;
+    if let Some(page) = page
+        && let Some((at, join, _)) = forest.open.pop()
+    {
+        forest.take(at, join, page)?;
+    }
+    forest.read(source).await?;
+    let written = forest.write(format)?;
+    written.into_iter().next().ok_or_else(|| broken("an output was lost"))
 }
 
 /// What entries of a list of this shape are, each as bytes; `None` for one that says nothing.
@@ -162,20 +189,25 @@ impl Forest {
                 return Err(broken("a query for outputs has no answer"));
             }
             for ((at, join, _), answer) in batch.into_iter().zip(answers) {
-                let mut page = answer.map_err(ReadError::Refused)?;
-                let shape = Shape::of(&join);
-                if shape == Shape::First {
-                    page.entries.truncate(1);
-                    page.next = None;
-                }
-                let added = self.add(page.entries, shape == Shape::Gather)?;
-                if let Content::List { children, .. } = &mut self.nodes[at].content {
-                    children.extend(added);
-                }
-                if let Some(next) = page.next {
-                    self.open.push((at, join, next));
-                }
+                self.take(at, join, answer.map_err(ReadError::Refused)?)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Takes a page of the list that a node is.
+    fn take(&mut self, at: usize, join: JobId, mut page: OutputPage) -> Result<(), ReadError> {
+        let shape = Shape::of(&join);
+        if shape == Shape::First {
+            page.entries.truncate(1);
+            page.next = None;
+        }
+        let added = self.add(page.entries, shape == Shape::Gather)?;
+        if let Content::List { children, .. } = &mut self.nodes[at].content {
+            children.extend(added);
+        }
+        if let Some(next) = page.next {
+            self.open.push((at, join, next));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::{
     codec::Format,
     context::Input,
     flow::{
-        AFTER_FAILURE_OF, Failure,
+        AFTER_FAILURE_OF, Failure, INPUT,
         read::{self, Source},
     },
     handler::{Entry, Reads},
@@ -65,11 +65,18 @@ pub(super) async fn of(
     let Some(format) = format_of(shared, inflight) else { return Ok(Input::None) };
     // In a box, so that jobs without input, which are most, do not carry the room for this.
     let input = Box::pin(async {
-        let query = OutputQuery::parents_of(job.id.clone());
-        let parent = read::only(read::page(&source, query).await?)?;
+        // A job behind a group knows the group's join, and so need not ask for it first.
+        let join = job.headers.get(INPUT).and_then(|join| JobId::new(join).ok());
+        let (parent, page) = match join {
+            Some(join) => read::ahead(&source, job.id.clone(), join).await?,
+            None => {
+                let query = OutputQuery::parents_of(job.id.clone());
+                (read::only(read::page(&source, query).await?)?, None)
+            }
+        };
         match gate {
             Some(gate) => after_failure(&source, gate, parent, format).await,
-            None => Ok(Input::Output(read::value(&source, parent, format).await?)),
+            None => Ok(Input::Output(read::value(&source, parent, page, format).await?)),
         }
     });
     input.await.map_err(read::ReadError::into_job_error)

@@ -192,19 +192,19 @@ DECLARE
   v_ends   bigint[];
   v_growth bigint := 1;
   v_acked  bigint[] := '{}';        -- those whose links are still to be closed
-  v_from   bigint := 1;             -- acks from here to there are dealt with, and which of them were applied
-  v_until  bigint := 0;
-  v_is_set boolean[];
-  v_seqs   bigint[];
+  v_of     bigint[];                -- the flow of each item that is not settled
+  v_seqs   bigint[];                -- and its number
+  v_until  bigint := 0;             -- acks up to here are dealt with
+  v_set    record;
   v_done   bigint[] := '{}';
   v_cancel boolean;
   i        record;
   v_answer record;
 BEGIN
-  v_flows := ARRAY(
-    SELECT DISTINCT j.flow FROM unnest(p_ids, p_settled) AS g (id, is_settled)
-    CROSS JOIN LATERAL (SELECT x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j
-    WHERE NOT g.is_settled AND j.flow IS NOT NULL ORDER BY j.flow);
+  SELECT array_agg(j.seq ORDER BY g.ord), array_agg(j.flow ORDER BY g.ord) INTO v_seqs, v_of
+  FROM unnest(p_ids, p_settled) WITH ORDINALITY AS g (id, is_settled, ord)
+  LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id AND NOT g.is_settled OFFSET 0) j ON true;
+  v_flows := ARRAY(SELECT DISTINCT f FROM unnest(v_of) AS f WHERE f IS NOT NULL ORDER BY f);
   IF cardinality(v_flows) > 0 AND p_wait THEN
     PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
   ELSIF cardinality(v_flows) > 0 THEN
@@ -224,31 +224,31 @@ BEGIN
     ) g;
   END IF;
 
+  -- Most calls have nothing but acks, and are over with these.
+  v_until := th_ack_run(0, p_kinds, p_settled);
+  v_set := th_ack_members(p_now, v_busy, 1, v_until, p_tokens, p_outputs, p_settled, v_seqs, v_of);
+  p_settled := v_set.settled;
+  v_acked := v_set.acked;
+  v_done := v_set.flows;
+
   FOR i IN
-    SELECT g.*, j.seq, j.flow
-    FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons, p_settled)
-      WITH ORDINALITY AS g (id, token, kind, output, attempts, error, failed_at, run_at, reason, is_settled, ord)
-    LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j ON true
+    SELECT g.*
+    FROM unnest(
+        p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons, p_settled, v_seqs, v_of)
+      WITH ORDINALITY AS g (token, kind, output, attempts, error, failed_at, run_at, reason, is_settled, seq, flow, ord)
     WHERE NOT g.is_settled ORDER BY g.ord
   LOOP
     ord := i.ord;
     detail := NULL;
     wakes := '{}';
-    IF i.kind = 'a' AND i.flow IS NOT NULL AND i.ord > v_until THEN
-      v_from := i.ord;
-      SELECT coalesce(min(o.n) - 1, cardinality(p_ids)) INTO v_until
-      FROM unnest(p_kinds, p_settled) WITH ORDINALITY AS o (kind, is_settled, n)
-      WHERE o.n > i.ord AND o.kind <> 'a' AND NOT o.is_settled;
-      SELECT a.is_set, a.seqs, v_done || a.flows INTO v_is_set, v_seqs, v_done
-      FROM th_ack_members(
-        p_now, v_busy, p_ids[v_from:v_until], p_tokens[v_from:v_until], p_outputs[v_from:v_until],
-        p_settled[v_from:v_until]) a;
-      v_acked := v_acked || v_seqs;
+    IF i.kind = 'a' AND i.ord > v_until THEN
+      v_until := th_ack_run(i.ord, p_kinds, p_settled);
+      v_set := th_ack_members(p_now, v_busy, i.ord, v_until, p_tokens, p_outputs, p_settled, v_seqs, v_of);
+      p_settled := v_set.settled;
+      v_acked := v_acked || v_set.acked;
+      v_done := v_done || v_set.flows;
     END IF;
-    IF i.kind = 'a' AND i.ord <= v_until AND v_is_set[i.ord - v_from + 1] THEN
-      verdict := 'applied';
-      CONTINUE;
-    END IF;
+    CONTINUE WHEN p_settled[i.ord];
     -- A flow that this job has joined since is another's doing, who has ended it.
     IF i.flow = ANY (v_busy) THEN
       verdict := 'busy';
@@ -313,21 +313,30 @@ BEGIN
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_done) AS f WHERE f IS NOT NULL));
 END $$;
 
--- Acknowledges those of the given members that are free and whose tokens may, all at once; the links of whoever waits
--- for them are still to be closed. Answers which of them, their numbers, and their flows, which are locked.
+-- Where the acks that follow each other after this item end: before the next that is something else.
+CREATE FUNCTION th_ack_run(p_after bigint, p_kinds text[], p_settled boolean[]) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT coalesce(min(o.n) - 1, cardinality(p_kinds)) FROM unnest(p_kinds, p_settled) WITH ORDINALITY AS o (kind, is_settled, n)
+  WHERE o.n > p_after AND o.kind <> 'a' AND NOT o.is_settled
+$$;
+
+-- Acknowledges those members among the given items that are free and whose tokens may, all at once; the links of whoever
+-- waits for them are still to be closed. Answers what is settled after that, their numbers, and their flows, which are
+-- locked.
 CREATE FUNCTION th_ack_members(
-  p_now bigint, p_busy bigint[], p_ids text[], p_tokens uuid[], p_outputs bytea[], p_settled boolean[],
-  OUT is_set boolean[], OUT seqs bigint[], OUT flows bigint[]
+  p_now bigint, p_busy bigint[], p_from bigint, p_until bigint, p_tokens uuid[], p_outputs bytea[], p_settled boolean[],
+  p_seqs bigint[], p_flows bigint[], OUT settled boolean[], OUT acked bigint[], OUT flows bigint[]
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_ords bigint[];
 BEGIN
+  settled := p_settled;
   WITH item AS (
-    SELECT i.ord, i.token, i.output, j.seq
-    FROM unnest(p_ids, p_tokens, p_outputs, p_settled) WITH ORDINALITY AS i (id, token, output, is_settled, ord)
-    CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j
-    WHERE NOT i.is_settled AND j.flow IS NOT NULL AND j.flow <> ALL (p_busy) ORDER BY j.seq
+    SELECT i.ord, i.token, i.output, i.seq
+    FROM unnest(p_tokens, p_outputs, p_settled, p_seqs, p_flows)
+      WITH ORDINALITY AS i (token, output, is_settled, seq, flow, ord)
+    WHERE i.ord BETWEEN p_from AND p_until AND NOT i.is_settled AND i.flow IS NOT NULL AND i.flow <> ALL (p_busy)
+    ORDER BY i.seq
   ), free AS (
     -- None that somebody else has is waited for.
     SELECT h.seq, i.ord, i.output FROM item i CROSS JOIN LATERAL (
@@ -348,10 +357,9 @@ BEGIN
     SELECT e.queue, 'd', e.kept_until, e.flow, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 3, 4
   )
   SELECT coalesce(array_agg(e.ord), '{}'), coalesce(array_agg(e.seq), '{}'), coalesce(array_agg(DISTINCT e.flow), '{}')
-  INTO v_ords, seqs, flows FROM ended e;
-  is_set := array_fill(false, ARRAY[cardinality(p_ids)]);
+  INTO v_ords, acked, flows FROM ended e;
   FOR n IN 1..cardinality(v_ords) LOOP
-    is_set[v_ords[n]] := true;
+    settled[v_ords[n]] := true;
   END LOOP;
 END $$;
 
