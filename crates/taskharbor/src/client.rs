@@ -16,7 +16,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Codec, Event, IntoFlow, InvalidJob, Job, NoInput, Observer, codec::Format,
+    Codec, Data, Event, IntoFlow, InvalidJob, Job, NoInput, Observer, codec::Format,
     flow::json::Document, observe::Observers,
 };
 
@@ -145,6 +145,12 @@ impl Client {
     /// it produces.
     #[must_use]
     pub fn handle<J: Job>(&self, id: JobId) -> Handle<J::Output> {
+        Handle::to_existing(self.clone(), id)
+    }
+
+    /// A handle to a flow that was started before, by this process or another, and produces an `O`.
+    #[must_use]
+    pub fn flow_handle<O: Data>(&self, id: JobId) -> Handle<O> {
         Handle::to_existing(self.clone(), id)
     }
 

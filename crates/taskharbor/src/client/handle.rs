@@ -19,6 +19,8 @@ pub struct Handle<O> {
     client: Client,
     id: JobId,
     is_new: bool,
+    /// Whether its jobs are known to be written as the client writes.
+    is_ours: bool,
     output: PhantomData<fn() -> O>,
 }
 
@@ -87,11 +89,17 @@ impl<O> Handle<O> {
     pub(super) fn new(client: Client, enqueued: Enqueued) -> Self {
         let is_new = enqueued.is_new();
         let (Enqueued::Inserted(id) | Enqueued::Existing(id)) = enqueued;
-        Self { client, id, is_new, output: PhantomData }
+        Self { client, id, is_new, is_ours: is_new, output: PhantomData }
+    }
+
+    /// The same, whose jobs were written in a format that is not the client's.
+    pub(super) fn written_otherwise(mut self) -> Self {
+        self.is_ours = false;
+        self
     }
 
     pub(super) const fn to_existing(client: Client, id: JobId) -> Self {
-        Self { client, id, is_new: false, output: PhantomData }
+        Self { client, id, is_new: false, is_ours: false, output: PhantomData }
     }
 
     /// The id of the job, or of the flow.
@@ -155,7 +163,7 @@ impl<O> Handle<O> {
     /// The format in which the job, and so its output, was written.
     async fn format(&self) -> Result<Format, WaitError> {
         let mine = self.client.format();
-        if self.is_new {
+        if self.is_ours {
             return Ok(mine.clone());
         }
         let store = self.client.store();
@@ -206,8 +214,8 @@ const PATIENCE: Exponential = Exponential::new()
 
 impl<O> Clone for Handle<O> {
     fn clone(&self) -> Self {
-        let Self { client, id, is_new, .. } = self;
-        Self { client: client.clone(), id: id.clone(), is_new: *is_new, output: PhantomData }
+        let (client, id) = (self.client.clone(), self.id.clone());
+        Self { client, id, is_new: self.is_new, is_ours: self.is_ours, output: PhantomData }
     }
 }
 

@@ -81,7 +81,9 @@ impl<'a, O> Start<'a, O> {
         let client = self.client;
         let within = self.within.take();
         let now = client.now(within.as_ref().map(Within::driver)).await?;
-        one(client.send(self.draft(now)?, now, within).await?)
+        let is_ours = self.format.is_none();
+        let handle = one(client.send(self.draft(now)?, now, within).await?)?;
+        Ok(if is_ours { handle } else { handle.written_otherwise() })
     }
 }
 

@@ -16,7 +16,7 @@ use taskharbor::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::{environment, store};
+use crate::harness::server::Server;
 
 /// Says where the store is to a process that is a worker.
 const STORE: &str = "TASKHARBOR_CRASH_STORE";
@@ -124,7 +124,6 @@ async fn survives(url: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chord_ends_once_whoever_is_killed() {
-    let (schema, _) = store::blank();
-    let url = environment::required("TASKHARBOR_TEST_POSTGRES");
-    survives(&format!("{url}?schema={schema}")).await;
+    let server = Server::start();
+    survives(&server.url()).await;
 }

@@ -3,7 +3,7 @@
 //! Members are shown in the order in which they run. A group is a line and its members below it,
 //! each with what leads to it; what several of them wait for stands before the group, not in it.
 
-use std::{collections::HashMap, fmt};
+use std::fmt;
 
 use taskharbor_core::{JobId, JobKind, State, StateCounts};
 
@@ -39,20 +39,16 @@ impl<'a> Layout<'a> {
     fn new(tree: &'a FlowTree) -> Self {
         let positions = tree.positions();
         let at = |id: &JobId| positions.get(id).copied();
-        let mut growers: HashMap<usize, usize> = HashMap::new();
-        for (grower, member) in tree.members.iter().enumerate() {
-            if let Some(into) = member.grown_into.as_ref().and_then(at) {
-                growers.insert(into, grower);
-            }
-        }
         let mut parents: Vec<Vec<usize>> = tree
             .members
             .iter()
             .map(|member| member.parents.iter().filter_map(at).collect())
             .collect();
         // A job that grew stands before the first jobs of what it grew into. Which those are nobody
-        // has stored: those of its growth that wait for nobody, found from its tail.
-        for (&tail, &grower) in &growers {
+        // has stored: those of its growth that wait for nobody, found from its tail. What was stored
+        // last goes first, so that a growth inside another finds its own.
+        for (grower, member) in tree.members.iter().enumerate().rev() {
+            let Some(tail) = member.grown_into.as_ref().and_then(at) else { continue };
             for head in heads(&parents, tail) {
                 if head != grower && !leads_to(&parents, grower, head) {
                     parents[head].push(grower);

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
+use taskharbor_core::parents_first;
 
 use super::{DocumentError, Fault, at, parse};
 use crate::flow::plan::Plan;
@@ -23,7 +24,9 @@ pub(super) fn nodes(value: &Value) -> Result<Plan, DocumentError> {
     let positions = positions(values)?;
     let nodes = values.iter().enumerate().map(|(n, value)| node(value, n, &positions));
     let nodes: Vec<Node> = nodes.collect::<Result<_, _>>()?;
-    let order = parents_first(&nodes)?;
+    let parents: Vec<Vec<usize>> = nodes.iter().map(|node| node.parents.clone()).collect();
+    let order = parents_first(&parents);
+    let order = order.map_err(|n| at(&place(n), Fault::Cycle(nodes[n].id.clone())))?;
     Ok(Plan::graph(nodes.into_iter().map(|node| (node.plan, node.parents)).collect(), &order))
 }
 
@@ -74,35 +77,4 @@ fn node(
         parents.push(position);
     }
     Ok(Node { id, plan, parents })
-}
-
-fn parents_first(nodes: &[Node]) -> Result<Vec<usize>, DocumentError> {
-    let mut children = vec![Vec::new(); nodes.len()];
-    let mut unmet: Vec<usize> = nodes.iter().map(|node| node.parents.len()).collect();
-    for (child, node) in nodes.iter().enumerate() {
-        node.parents.iter().for_each(|&parent| children[parent].push(child));
-    }
-    let mut order: Vec<usize> = (0..nodes.len()).filter(|&n| unmet[n] == 0).collect();
-    let mut next = 0;
-    while let Some(&n) = order.get(next) {
-        next += 1;
-        for &child in &children[n] {
-            unmet[child] -= 1;
-            if unmet[child] == 0 {
-                order.push(child);
-            }
-        }
-    }
-    match unmet.iter().position(|&left| left > 0) {
-        // It may only stand behind the circle, but what it waits for leads into it.
-        Some(mut n) => {
-            let mut met = HashSet::new();
-            while met.insert(n) {
-                let waited = nodes[n].parents.iter().find(|&&parent| unmet[parent] > 0);
-                n = waited.copied().unwrap_or(n);
-            }
-            Err(at(&place(n), Fault::Cycle(nodes[n].id.clone())))
-        }
-        None => Ok(order),
-    }
 }

@@ -16,6 +16,15 @@ async fn grow(_: Grow, _: Context) -> JobResult<Flow<i64>> {
     Ok(Flow::first(Give(1)).then(Add(1)))
 }
 
+/// Grows into what grows.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "grow twice", output = i64)]
+struct GrowTwice;
+
+async fn grow_twice(_: GrowTwice, _: Context) -> JobResult<Flow<i64>> {
+    Ok(Flow::first(Grow).then(Add(1)))
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "undo", input = Failure)]
 struct Undo;
@@ -26,7 +35,7 @@ async fn undo(_: Undo, _: Context) -> JobResult {
 
 /// The tree of a flow that ran as far as it can, without its first line, which has an id and a time.
 async fn tree<O>(flow: Flow<O>) -> (FlowTree, String) {
-    let harbor = Harbor::new(handlers().on(grow).on(undo));
+    let harbor = Harbor::new(handlers().on(grow).on(grow_twice).on(undo));
     let handle = harbor.client().start(flow).name("drawn").await.unwrap();
     harbor.run_until_idle().await;
     let tree = handle.tree(1_000).await.unwrap();
@@ -87,6 +96,9 @@ async fn failures_are_told_and_large_groups_cut() {
 async fn a_job_that_grew_stands_before_what_it_grew_into() {
     let (_, text) = tree(Flow::first(Grow).then(Add(1))).await;
     assert_eq!(text, "grow  done, grew\ngive  done\nadd  done\nadd  done");
+    let (_, text) = tree(Flow::first(GrowTwice)).await;
+    let expected = "grow twice  done, grew\ngrow  done, grew\ngive  done\nadd  done\nadd  done";
+    assert_eq!(text, expected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! The JSON form of flows.
 
-use taskharbor::{JobKind, State, flow::json, testing::Harbor};
+use taskharbor::{Client, JobKind, MessagePack, State, flow::json, testing::Harbor};
 
 use super::{Handlers, handlers};
 
@@ -70,6 +70,18 @@ async fn a_document_carries_name_key_and_options() {
     assert_eq!(record.job.headers.get("th-label"), Some("L"));
     let name = handle.status().await.unwrap().name;
     assert_eq!(name.map(|it| it.to_string()).as_deref(), Some("nightly"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_of_another_format_reads_what_it_started() {
+    let harbor = Harbor::new(handlers());
+    let client = Client::builder(harbor.driver()).codec(MessagePack).build().unwrap();
+    let text =
+        br#"{"flow": {"group": [{"type": "give", "payload": 1}, {"type": "give", "payload": 2}]}}"#;
+    let handle = client.start_document(json::parse(text).unwrap()).await.unwrap();
+    assert_eq!(&handle.wait_raw().await.unwrap().unwrap()[..], b"[1,2]");
+    let other = harbor.client().flow_handle::<Vec<i64>>(handle.id().clone());
+    assert_eq!(other.wait().await.unwrap(), [1, 2]);
 }
 
 #[test]
