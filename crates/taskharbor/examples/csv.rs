@@ -2,6 +2,7 @@
 //! every block of rows, and ends in a summary. Rows that cannot be read cost nobody else anything.
 //!
 //! Run it with `cargo run --example csv`.
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{

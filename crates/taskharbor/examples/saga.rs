@@ -2,6 +2,7 @@
 //! what was done before is undone.
 //!
 //! Run it with `cargo run --example saga`.
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::sync::{Arc, Mutex};
 

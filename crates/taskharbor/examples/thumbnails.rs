@@ -4,6 +4,7 @@
 //! The images are PPM files, which are a header and pixels, so that scaling them needs no library.
 //!
 //! Run it with `cargo run --example thumbnails`.
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::{
     fs,

@@ -1,3 +1,4 @@
+//! A small JSON form of flows, so that any language can start one; what people see of it is in `json.md`.
 #![doc = include_str!("json.md")]
 
 mod compile;

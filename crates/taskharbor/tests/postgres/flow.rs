@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use crate::harness::store;
 
+#[allow(clippy::allow_attributes_without_reason, reason = "it is as people write it")]
 #[path = "../sketch/flows.rs"]
 mod sketch;
 
