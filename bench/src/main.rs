@@ -7,6 +7,7 @@
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
 mod finding;
+mod flows;
 mod memory;
 mod postgres;
 mod sqlite;
@@ -15,7 +16,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | postgres | sqlite [part…] [size=number…]]";
+const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | flows [url…] | postgres [part…] [size=number…] | sqlite [part…] [size=number…]]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         [] => memory::run().and_then(|()| worker::run()),
         ["memory"] => memory::run(),
         ["worker"] => worker::run(),
+        ["flows", urls @ ..] => flows::run(urls),
         ["postgres", chosen @ ..] => postgres::run(chosen),
         ["sqlite", chosen @ ..] => sqlite::run(chosen),
         ["--help" | "-h"] => {

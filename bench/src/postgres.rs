@@ -25,7 +25,8 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 7] = ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify"];
+const PARTS: [&str; 8] =
+    ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify", "flows"];
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
@@ -57,6 +58,10 @@ async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {
             "wal" => wal::run(&server, sizes).await?,
             "backlog" => backlog::run(&server, sizes).await?,
             "snapshot" => snapshot::run(&server, sizes).await?,
+            "flows" => {
+                let store = store::Store::new(&server, "flows", sizes.payload).await?;
+                crate::flows::measure(&taskharbor::AnyDriver::new(store.driver)).await?;
+            }
             "latency" => latency::run(&server, sizes).await?,
             _ => notify::run(&server, sizes).await?,
         }

@@ -36,6 +36,7 @@ mod enqueue;
 mod extend;
 mod field;
 mod flow_again;
+mod flow_mass;
 mod flow_shape;
 mod flow_state;
 mod growth;
@@ -101,6 +102,7 @@ groups! {
     join;
     flow_again;
     edge_race;
+    flow_mass;
     flow_shape;
     flow_state;
     output;

@@ -1,6 +1,6 @@
 //! Storing jobs: what is asked and answered.
 
-use crate::{InvalidRequest, JobId, JobSet, Limits, NewJob, Timestamp, check};
+use crate::{InvalidRequest, JobId, JobSet, Limits, NewJob, SetKind, Timestamp, check};
 
 /// Asks to store sets of jobs.
 #[derive(Clone, Debug)]
@@ -26,8 +26,12 @@ impl Enqueue {
     /// [`InvalidRequest::OutOfRange`].
     pub fn check(&self) -> Result<(), InvalidRequest> {
         let jobs = || self.sets.iter().flat_map(|set| &set.jobs);
+        let plain = self.sets.iter().filter(|set| set.kind == SetKind::Plain);
+        let plain = plain.map(|set| set.jobs.len()).sum();
         let edges = jobs().map(|job| job.parents.len()).sum();
-        check::call_size(jobs().count(), jobs().map(NewJob::bytes).sum())?;
+        check::call_size(plain, jobs().map(NewJob::bytes).sum())?;
+        let all = jobs().count();
+        check::range("the number of jobs in one call", all, 0, Limits::MAX_FLOW_JOBS)?;
         check::range("the number of edges in one call", edges, 0, Limits::MAX_CALL_EDGES)
     }
 }

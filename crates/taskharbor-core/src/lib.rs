@@ -65,7 +65,7 @@ pub use parcel::{Imported, Parcel, StoredFlow, StoredJob, Tie};
 pub use random::NoRandomness;
 pub use record::{Held, Job, JobRecord, JobSummary, Leased};
 pub use reserve::{Demand, ExtendLeases, Extended, Extension, Reserve, Reserved};
-pub use set::{CheckedSet, Growth, JobSet, Rejected, SetKind, Shape};
+pub use set::{CheckedSet, Growth, JobSet, Rejected, SetKind, Shape, parents_first};
 pub use settle::{Failure, Settle, Settled, Settlement, Transition};
 pub use state::{State, Step};
 pub use text::Text;

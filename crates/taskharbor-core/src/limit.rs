@@ -20,6 +20,9 @@ impl Limits {
     pub const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
     /// The greatest number of jobs that one call may name or carry.
     pub const MAX_CALL_JOBS: usize = 100_000;
+    /// The greatest number of members of flows that one call may carry beside or instead of other
+    /// jobs, so that a chord of as many members as a call has jobs starts with its finalizer.
+    pub const MAX_FLOW_JOBS: usize = 200_000;
     /// The greatest number of edges that one call may carry.
     pub const MAX_CALL_EDGES: usize = 1_000_000;
     /// The greatest size of all payloads, headers, outputs and texts that one call may carry.

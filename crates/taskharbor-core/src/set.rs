@@ -282,14 +282,11 @@ fn check_keys(jobs: &[NewJob], may_have_one: Option<usize>) -> Result<(), Reject
 impl Shape {
     fn of(jobs: &[NewJob]) -> Result<Self, Rejected> {
         let parents = resolve_parents(jobs)?;
-        let mut children = vec![Vec::new(); jobs.len()];
-        for (child, parents) in parents.iter().enumerate() {
-            for &parent in parents {
-                children[parent].push(child);
-            }
-        }
-        let order = parents_first(jobs, &parents, &children)?;
-        let mut tails = (0..jobs.len()).filter(|&at| children[at].is_empty());
+        let order =
+            parents_first(&parents).map_err(|at| Rejected::Cycle { job: jobs[at].id.clone() })?;
+        let mut is_waited_for = vec![false; jobs.len()];
+        parents.iter().flatten().for_each(|&parent| is_waited_for[parent] = true);
+        let mut tails = (0..jobs.len()).filter(|&at| !is_waited_for[at]);
         let tail = tails.next().ok_or(Rejected::EmptyFlow)?;
         if let Some(second) = tails.next() {
             let (first, second) = (jobs[tail].id.clone(), jobs[second].id.clone());
@@ -328,13 +325,20 @@ fn resolve_parents(jobs: &[NewJob]) -> Result<Vec<Vec<usize>>, Rejected> {
     jobs.iter().enumerate().map(parents_of).collect()
 }
 
-fn parents_first(
-    jobs: &[NewJob],
-    parents: &[Vec<usize>],
-    children: &[Vec<usize>],
-) -> Result<Vec<usize>, Rejected> {
+/// An order in which everybody comes after those they wait for, given as positions.
+///
+/// # Errors
+///
+/// One of those that wait for each other in a circle.
+pub fn parents_first(parents: &[Vec<usize>]) -> Result<Vec<usize>, usize> {
+    let mut children = vec![Vec::new(); parents.len()];
+    for (child, parents) in parents.iter().enumerate() {
+        for &parent in parents {
+            children[parent].push(child);
+        }
+    }
     let mut unmet: Vec<usize> = parents.iter().map(Vec::len).collect();
-    let mut order: Vec<usize> = (0..jobs.len()).filter(|&at| unmet[at] == 0).collect();
+    let mut order: Vec<usize> = (0..parents.len()).filter(|&at| unmet[at] == 0).collect();
     let mut next = 0;
     while let Some(&at) = order.get(next) {
         next += 1;
@@ -345,8 +349,11 @@ fn parents_first(
             }
         }
     }
-    match unmet.iter().position(|&left| left > 0) {
-        Some(at) => Err(Rejected::Cycle { job: jobs[at].id.clone() }),
-        None => Ok(order),
+    let Some(mut at) = unmet.iter().position(|&left| left > 0) else { return Ok(order) };
+    // It may only stand behind the circle, but what it waits for leads into it.
+    let mut is_met = vec![false; parents.len()];
+    while !std::mem::replace(&mut is_met[at], true) {
+        at = parents[at].iter().copied().find(|&parent| unmet[parent] > 0).unwrap_or(at);
     }
+    Err(at)
 }

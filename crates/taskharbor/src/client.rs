@@ -4,6 +4,7 @@ mod coalesce;
 mod enqueue;
 mod handle;
 mod start;
+mod status;
 mod store;
 mod within;
 
@@ -15,7 +16,8 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Codec, Event, IntoFlow, InvalidJob, Job, NoInput, Observer, codec::Format, observe::Observers,
+    Codec, Data, Event, IntoFlow, InvalidJob, Job, NoInput, Observer, codec::Format,
+    flow::json::Document, observe::Observers,
 };
 
 use coalesce::Coalescer;
@@ -25,6 +27,7 @@ use within::Within;
 pub use enqueue::{Enqueue, EnqueueMany};
 pub use handle::{Handle, WaitError};
 pub use start::Start;
+pub use status::ManageError;
 
 /// Enqueues jobs and starts flows. Cheap to clone; clones share their calls to the store.
 ///
@@ -129,10 +132,25 @@ impl Client {
         Start::new(self, flow.into_flow().taking_nothing())
     }
 
+    /// A flow to be started that was read from its JSON form, with the name and the key it has there.
+    /// What it produces is read with [`Handle::wait_raw`].
+    pub fn start_document(&self, document: Document) -> Start<'_, Blob> {
+        let Document { flow, name, key } = document;
+        let start = Start::new(self, flow).format(Format::json());
+        let start = name.into_iter().fold(start, Start::name);
+        key.into_iter().fold(start, Start::key)
+    }
+
     /// A handle to a job that was enqueued before, by this process or another, to wait for what
     /// it produces.
     #[must_use]
     pub fn handle<J: Job>(&self, id: JobId) -> Handle<J::Output> {
+        Handle::to_existing(self.clone(), id)
+    }
+
+    /// A handle to a flow that was started before, by this process or another, and produces an `O`.
+    #[must_use]
+    pub fn flow_handle<O: Data>(&self, id: JobId) -> Handle<O> {
         Handle::to_existing(self.clone(), id)
     }
 

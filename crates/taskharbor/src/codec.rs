@@ -29,6 +29,28 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// Whatever keeps the bytes from being that value.
     fn decode(&self, bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError>;
+
+    /// Writes a list of values that it has written before, as it would write a `Vec` or a tuple of
+    /// them: what a step takes that follows a group. Defaults to an error.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the list from being written.
+    fn list(&self, items: &[Blob]) -> Result<Vec<u8>, BoxError> {
+        let _ = items;
+        Err("this codec does not put lists together: implement Codec::list".into())
+    }
+
+    /// Writes a variant of an enum that holds one value, which it has written before: what becomes
+    /// of a member that is gathered is an `Ok`. Defaults to an error.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the variant from being written.
+    fn variant(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BoxError> {
+        let _ = (name, value);
+        Err("this codec does not put variants together: implement Codec::variant".into())
+    }
 }
 
 /// A value to be written. It is [`Serialize`], so any serde format takes it.
@@ -88,6 +110,29 @@ impl Codec for Json {
         value.from(&mut deserializer)?;
         Ok(deserializer.end()?)
     }
+
+    fn list(&self, items: &[Blob]) -> Result<Vec<u8>, BoxError> {
+        let size: usize = items.iter().map(|item| item.len() + 1).sum();
+        let mut list = Vec::with_capacity(size + 2);
+        list.push(b'[');
+        for (at, item) in items.iter().enumerate() {
+            if at > 0 {
+                list.push(b',');
+            }
+            list.extend_from_slice(item);
+        }
+        list.push(b']');
+        Ok(list)
+    }
+
+    fn variant(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BoxError> {
+        let mut variant = b"{".to_vec();
+        serde_json::to_writer(&mut variant, name)?;
+        variant.push(b':');
+        variant.extend_from_slice(value);
+        variant.push(b'}');
+        Ok(variant)
+    }
 }
 
 /// MessagePack: smaller than JSON, and byte strings stay bytes. Fields are stored by name, so
@@ -109,6 +154,24 @@ impl Codec for MessagePack {
     fn decode(&self, mut bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError> {
         value.from(&mut rmp_serde::Deserializer::new(&mut bytes))?;
         if bytes.is_empty() { Ok(()) } else { Err("there are bytes after the value".into()) }
+    }
+
+    fn list(&self, items: &[Blob]) -> Result<Vec<u8>, BoxError> {
+        let size: usize = items.iter().map(|item| item.len()).sum();
+        let mut list = Vec::with_capacity(size + 5);
+        // The marker of a list whose length has 32 bits.
+        list.push(0xdd);
+        list.extend_from_slice(&u32::try_from(items.len())?.to_be_bytes());
+        items.iter().for_each(|item| list.extend_from_slice(item));
+        Ok(list)
+    }
+
+    fn variant(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BoxError> {
+        // The marker of a map with one entry.
+        let mut variant = vec![0x81];
+        variant.extend(rmp_serde::to_vec(name)?);
+        variant.extend_from_slice(value);
+        Ok(variant)
     }
 }
 
@@ -186,6 +249,16 @@ impl Format {
         }
     }
 
+    pub(crate) fn list(&self, items: &[Blob]) -> Result<Blob, CodecError> {
+        let list = self.codec.list(items);
+        list.map(Blob::from).map_err(|source| self.error("write", "a list of outputs", source))
+    }
+
+    pub(crate) fn variant(&self, name: &str, value: &[u8]) -> Result<Blob, CodecError> {
+        let variant = self.codec.variant(name, value);
+        variant.map(Blob::from).map_err(|source| self.error("write", "a member's fate", source))
+    }
+
     pub(crate) fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, CodecError> {
         let mut value = None;
         let mut read = |from: &mut dyn erased_serde::Deserializer<'_>| {
@@ -252,6 +325,23 @@ mod tests {
             assert!(format.decode::<Sample>(&more).is_err(), "{format:?}");
             let error = format.decode::<Sample>(b"").unwrap_err();
             assert!(error.to_string().ends_with("Sample"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_put_together_without_reading_it() {
+        for format in Format::known() {
+            let one = format.encode(&sample()).unwrap();
+            let variant = format.variant("Ok", &one).unwrap();
+            let read: Result<Sample, bool> = format.decode(&variant).unwrap();
+            assert_eq!(read.unwrap(), sample(), "{format:?}");
+            let error = format.encode(&Err::<(), _>(true)).unwrap();
+            let list = format.list(&[variant, error]).unwrap();
+            let read: Vec<Result<Sample, bool>> = format.decode(&list).unwrap();
+            assert_eq!(read, [Ok(sample()), Err(true)], "{format:?}");
+            let nested = format.list(&[list, format.list(&[]).unwrap()]).unwrap();
+            let read: (Vec<Result<Sample, bool>>, Vec<u8>) = format.decode(&nested).unwrap();
+            assert_eq!(read, (vec![Ok(sample()), Err(true)], vec![]), "{format:?}");
         }
     }
 

@@ -7,7 +7,10 @@ use taskharbor_core::{
     Text, Timestamp,
 };
 
-use crate::{CancelReason, Data, Job, JobError, JobResult, codec::Format, inflight::Inflight};
+use crate::{
+    CancelReason, Data, Each, Inputs, Job, JobError, JobResult, codec::Format, flow::read::Source,
+    inflight::Inflight,
+};
 
 /// One execution of a job, as middleware sees it. Cheap to clone.
 #[derive(Clone)]
@@ -22,12 +25,19 @@ pub struct Call {
 }
 
 /// What the step before a job has produced for it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Input {
     /// It waits for nobody, or takes nothing.
     None,
-    /// The output of the one job it waited for.
+    /// The output of what it waited for.
     Output(Option<Blob>),
+    /// Outputs that are read one by one, when it asks.
+    Each(Source),
+    /// Outputs that are read one by one, and in hand.
+    #[cfg(feature = "testing")]
+    Given(Vec<Blob>),
+    /// It runs only if the step before it has failed, and that has not.
+    NotNeeded,
 }
 
 impl Call {
@@ -172,14 +182,47 @@ impl Call {
     pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
         let bytes = match &self.input {
             Input::Output(output) => output.as_ref(),
-            Input::None => None,
+            _ => None,
         };
         if let Some(bytes) = bytes {
             return self.format()?.decode(bytes).map_err(JobError::unrecoverable);
         }
-        unit().ok_or_else(|| {
-            JobError::unrecoverable(format!("no step before {} has produced its input", J::TYPE))
-        })
+        unit().ok_or_else(no_input::<J>)
+    }
+
+    /// What the members of the group before it produced, one by one, for a job whose input is
+    /// [`Each`] of them. The job is passed for its type.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use taskharbor::{Context, Each, Job, JobResult};
+    /// # #[derive(Serialize, Deserialize, Job)]
+    /// # #[job(type = "total", input = Each<u64>, output = u64)]
+    /// # struct Total;
+    /// async fn total(job: Total, cx: Context) -> JobResult<u64> {
+    ///     let (mut sum, mut numbers) = (0, cx.inputs(&job)?);
+    ///     while let Some(number) = numbers.next().await {
+    ///         sum += number?;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Unrecoverable if there was no such step.
+    pub fn inputs<J, T>(&self, _: &J) -> JobResult<Inputs<T>>
+    where
+        J: Job<Input = Each<T>>,
+        T: Data,
+    {
+        let format = self.format()?.clone();
+        match &self.input {
+            Input::Each(source) => Ok(Inputs::of(source.clone(), self.id().clone(), format)),
+            #[cfg(feature = "testing")]
+            Input::Given(items) => Ok(Inputs::given(items.clone().into(), format)),
+            _ => Err(no_input::<J>()),
+        }
     }
 
     pub(crate) fn decode<T: Data>(&self) -> JobResult<T> {
@@ -199,6 +242,10 @@ impl Call {
             ))
         })
     }
+}
+
+fn no_input<J: Job>() -> JobError {
+    JobError::unrecoverable(format!("no step before {} has produced its input", J::TYPE))
 }
 
 /// The value of `T` if it is `()`, which is stored as nothing.

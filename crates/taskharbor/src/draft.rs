@@ -28,6 +28,17 @@ pub enum InvalidJob {
     NoId(#[from] NoRandomness),
 }
 
+/// The header that holds what people call a job.
+pub(crate) const LABEL: &str = "th-label";
+
+/// These headers, with the label that the options give.
+pub(crate) fn labelled(headers: Headers, options: &Options) -> Result<Headers, HeaderError> {
+    match &options.label {
+        Some(label) => headers.with_any(LABEL, label),
+        None => Ok(headers),
+    }
+}
+
 /// A job of this type and these bytes; `headers` are those it starts with.
 pub(crate) fn job(
     id: JobId,
@@ -42,6 +53,7 @@ pub(crate) fn job(
     for (name, value) in &options.headers {
         job.headers = job.headers.with(name, value)?;
     }
+    job.headers = labelled(job.headers, options)?;
     job.run_at = match options.when {
         Some(When::At(run_at)) => Some(run_at),
         Some(When::After(delay)) => Some(now.checked_add(delay).ok_or(InvalidJob::DelayTooLong)?),

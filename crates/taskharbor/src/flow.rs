@@ -4,13 +4,50 @@
 //! before it does not compile. Nothing is encoded until it is known with which codec: a flow that
 //! a handler returns is written as the handler's own job was.
 
-use std::{any::type_name, fmt, marker::PhantomData};
+mod each;
+mod failure;
+pub(crate) mod graph;
+pub mod json;
+mod plan;
+pub(crate) mod read;
+mod shape;
 
-use taskharbor_core::{JobId, NewJob, Timestamp};
+use std::{fmt, marker::PhantomData};
 
-use crate::{Job, Options, Step, codec::Format, draft, draft::InvalidJob};
+use taskharbor_core::{FailurePolicy, NewJob, Timestamp};
 
-/// Jobs that wait for each other; `O` is what the last one produces, `I` what the first one takes.
+use crate::{Job, Options, Step, codec::Format, draft::InvalidJob};
+
+pub(crate) use each::is_each;
+pub use each::{Each, Inputs};
+pub use failure::Failure;
+pub use graph::{FlowMember, FlowTree};
+use plan::Plan;
+pub(crate) use plan::{AFTER_FAILURE_OF, INPUT};
+pub(crate) use shape::Shape;
+
+/// Jobs that wait for each other; `O` is what the last one produces, `I` what the first ones take.
+///
+/// A job is a flow of one step. Flows are put together with [`Flow::then`], [`Flow::group`] and the
+/// others, in any depth and order, and each is as good a step as a job:
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// use taskharbor::{Flow, Job, Options};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "fetch", output = Vec<u8>)]
+/// struct Fetch;
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "resize", input = Vec<u8>, output = u64)]
+/// struct Resize { width: u32 }
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "sum", input = Vec<u64>, output = u64)]
+/// struct Sum;
+///
+/// let sizes = [64, 256].map(|width| Resize { width }.with(Options::new().queue("images")));
+/// let flow: Flow<u64> = Flow::first(Fetch).then(Flow::group(sizes)).then(Sum);
+/// ```
 #[must_use = "a flow runs when it is started or returned by a handler"]
 pub struct Flow<O, I = ()> {
     plan: Plan,
@@ -31,7 +68,8 @@ pub trait IntoFlow {
     fn into_flow(self) -> Flow<Self::Output, Self::Input>;
 }
 
-/// What a step takes, if the step before it produces an `O`. Nothing but `O` itself is.
+/// What a step takes, if the step before it produces an `O`: `O` itself, or, if that is a list,
+/// [`Each`] of it one by one.
 #[diagnostic::on_unimplemented(
     message = "this step takes `{Self}`, but the one before it produces `{O}`",
     label = "the steps do not fit together",
@@ -40,6 +78,7 @@ pub trait IntoFlow {
 pub trait ProducedBy<O> {}
 
 impl<O> ProducedBy<O> for O {}
+impl<T> ProducedBy<Vec<T>> for Each<T> {}
 
 /// The input of what can be run by itself: none.
 #[diagnostic::on_unimplemented(
@@ -50,6 +89,17 @@ impl<O> ProducedBy<O> for O {}
 pub trait NoInput {}
 
 impl NoInput for () {}
+
+/// What a job that runs because a flow failed may take: the [`Failure`], or nothing.
+#[diagnostic::on_unimplemented(
+    message = "a job that runs because a flow failed takes the `Failure` or nothing, but this one takes `{Self}`",
+    label = "nobody produces its input",
+    note = "let it take `()`, or `taskharbor::Failure` to learn what went wrong"
+)]
+pub trait TakesFailure {}
+
+impl TakesFailure for () {}
+impl TakesFailure for Failure {}
 
 impl<J: Job> IntoFlow for J {
     type Input = J::Input;
@@ -63,7 +113,7 @@ impl<J: Job> IntoFlow for Step<J> {
     type Input = J::Input;
     type Output = J::Output;
     fn into_flow(self) -> Flow<J::Output, J::Input> {
-        Flow { plan: Plan::of(self), types: PhantomData }
+        Flow::of(Plan::of(self))
     }
 }
 
@@ -80,21 +130,119 @@ impl Flow<()> {
     pub fn first<F: IntoFlow>(first: F) -> Flow<F::Output, F::Input> {
         first.into_flow()
     }
+
+    /// One after another; each takes what the one before it produced, so all take and produce the
+    /// same. Without any it is the step that hands on what it is given. Steps of different types
+    /// are chained with [`Flow::then`].
+    pub fn chain<F>(steps: impl IntoIterator<Item = F>) -> Flow<F::Output, F::Input>
+    where
+        F: IntoFlow,
+        F::Input: ProducedBy<F::Output>,
+    {
+        let steps = steps.into_iter().map(|step| step.into_flow().plan);
+        Flow::of(steps.reduce(Plan::then).unwrap_or_else(|| Plan::all([], Shape::First)))
+    }
+
+    /// All at once. It produces what they produce, in their order, when the last of them is done;
+    /// without any at once.
+    pub fn group<F: IntoFlow>(
+        members: impl IntoIterator<Item = F>,
+    ) -> Flow<Vec<F::Output>, F::Input> {
+        Flow::of(Plan::all(plans(members), Shape::List))
+    }
+
+    /// As [`Flow::group`], but what comes next runs whatever becomes of the members, and sees each
+    /// one's fate.
+    ///
+    /// A member that is a flow has failed when its last step has, so its other steps get the policy
+    /// [`FailurePolicy::Cancel`] unless they have one of their own.
+    pub fn gather<F: IntoFlow>(
+        members: impl IntoIterator<Item = F>,
+    ) -> Flow<Vec<Result<F::Output, Failure>>, F::Input> {
+        Flow::of(Plan::gather(plans(members)))
+    }
+
+    /// Two that are unlike, at once; it produces both outputs.
+    pub fn join<A, B>(a: A, b: B) -> Flow<(A::Output, B::Output), A::Input>
+    where
+        A: IntoFlow,
+        B: IntoFlow<Input = A::Input>,
+    {
+        Flow::of(Plan::all([a.into_flow().plan, b.into_flow().plan], Shape::List))
+    }
+
+    /// All at once, and when the last of them is done the finalizer, which takes what they
+    /// produced in their order: a [`Flow::group`] and then the finalizer.
+    pub fn chord<F, N>(
+        members: impl IntoIterator<Item = F>,
+        finalizer: N,
+    ) -> Flow<N::Output, F::Input>
+    where
+        F: IntoFlow,
+        N: IntoFlow,
+        N::Input: ProducedBy<Vec<F::Output>>,
+    {
+        Flow::group(members).then(finalizer)
+    }
+}
+
+fn plans<F: IntoFlow>(members: impl IntoIterator<Item = F>) -> impl Iterator<Item = Plan> {
+    members.into_iter().map(|member| member.into_flow().plan)
 }
 
 impl<O, I> Flow<O, I> {
+    const fn of(plan: Plan) -> Self {
+        Self { plan, types: PhantomData }
+    }
+
     /// Then this, which takes what the flow so far produces.
     pub fn then<N>(self, next: N) -> Flow<N::Output, I>
     where
         N: IntoFlow,
         N::Input: ProducedBy<O>,
     {
-        Flow { plan: self.plan.then(next.into_flow().plan), types: PhantomData }
+        Flow::of(self.plan.then(next.into_flow().plan))
+    }
+
+    /// The same, but what it produces is dropped: the next step takes nothing.
+    pub fn discard(self) -> Flow<(), I> {
+        Flow::of(Plan::all([self.plan], Shape::Discard))
+    }
+
+    /// What becomes of those that wait for a step of this flow if it fails. It holds for all steps so
+    /// far that have no policy of their own. Defaults to [`FailurePolicy::Hold`].
+    pub fn policy(mut self, policy: FailurePolicy) -> Self {
+        self.plan.default_policy(policy);
+        self
+    }
+
+    /// What people call this part of the flow: the label of its last step, or of the group that it
+    /// is. A single job gets one with [`Options::label`].
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.plan.label_tail(label.into());
+        self
+    }
+
+    /// Runs this job if the flow so far fails: if its last step is dead-lettered, or cancelled
+    /// because another failed. It takes the [`Failure`] or nothing; what it produces is dropped.
+    ///
+    /// The flow's steps get the policy [`FailurePolicy::Cancel`] unless they have one of their own,
+    /// since a flow that is held has not failed; fail-fast becomes cancel too, since it would cancel
+    /// the job along with the rest. A flow that was cancelled by a person does not run it. While
+    /// nothing fails, the job is stored with the flow and waits; when the flow is done a worker of
+    /// the job's queue marks it done without running it, and then the flow is over. See
+    /// `docs/adr/0012-failure-jobs.md`.
+    pub fn on_failure<N>(self, job: N) -> Self
+    where
+        N: IntoStep,
+        N::Input: TakesFailure,
+    {
+        Self::of(self.plan.on_failure(job.into_plan()))
     }
 
     /// The same jobs, whose output is looked at as bytes.
     pub(crate) fn untyped<B>(self) -> Flow<B, I> {
-        Flow { plan: self.plan, types: PhantomData }
+        Flow::of(self.plan)
     }
 
     /// The same jobs, which take nothing.
@@ -102,12 +250,14 @@ impl<O, I> Flow<O, I> {
     where
         I: NoInput,
     {
-        Flow { plan: self.plan, types: PhantomData }
+        Flow::of(self.plan)
     }
 
-    /// How many jobs it has.
-    pub(crate) fn len(&self) -> usize {
-        self.plan.nodes.len()
+    /// How many jobs it has, those included that the store completes by itself.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a flow has at least one job")]
+    pub fn len(&self) -> usize {
+        self.plan.len()
     }
 
     /// The jobs, the last one last.
@@ -122,60 +272,42 @@ impl<O, I> Flow<O, I> {
 
 impl<O, I> fmt::Debug for Flow<O, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let types = self.plan.nodes.iter().map(|node| node.job_type);
-        f.debug_tuple("Flow").field(&types.collect::<Vec<_>>()).finish()
+        f.debug_tuple("Flow").field(&self.plan).finish()
     }
 }
 
-/// Jobs and who waits for whom, as positions in the list. Parents come before children, and the
-/// last one is the tail: the job that nobody waits for.
-struct Plan {
-    nodes: Vec<Node>,
-}
+/// A single step: a job, or a job with options.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a single job",
+    note = "give a job or `job.with(options)`; a job may grow into a flow by returning one"
+)]
+pub trait IntoStep: IntoFlow + single::Single {}
 
-struct Node {
-    job_type: &'static str,
-    rust_type: &'static str,
-    payload: Box<dyn erased_serde::Serialize + Send + Sync>,
-    options: Options,
-    parents: Vec<usize>,
-}
+impl<J: Job> IntoStep for J {}
+impl<J: Job> IntoStep for Step<J> {}
 
-impl Plan {
-    fn of<J: Job>(step: Step<J>) -> Self {
-        let node = Node {
-            job_type: J::TYPE,
-            rust_type: type_name::<J>(),
-            payload: Box::new(step.job),
-            options: step.options.over(J::options()),
-            parents: Vec::new(),
-        };
-        Self { nodes: vec![node] }
+/// Keeps flows from being steps, and the plan private.
+mod single {
+    use super::{Job, Plan, Step};
+    use crate::Options;
+
+    pub trait Single {
+        #[doc(hidden)]
+        #[expect(private_interfaces, reason = "nobody outside can name the trait")]
+        fn into_plan(self) -> Plan;
     }
 
-    /// These jobs, whose tail the first ones of `next` wait for.
-    fn then(mut self, next: Self) -> Self {
-        let before = self.nodes.len();
-        for mut node in next.nodes {
-            if node.parents.is_empty() {
-                node.parents.push(before - 1);
-            } else {
-                node.parents.iter_mut().for_each(|parent| *parent += before);
-            }
-            self.nodes.push(node);
+    impl<J: Job> Single for J {
+        #[expect(private_interfaces, reason = "nobody outside can name the trait")]
+        fn into_plan(self) -> Plan {
+            Plan::of(self.with(Options::new()))
         }
-        self
     }
 
-    fn into_jobs(self, format: &Format, now: Timestamp) -> Result<Vec<NewJob>, InvalidJob> {
-        let ids = JobId::generate_many(now, self.nodes.len())?;
-        let jobs = self.nodes.into_iter().zip(&ids).map(|(node, id)| {
-            let payload = format.encode_erased(&*node.payload, node.rust_type)?;
-            let headers = format.headers().clone();
-            let id = id.clone();
-            let job = draft::job(id, node.job_type, payload, headers, &node.options, now)?;
-            Ok(job.after(node.parents.iter().map(|&at| ids[at].clone())))
-        });
-        jobs.collect()
+    impl<J: Job> Single for Step<J> {
+        #[expect(private_interfaces, reason = "nobody outside can name the trait")]
+        fn into_plan(self) -> Plan {
+            Plan::of(self)
+        }
     }
 }

@@ -9,7 +9,7 @@ use taskharbor_core::Blob;
 
 use crate::{
     BoxFuture, Call, CallResult, CodecError, Context, Data, IntoOutcome, Job, JobError, Outcome,
-    codec::Format,
+    codec::Format, flow::is_each,
 };
 
 /// Runs one job.
@@ -46,9 +46,32 @@ pub(crate) struct Entry<S> {
     pub(crate) job_type: String,
     /// The queue that jobs of this type wait in unless told otherwise, if the type says.
     pub(crate) queue: Option<String>,
-    /// Whether the step before it has something to say to it.
-    pub(crate) reads_input: bool,
+    /// What it wants to know of the step before it.
+    pub(crate) reads: Reads,
     pub(crate) run: Run<S>,
+}
+
+/// What a handler wants to know of the step before its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Nothing.
+    Nothing,
+    /// What it has produced.
+    All,
+    /// What its members have produced, one by one when the handler asks.
+    Each,
+}
+
+impl Reads {
+    fn of<I: Data>() -> Self {
+        if TypeId::of::<I>() == TypeId::of::<()>() {
+            Self::Nothing
+        } else if is_each::<I>() {
+            Self::Each
+        } else {
+            Self::All
+        }
+    }
 }
 
 impl<S: Send + Sync + 'static> Handlers<S> {
@@ -85,7 +108,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.entries.push(Entry {
             job_type: J::TYPE.to_owned(),
             queue: Some(J::options().queue_name().to_owned()),
-            reads_input: TypeId::of::<J::Input>() != TypeId::of::<()>(),
+            reads: Reads::of::<J::Input>(),
             run: Arc::new(run),
         });
         self
@@ -114,7 +137,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.entries.push(Entry {
             job_type: job_type.into(),
             queue: None,
-            reads_input: false,
+            reads: Reads::Nothing,
             run: Arc::new(run),
         });
         self
@@ -130,7 +153,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             Entry {
                 job_type: entry.job_type,
                 queue: entry.queue,
-                reads_input: entry.reads_input,
+                reads: entry.reads,
                 run: Arc::new(move |call, _: Arc<()>| run(call, Arc::clone(&state))) as Run<()>,
             }
         });

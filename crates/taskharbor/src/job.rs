@@ -88,6 +88,7 @@ pub struct Options {
     pub(crate) priority: Option<i16>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) on_failure: Option<FailurePolicy>,
+    pub(crate) label: Option<String>,
 }
 
 /// When a job may run at the earliest.
@@ -163,6 +164,14 @@ impl Options {
         self
     }
 
+    /// What people call this step where a flow is shown: which row, which size. Defaults to nothing
+    /// beside the job's type.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
     /// These options where they are set, those of `base` elsewhere; headers of both.
     #[must_use]
     pub(crate) fn over(self, base: Self) -> Self {
@@ -174,6 +183,7 @@ impl Options {
             priority: self.priority.or(base.priority),
             headers: base.headers.into_iter().chain(self.headers).collect(),
             on_failure: self.on_failure.or(base.on_failure),
+            label: self.label.or(base.label),
         }
     }
 

@@ -9,7 +9,7 @@ mod codec;
 mod connect;
 mod context;
 mod draft;
-mod flow;
+pub mod flow;
 mod handler;
 mod inflight;
 mod job;
@@ -26,16 +26,18 @@ pub use taskharbor_macros::Job;
 
 pub use taskharbor_core::{
     Action, Admin, AnyDriver, Blob, Cursor, Denied, Driver, DriverError, FailurePolicy, Filter,
-    FlowName, FlowRecord, HeaderError, Headers, IdempotencyKey, JobId, JobRecord, JobSummary,
-    JobType, KeyHold, Limits, List, ListFlows, Manage, NameError, Page, Prune, QueueCounts,
-    QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp, Transaction,
+    FlowName, FlowRecord, FlowState, HeaderError, Headers, IdempotencyKey, JobId, JobKind,
+    JobRecord, JobSummary, JobType, KeyHold, Limits, List, ListFlows, Manage, NameError, Page,
+    Prune, QueueCounts, QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp,
+    Transaction,
 };
 
 pub use ack::AckError;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{
-    Client, ClientBuilder, Enqueue, EnqueueError, EnqueueMany, Handle, Start, WaitError,
+    Client, ClientBuilder, Enqueue, EnqueueError, EnqueueMany, Handle, ManageError, Start,
+    WaitError,
 };
 #[cfg(feature = "messagepack")]
 pub use codec::MessagePack;
@@ -43,7 +45,11 @@ pub use codec::{Codec, CodecError, Decode, Encode, Json};
 pub use connect::{ConnectError, connect};
 pub use context::{Call, Context};
 pub use draft::InvalidJob;
-pub use flow::{Flow, IntoFlow, NoInput, ProducedBy};
+#[doc(inline)]
+pub use flow::{
+    Each, Failure, Flow, FlowMember, FlowTree, Inputs, IntoFlow, IntoStep, NoInput, ProducedBy,
+    TakesFailure,
+};
 pub use handler::Handlers;
 pub use job::{Data, Job, Options, Step};
 pub use middleware::{BoxFuture, CallResult, Middleware, Next};
@@ -53,6 +59,9 @@ pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
 pub use worker::{
     BuildError, MissingHandler, Retention, Running, Worker, WorkerBuilder, WorkerError,
 };
+
+/// The error of a function that enqueues or starts something and waits for what it produces.
+pub type Error = WaitError;
 
 /// The programs in the README, run as tests.
 #[cfg(doctest)]

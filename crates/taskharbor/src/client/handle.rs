@@ -3,16 +3,24 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use taskharbor_core::{
-    Blob, DriverError, Enqueued, JobId, OutputEntry, OutputQuery, Outputs, Refusal, State, Text,
+    Blob, DriverError, Enqueued, JobId, Limits, OutputEntry, OutputQuery, Refusal, State, Text,
 };
 
-use crate::{Client, CodecError, Data, codec::Format, context::unit, retry::Exponential};
+use crate::{
+    Client, CodecError, Data, EnqueueError, Failure,
+    codec::Format,
+    context::unit,
+    flow::read::{self, ReadError},
+    retry::Exponential,
+};
 
 /// A job or flow that was enqueued; `O` is what it produces.
 pub struct Handle<O> {
     client: Client,
     id: JobId,
     is_new: bool,
+    /// Whether its jobs are known to be written as the client writes.
+    is_ours: bool,
     output: PhantomData<fn() -> O>,
 }
 
@@ -38,6 +46,18 @@ pub enum WaitError {
     /// The job is not over, and there is nothing here to wait with.
     #[error("there is no tokio runtime here: wait inside one")]
     NoRuntime,
+    /// A member of the group whose outputs it produces has none, and was let go.
+    #[error("a member of the group is {0}")]
+    Member(Failure),
+    /// What the group produced is too large to be put together.
+    #[error(
+        "the outputs of the group are more than {} bytes together: let a step of the flow take them one by one",
+        Limits::MAX_CALL_BYTES
+    )]
+    TooLarge,
+    /// It was not enqueued or started in the first place: for functions that do both.
+    #[error(transparent)]
+    NotStarted(#[from] EnqueueError),
     /// What it produced was written by a codec that this client does not know.
     #[error("the output was written with codec {0:?}, which this client does not know")]
     UnknownCodec(String),
@@ -49,15 +69,37 @@ pub enum WaitError {
     Store(#[from] DriverError),
 }
 
+impl From<ReadError> for WaitError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Failed(failure) => Self::Member(failure),
+            ReadError::Refused(Refusal::JobNotFound) | ReadError::Missing => Self::Gone,
+            ReadError::TooLarge => Self::TooLarge,
+            ReadError::Codec(error) => Self::Decode(error),
+            ReadError::Store(error) => Self::Store(error),
+            ReadError::Pending | ReadError::Refused(_) => {
+                let text = "the output of what is done cannot be read".to_owned();
+                Self::Store(DriverError::ContractViolation(text))
+            }
+        }
+    }
+}
+
 impl<O> Handle<O> {
     pub(super) fn new(client: Client, enqueued: Enqueued) -> Self {
         let is_new = enqueued.is_new();
         let (Enqueued::Inserted(id) | Enqueued::Existing(id)) = enqueued;
-        Self { client, id, is_new, output: PhantomData }
+        Self { client, id, is_new, is_ours: is_new, output: PhantomData }
+    }
+
+    /// The same, whose jobs were written in a format that is not the client's.
+    pub(super) fn written_otherwise(mut self) -> Self {
+        self.is_ours = false;
+        self
     }
 
     pub(super) const fn to_existing(client: Client, id: JobId) -> Self {
-        Self { client, id, is_new: false, output: PhantomData }
+        Self { client, id, is_new: false, is_ours: false, output: PhantomData }
     }
 
     /// The id of the job, or of the flow.
@@ -70,6 +112,10 @@ impl<O> Handle<O> {
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    pub(super) const fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Waits until the job is done and answers what it produced, as bytes. A job that was enqueued in
@@ -97,24 +143,19 @@ impl<O> Handle<O> {
 
     /// The output, if the job is done.
     async fn look(&self) -> Result<Option<Option<Blob>>, WaitError> {
-        let request = Outputs::new(vec![OutputQuery::of(self.id.clone())], 1);
-        let answers = self.client.store().outputs(request).await?;
-        let entry = match answers.into_iter().next() {
-            Some(Ok(page)) => page.entries.into_iter().next(),
-            Some(Err(Refusal::JobNotFound)) => return Err(WaitError::Gone),
-            Some(Err(_)) | None => None,
-        };
-        match entry {
-            Some(OutputEntry::Done(output)) => Ok(Some(output)),
-            Some(OutputEntry::Pending) => Ok(None),
-            Some(OutputEntry::Failed { state: State::Cancelled, reason }) => {
+        let source = self.client.store().source();
+        let page = read::page(&source, OutputQuery::of(self.id.clone())).await?;
+        match read::only(page)? {
+            OutputEntry::Done(output) => Ok(Some(output)),
+            OutputEntry::Pending => Ok(None),
+            OutputEntry::Failed { state: State::Cancelled, reason } => {
                 Err(WaitError::Cancelled { reason })
             }
-            Some(OutputEntry::Failed { reason, .. }) => Err(WaitError::DeadLettered { reason }),
-            Some(OutputEntry::Missing) => Err(WaitError::Gone),
-            _ => {
-                let text = "the output of a job is no output".to_owned();
-                Err(DriverError::ContractViolation(text).into())
+            OutputEntry::Failed { reason, .. } => Err(WaitError::DeadLettered { reason }),
+            OutputEntry::Missing => Err(WaitError::Gone),
+            group => {
+                let format = self.format().await?;
+                Ok(Some(read::value(&source, group, None, &format).await?))
             }
         }
     }
@@ -122,7 +163,7 @@ impl<O> Handle<O> {
     /// The format in which the job, and so its output, was written.
     async fn format(&self) -> Result<Format, WaitError> {
         let mine = self.client.format();
-        if self.is_new {
+        if self.is_ours {
             return Ok(mine.clone());
         }
         let store = self.client.store();
@@ -173,8 +214,8 @@ const PATIENCE: Exponential = Exponential::new()
 
 impl<O> Clone for Handle<O> {
     fn clone(&self) -> Self {
-        let Self { client, id, is_new, .. } = self;
-        Self { client: client.clone(), id: id.clone(), is_new: *is_new, output: PhantomData }
+        let (client, id) = (self.client.clone(), self.id.clone());
+        Self { client, id, is_new: self.is_new, is_ours: self.is_ours, output: PhantomData }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use taskharbor_core::{FlowName, IdempotencyKey, JobSet, KeyHold, Timestamp, Transaction};
 
 use super::{enqueue::one, within::Within};
-use crate::{Client, EnqueueError, Flow, Handle, InvalidJob};
+use crate::{Client, EnqueueError, Flow, Handle, InvalidJob, codec::Format};
 
 /// A flow about to be started. Nothing happens until it is awaited.
 ///
@@ -20,6 +20,7 @@ use crate::{Client, EnqueueError, Flow, Handle, InvalidJob};
 pub struct Start<'a, O> {
     client: &'a Client,
     flow: Flow<O>,
+    format: Option<Format>,
     name: Option<String>,
     key: Option<String>,
     key_hold: KeyHold,
@@ -29,7 +30,13 @@ pub struct Start<'a, O> {
 impl<'a, O> Start<'a, O> {
     pub(super) const fn new(client: &'a Client, flow: Flow<O>) -> Self {
         let key_hold = KeyHold::UntilPruned;
-        Self { client, flow, name: None, key: None, key_hold, within: None }
+        Self { client, flow, format: None, name: None, key: None, key_hold, within: None }
+    }
+
+    /// The format in which its jobs are written already, if that is not the client's.
+    pub(super) fn format(mut self, format: Format) -> Self {
+        self.format = Some(format);
+        self
     }
 
     /// What people call it. Defaults to no name.
@@ -58,7 +65,8 @@ impl<'a, O> Start<'a, O> {
     }
 
     fn draft(self, now: Timestamp) -> Result<JobSet, InvalidJob> {
-        let mut jobs = self.flow.into_jobs(self.client.format(), now)?;
+        let format = self.format.as_ref().unwrap_or_else(|| self.client.format());
+        let mut jobs = self.flow.into_jobs(format, now)?;
         if let (Some(key), Some(tail)) = (self.key, jobs.last_mut()) {
             tail.idempotency_key = Some(IdempotencyKey::new(key)?);
             tail.key_hold = self.key_hold;
@@ -73,7 +81,9 @@ impl<'a, O> Start<'a, O> {
         let client = self.client;
         let within = self.within.take();
         let now = client.now(within.as_ref().map(Within::driver)).await?;
-        one(client.send(self.draft(now)?, now, within).await?)
+        let is_ours = self.format.is_none();
+        let handle = one(client.send(self.draft(now)?, now, within).await?)?;
+        Ok(if is_ours { handle } else { handle.written_otherwise() })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The store as a client sees it: every call is bounded in time.
 
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use taskharbor_core::{
     Admin, Answers, AnyDriver, Driver, DriverError, DriverId, Enqueue, Enqueued, JobId, JobRecord,
@@ -9,6 +9,7 @@ use taskharbor_core::{
 use tokio::runtime::Handle;
 
 use super::within::Within;
+use crate::flow::read::Source;
 
 #[derive(Clone)]
 pub(super) struct Store {
@@ -54,7 +55,20 @@ impl Store {
         self.bounded(self.driver.inspect(id, now)).await
     }
 
-    async fn bounded<T>(
+    pub(super) const fn driver(&self) -> &AnyDriver {
+        &self.driver
+    }
+
+    /// This store, for whoever reads outputs.
+    pub(super) fn source(&self) -> Source {
+        let store = self.clone();
+        Arc::new(move |request| {
+            let store = store.clone();
+            Box::pin(async move { store.outputs(request).await })
+        })
+    }
+
+    pub(super) async fn bounded<T>(
         &self,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {

@@ -9,13 +9,14 @@ use std::{
 };
 
 use taskharbor_core::{
-    Clock, Job as JobFields, JobId, JobType, Lease, LeaseToken, Leased, Life, NewJob, QueueName,
-    Timestamp,
+    Blob, Clock, Job as JobFields, JobId, JobType, Lease, LeaseToken, Leased, Life, NewJob,
+    QueueName, Timestamp,
 };
 
 use super::clock::TokioClock;
 use crate::{
-    Call, CancelReason, Context, IntoOutcome, Job, JobError, JobResult, Options, Outcome,
+    Call, CancelReason, CodecError, Context, Data, Each, IntoOutcome, Job, JobError, JobResult,
+    Options, Outcome,
     codec::Format,
     context::{Input, unit},
     handler::{Handlers, Run},
@@ -64,6 +65,7 @@ where
         timeout: None,
         options: Options::new(),
         input: None,
+        inputs: None,
         cancel: None,
     }
 }
@@ -79,6 +81,7 @@ pub struct HandlerCall<S, J: Job> {
     timeout: Option<Duration>,
     options: Options,
     input: Option<J::Input>,
+    inputs: Option<Result<Vec<Blob>, CodecError>>,
     cancel: Option<CancelReason>,
 }
 
@@ -114,6 +117,17 @@ impl<S, J: Job> HandlerCall<S, J> {
         self
     }
 
+    /// What the members of the group before it produced, for a job that takes [`Each`] of them.
+    /// Defaults to nothing.
+    pub fn inputs<T: Data>(mut self, inputs: impl IntoIterator<Item = T>) -> Self
+    where
+        J: Job<Input = Each<T>>,
+    {
+        let format = Format::json();
+        self.inputs = Some(inputs.into_iter().map(|it| format.encode(&it)).collect());
+        self
+    }
+
     /// Tells it to stop from the start. Defaults to not.
     pub fn cancelled(mut self, reason: CancelReason) -> Self {
         self.cancel = Some(reason);
@@ -139,9 +153,10 @@ impl<S, J: Job> HandlerCall<S, J> {
         if let Some(reason) = self.cancel {
             inflight.cancellation.raise(reason);
         }
-        let input = match &self.input {
-            Some(input) => Input::Output(Some(format.encode(input)?)),
-            None => Input::None,
+        let input = match (&self.input, self.inputs) {
+            (_, Some(inputs)) => Input::Given(inputs?),
+            (Some(input), None) => Input::Output(Some(format.encode(input)?)),
+            (None, None) => Input::None,
         };
         let cancellation = Arc::clone(&inflight);
         let deadline = self.timeout.map(|timeout| clock.now().saturating_add(timeout));

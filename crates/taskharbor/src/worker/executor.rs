@@ -17,6 +17,7 @@ use super::{
 use crate::{
     Call, CallResult, CancelReason, Event, LossReason, Next, Outcome, ReleaseReason,
     codec::Format,
+    context::Input,
     handler::Entry,
     inflight::Inflight,
     middleware::{recover, within},
@@ -163,7 +164,7 @@ fn judge(
     circumstances.judge(job, result)
 }
 
-fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&'a Format> {
+pub(super) fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&'a Format> {
     let name = Format::named_in(&inflight.job.headers);
     shared.formats.iter().find(|format| format.name() == name)
 }
@@ -178,6 +179,9 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
     }
     let execution = within(timeout, &inflight.cancellation, async {
         let input = input::of(shared, inflight, entry).await?;
+        if matches!(input, Input::NotNeeded) {
+            return Ok(Outcome::Done(None));
+        }
         let format = format_of(shared, inflight).cloned();
         let clock = Arc::clone(shared) as Arc<dyn Clock>;
         let driver = shared.driver.id();

@@ -16,6 +16,7 @@ mod client;
 mod codec;
 mod compile_fail;
 mod context;
+mod flow;
 mod harbor;
 mod hostile;
 mod idle;

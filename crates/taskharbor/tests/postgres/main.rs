@@ -15,7 +15,9 @@ mod harness;
 
 mod bare;
 mod client;
+mod crash;
 mod crew;
+mod flow;
 mod idle;
 mod library;
 mod outage;

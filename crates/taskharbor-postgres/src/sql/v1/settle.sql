@@ -18,7 +18,7 @@ $$;
 -- would hold nothing else is empty. Growths come as lists of jobs with edges, p_growths saying whose each job is.
 --
 -- Jobs in no flow are settled all at once, in one statement for those that end and one for those that wait again. The
--- rest is done item by item under the lock of its flow. Where that is taken and nobody may wait for it, the item is
+-- rest is done in order under the lock of its flow, acks that follow each other all at once. Where that is taken and nobody may wait for it, the item is
 -- answered `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
 --
 -- p_patience says what to do about what others have: 0: wait a moment, for jobs, or fail as a whole; 1: pass by what is
@@ -192,15 +192,19 @@ DECLARE
   v_ends   bigint[];
   v_growth bigint := 1;
   v_acked  bigint[] := '{}';        -- those whose links are still to be closed
+  v_of     bigint[];                -- the flow of each item that is not settled
+  v_seqs   bigint[];                -- and its number
+  v_until  bigint := 0;             -- acks up to here are dealt with
+  v_set    record;
   v_done   bigint[] := '{}';
   v_cancel boolean;
   i        record;
   v_answer record;
 BEGIN
-  v_flows := ARRAY(
-    SELECT DISTINCT j.flow FROM unnest(p_ids, p_settled) AS g (id, is_settled)
-    CROSS JOIN LATERAL (SELECT x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j
-    WHERE NOT g.is_settled AND j.flow IS NOT NULL ORDER BY j.flow);
+  SELECT array_agg(j.seq ORDER BY g.ord), array_agg(j.flow ORDER BY g.ord) INTO v_seqs, v_of
+  FROM unnest(p_ids, p_settled) WITH ORDINALITY AS g (id, is_settled, ord)
+  LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id AND NOT g.is_settled OFFSET 0) j ON true;
+  v_flows := ARRAY(SELECT DISTINCT f FROM unnest(v_of) AS f WHERE f IS NOT NULL ORDER BY f);
   IF cardinality(v_flows) > 0 AND p_wait THEN
     PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
   ELSIF cardinality(v_flows) > 0 THEN
@@ -220,16 +224,31 @@ BEGIN
     ) g;
   END IF;
 
+  -- Most calls have nothing but acks, and are over with these.
+  v_until := th_ack_run(0, p_kinds, p_settled);
+  v_set := th_ack_members(p_now, v_busy, 1, v_until, p_tokens, p_outputs, p_settled, v_seqs, v_of);
+  p_settled := v_set.settled;
+  v_acked := v_set.acked;
+  v_done := v_set.flows;
+
   FOR i IN
-    SELECT g.*, j.seq, j.flow
-    FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons, p_settled)
-      WITH ORDINALITY AS g (id, token, kind, output, attempts, error, failed_at, run_at, reason, is_settled, ord)
-    LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j ON true
+    SELECT g.*
+    FROM unnest(
+        p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons, p_settled, v_seqs, v_of)
+      WITH ORDINALITY AS g (token, kind, output, attempts, error, failed_at, run_at, reason, is_settled, seq, flow, ord)
     WHERE NOT g.is_settled ORDER BY g.ord
   LOOP
     ord := i.ord;
     detail := NULL;
     wakes := '{}';
+    IF i.kind = 'a' AND i.ord > v_until THEN
+      v_until := th_ack_run(i.ord, p_kinds, p_settled);
+      v_set := th_ack_members(p_now, v_busy, i.ord, v_until, p_tokens, p_outputs, p_settled, v_seqs, v_of);
+      p_settled := v_set.settled;
+      v_acked := v_acked || v_set.acked;
+      v_done := v_done || v_set.flows;
+    END IF;
+    CONTINUE WHEN p_settled[i.ord];
     -- A flow that this job has joined since is another's doing, who has ended it.
     IF i.flow = ANY (v_busy) THEN
       verdict := 'busy';
@@ -292,6 +311,56 @@ BEGIN
     RETURN NEXT;
   END IF;
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_done) AS f WHERE f IS NOT NULL));
+END $$;
+
+-- Where the acks that follow each other after this item end: before the next that is something else.
+CREATE FUNCTION th_ack_run(p_after bigint, p_kinds text[], p_settled boolean[]) RETURNS bigint LANGUAGE sql STABLE AS $$
+  SELECT coalesce(min(o.n) - 1, cardinality(p_kinds)) FROM unnest(p_kinds, p_settled) WITH ORDINALITY AS o (kind, is_settled, n)
+  WHERE o.n > p_after AND o.kind <> 'a' AND NOT o.is_settled
+$$;
+
+-- Acknowledges those members among the given items that are free and whose tokens may, all at once; the links of whoever
+-- waits for them are still to be closed. Answers what is settled after that, their numbers, and their flows, which are
+-- locked.
+CREATE FUNCTION th_ack_members(
+  p_now bigint, p_busy bigint[], p_from bigint, p_until bigint, p_tokens uuid[], p_outputs bytea[], p_settled boolean[],
+  p_seqs bigint[], p_flows bigint[], OUT settled boolean[], OUT acked bigint[], OUT flows bigint[]
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_ords bigint[];
+BEGIN
+  settled := p_settled;
+  WITH item AS (
+    SELECT i.ord, i.token, i.output, i.seq
+    FROM unnest(p_tokens, p_outputs, p_settled, p_seqs, p_flows)
+      WITH ORDINALITY AS i (token, output, is_settled, seq, flow, ord)
+    WHERE i.ord BETWEEN p_from AND p_until AND NOT i.is_settled AND i.flow IS NOT NULL AND i.flow <> ALL (p_busy)
+    ORDER BY i.seq
+  ), free AS (
+    -- None that somebody else has is waited for.
+    SELECT h.seq, i.ord, i.output FROM item i CROSS JOIN LATERAL (
+      SELECT x.seq FROM th_hot x WHERE x.seq = i.seq AND x.secret = i.token AND x.lease_exp > p_now
+      FOR UPDATE SKIP LOCKED) h
+  ), gone AS (
+    DELETE FROM th_hot h USING free f WHERE h.seq = ANY (ARRAY[f.seq]) RETURNING h.*, f.ord, f.output
+  ), ended AS (
+    UPDATE th_job j SET
+      state = 'd', finished_at = p_now, kept_until = g.lease_exp, secret = g.secret, started_at = g.started_at,
+      deliveries = g.deliveries, priority = g.priority, run_at = g.run_at, expirations = g.expirations, epoch = g.epoch,
+      attempt_limit = g.attempt_limit, progress = g.progress, failures = g.failures, attempts = g.attempts,
+      output = g.output
+    FROM gone g WHERE j.seq = ANY (ARRAY[g.seq])
+    RETURNING g.ord, j.seq, j.queue, j.flow, j.kept_until
+  ), listed AS (
+    INSERT INTO th_end (queue, state, kept_until, flow, seqs)
+    SELECT e.queue, 'd', e.kept_until, e.flow, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 3, 4
+  )
+  SELECT coalesce(array_agg(e.ord), '{}'), coalesce(array_agg(e.seq), '{}'), coalesce(array_agg(DISTINCT e.flow), '{}')
+  INTO v_ords, acked, flows FROM ended e;
+  FOR n IN 1..cardinality(v_ords) LOOP
+    settled[v_ords[n]] := true;
+  END LOOP;
 END $$;
 
 -- Settles one job that its token may settle, whose row and flow are locked: the flow that is given, or the one it is in.

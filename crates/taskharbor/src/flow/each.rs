@@ -1,0 +1,236 @@
+//! [`Each`] and [`Inputs`]: the outputs of a group, one by one.
+
+use std::{collections::VecDeque, fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{DeserializeOwned, Error, Unexpected, Visitor, value},
+    forward_to_deserialize_any,
+};
+use taskharbor_core::{Blob, JobId, OutputEntry, OutputQuery};
+
+use super::{
+    Shape,
+    read::{self, ReadError, Source},
+};
+use crate::{Data, JobError, JobResult, codec::Format};
+
+/// The input of a job that takes the outputs of a group one by one, and not all in a `Vec`: for
+/// groups whose outputs are too large together. [`Call::inputs`](crate::Call::inputs) reads them.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// use taskharbor::{Context, Each, Job, JobResult};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// #[job(type = "report", input = Each<String>, output = usize)]
+/// struct Report;
+///
+/// async fn report(job: Report, cx: Context) -> JobResult<usize> {
+///     let mut pages = cx.inputs(&job)?;
+///     let mut size = 0;
+///     while let Some(page) = pages.next().await {
+///         size += page?.len();
+///     }
+///     Ok(size)
+/// }
+/// ```
+pub struct Each<T>(PhantomData<fn() -> T>);
+
+/// The name by which [`Each`] is known among all types that serde can read.
+const NAME: &str = "taskharbor::Each";
+
+impl<T> Serialize for Each<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_unit_struct(NAME)
+    }
+}
+
+impl<'de, T> Deserialize<'de> for Each<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Unit;
+        impl Visitor<'_> for Unit {
+            type Value = ();
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("nothing: the outputs are read with Context::inputs")
+            }
+            fn visit_unit<E>(self) -> Result<(), E> {
+                Ok(())
+            }
+        }
+        deserializer.deserialize_unit_struct(NAME, Unit)?;
+        Ok(Self(PhantomData))
+    }
+}
+
+impl<T> fmt::Debug for Each<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Each")
+    }
+}
+
+/// Whether a type is [`Each`] of something, which no type parameter tells.
+pub(crate) fn is_each<T: DeserializeOwned>() -> bool {
+    struct Probe;
+    impl<'de> Deserializer<'de> for Probe {
+        type Error = value::Error;
+        fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, value::Error> {
+            Err(Error::invalid_type(Unexpected::Unit, &visitor))
+        }
+        fn deserialize_unit_struct<V: Visitor<'de>>(
+            self,
+            name: &'static str,
+            visitor: V,
+        ) -> Result<V::Value, value::Error> {
+            if name == NAME { visitor.visit_unit() } else { self.deserialize_any(visitor) }
+        }
+        forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+            option unit newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        }
+    }
+    T::deserialize(Probe).is_ok()
+}
+
+/// The outputs of a group, one by one, in the order of the group. They are read from the store page
+/// by page, so that at no time more than a page of them is in memory.
+pub struct Inputs<T> {
+    format: Format,
+    next: Next,
+    ready: VecDeque<Blob>,
+    decoded: VecDeque<T>,
+}
+
+/// What is read next.
+enum Next {
+    /// What this job waited for.
+    Of { source: Source, job: JobId },
+    /// The list of this join, from there on.
+    Page { source: Source, join: JobId, from: usize },
+    /// Nothing.
+    End,
+}
+
+impl<T: Data> Inputs<T> {
+    pub(crate) const fn of(source: Source, job: JobId, format: Format) -> Self {
+        Self::with(Next::Of { source, job }, format)
+    }
+
+    /// These outputs, which are in hand.
+    #[cfg(feature = "testing")]
+    pub(crate) fn given(items: VecDeque<Blob>, format: Format) -> Self {
+        Self { ready: items, ..Self::with(Next::End, format) }
+    }
+
+    const fn with(next: Next, format: Format) -> Self {
+        Self { format, next, ready: VecDeque::new(), decoded: VecDeque::new() }
+    }
+
+    /// The next output, or `None` after the last.
+    ///
+    /// # Errors
+    ///
+    /// Unrecoverable if it is not a `T` or its step has failed; otherwise what keeps the store from
+    /// answering. After an error there is nothing more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses no output.
+    pub async fn next(&mut self) -> Option<JobResult<T>> {
+        loop {
+            if let Some(value) = self.decoded.pop_front() {
+                return Some(Ok(value));
+            }
+            if let Some(bytes) = self.ready.pop_front() {
+                return Some(self.format.decode(&bytes).map_err(JobError::unrecoverable));
+            }
+            if matches!(self.next, Next::End) {
+                return None;
+            }
+            if let Err(error) = self.turn().await {
+                self.next = Next::End;
+                return Some(Err(error.into_job_error()));
+            }
+        }
+    }
+
+    /// Reads one page, or finds out whose to read.
+    async fn turn(&mut self) -> Result<(), ReadError> {
+        match &self.next {
+            Next::End => {}
+            Next::Of { source, job } => {
+                let source = source.clone();
+                let query = OutputQuery::parents_of(job.clone());
+                let entry = read::only(read::page(&source, query).await?)?;
+                self.enter(source, entry).await?;
+            }
+            Next::Page { source, join, from } => {
+                let (source, join) = (source.clone(), join.clone());
+                let query = OutputQuery::parents_of(join.clone()).from(*from);
+                let page = read::page(&source, query).await?;
+                let shape = Shape::of(&join);
+                let values = read::values(&source, page.entries, shape, &self.format).await?;
+                let nothing = self.format.encode(&())?;
+                self.ready.extend(values.into_iter().map(|it| it.unwrap_or(nothing.clone())));
+                self.next = match page.next {
+                    Some(from) => Next::Page { source, join, from },
+                    None => Next::End,
+                };
+            }
+        }
+        Ok(())
+    }
+
+    async fn enter(&mut self, source: Source, entry: OutputEntry) -> Result<(), ReadError> {
+        match entry {
+            OutputEntry::List { join, .. } => {
+                self.next = match Shape::of(&join) {
+                    Shape::Empty => Next::End,
+                    Shape::First => Next::Of { source, job: join },
+                    Shape::List | Shape::Gather | Shape::Discard => {
+                        Next::Page { source, join, from: 0 }
+                    }
+                };
+            }
+            // One job has produced the whole list.
+            entry => {
+                let bytes = read::value(&source, entry, None, &self.format).await?;
+                let bytes = bytes.unwrap_or_else(|| (&[] as &[u8]).into());
+                self.decoded = self.format.decode::<Vec<T>>(&bytes)?.into();
+                self.next = Next::End;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T> fmt::Debug for Inputs<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inputs").field("in_hand", &self.ready.len()).finish_non_exhaustive()
+    }
+}
+
+impl ReadError {
+    /// As the failure of the job that reads.
+    pub(crate) fn into_job_error(self) -> JobError {
+        match self {
+            Self::Store(error) => JobError::from(error),
+            Self::Refused(refusal) => JobError::from(refusal),
+            error => JobError::unrecoverable(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_told_from_everything_else() {
+        assert!(is_each::<Each<String>>());
+        assert!(!is_each::<Vec<String>>());
+        assert!(!is_each::<()>());
+        assert!(!is_each::<Option<u8>>());
+        assert!(!is_each::<super::super::Failure>());
+    }
+}

@@ -1,0 +1,51 @@
+//! [`Failure`]: what became of a step that has no output.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use taskharbor_core::{State, Text};
+
+/// What became of a step that has no output: it was dead-lettered, or cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Whether it was cancelled, and not dead-lettered.
+    pub is_cancelled: bool,
+    /// Why, if somebody said so.
+    pub reason: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(state: State, reason: Option<&Text>) -> Self {
+        let reason = reason.map(|it| it.as_str().to_owned());
+        Self { is_cancelled: state == State::Cancelled, reason }
+    }
+
+    /// A step that was dead-lettered for this reason: for tests of handlers that take one.
+    #[must_use]
+    pub fn dead_lettered(reason: impl Into<String>) -> Self {
+        Self { is_cancelled: false, reason: Some(reason.into()) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_cancelled { "cancelled" } else { "dead-lettered" })?;
+        self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Serialize for Failure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.is_cancelled, &self.reason).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Failure {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (is_cancelled, reason) = Deserialize::deserialize(deserializer)?;
+        Ok(Self { is_cancelled, reason })
+    }
+}

@@ -1,0 +1,257 @@
+//! A flow as a tree of text.
+//!
+//! Members are shown in the order in which they run. A group is a line and its members below it,
+//! each with what leads to it; what several of them wait for stands before the group, not in it.
+
+use std::fmt;
+
+use taskharbor_core::{JobId, JobKind, State, StateCounts};
+
+use super::{FlowMember, FlowTree};
+
+/// How many members of a group are shown one by one.
+const SHOWN: usize = 20;
+/// How deep groups are shown in groups.
+const DEPTH: usize = 50;
+
+/// What runs one after another.
+type Sequence = Vec<Item>;
+
+enum Item {
+    /// A member by itself.
+    Member(usize),
+    /// A join, what it waits for, and how many of them there are.
+    Group(usize, Vec<Sequence>, usize),
+}
+
+/// Where a sequence begins that does not begin with its flow: behind this member, for which so many
+/// ways lead on from here.
+type Stop = Option<(usize, usize)>;
+
+struct Layout<'a> {
+    members: &'a [FlowMember],
+    parents: Vec<Vec<usize>>,
+    dependants: Vec<usize>,
+    is_shown: Vec<bool>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(tree: &'a FlowTree) -> Self {
+        let positions = tree.positions();
+        let at = |id: &JobId| positions.get(id).copied();
+        let mut parents: Vec<Vec<usize>> = tree
+            .members
+            .iter()
+            .map(|member| member.parents.iter().filter_map(at).collect())
+            .collect();
+        // A job that grew stands before the first jobs of what it grew into. Which those are nobody
+        // has stored: those of its growth that wait for nobody, found from its tail. What was stored
+        // last goes first, so that a growth inside another finds its own.
+        for (grower, member) in tree.members.iter().enumerate().rev() {
+            let Some(tail) = member.grown_into.as_ref().and_then(at) else { continue };
+            for head in heads(&parents, tail) {
+                if head != grower && !leads_to(&parents, grower, head) {
+                    parents[head].push(grower);
+                }
+            }
+        }
+        let mut dependants = vec![0; parents.len()];
+        parents.iter().flatten().for_each(|&parent| dependants[parent] += 1);
+        let is_shown = vec![false; parents.len()];
+        Self { members: &tree.members, parents, dependants, is_shown }
+    }
+
+    /// What leads to this member, itself last, as far as nobody else needs it.
+    fn sequence(&mut self, last: usize, depth: usize) -> (Sequence, Stop) {
+        let mut backwards = Vec::new();
+        let mut at = last;
+        loop {
+            if std::mem::replace(&mut self.is_shown[at], true) {
+                break;
+            }
+            let parents = self.parents[at].clone();
+            let next = match (&parents[..], self.members[at].kind) {
+                ([], _) => {
+                    backwards.push(Item::Member(at));
+                    None
+                }
+                ([parent], JobKind::Work) => {
+                    backwards.push(Item::Member(at));
+                    Some((*parent, 1))
+                }
+                _ => {
+                    let (group, stop) = self.group(at, &parents, depth);
+                    backwards.push(group);
+                    stop
+                }
+            };
+            match next {
+                None => break,
+                Some((parent, ways)) if ways < self.dependants[parent] => {
+                    backwards.reverse();
+                    return (backwards, Some((parent, ways)));
+                }
+                Some((parent, _)) => at = parent,
+            }
+        }
+        backwards.reverse();
+        (backwards, None)
+    }
+
+    fn group(&mut self, join: usize, parents: &[usize], depth: usize) -> (Item, Stop) {
+        if depth == DEPTH {
+            return (Item::Group(join, Vec::new(), parents.len()), None);
+        }
+        let mut branches = Vec::new();
+        let mut common: Option<(usize, usize)> = None;
+        let mut is_common = true;
+        for &parent in parents {
+            let (branch, stop) = if self.dependants[parent] > 1 {
+                (Vec::new(), Some((parent, 1)))
+            } else {
+                self.sequence(parent, depth + 1)
+            };
+            if !branch.is_empty() {
+                branches.push(branch);
+            }
+            match (stop, &mut common) {
+                (None, _) => is_common = is_common && common.is_none(),
+                (Some(stop), None) => common = Some(stop),
+                (Some((at, ways)), Some((first, sum))) if at == *first => *sum += ways,
+                (Some(_), Some(_)) => is_common = false,
+            }
+        }
+        (Item::Group(join, branches, parents.len()), common.filter(|_| is_common))
+    }
+}
+
+/// The members that wait for nobody, on all ways to this one.
+fn heads(parents: &[Vec<usize>], tail: usize) -> Vec<usize> {
+    ancestors(parents, tail).into_iter().filter(|&at| parents[at].is_empty()).collect()
+}
+
+fn leads_to(parents: &[Vec<usize>], from: usize, to: usize) -> bool {
+    ancestors(parents, from).contains(&to)
+}
+
+/// This member and all on the ways to it.
+fn ancestors(parents: &[Vec<usize>], of: usize) -> Vec<usize> {
+    let mut is_met = vec![false; parents.len()];
+    let (mut met, mut next) = (vec![of], 0);
+    is_met[of] = true;
+    while let Some(&at) = met.get(next) {
+        next += 1;
+        for &parent in &parents[at] {
+            if !std::mem::replace(&mut is_met[parent], true) {
+                met.push(parent);
+            }
+        }
+    }
+    met
+}
+
+impl fmt::Display for FlowTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flow = &self.flow;
+        write!(f, "flow {}", flow.id)?;
+        if let Some(name) = &flow.name {
+            write!(f, " {:?}", name.as_str())?;
+        }
+        write!(f, ": {} ({})", format!("{:?}", flow.state).to_lowercase(), counts(&flow.members))?;
+        if let Some(finished_at) = flow.finished_at {
+            write!(f, " in {:?}", finished_at.since(flow.created_at))?;
+        }
+        writeln!(f)?;
+        let mut layout = Layout::new(self);
+        let tail = self.members.iter().position(|member| member.id == flow.tail);
+        let sequence = tail.map(|tail| layout.sequence(tail, 0).0).unwrap_or_default();
+        write_sequence(f, self, &sequence, "")?;
+        // What the picture has no place for: members behind which ways part and meet elsewhere.
+        for at in 0..self.members.len() {
+            if !layout.is_shown[at] {
+                writeln!(f, "{}", line(&self.members[at]))?;
+            }
+        }
+        if !self.is_complete {
+            let more = flow.members.total().saturating_sub(self.members.len());
+            writeln!(f, "… and {more} more members")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_sequence(
+    f: &mut fmt::Formatter<'_>,
+    tree: &FlowTree,
+    sequence: &[Item],
+    indent: &str,
+) -> fmt::Result {
+    for (at, item) in sequence.iter().enumerate() {
+        let start = if at == 0 { "" } else { indent };
+        match item {
+            Item::Member(member) => writeln!(f, "{start}{}", line(&tree.members[*member]))?,
+            Item::Group(join, branches, len) => {
+                writeln!(f, "{start}{}", line(&tree.members[*join]))?;
+                write_branches(f, tree, branches, *len, indent)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_branches(
+    f: &mut fmt::Formatter<'_>,
+    tree: &FlowTree,
+    branches: &[Sequence],
+    len: usize,
+    indent: &str,
+) -> fmt::Result {
+    let shown = if branches.len() > SHOWN + 1 { SHOWN } else { branches.len() };
+    for (at, branch) in branches[..shown].iter().enumerate() {
+        let is_last = at + 1 == branches.len();
+        write!(f, "{indent}{}", if is_last { "└─ " } else { "├─ " })?;
+        let inner = format!("{indent}{}", if is_last { "   " } else { "│  " });
+        write_sequence(f, tree, branch, &inner)?;
+    }
+    if shown < branches.len() {
+        let mut members = StateCounts::default();
+        for branch in &branches[shown..] {
+            if let Some(Item::Member(at) | Item::Group(at, ..)) = branch.last() {
+                *members.get_mut(tree.members[*at].state) += 1;
+            }
+        }
+        writeln!(f, "{indent}└─ … and {} more ({})", len - shown, counts(&members))?;
+    }
+    Ok(())
+}
+
+/// One member in one line.
+fn line(member: &FlowMember) -> String {
+    let mut line = format!("{}  {}", member.title(), member.state);
+    if let (Some(start), Some(end)) = (member.started_at, member.finished_at) {
+        line.push_str(&format!(" in {:?}", end.since(start)));
+    }
+    if member.grown_into.is_some() {
+        line.push_str(", grew");
+    }
+    if member.attempts > 0 {
+        let times = if member.attempts == 1 { "once" } else { "times" };
+        let count =
+            if member.attempts == 1 { String::new() } else { format!("{} ", member.attempts) };
+        line.push_str(&format!(", failed {count}{times}"));
+    }
+    if let Some(why) = member.reason.as_ref().or(member.last_error.as_ref()) {
+        let first = why.as_str().lines().next().unwrap_or_default();
+        line.push_str(&format!(": {first}"));
+    } else if let Some(progress) = &member.progress {
+        line.push_str(&format!(": {}", progress.as_str().lines().next().unwrap_or_default()));
+    }
+    line
+}
+
+/// How many are in which state, those that are not in any left out.
+fn counts(members: &StateCounts) -> String {
+    let some = State::ALL.into_iter().filter(|state| members.get(*state) > 0);
+    let texts: Vec<_> = some.map(|state| format!("{} {state}", members.get(state))).collect();
+    texts.join(", ")
+}

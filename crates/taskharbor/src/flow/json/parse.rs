@@ -1,0 +1,191 @@
+//! From JSON to steps: every field is known, every value is what it should be.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use taskharbor_core::{Blob, FailurePolicy, Limits};
+
+use super::{Document, DocumentError, Fault, at, compile, flow};
+use crate::{
+    Options,
+    flow::{Shape, plan::Plan},
+};
+
+/// How deep steps may be inside one another.
+pub(super) const MAX_DEPTH: usize = 50;
+
+const JOB: &str = "a job has type, payload, queue, delay_ms, timeout_ms, max_attempts, priority, \
+                   headers, label and on_failure; in a list of nodes also id and after";
+const GROUP: &str = "beside its steps it has label and on_failure";
+const DOCUMENT: &str = "a document has name, key, and flow or nodes";
+
+type Object = Map<String, Value>;
+type Parsed<T> = Result<T, DocumentError>;
+
+pub(super) fn document(value: &Value) -> Parsed<Document> {
+    let object = object(value, "$")?;
+    known(object, "$", &["name", "key", "flow", "nodes"], DOCUMENT)?;
+    let plan = match (object.get("flow"), object.get("nodes")) {
+        (Some(value), None) => step(value, "$.flow", 0)?,
+        (None, Some(nodes)) => compile::nodes(nodes)?,
+        (Some(_), Some(_)) => {
+            return Err(at("$", Fault::Expected("either a flow or nodes, and not both")));
+        }
+        (None, None) => return Err(at("$", Fault::Missing("flow"))),
+    };
+    if plan.len() > Limits::MAX_FLOW_JOBS {
+        return Err(at("$", Fault::TooLarge));
+    }
+    let (name, key) = (text(object, "$", "name")?, text(object, "$", "key")?);
+    Ok(Document { flow: flow(plan), name, key })
+}
+
+/// One step and all that is in it.
+fn step(value: &Value, place: &str, depth: usize) -> Parsed<Plan> {
+    let fields = object(value, place)?;
+    if depth == MAX_DEPTH {
+        return Err(at(place, Fault::TooDeep));
+    }
+    let kinds = ["chain", "group", "gather", "chord", "type"];
+    let mut kinds = kinds.into_iter().filter(|kind| fields.contains_key(*kind));
+    let (kind, other) = (kinds.next(), kinds.next());
+    if other.is_some() {
+        return Err(at(place, Fault::Expected("only one of chain, group, gather, chord and type")));
+    }
+    let Some(kind) = kind.filter(|kind| *kind != "type") else { return job(fields, place, &[]) };
+    let more: &[&str] = if kind == "chord" { &["then"] } else { &[] };
+    known(fields, place, &[&[kind, "label", "on_failure"], more].concat(), GROUP)?;
+    let steps = steps(fields, place, kind, depth)?;
+    let mut plan = match kind {
+        "chain" => {
+            let chain = steps.into_iter().reduce(Plan::then);
+            chain.unwrap_or_else(|| Plan::all([], Shape::First))
+        }
+        "gather" => Plan::gather(steps),
+        "chord" => {
+            let then = fields.get("then").ok_or_else(|| at(place, Fault::Missing("then")))?;
+            Plan::all(steps, Shape::List).then(step(then, &field(place, "then"), depth + 1)?)
+        }
+        _ => Plan::all(steps, Shape::List),
+    };
+    if let Some(label) = text(fields, place, "label")? {
+        plan.label_tail(label);
+    }
+    if let Some(policy) = policy(fields, place)? {
+        plan.default_policy(policy);
+    }
+    Ok(plan)
+}
+
+fn steps(fields: &Object, place: &str, name: &str, depth: usize) -> Parsed<Vec<Plan>> {
+    let place = field(place, name);
+    let Some(Value::Array(steps)) = fields.get(name) else {
+        return Err(at(&place, Fault::Expected("a list of steps")));
+    };
+    let one = |(n, value)| step(value, &format!("{place}[{n}]"), depth + 1);
+    steps.iter().enumerate().map(one).collect()
+}
+
+/// A job, with its options.
+pub(super) fn job(fields: &Object, place: &str, more: &[&str]) -> Parsed<Plan> {
+    let names = [
+        "type",
+        "payload",
+        "queue",
+        "delay_ms",
+        "timeout_ms",
+        "max_attempts",
+        "priority",
+        "headers",
+        "label",
+        "on_failure",
+    ];
+    known(fields, place, &[&names, more].concat(), JOB)?;
+    let job_type = text(fields, place, "type")?;
+    let job_type = job_type.ok_or_else(|| at(place, Fault::Missing("type")))?;
+    let payload = fields.get("payload").unwrap_or(&Value::Null);
+    let payload = serde_json::to_vec(payload).map_err(|it| at(place, Fault::Syntax(it)))?;
+    Ok(Plan::raw(job_type, Blob::from(payload), options(fields, place)?))
+}
+
+fn options(fields: &Object, place: &str) -> Parsed<Options> {
+    let mut options = Options::new();
+    options.queue = text(fields, place, "queue")?;
+    options.label = text(fields, place, "label")?;
+    options.on_failure = policy(fields, place)?;
+    if let Some(millis) = number(fields, place, "delay_ms")? {
+        options = options.delay(Duration::from_millis(millis));
+    }
+    if let Some(millis) = number(fields, place, "timeout_ms")? {
+        options = options.timeout(Duration::from_millis(millis));
+    }
+    if let Some(attempts) = number(fields, place, "max_attempts")? {
+        let rule = Fault::OutOfRange("max_attempts is a number from 1 to 2147483647");
+        let attempts = u32::try_from(attempts).ok();
+        let attempts = attempts.filter(|it| (1..=Limits::MAX_ATTEMPTS).contains(it));
+        let attempts = attempts.ok_or_else(|| at(&field(place, "max_attempts"), rule))?;
+        options = options.max_attempts(attempts);
+    }
+    if let Some(priority) = fields.get("priority") {
+        let rule = Fault::OutOfRange("priority is a number from -32768 to 32767");
+        let priority = priority.as_i64().and_then(|it| i16::try_from(it).ok());
+        options = options.priority(priority.ok_or_else(|| at(&field(place, "priority"), rule))?);
+    }
+    if let Some(headers) = fields.get("headers") {
+        let place = field(place, "headers");
+        for (name, value) in object(headers, &place)? {
+            let Value::String(value) = value else {
+                return Err(at(&field(&place, name), Fault::Expected("a text")));
+            };
+            options = options.header(name, value);
+        }
+    }
+    Ok(options)
+}
+
+pub(super) fn object<'a>(value: &'a Value, place: &str) -> Parsed<&'a Object> {
+    value.as_object().ok_or_else(|| at(place, Fault::Expected("an object")))
+}
+
+pub(super) fn field(place: &str, name: &str) -> String {
+    format!("{place}.{name}")
+}
+
+pub(super) fn text(fields: &Object, place: &str, name: &str) -> Parsed<Option<String>> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(at(&field(place, name), Fault::Expected("a text"))),
+    }
+}
+
+fn number(fields: &Object, place: &str, name: &str) -> Parsed<Option<u64>> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(number) => Ok(Some(number)),
+            None => Err(at(&field(place, name), Fault::Expected("a whole number from 0"))),
+        },
+    }
+}
+
+fn policy(fields: &Object, place: &str) -> Parsed<Option<FailurePolicy>> {
+    match text(fields, place, "on_failure")?.as_deref() {
+        None => Ok(None),
+        Some("hold") => Ok(Some(FailurePolicy::Hold)),
+        Some("cancel") => Ok(Some(FailurePolicy::Cancel)),
+        Some("fail_fast") => Ok(Some(FailurePolicy::FailFast)),
+        Some("release") => Ok(Some(FailurePolicy::Release)),
+        Some(_) => {
+            let fault = Fault::Expected("hold, cancel, fail_fast or release");
+            Err(at(&field(place, "on_failure"), fault))
+        }
+    }
+}
+
+fn known(fields: &Object, place: &str, names: &[&str], rule: &'static str) -> Parsed<()> {
+    match fields.keys().find(|name| !names.contains(&name.as_str())) {
+        Some(name) => Err(at(place, Fault::UnknownField(name.clone(), rule))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,139 @@
+//! Pictures of flows.
+
+use serde::{Deserialize, Serialize};
+use taskharbor::{
+    Context, Failure, Flow, FlowTree, Handlers, Job, JobKind, JobResult, Options, testing::Harbor,
+};
+
+use super::{Add, Give, Pair, Write, gives, handlers};
+
+/// Grows into a chain.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "grow", output = i64)]
+struct Grow;
+
+async fn grow(_: Grow, _: Context) -> JobResult<Flow<i64>> {
+    Ok(Flow::first(Give(1)).then(Add(1)))
+}
+
+/// Grows into what grows.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "grow twice", output = i64)]
+struct GrowTwice;
+
+async fn grow_twice(_: GrowTwice, _: Context) -> JobResult<Flow<i64>> {
+    Ok(Flow::first(Grow).then(Add(1)))
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "undo", input = Failure)]
+struct Undo;
+
+async fn undo(_: Undo, _: Context) -> JobResult {
+    Ok(())
+}
+
+/// The tree of a flow that ran as far as it can, without its first line, which has an id and a time.
+async fn tree<O>(flow: Flow<O>) -> (FlowTree, String) {
+    let harbor = Harbor::new(handlers().on(grow).on(grow_twice).on(undo));
+    let handle = harbor.client().start(flow).name("drawn").await.unwrap();
+    harbor.run_until_idle().await;
+    let tree = handle.tree(1_000).await.unwrap();
+    let text = tree.to_string();
+    let lines: Vec<_> = text.lines().skip(1).map(|line| line.replace(" in 0ns", "")).collect();
+    (tree, lines.join("\n"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_is_one_line_after_another() {
+    let (tree, text) =
+        tree(Flow::first(Give(1)).then(Add(2).with(Options::new().label("two")))).await;
+    assert_eq!(text, "give  done\nadd [two]  done");
+    assert!(tree.is_complete);
+    assert_eq!(tree.members[1].label.as_deref(), Some("two"));
+    assert_eq!(tree.members[1].output.as_deref(), Some(&b"3"[..]));
+    assert!(tree.to_string().contains("\"drawn\": done (2 done) in 0ns"), "{tree}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_of_a_group_stand_below_it() {
+    let flow = Flow::first(Give(1)).then(Flow::group([Add(1), Add(2)]).label("sizes")).then(Write);
+    let (_, text) = tree(flow).await;
+    assert_eq!(text, "give  done\nall of 2 [sizes]  done\n├─ add  done\n└─ add  done\nwrite  done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_in_groups_and_chains_in_them_are_indented() {
+    let chain = |n| Flow::first(Add(n)).then(Flow::group([Add(1), Add(2)])).then(Write);
+    let flow = Flow::first(Give(1)).then(Flow::join(Add(0), chain(5))).then(Pair);
+    let (_, text) = tree(flow).await;
+    let expected = "\
+give  done
+all of 2  done
+├─ add  done
+└─ add  done
+   all of 2  done
+   ├─ add  done
+   └─ add  done
+   write  done
+pair  done";
+    assert_eq!(text, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_told_and_large_groups_cut() {
+    let flow = Flow::chord(gives((0..30).map(|n| 5 - n)), Write);
+    let (_, text) = tree(flow).await;
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 23, "{text}");
+    assert_eq!(lines[0], "all of 30  blocked");
+    assert_eq!(lines[7], "├─ give  dlq, failed once: -1 is negative");
+    assert_eq!(lines[21], "└─ … and 10 more (10 dlq)");
+    assert_eq!(lines[22], "write  blocked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_grew_stands_before_what_it_grew_into() {
+    let (_, text) = tree(Flow::first(Grow).then(Add(1))).await;
+    assert_eq!(text, "grow  done, grew\ngive  done\nadd  done\nadd  done");
+    let (_, text) = tree(Flow::first(GrowTwice)).await;
+    let expected = "grow twice  done, grew\ngrow  done, grew\ngive  done\nadd  done\nadd  done";
+    assert_eq!(text, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_job_is_shown_beside_what_it_watches() {
+    let (_, text) = tree(Flow::first(Give(-1)).then(Add(1)).on_failure(Undo)).await;
+    assert!(text.starts_with("give  dlq, failed once: -1 is negative\nadd  cancelled"), "{text}");
+    assert!(text.contains("undo  done"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_with_more_members_than_are_read_says_so() {
+    let harbor = Harbor::new(Handlers::new());
+    let handle = harbor.client().start(Flow::chord(gives(0..10), Write)).await.unwrap();
+    let tree = handle.tree(4).await.unwrap();
+    assert!(!tree.is_complete);
+    assert_eq!(tree.members.len(), 4);
+    assert!(tree.to_string().ends_with("… and 8 more members\n"), "{tree}");
+    assert!(handle.tree(12).await.unwrap().is_complete);
+}
+
+#[tokio::test(start_paused = true)]
+async fn graphviz_and_mermaid_have_every_member_and_edge() {
+    let odd = Give(1).with(Options::new().label("a \"b\" <c> \\ #1"));
+    let (tree, _) = tree(Flow::chord([odd, Give(2).with(Options::new())], Write)).await;
+    let dot = tree.graphviz();
+    assert!(dot.starts_with("digraph flow {"), "{dot}");
+    assert!(dot.contains(r#"n0 [label="give [a \"b\" <c> \\ #1]\ndone""#), "{dot}");
+    let mermaid = tree.mermaid();
+    assert!(
+        mermaid.contains("n0[\"give [a #34;b#34; #60;c#62; #92; #35;1]<br/>done\"]:::done"),
+        "{mermaid}"
+    );
+    for (from, to) in [(0, 2), (1, 2), (2, 3)] {
+        assert!(dot.contains(&format!("n{from} -> n{to};")), "{dot}");
+        assert!(mermaid.contains(&format!("n{from} --> n{to}\n")), "{mermaid}");
+    }
+    assert_eq!(tree.members[2].kind, JobKind::Join);
+}
