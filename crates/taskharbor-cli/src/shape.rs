@@ -5,8 +5,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use taskharbor::{
-    Blob, FlowRecord, Headers, JobRecord, JobSummary, QueueCounts, StateCounts, Timestamp,
+    Blob, FlowMember, FlowRecord, FlowTree, Headers, JobRecord, JobSummary, QueueCounts,
+    StateCounts, Timestamp,
 };
+use taskharbor_core::JobKind;
 
 /// Bytes as JSON if they are, else in base64.
 pub(crate) enum Bytes {
@@ -142,7 +144,7 @@ impl<'a> Whole<'a> {
             progress: record.progress.as_ref().map(taskharbor::Text::as_str),
             errors: errors.collect(),
             epoch: record.epoch,
-            kind: kind(record),
+            kind: kind(record.kind),
             parents: record.parents.iter().map(taskharbor::JobId::as_str).collect(),
             pending: record.pending,
             grown_into: record.grown_into.as_ref().map(taskharbor::JobId::as_str),
@@ -158,10 +160,10 @@ fn headers(headers: &Headers) -> std::collections::BTreeMap<&str, &str> {
     headers.iter().collect()
 }
 
-const fn kind(record: &JobRecord) -> &'static str {
-    match record.kind {
-        taskharbor_core::JobKind::Work => "work",
-        taskharbor_core::JobKind::Join => "join",
+const fn kind(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Work => "work",
+        JobKind::Join => "join",
     }
 }
 
@@ -281,6 +283,72 @@ impl<'a> Flow<'a> {
             members: States::of(&flow.members),
             created_at: time(flow.created_at),
             finished_at: flow.finished_at.map(time),
+        }
+    }
+}
+
+/// A flow with its members.
+#[derive(Debug, Serialize)]
+pub(crate) struct FlowWhole<'a> {
+    #[serde(flatten)]
+    flow: Flow<'a>,
+    jobs: Vec<Member<'a>>,
+    complete: bool,
+}
+
+/// A member of a flow.
+#[derive(Debug, Serialize)]
+struct Member<'a> {
+    id: &'a str,
+    r#type: &'a str,
+    kind: &'static str,
+    label: Option<&'a str>,
+    queue: &'a str,
+    state: &'static str,
+    parents: Vec<&'a str>,
+    grown_into: Option<&'a str>,
+    attempts: u32,
+    created_at: String,
+    started_at: Option<String>,
+    finished_at: Option<String>,
+    last_error: Option<&'a str>,
+    reason: Option<&'a str>,
+    progress: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_base64: Option<String>,
+}
+
+impl<'a> FlowWhole<'a> {
+    pub(crate) fn of(tree: &'a FlowTree) -> Self {
+        let jobs = tree.members.iter().map(Member::of).collect();
+        Self { flow: Flow::of(&tree.flow), jobs, complete: tree.is_complete }
+    }
+}
+
+impl<'a> Member<'a> {
+    fn of(member: &'a FlowMember) -> Self {
+        let (output, output_base64) =
+            member.output.as_ref().map_or((None, None), |output| Bytes::of(output).split());
+        Self {
+            id: member.id.as_str(),
+            r#type: member.job_type.as_str(),
+            kind: kind(member.kind),
+            label: member.label.as_deref(),
+            queue: member.queue.as_str(),
+            state: member.state.as_str(),
+            parents: member.parents.iter().map(taskharbor::JobId::as_str).collect(),
+            grown_into: member.grown_into.as_ref().map(taskharbor::JobId::as_str),
+            attempts: member.attempts,
+            created_at: time(member.created_at),
+            started_at: member.started_at.map(time),
+            finished_at: member.finished_at.map(time),
+            last_error: member.last_error.as_ref().map(taskharbor::Text::as_str),
+            reason: member.reason.as_ref().map(taskharbor::Text::as_str),
+            progress: member.progress.as_ref().map(taskharbor::Text::as_str),
+            output,
+            output_base64,
         }
     }
 }

@@ -180,14 +180,20 @@ impl Call {
     ///
     /// Unrecoverable if there was no such step, or if what it produced is something else.
     pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
-        let bytes = match &self.input {
-            Input::Output(output) => output.as_ref(),
-            _ => None,
-        };
-        if let Some(bytes) = bytes {
+        if let Some(bytes) = self.input_raw() {
             return self.format()?.decode(bytes).map_err(JobError::unrecoverable);
         }
         unit().ok_or_else(no_input::<J>)
+    }
+
+    /// What the previous step of the flow produced, as it is stored; of a group, the list of what its
+    /// members did. `None` if there was no such step, or if it produced nothing.
+    #[must_use]
+    pub fn input_raw(&self) -> Option<&Blob> {
+        match &self.input {
+            Input::Output(output) => output.as_ref(),
+            _ => None,
+        }
     }
 
     /// What the members of the group before it produced, one by one, for a job whose input is

@@ -137,7 +137,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.entries.push(Entry {
             job_type: job_type.into(),
             queue: None,
-            reads: Reads::Nothing,
+            reads: Reads::All,
             run: Arc::new(run),
         });
         self

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{AnyDriver, Blob, Client, Driver, JobId, Options, Timestamp};
+use taskharbor::{AnyDriver, Blob, Client, Driver, Handle, JobId, Options, Timestamp};
 use taskharbor_core::{
     Enqueue, Enqueued, Headers, IdempotencyKey, JobSet, JobType, NewJob, QueueName,
 };
@@ -97,6 +97,12 @@ pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
     if !args.wait {
         return stored(id, existed, screen);
     }
+    wait(&handle, screen).await
+}
+
+/// Waits for a job or a flow and prints what it produced.
+pub(crate) async fn wait<O>(handle: &Handle<O>, screen: &mut Screen) -> Outcome {
+    let (id, existed) = (handle.id().as_str(), !handle.is_new());
     if !screen.is_json {
         tell(&if existed { format!("{id} existed") } else { id.to_owned() });
     }
@@ -107,7 +113,8 @@ pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
     screen.bytes(output.as_deref().unwrap_or_default())
 }
 
-fn stored(id: &str, existed: bool, screen: &mut Screen) -> Outcome {
+/// Says that something is stored, or was before.
+pub(crate) fn stored(id: &str, existed: bool, screen: &mut Screen) -> Outcome {
     if screen.is_json {
         return screen.document(&shape::Enqueued { id, existed });
     }

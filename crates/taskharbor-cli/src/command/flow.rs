@@ -1,18 +1,22 @@
 //! `taskharbor flow`: jobs that wait for each other, as a whole.
 
+use std::{fs, io::Read};
+
 use taskharbor::{
-    Action, Admin, AnyDriver, Cursor, Filter, FlowName, FlowRecord, ListFlows, State, Timestamp,
+    Action, Admin, AnyDriver, Client, Cursor, Filter, FlowName, FlowRecord, FlowTree, ListFlows,
+    State, Timestamp, flow::json,
 };
 use taskharbor_core::FlowState;
 
 use super::{
     act::{self, How},
     bulk::{Ahead, Bulk, matching},
-    list::{self, id},
+    enqueue,
+    list::id,
 };
 use crate::{
     clean,
-    failure::{Failure, Outcome},
+    failure::{Exit, Failure, Outcome},
     screen::{Screen, tell},
     shape,
     store::{Missing, Url},
@@ -23,10 +27,51 @@ use crate::{
 /// Look at flows, cancel them, let them go on
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    Start(StartArgs),
     List(ListArgs),
     Inspect(InspectArgs),
+    Graph(GraphArgs),
     Cancel(CancelArgs),
     Requeue(RequeueArgs),
+}
+
+/// Start a flow that a JSON document describes, whole or not at all
+///
+/// The document is a file, or standard input (-). Prints the id of the flow. The form is described in
+/// docs/guides/workflows.md.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  taskharbor flow start album.json
+  echo '{\"flow\": {\"chain\": [{\"type\": \"a\"}, {\"type\": \"b\"}]}}' | taskharbor flow start - --wait")]
+pub(crate) struct StartArgs {
+    /// The file, or -
+    file: String,
+    /// Wait for the flow and print what it produced
+    #[arg(long)]
+    wait: bool,
+}
+
+/// Print a picture of a flow, for Mermaid or Graphviz
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  taskharbor flow graph ID
+  taskharbor flow graph ID --format dot | dot -Tsvg > flow.svg")]
+pub(crate) struct GraphArgs {
+    /// The id of the flow
+    id: String,
+    /// The language
+    #[arg(long, value_enum, default_value_t = Format::Mermaid)]
+    format: Format,
+    /// Show at most so many of its jobs
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    limit: u32,
+}
+
+/// A language for pictures.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Mermaid,
+    Dot,
 }
 
 /// Show flows, oldest first
@@ -96,9 +141,21 @@ fn flow_state(text: &str) -> Result<FlowState, String> {
 }
 
 pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Outcome {
+    if let Command::Start(args) = command {
+        return start(&args, url, screen).await;
+    }
     let driver = url.open(Missing::Refuse).await?;
     let now = driver.now().await?;
     match command {
+        Command::Start(_) => Ok(()),
+        Command::Graph(args) => {
+            let tree = tree(&driver, &args.id, args.limit, now).await?;
+            let picture = match args.format {
+                Format::Mermaid => tree.mermaid(),
+                Format::Dot => tree.graphviz(),
+            };
+            screen.line(clean::lines(&picture).trim_end())
+        }
         Command::List(args) => show_list(args, &driver, now, screen).await,
         Command::Inspect(args) => inspect(&args, &driver, now, screen).await,
         Command::Cancel(args) => act::on(&driver, &args.ids, Action::CancelFlow, screen).await,
@@ -180,15 +237,21 @@ fn row(flow: &FlowRecord, now: Timestamp, screen: &Screen) -> Vec<Cell> {
     ]
 }
 
+async fn tree(driver: &AnyDriver, text: &str, limit: u32, now: Timestamp) -> Outcome<FlowTree> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let tree = FlowTree::read(driver, &id(text)?, now, limit).await?;
+    tree.ok_or_else(|| Failure::not_found(format!("no flow {text} is stored")))
+}
+
 async fn inspect(
     args: &InspectArgs,
     driver: &AnyDriver,
     now: Timestamp,
     screen: &mut Screen,
 ) -> Outcome {
-    let flow = find(driver, &args.id, now).await?;
+    let tree = tree(driver, &args.id, args.limit, now).await?;
     if screen.is_json {
-        return screen.document(&shape::Flow::of(&flow));
+        return screen.document(&shape::FlowWhole::of(&tree));
     }
     let columns = [
         Align::Left,
@@ -199,11 +262,36 @@ async fn inspect(
         Align::Right,
         Align::Left,
     ];
-    screen.table(
-        &["ID", "NAME", "STATE", "JOBS", "DONE", "DLQ", "STARTED"],
-        &columns,
-        vec![row(&flow, now, screen)],
-    )?;
+    let head = vec![row(&tree.flow, now, screen)];
+    screen.table(&["ID", "NAME", "STATE", "JOBS", "DONE", "DLQ", "STARTED"], &columns, head)?;
     screen.line("")?;
-    list::show(driver, Filter::all().flow(flow.id), args.limit, None, now, screen).await
+    screen.line(clean::lines(&tree.to_string()).trim_end())?;
+    if !tree.is_complete {
+        tell("there are more jobs: pass a greater --limit");
+    }
+    Ok(())
+}
+
+async fn start(args: &StartArgs, url: &Url, screen: &mut Screen) -> Outcome {
+    let mut text = Vec::new();
+    if args.file == "-" {
+        std::io::stdin().lock().read_to_end(&mut text)?;
+    } else {
+        text = fs::read(&args.file).map_err(|error| {
+            Failure::new(
+                Exit::Usage,
+                "unreadable",
+                format!("{} cannot be read: {error}", args.file),
+            )
+        })?;
+    }
+    let document = json::parse(&text)
+        .map_err(|error| Failure::new(Exit::Usage, "invalid_flow", error.to_string()))?;
+    let driver = url.open(Missing::Refuse).await?;
+    let handle = Client::new(&driver).start_document(document).await?;
+    let (id, existed) = (handle.id().as_str(), !handle.is_new());
+    if !args.wait {
+        return enqueue::stored(id, existed, screen);
+    }
+    enqueue::wait(&handle, screen).await
 }

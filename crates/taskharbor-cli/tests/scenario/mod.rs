@@ -4,6 +4,7 @@ mod act;
 mod bad;
 mod dlq;
 mod enqueue;
+mod flow;
 mod guide;
 mod hostile;
 mod look;

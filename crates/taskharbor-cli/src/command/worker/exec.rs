@@ -5,7 +5,9 @@
 
 use std::{
     io,
+    path::PathBuf,
     process::{ExitStatus, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -69,6 +71,11 @@ impl Program {
         cx: Context,
     ) -> Result<Outcome<Option<Blob>>, JobError> {
         let mut command = self.command(&cx);
+        // Removed when the job is over.
+        let input = cx.input_raw().map(InputFile::write).transpose()?;
+        if let Some(input) = &input {
+            command.env("TASKHARBOR_INPUT_FILE", &input.0);
+        }
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => return self.not_started(&error),
@@ -126,7 +133,8 @@ impl Program {
             .env("TASKHARBOR_QUEUE", cx.queue().as_str())
             .env("TASKHARBOR_ATTEMPT", cx.attempt().to_string())
             .env("TASKHARBOR_DELIVERY", cx.delivery().to_string())
-            .env("TASKHARBOR_CREATED_AT", cx.created_at().to_string());
+            .env("TASKHARBOR_CREATED_AT", cx.created_at().to_string())
+            .env_remove("TASKHARBOR_INPUT_FILE");
         let optional = [
             ("TASKHARBOR_DEADLINE", cx.deadline().map(|at| at.to_string())),
             ("TASKHARBOR_IDEMPOTENCY_KEY", cx.idempotency_key().map(ToString::to_string)),
@@ -218,6 +226,32 @@ fn signal(status: ExitStatus) -> String {
 #[cfg(not(unix))]
 fn signal(_: ExitStatus) -> String {
     "ended".to_owned()
+}
+
+/// What the step before the job has produced, for the program to read.
+struct InputFile(PathBuf);
+
+impl InputFile {
+    fn write(input: &Blob) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("taskharbor-input-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path)?;
+        let input_file = Self(path);
+        io::Write::write_all(&mut file, input)?;
+        Ok(input_file)
+    }
+}
+
+impl Drop for InputFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 /// Standard output, up to what a store keeps.
