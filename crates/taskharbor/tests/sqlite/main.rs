@@ -11,7 +11,8 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    AnyDriver, Client, Context, EnqueueError, Handlers, Job, JobResult, Outcome, State, Worker,
+    Admin, AnyDriver, Client, Context, Driver, EnqueueError, Handlers, Job, JobResult, Outcome,
+    State, Worker,
 };
 use taskharbor_sqlite::{Config, SqliteDriver, rusqlite};
 
