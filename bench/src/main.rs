@@ -6,8 +6,10 @@
 #![expect(clippy::print_stdout, reason = "printing figures is what it is for")]
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
+mod choice;
 mod finding;
 mod memory;
+mod noop;
 mod postgres;
 mod sqlite;
 mod stopwatch;
