@@ -6,9 +6,11 @@
 #![expect(clippy::print_stdout, reason = "printing figures is what it is for")]
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
+mod choice;
 mod finding;
 mod flows;
 mod memory;
+mod noop;
 mod postgres;
 mod sqlite;
 mod stopwatch;

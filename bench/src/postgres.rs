@@ -19,7 +19,7 @@ mod wal;
 
 use std::error::Error;
 
-use crate::worker::runtime;
+use crate::{choice::split, worker::runtime};
 use server::Server;
 use size::Sizes;
 
@@ -34,15 +34,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
 }
 
 async fn choose(arguments: &[&str]) -> Outcome {
-    let (given, chosen): (Vec<&str>, Vec<&str>) =
-        arguments.iter().copied().partition(|it| it.contains('='));
-    if let Some(unknown) = chosen.iter().find(|it| !PARTS.contains(it)) {
-        let parts = PARTS.join(", ");
-        return Err(format!("unknown part {unknown:?}: choose among {parts}").into());
-    }
+    let (given, chosen) = split(arguments, &PARTS)?;
     let sizes = Sizes::read(&given)?;
-    let chosen = if chosen.is_empty() { PARTS.to_vec() } else { chosen };
-    let chosen: Vec<String> = chosen.into_iter().map(str::to_owned).collect();
     // As a task, because that is where applications have their loops.
     let measured = tokio::spawn(async move { measure(&chosen, &sizes).await });
     measured.await?

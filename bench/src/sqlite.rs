@@ -15,7 +15,7 @@ mod store;
 
 use std::error::Error;
 
-use crate::worker::runtime;
+use crate::{choice::split, worker::runtime};
 use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -28,16 +28,11 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
 }
 
 async fn choose(arguments: &[&str]) -> Outcome {
-    let (given, chosen): (Vec<&str>, Vec<&str>) =
-        arguments.iter().copied().partition(|it| it.contains('='));
-    if let Some(unknown) = chosen.iter().find(|it| !PARTS.contains(it)) {
-        let parts = PARTS.join(", ");
-        return Err(format!("unknown part {unknown:?}: choose among {parts}").into());
-    }
+    let (given, chosen) = split(arguments, &PARTS)?;
     let sizes = Sizes::read(&given)?;
     println!("SQLite {}, {sizes:?}", rusqlite::version());
-    for part in if chosen.is_empty() { PARTS.to_vec() } else { chosen } {
-        match part {
+    for part in chosen {
+        match part.as_str() {
             "enqueue" => enqueue::run(&sizes).await?,
             "drain" => drain::run(&sizes).await?,
             "latency" => latency::run(&sizes).await?,

@@ -1,32 +1,20 @@
 //! Draining jobs that do nothing: a worker, the bare loop that issues the same statements, and the
 //! plain layout.
 
-use std::{
-    pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::{pin::Pin, sync::Arc};
+
+use taskharbor::AnyDriver;
+
+use super::{
+    Outcome,
+    layout::Layout,
+    server::Server,
+    size::Sizes,
+    store::{QUEUE, Store},
+    usage::Usage,
 };
-
-use serde::{Deserialize, Serialize};
-use taskharbor::{AnyDriver, Context, Event, Handlers, Job, JobResult, Worker};
-use tokio::sync::Notify;
-
-use super::{Outcome, layout::Layout, server::Server, size::Sizes, store::Store, usage::Usage};
 use crate::finding::{Bound, Rounds, figure, head, per_second, rate, ratio};
-use crate::stopwatch::now;
-
-#[derive(Serialize, Deserialize, Job)]
-#[job(type = "noop")]
-struct Noop {
-    pad: String,
-}
-
-async fn noop(_: Noop, _: Context) -> JobResult {
-    Ok(())
-}
+use crate::{noop::work, stopwatch::now};
 
 pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     let jobs = sizes.jobs;
@@ -51,7 +39,10 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
 
         fill(&store, sizes).await?;
         let before = Usage::now(server)?;
-        worker.push(per_second(jobs, work(&store, sizes).await?));
+        worker.push(per_second(
+            jobs,
+            work(&AnyDriver::new(store.driver.clone()), QUEUE, jobs, sizes.concurrency).await?,
+        ));
         let used = Usage::now(server)?.since(before);
         spent[0].push(used.server);
         spent[1].push(used.client);
@@ -116,27 +107,4 @@ async fn timed<const N: usize>(jobs: usize, loops: [Loop; N]) -> Outcome<f64> {
         return Err(format!("{done} of {jobs} jobs were drained").into());
     }
     Ok(per_second(done, took))
-}
-
-/// Runs all jobs; over when the last of them is recorded.
-async fn work(store: &Store, sizes: &Sizes) -> Outcome<Duration> {
-    let (left, over) = (Arc::new(AtomicUsize::new(sizes.jobs)), Arc::new(Notify::new()));
-    let ended = Arc::clone(&over);
-    let driver = AnyDriver::new(store.driver.clone());
-    let worker = Worker::builder(&driver)
-        .handlers(Handlers::new().on(noop))
-        .queue(super::store::QUEUE, sizes.concurrency)
-        .observer(move |event: &Event<'_>| {
-            let is_done = matches!(event, Event::Succeeded { .. });
-            if is_done && left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                ended.notify_one();
-            }
-        })
-        .build()?;
-    let started = now();
-    let running = worker.start();
-    over.notified().await;
-    let took = started.elapsed();
-    running.shutdown().await?;
-    Ok(took)
 }

@@ -2,8 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-use taskharbor::{AnyDriver, Client, Job};
+use taskharbor::{AnyDriver, Client};
 use taskharbor_core::{Driver, Enqueue, JobId};
 use tokio_postgres::{Client as Sql, binary_copy::BinaryCopyInWriter, types::Type};
 
@@ -15,7 +14,7 @@ use super::{
     usage::Usage,
 };
 use crate::finding::{Bound, Rounds, figure, head, per_second, rate, ratio};
-use crate::stopwatch::now;
+use crate::{noop::Noop, stopwatch::now};
 
 const PRODUCERS: usize = 8;
 
@@ -35,12 +34,6 @@ WITH stored AS (
   RETURNING seq, priority, queue
 )
 INSERT INTO th_hot (seq, line_at, priority, queue) SELECT seq, $1, priority, queue FROM stored"#;
-
-#[derive(Serialize, Deserialize, Job)]
-#[job(type = "noop")]
-struct Noop {
-    pad: String,
-}
 
 pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     let store = Store::new(server, "enqueue", sizes.payload).await?;

@@ -1,10 +1,16 @@
 //! Whether the work on a job grows with the number of jobs stored.
 
+use taskharbor::AnyDriver;
 use taskharbor_core::{Admin, Driver};
 
-use super::{Outcome, drain::work, size::Sizes, store::Store};
+use super::{
+    Outcome,
+    size::Sizes,
+    store::{QUEUE, Store},
+};
 use crate::{
     finding::{Bound, Rounds, figure, head, per_second, rate, ratio},
+    noop::work,
     stopwatch::now,
 };
 
@@ -23,9 +29,10 @@ pub(crate) async fn run(sizes: &Sizes) -> Outcome {
     for _ in 0..sizes.rounds {
         let few = Store::new(sizes.payload).await?;
         few.fill(FEW, sizes.bulk).await?;
-        let took = work(&few, FEW, sizes.concurrency).await?;
+        let took = work(&AnyDriver::new(few.driver.clone()), QUEUE, FEW, sizes.concurrency).await?;
         with_few.push(per_second(FEW, took));
-        let took = work(&many, FEW, sizes.concurrency).await?;
+        let took =
+            work(&AnyDriver::new(many.driver.clone()), QUEUE, FEW, sizes.concurrency).await?;
         with_many.push(per_second(FEW, took));
     }
     rate(&format!("{FEW} waiting, none over"), &with_few);

@@ -1,16 +1,6 @@
 //! Draining jobs that do nothing: in batches, and by a worker.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-use serde::{Deserialize, Serialize};
-use taskharbor::{AnyDriver, Context, Event, Handlers, Job, JobResult, Worker};
-use tokio::sync::Notify;
+use taskharbor::AnyDriver;
 
 use super::{
     Outcome,
@@ -20,18 +10,9 @@ use super::{
 };
 use crate::{
     finding::{Bound, Rounds, head, per_second, rate, ratio},
+    noop::work,
     stopwatch::now,
 };
-
-#[derive(Serialize, Deserialize, Job)]
-#[job(type = "noop")]
-struct Noop {
-    pad: String,
-}
-
-async fn noop(_: Noop, _: Context) -> JobResult {
-    Ok(())
-}
 
 pub(crate) async fn run(sizes: &Sizes) -> Outcome {
     let (jobs, batch) = (sizes.jobs, sizes.batch);
@@ -52,7 +33,8 @@ pub(crate) async fn run(sizes: &Sizes) -> Outcome {
         while store.step(batch).await? > 0 {}
         bare.push(per_second(jobs, started.elapsed()));
         store.fill(jobs, sizes.bulk).await?;
-        worker.push(per_second(jobs, work(&store, jobs, sizes.concurrency).await?));
+        let driver = AnyDriver::new(store.driver.clone());
+        worker.push(per_second(jobs, work(&driver, QUEUE, jobs, sizes.concurrency).await?));
         store.check().await?;
     }
     rate("raw SQLite, reserve + ack", &raw);
@@ -61,27 +43,4 @@ pub(crate) async fn run(sizes: &Sizes) -> Outcome {
     ratio("driver / raw", &bare.over(&raw), Bound::AtLeast(0.5));
     ratio("worker / raw", &worker.over(&raw), Bound::AtLeast(0.5));
     Ok(())
-}
-
-/// Runs so many jobs; over when the last of them is recorded.
-pub(crate) async fn work(store: &Store, jobs: usize, concurrency: usize) -> Outcome<Duration> {
-    let (left, over) = (Arc::new(AtomicUsize::new(jobs)), Arc::new(Notify::new()));
-    let ended = Arc::clone(&over);
-    let driver = AnyDriver::new(store.driver.clone());
-    let worker = Worker::builder(&driver)
-        .handlers(Handlers::new().on(noop))
-        .queue(QUEUE, concurrency)
-        .observer(move |event: &Event<'_>| {
-            let is_done = matches!(event, Event::Succeeded { .. });
-            if is_done && left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                ended.notify_one();
-            }
-        })
-        .build()?;
-    let started = now();
-    let running = worker.start();
-    over.notified().await;
-    let took = started.elapsed();
-    running.shutdown().await?;
-    Ok(took)
 }

@@ -1,6 +1,7 @@
 //! How much is measured, for how long.
 
 use super::Outcome;
+use crate::choice::set_sizes;
 
 /// The sizes of everything; each can be given as `name=number`.
 #[derive(Clone, Debug)]
@@ -35,28 +36,17 @@ impl Sizes {
             backlog: 1_000_000,
             idle: 10,
         };
-        for setting in given {
-            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-            let place = match name {
-                "jobs" => &mut sizes.jobs,
-                "batch" => &mut sizes.batch,
-                "bulk" => &mut sizes.bulk,
-                "payload" => &mut sizes.payload,
-                "rounds" => &mut sizes.rounds,
-                "concurrency" => &mut sizes.concurrency,
-                "backlog" => &mut sizes.backlog,
-                "idle" => &mut sizes.idle,
-                _ => {
-                    let known = "jobs, batch, bulk, payload, rounds, concurrency, backlog, idle";
-                    return Err(format!("unknown size {name:?}: choose among {known}").into());
-                }
-            };
-            let number: usize = value.parse().map_err(|_| format!("{setting:?} is no number"))?;
-            if number == 0 {
-                return Err(format!("{name} must be at least 1").into());
-            }
-            *place = number;
-        }
+        let mut places = [
+            ("jobs", &mut sizes.jobs),
+            ("batch", &mut sizes.batch),
+            ("bulk", &mut sizes.bulk),
+            ("payload", &mut sizes.payload),
+            ("rounds", &mut sizes.rounds),
+            ("concurrency", &mut sizes.concurrency),
+            ("backlog", &mut sizes.backlog),
+            ("idle", &mut sizes.idle),
+        ];
+        set_sizes(given, &mut places)?;
         Ok(sizes)
     }
 }

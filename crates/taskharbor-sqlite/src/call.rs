@@ -94,5 +94,5 @@ pub(crate) async fn ask<T: Send + 'static>(
 }
 
 fn ended() -> DriverError {
-    DriverError::backend("the thread that serves the file has ended")
+    DriverError::backend("the thread that serves the file has ended or could not finish the call")
 }

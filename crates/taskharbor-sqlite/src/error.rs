@@ -59,6 +59,11 @@ impl Fault {
         )
     }
 
+    /// Whether the file holds something else.
+    pub(crate) fn is_no_database(&self) -> bool {
+        matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase))
+    }
+
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self, Self::Sql(error) if is_busy(error))
     }

@@ -1,8 +1,8 @@
 //! Opening the file: what it must be, and what every connection to it is told.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{self, Read},
+    fs::{self, OpenOptions},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -140,11 +140,14 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
     let path = || config.path.clone();
     let failed = |source: DriverError| OpenError::Failed { path: path(), source };
     let io = |error: io::Error| failed(DriverError::unavailable(error));
-    match begins_as(&config.path) {
-        Ok(Beginning::Database) => {}
-        Ok(Beginning::Empty) if config.create || config.shared => {}
-        Ok(Beginning::Empty) => return Err(OpenError::Empty { path: path() }),
-        Ok(Beginning::Other) => return Err(OpenError::NotOurs { path: path() }),
+    // Only looked at: to open and close the file past SQLite would give up the locks that others in
+    // this process have on it.
+    match fs::metadata(&config.path) {
+        Ok(file) if !file.is_file() => return Err(OpenError::NotOurs { path: path() }),
+        Ok(file) if file.len() == 0 && !(config.create || config.shared) => {
+            return Err(OpenError::Empty { path: path() });
+        }
+        Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if !config.create {
                 return Err(OpenError::Missing { path: path() });
@@ -153,8 +156,11 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
         }
         Err(error) => return Err(io(error)),
     }
-    let mut opened = connect(config, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
-    let fault = |fault: Fault| failed(fault.into());
+    let fault = |fault: Fault| match fault.is_no_database() {
+        true => OpenError::NotOurs { path: path() },
+        false => failed(fault.into()),
+    };
+    let mut opened = connect(config, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(fault)?;
     match content(&opened.conn).map_err(fault)? {
         Content::Store(found) => match migration::fits(found) {
             Err(Unfit::TooNew { found }) => return Err(OpenError::Newer { path: path(), found }),
@@ -198,15 +204,15 @@ fn must_be_store(opened: &Opened) -> Result<(), DriverError> {
     }
 }
 
-fn connect(config: &Config, flags: OpenFlags) -> Result<Opened, DriverError> {
+fn connect(config: &Config, flags: OpenFlags) -> Result<Opened, Fault> {
     let path = &config.path;
     let identity = identity(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => gone(path),
         _ => DriverError::unavailable(error),
     })?;
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
-    let opened = Opened { conn: conn.map_err(Fault::from)?, identity, path: path.clone() };
-    settle_in(&opened.conn, config).map_err(DriverError::from)?;
+    let opened = Opened { conn: conn?, identity, path: path.clone() };
+    settle_in(&opened.conn, config)?;
     Ok(opened)
 }
 
@@ -240,26 +246,6 @@ fn write_ahead(conn: &Connection, config: &Config) -> Result<(), Fault> {
     }
     conn.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))?;
     Ok(())
-}
-
-/// What a file begins as.
-enum Beginning {
-    Empty,
-    Database,
-    Other,
-}
-
-fn begins_as(path: &Path) -> io::Result<Beginning> {
-    if !fs::metadata(path)?.is_file() {
-        return Ok(Beginning::Other);
-    }
-    let mut beginning = Vec::new();
-    File::open(path)?.take(16).read_to_end(&mut beginning)?;
-    Ok(match beginning.as_slice() {
-        [] => Beginning::Empty,
-        b"SQLite format 3\0" => Beginning::Database,
-        _ => Beginning::Other,
-    })
 }
 
 /// What lies beside the file has its mode. If it was made while the file could not be written, it

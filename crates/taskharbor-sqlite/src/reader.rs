@@ -1,7 +1,10 @@
 //! [`Reader`]: a thread that reads, with a connection of its own, so that it waits for nobody who
 //! writes.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use rusqlite::Connection;
 use taskharbor_core::DriverError;
@@ -34,8 +37,11 @@ impl Reader {
             match self.calls.take(1, &mut self.nudges, None, |_| 1) {
                 Taken::Items(calls) => {
                     for mut call in calls.into_iter().filter(|call| !call.is_abandoned()) {
-                        let error = self.serve(call.as_mut()).err();
-                        call.answer(error);
+                        // If it panics, whoever made the call is told, and the connection is gone.
+                        let serve = AssertUnwindSafe(|| self.serve(call.as_mut()).err());
+                        if let Ok(error) = catch_unwind(serve) {
+                            call.answer(error);
+                        }
                     }
                 }
                 // Somebody found something wrong with the file.

@@ -5,7 +5,11 @@
 //! comes alone waits for nobody. While somebody waits for work it also looks whether another
 //! connection has committed, which SQLite tells for the price of a look into shared memory.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use rusqlite::Connection;
 use taskharbor_core::{DriverError, QueueName, WakeHub};
@@ -64,7 +68,12 @@ impl Writer {
         loop {
             let patience = self.hub.is_watched().then_some(LOOK_EVERY);
             match self.calls.take(MOST_JOBS, &mut self.nudges, patience, |call| call.weight()) {
-                Taken::Items(calls) => self.serve(calls),
+                Taken::Items(calls) => {
+                    // Whoever made the calls is told; the others must not suffer for them.
+                    if catch_unwind(AssertUnwindSafe(|| self.serve(calls))).is_err() {
+                        self.let_go();
+                    }
+                }
                 Taken::Nothing => self.look(),
                 Taken::Closed => return,
             }

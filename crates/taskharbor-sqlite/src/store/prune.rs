@@ -34,15 +34,15 @@ impl Store<'_> {
         let mut oldest: Option<(i64, i64, Oldest)> = None;
         for state in [State::Done, State::Dlq, State::Cancelled] {
             let Some(before) = request.before(state) else { continue };
-            let kinds: [(&str, fn(i64) -> Oldest); 2] =
-                [(sql::OLDEST_JOB, Oldest::Job), (sql::OLDEST_FLOW, Oldest::Flow)];
-            for (sql, make) in kinds {
+            for of_flows in [false, true] {
+                let sql = if of_flows { sql::OLDEST_FLOW } else { sql::OLDEST_JOB };
                 let mut statement = self.statement(sql)?;
                 let mut rows = statement.query(params![number_of(state), before.as_micros()])?;
                 let Some(row) = rows.next()? else { continue };
                 let (at, seq): (i64, i64) = (row.get(0)?, row.get(1)?);
                 if oldest.is_none_or(|(than, first, _)| (at, seq) < (than, first)) {
-                    oldest = Some((at, seq, make(seq)));
+                    let what = if of_flows { Oldest::Flow(seq) } else { Oldest::Job(seq) };
+                    oldest = Some((at, seq, what));
                 }
             }
         }

@@ -48,7 +48,7 @@ async fn a_commit_of_another_process_wakes() {
     let mut waiting = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(waiting.stdout.take().unwrap()).lines();
     let mut until = |what: &str| {
-        while let Some(line) = lines.next() {
+        for line in lines.by_ref() {
             if line.unwrap().contains(what) {
                 return;
             }

@@ -40,6 +40,12 @@ async fn large(place: &Place) -> SqliteDriver {
     let tail = NewJob::join(id("tail"), crate::given::queue(), parents);
     let flow = taskharbor_core::JobSet::flow(members.chain([tail]).collect());
     driver.enqueue(Enqueue::new(vec![flow], NOON)).await.unwrap();
+    let small = (0..200).map(|number| {
+        let (first, last) = (format!("first {number}"), format!("last {number}"));
+        let last = job(&last).after([id(&first)]);
+        taskharbor_core::JobSet::flow(vec![job(&first), last])
+    });
+    driver.enqueue(Enqueue::new(small.collect(), NOON)).await.unwrap();
     driver
 }
 
