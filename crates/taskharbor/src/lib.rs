@@ -9,7 +9,7 @@ mod codec;
 mod connect;
 mod context;
 mod draft;
-pub mod flow;
+mod flow;
 mod handler;
 mod inflight;
 mod job;
@@ -45,7 +45,7 @@ pub use codec::{Codec, CodecError, Decode, Encode, Json};
 pub use connect::{ConnectError, connect};
 pub use context::{Call, Context};
 pub use draft::InvalidJob;
-#[doc(inline)]
+pub use flow::json as flow_json;
 pub use flow::{
     Each, Failure, Flow, FlowMember, FlowTree, Inputs, IntoFlow, IntoStep, NoInput, ProducedBy,
     TakesFailure,

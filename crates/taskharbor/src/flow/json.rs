@@ -78,7 +78,7 @@ pub enum Fault {
 /// Reads a flow from its JSON form.
 ///
 /// ```
-/// let document = taskharbor::flow::json::parse(
+/// let document = taskharbor::flow_json::parse(
 ///     br#"{
 ///         "name": "album",
 ///         "flow": { "chain": [

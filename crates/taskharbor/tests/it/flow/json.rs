@@ -1,6 +1,6 @@
 //! The JSON form of flows.
 
-use taskharbor::{Client, JobKind, MessagePack, State, flow::json, testing::Harbor};
+use taskharbor::{Client, JobKind, MessagePack, State, flow_json as json, testing::Harbor};
 
 use super::{Handlers, handlers};
 
