@@ -4,7 +4,7 @@ use std::{fs, io::Read};
 
 use taskharbor::{
     Action, Admin, AnyDriver, Client, Cursor, Filter, FlowName, FlowRecord, FlowTree, ListFlows,
-    State, Timestamp, flow::json,
+    State, Timestamp, flow_json,
 };
 use taskharbor_core::FlowState;
 
@@ -285,7 +285,7 @@ async fn start(args: &StartArgs, url: &Url, screen: &mut Screen) -> Outcome {
             )
         })?;
     }
-    let document = json::parse(&text)
+    let document = flow_json::parse(&text)
         .map_err(|error| Failure::new(Exit::Usage, "invalid_flow", error.to_string()))?;
     let driver = url.open(Missing::Refuse).await?;
     let handle = Client::new(&driver).start_document(document).await?;
