@@ -102,7 +102,6 @@ groups! {
     join;
     flow_again;
     edge_race;
-    flow_mass;
     flow_shape;
     flow_state;
     output;
@@ -122,4 +121,5 @@ groups! {
     dropped;
     model;
     race;
+    flow_mass;
 }
