@@ -22,7 +22,10 @@ use anyhow::Context;
 use taskharbor::{AnyDriver, Client, Driver, JobSummary, State, StateCounts};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::terminal::{Terminal, Tone};
+use crate::{
+    screen::tell,
+    terminal::{Terminal, Tone},
+};
 use crew::Crew;
 use display::{Display, Progress};
 use finding::{Crash, Findings};
@@ -39,6 +42,7 @@ pub(crate) async fn run() -> anyhow::Result<ExitCode> {
     let mut display = Display::new(io::stdout().lock(), terminal);
     let place = Place::make().context("no file can be made for the demo")?;
     let driver = crew::open(place.file(), true).await?;
+    tell(&format!("created {} for the time of the demo", place.file().display()));
     let enqueued = job::enqueue(&Client::new(&driver)).await?;
 
     let started = Instant::now();

@@ -86,28 +86,28 @@ impl Url {
                 "a store in memory would be gone with this command: name a file as sqlite:jobs.db, or postgres://…",
             ));
         }
-        let Some(path) = self.path() else {
-            return Ok(taskharbor::connect(&self.0).await?);
-        };
+        if self.path().is_some() {
+            return Ok(AnyDriver::new(self.open_file(missing).await?));
+        }
+        Ok(taskharbor::connect(&self.0).await?)
+    }
+
+    /// Opens a file, which has to be there unless the command may make it.
+    pub(crate) async fn open_file(&self, missing: Missing) -> Outcome<SqliteDriver> {
+        let config = Config::from_url(&self.0)
+            .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))?;
+        let path = self.path().unwrap_or_default();
         let is_new = !path.try_exists().unwrap_or(false);
         if is_new && missing == Missing::Refuse {
             return Err(self.not_there(&path));
         }
-        let driver = self.open_file(missing == Missing::Create).await?;
+        let driver = SqliteDriver::open_with(config.create(missing == Missing::Create))
+            .await
+            .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
         if is_new {
             tell(&format!("created {}", path.display()));
         }
         Ok(driver)
-    }
-
-    /// Opens a file, and brings it up to date.
-    async fn open_file(&self, create: bool) -> Outcome<AnyDriver> {
-        let config = Config::from_url(&self.0)
-            .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))?;
-        let driver = SqliteDriver::open_with(config.create(create))
-            .await
-            .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
-        Ok(AnyDriver::new(driver))
     }
 
     fn not_there(&self, path: &Path) -> Failure {

@@ -22,6 +22,7 @@ use crate::{
     call::{Ask, Calls, ask},
     error::Fault,
     file,
+    migration::VERSION,
     reader::Reader,
     store::Store,
     writer::Writer,
@@ -127,6 +128,24 @@ impl SqliteDriver {
             serving,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The version of the store that this driver works with.
+    pub const VERSION: i64 = VERSION;
+
+    /// The version of the store that is in the file.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::Unavailable`], [`DriverError::Backend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn installed_version(&self) -> Result<i64, DriverError> {
+        self.check_open()?;
+        let asked = Ask { weight: 1, needs_version: false };
+        ask(&self.shared.reader, asked, |store| store.version()).await
     }
 
     /// The file in which the jobs are.

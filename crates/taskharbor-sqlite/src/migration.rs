@@ -32,7 +32,7 @@ pub(crate) enum Content {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
     #[error(
-        "the store is of version {found}, older than this program needs ({VERSION}): run `driver.migrate()`"
+        "the store is of version {found}, older than this program needs ({VERSION}): run `taskharbor migrate up`, or `driver.migrate()`"
     )]
     TooOld { found: i64 },
     #[error(

@@ -233,6 +233,10 @@ impl<'c> Store<'c> {
         Ok(())
     }
 
+    pub(crate) fn version(&self) -> Result<i64, Fault> {
+        self.find(sql::VERSION, [])?.ok_or_else(|| Fault::damaged("a version"))
+    }
+
     pub(crate) fn migrate(&self) -> Result<(), Fault> {
         crate::migration::bring_up(self.conn)
     }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use taskharbor_postgres::{Config, PostgresDriver, migration};
+use taskharbor_sqlite::SqliteDriver;
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
@@ -83,9 +84,8 @@ async fn status(url: &Url, screen: &mut Screen) -> Outcome {
     Err(Failure::refused("outdated", "the schema is not up to date: run `taskharbor migrate up`"))
 }
 
-/// A file is brought up to date whenever it is opened.
 async fn file_status(url: &Url) -> Outcome<Status> {
-    url.open(Missing::Refuse).await?;
-    let newest = 1;
-    Ok(Status { installed: Some(newest), newest, up_to_date: true })
+    let installed = url.open_file(Missing::Refuse).await?.installed_version().await?;
+    let newest = SqliteDriver::VERSION;
+    Ok(Status { installed: Some(installed), newest, up_to_date: installed == newest })
 }
