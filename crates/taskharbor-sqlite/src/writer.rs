@@ -45,8 +45,8 @@ pub(crate) struct Writer {
     data_version: Option<i64>,
 }
 
-/// What became of the calls of a transaction that committed.
-struct Committed {
+/// What became of the calls of a transaction that is to be committed.
+struct Applied {
     /// For each call, why it did not take part.
     errors: Vec<Option<DriverError>>,
     wakes: Vec<QueueName>,
@@ -86,8 +86,7 @@ impl Writer {
             return;
         }
         match self.transact(&mut calls) {
-            Ok(Committed { errors, wakes }) => {
-                self.hub.wake(&wakes);
+            Ok(errors) => {
                 for (call, error) in calls.into_iter().zip(errors) {
                     call.answer(error);
                 }
@@ -96,19 +95,27 @@ impl Writer {
         }
     }
 
-    /// Applies all calls in one transaction. What fails by itself spoils no other.
-    fn transact(&mut self, calls: &mut [Box<dyn Call>]) -> Result<Committed, DriverError> {
+    /// Applies all calls in one transaction and commits; tells for each call why it did not take part.
+    fn transact(
+        &mut self,
+        calls: &mut [Box<dyn Call>],
+    ) -> Result<Vec<Option<DriverError>>, DriverError> {
         self.ensure_open()?;
         let Some(opened) = &self.opened else { return Err(DriverError::Closed) };
         let conn = &opened.conn;
         let outcome = begin(conn, self.config.busy_timeout).and_then(|()| {
             let news = data_version(conn)?;
-            Ok((apply(conn, calls, &self.config)?, news))
+            let applied = apply(conn, calls, &self.config)?;
+            // Whoever is woken asks this thread, and so is answered after the commit; on its way here
+            // it need not wait for the disk.
+            self.hub.wake(&applied.wakes);
+            conn.execute_batch("COMMIT")?;
+            Ok((applied.errors, news))
         });
         match outcome {
-            Ok((committed, news)) => {
+            Ok((errors, news)) => {
                 self.notice(news);
-                Ok(committed)
+                Ok(errors)
             }
             Err(fault) => {
                 if !conn.is_autocommit() {
@@ -194,11 +201,12 @@ fn begin(conn: &Connection, patience: Duration) -> Result<(), Fault> {
     }
 }
 
+/// Carries all calls out. What fails by itself spoils no other.
 fn apply(
     conn: &Connection,
     calls: &mut [Box<dyn Call>],
     config: &Config,
-) -> Result<Committed, Fault> {
+) -> Result<Applied, Fault> {
     let (mut errors, mut wakes) = (Vec::with_capacity(calls.len()), Vec::new());
     let alone = calls.len() == 1;
     for call in calls {
@@ -226,10 +234,9 @@ fn apply(
             conn.execute_batch("RELEASE th_call")?;
         }
     }
-    conn.execute_batch("COMMIT")?;
     wakes.sort();
     wakes.dedup();
-    Ok(Committed { errors, wakes })
+    Ok(Applied { errors, wakes })
 }
 
 fn run(conn: &Connection, call: &mut dyn Call, config: &Config) -> Result<Vec<QueueName>, Fault> {

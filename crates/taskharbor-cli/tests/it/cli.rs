@@ -18,7 +18,7 @@ fn help_names_the_commands() {
         assert_eq!((code, &*err), (Some(0), ""));
         assert!(out.contains("Usage: taskharbor [OPTIONS] <COMMAND>"), "{out}");
         for line in
-            ["  demo         Run a worker", "  enqueue      Store a job", "  worker       Run jobs"]
+            ["  demo         Run a few hundred jobs", "  enqueue      Store a job", "  worker       Run jobs"]
         {
             assert!(out.contains(line), "{out}");
         }

@@ -1,6 +1,6 @@
 //! What people see of jobs, queues and flows.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use rusqlite::{Row, params};
 use taskharbor_core::{
@@ -90,14 +90,16 @@ impl Store<'_> {
     }
 
     pub(crate) fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, Fault> {
-        let mut queues: BTreeMap<QueueName, QueueCounts> = BTreeMap::new();
+        let mut queues: HashMap<String, QueueCounts> = HashMap::new();
         let mut statement = self.statement(sql::COUNTS)?;
-        let mut rows = statement.query([now.as_micros()])?;
+        let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            let counts = counts_of(&mut queues, text(row, 0)?)?;
-            count(&mut counts.states, row, 1)?;
-            if let Some(oldest) = optional_time(row, 4)? {
-                counts.oldest_ready = Some(oldest);
+            let (counts, at) = (counts_of(&mut queues, text(row, 0)?)?, row.get(2)?);
+            let state = state_of(row.get(1)?, at, now)?;
+            *counts.states.get_mut(state) += 1;
+            if let (State::Ready, Some(at)) = (state, at) {
+                let oldest = counts.oldest_ready.map_or(i64::MAX, Timestamp::as_micros);
+                counts.oldest_ready = Some(time(at.min(oldest))?);
             }
         }
         let mut statement = self.statement(sql::PAUSES)?;
@@ -105,7 +107,9 @@ impl Store<'_> {
         while let Some(row) = rows.next()? {
             counts_of(&mut queues, text(row, 0)?)?.paused_since = optional_time(row, 1)?;
         }
-        Ok(queues.into_values().collect())
+        let mut all: Vec<_> = queues.into_values().collect();
+        all.sort_by(|one, other| one.queue.cmp(&other.queue));
+        Ok(all)
     }
 
     pub(crate) fn flow_record(
@@ -140,7 +144,7 @@ impl Store<'_> {
         let mut statement = self.statement(sql::FLOW_COUNTS)?;
         let mut rows = statement.query(params![row.get::<_, i64>(0)?, now.as_micros()])?;
         while let Some(row) = rows.next()? {
-            count(&mut members, row, 0)?;
+            count(&mut members, row)?;
             last_finish = last_finish.max(optional_time(row, 3)?);
         }
         let tail = entry::name(JobId::new(text(row, 4)?))?;
@@ -171,17 +175,20 @@ pub(super) fn flow_id(row: &Row<'_>, at: usize) -> Result<Option<JobId>, Fault> 
 }
 
 fn counts_of<'a>(
-    queues: &'a mut BTreeMap<QueueName, QueueCounts>,
+    queues: &'a mut HashMap<String, QueueCounts>,
     queue: &str,
 ) -> Result<&'a mut QueueCounts, Fault> {
-    let queue = entry::name(QueueName::new(queue))?;
-    Ok(queues.entry(queue.clone()).or_insert_with(|| QueueCounts::new(queue)))
+    if !queues.contains_key(queue) {
+        let counts = QueueCounts::new(entry::name(QueueName::new(queue))?);
+        queues.insert(queue.to_owned(), counts);
+    }
+    queues.get_mut(queue).ok_or_else(|| Fault::damaged("a queue"))
 }
 
-/// Adds a state's number, how many there are, and how many of those that wait are due.
-fn count(counts: &mut StateCounts, row: &Row<'_>, from: usize) -> Result<(), Fault> {
-    let (all, due): (usize, usize) = (number(row, from + 1)?, number(row, from + 2)?);
-    match state_of(row.get(from)?, None, Timestamp::EPOCH)? {
+/// Adds what a row tells: a state, how many there are, and how many of those that wait are due.
+fn count(counts: &mut StateCounts, row: &Row<'_>) -> Result<(), Fault> {
+    let (all, due): (usize, usize) = (number(row, 1)?, number(row, 2)?);
+    match state_of(row.get(0)?, None, Timestamp::EPOCH)? {
         State::Scheduled => {
             counts.ready += due;
             counts.scheduled += all - due;
