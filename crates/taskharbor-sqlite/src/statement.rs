@@ -165,7 +165,6 @@ statements! {
          WHERE j.seq > ?1 AND (?2 IS NULL OR j.queue = ?2) AND (?3 IS NULL OR j.state = ?3) \
          AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR j.at <= ?5) AND (?6 IS NULL OR j.at > ?6) \
          AND f.id = ?8 ORDER BY j.seq LIMIT ?7");
-<<<<<<< HEAD
     /// What is exported, a flow at the first of its members. The primary key; `th_job_flow`.
     Seek PARCELS = "SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
          OR NOT EXISTS (SELECT 1 FROM th_job m INDEXED BY th_job_flow WHERE m.flow = j.flow AND m.seq < j.seq)) \
@@ -181,12 +180,8 @@ statements! {
     /// The primary key of `th_edge`.
     Seek TIES = "SELECT tie, spent_state, spent_reason FROM th_edge WHERE child = ?1 ORDER BY ord";
     Seek SET_GROWN = "UPDATE th_job SET grown_into = ?2 WHERE seq = ?1";
-    Walk COUNTS = "SELECT queue, state, count(*), count(CASE WHEN state = 0 AND at <= ?1 THEN 1 END), \
-         min(CASE WHEN state = 0 AND at <= ?1 THEN at END) FROM th_job GROUP BY queue, state";
-=======
     /// Every job, in the order in which they lie: grouping them would sort them.
     Walk COUNTS = "SELECT queue, state, at FROM th_job";
->>>>>>> 4780efab141ad97a30786fa523415b852562bbcf
     Walk PAUSES = "SELECT queue, since FROM th_pause";
     /// A flow and its members by state. `th_job_flow`.
     Seek FLOW_HEAD = "SELECT f.seq, f.id, f.name, f.created_at, t.id, t.state, t.at \

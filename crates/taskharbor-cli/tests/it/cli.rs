@@ -17,9 +17,11 @@ fn help_names_the_commands() {
         let (code, out, err) = answer(&args);
         assert_eq!((code, &*err), (Some(0), ""));
         assert!(out.contains("Usage: taskharbor [OPTIONS] <COMMAND>"), "{out}");
-        for line in
-            ["  demo         Run a few hundred jobs", "  enqueue      Store a job", "  worker       Run jobs"]
-        {
+        for line in [
+            "  demo         Run a few hundred jobs",
+            "  enqueue      Store a job",
+            "  worker       Run jobs",
+        ] {
             assert!(out.contains(line), "{out}");
         }
     }
