@@ -143,6 +143,8 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
         _ => {}
     }
     let url = url()?;
+    // It has something to clear away when it is interrupted, and never reads.
+    let is_tidy = matches!(command, Command::Conformance(_));
     let run = async {
         match command {
             Command::Enqueue(args) => command::enqueue::run(args, &url, &mut screen).await,
@@ -163,16 +165,33 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             Command::Worker(_) | Command::Demo(_) | Command::Completions { .. } => Ok(()),
         }
     };
-    tokio::select! {
-        biased;
-        signal = tokio::signal::ctrl_c() => {
-            signal?;
-            return Err(Failure::silent(Exit::Interrupted));
+    if is_tidy {
+        tokio::select! {
+            biased;
+            signal = tokio::signal::ctrl_c() => {
+                signal?;
+                return Err(Failure::silent(Exit::Interrupted));
+            }
+            ended = run => ended?,
         }
-        ended = run => ended?,
+    } else {
+        interruptible()?;
+        run.await?;
     }
     screen.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// From now on Ctrl-C ends the process, also while it waits for input: calls to the store happen whole
+/// or not at all, so there is nothing to finish.
+fn interruptible() -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    std::thread::spawn(move || {
+        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
+            std::process::exit(Exit::Interrupted as i32);
+        }
+    });
+    Ok(())
 }
 
 #[cfg(test)]

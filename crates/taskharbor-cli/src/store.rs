@@ -73,9 +73,10 @@ impl Url {
                 None => self.0.split_once(':').map_or("the store", |(scheme, _)| scheme).to_owned(),
             };
         };
+        // Whatever stands before an @ may be a secret, also where it should not stand.
+        let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
         let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         format!("{scheme}://{host}/{path}")
     }
 
@@ -136,6 +137,8 @@ mod tests {
     fn no_password_is_shown() {
         for (url, shown) in [
             ("postgres://ada:hunter2@db:5432/jobs?password=hunter2", "postgres://db:5432/jobs"),
+            ("postgres://ada:hunt/er2@db/jobs", "postgres://db/jobs"),
+            ("postgres://ada:hunter2?x@db/jobs", "postgres://db/jobs"),
             ("postgres://db", "postgres://db/"),
             ("postgres:hunter2", "postgres"),
             ("sqlite:jobs.db", "sqlite:jobs.db"),

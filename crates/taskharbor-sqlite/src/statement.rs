@@ -167,7 +167,8 @@ statements! {
          AND f.id = ?8 ORDER BY j.seq LIMIT ?7");
     /// What is exported, a flow at the first of its members. The primary key; `th_job_flow`.
     Seek PARCELS = "SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
-         OR NOT EXISTS (SELECT 1 FROM th_job m INDEXED BY th_job_flow WHERE m.flow = j.flow AND m.seq < j.seq)) \
+         OR NOT EXISTS (SELECT 1 FROM th_job m INDEXED BY th_job_flow WHERE m.flow = j.flow \
+         AND m.state IN (0, 1, 2, 3, 4, 5) AND m.seq < j.seq)) \
          ORDER BY j.seq LIMIT ?2";
     /// `th_job_flow`; what it finds is sorted.
     Walk MEMBERS_IN_ORDER = "SELECT seq FROM th_job INDEXED BY th_job_flow WHERE flow = ?1 ORDER BY seq";

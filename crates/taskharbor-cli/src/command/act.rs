@@ -121,7 +121,8 @@ pub(crate) async fn on(
                 let is_first =
                     failure.as_ref().is_none_or(|it: &Failure| it.exit == Exit::NotFound);
                 if is_first || !matches!(denied, Denied::JobNotFound) {
-                    if let Some(earlier) = failure.replace(refused) {
+                    let earlier = failure.replace(refused);
+                    if let Some(earlier) = earlier.filter(|_| !screen.is_json) {
                         tell(&format!("taskharbor: {}", earlier.text));
                     }
                 } else if !screen.is_json {

@@ -10,7 +10,7 @@ use taskharbor::{Action, Admin, AnyDriver, Filter, JobId, List, Manage};
 
 use crate::{
     clean,
-    failure::{Failure, Outcome},
+    failure::{Exit, Failure, Outcome},
     screen::Screen,
     shape,
     store::Url,
@@ -134,8 +134,11 @@ impl Bulk<'_> {
                 }
             }
         }
+        let nothing_done = told.done == 0 && told.refused > 0;
         if screen.is_json {
-            return screen.document(&told);
+            screen.document(&told)?;
+            screen.flush()?;
+            return if nothing_done { Err(Failure::silent(Exit::Refused)) } else { Ok(()) };
         }
         screen.line(&format!("{}: {} of {matched} {jobs}", self.verb, told.done))?;
         if let Some(text) = first_refusal {
@@ -145,6 +148,7 @@ impl Bulk<'_> {
                 clean::line(&text)
             ))?;
         }
-        Ok(())
+        screen.flush()?;
+        if nothing_done { Err(Failure::silent(Exit::Refused)) } else { Ok(()) }
     }
 }

@@ -45,13 +45,13 @@ struct Clause<'a> {
 }
 
 pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
-    let place = Place::find(url).await?;
     let only = args.only.as_deref().unwrap_or_default();
     let chosen: Vec<&'static Case> =
         cases().filter(|case| case.group.contains(only) || case.name.contains(only)).collect();
     if chosen.is_empty() {
         return Err(Failure::usage(format!("no case is called like {only:?}")));
     }
+    let place = Place::find(url).await?;
     // What a case has to say when it fails is said by us.
     let told = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -70,7 +70,6 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
         }
     }
     std::panic::set_hook(told);
-    place.leave();
     report(&clauses, chosen.len(), screen)
 }
 
@@ -187,9 +186,10 @@ impl Place {
             }
         }
     }
+}
 
-    /// Removes what is left.
-    fn leave(&self) {
+impl Drop for Place {
+    fn drop(&mut self) {
         if let Self::File { dir, .. } = self {
             let _ = std::fs::remove_dir_all(dir);
         }

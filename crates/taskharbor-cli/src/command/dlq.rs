@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskharbor::{Action, Filter, JobType, QueueName, State};
+use taskharbor::{Action, Admin, Filter, JobType, QueueName, State};
 
 use super::{
     act::{self, How},
@@ -165,11 +165,25 @@ impl Many {
         }
         let driver = url.open(Missing::Refuse).await?;
         if !ids.is_empty() {
-            if ahead.dry_run {
-                return screen.line(&format!("would {verb} {} jobs in {}", ids.len(), url.shown()));
+            // What is not in the DLQ is none of this command's business.
+            let now = driver.now().await?;
+            let mut dead = Vec::with_capacity(ids.len());
+            for text in &ids {
+                let id = list::id(text)?;
+                let Some(record) = driver.inspect(id.clone(), now).await? else {
+                    return Err(Failure::not_found(format!("no job {text} is stored")));
+                };
+                if record.state != State::Dlq {
+                    let text = format!("job {text} is {}, and not in the DLQ", record.state);
+                    return Err(Failure::refused("wrong_state", text));
+                }
+                dead.push(id);
             }
-            if action == Action::Purge {
-                ahead.confirm(&format!("purge {} jobs in {}", ids.len(), url.shown()))?;
+            if ahead.dry_run || action == Action::Purge {
+                let target = "that are named".to_owned();
+                return Bulk { verb, target, ids: dead, action, pace, ahead, url }
+                    .run(&driver, screen)
+                    .await;
             }
             return act::on(&driver, &ids, action, screen).await;
         }

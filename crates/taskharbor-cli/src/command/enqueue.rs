@@ -236,22 +236,36 @@ impl Template {
         Ok(job)
     }
 
-    /// Stores a job for each payload; prints the ids.
-    async fn store(&self, driver: &AnyDriver, payloads: Vec<Blob>, screen: &mut Screen) -> Outcome {
+    /// Stores a job for each payload; prints the ids of those that are stored, and answers which were
+    /// not, and why.
+    async fn store(
+        &self,
+        driver: &AnyDriver,
+        payloads: Vec<Blob>,
+        screen: &mut Screen,
+    ) -> Outcome<Vec<(usize, String)>> {
         let now = driver.now().await?;
         let jobs = payloads.into_iter().map(|payload| Ok(JobSet::from(self.job(payload, now)?)));
         let sets = jobs.collect::<Outcome<Vec<_>>>()?;
-        for answer in driver.enqueue(Enqueue::new(sets, now)).await? {
-            let answered = answer
-                .map_err(|rejected| Failure::new(Exit::Usage, "rejected", rejected.to_string()))?;
-            for enqueued in answered {
-                let existed = !enqueued.is_new();
-                let (Enqueued::Inserted(id) | Enqueued::Existing(id)) = &enqueued;
-                stored(id.as_str(), existed, screen)?;
+        let mut refused = Vec::new();
+        for (at, answer) in driver.enqueue(Enqueue::new(sets, now)).await?.into_iter().enumerate() {
+            match answer {
+                Ok(answered) => {
+                    for enqueued in answered {
+                        let existed = !enqueued.is_new();
+                        let (Enqueued::Inserted(id) | Enqueued::Existing(id)) = &enqueued;
+                        stored(id.as_str(), existed, screen)?;
+                    }
+                }
+                Err(rejected) => refused.push((at, rejected.to_string())),
             }
         }
-        Ok(())
+        Ok(refused)
     }
+}
+
+fn rejected(text: impl Into<String>) -> Failure {
+    Failure::new(Exit::Usage, "rejected", text)
 }
 
 async fn copies(
@@ -266,7 +280,11 @@ async fn copies(
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
     while left > 0 {
         let batch = left.min(BATCH);
-        template.store(driver, vec![payload.clone(); batch], screen).await?;
+        let refused = template.store(driver, vec![payload.clone(); batch], screen).await?;
+        // They are all alike.
+        if let Some((_, text)) = refused.into_iter().next() {
+            return Err(rejected(text));
+        }
         left -= batch;
         progress.add(batch);
     }
@@ -282,21 +300,29 @@ async fn lines(
 ) -> Outcome {
     let mut progress = Progress::new(None);
     let (mut batch, mut bytes) = (Vec::new(), 0);
-    let mut line = Vec::new();
+    let (mut line, mut number, mut refused) = (Vec::new(), 0_usize, 0_usize);
+    // The number of the line from which each job of the batch comes.
+    let mut numbers = Vec::new();
     loop {
         line.clear();
         let read = input.read_until(b'\n', &mut line)?;
+        number += 1;
         while line.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
             line.pop();
         }
         if !line.is_empty() {
             bytes += line.len();
             batch.push(Blob::from(line.clone()));
+            numbers.push(number);
         }
         let is_full = batch.len() >= BATCH || bytes >= BATCH_BYTES;
         if (is_full || read == 0) && !batch.is_empty() {
             let count = batch.len();
-            template.store(driver, std::mem::take(&mut batch), screen).await?;
+            for (at, text) in template.store(driver, std::mem::take(&mut batch), screen).await? {
+                tell(&format!("line {}: {text}", numbers[at]));
+                refused += 1;
+            }
+            numbers.clear();
             // Whoever reads the ids sees them when they are stored.
             screen.flush()?;
             bytes = 0;
@@ -304,6 +330,9 @@ async fn lines(
         }
         if read == 0 {
             progress.end();
+            if refused > 0 {
+                return Err(rejected(format!("{refused} lines were not stored; all others were")));
+            }
             return Ok(());
         }
     }

@@ -7,19 +7,19 @@
 use std::{collections::HashMap, time::Duration};
 
 use serde::Serialize;
-use taskharbor::{Admin, AnyDriver, Cursor};
+use taskharbor::{Admin, AnyDriver, Cursor, JobId, QueueName};
 use taskharbor_core::{Imported, Parcel, Stage};
 
 use super::bulk::Ahead;
 use crate::{
     clean,
-    failure::{Failure, Outcome},
+    failure::{Failure, Outcome, chain},
     screen::{Screen, tell},
     store::{Missing, Url},
 };
 
 /// Parcels in one call.
-const PAGE: usize = 200;
+const PAGE: usize = 50;
 /// How often to look whether workers have let go.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -75,17 +75,29 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     }
     args.ahead.confirm(&what)?;
     let destination = to.open(Missing::Create).await?;
-    let paused = pause(&source, &destination).await?;
+    if is_same(&source, &destination).await? {
+        return Err(Failure::usage("--from and --to lead to the same store"));
+    }
+    let paused = Paused::begin(&source, &destination).await?;
     if let Err(refused) = held(&source, args.wait).await {
-        // Nothing was moved: it goes on as before.
-        for queue in paused {
-            source.resume(queue).await?;
-        }
+        // Nothing was moved: both go on as before.
+        paused.undo(&source, &destination).await?;
         return Err(refused);
     }
-    let mut report = copy(&source, &destination, screen).await?;
-    report.compared = compare(&source, &destination).await?;
-    resume(&source, &destination).await?;
+    let moved = async {
+        let mut report = copy(&source, &destination, screen).await?;
+        report.compared = compare(&source, &destination).await?;
+        Ok::<_, Failure>(report)
+    };
+    let report = match moved.await {
+        Ok(report) => report,
+        Err(mut failure) => {
+            failure.text +=
+                " (the queues of both stores stay paused: run this again, or resume them)";
+            return Err(failure);
+        }
+    };
+    Paused::end(&source, &destination).await?;
     if screen.is_json {
         return screen.document(&report);
     }
@@ -98,28 +110,93 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     ))
 }
 
-/// Pauses all queues of both stores, so that no job runs before all have arrived. Answers those of
-/// the source that were not paused before.
-async fn pause(source: &AnyDriver, destination: &AnyDriver) -> Outcome<Vec<taskharbor::QueueName>> {
+/// Whether two addresses lead to one store: what is done in one shows in the other.
+async fn is_same(source: &AnyDriver, destination: &AnyDriver) -> Outcome<bool> {
     let now = source.now().await?;
-    let mut paused = Vec::new();
-    for queue in source.counts(now).await? {
-        if queue.paused_since.is_none() {
-            source.pause(queue.queue.clone(), now).await?;
-            paused.push(queue.queue.clone());
-        }
-        destination.pause(queue.queue, now).await?;
-    }
-    Ok(paused)
+    let id = JobId::generate(now).map_err(|error| Failure::error("random", chain(&error)))?;
+    let probe = QueueName::new(format!("taskharbor-move-{id}"))
+        .map_err(|error| Failure::error("name", error.to_string()))?;
+    source.pause(probe.clone(), now).await?;
+    let shows = destination.counts(now).await;
+    source.resume(probe.clone()).await?;
+    Ok(shows?.iter().any(|it| it.queue == probe))
 }
 
-/// Lets the destination begin with all queues that were not paused by somebody else.
-async fn resume(source: &AnyDriver, destination: &AnyDriver) -> Outcome {
-    let now = source.now().await?;
-    for queue in source.counts(now).await? {
-        destination.resume(queue.queue).await?;
+/// The queues that were paused for the move.
+#[derive(Default)]
+struct Paused {
+    source: Vec<QueueName>,
+    destination: Vec<QueueName>,
+}
+
+/// By so much a pause of ours begins earlier in the destination than in the source. That tells it from
+/// one that somebody has ordered, also when the move is taken up again.
+const OURS: Duration = Duration::from_micros(1);
+
+impl Paused {
+    /// Pauses all queues of the source, and those of the same names in the destination, so that no job
+    /// runs before all have arrived. What somebody had paused is paused there too.
+    async fn begin(source: &AnyDriver, destination: &AnyDriver) -> Outcome<Self> {
+        let now = source.now().await?;
+        let there = destination.counts(now).await?;
+        let mut paused = Self::default();
+        for queue in source.counts(now).await? {
+            let name = queue.queue;
+            let twin = there.iter().find(|it| it.queue == name);
+            if twin.is_some_and(|twin| twin.paused_since.is_some()) {
+                if queue.paused_since.is_none() {
+                    source.pause(name.clone(), now).await?;
+                    paused.source.push(name);
+                }
+                continue;
+            }
+            let since = match queue.paused_since {
+                None => {
+                    source.pause(name.clone(), now).await?;
+                    paused.source.push(name.clone());
+                    now.saturating_sub(OURS)
+                }
+                // All its jobs have arrived in an earlier run, which has let them go.
+                Some(_) if twin.is_some_and(|it| it.states.total() >= queue.states.total()) => {
+                    continue;
+                }
+                Some(since) => since,
+            };
+            destination.pause(name.clone(), since).await?;
+            paused.destination.push(name);
+        }
+        Ok(paused)
     }
-    Ok(())
+
+    async fn undo(self, source: &AnyDriver, destination: &AnyDriver) -> Outcome {
+        for queue in self.source {
+            source.resume(queue).await?;
+        }
+        for queue in self.destination {
+            destination.resume(queue).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the destination begin, with all queues but those that somebody else has paused.
+    async fn end(source: &AnyDriver, destination: &AnyDriver) -> Outcome {
+        let now = source.now().await?;
+        let there = destination.counts(now).await?;
+        for queue in source.counts(now).await? {
+            let twin = there.iter().find(|it| it.queue == queue.queue);
+            let since = twin.and_then(|twin| twin.paused_since);
+            let ours = queue.paused_since.map(|since| since.saturating_sub(OURS));
+            if since.is_some() && since == ours {
+                destination.resume(queue.queue).await?;
+            } else if since.is_some() {
+                tell(&format!(
+                    "queue {} is paused in the destination, as it was before",
+                    queue.queue
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Fails while a worker holds a job, or waits until none does.
@@ -242,8 +319,16 @@ fn fingerprint(parcel: &Parcel) -> u64 {
             job.life.stage = Stage::Waiting;
         }
     }
-    // Everything is in what is printed for debugging, but for tokens, which are cut there.
+    // What is printed for debugging has all but the content of payloads, outputs and headers. Of
+    // tokens it has enough to tell two apart.
     format!("{parcel:?}").hash(&mut hasher);
+    for job in &parcel.jobs {
+        job.new.payload[..].hash(&mut hasher);
+        job.life.output.as_deref().hash(&mut hasher);
+        for header in job.new.headers.iter() {
+            header.hash(&mut hasher);
+        }
+    }
     hasher.finish()
 }
 

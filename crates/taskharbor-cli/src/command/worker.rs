@@ -22,6 +22,10 @@ use status::Status;
 const CONCURRENCY: usize = 8;
 /// How often to look whether anything is left to run.
 const LOOK: Duration = Duration::from_millis(200);
+/// After so many looks it is said what is waited for.
+const TOLD_AFTER: u32 = 50;
+/// How long a worker that is stopped by force has to end.
+const ABORTING: Duration = Duration::from_secs(2);
 /// A job that this worker has no handler for is left to others for so long.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
@@ -68,7 +72,7 @@ pub(crate) struct Args {
     /// What the worker calls itself [default: host and process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// End when no job in the queues is ready, running or scheduled
+    /// End when no job in the queues is ready, running or scheduled; paused queues do not count
     #[arg(long)]
     until_idle: bool,
 }
@@ -179,6 +183,7 @@ async fn until_idle(
     queues: &[(String, Option<usize>)],
     status: &Status,
 ) -> Outcome {
+    let mut idle_looks = 0;
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -189,12 +194,20 @@ async fn until_idle(
         // A store that is away for a moment is no reason to end.
         let Ok(now) = driver.now().await else { continue };
         let Ok(counts) = driver.counts(now).await else { continue };
-        let served =
-            counts.iter().filter(|it| queues.iter().any(|(name, _)| *name == it.queue.as_str()));
+        let served = counts.iter().filter(|it| {
+            // Nothing of a paused queue will run.
+            it.paused_since.is_none() && queues.iter().any(|(name, _)| *name == it.queue.as_str())
+        });
         let left: usize =
             served.map(|it| it.states.ready + it.states.scheduled + it.states.inflight).sum();
         if left == 0 {
             return Ok(());
+        }
+        idle_looks += 1;
+        if idle_looks == TOLD_AFTER {
+            tell(&format!(
+                "waiting for {left} jobs that are scheduled, held by others or unknown to this worker"
+            ));
         }
     }
 }
@@ -221,7 +234,11 @@ async fn stop(
     tokio::select! {
         biased;
         ended = running.ended() => ended?,
-        _ = signals.next() => running.abort(),
+        _ = signals.next() => {
+            running.abort();
+            // Executions that are dropped end their programs.
+            let _ = tokio::time::timeout(ABORTING, running.ended()).await;
+        }
     }
     Ok(true)
 }
@@ -232,6 +249,9 @@ struct Signals {
     terminate: tokio::signal::unix::Signal,
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
+    /// The terminal is gone.
+    #[cfg(unix)]
+    hangup: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
@@ -241,12 +261,14 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
     async fn next(&mut self) -> Stopped {
         tokio::select! {
             _ = self.terminate.recv() => Stopped::Terminated,
+            _ = self.hangup.recv() => Stopped::Terminated,
             _ = self.interrupt.recv() => Stopped::Interrupted,
         }
     }

@@ -51,7 +51,7 @@ fn an_error_is_one_json_object_if_that_was_asked_for() {
     for (args, code, name) in [
         (vec!["inspect", "nobody", "--json"], 3, "not_found"),
         (vec!["enqueue", "t", "--delay", "5", "--json"], 2, "usage"),
-        (vec!["dlq", "purge", "some", "--json"], 4, "confirmation"),
+        (vec!["dlq", "purge", "some", "--json"], 3, "not_found"),
     ] {
         let answer = store.run(&args);
         assert_eq!(answer.code, Some(code), "{answer:?}");

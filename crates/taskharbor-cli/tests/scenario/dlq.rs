@@ -47,6 +47,10 @@ fn many_are_requeued_or_removed_only_when_told_to() {
     assert_eq!((&done["matched"], &done["done"]), (&3.into(), &3.into()));
     assert_eq!(store.state(&ids[2]), "ready");
     store.work(&["--builtin"]);
+    let alive = store.enqueue(&["echo"]);
+    let refused = store.run(&["dlq", "purge", &alive, "--yes"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("is ready, and not in the DLQ"), "{refused:?}");
     let purged = store.json(&["dlq", "purge", "--all", "--yes"]);
     assert_eq!(purged["done"], 3);
     assert_eq!(store.run(&["inspect", &ids[0]]).code, Some(3));

@@ -83,6 +83,20 @@ fn many_are_stored_from_one_line_or_many() {
 }
 
 #[test]
+fn a_line_that_is_refused_costs_no_other_its_place() {
+    let store = Store::new();
+    let input = format!("1\n{}\n3\n", "x".repeat(2 * 1024 * 1024));
+    let mut command = store.command(&["enqueue", "t", "--lines"]);
+    let answer = piped(&mut command, input.as_bytes());
+    assert_eq!((answer.code, answer.out.lines().count()), (Some(2), 2), "{answer:?}");
+    assert!(
+        answer.err.contains("line 2: ") && answer.err.contains("1 lines were not stored"),
+        "{answer:?}"
+    );
+    assert_eq!(store.lines(&["list"]).len(), 2);
+}
+
+#[test]
 fn waiting_prints_what_the_job_produced() {
     let store = Store::new();
     store.enqueue(&["echo"]);

@@ -15,6 +15,8 @@ mod worker;
 use std::{
     io::Write,
     process::{Command, Output, Stdio},
+    thread,
+    time::Duration,
 };
 
 use serde_json::Value;
@@ -108,4 +110,16 @@ pub(crate) fn piped(command: &mut Command, input: &[u8]) -> Answer {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     let (out, err) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
     Answer { code: status.code(), out, err }
+}
+
+/// Waits for something that another process will do.
+#[expect(clippy::disallowed_methods, reason = "other processes are looked at now and then")]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1_000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("{what} never happened");
 }

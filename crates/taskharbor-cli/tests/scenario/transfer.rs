@@ -241,3 +241,77 @@ fn the_command_moves_everything_and_can_be_repeated() {
     let same = from.run(&["move", "--from", from.url(), "--to", from.url(), "--yes"]);
     assert_eq!(same.code, Some(2), "{same:?}");
 }
+
+#[test]
+fn what_somebody_has_paused_stays_paused_and_what_does_not_move_goes_on() {
+    let (from, to) = (Store::new(), Store::new());
+    from.enqueue(&["echo", "--queue", "resting"]);
+    from.ok(&["queue", "pause", "resting"]);
+    from.enqueue(&["sleep", "\"60s\"", "--queue", "busy"]);
+    let mut worker = from.command(&["worker", "--builtin", "--queue", "busy"]);
+    let mut worker = worker.stderr(std::process::Stdio::null()).spawn().unwrap();
+    super::until("the start", || {
+        from.lines(&["stats", "--window", "0s"]).iter().any(|it| it["inflight"] == 1)
+    });
+    let urls = ["move", "--from", from.url(), "--to", to.url(), "--yes"];
+    let held = from.run(&urls);
+    assert_eq!(held.code, Some(4), "{held:?}");
+    assert!(held.err.contains("workers hold 1 jobs"), "{held:?}");
+    assert!(to.lines(&["queue", "list"]).is_empty(), "nothing is left paused");
+    let busy = |store: &Store| {
+        let queues = store.lines(&["queue", "list"]);
+        queues.into_iter().find(|it| it["queue"] == "busy").unwrap()["paused_since"].clone()
+    };
+    assert!(busy(&from).is_null());
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    let id = from.lines(&["list", "--state", "inflight"])[0]["id"].as_str().unwrap().to_owned();
+    from.ok(&["cancel", &id]);
+    // Its lease has to run out first; a job that nobody holds moves at once.
+    let report = from.json(&["move", "--from", from.url(), "--to", to.url(), "--dry-run"]);
+    assert_eq!(report["moved"], 2);
+}
+
+#[test]
+fn a_pause_is_carried_over_and_one_store_is_not_two() {
+    let (from, to) = (Store::new(), Store::new());
+    from.enqueue(&["echo", "--queue", "resting"]);
+    from.enqueue(&["echo", "--queue", "working"]);
+    from.ok(&["queue", "pause", "resting"]);
+    from.json(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    let queues = to.lines(&["queue", "list"]);
+    assert_eq!(queues.len(), 2);
+    assert!(
+        queues[0]["paused_since"].is_string() && queues[1]["paused_since"].is_null(),
+        "{queues:?}"
+    );
+    let other = from.url().replacen("://", "://taskharbor@", 1).replace("sqlite:/", "sqlite:/./");
+    let other = if other.contains("@taskharbor@") {
+        from.url().replacen("postgres:", "postgresql:", 1)
+    } else {
+        other
+    };
+    let same = from.run(&["move", "--from", from.url(), "--to", &other, "--yes"]);
+    assert_eq!(same.code, Some(2), "{same:?}");
+    assert!(same.err.contains("the same store"), "{same:?}");
+}
+
+#[test]
+fn a_job_that_differs_in_content_alone_is_found() {
+    let (from, to) = (Store::new(), Store::new());
+    let id = from.enqueue(&["echo", "[1]"]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (source, destination) = (from.open().await, to.open().await);
+        let mut parcels = all(&source, 10).await;
+        parcels[0].jobs[0].new.payload = b"[2]".into();
+        destination.import(parcels).await.unwrap();
+        for driver in [source, destination] {
+            driver.close().await.unwrap();
+        }
+    });
+    let moved = from.run(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    assert_eq!(moved.code, Some(1), "{moved:?}");
+    assert!(moved.err.contains(&id) && moved.err.contains("not the same"), "{moved:?}");
+    assert!(moved.err.contains("stay paused"), "{moved:?}");
+}

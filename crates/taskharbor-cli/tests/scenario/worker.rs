@@ -5,9 +5,9 @@ use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
     thread,
-    time::Duration,
 };
 
+use super::until;
 use crate::store::Store;
 
 /// A worker that is known to listen for signals.
@@ -28,18 +28,6 @@ fn started(store: &Store, args: &[&str]) -> Child {
 fn signal(worker: &Child, signal: &str) {
     let kill = Command::new("kill").args([signal, &worker.id().to_string()]).status().unwrap();
     assert!(kill.success());
-}
-
-/// Waits for something that another process will do.
-#[expect(clippy::disallowed_methods, reason = "other processes are looked at now and then")]
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if is_so() {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("{what} never happened");
 }
 
 #[test]

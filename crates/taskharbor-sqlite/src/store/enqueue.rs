@@ -120,7 +120,7 @@ impl<'c> Store<'c> {
         Ok(Inserter { job, body })
     }
 
-    /// Stores a job; `None` if its id is stored already.
+    /// Stores a job, which holds its key; `None` if its id is stored already.
     pub(super) fn insert(
         &mut self,
         job: &NewJob,
@@ -128,6 +128,19 @@ impl<'c> Store<'c> {
         flow: Option<i64>,
         inserter: &mut Inserter<'_>,
         now: Timestamp,
+    ) -> Result<Option<i64>, Fault> {
+        self.insert_with_key(job, life, flow, inserter, now, true)
+    }
+
+    /// As [`Store::insert`], of a job that may have given its key back.
+    pub(super) fn insert_with_key(
+        &mut self,
+        job: &NewJob,
+        life: &Life,
+        flow: Option<i64>,
+        inserter: &mut Inserter<'_>,
+        now: Timestamp,
+        holds_key: bool,
     ) -> Result<Option<i64>, Fault> {
         let seq = self.next_seq()?;
         let inserted = inserter.job.execute(params![
@@ -164,7 +177,7 @@ impl<'c> Store<'c> {
             json(&job.headers)?,
             &*job.payload,
         ])?;
-        if let Some(key) = &job.idempotency_key {
+        if let Some(key) = job.idempotency_key.as_ref().filter(|_| holds_key) {
             self.execute(sql::HOLD_KEY, params![job.queue.as_str(), key.as_str(), seq])?;
         }
         Ok(Some(seq))

@@ -15,6 +15,7 @@ mod harness;
 
 mod bare;
 mod client;
+#[path = "../crash/mod.rs"]
 mod crash;
 mod crew;
 mod flow;
@@ -22,3 +23,9 @@ mod idle;
 mod library;
 mod outage;
 mod transaction;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chord_ends_once_whoever_is_killed() {
+    let server = harness::server::Server::start();
+    crash::survives(&server.url()).await;
+}

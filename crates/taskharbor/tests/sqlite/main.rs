@@ -7,6 +7,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../crash/mod.rs"]
+mod crash;
+
 use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
@@ -155,4 +158,10 @@ async fn a_job_is_completed_in_the_transaction_of_its_handler() {
     let orders: i64 =
         conn.query_row("SELECT sum(number) FROM orders", [], |row| row.get(0)).unwrap();
     assert_eq!(orders, 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chord_ends_once_whoever_is_killed() {
+    let place = Place::new("crash");
+    crash::survives(&format!("sqlite:{}?create=true", place.file().display())).await;
 }

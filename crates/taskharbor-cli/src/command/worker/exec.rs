@@ -4,7 +4,7 @@
 //! to stop: the group is killed when the execution is dropped before the program has ended.
 
 use std::{
-    io,
+    io::{self, IsTerminal},
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::atomic::{AtomicU64, Ordering},
@@ -15,10 +15,10 @@ use taskharbor::{Blob, CancelReason, Context, JobError, Limits, Outcome};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
-use crate::store::VARIABLE;
+use crate::{clean, store::VARIABLE};
 
 /// The job is of no use: what `sysexits.h` calls bad input.
 const UNRECOVERABLE: i32 = 65;
@@ -90,26 +90,37 @@ impl Program {
             }
         };
         let (mut output, mut errors) = (Output::default(), Tail::default());
-        let status = {
+        let ended = {
             let talk = async {
                 tokio::join!(write, output.read(stdout), errors.pass_on(stderr));
             };
             let mut talk = std::pin::pin!(talk);
             let mut is_quiet = false;
-            let status = loop {
+            let mut stopping: Option<(CancelReason, Instant)> = None;
+            let ended = loop {
+                let deadline = stopping.map(|(_, deadline)| deadline);
                 tokio::select! {
                     biased;
                     () = &mut talk, if !is_quiet => is_quiet = true,
-                    status = child.wait() => break status?,
-                    reason = cx.cancelled() => return Err(stop(child, group, reason).await),
+                    status = child.wait() => break Ok(status?),
+                    reason = cx.cancelled(), if stopping.is_none() => {
+                        group.ask();
+                        stopping = Some((reason, Instant::now() + STOPPING));
+                    }
+                    () = until(deadline) => break Err("it did not stop when it was asked to"),
                 }
             };
-            if !is_quiet {
+            if !is_quiet && ended.is_ok() {
                 // What it started may hold on to its output for ever.
                 let _ = timeout(LEFT_OPEN, &mut talk).await;
             }
-            status
+            ended.map(|status| (status, stopping.map(|(reason, _)| reason)))
         };
+        let (status, stopped) = ended?;
+        // One that was asked to stop and has done its work all the same has done it.
+        if let Some(reason) = stopped.filter(|_| !status.success()) {
+            return Err(format!("stopped: {reason:?} {}", errors.text()).trim_end().into());
+        }
         group.leave();
         judge(status, output, &errors)
     }
@@ -153,14 +164,17 @@ impl Program {
         command
     }
 
-    /// The operator's mistake, for which no job should pay.
+    /// The operator's mistake, or a machine without room, for which no job should pay; unless it is
+    /// the job itself that does not fit.
     fn not_started(&self, error: &io::Error) -> Result<Outcome<Option<Blob>>, JobError> {
         match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+            io::ErrorKind::ArgumentListTooLong | io::ErrorKind::InvalidInput => {
+                Err(format!("{} could not be started: {error}", self.program).into())
+            }
+            _ => {
                 crate::screen::tell(&format!("{} cannot be run: {error}", self.program));
                 Ok(Outcome::Snooze(MISTAKE_DELAY))
             }
-            _ => Err(format!("{} could not be started: {error}", self.program).into()),
         }
     }
 }
@@ -172,12 +186,12 @@ fn header_variable(name: &str) -> String {
     format!("TASKHARBOR_HEADER_{}", name.collect::<String>())
 }
 
-/// Ends a program and all that it started: with a warning first.
-async fn stop(mut child: Child, group: Group, reason: CancelReason) -> JobError {
-    group.ask();
-    let _ = timeout(STOPPING, child.wait()).await;
-    drop(group);
-    format!("stopped: {reason:?}").into()
+/// Waits until then, if there is such a time.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
 }
 
 fn judge(
@@ -283,7 +297,7 @@ impl Tail {
         let Some(mut from) = from else { return };
         let mut piece = [0; 4 * 1024];
         while let Ok(count @ 1..) = from.read(&mut piece).await {
-            let _ = io::Write::write_all(&mut io::stderr(), &piece[..count]);
+            pass_on(&piece[..count]);
             self.0.extend_from_slice(&piece[..count]);
             let surplus = self.0.len().saturating_sub(TAIL);
             self.0.drain(..surplus);
@@ -293,6 +307,18 @@ impl Tail {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.0).trim().to_owned()
     }
+}
+
+/// What a program says to people. Its job may have put the words into its mouth, so on a terminal they
+/// are cleaned.
+fn pass_on(bytes: &[u8]) {
+    let mut stderr = io::stderr();
+    let _ = if stderr.is_terminal() {
+        let text = clean::lines(&String::from_utf8_lossy(bytes));
+        io::Write::write_all(&mut stderr, text.as_bytes())
+    } else {
+        io::Write::write_all(&mut stderr, bytes)
+    };
 }
 
 /// The processes of one execution. Dropped before the program has ended, it kills them all.

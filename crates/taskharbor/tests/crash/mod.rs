@@ -16,8 +16,6 @@ use taskharbor::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::harness::server::Server;
-
 /// Says where the store is to a process that is a worker.
 const STORE: &str = "TASKHARBOR_CRASH_STORE";
 const MEMBERS: u32 = 1_000;
@@ -88,7 +86,7 @@ fn worker(url: &str) -> Child {
 }
 
 /// Runs the chord on the store at this address, whose workers live a second each.
-async fn survives(url: &str) {
+pub(crate) async fn survives(url: &str) {
     let driver = connect(url).await.unwrap();
     driver.migrate().await.unwrap();
     let client = Client::new(&driver);
@@ -120,10 +118,4 @@ async fn survives(url: &str) {
     assert_eq!(status.members.total(), 1_002);
     assert!(killed >= 2, "the chord was over before anybody could be killed");
     assert_eq!(driver.check().await.unwrap(), []);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_chord_ends_once_whoever_is_killed() {
-    let server = Server::start();
-    survives(&server.url()).await;
 }
