@@ -171,7 +171,7 @@ async fn a_store_of_an_older_version_is_opened_and_says_what_to_do() {
     let DriverError::Backend(error) = driver.check().await.unwrap_err() else {
         panic!("not lasting")
     };
-    assert!(error.to_string().contains("run `driver.migrate()`"), "{error}");
+    assert!(error.to_string().contains("`driver.migrate()`"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
