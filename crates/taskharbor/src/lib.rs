@@ -67,3 +67,9 @@ pub type Error = WaitError;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs in the guides that begin with nothing.
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/guides/getting-started.md")]
+#[doc = include_str!("../../../docs/guides/moving-to-postgres.md")]
+struct Guides;

@@ -197,16 +197,7 @@ async fn show_list(
         tell("no flows");
     } else {
         let rows = page.items.iter().map(|flow| row(flow, now, screen)).collect();
-        let columns = [
-            Align::Left,
-            Align::Left,
-            Align::Left,
-            Align::Right,
-            Align::Right,
-            Align::Right,
-            Align::Left,
-        ];
-        screen.table(&["ID", "NAME", "STATE", "JOBS", "DONE", "DLQ", "STARTED"], &columns, rows)?;
+        screen.table(&HEADINGS, &COLUMNS, rows)?;
     }
     if let Some(next) = page.next {
         screen.flush()?;
@@ -214,6 +205,10 @@ async fn show_list(
     }
     Ok(())
 }
+
+const HEADINGS: [&str; 7] = ["ID", "NAME", "STATE", "JOBS", "DONE", "DLQ", "STARTED"];
+const COLUMNS: [Align; 7] =
+    [Align::Left, Align::Left, Align::Left, Align::Right, Align::Right, Align::Right, Align::Left];
 
 const fn tone(state: FlowState) -> Tone {
     match state {
@@ -253,17 +248,8 @@ async fn inspect(
     if screen.is_json {
         return screen.document(&shape::FlowWhole::of(&tree));
     }
-    let columns = [
-        Align::Left,
-        Align::Left,
-        Align::Left,
-        Align::Right,
-        Align::Right,
-        Align::Right,
-        Align::Left,
-    ];
     let head = vec![row(&tree.flow, now, screen)];
-    screen.table(&["ID", "NAME", "STATE", "JOBS", "DONE", "DLQ", "STARTED"], &columns, head)?;
+    screen.table(&HEADINGS, &COLUMNS, head)?;
     screen.line("")?;
     screen.line(clean::lines(&tree.to_string()).trim_end())?;
     if !tree.is_complete {
