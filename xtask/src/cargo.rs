@@ -63,7 +63,7 @@ pub(crate) fn tests() -> Command {
 /// ways. Where they cost next to nothing, `scripts` runs many.
 fn few_scripts(command: &mut Command) {
     if env::var_os("TASKHARBOR_SCRIPTS").is_none() {
-        command.env("TASKHARBOR_SCRIPTS", "150");
+        command.env("TASKHARBOR_SCRIPTS", "80");
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn newer_postgres_tests() -> Command {
 /// Many more random scripts than the suite runs by itself, where they cost next to nothing.
 pub(crate) fn scripts() -> Command {
     let mut command = cargo("test --locked -p taskharbor-memory --lib plain::model");
-    command.env("TASKHARBOR_SCRIPTS", "20000");
+    command.env("TASKHARBOR_SCRIPTS", "10000");
     command
 }
 

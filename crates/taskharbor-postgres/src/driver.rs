@@ -286,9 +286,25 @@ impl Driver for PostgresDriver {
             let mut queues: Vec<_> = columns.jobs.iter().map(|job| &job.queue).collect();
             queues.dedup();
             let channel = shared.hints.lead(&queues);
-            let (sql, values) = part.statement(&columns, &shared.statements, request.now, channel);
             let call = shared.hints.set_out(queues.into_iter().cloned().collect());
-            let verdicts = self.verdicts(sql, &values).await;
+            let short_cut = part
+                .short_cut(&columns, &shared.statements, request.now)
+                .filter(|_| channel.is_none() && shared.session.prepares());
+            let taken = match &short_cut {
+                Some((sql, values)) => match self.verdicts(sql, values).await {
+                    Err(error) if error::is_duplicate(&error) => None,
+                    verdicts => Some(verdicts),
+                },
+                None => None,
+            };
+            let verdicts = match taken {
+                Some(verdicts) => verdicts,
+                None => {
+                    let (sql, values) =
+                        part.statement(&columns, &shared.statements, request.now, channel);
+                    self.verdicts(sql, &values).await
+                }
+            };
             call.answered(&verdicts);
             let verdicts = verdicts?;
             let wakes = part.conclude(verdicts, &mut answers)?;

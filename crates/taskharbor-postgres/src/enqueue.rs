@@ -154,6 +154,25 @@ impl Part<'_> {
         (sql, values)
     }
 
+    /// A shorter way to store it, if there is one: a statement that fails if something is stored already,
+    /// and else has nothing to answer.
+    pub(crate) fn short_cut<'a>(
+        &'a self,
+        columns: &'a Columns<'_>,
+        statements: &'a Statements,
+        now: Timestamp,
+    ) -> Option<(&'a str, Vec<Value<'a>>)> {
+        let Part::Plain { jobs, order: Order::Given { repeats: false } } = self else {
+            return None;
+        };
+        if jobs.iter().any(|(_, job)| job.idempotency_key.is_some()) {
+            return None;
+        }
+        let mut values = vec![Value::BigInt(Some(now.as_micros()))];
+        values.extend(columns.common());
+        Some((&statements.enqueue_plain, values))
+    }
+
     /// Adds what became of its jobs to the answers; answers the queues in which there is work now.
     pub(crate) fn conclude(
         &self,

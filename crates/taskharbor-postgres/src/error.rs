@@ -104,6 +104,14 @@ pub(crate) fn is_lock_timeout(error: &DriverError) -> bool {
     source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "55P03")
 }
 
+/// Whether a call failed because something is stored already.
+pub(crate) fn is_duplicate(error: &DriverError) -> bool {
+    let (DriverError::Backend(source) | DriverError::Unavailable(source)) = error else {
+        return false;
+    };
+    source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "23505")
+}
+
 /// What `error` means to the caller.
 pub(crate) fn driver_error(error: tokio_postgres::Error) -> DriverError {
     match error.as_db_error() {

@@ -127,6 +127,11 @@ impl Session {
         Self { pool, places, shared }
     }
 
+    /// Whether statements are prepared once for each connection, and long ones cost nothing.
+    pub(crate) fn prepares(&self) -> bool {
+        self.shared.statements == StatementMode::Named
+    }
+
     /// Runs one statement in a transaction of its own and answers with its rows.
     ///
     /// # Cancel safety

@@ -4,6 +4,7 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags};
@@ -161,7 +162,8 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
         false => failed(fault.into()),
     };
     let mut opened = connect(config, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(fault)?;
-    match content(&opened.conn).map_err(fault)? {
+    let found = patiently(config, || content(&opened.conn)).map_err(fault)?;
+    match found {
         Content::Store(found) => match migration::fits(found) {
             Err(Unfit::TooNew { found }) => return Err(OpenError::Newer { path: path(), found }),
             // Whoever opens it migrates it.
@@ -173,7 +175,7 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
         }
         Content::Foreign | Content::Nothing => {
             write_ahead(&opened.conn, config).map_err(fault)?;
-            migration::migrate(&mut opened.conn).map_err(fault)?;
+            patiently(config, || migration::migrate(&mut opened.conn)).map_err(fault)?;
         }
     }
     write_ahead(&opened.conn, config).map_err(fault)?;
@@ -229,7 +231,9 @@ fn settle_in(conn: &Connection, config: &Config) -> Result<(), Fault> {
 
 /// What a connection that writes is told about the log.
 fn write_ahead(conn: &Connection, config: &Config) -> Result<(), Fault> {
-    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    let mode: String = patiently(config, || {
+        Ok(conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?)
+    })?;
     if mode != "wal" {
         let problem = "the file system does not support the write-ahead log: use a local disk";
         return Err(DriverError::backend(problem).into());
@@ -246,6 +250,22 @@ fn write_ahead(conn: &Connection, config: &Config) -> Result<(), Fault> {
     }
     conn.query_row(&format!("PRAGMA journal_size_limit = {LOG_BYTES}"), [], |_| Ok(()))?;
     Ok(())
+}
+
+/// Does this again while others have the file, for as long as one waits for them. SQLite waits by itself,
+/// but not where two that wait for each other would wait for ever: so when several make a file anew.
+fn patiently<T>(config: &Config, mut work: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    let (mut waited, mut wait) = (Duration::ZERO, Duration::from_millis(1));
+    loop {
+        match work() {
+            Err(fault) if fault.is_busy() && waited < config.busy_timeout => {
+                std::thread::park_timeout(wait);
+                waited += wait;
+                wait = (wait * 2).min(Duration::from_millis(20));
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// What lies beside the file has its mode. If it was made while the file could not be written, it
