@@ -100,6 +100,10 @@ statements! {
     /// `th_edge_parent`.
     Seek DEPENDANTS = "SELECT child, ord FROM th_edge WHERE parent = ?1 AND tie = 0 ORDER BY child, ord";
     Seek CLOSE_EDGE = "UPDATE th_edge SET tie = ?3, spent_state = ?4, spent_reason = ?5 WHERE child = ?1 AND ord = ?2";
+    /// `th_edge_parent`.
+    Seek CLOSE_EDGES = "UPDATE th_edge SET tie = 1 WHERE parent = ?1 AND tie = 0 RETURNING child";
+    /// Unless it would wait for nobody then.
+    Seek WAIT_FOR_FEWER = "UPDATE th_job SET pending = pending - ?2 WHERE seq = ?1 AND state = 1 AND pending > ?2";
     /// The primary key of `th_edge`.
     Seek CLOSE_INPUTS = "UPDATE th_edge SET tie = 1 WHERE child = ?1 AND tie = 0";
     /// `th_edge_parent`.

@@ -7,6 +7,7 @@ mod check;
 mod enqueue;
 mod flow;
 mod manage;
+mod members;
 mod output;
 mod parcel;
 mod prune;

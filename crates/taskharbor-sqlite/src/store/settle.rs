@@ -6,7 +6,7 @@ use taskharbor_core::{
     Refusal, Rejected, Settle, Settled, Settlement, Shape, Timestamp, Transition,
 };
 
-use super::{Store, enqueue::place, flow::live, micros};
+use super::{Store, enqueue::place, flow::live, members::Acked, micros};
 use crate::{entry::Entry, error::Fault, statement as sql};
 
 impl Store<'_> {
@@ -14,12 +14,19 @@ impl Store<'_> {
         &mut self,
         request: &Settle,
     ) -> Result<Vec<Result<Settled, Refusal>>, Fault> {
-        request.items.iter().map(|item| self.settle_one(item, request.now)).collect()
+        let mut acked = Acked::default();
+        let mut answers = Vec::with_capacity(request.items.len());
+        for item in &request.items {
+            answers.push(self.settle_one(item, &mut acked, request.now)?);
+        }
+        self.let_go(&mut acked, request.now)?;
+        Ok(answers)
     }
 
     fn settle_one(
         &mut self,
         item: &Settlement,
+        acked: &mut Acked,
         now: Timestamp,
     ) -> Result<Result<Settled, Refusal>, Fault> {
         let shape = match item.transition.check(&self.limits) {
@@ -33,6 +40,15 @@ impl Store<'_> {
             Err(refusal) => return Ok(Err(refusal)),
             Ok(Settled::AlreadyTerminal) => return Ok(Ok(Settled::AlreadyTerminal)),
             Ok(Settled::Applied) => {}
+        }
+        if self.ack_member(&mut entry, item, acked, now)? {
+            return Ok(Ok(Settled::Applied));
+        }
+        if entry.flow.is_some() {
+            // What happens to this one may depend on what became of those before it, which may have
+            // changed it.
+            self.let_go(acked, now)?;
+            entry = self.member(entry.seq)?;
         }
         if let Transition::Grow(growth) = &item.transition
             && entry.life.will_apply(&item.transition)
