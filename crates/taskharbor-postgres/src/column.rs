@@ -38,6 +38,11 @@ impl<'a> Columns<'a> {
         ]
     }
 
+    /// What there is to say of jobs about which nothing else was said, in this order.
+    pub(crate) fn bare(&self) -> [Value<'_>; 5] {
+        [self.ids(), self.queues(), self.types(), self.payloads(), self.headers()]
+    }
+
     fn ids(&self) -> Value<'_> {
         self.texts(|job| Some(job.id.as_str()))
     }

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use taskharbor_core::{
-    CheckedSet, DriverError, Enqueue, Enqueued, FlowName, IdempotencyKey, JobId, JobSet, Limits,
-    NewJob, QueueName, Rejected, SetKind, Shape, Timestamp,
+    CheckedSet, DriverError, Enqueue, Enqueued, FailurePolicy, FlowName, IdempotencyKey, JobId,
+    JobSet, Limits, NewJob, QueueName, Rejected, SetKind, Shape, Timestamp,
 };
 
 use crate::{
@@ -169,6 +169,10 @@ impl Part<'_> {
             return None;
         }
         let mut values = vec![Value::BigInt(Some(now.as_micros()))];
+        if columns.jobs.iter().all(|job| is_bare(job)) {
+            values.extend(columns.bare());
+            return Some((&statements.enqueue_bare, values));
+        }
         values.extend(columns.common());
         Some((&statements.enqueue_plain, values))
     }
@@ -221,6 +225,15 @@ impl Part<'_> {
             }
         }
     }
+}
+
+/// Whether nothing was said about when, how long or how often it may run, nor what if it fails.
+fn is_bare(job: &NewJob) -> bool {
+    job.priority == 0
+        && job.run_at.is_none()
+        && job.timeout.is_none()
+        && job.max_attempts.is_none()
+        && job.on_failure == FailurePolicy::Hold
 }
 
 /// Whether an id, or a key in its queue, occurs twice.
