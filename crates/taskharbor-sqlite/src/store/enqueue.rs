@@ -68,9 +68,10 @@ impl<'c> Store<'c> {
             }
         }
         let life = Life::new(job, 0, None, now);
-        if self.insert(job, &life, None, inserter, now)?.is_none() {
+        let Some(seq) = self.insert(job, &life, None, inserter, now)? else {
             return Ok(Enqueued::Existing(job.id.clone()));
-        }
+        };
+        self.hold_key(job, seq)?;
         self.wake(&job.queue);
         Ok(Enqueued::Inserted(job.id.clone()))
     }
@@ -120,7 +121,7 @@ impl<'c> Store<'c> {
         Ok(Inserter { job, body })
     }
 
-    /// Stores a job, which holds its key; `None` if its id is stored already.
+    /// Stores a job, without its key; `None` if its id is stored already.
     pub(super) fn insert(
         &mut self,
         job: &NewJob,
@@ -128,19 +129,6 @@ impl<'c> Store<'c> {
         flow: Option<i64>,
         inserter: &mut Inserter<'_>,
         now: Timestamp,
-    ) -> Result<Option<i64>, Fault> {
-        self.insert_with_key(job, life, flow, inserter, now, true)
-    }
-
-    /// As [`Store::insert`], of a job that may have given its key back.
-    pub(super) fn insert_with_key(
-        &mut self,
-        job: &NewJob,
-        life: &Life,
-        flow: Option<i64>,
-        inserter: &mut Inserter<'_>,
-        now: Timestamp,
-        holds_key: bool,
     ) -> Result<Option<i64>, Fault> {
         let seq = self.next_seq()?;
         let inserted = inserter.job.execute(params![
@@ -177,10 +165,15 @@ impl<'c> Store<'c> {
             json(&job.headers)?,
             &*job.payload,
         ])?;
-        if let Some(key) = job.idempotency_key.as_ref().filter(|_| holds_key) {
+        Ok(Some(seq))
+    }
+
+    /// Lets a job that is stored hold its key, if it has one.
+    pub(super) fn hold_key(&self, job: &NewJob, seq: i64) -> Result<(), Fault> {
+        if let Some(key) = &job.idempotency_key {
             self.execute(sql::HOLD_KEY, params![job.queue.as_str(), key.as_str(), seq])?;
         }
-        Ok(Some(seq))
+        Ok(())
     }
 }
 

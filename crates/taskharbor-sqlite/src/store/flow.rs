@@ -73,7 +73,9 @@ impl Store<'_> {
             let is_over = life.finish().is_some();
             // Nobody has the id: that was looked at before.
             let seq = self.insert(job, &life, Some(flow), inserter, now)?;
-            members.push(Member { seq: seq.ok_or_else(|| Fault::damaged("an id"))?, is_over });
+            let seq = seq.ok_or_else(|| Fault::damaged("an id"))?;
+            self.hold_key(job, seq)?;
+            members.push(Member { seq, is_over });
             if life.pending == 0 {
                 self.wake(&job.queue);
             }

@@ -151,10 +151,11 @@ impl Store<'_> {
     ) -> Result<i64, Fault> {
         let mut new = Life::new(&job.new, 0, None, job.created_at);
         new.stage = Stage::Waiting;
-        let (created_at, holds_key) = (job.created_at, job.holds_key);
-        let inserted =
-            self.insert_with_key(&job.new, &new, flow, inserter, created_at, holds_key)?;
+        let inserted = self.insert(&job.new, &new, flow, inserter, job.created_at)?;
         let seq = inserted.ok_or_else(|| Fault::damaged("an id"))?;
+        if job.holds_key {
+            self.hold_key(&job.new, seq)?;
+        }
         let mut entry = self.member(seq)?;
         entry.life = job.life.clone();
         self.write(&mut entry)?;
