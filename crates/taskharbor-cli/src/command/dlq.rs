@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use taskharbor::{Action, Admin, Filter, JobType, QueueName, State};
+use taskharbor::{Action, AnyDriver, JobId, State};
 
 use super::{
     act::{self, How},
     bulk::{Ahead, Bulk, matching},
-    list,
+    inspect,
+    list::{self, Which},
 };
 use crate::{
     failure::{Failure, Outcome},
@@ -44,14 +45,8 @@ pub(crate) struct ListArgs {
   taskharbor dlq requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
   taskharbor dlq requeue --queue mail --all --rate 50/s --yes")]
 pub(crate) struct RequeueArgs {
-    /// The ids of the jobs
-    #[arg(value_name = "ID", conflicts_with = "all")]
-    ids: Vec<String>,
-    /// All dead-lettered jobs that match
-    #[arg(long)]
-    all: bool,
     #[command(flatten)]
-    which: Which,
+    jobs: Jobs,
     #[command(flatten)]
     how: How,
     /// No more than this, as 50/s or 600/m
@@ -67,6 +62,15 @@ pub(crate) struct RequeueArgs {
     after_help = "Example:\n  taskharbor dlq purge --queue mail --type email:send --all --dry-run"
 )]
 pub(crate) struct PurgeArgs {
+    #[command(flatten)]
+    jobs: Jobs,
+    #[command(flatten)]
+    ahead: Ahead,
+}
+
+/// Jobs that are named, or all that match.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Jobs {
     /// The ids of the jobs
     #[arg(value_name = "ID", conflicts_with = "all")]
     ids: Vec<String>,
@@ -75,38 +79,17 @@ pub(crate) struct PurgeArgs {
     all: bool,
     #[command(flatten)]
     which: Which,
-    #[command(flatten)]
-    ahead: Ahead,
 }
 
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Which {
-    /// Of this queue
-    #[arg(long, value_name = "NAME")]
-    queue: Option<QueueName>,
-    /// Of this type
-    #[arg(long, value_name = "TYPE")]
-    r#type: Option<JobType>,
-}
-
-impl Which {
-    fn filter(&self) -> Filter {
-        let mut filter = Filter::all().state(State::Dlq);
-        filter.queue.clone_from(&self.queue);
-        filter.job_type.clone_from(&self.r#type);
-        filter
+fn in_words(which: &Which) -> String {
+    let mut words = "from the DLQ".to_owned();
+    if let Some(queue) = &which.queue {
+        words += &format!(" of queue {queue}");
     }
-
-    fn in_words(&self) -> String {
-        let mut words = "from the DLQ".to_owned();
-        if let Some(queue) = &self.queue {
-            words += &format!(" of queue {queue}");
-        }
-        if let Some(job_type) = &self.r#type {
-            words += &format!(", type {job_type}");
-        }
-        words
+    if let Some(job_type) = &which.r#type {
+        words += &format!(", type {job_type}");
     }
+    words
 }
 
 pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Outcome {
@@ -114,47 +97,30 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
         Command::List(ListArgs { which, limit, cursor }) => {
             let driver = url.open(Missing::Refuse).await?;
             let now = driver.now().await?;
-            list::show(&driver, which.filter(), limit, cursor, now, screen).await
+            let dead = which.filter().state(State::Dlq);
+            list::show(&driver, dead, limit, cursor, now, screen).await
         }
-        Command::Requeue(args) => {
-            let action = Action::Requeue(args.how.request());
-            let many = Many {
-                verb: "requeue",
-                ids: args.ids,
-                all: args.all,
-                which: args.which,
-                pace: args.rate,
-                ahead: args.ahead,
-            };
-            many.run(action, url, screen).await
+        Command::Requeue(RequeueArgs { jobs, how, rate, ahead }) => {
+            let action = Action::Requeue(how.request());
+            Many { verb: "requeue", jobs, pace: rate, ahead }.run(action, url, screen).await
         }
-        Command::Purge(args) => {
-            let many = Many {
-                verb: "purge",
-                ids: args.ids,
-                all: args.all,
-                which: args.which,
-                pace: None,
-                ahead: args.ahead,
-            };
-            many.run(Action::Purge, url, screen).await
+        Command::Purge(PurgeArgs { jobs, ahead }) => {
+            Many { verb: "purge", jobs, pace: None, ahead }.run(Action::Purge, url, screen).await
         }
     }
 }
 
-/// Jobs that are named, or all that match.
+/// Something to be done to jobs of the DLQ.
 struct Many {
     verb: &'static str,
-    ids: Vec<String>,
-    all: bool,
-    which: Which,
+    jobs: Jobs,
     pace: Option<Duration>,
     ahead: Ahead,
 }
 
 impl Many {
     async fn run(self, action: Action, url: &Url, screen: &mut Screen) -> Outcome {
-        let Self { verb, ids, all, which, pace, ahead } = self;
+        let Self { verb, jobs: Jobs { ids, all, which }, pace, ahead } = self;
         if ids.is_empty() && !all {
             return Err(Failure::usage("name jobs by their ids, or pass --all for all that match"));
         }
@@ -165,20 +131,7 @@ impl Many {
         }
         let driver = url.open(Missing::Refuse).await?;
         if !ids.is_empty() {
-            // What is not in the DLQ is none of this command's business.
-            let now = driver.now().await?;
-            let mut dead = Vec::with_capacity(ids.len());
-            for text in &ids {
-                let id = list::id(text)?;
-                let Some(record) = driver.inspect(id.clone(), now).await? else {
-                    return Err(Failure::not_found(format!("no job {text} is stored")));
-                };
-                if record.state != State::Dlq {
-                    let text = format!("job {text} is {}, and not in the DLQ", record.state);
-                    return Err(Failure::refused("wrong_state", text));
-                }
-                dead.push(id);
-            }
+            let dead = named(&driver, &ids).await?;
             if ahead.dry_run || action == Action::Purge {
                 let target = "that are named".to_owned();
                 return Bulk { verb, target, ids: dead, action, pace, ahead, url }
@@ -187,9 +140,26 @@ impl Many {
             }
             return act::on(&driver, &ids, action, screen).await;
         }
-        let ids = matching(&driver, &which.filter()).await?;
-        Bulk { verb, target: which.in_words(), ids, action, pace, ahead, url }
+        let ids = matching(&driver, &which.filter().state(State::Dlq)).await?;
+        Bulk { verb, target: in_words(&which), ids, action, pace, ahead, url }
             .run(&driver, screen)
             .await
     }
+}
+
+/// The jobs with these ids, each once. What is not in the DLQ is none of this command's business.
+async fn named(driver: &AnyDriver, ids: &[String]) -> Outcome<Vec<JobId>> {
+    let now = driver.now().await?;
+    let mut dead = Vec::with_capacity(ids.len());
+    for text in ids {
+        let record = inspect::stored(driver, text, now).await?;
+        if record.state != State::Dlq {
+            let text = format!("job {text} is {}, and not in the DLQ", record.state);
+            return Err(Failure::refused("wrong_state", text));
+        }
+        if !dead.contains(&record.job.id) {
+            dead.push(record.job.id);
+        }
+    }
+    Ok(dead)
 }

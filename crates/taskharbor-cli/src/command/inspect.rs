@@ -1,6 +1,6 @@
 //! `taskharbor inspect`: all there is to know about a job.
 
-use taskharbor::{Admin, Blob, JobRecord, Timestamp};
+use taskharbor::{Admin, AnyDriver, Blob, JobRecord, Timestamp};
 
 use super::list::{id, tone};
 use crate::{
@@ -25,12 +25,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
-    let id = id(&args.id)?;
     let driver = url.open(Missing::Refuse).await?;
     let now = driver.now().await?;
-    let Some(record) = driver.inspect(id, now).await? else {
-        return Err(Failure::not_found(format!("no job {} is stored", args.id)));
-    };
+    let record = stored(&driver, &args.id, now).await?;
     if screen.is_json {
         let summary = record.summary();
         return screen.document(&shape::Whole::of(&record, &summary));
@@ -39,6 +36,15 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
         screen.line(&line)?;
     }
     Ok(())
+}
+
+/// The job with this id.
+pub(crate) async fn stored(driver: &AnyDriver, text: &str, now: Timestamp) -> Outcome<JobRecord> {
+    driver.inspect(id(text)?, now).await?.ok_or_else(|| {
+        Failure::not_found(format!(
+            "no job {text} is stored: it was never enqueued here, or it is over and was removed after its retention"
+        ))
+    })
 }
 
 fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {

@@ -21,7 +21,10 @@ use crate::{
   taskharbor list --json --limit 1000 | jq -r .id")]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) which: Which,
+    which: Which,
+    /// In this state
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Option<State>,
     /// Show at most so many
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
@@ -36,9 +39,6 @@ pub(crate) struct Which {
     /// Of this queue
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
-    /// In this state
-    #[arg(long, value_name = "STATE", value_parser = state)]
-    pub(crate) state: Option<State>,
     /// Of this type
     #[arg(long, value_name = "TYPE")]
     pub(crate) r#type: Option<JobType>,
@@ -48,7 +48,6 @@ impl Which {
     pub(crate) fn filter(&self) -> Filter {
         let mut filter = Filter::all();
         filter.queue.clone_from(&self.queue);
-        filter.state = self.state;
         filter.job_type.clone_from(&self.r#type);
         filter
     }
@@ -64,7 +63,9 @@ fn state(text: &str) -> Result<State, String> {
 pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
     let driver = url.open(Missing::Refuse).await?;
     let now = driver.now().await?;
-    show(&driver, args.which.filter(), args.limit, args.cursor, now, screen).await
+    let mut filter = args.which.filter();
+    filter.state = args.state;
+    show(&driver, filter, args.limit, args.cursor, now, screen).await
 }
 
 /// Shows the jobs that match, up to `limit` of them.

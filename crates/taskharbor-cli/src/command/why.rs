@@ -2,10 +2,10 @@
 
 use taskharbor::{Admin, AnyDriver, JobRecord, QueueCounts, State, Timestamp};
 
-use super::list::id;
+use super::inspect;
 use crate::{
     clean,
-    failure::{Failure, Outcome},
+    failure::Outcome,
     screen::{Screen, relative, span},
     shape,
     store::{Missing, Url},
@@ -20,16 +20,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
-    let id = id(&args.id)?;
     let driver = url.open(Missing::Refuse).await?;
     let now = driver.now().await?;
-    let Some(record) = driver.inspect(id, now).await? else {
-        let text = format!(
-            "no job {} is stored: it was never enqueued here, or it is over and was removed after its retention",
-            args.id
-        );
-        return Err(Failure::not_found(text));
-    };
+    let record = inspect::stored(&driver, &args.id, now).await?;
     let (code, text) = explain(&driver, &record, now).await?;
     let text = clean::line(&text);
     if screen.is_json {
