@@ -16,6 +16,7 @@ use taskharbor::{
 };
 use taskharbor_postgres::{Config, PostgresDriver};
 use tokio::{
+    sync::Notify,
     task::JoinHandle,
     time::{Instant, sleep, timeout},
 };
@@ -29,12 +30,17 @@ pub(crate) struct Chore {
     pub(crate) millis: u64,
 }
 
+/// The name of a chore that takes until the test lets it go.
+pub(crate) const HELD: &str = "held";
+
 /// What happened, as seen from outside of the store.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     /// How often each job was begun, and how often each was done.
     begun: Mutex<HashMap<String, usize>>,
     pub(crate) done: AtomicUsize,
+    /// Lets a chore called [`HELD`] end.
+    pub(crate) let_go: Notify,
     /// The jobs whose leases were lost.
     pub(crate) lost: Mutex<Vec<String>>,
     /// What the store was unavailable with.
@@ -91,8 +97,12 @@ pub(crate) fn worker(driver: &AnyDriver, ledger: &Arc<Ledger>) -> WorkerBuilder 
     let chore = move |job: Chore, _: Context| {
         let book = Arc::clone(&book);
         async move {
+            let is_held = job.name == HELD;
             *book.begun.lock().unwrap().entry(job.name).or_default() += 1;
-            sleep(Duration::from_millis(job.millis)).await;
+            match is_held {
+                true => book.let_go.notified().await,
+                false => sleep(Duration::from_millis(job.millis)).await,
+            }
             book.done.fetch_add(1, Ordering::SeqCst);
             Ok::<(), std::io::Error>(())
         }

@@ -6,8 +6,8 @@ use taskharbor::{Client, JobId};
 
 use crate::{
     crew::{
-        Chore, Ledger, Producer, all_done, config, open, sql, still_working, terminate, until,
-        worker,
+        Chore, HELD, Ledger, Producer, all_done, config, open, sql, still_working, terminate,
+        until, worker,
     },
     harness::server::{Server, Stop},
 };
@@ -48,18 +48,23 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     let elsewhere = open(config(&server.url()).application_name("elsewhere")).await;
     let ledger = Arc::<Ledger>::default();
     // Without hints, it would take a minute until work goes on.
-    let worker = worker(&driver, &ledger).poll(60 * SECOND).build().unwrap();
+    let builder = worker(&driver, &ledger).poll(60 * SECOND).lease(300 * SECOND);
+    let worker = builder.build().unwrap();
     let workers = [worker.start()];
     let client = Client::new(&elsewhere);
     let chore = |name: &str| Chore { name: name.to_owned(), millis: 1 };
     client.enqueue(chore("before")).await.unwrap();
     until("the first is done", SOON, async || ledger.done() == 1).await;
+    let held = JobId::new(HELD).unwrap();
+    client.enqueue(chore(HELD)).id(held.clone()).await.unwrap();
+    until("the second has begun", SOON, async || ledger.begun(HELD) == 1).await;
 
     server.demote();
     let refused = client.enqueue(chore("meanwhile")).await.unwrap_err();
     println!("refused with {refused:?}");
     assert!(format!("{refused:?}").contains("Unavailable"), "{refused:?}");
     let refused = async || !ledger.errors.lock().unwrap().is_empty();
+    ledger.let_go.notify_one();
     until("the worker has noticed", SOON, refused).await;
     server.promote();
 
@@ -72,6 +77,8 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     println!("listening {:?} after the promotion", after.await);
     client.enqueue(chore("after")).await.unwrap();
     until("the last is done", SOON, async || ledger.begun("after") == 1).await;
+    all_done(&driver, &ledger, &[held], SOON).await;
+    assert_eq!(ledger.repeated(), 0, "the outcome was kept until the server took it");
     assert_eq!(*ledger.hopeless.lock().unwrap(), [""; 0]);
     still_working(&workers).await;
 }
