@@ -243,6 +243,8 @@ mod permission {
         works(&driver, "b").await;
         println!("it was written again");
 
+        // Where a process has the file open, the next one to open it may be lent what it has.
+        driver.close().await.unwrap();
         allow(&path, 0o000);
         let unreadable = SqliteDriver::open(&path).await.unwrap_err();
         assert!(unreadable.to_string().contains("cannot be used"), "{unreadable}");
