@@ -18,7 +18,9 @@ use tokio_postgres::Row;
 use crate::{
     Config, ConfigError, SchemaName, StatementMode,
     answer::{self, Verdict, get},
-    enqueue, error,
+    column::Columns,
+    enqueue::{self, Part},
+    error,
     floor::{Floors, Place},
     hint::Hints,
     migration::VERSION,
@@ -225,6 +227,27 @@ impl PostgresDriver {
         self.query(sql, values).await?.iter().map(Verdict::read).collect()
     }
 
+    /// Stores a part of a call, and tells others so if a channel is given.
+    async fn store(
+        &self,
+        part: &Part<'_>,
+        now: Timestamp,
+        channel: Option<&str>,
+    ) -> Result<Vec<Verdict>, DriverError> {
+        let shared = &self.shared;
+        if channel.is_none() && part.has_short_cut() && shared.session.prepares() {
+            let columns = Columns::of(part.jobs())?;
+            let (sql, values) = enqueue::short_cut(&columns, &shared.statements, now);
+            match self.verdicts(sql, &values).await {
+                Err(error) if error::is_duplicate(&error) => {}
+                verdicts => return verdicts,
+            }
+        }
+        let columns = part.columns()?;
+        let (sql, values) = part.statement(&columns, &shared.statements, now, channel);
+        self.verdicts(sql, &values).await
+    }
+
     /// Jobs were put in line in these queues, at this time or later.
     pub(crate) fn put_in_line(&self, queues: Vec<QueueName>, at: i64) {
         self.shared.floors.lower(&queues, at);
@@ -282,29 +305,11 @@ impl Driver for PostgresDriver {
         request.check()?;
         let (parts, mut answers) = enqueue::parts(&request, &shared.limits);
         for part in parts {
-            let columns = part.columns()?;
-            let mut queues: Vec<_> = columns.jobs.iter().map(|job| &job.queue).collect();
+            let mut queues: Vec<_> = part.jobs().into_iter().map(|job| &job.queue).collect();
             queues.dedup();
             let channel = shared.hints.lead(&queues);
             let call = shared.hints.set_out(queues.into_iter().cloned().collect());
-            let short_cut = part
-                .short_cut(&columns, &shared.statements, request.now)
-                .filter(|_| channel.is_none() && shared.session.prepares());
-            let taken = match &short_cut {
-                Some((sql, values)) => match self.verdicts(sql, values).await {
-                    Err(error) if error::is_duplicate(&error) => None,
-                    verdicts => Some(verdicts),
-                },
-                None => None,
-            };
-            let verdicts = match taken {
-                Some(verdicts) => verdicts,
-                None => {
-                    let (sql, values) =
-                        part.statement(&columns, &shared.statements, request.now, channel);
-                    self.verdicts(sql, &values).await
-                }
-            };
+            let verdicts = self.store(&part, request.now, channel).await;
             call.answered(&verdicts);
             let verdicts = verdicts?;
             let wakes = part.conclude(verdicts, &mut answers)?;

@@ -106,13 +106,21 @@ fn name(set: &JobSet) -> Option<&str> {
 }
 
 impl Part<'_> {
-    /// The jobs, column by column.
+    /// The jobs, as given.
+    pub(crate) fn jobs(&self) -> Vec<&NewJob> {
+        match self {
+            Part::Plain { jobs, .. } => jobs.iter().map(|(_, job)| *job).collect(),
+            Part::Flow { jobs, .. } => jobs.iter().collect(),
+        }
+    }
+
+    /// The jobs in the order in which [`Part::statement`] sends them, column by column.
     pub(crate) fn columns(&self) -> Result<Columns<'_>, DriverError> {
         Columns::of(match self {
             Part::Plain { jobs, order } => {
                 (0..jobs.len()).map(|sent| jobs[order.given(sent)].1).collect()
             }
-            Part::Flow { jobs, .. } => jobs.iter().collect(),
+            Part::Flow { .. } => self.jobs(),
         })
     }
 
@@ -154,27 +162,11 @@ impl Part<'_> {
         (sql, values)
     }
 
-    /// A shorter way to store it, if there is one: a statement that fails if something is stored already,
-    /// and else has nothing to answer.
-    pub(crate) fn short_cut<'a>(
-        &'a self,
-        columns: &'a Columns<'_>,
-        statements: &'a Statements,
-        now: Timestamp,
-    ) -> Option<(&'a str, Vec<Value<'a>>)> {
-        let Part::Plain { jobs, order: Order::Given { repeats: false } } = self else {
-            return None;
-        };
-        if jobs.iter().any(|(_, job)| job.idempotency_key.is_some()) {
-            return None;
-        }
-        let mut values = vec![Value::BigInt(Some(now.as_micros()))];
-        if columns.jobs.iter().all(|job| is_bare(job)) {
-            values.extend(columns.bare());
-            return Some((&statements.enqueue_bare, values));
-        }
-        values.extend(columns.common());
-        Some((&statements.enqueue_plain, values))
+    /// Whether there is a shorter way to store it: see [`short_cut`].
+    pub(crate) fn has_short_cut(&self) -> bool {
+        let Part::Plain { jobs, order } = self else { return false };
+        let repeats = matches!(order, Order::Given { repeats: true });
+        !repeats && jobs.iter().all(|(_, job)| job.idempotency_key.is_none())
     }
 
     /// Adds what became of its jobs to the answers; answers the queues in which there is work now.
@@ -225,6 +217,22 @@ impl Part<'_> {
             }
         }
     }
+}
+
+/// A shorter way to store jobs, in the order in which they are given: a statement that fails if one
+/// of them is stored already, and else has nothing to answer.
+pub(crate) fn short_cut<'a>(
+    columns: &'a Columns<'_>,
+    statements: &'a Statements,
+    now: Timestamp,
+) -> (&'a str, Vec<Value<'a>>) {
+    let mut values = vec![Value::BigInt(Some(now.as_micros()))];
+    if columns.jobs.iter().all(|job| is_bare(job)) {
+        values.extend(columns.bare());
+        return (&statements.enqueue_bare, values);
+    }
+    values.extend(columns.common());
+    (&statements.enqueue_plain, values)
 }
 
 /// Whether nothing was said about when, how long or how often it may run, nor what if it fails.

@@ -19,7 +19,8 @@ use std::{
 };
 
 use deadpool_postgres::{
-    Manager, ManagerConfig, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
+    Manager, ManagerConfig, Pool, PoolError, QueueMode, RecyclingMethod, Runtime, TimeoutType,
+    Timeouts,
 };
 use taskharbor_core::DriverError;
 use tokio::{
@@ -394,6 +395,7 @@ impl Origin {
         };
         Pool::builder(manager)
             .max_size(size)
+            .queue_mode(QueueMode::Lifo)
             .timeouts(timeouts)
             .runtime(Runtime::Tokio1)
             .build()

@@ -5,6 +5,7 @@ WITH given AS (
 ), stored AS (
   INSERT INTO {schema}.th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, headers)
   SELECT seq, $1, 0, 'w', 'p', 'h', id, queue, type, payload, headers::jsonb FROM given
+  ORDER BY id COLLATE "C"
 )
 INSERT INTO {schema}.th_hot (seq, line_at, priority, queue, large)
 SELECT seq, $1, 0, queue, CASE WHEN octet_length(payload) > 65536 THEN true END FROM given

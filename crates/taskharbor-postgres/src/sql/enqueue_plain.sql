@@ -1,6 +1,7 @@
--- Stores jobs of no flow and without keys, in the order of their ids, none of which may be stored yet. The same as
--- th_enqueue_v1 does, without the way there: with few jobs in a call, that costs more than the jobs. Where an id is
--- stored already nothing happens, and the function is asked.
+-- Stores jobs of no flow and without keys, none of which may be stored yet. The same as th_enqueue_v1 does, without the
+-- way there: with few jobs in a call, that costs more than the jobs. They are numbered in the order in which they come and
+-- stored in that of their ids, so that calls which meet wait for each other and not in a circle. Where an id is stored
+-- already nothing happens, and the function is asked.
 WITH given AS (
   SELECT nextval('{schema}.th_seq') AS seq, i.*
   FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -11,6 +12,7 @@ WITH given AS (
   SELECT seq, $1, coalesce(priority, 0), 'w', 'p', coalesce(policy, 'h')::"char", id, queue, type, payload, timeout_us,
          max_attempts, run_at, headers::jsonb
   FROM given
+  ORDER BY id COLLATE "C"
 )
 INSERT INTO {schema}.th_hot (seq, line_at, priority, queue, run_at, large)
 SELECT seq, greatest(run_at, $1), coalesce(priority, 0), queue, run_at,

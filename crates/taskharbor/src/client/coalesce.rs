@@ -91,27 +91,27 @@ impl Coalescer {
         answers.into_iter().next().map_or_else(|| Err(unanswered().into()), of_one)
     }
 
-    async fn send(&self, batch: Vec<Waiting>) {
+    /// The answers to jobs that go together.
+    async fn send(&self, batch: &[Waiting]) -> Vec<Answer> {
+        let to_all = |error: DriverError| batch.iter().map(move |_| Err(error.clone().into()));
         let now = match self.store.now().await {
             Ok(now) => now,
-            Err(error) => return answer_all(batch, &error),
+            Err(error) => return to_all(error).collect(),
         };
         let sets = batch.iter().map(|waiting| JobSet::from(waiting.job.clone())).collect();
         match self.store.enqueue(Enqueue::new(sets, now)).await {
-            Ok(answers) => {
-                for (waiting, answer) in batch.into_iter().zip(answers) {
-                    let _ = waiting.answer.send(of_one(answer));
-                }
-            }
+            Ok(answers) => answers.into_iter().map(of_one).collect(),
             // The store cannot be reached; that is each caller's own error.
             Err(error @ (DriverError::Unavailable(_) | DriverError::Closed)) => {
-                answer_all(batch, &error);
+                to_all(error).collect()
             }
             // Something about one of them may have spoilt the call for all.
             Err(_) => {
-                for Waiting { job, answer } in batch {
-                    let _ = answer.send(self.send_one(job, now).await);
+                let mut answers = Vec::with_capacity(batch.len());
+                for waiting in batch {
+                    answers.push(self.send_one(waiting.job.clone(), now).await);
                 }
+                answers
             }
         }
     }
@@ -119,12 +119,6 @@ impl Coalescer {
 
 async fn answer_to(waiting: oneshot::Receiver<Answer>) -> Answer {
     waiting.await.unwrap_or_else(|_| Err(abandoned().into()))
-}
-
-fn answer_all(batch: Vec<Waiting>, error: &DriverError) {
-    for waiting in batch {
-        let _ = waiting.answer.send(Err(error.clone().into()));
-    }
 }
 
 fn of_one(answer: Result<Vec<Enqueued>, Rejected>) -> Answer {
@@ -167,8 +161,9 @@ impl Turn {
                 let (answer, waiting) = oneshot::channel();
                 runtime.spawn(async move {
                     let (mut turn, answered) = call.await;
+                    let all = turn.waiting() + 1;
                     let _ = answer.send(answered);
-                    turn.gather(1).await;
+                    turn.gather(all).await;
                     if let Some(batch) = turn.take() {
                         turn.send_all(batch).await;
                     }
@@ -180,9 +175,12 @@ impl Turn {
 
     async fn send_all(mut self, mut batch: Vec<Waiting>) {
         loop {
-            let count = batch.len();
-            self.coalescer.send(batch).await;
-            self.gather(count).await;
+            let answers = self.coalescer.send(&batch).await;
+            let all = self.waiting() + batch.len();
+            for (waiting, answer) in batch.into_iter().zip(answers) {
+                let _ = waiting.answer.send(answer);
+            }
+            self.gather(all).await;
             match self.take() {
                 Some(next) => batch = next,
                 None => return,
@@ -192,14 +190,18 @@ impl Turn {
 
     /// Lets those who were just answered come back with more. Who enqueues one job after another
     /// would otherwise miss each call by a hair, and every second one would carry but a few jobs.
-    async fn gather(&self, answered: usize) {
+    /// `all` is how many there are when each of them has.
+    async fn gather(&self, all: usize) {
         for _ in 0..YIELDS {
-            let gathered = self.coalescer.gathering().get(&self.runtime).map_or(0, VecDeque::len);
-            if gathered > answered || gathered == BATCH_JOBS {
+            if self.waiting() >= all.min(BATCH_JOBS) {
                 return;
             }
             tokio::task::yield_now().await;
         }
+    }
+
+    fn waiting(&self) -> usize {
+        self.coalescer.gathering().get(&self.runtime).map_or(0, VecDeque::len)
     }
 
     /// What has gathered, up to the size of one call; `None` ends the turn.
