@@ -145,8 +145,9 @@ impl Config {
     }
 
     /// Takes everything from the environment: `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`,
-    /// `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGAPPNAME`, `PGCONNECT_TIMEOUT` and
-    /// `PGOPTIONS`.
+    /// `PGDATABASE`, `PGHOSTADDR`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLNEGOTIATION`,
+    /// `PGCHANNELBINDING`, `PGAPPNAME`, `PGCONNECT_TIMEOUT`, `PGTARGETSESSIONATTRS`,
+    /// `PGLOADBALANCEHOSTS` and `PGOPTIONS`.
     ///
     /// Without them the host is `localhost`, the user the one who runs this process or `postgres`,
     /// and the database that of the user's name.
@@ -173,7 +174,8 @@ impl Config {
         Ok(config)
     }
 
-    fn bare() -> Self {
+    /// Without a server.
+    pub(crate) fn bare() -> Self {
         let mut server = tokio_postgres::Config::new();
         // A server that vanishes without a word is noticed within a minute, not after two hours.
         server

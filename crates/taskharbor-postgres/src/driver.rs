@@ -16,7 +16,7 @@ use taskharbor_core::{
 use tokio_postgres::Row;
 
 use crate::{
-    Config, ConfigError, SchemaName, StatementMode,
+    Config, ConfigError, SchemaName,
     answer::{self, Verdict, get},
     column::Columns,
     enqueue::{self, Part},
@@ -126,18 +126,16 @@ impl PostgresDriver {
     /// [`PostgresDriver::open`].
     #[must_use]
     pub fn from_pool(pool: deadpool_postgres::Pool, schema: SchemaName) -> Self {
-        Self::from_pool_with(pool, schema, StatementMode::Named)
+        Self::from_pool_with(pool, Config::bare().schema(schema))
     }
 
-    /// As [`PostgresDriver::from_pool`], with statements sent in this way.
+    /// As [`PostgresDriver::from_pool`], with the schema, the way to send statements, the deadline,
+    /// the limits and the hints of `config`. How the server is reached is the pool's affair.
     #[must_use]
-    pub fn from_pool_with(
-        pool: deadpool_postgres::Pool,
-        schema: SchemaName,
-        statements: StatementMode,
-    ) -> Self {
-        let session = Session::from_pool(pool, statements, Config::DEFAULT_DEADLINE);
-        Self::with(session, schema, Limits::default(), true)
+    pub fn from_pool_with(pool: deadpool_postgres::Pool, config: Config) -> Self {
+        let session = Session::from_pool(pool, config.statements, config.call_deadline);
+        Self::with(session, config.schema, config.limits, config.listen)
+            .notify(config.notify_in_transactions)
     }
 
     fn with(session: Session, schema: SchemaName, limits: Limits, listen: bool) -> Self {
@@ -245,7 +243,15 @@ impl PostgresDriver {
         }
         let columns = part.columns()?;
         let (sql, values) = part.statement(&columns, &shared.statements, now, channel);
-        self.verdicts(sql, &values).await
+        match self.verdicts(sql, &values).await {
+            // A server that takes no more hints, because somebody who listens does not take them
+            // from it, can store jobs all the same. Workers look for themselves.
+            Err(error) if channel.is_some() && error::is_over_limit(&error) => {
+                let (sql, values) = part.statement(&columns, &shared.statements, now, None);
+                self.verdicts(sql, &values).await
+            }
+            verdicts => verdicts,
+        }
     }
 
     /// Jobs were put in line in these queues, at this time or later.
@@ -314,6 +320,7 @@ impl Driver for PostgresDriver {
             let verdicts = verdicts?;
             let wakes = part.conclude(verdicts, &mut answers)?;
             shared.floors.lower(&wakes, request.now.as_micros());
+            shared.floors.add(part.jobs().into_iter().map(|job| (&job.queue, job.priority)));
             shared.hints.wake(wakes, channel.is_some());
         }
         Ok(answers)

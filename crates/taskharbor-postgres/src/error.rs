@@ -8,7 +8,7 @@ use std::{error::Error, fmt, io};
 
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use taskharbor_core::DriverError;
-use tokio_postgres::error::Severity;
+use tokio_postgres::error::{Severity, SqlState};
 
 /// What an SQLSTATE says about the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,11 @@ fn fate(code: &str) -> Fate {
         // In turn: serialisation, deadlock, a lock not free, a server in recovery, its disk, and a
         // snapshot too old.
         "40001" | "40P01" | "55P03" | "25006" | "58030" | "72000" => Fate::Passing,
-        // Connections, resources, and operators who restart or cancel.
-        code if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => Fate::Passing,
+        // Connections, credentials that are being replaced, resources, and operators who restart or
+        // cancel.
+        code if ["08", "28", "53", "57"].iter().any(|class| code.starts_with(class)) => {
+            Fate::Passing
+        }
         _ => Fate::Lasting,
     }
 }
@@ -112,6 +115,12 @@ pub(crate) fn is_duplicate(error: &DriverError) -> bool {
     source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "23505")
 }
 
+/// Whether a call failed because the server takes no more of something.
+pub(crate) fn is_over_limit(error: &DriverError) -> bool {
+    let DriverError::Backend(source) = error else { return false };
+    source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "54000")
+}
+
 /// What `error` means to the caller.
 pub(crate) fn driver_error(error: tokio_postgres::Error) -> DriverError {
     match error.as_db_error() {
@@ -131,10 +140,12 @@ fn is_lost(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Whether the connection on which the error came is of no more use. The pool finds that out too,
-/// but only after it has given the connection to somebody else.
+/// but only after it has given the connection to somebody else. Nor is one to a server that can only
+/// be read: the name may lead to another by now, and this connection never would.
 pub(crate) fn ends_connection(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_none_or(|refusal| {
-        matches!(refusal.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+        *refusal.code() == SqlState::READ_ONLY_SQL_TRANSACTION
+            || matches!(refusal.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
     })
 }
 
@@ -168,14 +179,14 @@ mod tests {
                 &[
                     "08000", "08006", "08P01", "53000", "53100", "53200", "53300", "57000",
                     "57014", "57P01", "57P02", "57P03", "57P05", "40001", "40P01", "55P03",
-                    "25006", "58030", "72000",
+                    "28P01", "28000", "25006", "58030", "72000",
                 ][..],
             ),
             (Fate::NotInstalled, &["42883", "42P01", "3F000"]),
             (Fate::Forbidden, &["42501"]),
             (
                 Fate::Lasting,
-                &["57P04", "23505", "22P02", "28P01", "3D000", "42601", "0A000", "P0001", "XX000"],
+                &["57P04", "23505", "22P02", "3D000", "42601", "0A000", "P0001", "XX000"],
             ),
         ] {
             for code in codes {

@@ -135,6 +135,25 @@ impl Floors {
         }
     }
 
+    /// Jobs of these priorities were put in line by us. Nobody looks for the more urgent ones among
+    /// them while there is no floor for their priority.
+    pub(crate) fn add<'a>(&self, jobs: impl IntoIterator<Item = (&'a QueueName, i16)>) {
+        let mut state = self.lock();
+        if state.queues.is_empty() {
+            return;
+        }
+        for (queue, priority) in jobs {
+            let is_passed_by = |floor: &Floor| {
+                let lowest = floor.places.keys().next();
+                lowest.is_some_and(|lowest| *lowest < priority)
+                    && !floor.places.contains_key(&priority)
+            };
+            if state.queues.get(queue).is_some_and(is_passed_by) {
+                state.queues.remove(queue);
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,6 +263,22 @@ mod tests {
         assert_eq!(begins(&floors), [(0, 5)]);
         floors.lower(&[queue("a")], 5);
         assert_eq!(begins(&floors), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_more_urgent_than_others_is_not_passed_by() {
+        for (priority, begin) in [
+            (-1, vec![(0, 5), (4, 5)]),
+            (0, vec![(0, 5), (4, 5)]),
+            (3, vec![]),
+            (4, vec![(0, 5), (4, 5)]),
+            (5, vec![]),
+        ] {
+            let floors = after(&[at(5), of(4, 5)]);
+            floors.add([(&queue("a"), priority)]);
+            floors.add([(&queue("b"), 9)]);
+            assert_eq!(begins(&floors), begin, "{priority}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -288,6 +288,10 @@ async fn tell(inner: Weak<Inner>, gathered: Arc<Notify>) {
 async fn listen(inner: Weak<Inner>) {
     let mut wait = FIRST_WAIT;
     let mut said = false;
+    // A channel that nobody else has, to try out whether anything arrives. Always the same one, so
+    // that connections which are passed around by a pooler do not gather channels.
+    let Ok(random) = LeaseToken::random() else { return };
+    let own = format!("th_{:032x}", random.to_bits());
     loop {
         let Some(strong) = inner.upgrade() else { return };
         let mut alive = strong.listening.subscribe();
@@ -296,7 +300,7 @@ async fn listen(inner: Weak<Inner>) {
         let (end, listened) = match connected {
             // Somebody else makes the connections, and none of them is ours to keep.
             Ok(None) => return strong.set_listening(Listening::No),
-            Ok(Some(apart)) => listen_over(strong, apart, &inner).await,
+            Ok(Some(apart)) => listen_over(strong, apart, &own, &inner).await,
             Err(DriverError::Closed) => return,
             Err(error) => {
                 strong.set_listening(Listening::No);
@@ -325,16 +329,12 @@ async fn listen(inner: Weak<Inner>) {
 async fn listen_over(
     strong: Arc<Inner>,
     (client, mut connection): Apart,
+    own: &str,
     inner: &Weak<Inner>,
 ) -> (Deaf, bool) {
     let (hub, channel) = (strong.hub.clone(), strong.channel.clone());
-    // A channel that nobody else has, to try out whether anything arrives.
-    let own = match LeaseToken::random() {
-        Ok(random) => format!("th_{:032x}", random.to_bits()),
-        Err(error) => return (DriverError::from(error).into(), false),
-    };
     let arrived = Arc::new(Notify::new());
-    let (tried, trial) = (Arc::clone(&arrived), own.clone());
+    let (tried, trial) = (Arc::clone(&arrived), own.to_owned());
     let mut drive = tokio::spawn(async move {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             match message {
@@ -348,7 +348,7 @@ async fn listen_over(
         }
     });
     let end = tokio::select! {
-        end = keep_listening(&client, strong, &own, &arrived) => end,
+        end = keep_listening(&client, strong, own, &arrived) => end,
         _ = &mut drive => Deaf::Ended,
     };
     drive.abort();
@@ -371,6 +371,8 @@ async fn keep_listening(client: &Client, strong: Arc<Inner>, own: &str, arrived:
         return error.into();
     }
     if timeout(PATIENCE, arrived.notified()).await.is_err() {
+        let unlisten = format!("UNLISTEN \"{}\"; UNLISTEN \"{own}\"", strong.channel);
+        let _ = timeout(PATIENCE, client.batch_execute(&unlisten)).await;
         return Deaf::NotPassedOn;
     }
     strong.set_listening(Listening::Yes);

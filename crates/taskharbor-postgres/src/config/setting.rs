@@ -12,16 +12,21 @@ use crate::{
     tls::{Roots, TlsMode},
 };
 
-const VARIABLES: [(&str, &str); 10] = [
+const VARIABLES: [(&str, &str); 15] = [
     ("PGHOST", "host"),
+    ("PGHOSTADDR", "hostaddr"),
     ("PGPORT", "port"),
     ("PGUSER", "user"),
     ("PGPASSWORD", "password"),
     ("PGDATABASE", "dbname"),
     ("PGSSLMODE", "sslmode"),
     ("PGSSLROOTCERT", "sslrootcert"),
+    ("PGSSLNEGOTIATION", "sslnegotiation"),
+    ("PGCHANNELBINDING", "channel_binding"),
     ("PGAPPNAME", "application_name"),
     ("PGCONNECT_TIMEOUT", "connect_timeout"),
+    ("PGTARGETSESSIONATTRS", "target_session_attrs"),
+    ("PGLOADBALANCEHOSTS", "load_balance_hosts"),
     ("PGOPTIONS", "options"),
 ];
 

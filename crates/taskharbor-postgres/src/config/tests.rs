@@ -1,6 +1,6 @@
 //! Tests of what is read from URLs and the environment.
 
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{ChannelBinding, Host, LoadBalanceHosts, SslMode, TargetSessionAttrs};
 
 use super::*;
 
@@ -69,6 +69,10 @@ fn the_environment_fills_in_what_a_url_leaves_out() {
         ("PGAPPNAME", "app"),
         ("PGCONNECT_TIMEOUT", "9"),
         ("PGOPTIONS", "-c jit=off"),
+        ("PGTARGETSESSIONATTRS", "read-write"),
+        ("PGCHANNELBINDING", "disable"),
+        ("PGSSLNEGOTIATION", "postgres"),
+        ("PGLOADBALANCEHOSTS", "random"),
     ];
     let config = read_with("postgres://", &variables).unwrap();
     assert_eq!(hosts(&config), ["elsewhere"]);
@@ -80,6 +84,9 @@ fn the_environment_fills_in_what_a_url_leaves_out() {
     assert_eq!(config.server.get_application_name(), Some("app"));
     assert_eq!(config.server.get_options(), Some("-c jit=off"));
     assert_eq!(config.connect_timeout, Duration::from_secs(9));
+    assert_eq!(config.server.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+    assert_eq!(config.server.get_channel_binding(), ChannelBinding::Disable);
+    assert_eq!(config.server.get_load_balance_hosts(), LoadBalanceHosts::Random);
 
     let url = "postgres://eve@here:1/x?sslmode=disable&application_name=mine";
     let config = read_with(url, &variables).unwrap();

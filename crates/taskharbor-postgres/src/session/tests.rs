@@ -287,6 +287,20 @@ async fn a_connection_apart_is_not_of_the_pool() {
 }
 
 #[tokio::test]
+async fn a_connection_over_which_nothing_can_be_written_is_not_used_again() {
+    let read_only = "-c default_transaction_read_only=on";
+    let bench = bench(|mut config| {
+        config.server.options(read_only);
+        config.pool_size(1)
+    });
+    assert_eq!(number(&bench.session, "select 1::int8").await.unwrap(), 1);
+    assert_eq!(bench.session.status(), PoolStatus { size: 1, idle: 1 });
+    let said = assert_unavailable(bench.session.query("create table t ()", &[]).await);
+    assert!(said.contains("25006"), "{said}");
+    assert_eq!(bench.session.status(), PoolStatus { size: 0, idle: 0 });
+}
+
+#[tokio::test]
 async fn somebody_elses_pool_is_used_and_left_open() {
     let bench = bench(|config| config.pool_size(1));
     let pool = bench.session.pool.clone();

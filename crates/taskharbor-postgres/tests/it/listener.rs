@@ -59,6 +59,36 @@ async fn hints_come_back_each_time_that_the_connection_is_cut_and_none_is_left()
     is_woken_by(&mut watch, &other, "a").await;
 }
 
+/// Servers of version 17 and newer can be told to keep few notifications.
+#[tokio::test]
+async fn a_server_that_takes_no_more_notifications_still_takes_jobs() {
+    let version = "SELECT current_setting('server_version_num')::int";
+    let shared = store::named().await.sql().await;
+    if shared.query_one(version, &[]).await.unwrap().get::<_, i32>(0) < 170_000 {
+        return;
+    }
+    let server = Server::start_with("max_notify_queue_pages = 64");
+    let driver = PostgresDriver::open(Config::from_url(&server.url()).unwrap()).await.unwrap();
+    driver.migrate().await.unwrap();
+    let connect = async || store::connect(&server.url(), "full", "pg_catalog").await.unwrap();
+    // Somebody listens and takes nothing, so all that is told has to be kept.
+    let (deaf, loud) = (connect().await, connect().await);
+    deaf.batch_execute("LISTEN x; BEGIN; SELECT 1").await.unwrap();
+    let fill = "SELECT pg_notify('x', repeat('x', 7000) || $1::text)";
+    let mut told = 0;
+    while loud.query(fill, &[&told.to_string()]).await.is_ok() {
+        told += 1;
+        assert!(told < 10_000, "it is never full");
+    }
+    assert!(told > 10, "{told}");
+    for number in 0..5 {
+        // After a while of silence a call tells others itself.
+        sleep(Duration::from_millis(20)).await;
+        driver.enqueue_job(job(format!("a{number}")), noon()).await.unwrap();
+    }
+    deaf.batch_execute("COMMIT").await.unwrap();
+}
+
 #[tokio::test]
 async fn the_longest_name_of_a_schema_leaves_room_for_listening() {
     let (schema, config) = store::blank();

@@ -23,6 +23,7 @@ mod listener;
 mod mass;
 mod migration;
 mod plan;
+mod pool;
 mod python;
 mod role;
 mod snapshot;

@@ -123,6 +123,32 @@ async fn the_printed_sql_installs_what_migrate_does() {
 }
 
 #[tokio::test]
+async fn what_others_have_in_the_schema_stays_as_it_is() {
+    let (schema, config) = blank();
+    // Whoever has lent a store has made the roles.
+    drop(named().await);
+    let client = client().await;
+    let theirs = format!(
+        "CREATE SCHEMA {schema}; CREATE FUNCTION {schema}.theirs() RETURNS int LANGUAGE sql AS 'SELECT 1'"
+    );
+    client.batch_execute(&theirs).await.unwrap();
+    let driver = PostgresDriver::open(config).await.unwrap();
+    driver.migrate().await.unwrap();
+    let granted = format!("SELECT {schema}.th_grant('worker', 'th_test_worker')");
+    client.query_one(&granted, &[]).await.unwrap();
+    let may = "SELECT has_function_privilege($1, $2 || '.' || $3, 'EXECUTE')";
+    for (role, function, allowed) in [
+        ("public", "theirs()", true),
+        ("public", "th_now()", false),
+        ("th_test_worker", "th_now()", true),
+        ("th_test_worker", "th_grant(text, text)", false),
+    ] {
+        let may: bool = client.query_one(may, &[&role, &schema, &function]).await.unwrap().get(0);
+        assert_eq!(may, allowed, "{role} {function}");
+    }
+}
+
+#[tokio::test]
 async fn installations_side_by_side_do_not_see_each_other() {
     let ((_, one), (_, other)) = (blank(), blank());
     let one = PostgresDriver::open(one).await.unwrap();

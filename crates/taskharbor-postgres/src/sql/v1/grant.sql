@@ -1,5 +1,14 @@
--- Nobody but the owner may use anything unless th_grant says so.
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+-- Nobody but the owner may use anything unless th_grant says so. What others have in the schema is theirs to grant.
+DO $revoke$
+DECLARE
+  v_function regprocedure;
+BEGIN
+  FOR v_function IN
+    SELECT oid::regprocedure FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace AND proname LIKE 'th\_%'
+  LOOP
+    EXECUTE 'REVOKE ALL ON FUNCTION ' || v_function || ' FROM PUBLIC';
+  END LOOP;
+END $revoke$;
 
 -- Lets a role do what its part needs and no more:
 --   worker    everything but changing the schema
@@ -22,8 +31,6 @@ BEGIN
     EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON th_job, th_hot, th_error, th_key, th_edge, th_flow, th_end, th_queue TO ' || v_role;
     EXECUTE 'GRANT SELECT ON th_record, th_jobs TO ' || v_role;
     EXECUTE 'GRANT USAGE ON SEQUENCE th_seq TO ' || v_role;
-    EXECUTE 'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO ' || v_role;
-    EXECUTE 'REVOKE EXECUTE ON FUNCTION th_grant(text, text) FROM ' || v_role;
   ELSIF part = 'producer' THEN
     -- It adds rows and changes none. What it reads tells whether a job is stored and a key held already.
     EXECUTE 'GRANT SELECT (seq, id, queue, priority, run_at, idempotency_key), INSERT (seq, created_at, priority, kind, key_hold, '
@@ -34,20 +41,22 @@ BEGIN
     EXECUTE 'GRANT INSERT (child, ord, parent, parent_id, tie) ON th_edge TO ' || v_role;
     EXECUTE 'GRANT INSERT ON th_flow, th_end TO ' || v_role;
     EXECUTE 'GRANT USAGE ON SEQUENCE th_seq TO ' || v_role;
-    FOR v_function IN
-      SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-      WHERE n.nspname = current_schema() AND p.proname IN (
-        'th_enqueue', 'th_enqueue_bytes', 'th_enqueue_v1', 'th_repeated', 'th_enqueue_flow_v1', 'th_add_members',
-        'th_done_at_once', 'th_notify', 'th_now', 'th_new_id', 'th_check_name')
-    LOOP
-      EXECUTE 'GRANT EXECUTE ON FUNCTION ' || v_function || ' TO ' || v_role;
-    END LOOP;
   ELSE
     EXECUTE 'GRANT SELECT (id, type, queue, run_at, timeout_nanos, created_at, attempts, max_attempts, last_error, failed_at, '
       || 'status, lease_expires_at, dlq_reason, dlq_failed_at, idempotency_key, priority, due_at, deliveries, expirations, '
       || 'epoch, holder, cancel_requested, progress, reason, started_at, finished_at, flow, pending, seq) ON th_jobs TO ' || v_role;
     EXECUTE 'GRANT SELECT ON th_flow, th_queue TO ' || v_role;
-    EXECUTE 'GRANT EXECUTE ON FUNCTION th_time(bigint) TO ' || v_role;
   END IF;
+  FOR v_function IN
+    SELECT oid::regprocedure FROM pg_proc
+    WHERE pronamespace = '{schema}'::regnamespace AND CASE part
+      WHEN 'worker' THEN proname LIKE 'th\_%' AND proname <> 'th_grant'
+      WHEN 'producer' THEN proname IN (
+        'th_enqueue', 'th_enqueue_bytes', 'th_enqueue_v1', 'th_repeated', 'th_enqueue_flow_v1', 'th_add_members',
+        'th_done_at_once', 'th_notify', 'th_now', 'th_new_id', 'th_check_name')
+      ELSE proname = 'th_time' END
+  LOOP
+    EXECUTE 'GRANT EXECUTE ON FUNCTION ' || v_function || ' TO ' || v_role;
+  END LOOP;
 END $$;
 REVOKE ALL ON FUNCTION th_grant(text, text) FROM PUBLIC;

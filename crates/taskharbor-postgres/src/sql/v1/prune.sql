@@ -4,7 +4,7 @@
 -- th_end that hold many jobs, and so need no order among those. The lock ends with the transaction, so nobody can be
 -- stuck with it.
 CREATE FUNCTION th_lock_ends() RETURNS void LANGUAGE sql AS $$
-  SELECT pg_advisory_xact_lock('th_end'::regclass::oid::bigint)
+  SELECT pg_advisory_xact_lock(hashtextextended('taskharbor:th_end', 'th_end'::regclass::oid::bigint))
 $$;
 
 -- Removes jobs and whole flows, oldest first whatever way they ended and of equal age the first inserted, until as many
