@@ -233,15 +233,14 @@ impl PostgresDriver {
         channel: Option<&str>,
     ) -> Result<Vec<Verdict>, DriverError> {
         let shared = &self.shared;
+        let columns = Columns::of(part.jobs())?;
         if channel.is_none() && part.has_short_cut() && shared.session.prepares() {
-            let columns = Columns::of(part.jobs())?;
             let (sql, values) = enqueue::short_cut(&columns, &shared.statements, now);
             match self.verdicts(sql, &values).await {
                 Err(error) if error::is_duplicate(&error) => {}
                 verdicts => return verdicts,
             }
         }
-        let columns = part.columns()?;
         let (sql, values) = part.statement(&columns, &shared.statements, now, channel);
         match self.verdicts(sql, &values).await {
             // A server that takes no more hints, because somebody who listens does not take them

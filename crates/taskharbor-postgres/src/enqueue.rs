@@ -20,49 +20,10 @@ pub(crate) type Answered = Vec<Result<Vec<Enqueued>, Rejected>>;
 /// Sets that can be stored by one statement.
 #[derive(Debug)]
 pub(crate) enum Part<'a> {
-    /// Unrelated jobs, and the set of each; and the order in which they are sent.
-    Plain { jobs: Vec<(usize, &'a NewJob)>, order: Order },
+    /// Unrelated jobs, and the set of each; and whether ids or keys occur twice among them.
+    Plain { jobs: Vec<(usize, &'a NewJob)>, repeats: bool },
     /// A flow.
     Flow { set: usize, jobs: &'a [NewJob], name: Option<&'a str>, shape: Shape },
-}
-
-/// In which order the jobs of a part are sent. By their ids, so that calls which meet wait for each
-/// other and not in a circle; but where ids or keys occur twice, it matters which came first.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// As given.
-    Given { repeats: bool },
-    /// By their ids: the positions of those given.
-    Sorted(Vec<usize>),
-}
-
-impl Order {
-    fn of(jobs: &[(usize, &NewJob)]) -> Self {
-        if has_repeats(jobs) {
-            return Self::Given { repeats: true };
-        }
-        if jobs.is_sorted_by_key(|(_, job)| &job.id) {
-            return Self::Given { repeats: false };
-        }
-        let mut order: Vec<usize> = (0..jobs.len()).collect();
-        order.sort_by_key(|at| &jobs[*at].1.id);
-        Self::Sorted(order)
-    }
-
-    /// The position of the job that was sent at this one.
-    fn given(&self, sent: usize) -> usize {
-        match self {
-            Self::Given { .. } => sent,
-            Self::Sorted(order) => order.get(sent).copied().unwrap_or(sent),
-        }
-    }
-
-    fn places(&self) -> Value<'static> {
-        Value::BigInts(match self {
-            Self::Given { .. } => Vec::new(),
-            Self::Sorted(order) => order.iter().map(|at| place(*at)).collect(),
-        })
-    }
 }
 
 /// Sorts the sets of a call into what can be stored by one statement each, in their order. Sets
@@ -75,10 +36,7 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
                 let jobs = set.jobs.iter().map(|job| (at, job));
                 match parts.last_mut() {
                     Some(Part::Plain { jobs: together, .. }) => together.extend(jobs),
-                    _ => {
-                        let order = Order::Given { repeats: false };
-                        parts.push(Part::Plain { jobs: jobs.collect(), order });
-                    }
+                    _ => parts.push(Part::Plain { jobs: jobs.collect(), repeats: false }),
                 }
                 answers.push(Ok(Vec::with_capacity(set.jobs.len())));
             }
@@ -91,8 +49,8 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
     }
     parts.retain(|part| !matches!(part, Part::Plain { jobs, .. } if jobs.is_empty()));
     for part in &mut parts {
-        if let Part::Plain { jobs, order } = part {
-            *order = Order::of(jobs);
+        if let Part::Plain { jobs, repeats } = part {
+            *repeats = has_repeats(jobs);
         }
     }
     (parts, answers)
@@ -106,22 +64,12 @@ fn name(set: &JobSet) -> Option<&str> {
 }
 
 impl Part<'_> {
-    /// The jobs, as given.
+    /// The jobs.
     pub(crate) fn jobs(&self) -> Vec<&NewJob> {
         match self {
             Part::Plain { jobs, .. } => jobs.iter().map(|(_, job)| *job).collect(),
             Part::Flow { jobs, .. } => jobs.iter().collect(),
         }
-    }
-
-    /// The jobs in the order in which [`Part::statement`] sends them, column by column.
-    pub(crate) fn columns(&self) -> Result<Columns<'_>, DriverError> {
-        Columns::of(match self {
-            Part::Plain { jobs, order } => {
-                (0..jobs.len()).map(|sent| jobs[order.given(sent)].1).collect()
-            }
-            Part::Flow { .. } => self.jobs(),
-        })
     }
 
     /// The statement that stores it, and what it is given.
@@ -134,9 +82,8 @@ impl Part<'_> {
     ) -> (&'a str, Vec<Value<'a>>) {
         let mut values = vec![Value::BigInt(Some(now.as_micros()))];
         let sql = match self {
-            Part::Plain { order, .. } => {
-                let repeats = matches!(order, Order::Given { repeats: true });
-                values.extend([Value::Bool(repeats), order.places()]);
+            Part::Plain { repeats, .. } => {
+                values.push(Value::Bool(*repeats));
                 values.extend(columns.common());
                 values.extend([columns.keys(), columns.key_holds()]);
                 &statements.enqueue
@@ -164,9 +111,8 @@ impl Part<'_> {
 
     /// Whether there is a shorter way to store it: see [`short_cut`].
     pub(crate) fn has_short_cut(&self) -> bool {
-        let Part::Plain { jobs, order } = self else { return false };
-        let repeats = matches!(order, Order::Given { repeats: true });
-        !repeats && jobs.iter().all(|(_, job)| job.idempotency_key.is_none())
+        let Part::Plain { jobs, repeats: false } = self else { return false };
+        jobs.iter().all(|(_, job)| job.idempotency_key.is_none())
     }
 
     /// Adds what became of its jobs to the answers; answers the queues in which there is work now.
@@ -176,11 +122,10 @@ impl Part<'_> {
         answers: &mut Answered,
     ) -> Result<Vec<QueueName>, DriverError> {
         match self {
-            Part::Plain { jobs, order } => {
+            Part::Plain { jobs, .. } => {
                 let mut existing: Vec<Option<JobId>> = vec![None; jobs.len()];
                 for verdict in &verdicts {
-                    let at = verdict.at().map(|sent| order.given(sent));
-                    if let Some(place) = at.and_then(|at| existing.get_mut(at)) {
+                    if let Some(place) = verdict.at().and_then(|at| existing.get_mut(at)) {
                         *place = answer::optional_id(verdict.detail.as_deref())?;
                     }
                 }
@@ -219,8 +164,8 @@ impl Part<'_> {
     }
 }
 
-/// A shorter way to store jobs, in the order in which they are given: a statement that fails if one
-/// of them is stored already, and else has nothing to answer.
+/// A shorter way to store jobs: a statement that fails if one of them is stored already, and else
+/// has nothing to answer.
 pub(crate) fn short_cut<'a>(
     columns: &'a Columns<'_>,
     statements: &'a Statements,

@@ -67,7 +67,7 @@ async fn the_settings_beside_the_server_are_those_that_were_given() {
     );
     assert!(driver.enqueue_job(job("too-large"), noon()).await.is_err());
     let sql = theirs.sql().await;
-    sql.batch_execute("BEGIN; LOCK TABLE th_job").await.unwrap();
+    sql.batch_execute("BEGIN; LOCK TABLE th_hot, th_job, th_end").await.unwrap();
     let error = driver.counts(noon()).await.unwrap_err();
     assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
     sql.batch_execute("ROLLBACK").await.unwrap();

@@ -41,6 +41,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 DECLARE
   v_count  int := cardinality(p_ids);
   v_wait   boolean := p_patience >= 2;
+  v_flows  bigint[] := '{}';        -- those that are locked
   v_free   bigint[];
   v_mixed  boolean := 'r' = ANY (p_kinds) OR 'l' = ANY (p_kinds);
   v_ended  bigint[];
@@ -53,11 +54,12 @@ BEGIN
     PERFORM set_config('lock_timeout', CASE p_patience WHEN 2 THEN '2s' ELSE '250ms' END, true);
   END IF;
   IF v_wait THEN
-    PERFORM f.seq FROM th_flow f
-    WHERE f.seq = ANY (ARRAY(
-      SELECT j.flow FROM unnest(p_ids) AS i (id)
-      CROSS JOIN LATERAL (SELECT x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j))
-    ORDER BY f.seq FOR UPDATE;
+    v_flows := ARRAY(
+      SELECT f.seq FROM th_flow f
+      WHERE f.seq = ANY (ARRAY(
+        SELECT j.flow FROM unnest(p_ids) AS i (id)
+        CROSS JOIN LATERAL (SELECT x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j))
+      ORDER BY f.seq FOR UPDATE);
   END IF;
   IF v_wait OR p_patience = 1 OR v_count > 1 AND v_mixed THEN
     -- One after another, in their order; with patience 1 those that are free.
@@ -65,7 +67,7 @@ BEGIN
       SELECT coalesce(waited.seq, free.seq) FROM (
         SELECT j.seq, i.token FROM unnest(p_ids, p_tokens) AS i (id, token)
         CROSS JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = i.id OFFSET 0) j
-        WHERE v_wait OR j.flow IS NULL ORDER BY j.seq OFFSET 0
+        WHERE j.flow IS NULL OR j.flow = ANY (v_flows) ORDER BY j.seq OFFSET 0
       ) s
       LEFT JOIN LATERAL (
         SELECT y.seq FROM th_hot y
@@ -150,7 +152,7 @@ BEGIN
   IF cardinality(v_ended) + cardinality(v_put) < v_count THEN
     FOR v_rest IN
       SELECT * FROM th_settle_rest(
-        v_wait, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
+        p_patience, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
         g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
         g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents,
         ARRAY(SELECT bool_or(s.is_settled) FROM (
@@ -174,7 +176,7 @@ END $$;
 -- The items that could not be settled all at once: members of flows, growths, and what is refused. A row for each, and
 -- one more that belongs to none.
 CREATE FUNCTION th_settle_rest(
-  p_wait boolean, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
+  p_patience bigint, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
   p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
   g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
   g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
@@ -205,7 +207,9 @@ BEGIN
   FROM unnest(p_ids, p_settled) WITH ORDINALITY AS g (id, is_settled, ord)
   LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id AND NOT g.is_settled OFFSET 0) j ON true;
   v_flows := ARRAY(SELECT DISTINCT f FROM unnest(v_of) AS f WHERE f IS NOT NULL ORDER BY f);
-  IF cardinality(v_flows) > 0 AND p_wait THEN
+  -- Whoever waits has locked the flows already. Another one, in which a job of this id is since, is passed by: those who
+  -- have it may wait for jobs that are held here.
+  IF cardinality(v_flows) > 0 AND p_patience = 3 THEN
     PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
   ELSIF cardinality(v_flows) > 0 THEN
     v_locked := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED);
@@ -255,7 +259,7 @@ BEGIN
     ELSE
       -- The jobs settled so far are held: none that somebody else has is waited for.
       SELECT h.cancel INTO v_cancel FROM th_hot h WHERE h.seq = i.seq FOR UPDATE SKIP LOCKED;
-      IF NOT FOUND AND EXISTS (SELECT FROM th_hot h WHERE h.seq = i.seq) AND NOT p_wait THEN
+      IF NOT FOUND AND EXISTS (SELECT FROM th_hot h WHERE h.seq = i.seq) AND p_patience <> 3 THEN
         verdict := 'busy';
       ELSE
         verdict := th_authorize(i.seq, i.token, p_now);
