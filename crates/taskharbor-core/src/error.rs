@@ -88,7 +88,7 @@ pub enum InvalidRequest {
 ///
 /// When several reasons apply the first in this order is given: `Invalid` for what could be
 /// applied to no job, then `JobNotFound`, `JobNotInflight`, `LeaseMismatch`, `LeaseExpired`, and
-/// last `Invalid` for a growth that meets jobs already stored.
+/// last `Invalid` for a growth that meets jobs already stored. `Busy` says nothing about the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -107,6 +107,10 @@ pub enum Refusal {
     /// The change itself cannot be made.
     #[error(transparent)]
     Invalid(#[from] InvalidTransition),
+    /// Somebody else's transaction holds the job or its flow for longer than a call may wait.
+    /// Nothing was changed; trying again is worth it.
+    #[error("somebody else's open transaction holds the job or its flow: try again")]
+    Busy,
 }
 
 /// A change that could not be made to any job.

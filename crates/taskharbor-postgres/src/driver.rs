@@ -380,7 +380,8 @@ impl Driver for PostgresDriver {
         request.check()?;
         let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
         // What others have is passed by until the rest is recorded, so that it holds up nobody
-        // else.
+        // else; nor is it waited for as long then.
+        let all = batch.len();
         let mut patience = Patience::Moment;
         while !batch.is_empty() {
             let columns = batch.columns()?;
@@ -389,20 +390,22 @@ impl Driver for PostgresDriver {
             let verdicts = self.verdicts(&shared.statements.settle, &values).await;
             call.answered(&verdicts);
             let verdicts = match verdicts {
-                Err(error) if patience == Patience::Moment && error::is_lock_timeout(&error) => {
-                    patience = Patience::None;
-                    continue;
-                }
+                Err(error) if error::is_lock_timeout(&error) => match patience {
+                    Patience::Moment => {
+                        patience = Patience::None;
+                        continue;
+                    }
+                    _ => break,
+                },
                 verdicts => verdicts?,
             };
             drop(values);
             batch = batch.conclude(&verdicts, &mut answers)?;
             let wakes = verdicts.into_iter().find_map(|it| it.wakes);
             self.put_in_line(answer::queues(wakes), lowest(&request));
-            patience = Patience::Seconds;
+            patience = if batch.len() < all { Patience::Brief } else { Patience::Second };
         }
-        let unanswered = || answer::unknown("verdict", "busy");
-        answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Busy))).collect())
     }
 
     async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {

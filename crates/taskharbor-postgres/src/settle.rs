@@ -22,8 +22,10 @@ pub(crate) enum Patience {
     Moment,
     /// Pass by what is not free.
     None,
-    /// Wait for seconds.
-    Seconds,
+    /// Wait a moment, for flows too.
+    Brief,
+    /// Wait a second.
+    Second,
     /// Wait, as the application's own transaction does.
     Transaction,
 }
@@ -33,8 +35,9 @@ impl Patience {
         Value::BigInt(Some(match self {
             Self::Moment => 0,
             Self::None => 1,
-            Self::Seconds => 2,
+            Self::Second => 2,
             Self::Transaction => 3,
+            Self::Brief => 4,
         }))
     }
 }
@@ -67,6 +70,10 @@ pub(crate) fn batch<'a>(request: &'a Settle, limits: &Limits) -> (Batch<'a>, Ans
 impl<'a> Batch<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
     }
 
     /// The jobs of all growths, one after another.

@@ -2,15 +2,20 @@
 //!
 //! Outcomes gather while a call is in the air and go together in the next one: full batches under
 //! load, no delay when idle. What could not be sent is sent again while the lease lives. An outcome
-//! that the store refuses as a whole call is sent alone, so that it cannot hold up the others.
+//! that the store refuses as a whole call is sent alone, so that it cannot hold up the others; and
+//! one that waits for somebody else's transaction waits in a call aside.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, panic::resume_unwind, sync::Arc, time::Duration};
 
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, LeaseToken, Limits, Refusal, Settle, Settled, Settlement,
     State, Text, Timestamp, Transition,
 };
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::mpsc,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
 
 use super::{
     outage::Part,
@@ -41,6 +46,8 @@ pub(super) struct Finished {
     unanswered: bool,
     /// How often the store has refused a call because of it, or because of one sent with it.
     refused: u32,
+    /// How often it met somebody else's transaction.
+    met: u32,
     /// When it may be sent again.
     resume_at: Option<Instant>,
 }
@@ -48,7 +55,7 @@ pub(super) struct Finished {
 impl Finished {
     pub(super) fn new(inflight: Arc<Inflight>, verdict: Verdict) -> Self {
         inflight.end();
-        Self { inflight, verdict, unanswered: false, refused: 0, resume_at: None }
+        Self { inflight, verdict, unanswered: false, refused: 0, met: 0, resume_at: None }
     }
 
     /// It ends as a failure, because the store does not take what became of it.
@@ -61,9 +68,11 @@ impl Finished {
 
 /// Outcomes on their way, each with the token it is sent with.
 type Batch = Vec<(Finished, LeaseToken)>;
+type Answers = Result<Vec<Result<Settled, Refusal>>, DriverError>;
 
 pub(super) async fn run(shared: Arc<Shared>, inbox: mpsc::Receiver<Finished>) {
-    let mut settler = Settler { shared, inbox, waiting: Vec::new(), failures: 0, resume_at: None };
+    let mut settler =
+        Settler { shared, inbox, waiting: Vec::new(), aside: None, failures: 0, resume_at: None };
     while settler.gather().await {
         settler.drop_lost();
         let batch = settler.take_batch();
@@ -71,12 +80,17 @@ pub(super) async fn run(shared: Arc<Shared>, inbox: mpsc::Receiver<Finished>) {
             settler.send(batch).await;
         }
     }
+    if let Some(call) = settler.aside {
+        call.abort();
+    }
 }
 
 struct Settler {
     shared: Arc<Shared>,
     inbox: mpsc::Receiver<Finished>,
     waiting: Vec<Finished>,
+    /// A call with those that have met somebody else's transaction. It may take long.
+    aside: Option<JoinHandle<(Batch, Option<Answers>)>>,
     /// Calls in a row that did not get through, and until when to leave the store alone for it.
     failures: u32,
     resume_at: Option<Instant>,
@@ -89,6 +103,7 @@ impl Settler {
             if self.shared.phase() == Phase::Ended {
                 return false;
             }
+            self.send_aside();
             let left = BATCH.saturating_sub(self.waiting.len());
             if self.can_send() {
                 // Others may end in this very moment, and all that come meanwhile go along. Nobody
@@ -106,6 +121,12 @@ impl Settler {
             }
             let now = Instant::now();
             let (inbox, waiting) = (&mut self.inbox, &mut self.waiting);
+            let aside = async {
+                match &mut self.aside {
+                    Some(call) => call.await,
+                    None => std::future::pending().await,
+                }
+            };
             let pauses =
                 self.resume_at.into_iter().chain(waiting.iter().filter_map(|it| it.resume_at));
             // What is over already waits for something else.
@@ -122,6 +143,14 @@ impl Settler {
                 got = inbox.recv_many(waiting, left), if left > 0 => {
                     if got == 0 {
                         return false;
+                    }
+                }
+                answer = aside => {
+                    self.aside = None;
+                    match answer {
+                        Ok((batch, answers)) => self.take_aside(batch, answers).await,
+                        Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
+                        Err(_) => {}
                     }
                 }
                 // What the keeper had in the air can go now.
@@ -146,7 +175,10 @@ impl Settler {
         is_over(self.resume_at)
             && self.waiting.iter().any(|finished| {
                 let inflight = &finished.inflight;
-                is_over(finished.resume_at) && (inflight.is_lost() || !inflight.is_being_extended())
+                let goes_aside = finished.met > 0 && !inflight.is_lost();
+                !goes_aside
+                    && is_over(finished.resume_at)
+                    && (inflight.is_lost() || !inflight.is_being_extended())
             })
     }
 
@@ -182,7 +214,7 @@ impl Settler {
             let is_time = finished.resume_at.is_none_or(|at| at <= now);
             // A call names a job once.
             let repeats = may_repeat && ids.contains(&finished.inflight.job.id);
-            let goes = fits && is_time && !repeats;
+            let goes = fits && is_time && !repeats && finished.met == 0;
             let token = if goes { finished.inflight.begin_settling() } else { None };
             let Some(token) = token else {
                 left.push(finished);
@@ -199,6 +231,58 @@ impl Settler {
         }
         self.waiting = left;
         batch
+    }
+
+    /// Sends those that have met somebody else's transaction, unless such a call is in the air: it
+    /// waits for that transaction, and nobody else should.
+    fn send_aside(&mut self) {
+        let now = Instant::now();
+        let may_go = |it: &Finished| it.met > 0 && it.resume_at.is_none_or(|at| at <= now);
+        if self.aside.is_some() || !self.waiting.iter().any(may_go) {
+            return;
+        }
+        self.drop_lost();
+        let mut batch = Batch::new();
+        for finished in std::mem::take(&mut self.waiting) {
+            // Alone, so that those whose transaction is over need not wait for others.
+            let goes = batch.is_empty() && may_go(&finished);
+            match goes.then(|| finished.inflight.begin_settling()).flatten() {
+                Some(token) => batch.push((finished, token)),
+                None => self.waiting.push(finished),
+            }
+        }
+        if !batch.is_empty() {
+            let shared = Arc::clone(&self.shared);
+            self.aside = Some(tokio::spawn(async move {
+                // That it takes long says nothing about the store.
+                let limit = shared.config.limit_of(Part::Settler);
+                let answers = timeout(limit, shared.driver.settle(request(&shared, &batch))).await;
+                (batch, answers.ok())
+            }));
+        }
+    }
+
+    async fn take_aside(&mut self, batch: Batch, answers: Option<Answers>) {
+        match answers {
+            Some(Ok(answers)) => self.take_answers(batch, answers).await,
+            _ => {
+                for (mut finished, _) in batch {
+                    finished.unanswered = true;
+                    self.meet(finished);
+                }
+            }
+        }
+    }
+
+    /// It waits for somebody else's transaction.
+    fn meet(&mut self, mut finished: Finished) {
+        finished.inflight.end_settling();
+        finished.met = finished.met.saturating_add(1);
+        let backoff = self.shared.backoff(finished.met).min(MAX_BACKOFF);
+        finished.resume_at = Some(Instant::now() + backoff);
+        self.waiting.push(finished);
+        // Its lease could not be extended while it was in the air.
+        self.shared.registry.call_keeper();
     }
 
     async fn send(&mut self, batch: Batch) {
@@ -298,6 +382,10 @@ impl Settler {
                     }
                     continue;
                 }
+                Err(Refusal::Busy) => {
+                    self.meet(finished);
+                    continue;
+                }
                 Err(refusal) if was_recorded(&finished, &refusal) => self.tell(&finished),
                 Err(refusal) => {
                     self.shared.lose(&finished.inflight, &LossReason::Refused(refusal));
@@ -332,16 +420,17 @@ impl Settler {
     }
 }
 
-async fn settle(
-    shared: &Shared,
-    batch: &[(Finished, LeaseToken)],
-) -> Result<Vec<Result<Settled, Refusal>>, DriverError> {
+async fn settle(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Answers {
+    let request = request(shared, batch);
+    shared.call(Part::Settler, "settle", shared.driver.settle(request)).await
+}
+
+fn request(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Settle {
     let items = batch.iter().map(|(finished, token)| {
         let id = finished.inflight.job.id.clone();
         Settlement::new(id, *token, finished.verdict.transition.clone())
     });
-    let request = Settle::new(items.collect(), shared.now());
-    shared.call(Part::Settler, "settle", shared.driver.settle(request)).await
+    Settle::new(items.collect(), shared.now())
 }
 
 /// Whether a job that is over already was ended by the transaction in which its handler has

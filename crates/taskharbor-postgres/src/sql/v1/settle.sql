@@ -22,7 +22,7 @@ $$;
 -- answered `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
 --
 -- p_patience says what to do about what others have: 0: wait a moment, for jobs, or fail as a whole; 1: pass by what is
--- not free; 2: wait for seconds; 3: wait, as transactions do.
+-- not free; 2: wait a second; 3: wait, as transactions do; 4: wait a moment, for flows too.
 --
 -- Nobody waits in a circle: whoever waits for several rows does so in their order, flows before jobs. The statements
 -- below wait in the order of the jobs as well, but one of them after the other. So where more than the first may have to
@@ -50,8 +50,8 @@ DECLARE
   v_wakes  text[] := '{}';
   v_rest   record;
 BEGIN
-  IF p_patience < 3 THEN
-    PERFORM set_config('lock_timeout', CASE p_patience WHEN 2 THEN '2s' ELSE '250ms' END, true);
+  IF p_patience <> 3 THEN
+    PERFORM set_config('lock_timeout', CASE p_patience WHEN 2 THEN '1s' ELSE '250ms' END, true);
   END IF;
   IF v_wait THEN
     v_flows := ARRAY(

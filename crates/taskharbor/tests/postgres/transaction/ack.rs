@@ -193,6 +193,7 @@ async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
             match job.name.as_str() {
                 // Runs until the test is over, and needs heartbeats meanwhile.
                 "long" => gate.acquire().await?.forget(),
+                "sibling" => app.log.until_count("acked", 3).await,
                 "held" => {
                     let mut db = app.db().await;
                     let mut open = begin(&mut db).await?;
@@ -209,13 +210,17 @@ async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
             Ok(Outcome::Done(2))
         }
     });
-    let worker = app.worker(handlers.on(after)).heartbeat(Duration::from_millis(100));
+    let worker = app.worker(handlers.on(after)).heartbeat(Duration::from_secs(2));
     let running = worker.build().unwrap().start();
     let held_flow = Flow::first(work("held")).then(After {});
     let held_flow = app.client.start(held_flow).await.unwrap();
     let held = app.client.enqueue(work("held")).await.unwrap();
     let long = app.client.enqueue(work("long")).await.unwrap();
     app.log.until_count("acked", 2).await;
+    // The flow of this one is held by the other, once that has acknowledged itself.
+    let siblings = Flow::group([work("held"), work("sibling")]).discard();
+    let siblings = app.client.start(siblings).await.unwrap();
+    app.log.until_count("acked", 3).await;
 
     // Plain jobs, failing ones and whole flows come and go beside it, and leases are extended.
     let plain = app.client.enqueue_many((0..20).map(|n| work(format!("{n}")))).await.unwrap();
@@ -225,10 +230,13 @@ async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
         assert_eq!(soon(handle.wait()).await.unwrap(), 2);
     }
     assert_eq!(soon(flow.wait()).await.unwrap(), 3);
-    app.log.until_count(&format!("extended {}", long.id()), 3).await;
+    app.log.until(&format!("extended {}", long.id())).await;
     assert_eq!(app.state(held.id()).await, Some(State::Inflight));
 
-    gate.add_permits(3);
+    assert_eq!(app.log.all("unavailable"), [""; 0]);
+
+    gate.add_permits(4);
+    soon(siblings.wait()).await.unwrap();
     assert_eq!(soon(held.wait()).await.unwrap(), 1);
     assert_eq!(soon(held_flow.wait()).await.unwrap(), 2);
     assert_eq!(soon(long.wait()).await.unwrap(), 2);

@@ -147,6 +147,11 @@ impl Log {
         self.lines.send_modify(|lines| lines.push(line.into()));
     }
 
+    /// What was told that begins like this.
+    pub(super) fn all(&self, beginning: &str) -> Vec<String> {
+        self.lines.borrow().iter().filter(|it| it.starts_with(beginning)).cloned().collect()
+    }
+
     /// How many lines begin like this.
     pub(super) fn count(&self, start: &str) -> usize {
         self.lines.borrow().iter().filter(|line| line.starts_with(start)).count()
@@ -176,6 +181,7 @@ impl Observer for Log {
             Event::Succeeded { job, .. } => format!("succeeded {}", job.id),
             Event::Retried { job, .. } => format!("retried {}", job.id),
             Event::DeadLettered { job, reason, .. } => format!("dead-lettered {} {reason}", job.id),
+            Event::StoreUnavailable { error, .. } => format!("unavailable {error}"),
             Event::LeaseExtended { job, .. } => format!("extended {}", job.id),
             Event::LeaseLost { job, why, .. } => format!("lost {} {why}", job.id),
             _ => return,
