@@ -73,7 +73,8 @@ async fn a_server_that_takes_no_more_notifications_still_takes_jobs() {
     let connect = async || store::connect(&server.url(), "full", "pg_catalog").await.unwrap();
     // Somebody listens and takes nothing, so all that is told has to be kept.
     let (deaf, loud) = (connect().await, connect().await);
-    deaf.batch_execute("LISTEN x; BEGIN; SELECT 1").await.unwrap();
+    deaf.batch_execute("LISTEN x").await.unwrap();
+    deaf.batch_execute("BEGIN; SELECT 1").await.unwrap();
     let fill = "SELECT pg_notify('x', repeat('x', 7000) || $1::text)";
     let mut told = 0;
     while loud.query(fill, &[&told.to_string()]).await.is_ok() {
