@@ -10,10 +10,10 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::{
     clean, command,
     failure::{Exit, Failure, Outcome},
-    json,
+    interrupt, json,
     screen::Screen,
     shape::{Problem, ProblemText},
-    store::Url,
+    store::{self, Url},
 };
 
 /// Background jobs with one strict contract on every store.
@@ -117,7 +117,13 @@ fn start(cli: Cli) -> Outcome<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| {
         Failure::error("runtime", format!("no runtime could be started: {error}"))
     })?;
-    let code = runtime.block_on(dispatch(cli));
+    let code = runtime.block_on(async {
+        let code = dispatch(cli).await;
+        interrupt::wait_if_ending();
+        store::close_all().await;
+        code
+    });
+    interrupt::wait_if_ending();
     // What a handler has left behind does not keep the process.
     runtime.shutdown_background();
     code
@@ -175,23 +181,11 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             ended = run => ended?,
         }
     } else {
-        interruptible()?;
+        interrupt::listen()?;
         run.await?;
     }
     screen.flush()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// From now on Ctrl-C ends the process, also while it waits for input: calls to the store happen whole
-/// or not at all, so there is nothing to finish.
-fn interruptible() -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    std::thread::spawn(move || {
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            std::process::exit(Exit::Interrupted as i32);
-        }
-    });
-    Ok(())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(crate) enum Exit {
     Store = 5,
     Interrupted = 130,
     BrokenPipe = 141,
+    Terminated = 143,
 }
 
 /// Why a command did not do what it was asked to.

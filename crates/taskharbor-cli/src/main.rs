@@ -9,6 +9,7 @@ mod command;
 mod demo;
 mod duration;
 mod failure;
+mod interrupt;
 mod json;
 mod screen;
 mod shape;

@@ -3,9 +3,10 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
-use taskharbor::AnyDriver;
+use taskharbor::{AnyDriver, Driver};
 use taskharbor_sqlite::{Config, SqliteDriver};
 
 use crate::{
@@ -16,6 +17,23 @@ use crate::{
 /// The store if none is named: a file in the current directory.
 const DEFAULT: &str = "sqlite:taskharbor.db";
 pub(crate) const VARIABLE: &str = "TASKHARBOR_URL";
+
+/// The stores that this process has open.
+static OPEN: Mutex<Vec<AnyDriver>> = Mutex::new(Vec::new());
+
+fn remember(driver: AnyDriver) {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
+}
+
+/// Closes every store that was opened, however the command has ended: whoever has a file open last
+/// puts everything into it and removes what lies beside it.
+pub(crate) async fn close_all() {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    for driver in open {
+        // All is recorded; that a store does not say goodbye is nobody's concern.
+        let _ = driver.close().await;
+    }
+}
 
 /// Whether a command may make a store that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +108,9 @@ impl Url {
         if self.path().is_some() {
             return Ok(AnyDriver::new(self.open_file(missing).await?));
         }
-        Ok(taskharbor::connect(&self.0).await?)
+        let driver = taskharbor::connect(&self.0).await?;
+        remember(driver.clone());
+        Ok(driver)
     }
 
     /// Opens a file, which has to be there unless the command may make it.
@@ -105,6 +125,7 @@ impl Url {
         let driver = SqliteDriver::open_with(config.create(missing == Missing::Create))
             .await
             .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
+        remember(AnyDriver::new(driver.clone()));
         if is_new {
             tell(&format!("created {}", path.display()));
         }

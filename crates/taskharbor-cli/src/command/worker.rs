@@ -115,17 +115,11 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     };
     let was_forced = stop(&running, &mut signals, stopped, &status).await?;
     status.end();
-    driver_closed(&driver).await;
     Ok(match stopped {
         _ if was_forced => ExitCode::from(Exit::Interrupted as u8),
         Stopped::Interrupted => ExitCode::from(Exit::Interrupted as u8),
         Stopped::Idle | Stopped::Terminated => ExitCode::SUCCESS,
     })
-}
-
-async fn driver_closed(driver: &AnyDriver) {
-    // All is recorded; that the store does not say goodbye is nobody's concern.
-    let _ = taskharbor::Driver::close(driver).await;
 }
 
 fn handlers(args: &Args) -> Outcome<Handlers> {

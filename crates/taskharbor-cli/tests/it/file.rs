@@ -65,6 +65,46 @@ fn what_is_not_ours_is_refused_and_untouched() {
     assert!(fs::read_to_string(&path).unwrap().starts_with("my diary"));
 }
 
+#[test]
+fn every_command_leaves_one_file_that_holds_everything() {
+    let store = Store::missing(1_000_004);
+    let files = || {
+        let names = fs::read_dir(store.dir()).unwrap().map(|it| it.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    for (args, code) in [
+        (vec!["enqueue", "echo"], 0),
+        (vec!["enqueue", "echo", "--count", "50"], 0),
+        (vec!["worker", "--builtin", "--until-idle"], 0),
+        (vec!["stats", "--window", "0s"], 0),
+        (vec!["list"], 0),
+        (vec!["inspect", "nobody"], 3),
+        (vec!["queue", "pause", "resting"], 0),
+        (vec!["check"], 0),
+        (vec!["dlq", "requeue", "--all", "--yes"], 0),
+        (vec!["migrate", "status"], 0),
+        (vec!["migrate", "up"], 0),
+    ] {
+        let answer = store.run(&args);
+        assert_eq!(answer.code, Some(code), "{args:?}: {answer:?}");
+        assert_eq!(files(), ["jobs.db"], "{args:?}");
+    }
+    let elsewhere = Store::missing(1_000_005);
+    fs::rename(store.dir().join("jobs.db"), elsewhere.dir().join("jobs.db")).unwrap();
+    assert_eq!(elsewhere.lines(&["list", "--state", "done", "--limit", "100"]).len(), 51);
+}
+
+#[test]
+fn an_older_store_says_its_version() {
+    let store = Store::new();
+    let conn = taskharbor_sqlite::rusqlite::Connection::open(store.dir().join("jobs.db")).unwrap();
+    conn.execute("UPDATE th_meta SET version = 0", []).unwrap();
+    drop(conn);
+    let status = store.run(&["migrate", "status"]);
+    assert_eq!(status.code, Some(4), "{status:?}");
+    assert!(status.out.contains("version 0 is installed; the newest is 1"), "{status:?}");
+}
+
 #[cfg(unix)]
 #[test]
 fn nobody_else_can_read_the_file() {
