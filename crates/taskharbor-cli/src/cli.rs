@@ -1,19 +1,18 @@
 //! The command line: which commands there are, and what runs each.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     clean, command,
     failure::{Exit, Failure, Outcome},
-    interrupt, json,
+    interrupt,
     screen::Screen,
+    secret,
     shape::{Problem, ProblemText},
     store::{self, Url},
+    voice,
 };
 
 /// Background jobs with one strict contract on every store.
@@ -82,33 +81,40 @@ pub(crate) fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let is_json = cli.global.json;
-    match start(cli) {
-        Ok(code) => code,
-        Err(failure) => report(&failure, is_json),
+    if cli.global.json {
+        voice::speak_json();
     }
+    let code = match start(cli) {
+        Ok(code) => code,
+        Err(failure) => report(&failure),
+    };
+    voice::finish();
+    code
 }
 
 /// What is wrong with the arguments, as JSON if that is what was asked for.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let wants_json = error.use_stderr() && std::env::args().any(|argument| argument == "--json");
-    if wants_json {
-        return report(&Failure::usage(error.to_string().trim_end()), true);
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        voice::speak_json();
+        return report(&Failure::usage(error.to_string().trim_end()));
     }
-    // Into a closed pipe there is nothing to be said.
-    let _ = error.print();
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+    let text = error.to_string();
+    let safe = secret::scrubbed(&clean::lines(&text));
+    if safe == text {
+        // With colours, where they are welcome. Into a closed pipe there is nothing to be said.
+        let _ = error.print();
+    } else {
+        voice::write(safe.as_bytes());
+    }
+    code
 }
 
-fn report(failure: &Failure, is_json: bool) -> ExitCode {
+fn report(failure: &Failure) -> ExitCode {
     if !failure.text.is_empty() {
-        let error = ProblemText { code: failure.code, message: &failure.text };
-        let text = match json::text(&Problem { error }) {
-            Ok(text) if is_json => text,
-            _ => format!("taskharbor: {}", clean::lines(&failure.text)),
-        };
-        // If even this cannot be written, the exit code has to say it alone.
-        let _ = writeln!(io::stderr(), "{text}");
+        let message = secret::scrubbed(&failure.text);
+        let error = ProblemText { code: failure.code, message: &message };
+        voice::note(&Problem { error }, &format!("taskharbor: {message}"));
     }
     failure.exit_code()
 }

@@ -23,8 +23,8 @@ use taskharbor::{AnyDriver, Client, Driver, JobSummary, State, StateCounts};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
-    screen::tell,
     terminal::{Terminal, Tone},
+    voice::tell,
 };
 use crew::Crew;
 use display::{Display, Progress};

@@ -84,7 +84,7 @@ impl Failure {
 }
 
 /// An error and its causes, each once.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -12,11 +12,13 @@ mod failure;
 mod interrupt;
 mod json;
 mod screen;
+mod secret;
 mod shape;
 mod store;
 mod table;
 mod terminal;
 mod value;
+mod voice;
 
 use std::process::ExitCode;
 

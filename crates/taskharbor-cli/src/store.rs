@@ -6,12 +6,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use taskharbor::{AnyDriver, Driver};
-use taskharbor_sqlite::{Config, SqliteDriver};
+use taskharbor::{AnyDriver, Driver, Limits};
+use taskharbor_sqlite::{Config, ConfigError, SqliteDriver};
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
-    screen::tell,
+    shape,
+    voice::note,
 };
 
 /// The store if none is named: a file in the current directory.
@@ -58,9 +59,32 @@ impl Url {
         };
         let url = match given {
             Some(url) => Some(url),
-            None => from_environment()?,
+            // An empty variable is as good as none.
+            None => from_environment()?.filter(|url| !url.is_empty()),
         };
-        Ok(Self(url.filter(|url| !url.is_empty()).unwrap_or_else(|| DEFAULT.to_owned())))
+        let url = match url {
+            Some(url) if url.is_empty() => {
+                return Err(Failure::usage(
+                    "the URL of the store is empty: write sqlite:PATH or postgres://…",
+                ));
+            }
+            Some(url) => url,
+            None => DEFAULT.to_owned(),
+        };
+        if url.starts_with("sqlite:") {
+            Config::from_url(&url).map_err(|error| invalid(&error))?;
+        }
+        Ok(Self(url))
+    }
+
+    /// What a file takes, if the store is one.
+    pub(crate) fn file_limits(&self) -> Option<Limits> {
+        self.path()?;
+        let options = self.0.split_once('?').map_or("", |(_, options)| options);
+        let bytes = options.split('&').find_map(|it| it.strip_prefix("payload_limit="));
+        let bytes = bytes.and_then(|bytes| bytes.parse().ok());
+        let limits = bytes.and_then(|bytes| Limits::default().with_payload_bytes(bytes).ok());
+        Some(limits.unwrap_or_default())
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -115,8 +139,7 @@ impl Url {
 
     /// Opens a file, which has to be there unless the command may make it.
     pub(crate) async fn open_file(&self, missing: Missing) -> Outcome<SqliteDriver> {
-        let config = Config::from_url(&self.0)
-            .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))?;
+        let config = Config::from_url(&self.0).map_err(|error| invalid(&error))?;
         let path = self.path().unwrap_or_default();
         let is_new = !path.try_exists().unwrap_or(false);
         if is_new && missing == Missing::Refuse {
@@ -127,7 +150,8 @@ impl Url {
             .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
         remember(AnyDriver::new(driver.clone()));
         if is_new {
-            tell(&format!("created {}", path.display()));
+            let created = path.display().to_string();
+            note(&shape::Created { created: &created }, &format!("created {created}"));
         }
         Ok(driver)
     }
@@ -142,6 +166,10 @@ impl Url {
         }
         Failure::new(Exit::Store, "no_store", text)
     }
+}
+
+fn invalid(error: &ConfigError) -> Failure {
+    Failure::new(Exit::Usage, "invalid_url", chain(error))
 }
 
 impl std::fmt::Debug for Url {

@@ -42,7 +42,7 @@ impl Ahead {
                 format!("{what}? Pass --yes to do it, or --dry-run to look first."),
             ));
         }
-        write!(io::stderr(), "{what}? [y/N] ")?;
+        write!(io::stderr(), "{}? [y/N] ", clean::line(what))?;
         io::stderr().flush()?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;

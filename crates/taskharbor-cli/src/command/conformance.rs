@@ -17,10 +17,11 @@ use taskharbor_sqlite::SqliteDriver;
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome, chain},
-    screen::{Screen, tell},
+    screen::Screen,
     store::Url,
     table::{Align, Cell},
     terminal::Tone,
+    voice::tell,
 };
 
 /// Run the published suite on a store and report clause by clause

@@ -14,8 +14,9 @@ use super::bulk::Ahead;
 use crate::{
     clean,
     failure::{Failure, Outcome, chain},
-    screen::{Screen, tell},
+    screen::Screen,
     store::{Missing, Url},
+    voice::tell,
 };
 
 /// Parcels in one call.

@@ -95,6 +95,33 @@ fn every_command_leaves_one_file_that_holds_everything() {
 }
 
 #[test]
+fn what_is_wrong_makes_no_file() {
+    let store = Store::missing(1_000_006);
+    fs::write(store.dir().join("large"), vec![b'x'; 2 * 1024 * 1024]).unwrap();
+    for args in [
+        vec!["enqueue", "t", "--max-attempts", "0"],
+        vec!["enqueue", "t", "--timeout", "0s"],
+        vec!["enqueue", "t", "--timeout", "0s", "--lines"],
+        vec!["enqueue", "t", "--timeout", "0s", "--count", "2"],
+        vec!["enqueue", "t", "--queue", ""],
+        vec!["enqueue", "t", "@large"],
+        vec!["worker", "--builtin", "--queue", ""],
+        vec!["worker", "--builtin", "--lease", "1ms"],
+        vec!["worker", "--builtin", "--exec", "echo=cat"],
+        vec!["enqueue", "t", "--url", "sqlite:"],
+        vec!["enqueue", "t", "--url", ""],
+        vec!["list", "--url", ""],
+    ] {
+        let answer = store.run(&args);
+        assert_eq!(answer.code, Some(2), "{args:?}: {answer:?}");
+    }
+    assert_eq!(fs::read_dir(store.dir()).unwrap().count(), 1, "a file was made");
+    let created = store.run(&["enqueue", "t", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&created.err).unwrap();
+    assert!(told["created"].as_str().unwrap().ends_with("jobs.db"), "{created:?}");
+}
+
+#[test]
 fn an_older_store_says_its_version() {
     let store = Store::new();
     let conn = taskharbor_sqlite::rusqlite::Connection::open(store.dir().join("jobs.db")).unwrap();

@@ -6,6 +6,7 @@ mod dlq;
 mod enqueue;
 mod flow;
 mod guide;
+mod handler;
 mod hostile;
 mod look;
 mod store_command;

@@ -11,7 +11,7 @@ use super::until;
 use crate::store::Store;
 
 /// A worker that is known to listen for signals.
-fn started(store: &Store, args: &[&str]) -> Child {
+pub(super) fn started(store: &Store, args: &[&str]) -> Child {
     let mut worker = store.command(&[&["worker"], args].concat());
     let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
@@ -25,7 +25,7 @@ fn started(store: &Store, args: &[&str]) -> Child {
     worker
 }
 
-fn signal(worker: &Child, signal: &str) {
+pub(super) fn signal(worker: &Child, signal: &str) {
     let kill = Command::new("kill").args([signal, &worker.id().to_string()]).status().unwrap();
     assert!(kill.success());
 }
@@ -148,7 +148,7 @@ fn a_timeout_ends_all_that_the_program_started() {
 }
 
 /// Whether a process runs; one that waits to be reaped does not.
-fn is_alive(pid: &str) -> bool {
+pub(super) fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
 }
