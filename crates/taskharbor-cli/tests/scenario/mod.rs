@@ -8,6 +8,7 @@ mod flow;
 mod guide;
 mod handler;
 mod hostile;
+mod interrupted;
 mod look;
 mod store_command;
 mod transfer;
