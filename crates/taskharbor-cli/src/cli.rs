@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     clean, command,
-    failure::{Exit, Failure, Outcome},
+    failure::{Failure, Outcome},
     interrupt,
     screen::Screen,
     secret,
@@ -180,10 +180,7 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
     if is_tidy {
         tokio::select! {
             biased;
-            signal = tokio::signal::ctrl_c() => {
-                signal?;
-                return Err(Failure::silent(Exit::Interrupted));
-            }
+            exit = interrupt::asked_to_end() => return Err(Failure::silent(exit?)),
             ended = run => ended?,
         }
     } else {

@@ -95,6 +95,11 @@ pub(crate) fn listen() -> Outcome {
     Ok(())
 }
 
+/// Waits for what would end the process, for commands that clear away what they made; the exit code.
+pub(crate) async fn asked_to_end() -> Outcome<Exit> {
+    Ok(Signals::listen()?.next().await)
+}
+
 /// Holds signals back until it is dropped.
 pub(crate) struct Hold(());
 

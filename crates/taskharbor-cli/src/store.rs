@@ -7,7 +7,7 @@ use std::{
 };
 
 use taskharbor::{AnyDriver, Driver, Limits};
-use taskharbor_sqlite::{Config, ConfigError, SqliteDriver};
+use taskharbor_sqlite::{Config, ConfigError, OpenError, SqliteDriver};
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
@@ -74,7 +74,12 @@ impl Url {
         if url.starts_with("sqlite:") {
             Config::from_url(&url).map_err(|error| invalid(&error))?;
         }
-        Ok(Self(url))
+        let url = Self(url);
+        if url.path().is_none() && !url.is_postgres() && !url.is_memory() {
+            let text = "the URL names no store: write sqlite:PATH or postgres://…";
+            return Err(Failure::new(Exit::Usage, "invalid_url", text));
+        }
+        Ok(url)
     }
 
     /// What a file takes, if the store is one.
@@ -147,7 +152,7 @@ impl Url {
         }
         let driver = SqliteDriver::open_with(config.create(missing == Missing::Create))
             .await
-            .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
+            .map_err(|error| not_opened(&error))?;
         remember(AnyDriver::new(driver.clone()));
         if is_new {
             let created = path.display().to_string();
@@ -156,7 +161,7 @@ impl Url {
         Ok(driver)
     }
 
-    fn not_there(&self, path: &Path) -> Failure {
+    pub(crate) fn not_there(&self, path: &Path) -> Failure {
         let mut text = format!(
             "there is no store at {}: enqueue a job or start a worker to create it, or name another with --url or {VARIABLE}",
             path.display()
@@ -170,6 +175,22 @@ impl Url {
 
 fn invalid(error: &ConfigError) -> Failure {
     Failure::new(Exit::Usage, "invalid_url", chain(error))
+}
+
+/// Why a file is not opened, with what somebody at a command line can do.
+fn not_opened(error: &OpenError) -> Failure {
+    let text = match error {
+        OpenError::Empty { path } => format!(
+            "{} is empty: enqueue a job or start a worker to make a store in it",
+            path.display()
+        ),
+        OpenError::NotOurs { path } => format!(
+            "{} is not a TaskHarbor store and is left as it is: name another with --url or {VARIABLE}, or add ?shared=true to the URL to have the store beside the tables that are there",
+            path.display()
+        ),
+        error => chain(error),
+    };
+    Failure::new(Exit::Store, "unavailable", text)
 }
 
 impl std::fmt::Debug for Url {

@@ -137,10 +137,16 @@ impl Place {
                 "name a store with --url: memory:, sqlite:PATH or postgres://…",
             ));
         };
+        if !path.try_exists().unwrap_or(false) {
+            return Err(url.not_there(&path));
+        }
         let beside = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let name = format!(".taskharbor-conformance-{}", std::process::id());
         let dir = beside.unwrap_or_else(|| std::path::Path::new(".")).join(name);
-        std::fs::create_dir(&dir)?;
+        std::fs::create_dir(&dir).map_err(|error| {
+            let text = format!("{} cannot be made: {error}", dir.display());
+            Failure::new(Exit::Store, "unavailable", text)
+        })?;
         Ok(Self::File { dir, used })
     }
 

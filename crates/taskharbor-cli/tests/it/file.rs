@@ -24,6 +24,7 @@ fn only_some_commands_make_a_file_and_they_say_so() {
         vec!["migrate", "status"],
         vec!["migrate", "up"],
         vec!["check"],
+        vec!["conformance", "--only", "pause"],
     ] {
         let answer = store.run(&args);
         assert_eq!(answer.code, Some(5), "{args:?}: {answer:?}");
@@ -63,6 +64,11 @@ fn what_is_not_ours_is_refused_and_untouched() {
         assert_eq!(refused.code, Some(5), "{args:?}: {refused:?}");
     }
     assert!(fs::read_to_string(&path).unwrap().starts_with("my diary"));
+    fs::write(&path, "").unwrap();
+    let empty = store.run(&["list"]);
+    assert_eq!(empty.code, Some(5), "{empty:?}");
+    assert!(empty.err.contains("enqueue a job or start a worker"), "{empty:?}");
+    assert!(!empty.err.contains("Config::"), "{empty:?}");
 }
 
 #[test]
@@ -119,6 +125,18 @@ fn what_is_wrong_makes_no_file() {
     let created = store.run(&["enqueue", "t", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&created.err).unwrap();
     assert!(told["created"].as_str().unwrap().ends_with("jobs.db"), "{created:?}");
+}
+
+#[test]
+fn the_schema_is_printed_and_makes_a_store() {
+    let store = Store::missing(1_000_007);
+    let sql = store.ok(&["migrate", "print"]);
+    let conn = taskharbor_sqlite::rusqlite::Connection::open(store.dir().join("jobs.db")).unwrap();
+    conn.execute_batch(&sql).unwrap();
+    drop(conn);
+    assert_eq!(store.json(&["migrate", "status"])["up_to_date"], true);
+    store.enqueue(&["t"]);
+    assert_eq!(store.ok(&["check"]), "consistent\n");
 }
 
 #[test]
