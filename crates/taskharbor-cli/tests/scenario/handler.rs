@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     until,
-    worker::{is_alive, signal, started},
+    worker::{heard, is_alive, signal, started, until_said},
 };
 use crate::store::Store;
 
@@ -63,28 +63,25 @@ fn a_cancellation_ends_what_a_program_has_started() {
     assert_eq!(stubborn.ends(), Some(0));
 }
 
+#[expect(clippy::disallowed_methods, reason = "it is about how long something takes")]
 #[test]
 fn the_second_signal_kills_what_does_not_listen_at_once() {
     let store = Store::new();
     let pid = store.dir().join("pid");
     let id = store.enqueue(&["deaf", "--max-attempts", "1"]);
     let script = format!("deaf=trap '' TERM; echo $$ > {}; exec sleep 1000", pid.display());
-    let mut worker = started(&store, &["--shell", "--exec", &script]);
+    let (mut worker, mut said) = heard(&store, &["--shell", "--exec", &script]);
     until("the start", || fs::read_to_string(&pid).is_ok_and(|it| !it.trim().is_empty()));
     signal(&worker, "-INT");
+    until_said(&mut said, "finishing 1 running job");
     let began = Instant::now();
-    until("the end", || {
-        // Two signals in one moment may be one.
-        let ended = worker.try_wait().unwrap().is_some();
-        if !ended {
-            signal(&worker, "-INT");
-        }
-        ended
-    });
-    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
+    signal(&worker, "-INT");
     assert_eq!(worker.wait().unwrap().code(), Some(130));
+    // A program that is asked to stop has three seconds for it.
+    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
     assert!(!is_alive(fs::read_to_string(&pid).unwrap().trim()));
-    assert_eq!(store.inspect(&id)["attempts"], 0);
+    let job = store.inspect(&id);
+    assert_eq!((&job["state"], &job["attempts"]), (&"ready".into(), &0.into()), "{job}");
 }
 
 #[test]

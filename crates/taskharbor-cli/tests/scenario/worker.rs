@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
     thread,
 };
 
@@ -12,17 +12,27 @@ use crate::store::Store;
 
 /// A worker that is known to listen for signals.
 pub(super) fn started(store: &Store, args: &[&str]) -> Child {
+    let (worker, said) = heard(store, args);
+    // Somebody has to read what it says.
+    thread::spawn(move || said.lines().for_each(drop));
+    worker
+}
+
+/// A worker that is known to listen for signals, and what it says from then on.
+pub(super) fn heard(store: &Store, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut worker = store.command(&[&["worker"], args].concat());
     let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut said = BufReader::new(worker.stderr.take().unwrap());
+    until_said(&mut said, "started");
+    (worker, said)
+}
+
+pub(super) fn until_said(said: &mut BufReader<ChildStderr>, words: &str) {
     let mut line = String::new();
-    let mut stderr = BufReader::new(worker.stderr.take().unwrap());
-    while !line.contains("started") {
+    while !line.contains(words) {
         line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before it started");
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it said {words:?}");
     }
-    // Somebody has to read what it says.
-    thread::spawn(move || stderr.lines().for_each(drop));
-    worker
 }
 
 pub(super) fn signal(worker: &Child, signal: &str) {

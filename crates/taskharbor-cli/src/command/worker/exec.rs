@@ -215,7 +215,7 @@ fn header_variable(name: &str) -> String {
 /// Waits until programs are to be killed.
 async fn hurried(haste: &mut watch::Receiver<bool>) {
     if haste.wait_for(|haste| *haste).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
