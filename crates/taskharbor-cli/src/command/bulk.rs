@@ -143,7 +143,7 @@ impl Bulk<'_> {
         screen.line(&format!("{}: {} of {matched} {jobs}", self.verb, told.done))?;
         if let Some(text) = first_refusal {
             screen.line(&format!(
-                "{} were refused; the first because {}",
+                "{} refused; the first because {}",
                 told.refused,
                 clean::line(&text)
             ))?;

@@ -17,7 +17,7 @@ use taskharbor_sqlite::SqliteDriver;
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome, chain},
-    screen::Screen,
+    screen::{Screen, counted},
     store::Url,
     table::{Align, Cell},
     terminal::Tone,
@@ -103,7 +103,8 @@ fn report(
     if !screen.is_json {
         screen.table(&["CLAUSE", "CASES", ""], &[Align::Left, Align::Right, Align::Left], rows)?;
         let broken = clauses.values().filter(|(_, failed)| !failed.is_empty()).count();
-        screen.line(&format!("{cases} cases, {} clauses, {broken} broken", clauses.len()))?;
+        let (cases, clauses) = (counted(cases, "case"), counted(clauses.len(), "clause"));
+        screen.line(&format!("{cases}, {clauses}, {broken} broken"))?;
     }
     screen.flush()?;
     if is_good { Ok(()) } else { Err(Failure::silent(Exit::Error)) }

@@ -81,11 +81,11 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     }
     args.ahead.confirm(&what)?;
     let destination = to.open(Missing::Create).await?;
+    // From here on something is to be put back if it does not come to an end.
+    let hold = Hold::begin();
     if is_same(&source, &destination).await? {
         return Err(Failure::usage("--from and --to lead to the same store"));
     }
-    // From here on something is to be put back if it does not come to an end.
-    let hold = Hold::begin();
     let mut paused = Paused::begin(&source, &destination).await?;
     let mut report = Report::default();
     let moved = async {
@@ -96,9 +96,9 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     };
     match moved.await {
         Ok(compared) => report.compared = compared,
-        // Nothing was moved: both go on as before.
-        Err(failure) if report.moved + report.existed == 0 => {
+        Err(mut failure) if report.moved + report.existed == 0 => {
             paused.undo(&source, &destination).await?;
+            failure.text += " (nothing was moved; the queues of both stores go on as before)";
             return Err(failure);
         }
         // What is there, or is on its way, must not run in two places.
@@ -130,7 +130,7 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
 async fn is_same(source: &AnyDriver, destination: &AnyDriver) -> Outcome<bool> {
     let now = source.now().await?;
     let id = JobId::generate(now).map_err(|error| Failure::error("random", chain(&error)))?;
-    let probe = QueueName::new(format!("taskharbor-move-{id}"))
+    let probe = QueueName::new(format!("{}-{id}", pause::MARK))
         .map_err(|error| Failure::error("name", error.to_string()))?;
     source.pause(probe.clone(), now).await?;
     let shows = destination.counts(now).await;

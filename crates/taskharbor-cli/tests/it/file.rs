@@ -3,7 +3,10 @@
 use std::fs;
 
 use crate::{
-    scenario::{answer, program},
+    scenario::{
+        answer, program,
+        worker::{heard, signal, until_said},
+    },
     store::Store,
 };
 
@@ -137,6 +140,19 @@ fn the_schema_is_printed_and_makes_a_store() {
     assert_eq!(store.json(&["migrate", "status"])["up_to_date"], true);
     store.enqueue(&["t"]);
     assert_eq!(store.ok(&["check"]), "consistent\n");
+}
+
+#[test]
+fn a_worker_says_why_its_store_is_away_and_goes_on_when_it_is_back() {
+    let store = Store::new();
+    let (mut worker, mut said) = heard(&store, &["--builtin"]);
+    let (path, elsewhere) = (store.dir().join("jobs.db"), store.dir().join("elsewhere.db"));
+    fs::rename(&path, &elsewhere).unwrap();
+    until_said(&mut said, "was moved or removed while in use: put it back");
+    fs::rename(&elsewhere, &path).unwrap();
+    until_said(&mut said, "the store is back");
+    signal(&worker, "-TERM");
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
 }
 
 #[test]

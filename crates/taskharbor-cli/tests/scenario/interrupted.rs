@@ -64,7 +64,7 @@ fn a_move_that_is_interrupted_before_anything_was_moved_leaves_nothing_paused() 
     assert_eq!(waiting.moving.wait().unwrap().code(), Some(130));
     let mut said = String::new();
     waiting.said.read_to_string(&mut said).unwrap();
-    assert!(said.contains("interrupted"), "{said}");
+    assert!(said.contains("interrupted (nothing was moved"), "{said}");
     assert_eq!((paused(&waiting.from), paused(&waiting.to)), (vec![], vec![]));
     waiting.let_go();
 }

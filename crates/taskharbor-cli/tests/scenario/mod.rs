@@ -12,7 +12,7 @@ mod interrupted;
 mod look;
 mod store_command;
 mod transfer;
-mod worker;
+pub(crate) mod worker;
 
 use std::{
     io::Write,

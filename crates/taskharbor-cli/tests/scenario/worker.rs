@@ -11,7 +11,7 @@ use super::until;
 use crate::store::Store;
 
 /// A worker that is known to listen for signals.
-pub(super) fn started(store: &Store, args: &[&str]) -> Child {
+pub(crate) fn started(store: &Store, args: &[&str]) -> Child {
     let (worker, said) = heard(store, args);
     // Somebody has to read what it says.
     thread::spawn(move || said.lines().for_each(drop));
@@ -19,7 +19,7 @@ pub(super) fn started(store: &Store, args: &[&str]) -> Child {
 }
 
 /// A worker that is known to listen for signals, and what it says from then on.
-pub(super) fn heard(store: &Store, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
+pub(crate) fn heard(store: &Store, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut worker = store.command(&[&["worker"], args].concat());
     let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut said = BufReader::new(worker.stderr.take().unwrap());
@@ -27,7 +27,7 @@ pub(super) fn heard(store: &Store, args: &[&str]) -> (Child, BufReader<ChildStde
     (worker, said)
 }
 
-pub(super) fn until_said(said: &mut BufReader<ChildStderr>, words: &str) {
+pub(crate) fn until_said(said: &mut BufReader<ChildStderr>, words: &str) {
     let mut line = String::new();
     while !line.contains(words) {
         line.clear();
@@ -35,7 +35,7 @@ pub(super) fn until_said(said: &mut BufReader<ChildStderr>, words: &str) {
     }
 }
 
-pub(super) fn signal(worker: &Child, signal: &str) {
+pub(crate) fn signal(worker: &Child, signal: &str) {
     let kill = Command::new("kill").args([signal, &worker.id().to_string()]).status().unwrap();
     assert!(kill.success());
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The queue in the source that remembers since when a move has paused others.
-const MARK: &str = "taskharbor-move";
+pub(super) const MARK: &str = "taskharbor-move";
 
 /// The queues that are paused for a move.
 pub(super) struct Paused {
@@ -37,7 +37,7 @@ impl Paused {
         let marked = paused_since(&here, &mark);
         // One that has left nothing paused has nothing to be told apart.
         let earlier = marked.filter(|since| {
-            let is_ours = |it: &QueueCounts| it.queue != mark && it.paused_since == Some(*since);
+            let is_ours = |it: &QueueCounts| !is_mark(it) && it.paused_since == Some(*since);
             here.iter().chain(&there).any(is_ours)
         });
         if marked.is_some() && earlier.is_none() {
@@ -55,7 +55,7 @@ impl Paused {
     pub(super) async fn pause(&mut self, source: &AnyDriver, destination: &AnyDriver) -> Outcome {
         let now = source.now().await?;
         let there = destination.counts(now).await?;
-        for queue in source.counts(now).await?.into_iter().filter(|it| it.queue != self.mark) {
+        for queue in source.counts(now).await?.into_iter().filter(|it| !is_mark(it)) {
             let name = queue.queue;
             if queue.paused_since.is_none() {
                 source.pause(name.clone(), self.since).await?;
@@ -94,8 +94,8 @@ impl Paused {
     /// The queues of the source that are paused because of the move.
     pub(super) async fn names(&self, source: &AnyDriver) -> Outcome<Vec<String>> {
         let here = source.counts(source.now().await?).await?;
-        let ours = here.iter().filter(|it| it.paused_since == Some(self.since));
-        Ok(ours.map(|it| it.queue.to_string()).filter(|name| name != MARK).collect())
+        let ours = here.iter().filter(|it| it.paused_since == Some(self.since) && !is_mark(it));
+        Ok(ours.map(|it| it.queue.to_string()).collect())
     }
 
     /// Lets the destination begin, with all queues but those that somebody else has paused.
@@ -104,7 +104,7 @@ impl Paused {
         let (here, there) = (source.counts(now).await?, destination.counts(now).await?);
         // Jobs that come back to where they were moved from find what that move has paused.
         let away = paused_since(&there, &self.mark);
-        for queue in here.iter().filter(|it| it.queue != self.mark) {
+        for queue in here.iter().filter(|it| !is_mark(it)) {
             let Some(since) = paused_since(&there, &queue.queue) else { continue };
             if since == self.since || Some(since) == away {
                 destination.resume(queue.queue.clone()).await?;
@@ -118,6 +118,11 @@ impl Paused {
         }
         Ok(())
     }
+}
+
+/// Whether this is no queue of anybody's, but one that a move has paused for itself.
+fn is_mark(queue: &QueueCounts) -> bool {
+    queue.queue.as_str().starts_with(MARK) && queue.states.total() == 0
 }
 
 fn paused_since(queues: &[QueueCounts], name: &QueueName) -> Option<Timestamp> {
