@@ -103,6 +103,26 @@ fn every_command_leaves_one_file_that_holds_everything() {
     assert_eq!(elsewhere.lines(&["list", "--state", "done", "--limit", "100"]).len(), 51);
 }
 
+#[cfg(unix)]
+#[test]
+fn so_does_one_that_is_interrupted() {
+    use std::{
+        io::{BufRead, BufReader},
+        process::Stdio,
+    };
+    for (with, code) in [("-INT", 130), ("-TERM", 143)] {
+        let store = Store::new();
+        store.enqueue(&["t"]);
+        let mut watch = store.command(&["stats", "--watch", "--json", "--window", "100ms"]);
+        let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(watch.stdout.take().unwrap());
+        output.read_line(&mut String::new()).unwrap();
+        signal(&watch, with);
+        assert_eq!(watch.wait().unwrap().code(), Some(code));
+        assert!(!store.dir().join("jobs.db-wal").exists());
+    }
+}
+
 #[test]
 fn what_is_wrong_makes_no_file() {
     let store = Store::missing(1_000_006);

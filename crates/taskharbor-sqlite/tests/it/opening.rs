@@ -77,6 +77,21 @@ async fn whoever_closes_leaves_one_file_however_much_was_read() {
 }
 
 #[tokio::test]
+async fn so_does_one_that_is_dropped() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    works(&driver, "a").await;
+    let log = place.dir().join("jobs.db-wal");
+    assert!(log.exists());
+    drop(driver);
+    // Its threads end by themselves.
+    while log.exists() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(contents(place.dir()).into_keys().collect::<Vec<_>>(), ["jobs.db"]);
+}
+
+#[tokio::test]
 async fn the_version_of_an_older_store_can_be_asked_for() {
     let place = Place::new();
     let driver = SqliteDriver::open_with(place.config()).await.unwrap();
