@@ -8,7 +8,7 @@ pub(crate) fn scrubbed(text: &str) -> String {
     let mut text = text.to_owned();
     for argument in std::env::args_os() {
         if let Some(secret) = userinfo(&argument.to_string_lossy()) {
-            text = text.replace(secret, HIDDEN);
+            text = text.replace(&format!("://{secret}@"), &format!("://{HIDDEN}@"));
         }
     }
     in_text(&text)

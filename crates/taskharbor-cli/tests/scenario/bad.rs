@@ -114,4 +114,6 @@ fn a_url_in_the_wrong_place_shows_no_password_and_does_no_harm() {
     }
     let wrong = store.run(&["list", url]);
     assert!(wrong.err.contains("postgres://***@127.0.0.1/jobs"), "{wrong:?}");
+    let short = store.run(&["list", "postgres://a@host/jobs"]);
+    assert!(short.err.contains("unexpected argument 'postgres://***@host/jobs'"), "{short:?}");
 }

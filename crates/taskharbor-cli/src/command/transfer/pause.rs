@@ -65,12 +65,12 @@ impl Paused {
             if twin.is_some_and(|twin| twin.paused_since.is_some()) {
                 continue;
             }
-            // All its jobs have arrived in an earlier run, which has let them go.
+            let since = queue.paused_since.unwrap_or(self.since);
+            // All its jobs have arrived in an earlier run, and somebody has let them go.
             let has_arrived = twin.is_some_and(|it| it.states.total() >= queue.states.total());
-            if queue.paused_since.is_some() && has_arrived {
+            if since != self.since && has_arrived {
                 continue;
             }
-            let since = queue.paused_since.unwrap_or(self.since);
             destination.pause(name.clone(), since).await?;
             self.destination.push(name);
         }
