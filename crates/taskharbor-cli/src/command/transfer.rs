@@ -105,7 +105,7 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
         Err(mut failure) => {
             let queues = clean::line(&paused.names(&source).await?.join(", "));
             failure.text += &format!(
-                " ({} arrived; these queues stay paused in both stores: {queues}; move again to go on, or resume them with `taskharbor queue resume`)",
+                " ({} arrived; these queues stay paused in both stores: {queues}; move again to go on, or give up and resume them in one store alone with `taskharbor queue resume`)",
                 counted(report.moved + report.existed, "job")
             );
             return Err(failure);
@@ -201,6 +201,7 @@ async fn copy(
     let mut pages = Pages::new(source);
     while let Some(parcels) = pages.next(hold).await? {
         let sizes: Vec<usize> = parcels.iter().map(|parcel| parcel.jobs.len()).collect();
+        let is_more = !sizes.is_empty();
         for (answer, size) in destination.import(parcels).await?.into_iter().zip(sizes) {
             match answer {
                 Imported::Stored => report.moved += size,
@@ -226,7 +227,7 @@ async fn copy(
             }
         }
         let arrived = report.moved + report.existed;
-        if arrived > 0 && arrived.is_multiple_of(10_000) {
+        if is_more && arrived.is_multiple_of(10_000) {
             tell(&format!("{arrived} jobs"));
         }
     }
