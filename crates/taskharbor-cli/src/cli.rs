@@ -1,19 +1,18 @@
 //! The command line: which commands there are, and what runs each.
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     clean, command,
-    failure::{Exit, Failure, Outcome},
-    json,
+    failure::{Failure, Outcome},
+    interrupt,
     screen::Screen,
+    secret,
     shape::{Problem, ProblemText},
-    store::Url,
+    store::{self, Url},
+    voice,
 };
 
 /// Background jobs with one strict contract on every store.
@@ -82,33 +81,40 @@ pub(crate) fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let is_json = cli.global.json;
-    match start(cli) {
-        Ok(code) => code,
-        Err(failure) => report(&failure, is_json),
+    if cli.global.json {
+        voice::speak_json();
     }
+    let code = match start(cli) {
+        Ok(code) => code,
+        Err(failure) => report(&failure),
+    };
+    voice::finish();
+    code
 }
 
 /// What is wrong with the arguments, as JSON if that is what was asked for.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let wants_json = error.use_stderr() && std::env::args().any(|argument| argument == "--json");
-    if wants_json {
-        return report(&Failure::usage(error.to_string().trim_end()), true);
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        voice::speak_json();
+        return report(&Failure::usage(error.to_string().trim_end()));
     }
-    // Into a closed pipe there is nothing to be said.
-    let _ = error.print();
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+    let text = error.to_string();
+    let safe = secret::scrubbed(&clean::lines(&text));
+    if safe == text {
+        // With colours, where they are welcome. Into a closed pipe there is nothing to be said.
+        let _ = error.print();
+    } else {
+        voice::write(safe.as_bytes());
+    }
+    code
 }
 
-fn report(failure: &Failure, is_json: bool) -> ExitCode {
+fn report(failure: &Failure) -> ExitCode {
     if !failure.text.is_empty() {
-        let error = ProblemText { code: failure.code, message: &failure.text };
-        let text = match json::text(&Problem { error }) {
-            Ok(text) if is_json => text,
-            _ => format!("taskharbor: {}", clean::lines(&failure.text)),
-        };
-        // If even this cannot be written, the exit code has to say it alone.
-        let _ = writeln!(io::stderr(), "{text}");
+        let message = secret::scrubbed(&failure.text);
+        let error = ProblemText { code: failure.code, message: &message };
+        voice::note(&Problem { error }, &format!("taskharbor: {message}"));
     }
     failure.exit_code()
 }
@@ -117,7 +123,13 @@ fn start(cli: Cli) -> Outcome<ExitCode> {
     let runtime = tokio::runtime::Runtime::new().map_err(|error| {
         Failure::error("runtime", format!("no runtime could be started: {error}"))
     })?;
-    let code = runtime.block_on(dispatch(cli));
+    let code = runtime.block_on(async {
+        let code = dispatch(cli).await;
+        interrupt::wait_if_ending();
+        store::close_all().await;
+        code
+    });
+    interrupt::wait_if_ending();
     // What a handler has left behind does not keep the process.
     runtime.shutdown_background();
     code
@@ -168,30 +180,15 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
     if is_tidy {
         tokio::select! {
             biased;
-            signal = tokio::signal::ctrl_c() => {
-                signal?;
-                return Err(Failure::silent(Exit::Interrupted));
-            }
+            exit = interrupt::asked_to_end() => return Err(Failure::silent(exit?)),
             ended = run => ended?,
         }
     } else {
-        interruptible()?;
+        interrupt::listen()?;
         run.await?;
     }
     screen.flush()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// From now on Ctrl-C ends the process, also while it waits for input: calls to the store happen whole
-/// or not at all, so there is nothing to finish.
-fn interruptible() -> Outcome {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    std::thread::spawn(move || {
-        if runtime.block_on(tokio::signal::ctrl_c()).is_ok() {
-            std::process::exit(Exit::Interrupted as i32);
-        }
-    });
-    Ok(())
 }
 
 #[cfg(test)]

@@ -23,8 +23,9 @@ use taskharbor::{AnyDriver, Client, Driver, JobSummary, State, StateCounts};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
-    screen::tell,
+    interrupt,
     terminal::{Terminal, Tone},
+    voice::tell,
 };
 use crew::Crew;
 use display::{Display, Progress};
@@ -33,8 +34,6 @@ use place::Place;
 
 /// A run that takes longer than this will not end as planned.
 const LIMIT: Duration = Duration::from_secs(40);
-/// What a shell reports for a program that was interrupted.
-const INTERRUPTED: u8 = 130;
 
 /// Runs the demo.
 pub(crate) async fn run() -> anyhow::Result<ExitCode> {
@@ -49,19 +48,22 @@ pub(crate) async fn run() -> anyhow::Result<ExitCode> {
     let watched = tokio::select! {
         // First, so that signals are listened for before anything is printed.
         biased;
-        signal = tokio::signal::ctrl_c() => {
-            signal.context("the process cannot listen for signals")?;
-            None
+        exit = interrupt::asked_to_end() => {
+            let exit = exit.map_err(|failure| anyhow::anyhow!(failure.text));
+            Err(exit.context("the process cannot listen for signals")?)
         }
-        crash = watch(&mut display, &driver, &place, started) => Some(crash?),
+        crash = watch(&mut display, &driver, &place, started) => Ok(crash?),
     };
     let elapsed = started.elapsed();
-    let Some(crash) = watched else {
-        let now = driver.now().await?;
-        let over = tally::over(&tally::count(&tally::jobs(&driver, now).await?));
-        let left = format!("  Interrupted: {over} of {} jobs were finished.", plan::jobs());
-        display.print(&[left])?;
-        return Ok(ExitCode::from(INTERRUPTED));
+    let crash = match watched {
+        Ok(crash) => crash,
+        Err(exit) => {
+            let now = driver.now().await?;
+            let over = tally::over(&tally::count(&tally::jobs(&driver, now).await?));
+            let left = format!("  Interrupted: {over} of {} jobs were finished.", plan::jobs());
+            display.print(&[left])?;
+            return Ok(ExitCode::from(exit as u8));
+        }
     };
     let findings = Findings::gather(&driver, &enqueued, crash, elapsed).await?;
     driver.close().await?;

@@ -16,6 +16,7 @@ pub(crate) enum Exit {
     Store = 5,
     Interrupted = 130,
     BrokenPipe = 141,
+    Terminated = 143,
 }
 
 /// Why a command did not do what it was asked to.
@@ -83,7 +84,7 @@ impl Failure {
 }
 
 /// An error and its causes, each once.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -9,13 +9,16 @@ mod command;
 mod demo;
 mod duration;
 mod failure;
+mod interrupt;
 mod json;
 mod screen;
+mod secret;
 mod shape;
 mod store;
 mod table;
 mod terminal;
 mod value;
+mod voice;
 
 use std::process::ExitCode;
 

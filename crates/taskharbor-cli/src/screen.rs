@@ -80,9 +80,9 @@ impl Screen {
     }
 }
 
-/// Tells people something beside the output. If that cannot be written, nobody reads it.
-pub(crate) fn tell(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", clean::lines(text));
+/// So many of them.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// How long ago, or in how long.

@@ -374,6 +374,25 @@ pub(crate) struct Why<'a> {
     pub(crate) text: String,
 }
 
+/// Told beside a list that does not end here.
+#[derive(Debug, Serialize)]
+pub(crate) struct More<'a> {
+    pub(crate) next_cursor: &'a str,
+}
+
+/// Told by whoever has made a store.
+#[derive(Debug, Serialize)]
+pub(crate) struct Created<'a> {
+    pub(crate) created: &'a str,
+}
+
+/// A line of input that was not stored.
+#[derive(Debug, Serialize)]
+pub(crate) struct RefusedLine<'a> {
+    pub(crate) line: usize,
+    pub(crate) error: ProblemText<'a>,
+}
+
 /// An error, on standard error.
 #[derive(Debug, Serialize)]
 pub(crate) struct Problem<'a> {

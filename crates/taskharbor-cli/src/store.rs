@@ -3,19 +3,38 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
-use taskharbor::AnyDriver;
-use taskharbor_sqlite::{Config, SqliteDriver};
+use taskharbor::{AnyDriver, Driver, Limits};
+use taskharbor_sqlite::{Config, ConfigError, OpenError, SqliteDriver};
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
-    screen::tell,
+    shape,
+    voice::note,
 };
 
 /// The store if none is named: a file in the current directory.
 const DEFAULT: &str = "sqlite:taskharbor.db";
 pub(crate) const VARIABLE: &str = "TASKHARBOR_URL";
+
+/// The stores that this process has open.
+static OPEN: Mutex<Vec<AnyDriver>> = Mutex::new(Vec::new());
+
+fn remember(driver: AnyDriver) {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
+}
+
+/// Closes every store that was opened, however the command has ended: whoever has a file open last
+/// puts everything into it and removes what lies beside it.
+pub(crate) async fn close_all() {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    for driver in open {
+        // All is recorded; that a store does not say goodbye is nobody's concern.
+        let _ = driver.close().await;
+    }
+}
 
 /// Whether a command may make a store that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +59,37 @@ impl Url {
         };
         let url = match given {
             Some(url) => Some(url),
-            None => from_environment()?,
+            // An empty variable is as good as none.
+            None => from_environment()?.filter(|url| !url.is_empty()),
         };
-        Ok(Self(url.filter(|url| !url.is_empty()).unwrap_or_else(|| DEFAULT.to_owned())))
+        let url = match url {
+            Some(url) if url.is_empty() => {
+                return Err(Failure::usage(
+                    "the URL of the store is empty: write sqlite:PATH or postgres://…",
+                ));
+            }
+            Some(url) => url,
+            None => DEFAULT.to_owned(),
+        };
+        if url.starts_with("sqlite:") {
+            Config::from_url(&url).map_err(|error| invalid(&error))?;
+        }
+        let url = Self(url);
+        if url.path().is_none() && !url.is_postgres() && !url.is_memory() {
+            let text = "the URL names no store: write sqlite:PATH or postgres://…";
+            return Err(Failure::new(Exit::Usage, "invalid_url", text));
+        }
+        Ok(url)
+    }
+
+    /// What a file takes, if the store is one.
+    pub(crate) fn file_limits(&self) -> Option<Limits> {
+        self.path()?;
+        let options = self.0.split_once('?').map_or("", |(_, options)| options);
+        let bytes = options.split('&').find_map(|it| it.strip_prefix("payload_limit="));
+        let bytes = bytes.and_then(|bytes| bytes.parse().ok());
+        let limits = bytes.and_then(|bytes| Limits::default().with_payload_bytes(bytes).ok());
+        Some(limits.unwrap_or_default())
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -90,13 +137,14 @@ impl Url {
         if self.path().is_some() {
             return Ok(AnyDriver::new(self.open_file(missing).await?));
         }
-        Ok(taskharbor::connect(&self.0).await?)
+        let driver = taskharbor::connect(&self.0).await?;
+        remember(driver.clone());
+        Ok(driver)
     }
 
     /// Opens a file, which has to be there unless the command may make it.
     pub(crate) async fn open_file(&self, missing: Missing) -> Outcome<SqliteDriver> {
-        let config = Config::from_url(&self.0)
-            .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))?;
+        let config = Config::from_url(&self.0).map_err(|error| invalid(&error))?;
         let path = self.path().unwrap_or_default();
         let is_new = !path.try_exists().unwrap_or(false);
         if is_new && missing == Missing::Refuse {
@@ -104,14 +152,16 @@ impl Url {
         }
         let driver = SqliteDriver::open_with(config.create(missing == Missing::Create))
             .await
-            .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
+            .map_err(|error| not_opened(&error))?;
+        remember(AnyDriver::new(driver.clone()));
         if is_new {
-            tell(&format!("created {}", path.display()));
+            let created = path.display().to_string();
+            note(&shape::Created { created: &created }, &format!("created {created}"));
         }
         Ok(driver)
     }
 
-    fn not_there(&self, path: &Path) -> Failure {
+    pub(crate) fn not_there(&self, path: &Path) -> Failure {
         let mut text = format!(
             "there is no store at {}: enqueue a job or start a worker to create it, or name another with --url or {VARIABLE}",
             path.display()
@@ -121,6 +171,26 @@ impl Url {
         }
         Failure::new(Exit::Store, "no_store", text)
     }
+}
+
+fn invalid(error: &ConfigError) -> Failure {
+    Failure::new(Exit::Usage, "invalid_url", chain(error))
+}
+
+/// Why a file is not opened, with what somebody at a command line can do.
+fn not_opened(error: &OpenError) -> Failure {
+    let text = match error {
+        OpenError::Empty { path } => format!(
+            "{} is empty: enqueue a job or start a worker to make a store in it",
+            path.display()
+        ),
+        OpenError::NotOurs { path } => format!(
+            "{} is not a TaskHarbor store and is left as it is: name another with --url or {VARIABLE}, or add ?shared=true to the URL to have the store beside the tables that are there",
+            path.display()
+        ),
+        error => chain(error),
+    };
+    Failure::new(Exit::Store, "unavailable", text)
 }
 
 impl std::fmt::Debug for Url {

@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, Ordering},
+        mpsc,
     },
     thread,
 };
@@ -98,13 +99,15 @@ impl SqliteDriver {
         let (writer, reader) = (Arc::new(Calls::new()), Arc::new(Calls::new()));
         let (hub, (alive, serving)) = (WakeHub::new(), watch::channel(()));
         let (tell, told) = oneshot::channel();
+        // Held by those who read, for as long as they have the file open.
+        let (reading, read) = mpsc::channel::<()>();
         let serve = {
             let (config, hub) = (config.clone(), hub.clone());
             let calls = [Arc::clone(&writer), Arc::clone(&reader)];
             move || match file::first(&config) {
                 Ok(opened) => {
                     if tell.send(Ok(())).is_ok() {
-                        Writer::new(config, opened, calls, hub).run();
+                        Writer::new(config, opened, calls, hub).run(&read);
                     }
                 }
                 Err(error) => drop(tell.send(Err(error))),
@@ -115,7 +118,12 @@ impl SqliteDriver {
         told.await.unwrap_or_else(|_| Err(gone()))?;
         for _ in 0..READERS {
             let serving = Reader::new(config.clone(), Arc::clone(&reader));
-            spawn("taskharbor-reader", &reader, &alive, move || serving.run()).map_err(failed)?;
+            let reading = reading.clone();
+            let serve = move || {
+                serving.run();
+                drop(reading);
+            };
+            spawn("taskharbor-reader", &reader, &alive, serve).map_err(failed)?;
         }
         let shared = Shared {
             config,

@@ -19,7 +19,7 @@ pub(crate) enum Fault {
 /// What went wrong, in words that say what to do.
 #[derive(Debug, thiserror::Error)]
 enum Cause {
-    #[error("another process has the file locked: end its transaction, or raise `busy_timeout`")]
+    #[error("another process has the file locked: end its transaction, or raise `busy_timeout_ms`")]
     Busy(#[source] Error),
     #[error(
         "the disk or the file is full: free some space, prune old jobs or raise `max_bytes`, and it goes on"

@@ -58,5 +58,6 @@ mod writer;
 pub use config::{Config, ConfigError, Synchronous};
 pub use driver::SqliteDriver;
 pub use file::OpenError;
+pub use migration::migration;
 pub use rusqlite;
 pub use tx::{Tx, Within};

@@ -17,6 +17,16 @@ pub(crate) const VERSION: i64 = STEPS.len() as i64;
 /// What marks a file that we made, for tools that tell files apart: "THar".
 const APPLICATION_ID: i64 = 0x5448_6172;
 
+/// The SQL that installs the store into a database that has none, to be read or run by others.
+#[must_use]
+pub fn migration() -> String {
+    let mut sql = format!("BEGIN IMMEDIATE;\nPRAGMA application_id = {APPLICATION_ID};\n\n");
+    for (version, step) in (1..=VERSION).zip(STEPS) {
+        sql += &format!("{}\n\nUPDATE th_meta SET version = {version};\n\n", step.trim_end());
+    }
+    sql + "COMMIT;\n"
+}
+
 /// What a database is to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
@@ -132,6 +142,14 @@ mod tests {
         let refused = DriverError::from(migrate_through(&mut conn, &steps[..1]).unwrap_err());
         let DriverError::Backend(source) = refused else { panic!("{refused}") };
         assert!(source.to_string().contains("use a newer version"), "{source}");
+    }
+
+    #[test]
+    fn what_is_printed_installs_a_store() {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(&migration()).unwrap();
+        assert_eq!(version(&conn), Content::Store(VERSION));
+        check_version(&conn).unwrap();
     }
 
     #[test]

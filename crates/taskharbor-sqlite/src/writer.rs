@@ -7,7 +7,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, mpsc::Receiver},
     time::Duration,
 };
 
@@ -63,8 +63,21 @@ impl Writer {
         Self { config, calls, hub, opened, readers, nudges: 0, data_version: None }
     }
 
-    /// Serves until the mailbox is closed.
-    pub(crate) fn run(mut self) {
+    /// Serves until the mailbox is closed. Then it waits for those who read, whose end `reading` tells:
+    /// only a connection that may write puts what is in the log into the file and removes it, and only
+    /// if it is the last.
+    pub(crate) fn run(mut self, reading: &Receiver<()>) {
+        self.serve_all();
+        // Nothing is ever sent; it fails when all of them have closed the file.
+        let _ = reading.recv();
+        if let Some(opened) = self.opened.take() {
+            // For the case that another process closes the file in the same moment, and both take the
+            // other for the last one.
+            let _ = opened.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        }
+    }
+
+    fn serve_all(&mut self) {
         loop {
             let patience = self.hub.is_watched().then_some(LOOK_EVERY);
             match self.calls.take(MOST_JOBS, &mut self.nudges, patience, |call| call.weight()) {

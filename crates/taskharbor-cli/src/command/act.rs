@@ -6,9 +6,10 @@ use super::list::id;
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
-    screen::{Screen, tell},
+    screen::Screen,
     shape,
     store::{Missing, Url},
+    voice::tell,
 };
 
 /// Cancel jobs, or ask their workers to stop them

@@ -42,7 +42,7 @@ impl Ahead {
                 format!("{what}? Pass --yes to do it, or --dry-run to look first."),
             ));
         }
-        write!(io::stderr(), "{what}? [y/N] ")?;
+        write!(io::stderr(), "{}? [y/N] ", clean::line(what))?;
         io::stderr().flush()?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
@@ -143,7 +143,7 @@ impl Bulk<'_> {
         screen.line(&format!("{}: {} of {matched} {jobs}", self.verb, told.done))?;
         if let Some(text) = first_refusal {
             screen.line(&format!(
-                "{} were refused; the first because {}",
+                "{} refused; the first because {}",
                 told.refused,
                 clean::line(&text)
             ))?;

@@ -17,10 +17,11 @@ use taskharbor_sqlite::SqliteDriver;
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome, chain},
-    screen::{Screen, tell},
+    screen::{Screen, counted},
     store::Url,
     table::{Align, Cell},
     terminal::Tone,
+    voice::tell,
 };
 
 /// Run the published suite on a store and report clause by clause
@@ -102,7 +103,8 @@ fn report(
     if !screen.is_json {
         screen.table(&["CLAUSE", "CASES", ""], &[Align::Left, Align::Right, Align::Left], rows)?;
         let broken = clauses.values().filter(|(_, failed)| !failed.is_empty()).count();
-        screen.line(&format!("{cases} cases, {} clauses, {broken} broken", clauses.len()))?;
+        let (cases, clauses) = (counted(cases, "case"), counted(clauses.len(), "clause"));
+        screen.line(&format!("{cases}, {clauses}, {broken} broken"))?;
     }
     screen.flush()?;
     if is_good { Ok(()) } else { Err(Failure::silent(Exit::Error)) }
@@ -136,10 +138,16 @@ impl Place {
                 "name a store with --url: memory:, sqlite:PATH or postgres://…",
             ));
         };
+        if !path.try_exists().unwrap_or(false) {
+            return Err(url.not_there(&path));
+        }
         let beside = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let name = format!(".taskharbor-conformance-{}", std::process::id());
         let dir = beside.unwrap_or_else(|| std::path::Path::new(".")).join(name);
-        std::fs::create_dir(&dir)?;
+        std::fs::create_dir(&dir).map_err(|error| {
+            let text = format!("{} cannot be made: {error}", dir.display());
+            Failure::new(Exit::Store, "unavailable", text)
+        })?;
         Ok(Self::File { dir, used })
     }
 

@@ -11,6 +11,7 @@ use super::{
     list::{self, Which},
 };
 use crate::{
+    clean,
     failure::{Failure, Outcome},
     screen::Screen,
     store::{Missing, Url},
@@ -84,10 +85,10 @@ pub(crate) struct Jobs {
 fn in_words(which: &Which) -> String {
     let mut words = "from the DLQ".to_owned();
     if let Some(queue) = &which.queue {
-        words += &format!(" of queue {queue}");
+        words += &format!(" of queue {}", clean::line(queue.as_str()));
     }
     if let Some(job_type) = &which.r#type {
-        words += &format!(", type {job_type}");
+        words += &format!(", type {}", clean::line(job_type.as_str()));
     }
     words
 }

@@ -2,21 +2,24 @@
 
 use std::{
     fs,
-    io::{self, BufRead, IsTerminal, Read, Write},
+    io::{self, BufRead, IsTerminal, Read},
     time::Duration,
 };
 
-use taskharbor::{AnyDriver, Blob, Client, Driver, Handle, JobId, Options, Timestamp};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
+use taskharbor::{AnyDriver, Blob, Client, Driver, Handle, Job, JobId, Timestamp};
 use taskharbor_core::{
-    Enqueue, Enqueued, Headers, IdempotencyKey, JobSet, JobType, NewJob, QueueName,
+    Enqueue, Enqueued, Headers, IdempotencyKey, JobSet, JobType, NewJob, QueueName, Rejected,
+    StoreClock,
 };
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
-    screen::{Screen, tell},
+    screen::{Screen, counted},
     shape,
     store::{Missing, Url},
     value,
+    voice::{self, note, tell},
 };
 
 /// Jobs in one call, and lines between two looks at the progress.
@@ -79,30 +82,37 @@ pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
     let template = args.template()?;
     if args.lines {
         let input = args.input()?;
+        template.check(Blob::from(Vec::new()), url)?;
         let driver = url.open(Missing::Create).await?;
         return lines(&driver, &template, input, screen).await;
     }
-    let payload = args.content()?;
+    let payload = Blob::from(args.content()?);
+    template.check(payload.clone(), url)?;
     let driver = url.open(Missing::Create).await?;
     if let Some(count) = args.count {
         return copies(&driver, &template, &payload, count, screen).await;
     }
-    let client = Client::new(&driver);
-    let mut enqueue = client.enqueue_raw(args.r#type.as_str(), payload).options(args.options());
-    if let Some(key) = &args.idempotency_key {
-        enqueue = enqueue.idempotency_key(key);
-    }
-    let handle = enqueue.await?;
-    let (id, existed) = (handle.id().as_str(), !handle.is_new());
+    let answer = template.enqueue(&driver, vec![payload]).await?.into_iter().next();
+    let Some(answer) = answer else {
+        return Err(Failure::error("error", "the store did not answer"));
+    };
+    let enqueued = answer.map_err(rejected)?;
+    let existed = !enqueued.is_new();
     if !args.wait {
-        return stored(id, existed, screen);
+        return stored(enqueued.id().as_str(), existed, screen);
     }
-    wait(&handle, screen).await
+    let handle = Client::new(&driver).handle::<Any>(enqueued.id().clone());
+    wait(&handle, existed, screen).await
 }
 
+/// A job of any type, for whoever waits for the bytes that it produces.
+#[derive(Serialize, Deserialize, Job)]
+#[job(type = "any")]
+struct Any;
+
 /// Waits for a job or a flow and prints what it produced.
-pub(crate) async fn wait<O>(handle: &Handle<O>, screen: &mut Screen) -> Outcome {
-    let (id, existed) = (handle.id().as_str(), !handle.is_new());
+pub(crate) async fn wait<O>(handle: &Handle<O>, existed: bool, screen: &mut Screen) -> Outcome {
+    let id = handle.id().as_str();
     if !screen.is_json {
         tell(&if existed { format!("{id} existed") } else { id.to_owned() });
     }
@@ -125,29 +135,6 @@ pub(crate) fn stored(id: &str, existed: bool, screen: &mut Screen) -> Outcome {
 }
 
 impl Args {
-    fn options(&self) -> Options {
-        let mut options = Options::new();
-        if let Some(queue) = &self.queue {
-            options = options.queue(queue);
-        }
-        if let Some(delay) = self.delay {
-            options = options.delay(delay);
-        }
-        if let Some(at) = self.at {
-            options = options.run_at(at);
-        }
-        if let Some(timeout) = self.timeout {
-            options = options.timeout(timeout);
-        }
-        if let Some(max_attempts) = self.max_attempts {
-            options = options.max_attempts(max_attempts);
-        }
-        if let Some(priority) = self.priority {
-            options = options.priority(priority);
-        }
-        self.header.iter().fold(options, |options, (name, value)| options.header(name, value))
-    }
-
     /// What all jobs of this call have in common.
     fn template(&self) -> Outcome<Template> {
         let wrong = |error: &dyn std::error::Error| Failure::usage(error.to_string());
@@ -155,14 +142,13 @@ impl Args {
         for (name, value) in &self.header {
             headers = headers.with(name, value).map_err(|error| wrong(&error))?;
         }
-        if let Some(key) = &self.idempotency_key {
-            IdempotencyKey::new(key).map_err(|error| wrong(&error))?;
-        }
+        let key = self.idempotency_key.as_ref().map(IdempotencyKey::new).transpose();
         let queue = self.queue.as_deref().unwrap_or("default");
         Ok(Template {
             job_type: JobType::new(&self.r#type).map_err(|error| wrong(&error))?,
             queue: QueueName::new(queue).map_err(|error| wrong(&error))?,
             headers,
+            key: key.map_err(|error| wrong(&error))?,
             delay: self.delay,
             at: self.at,
             timeout: self.timeout,
@@ -186,9 +172,9 @@ impl Args {
         }
     }
 
-    fn input(&self) -> Outcome<Box<dyn BufRead>> {
+    fn input(&self) -> Outcome<Input> {
         match self.payload.as_deref() {
-            None | Some("-") => Ok(Box::new(io::stdin().lock())),
+            None | Some("-") => Ok(Input { lines: Box::new(io::stdin().lock()), bytes: None }),
             Some(text) => {
                 let Some(path) = text.strip_prefix('@') else {
                     return Err(Failure::usage(
@@ -196,10 +182,18 @@ impl Args {
                     ));
                 };
                 let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
-                Ok(Box::new(io::BufReader::new(file)))
+                let bytes = file.metadata().ok().filter(fs::Metadata::is_file).map(|it| it.len());
+                Ok(Input { lines: Box::new(io::BufReader::new(file)), bytes })
             }
         }
     }
+}
+
+/// Lines of which each becomes a job.
+struct Input {
+    lines: Box<dyn BufRead>,
+    /// How many bytes there are, if that is known.
+    bytes: Option<u64>,
 }
 
 fn unreadable(path: &str, error: &io::Error) -> Failure {
@@ -211,6 +205,7 @@ struct Template {
     job_type: JobType,
     queue: QueueName,
     headers: Headers,
+    key: Option<IdempotencyKey>,
     delay: Option<Duration>,
     at: Option<Timestamp>,
     timeout: Option<Duration>,
@@ -221,8 +216,14 @@ struct Template {
 impl Template {
     fn job(&self, payload: Blob, now: Timestamp) -> Outcome<NewJob> {
         let id = JobId::generate(now).map_err(|error| Failure::error("random", chain(&error)))?;
+        let headers = if serde_json::from_slice::<IgnoredAny>(&payload).is_ok() {
+            let headers = self.headers.clone().with_any("th-codec", "json");
+            headers.map_err(|error| Failure::usage(error.to_string()))?
+        } else {
+            self.headers.clone()
+        };
         let mut job = NewJob::new(id, self.queue.clone(), self.job_type.clone(), payload)
-            .headers(self.headers.clone())
+            .headers(headers)
             .priority(self.priority);
         job.run_at = match self.delay {
             Some(delay) => Some(
@@ -233,7 +234,32 @@ impl Template {
         };
         job.timeout = self.timeout;
         job.max_attempts = self.max_attempts;
+        job.idempotency_key.clone_from(&self.key);
         Ok(job)
+    }
+
+    /// Refuses what no store would take, before a file is made for it.
+    fn check(&self, payload: Blob, url: &Url) -> Outcome {
+        let Some(limits) = url.file_limits() else { return Ok(()) };
+        let set = JobSet::from(self.job(payload, StoreClock::wall_time())?);
+        set.check(&limits).map(drop).map_err(rejected)
+    }
+
+    /// Stores a job for each payload; what became of each.
+    async fn enqueue(
+        &self,
+        driver: &AnyDriver,
+        payloads: Vec<Blob>,
+    ) -> Outcome<Vec<Result<Enqueued, Rejected>>> {
+        let now = driver.now().await?;
+        let jobs = payloads.into_iter().map(|payload| Ok(JobSet::from(self.job(payload, now)?)));
+        let sets = jobs.collect::<Outcome<Vec<_>>>()?;
+        let answers = driver.enqueue(Enqueue::new(sets, now)).await?;
+        // Each set is one job.
+        let first = |answer: Result<Vec<Enqueued>, Rejected>| {
+            answer.map(|jobs| jobs.into_iter().next()).transpose()
+        };
+        Ok(answers.into_iter().filter_map(first).collect())
     }
 
     /// Stores a job for each payload; prints the ids of those that are stored, and answers which were
@@ -243,63 +269,56 @@ impl Template {
         driver: &AnyDriver,
         payloads: Vec<Blob>,
         screen: &mut Screen,
-    ) -> Outcome<Vec<(usize, String)>> {
-        let now = driver.now().await?;
-        let jobs = payloads.into_iter().map(|payload| Ok(JobSet::from(self.job(payload, now)?)));
-        let sets = jobs.collect::<Outcome<Vec<_>>>()?;
+    ) -> Outcome<Vec<(usize, Rejected)>> {
         let mut refused = Vec::new();
-        for (at, answer) in driver.enqueue(Enqueue::new(sets, now)).await?.into_iter().enumerate() {
+        for (at, answer) in self.enqueue(driver, payloads).await?.into_iter().enumerate() {
             match answer {
-                Ok(answered) => {
-                    for enqueued in answered {
-                        let existed = !enqueued.is_new();
-                        let (Enqueued::Inserted(id) | Enqueued::Existing(id)) = &enqueued;
-                        stored(id.as_str(), existed, screen)?;
-                    }
-                }
-                Err(rejected) => refused.push((at, rejected.to_string())),
+                Ok(enqueued) => stored(enqueued.id().as_str(), !enqueued.is_new(), screen)?,
+                Err(rejected) => refused.push((at, rejected)),
             }
         }
         Ok(refused)
     }
 }
 
-fn rejected(text: impl Into<String>) -> Failure {
-    Failure::new(Exit::Usage, "rejected", text)
+#[expect(clippy::needless_pass_by_value, reason = "an error is turned into another")]
+fn rejected(error: Rejected) -> Failure {
+    Failure::new(Exit::Usage, "rejected", chain(&error))
 }
 
 async fn copies(
     driver: &AnyDriver,
     template: &Template,
-    payload: &[u8],
+    payload: &Blob,
     count: u32,
     screen: &mut Screen,
 ) -> Outcome {
-    let payload = Blob::from(payload.to_vec());
-    let mut progress = Progress::new(Some(u64::from(count)));
+    let mut progress = Progress::new(Some(u64::from(count)), screen);
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
     while left > 0 {
         let batch = left.min(BATCH);
+        progress.clear();
         let refused = template.store(driver, vec![payload.clone(); batch], screen).await?;
         // They are all alike.
-        if let Some((_, text)) = refused.into_iter().next() {
-            return Err(rejected(text));
+        if let Some((_, refused)) = refused.into_iter().next() {
+            return Err(rejected(refused));
         }
+        screen.flush()?;
         left -= batch;
-        progress.add(batch);
+        progress.add(batch, batch);
     }
-    progress.end();
+    progress.clear();
     Ok(())
 }
 
 async fn lines(
     driver: &AnyDriver,
     template: &Template,
-    mut input: Box<dyn BufRead>,
+    Input { lines: mut input, bytes: of }: Input,
     screen: &mut Screen,
 ) -> Outcome {
-    let mut progress = Progress::new(None);
-    let (mut batch, mut bytes) = (Vec::new(), 0);
+    let mut progress = Progress::new(of, screen);
+    let (mut batch, mut bytes, mut consumed) = (Vec::new(), 0, 0);
     let (mut line, mut number, mut refused) = (Vec::new(), 0_usize, 0_usize);
     // The number of the line from which each job of the batch comes.
     let mut numbers = Vec::new();
@@ -307,69 +326,96 @@ async fn lines(
         line.clear();
         let read = input.read_until(b'\n', &mut line)?;
         number += 1;
-        while line.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
-            line.pop();
-        }
-        if !line.is_empty() {
-            bytes += line.len();
-            batch.push(Blob::from(line.clone()));
+        consumed += read;
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if !text.is_empty() {
+            bytes += text.len();
+            batch.push(Blob::from(text.to_vec()));
             numbers.push(number);
         }
         let is_full = batch.len() >= BATCH || bytes >= BATCH_BYTES;
         if (is_full || read == 0) && !batch.is_empty() {
             let count = batch.len();
-            for (at, text) in template.store(driver, std::mem::take(&mut batch), screen).await? {
-                tell(&format!("line {}: {text}", numbers[at]));
+            progress.clear();
+            for (at, error) in template.store(driver, std::mem::take(&mut batch), screen).await? {
+                let (line, message) = (numbers[at], chain(&error));
+                let error = shape::ProblemText { code: "rejected", message: &message };
+                note(&shape::RefusedLine { line, error }, &format!("line {line}: {message}"));
                 refused += 1;
             }
             numbers.clear();
             // Whoever reads the ids sees them when they are stored.
             screen.flush()?;
             bytes = 0;
-            progress.add(count);
+            progress.add(count, std::mem::take(&mut consumed));
         }
         if read == 0 {
-            progress.end();
+            progress.clear();
             if refused > 0 {
-                return Err(rejected(format!("{refused} lines were not stored; all others were")));
+                let were = if refused == 1 { "was" } else { "were" };
+                let text =
+                    format!("{} {were} not stored; all others were", counted(refused, "line"));
+                return Err(Failure::new(Exit::Usage, "rejected", text));
             }
             return Ok(());
         }
     }
 }
 
-/// How far a long enqueue is, on standard error if that is a terminal and the ids go elsewhere.
+/// How far a long enqueue is, on standard error if that is a terminal.
 struct Progress {
+    jobs: usize,
     done: u64,
+    /// How much there is to do, if that is known.
     of: Option<u64>,
     is_shown: bool,
 }
 
 impl Progress {
-    fn new(of: Option<u64>) -> Self {
-        let is_shown = io::stderr().is_terminal() && !io::stdout().is_terminal();
-        Self { done: 0, of, is_shown }
+    fn new(of: Option<u64>, screen: &Screen) -> Self {
+        let is_shown = io::stderr().is_terminal() && !screen.is_json;
+        Self { jobs: 0, done: 0, of, is_shown }
     }
 
-    fn add(&mut self, jobs: usize) {
-        self.done += jobs as u64;
-        if !self.is_shown {
-            return;
-        }
-        let text = match self.of {
-            Some(of) => {
-                let filled = usize::try_from(self.done * 30 / of.max(1)).unwrap_or(30).min(30);
-                let bar = "█".repeat(filled) + &"░".repeat(30 - filled);
-                format!("{bar} {} of {of} jobs", self.done)
-            }
-            None => format!("{} jobs", self.done),
-        };
-        let _ = write!(io::stderr(), "\r\x1b[K{text}");
-    }
-
-    fn end(&self) {
+    /// So many jobs more are stored, which were so much of what there is to do.
+    fn add(&mut self, jobs: usize, done: usize) {
+        self.jobs += jobs;
+        self.done += done as u64;
         if self.is_shown {
-            let _ = writeln!(io::stderr());
+            voice::write(format!("\r\x1b[K{}", self.text()).as_bytes());
         }
+    }
+
+    fn text(&self) -> String {
+        let jobs = counted(self.jobs, "job");
+        let Some(of) = self.of.filter(|of| *of > 0) else { return jobs };
+        let percent = (self.done.saturating_mul(100) / of).min(100);
+        let filled = usize::try_from(percent * 30 / 100).unwrap_or_default();
+        let bar = "█".repeat(filled) + &"░".repeat(30 - filled);
+        format!("{bar} {percent} %, {jobs}")
+    }
+
+    /// Makes room for what else is written.
+    fn clear(&self) {
+        if self.is_shown {
+            voice::write(b"\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_a_bar_if_the_end_is_known_and_a_number_if_not() {
+        let mut progress = Progress { jobs: 0, done: 0, of: Some(300), is_shown: false };
+        progress.add(1, 100);
+        assert_eq!(progress.text(), format!("{}{} 33 %, 1 job", "█".repeat(9), "░".repeat(21)));
+        progress.add(9, 200);
+        assert_eq!(progress.text(), format!("{} 100 %, 10 jobs", "█".repeat(30)));
+        progress.of = None;
+        assert_eq!(progress.text(), "10 jobs");
     }
 }

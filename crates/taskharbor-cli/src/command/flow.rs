@@ -12,16 +12,17 @@ use super::{
     act::{self, How},
     bulk::{Ahead, Bulk, matching},
     enqueue,
-    list::id,
+    list::{id, more},
 };
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
-    screen::{Screen, tell},
+    screen::Screen,
     shape,
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
+    voice::tell,
 };
 
 /// Look at flows, cancel them, let them go on
@@ -201,7 +202,7 @@ async fn show_list(
     }
     if let Some(next) = page.next {
         screen.flush()?;
-        tell(&format!("there is more: --cursor {}", next.as_str()));
+        more(&next);
     }
     Ok(())
 }
@@ -279,5 +280,5 @@ async fn start(args: &StartArgs, url: &Url, screen: &mut Screen) -> Outcome {
     if !args.wait {
         return enqueue::stored(id, existed, screen);
     }
-    enqueue::wait(&handle, screen).await
+    enqueue::wait(&handle, existed, screen).await
 }

@@ -7,11 +7,12 @@ use taskharbor::{
 use crate::{
     clean,
     failure::{Failure, Outcome},
-    screen::{Screen, tell},
+    screen::Screen,
     shape,
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
+    voice::{note, tell},
 };
 
 /// Show jobs, oldest first
@@ -119,9 +120,15 @@ pub(crate) async fn show(
     if let Some(next) = cursor {
         // So that whoever reads the output as data is not told in the middle of it.
         screen.flush()?;
-        tell(&format!("there is more: --cursor {}", next.as_str()));
+        more(&next);
     }
     Ok(())
+}
+
+/// Says how to get the next page.
+pub(crate) fn more(next: &Cursor) {
+    let next_cursor = next.as_str();
+    note(&shape::More { next_cursor }, &format!("there is more: --cursor {next_cursor}"));
 }
 
 pub(crate) const fn tone(state: State) -> Tone {

@@ -19,7 +19,7 @@ pub(crate) enum Command {
     /// Install the newest version, or bring an older one up to date; again is fine
     #[command(after_help = "Example:\n  taskharbor migrate up --url postgres://db/jobs")]
     Up,
-    /// Print the SQL that `up` would run, for those whose database is managed by others
+    /// Print the SQL that installs the schema, for those whose database is managed by others
     #[command(
         after_help = "Example:\n  taskharbor migrate print --url 'postgres:///?schema=jobs' > jobs.sql"
     )]
@@ -46,9 +46,7 @@ pub(crate) async fn run(command: &Command, url: &Url, screen: &mut Screen) -> Ou
             let config = config(url)?;
             screen.line(&migration(config.schema_name()))
         }
-        Command::Print => Err(Failure::usage(
-            "only a PostgreSQL database can be managed by others: name one with --url postgres://…",
-        )),
+        Command::Print => screen.line(taskharbor_sqlite::migration().trim_end()),
     }
 }
 

@@ -4,6 +4,8 @@
 //! its way, and stay so: what was copied must not run in two places. What has arrived is not sent
 //! again, so that a move which was interrupted goes on where it was.
 
+mod pause;
+
 use std::{collections::HashMap, time::Duration};
 
 use serde::Serialize;
@@ -14,9 +16,12 @@ use super::bulk::Ahead;
 use crate::{
     clean,
     failure::{Failure, Outcome, chain},
-    screen::{Screen, tell},
+    interrupt::{self, Hold},
+    screen::{Screen, counted},
     store::{Missing, Url},
+    voice::tell,
 };
+use pause::Paused;
 
 /// Parcels in one call.
 const PAGE: usize = 50;
@@ -63,8 +68,9 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     let source = from.open(Missing::Refuse).await?;
     let now = source.now().await?;
     let jobs: usize = source.counts(now).await?.iter().map(|it| it.states.total()).sum();
+    let many = counted(jobs, "job");
     let (shown_from, shown_to) = (clean::line(&from.shown()), clean::line(&to.shown()));
-    let what = format!("move {jobs} jobs from {shown_from} to {shown_to}");
+    let what = format!("move {many} from {shown_from} to {shown_to}");
     if args.ahead.dry_run {
         let report = Report { moved: jobs, dry_run: true, ..Report::default() };
         return if screen.is_json {
@@ -75,35 +81,45 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     }
     args.ahead.confirm(&what)?;
     let destination = to.open(Missing::Create).await?;
+    // From here on something is to be put back if it does not come to an end.
+    let hold = Hold::begin();
     if is_same(&source, &destination).await? {
         return Err(Failure::usage("--from and --to lead to the same store"));
     }
-    let paused = Paused::begin(&source, &destination).await?;
-    if let Err(refused) = held(&source, args.wait).await {
-        // Nothing was moved: both go on as before.
-        paused.undo(&source, &destination).await?;
-        return Err(refused);
-    }
+    let mut paused = Paused::begin(&source, &destination).await?;
+    let mut report = Report::default();
     let moved = async {
-        let mut report = copy(&source, &destination, screen).await?;
-        report.compared = compare(&source, &destination).await?;
-        Ok::<_, Failure>(report)
+        paused.pause(&source, &destination).await?;
+        held(&source, args.wait, &hold).await?;
+        copy(&source, &destination, &mut report, &hold).await?;
+        compare(&source, &destination, &hold).await
     };
-    let report = match moved.await {
-        Ok(report) => report,
-        Err(mut failure) => {
-            failure.text +=
-                " (the queues of both stores stay paused: run this again, or resume them)";
+    match moved.await {
+        Ok(compared) => report.compared = compared,
+        Err(mut failure) if report.moved + report.existed == 0 => {
+            paused.undo(&source, &destination).await?;
+            failure.text += " (nothing was moved; the queues of both stores go on as before)";
             return Err(failure);
         }
-    };
-    Paused::end(&source, &destination).await?;
+        // What is there, or is on its way, must not run in two places.
+        Err(mut failure) => {
+            let queues = clean::line(&paused.names(&source).await?.join(", "));
+            failure.text += &format!(
+                " ({} arrived; these queues stay paused in both stores: {queues}; move again to go on, or give up and resume them in one store alone with `taskharbor queue resume`)",
+                counted(report.moved + report.existed, "job")
+            );
+            return Err(failure);
+        }
+    }
+    paused.end(&source, &destination).await?;
+    drop(hold);
     if screen.is_json {
         return screen.document(&report);
     }
     let Report { moved, existed, compared, .. } = report;
     screen.line(&format!(
-        "moved {moved} jobs, {existed} were there before; {compared} are the same in both stores"
+        "moved {}, {existed} were there before; {compared} are the same in both stores",
+        counted(moved, "job")
     ))?;
     screen.line(&format!(
         "the queues in {shown_from} stay paused; delete it when you no longer need it"
@@ -114,7 +130,7 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
 async fn is_same(source: &AnyDriver, destination: &AnyDriver) -> Outcome<bool> {
     let now = source.now().await?;
     let id = JobId::generate(now).map_err(|error| Failure::error("random", chain(&error)))?;
-    let probe = QueueName::new(format!("taskharbor-move-{id}"))
+    let probe = QueueName::new(format!("{}-{id}", pause::MARK))
         .map_err(|error| Failure::error("name", error.to_string()))?;
     source.pause(probe.clone(), now).await?;
     let shows = destination.counts(now).await;
@@ -122,85 +138,8 @@ async fn is_same(source: &AnyDriver, destination: &AnyDriver) -> Outcome<bool> {
     Ok(shows?.iter().any(|it| it.queue == probe))
 }
 
-/// The queues that were paused for the move.
-#[derive(Default)]
-struct Paused {
-    source: Vec<QueueName>,
-    destination: Vec<QueueName>,
-}
-
-/// By so much a pause of ours begins earlier in the destination than in the source. That tells it from
-/// one that somebody has ordered, also when the move is taken up again.
-const OURS: Duration = Duration::from_micros(1);
-
-impl Paused {
-    /// Pauses all queues of the source, and those of the same names in the destination, so that no job
-    /// runs before all have arrived. What somebody had paused is paused there too.
-    async fn begin(source: &AnyDriver, destination: &AnyDriver) -> Outcome<Self> {
-        let now = source.now().await?;
-        let there = destination.counts(now).await?;
-        let mut paused = Self::default();
-        for queue in source.counts(now).await? {
-            let name = queue.queue;
-            let twin = there.iter().find(|it| it.queue == name);
-            if twin.is_some_and(|twin| twin.paused_since.is_some()) {
-                if queue.paused_since.is_none() {
-                    source.pause(name.clone(), now).await?;
-                    paused.source.push(name);
-                }
-                continue;
-            }
-            let since = match queue.paused_since {
-                None => {
-                    source.pause(name.clone(), now).await?;
-                    paused.source.push(name.clone());
-                    now.saturating_sub(OURS)
-                }
-                // All its jobs have arrived in an earlier run, which has let them go.
-                Some(_) if twin.is_some_and(|it| it.states.total() >= queue.states.total()) => {
-                    continue;
-                }
-                Some(since) => since,
-            };
-            destination.pause(name.clone(), since).await?;
-            paused.destination.push(name);
-        }
-        Ok(paused)
-    }
-
-    async fn undo(self, source: &AnyDriver, destination: &AnyDriver) -> Outcome {
-        for queue in self.source {
-            source.resume(queue).await?;
-        }
-        for queue in self.destination {
-            destination.resume(queue).await?;
-        }
-        Ok(())
-    }
-
-    /// Lets the destination begin, with all queues but those that somebody else has paused.
-    async fn end(source: &AnyDriver, destination: &AnyDriver) -> Outcome {
-        let now = source.now().await?;
-        let there = destination.counts(now).await?;
-        for queue in source.counts(now).await? {
-            let twin = there.iter().find(|it| it.queue == queue.queue);
-            let since = twin.and_then(|twin| twin.paused_since);
-            let ours = queue.paused_since.map(|since| since.saturating_sub(OURS));
-            if since.is_some() && since == ours {
-                destination.resume(queue.queue).await?;
-            } else if since.is_some() {
-                tell(&format!(
-                    "queue {} is paused in the destination, as it was before",
-                    queue.queue
-                ));
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Fails while a worker holds a job, or waits until none does.
-async fn held(source: &AnyDriver, wait: bool) -> Outcome {
+async fn held(source: &AnyDriver, wait: bool, hold: &Hold) -> Outcome {
     let mut is_told = false;
     loop {
         let now = source.now().await?;
@@ -212,15 +151,20 @@ async fn held(source: &AnyDriver, wait: bool) -> Outcome {
         }
         if !wait {
             let text = format!(
-                "workers hold {held} jobs: stop them, or pass --wait to wait until they have finished"
+                "workers hold {}: stop them, or pass --wait to wait until they have finished",
+                counted(held, "job")
             );
             return Err(Failure::refused("held", text));
         }
         if !is_told {
-            tell(&format!("waiting for {held} jobs that workers hold"));
+            tell(&format!("waiting for {} that workers hold", counted(held, "job")));
             is_told = true;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::select! {
+            biased;
+            () = hold.asked() => return Err(interrupted()),
+            () = tokio::time::sleep(LOOK) => {}
+        }
     }
 }
 
@@ -244,11 +188,20 @@ async fn expired(source: &AnyDriver) -> Outcome<usize> {
     }
 }
 
-async fn copy(source: &AnyDriver, destination: &AnyDriver, screen: &Screen) -> Outcome<Report> {
-    let mut report = Report::default();
+fn interrupted() -> Failure {
+    interrupt::interrupted("the move was interrupted")
+}
+
+async fn copy(
+    source: &AnyDriver,
+    destination: &AnyDriver,
+    report: &mut Report,
+    hold: &Hold,
+) -> Outcome {
     let mut pages = Pages::new(source);
-    while let Some(parcels) = pages.next().await? {
+    while let Some(parcels) = pages.next(hold).await? {
         let sizes: Vec<usize> = parcels.iter().map(|parcel| parcel.jobs.len()).collect();
+        let is_more = !sizes.is_empty();
         for (answer, size) in destination.import(parcels).await?.into_iter().zip(sizes) {
             match answer {
                 Imported::Stored => report.moved += size,
@@ -273,18 +226,19 @@ async fn copy(source: &AnyDriver, destination: &AnyDriver, screen: &Screen) -> O
                 }
             }
         }
-        if !screen.is_json && (report.moved + report.existed).is_multiple_of(10_000) {
-            tell(&format!("{} jobs", report.moved + report.existed));
+        let arrived = report.moved + report.existed;
+        if is_more && arrived.is_multiple_of(10_000) {
+            tell(&format!("{arrived} jobs"));
         }
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Compares everything that is in the source with the same in the destination; how many jobs.
-async fn compare(source: &AnyDriver, destination: &AnyDriver) -> Outcome<usize> {
+async fn compare(source: &AnyDriver, destination: &AnyDriver, hold: &Hold) -> Outcome<usize> {
     let mut arrived = HashMap::new();
     let mut pages = Pages::new(destination);
-    while let Some(parcels) = pages.next().await? {
+    while let Some(parcels) = pages.next(hold).await? {
         for parcel in parcels {
             if let Some(first) = parcel.jobs.first() {
                 arrived.insert(first.new.id.clone(), fingerprint(&parcel));
@@ -293,7 +247,7 @@ async fn compare(source: &AnyDriver, destination: &AnyDriver) -> Outcome<usize> 
     }
     let mut jobs = 0;
     let mut pages = Pages::new(source);
-    while let Some(parcels) = pages.next().await? {
+    while let Some(parcels) = pages.next(hold).await? {
         for parcel in parcels {
             let Some(first) = parcel.jobs.first() else { continue };
             let id = first.new.id.clone();
@@ -344,7 +298,11 @@ impl<'a> Pages<'a> {
         Self { store, cursor: None, is_over: false }
     }
 
-    async fn next(&mut self) -> Outcome<Option<Vec<Parcel>>> {
+    /// The next page. Between two of them a move can be interrupted.
+    async fn next(&mut self, hold: &Hold) -> Outcome<Option<Vec<Parcel>>> {
+        if hold.is_asked() {
+            return Err(interrupted());
+        }
         if self.is_over {
             return Ok(None);
         }

@@ -6,10 +6,13 @@ use super::inspect;
 use crate::{
     clean,
     failure::Outcome,
-    screen::{Screen, relative, span},
+    screen::{Screen, counted, relative, span},
     shape,
     store::{Missing, Url},
 };
+
+/// So much of an error or a reason is shown; `inspect` has all of it.
+const SHORT: usize = 200;
 
 /// Say in one sentence why a job is not running yet, or what is happening to it
 #[derive(Debug, clap::Args)]
@@ -41,22 +44,7 @@ async fn explain(
     let job = &record.job;
     Ok(match record.state {
         State::Ready => ready(driver, record, now).await?,
-        State::Scheduled => {
-            let due = record.due_at.unwrap_or(now);
-            let when = format!("{due}, {}", relative(due, now));
-            match &job.last_error {
-                Some(error) => {
-                    let attempts = job.attempts;
-                    (
-                        "retry_scheduled",
-                        format!(
-                            "It failed {attempts} times and is tried again at {when}; the last error was: {error}"
-                        ),
-                    )
-                }
-                None => ("scheduled", format!("It is scheduled for {when}.")),
-            }
-        }
+        State::Scheduled => scheduled(driver, record, now).await?,
         State::Inflight => inflight(record, now),
         State::Blocked => blocked(driver, record, now).await?,
         State::Done => match (&record.grown_into, record.finished_at) {
@@ -71,22 +59,89 @@ async fn explain(
             let since = record.finished_at.map(|at| relative(at, now)).unwrap_or_default();
             let reason = record.reason.as_ref().map_or("no reason was given", |it| it.as_str());
             let limit = job.max_attempts.map_or_else(String::new, |max| format!(" of {max}"));
-            let attempts = job.attempts;
+            let after = match job.attempts {
+                0 => String::new(),
+                attempts => format!(" after {}{limit}", times(attempts, "failed attempt")),
+            };
             (
                 "dlq",
                 format!(
-                    "It was dead-lettered {since} after {attempts}{limit} failed attempts: {reason}. Nothing runs it until somebody requeues it (taskharbor requeue {}).",
+                    "It was dead-lettered {since}{after}: {}. Nothing runs it until somebody requeues it (taskharbor requeue {}).",
+                    short(reason).trim_end_matches('.'),
                     job.id
                 ),
             )
         }
         State::Cancelled => {
             let since = record.finished_at.map(|at| relative(at, now)).unwrap_or_default();
-            let reason = record.reason.as_ref().map_or_else(String::new, |it| format!(": {it}"));
+            let reason = record
+                .reason
+                .as_ref()
+                .map_or_else(String::new, |it| format!(": {}", short(it.as_str())));
             ("cancelled", format!("It was cancelled {since}{reason}."))
         }
         state => ("other", format!("It is {state}.")),
     })
+}
+
+/// So many of them.
+fn times(count: u32, what: &str) -> String {
+    counted(usize::try_from(count).unwrap_or(usize::MAX), what)
+}
+
+/// A text from a job, in one line that is not too long.
+fn short(text: &str) -> String {
+    clean::cut(&clean::line(text.trim()), SHORT)
+}
+
+/// The queue of a job as it is now.
+async fn queue_of(driver: &AnyDriver, record: &JobRecord, now: Timestamp) -> Outcome<QueueCounts> {
+    let queue = &record.job.queue;
+    let counts = driver.counts(now).await?.into_iter().find(|it| it.queue == *queue);
+    Ok(counts.unwrap_or_else(|| QueueCounts::new(queue.clone())))
+}
+
+async fn scheduled(
+    driver: &AnyDriver,
+    record: &JobRecord,
+    now: Timestamp,
+) -> Outcome<(&'static str, String)> {
+    let job = &record.job;
+    let due = record.due_at.unwrap_or(now);
+    let when = format!("{due}, {}", relative(due, now));
+    let paused = match queue_of(driver, record, now).await?.paused_since {
+        Some(since) => format!(
+            " Queue {0} is paused since {since}, {1}: nothing of it runs until it is resumed (taskharbor queue resume {0}).",
+            job.queue,
+            relative(since, now)
+        ),
+        None => String::new(),
+    };
+    // What has been delivered, and neither failed nor been requeued, was given back.
+    let was_given_back = job.deliveries > job.expirations && record.epoch == 0;
+    let (code, text) = match &job.last_error {
+        Some(error) if job.attempts > 0 => {
+            let (failed, error) = (times(job.attempts, "time"), short(error.as_str()));
+            let text = format!(
+                "It failed {failed} and is tried again at {when}; the last error was: {error}"
+            );
+            ("retry_scheduled", text)
+        }
+        Some(error) => {
+            let error = short(error.as_str());
+            ("retry_scheduled", format!("It is tried again at {when}; the last error was: {error}"))
+        }
+        None if was_given_back => {
+            let text = format!(
+                "A worker has given it back at no charge, and it is tried again at {when}: the worker has no handler for type {}, or the program cannot be run (exit codes 126 and 127) or asked for later (75); the worker says which.",
+                job.job_type
+            );
+            ("scheduled", text)
+        }
+        None => ("scheduled", format!("It is scheduled for {when}.")),
+    };
+    let stop = if text.ends_with(['.', '…']) || paused.is_empty() { "" } else { "." };
+    Ok((code, format!("{text}{stop}{paused}")))
 }
 
 async fn ready(
@@ -95,8 +150,7 @@ async fn ready(
     now: Timestamp,
 ) -> Outcome<(&'static str, String)> {
     let queue = &record.job.queue;
-    let counts = driver.counts(now).await?.into_iter().find(|it| it.queue == *queue);
-    let counts = counts.unwrap_or_else(|| QueueCounts::new(queue.clone()));
+    let counts = queue_of(driver, record, now).await?;
     if let Some(since) = counts.paused_since {
         return Ok((
             "queue_paused",
@@ -119,7 +173,7 @@ async fn ready(
     Ok((
         "in_line",
         format!(
-            "It is ready for {waits} and waits for its turn: {ready} are ready in queue {queue}, {inflight} are running."
+            "It is ready for {waits} and waits for its turn: {ready} ready in queue {queue}, {inflight} running."
         ),
     ))
 }
@@ -141,8 +195,10 @@ fn inflight(record: &JobRecord, now: Timestamp) -> (&'static str, String) {
     let since =
         record.started_at.map(|at| format!(" since {}", span(now.since(at)))).unwrap_or_default();
     let asked = if record.cancel_requested { " It was asked to stop." } else { "" };
-    let progress =
-        record.progress.as_ref().map_or_else(String::new, |it| format!(" It says: {it}."));
+    let progress = record
+        .progress
+        .as_ref()
+        .map_or_else(String::new, |it| format!(" It says: {}.", short(it.as_str())));
     (
         "running",
         format!(
@@ -180,12 +236,14 @@ async fn blocked(
             }
         }
     }
-    let pending = record.pending;
+    let pending = counted(record.pending, "other job");
     Ok(match waiting {
-        Some((id, state)) => (
-            "blocked",
-            format!("It waits for {pending} other jobs; one of them is {id}, which is {state}."),
-        ),
-        None => ("blocked", format!("It waits for {pending} other jobs.")),
+        Some((id, state)) if record.pending == 1 => {
+            ("blocked", format!("It waits for job {id}, which is {state}."))
+        }
+        Some((id, state)) => {
+            ("blocked", format!("It waits for {pending}; one of them is {id}, which is {state}."))
+        }
+        None => ("blocked", format!("It waits for {pending}.")),
     })
 }

@@ -3,17 +3,21 @@
 mod builtin;
 mod exec;
 mod status;
+mod tail;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use taskharbor::{Admin, AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
-    screen::tell,
+    screen::counted,
     store::{Missing, Url},
-    value,
+    value, voice,
 };
 use exec::Program;
 use status::Status;
@@ -35,7 +39,7 @@ const UNKNOWN: Duration = Duration::from_secs(30);
 /// (TASKHARBOR_JOB_ID, TASKHARBOR_JOB_TYPE, TASKHARBOR_QUEUE, TASKHARBOR_ATTEMPT and others); what it
 /// writes to standard output is the job's output. It ends with 0 for success, 65 if trying again is
 /// of no use, 75 to be tried later without being charged, anything else to be tried again. The first
-/// Ctrl-C or SIGTERM lets running jobs finish, the second stops them.
+/// Ctrl-C or SIGTERM lets running jobs finish, the second kills their programs and ends at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor worker --exec 'email:send=./send-mail.py' --queue mail=4
@@ -54,19 +58,19 @@ pub(crate) struct Args {
     /// Serve the types echo, sleep and fail, to try things
     #[arg(long)]
     builtin: bool,
-    /// How long a job is held without a sign of life
+    /// How long a job is held without a sign of life [default: 60s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     lease: Option<Duration>,
     /// How often a sign of life is given [default: a third of the lease]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     heartbeat: Option<Duration>,
-    /// The delay before the first retry, which doubles each time
+    /// The delay before the first retry, which doubles each time [default: 2s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     retry_base: Option<Duration>,
-    /// The longest delay before a retry
+    /// The longest delay before a retry [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     retry_max: Option<Duration>,
-    /// How long running jobs may take to finish when the worker stops
+    /// How long running jobs may take to finish when the worker stops [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     grace: Option<Duration>,
     /// What the worker calls itself [default: host and process]
@@ -91,10 +95,15 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
             "a worker needs something to run: --exec TYPE=COMMAND, or --builtin to try things",
         ));
     }
-    let handlers = handlers(&args)?;
+    let (haste, is_hasty) = watch::channel(false);
+    let handlers = handlers(&args, &is_hasty)?;
     let queues =
         if args.queue.is_empty() { vec![("default".to_owned(), None)] } else { args.queue.clone() };
     let status = Arc::new(Status::new(is_json));
+    // What is wrong with the options is found before a store is made.
+    let nowhere = taskharbor::connect("memory:").await?;
+    drop(build(&args, &queues, self::handlers(&args, &is_hasty)?, &nowhere, &status)?);
+    voice::detach();
     let driver = url.open(Missing::Create).await?;
     let worker = build(&args, &queues, handlers, &driver, &status)?;
     let mut signals = Signals::listen()?;
@@ -113,9 +122,8 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
         // Never ends by itself.
         () = status.show() => Stopped::Terminated,
     };
-    let was_forced = stop(&running, &mut signals, stopped, &status).await?;
+    let was_forced = stop(&running, &mut signals, stopped, &status, &haste).await?;
     status.end();
-    driver_closed(&driver).await;
     Ok(match stopped {
         _ if was_forced => ExitCode::from(Exit::Interrupted as u8),
         Stopped::Interrupted => ExitCode::from(Exit::Interrupted as u8),
@@ -123,15 +131,11 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     })
 }
 
-async fn driver_closed(driver: &AnyDriver) {
-    // All is recorded; that the store does not say goodbye is nobody's concern.
-    let _ = taskharbor::Driver::close(driver).await;
-}
-
-fn handlers(args: &Args) -> Outcome<Handlers> {
+fn handlers(args: &Args, haste: &watch::Receiver<bool>) -> Outcome<Handlers> {
     let mut handlers = if args.builtin { builtin::handlers() } else { Handlers::new() };
     for (job_type, command) in &args.exec {
-        let program = Arc::new(Program::new(command, args.shell).map_err(Failure::usage)?);
+        let program = Program::new(command, args.shell, haste.clone()).map_err(Failure::usage)?;
+        let program = Arc::new(program);
         handlers = handlers.on_raw(job_type.clone(), move |payload, cx| {
             let program = Arc::clone(&program);
             async move { program.run(payload, cx).await }
@@ -205,9 +209,10 @@ async fn until_idle(
         }
         idle_looks += 1;
         if idle_looks == TOLD_AFTER {
-            tell(&format!(
-                "waiting for {left} jobs that are scheduled, held by others or unknown to this worker"
-            ));
+            let jobs = counted(left, "job");
+            let text =
+                format!("waiting for {jobs}: scheduled, held by others or unknown to this worker");
+            status.say("waiting", &text);
         }
     }
 }
@@ -218,9 +223,11 @@ async fn stop(
     signals: &mut Signals,
     stopped: Stopped,
     status: &Status,
+    haste: &watch::Sender<bool>,
 ) -> Outcome<bool> {
     if stopped != Stopped::Idle && status.running() > 0 {
-        tell(&format!("finishing {} running jobs; once more to stop them", status.running()));
+        let jobs = counted(usize::try_from(status.running()).unwrap_or_default(), "running job");
+        status.say("stopping", &format!("finishing {jobs}; once more to stop at once"));
     }
     tokio::select! {
         biased;
@@ -231,6 +238,7 @@ async fn stop(
         _ = signals.next() => {}
     }
     running.end_grace();
+    haste.send_replace(true);
     tokio::select! {
         biased;
         ended = running.ended() => ended?,

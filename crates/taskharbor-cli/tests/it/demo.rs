@@ -52,17 +52,24 @@ fn an_interrupt_ends_it_with_what_was_done() {
         process::Command,
     };
 
-    let mut demo = taskharbor().arg("demo").stdout(Stdio::piped()).spawn().unwrap();
-    let mut output = BufReader::new(demo.stdout.take().unwrap());
-    // Once it has said something it listens for signals.
-    let mut text = String::new();
-    output.read_line(&mut text).unwrap();
-    let kill = Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-    output.read_to_string(&mut text).unwrap();
-    assert_eq!(demo.wait().unwrap().code(), Some(130), "{text}");
-    assert!(text.contains("Interrupted: "), "{text}");
-    assert!(!text.contains("as planned"), "{text}");
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut demo = taskharbor();
+        let demo = demo.arg("demo").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut demo = demo.spawn().unwrap();
+        let mut output = BufReader::new(demo.stdout.take().unwrap());
+        // Once it has said something it listens for signals.
+        let mut text = String::new();
+        output.read_line(&mut text).unwrap();
+        let dir = std::env::temp_dir().join(format!("taskharbor-demo-{}", demo.id()));
+        assert!(dir.exists());
+        let kill = Command::new("kill").args([signal, &demo.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        output.read_to_string(&mut text).unwrap();
+        assert_eq!(demo.wait().unwrap().code(), Some(code), "{text}");
+        assert!(text.contains("Interrupted: "), "{text}");
+        assert!(!text.contains("as planned"), "{text}");
+        assert!(!dir.exists(), "it is left behind");
+    }
 }
 
 #[cfg(unix)]

@@ -3,7 +3,10 @@
 use std::fs;
 
 use crate::{
-    scenario::{answer, program},
+    scenario::{
+        answer, program,
+        worker::{heard, signal, until_said},
+    },
     store::Store,
 };
 
@@ -24,6 +27,7 @@ fn only_some_commands_make_a_file_and_they_say_so() {
         vec!["migrate", "status"],
         vec!["migrate", "up"],
         vec!["check"],
+        vec!["conformance", "--only", "pause"],
     ] {
         let answer = store.run(&args);
         assert_eq!(answer.code, Some(5), "{args:?}: {answer:?}");
@@ -63,6 +67,123 @@ fn what_is_not_ours_is_refused_and_untouched() {
         assert_eq!(refused.code, Some(5), "{args:?}: {refused:?}");
     }
     assert!(fs::read_to_string(&path).unwrap().starts_with("my diary"));
+    fs::write(&path, "").unwrap();
+    let empty = store.run(&["list"]);
+    assert_eq!(empty.code, Some(5), "{empty:?}");
+    assert!(empty.err.contains("enqueue a job or start a worker"), "{empty:?}");
+    assert!(!empty.err.contains("Config::"), "{empty:?}");
+}
+
+#[test]
+fn every_command_leaves_one_file_that_holds_everything() {
+    let store = Store::missing(1_000_004);
+    let files = || {
+        let names = fs::read_dir(store.dir()).unwrap().map(|it| it.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect::<Vec<_>>()
+    };
+    for (args, code) in [
+        (vec!["enqueue", "echo"], 0),
+        (vec!["enqueue", "echo", "--count", "50"], 0),
+        (vec!["worker", "--builtin", "--until-idle"], 0),
+        (vec!["stats", "--window", "0s"], 0),
+        (vec!["list"], 0),
+        (vec!["inspect", "nobody"], 3),
+        (vec!["queue", "pause", "resting"], 0),
+        (vec!["check"], 0),
+        (vec!["dlq", "requeue", "--all", "--yes"], 0),
+        (vec!["migrate", "status"], 0),
+        (vec!["migrate", "up"], 0),
+    ] {
+        let answer = store.run(&args);
+        assert_eq!(answer.code, Some(code), "{args:?}: {answer:?}");
+        assert_eq!(files(), ["jobs.db"], "{args:?}");
+    }
+    let elsewhere = Store::missing(1_000_005);
+    fs::rename(store.dir().join("jobs.db"), elsewhere.dir().join("jobs.db")).unwrap();
+    assert_eq!(elsewhere.lines(&["list", "--state", "done", "--limit", "100"]).len(), 51);
+}
+
+#[cfg(unix)]
+#[test]
+fn so_does_one_that_is_interrupted() {
+    use std::{
+        io::{BufRead, BufReader},
+        process::Stdio,
+    };
+    for (with, code) in [("-INT", 130), ("-TERM", 143)] {
+        let store = Store::new();
+        store.enqueue(&["t"]);
+        let mut watch = store.command(&["stats", "--watch", "--json", "--window", "100ms"]);
+        let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(watch.stdout.take().unwrap());
+        output.read_line(&mut String::new()).unwrap();
+        signal(&watch, with);
+        assert_eq!(watch.wait().unwrap().code(), Some(code));
+        assert!(!store.dir().join("jobs.db-wal").exists());
+    }
+}
+
+#[test]
+fn what_is_wrong_makes_no_file() {
+    let store = Store::missing(1_000_006);
+    fs::write(store.dir().join("large"), vec![b'x'; 2 * 1024 * 1024]).unwrap();
+    for args in [
+        vec!["enqueue", "t", "--max-attempts", "0"],
+        vec!["enqueue", "t", "--timeout", "0s"],
+        vec!["enqueue", "t", "--timeout", "0s", "--lines"],
+        vec!["enqueue", "t", "--timeout", "0s", "--count", "2"],
+        vec!["enqueue", "t", "--queue", ""],
+        vec!["enqueue", "t", "@large"],
+        vec!["worker", "--builtin", "--queue", ""],
+        vec!["worker", "--builtin", "--lease", "1ms"],
+        vec!["worker", "--builtin", "--exec", "echo=cat"],
+        vec!["enqueue", "t", "--url", "sqlite:"],
+        vec!["enqueue", "t", "--url", ""],
+        vec!["list", "--url", ""],
+    ] {
+        let answer = store.run(&args);
+        assert_eq!(answer.code, Some(2), "{args:?}: {answer:?}");
+    }
+    assert_eq!(fs::read_dir(store.dir()).unwrap().count(), 1, "a file was made");
+    let created = store.run(&["enqueue", "t", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&created.err).unwrap();
+    assert!(told["created"].as_str().unwrap().ends_with("jobs.db"), "{created:?}");
+}
+
+#[test]
+fn the_schema_is_printed_and_makes_a_store() {
+    let store = Store::missing(1_000_007);
+    let sql = store.ok(&["migrate", "print"]);
+    let conn = taskharbor_sqlite::rusqlite::Connection::open(store.dir().join("jobs.db")).unwrap();
+    conn.execute_batch(&sql).unwrap();
+    drop(conn);
+    assert_eq!(store.json(&["migrate", "status"])["up_to_date"], true);
+    store.enqueue(&["t"]);
+    assert_eq!(store.ok(&["check"]), "consistent\n");
+}
+
+#[test]
+fn a_worker_says_why_its_store_is_away_and_goes_on_when_it_is_back() {
+    let store = Store::new();
+    let (mut worker, mut said) = heard(&store, &["--builtin"]);
+    let (path, elsewhere) = (store.dir().join("jobs.db"), store.dir().join("elsewhere.db"));
+    fs::rename(&path, &elsewhere).unwrap();
+    until_said(&mut said, "was moved or removed while in use: put it back");
+    fs::rename(&elsewhere, &path).unwrap();
+    until_said(&mut said, "the store is back");
+    signal(&worker, "-TERM");
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_older_store_says_its_version() {
+    let store = Store::new();
+    let conn = taskharbor_sqlite::rusqlite::Connection::open(store.dir().join("jobs.db")).unwrap();
+    conn.execute("UPDATE th_meta SET version = 0", []).unwrap();
+    drop(conn);
+    let status = store.run(&["migrate", "status"]);
+    assert_eq!(status.code, Some(4), "{status:?}");
+    assert!(status.out.contains("version 0 is installed; the newest is 1"), "{status:?}");
 }
 
 #[cfg(unix)]

@@ -1,5 +1,8 @@
 //! `cancel`, `requeue`, `run-now`, and queues.
 
+use std::process::Stdio;
+
+use super::{piped, until, worker::signal};
 use crate::store::Store;
 
 #[test]
@@ -55,11 +58,57 @@ fn a_job_says_why_it_is_where_it_is() {
     store.work(&["--builtin"]);
     assert_eq!(why(&ready), "dlq");
     let text = store.ok(&["why", &ready]);
-    assert!(text.contains("after 1 of 1 failed attempts") && text.contains("requeue"), "{text}");
+    assert!(text.contains("after 1 failed attempt of 1") && text.contains("requeue"), "{text}");
     assert_eq!(text.lines().count(), 1);
     store.ok(&["cancel", &scheduled]);
     assert_eq!(why(&scheduled), "cancelled");
     let gone = store.run(&["why", "nobody"]);
     assert_eq!(gone.code, Some(3));
     assert!(gone.err.contains("never enqueued here"), "{gone:?}");
+}
+
+#[test]
+fn a_scheduled_job_says_what_keeps_it() {
+    let store = Store::new();
+    let why = |id: &str| store.ok(&["why", id]);
+    let planned = store.enqueue(&["t", "--queue", "resting", "--delay", "1h"]);
+    assert!(why(&planned).contains("It is scheduled for "), "{}", why(&planned));
+    store.ok(&["queue", "pause", "resting"]);
+    assert!(why(&planned).contains("Queue resting is paused since"), "{}", why(&planned));
+
+    let fails = store.enqueue(&["fails"]);
+    let later = store.enqueue(&["later"]);
+    let script = "fails=yes complaint | head -c 3000 >&2; exit 3";
+    let mut worker = store.command(&[
+        "worker",
+        "--shell",
+        "--exec",
+        script,
+        "--exec",
+        "later=exit 75",
+        "--retry-base",
+        "1h",
+    ]);
+    let mut worker = worker.stderr(Stdio::null()).spawn().unwrap();
+    for id in [&fails, &later] {
+        until("the end of the attempt", || store.state(id) == "scheduled");
+    }
+    signal(&worker, "-TERM");
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    let text = why(&fails);
+    assert!(text.starts_with("It failed 1 time and is tried again at "), "{text}");
+    assert!(text.len() < 400 && text.lines().count() == 1, "{text}");
+    let text = why(&later);
+    assert!(text.contains("given it back at no charge") && text.contains("type later"), "{text}");
+}
+
+#[test]
+fn what_is_waited_for_is_counted_as_people_do() {
+    let store = Store::new();
+    let flow = "{\"flow\": {\"chain\": [{\"type\": \"a\"}, {\"type\": \"b\"}]}}";
+    let flow = piped(&mut store.command(&["flow", "start", "-"]), flow.as_bytes());
+    assert_eq!(flow.code, Some(0), "{flow:?}");
+    let blocked = store.lines(&["list", "--state", "blocked"])[0]["id"].clone();
+    let text = store.ok(&["why", blocked.as_str().unwrap()]);
+    assert!(text.starts_with("It waits for job ") && text.contains("which is ready"), "{text}");
 }

@@ -83,3 +83,37 @@ fn a_store_that_cannot_be_reached_is_5_and_shows_no_password() {
         answer(program().arg("--help").env("TASKHARBOR_URL", "postgres://ada:hunter2@db/jobs"));
     assert!(!help.out.contains("hunter2"), "{help:?}");
 }
+
+#[cfg(unix)]
+#[test]
+fn arguments_that_are_no_text_are_usage_errors() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let store = Store::new();
+    for json in [false, true] {
+        let mut command = store.command(if json { &["--json"] } else { &[] });
+        let answer = answer(command.arg("inspect").arg(OsStr::from_bytes(b"a\xffb")));
+        assert_eq!(answer.code, Some(2), "{answer:?}");
+        assert_eq!(answer.err.starts_with("{\"error\""), json, "{answer:?}");
+    }
+}
+
+#[test]
+fn a_url_in_the_wrong_place_shows_no_password_and_does_no_harm() {
+    let store = Store::new();
+    let url = "postgres://ada:hunter2@127.0.0.1/jobs\u{1b}[31m\u{202e}";
+    let from = ["move", "--from", store.url(), url];
+    for args in
+        [&["list", url][..], &["inspect", url], &["--bad", url], &["list", "--state", url], &from]
+    {
+        for json in [&[][..], &["--json"]] {
+            let answer = store.run(&[args, json].concat());
+            assert!(answer.code.is_some_and(|code| code == 2 || code == 3), "{answer:?}");
+            assert!(!answer.err.contains("hunter2"), "{answer:?}");
+            assert!(!answer.err.contains(['\u{1b}', '\u{202e}']), "{answer:?}");
+        }
+    }
+    let wrong = store.run(&["list", url]);
+    assert!(wrong.err.contains("postgres://***@127.0.0.1/jobs"), "{wrong:?}");
+    let short = store.run(&["list", "postgres://a@host/jobs"]);
+    assert!(short.err.contains("unexpected argument 'postgres://***@host/jobs'"), "{short:?}");
+}

@@ -90,7 +90,7 @@ fn a_line_that_is_refused_costs_no_other_its_place() {
     let answer = piped(&mut command, input.as_bytes());
     assert_eq!((answer.code, answer.out.lines().count()), (Some(2), 2), "{answer:?}");
     assert!(
-        answer.err.contains("line 2: ") && answer.err.contains("1 lines were not stored"),
+        answer.err.contains("line 2: ") && answer.err.contains("1 line was not stored"),
         "{answer:?}"
     );
     assert_eq!(store.lines(&["list"]).len(), 2);
@@ -110,4 +110,46 @@ fn waiting_prints_what_the_job_produced() {
     assert!(failed.err.contains("dead-lettered") && failed.err.contains("no"), "{failed:?}");
     worker.kill().unwrap();
     worker.wait().unwrap();
+}
+
+#[test]
+fn what_is_wrong_with_a_line_is_told_as_json_if_that_was_asked_for() {
+    let store = Store::new();
+    let input = format!("1\n{}\n", "x".repeat(2 * 1024 * 1024));
+    let answer =
+        piped(&mut store.command(&["enqueue", "t", "--lines", "--json"]), input.as_bytes());
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    let told: Vec<serde_json::Value> =
+        answer.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&told[0]["line"], &told[0]["error"]["code"]), (&2.into(), &"rejected".into()));
+    assert!(told[1]["error"]["message"].as_str().unwrap().contains("1 line was not stored"));
+}
+
+#[test]
+fn a_line_loses_its_end_and_nothing_else() {
+    let store = Store::new();
+    let answer = piped(&mut store.command(&["enqueue", "t", "--lines"]), b"1\r\r\n\r\n2\n");
+    let ids: Vec<_> = answer.out.lines().collect();
+    assert_eq!(ids.len(), 2, "{answer:?}");
+    let bytes = |id: &str| store.inspect(id)["payload_bytes"].clone();
+    assert_eq!((bytes(ids[0]), bytes(ids[1])), (2.into(), 1.into()));
+}
+
+#[test]
+fn the_codec_is_named_if_and_only_if_the_payload_is_json() {
+    let store = Store::new();
+    let one = |payload: &str| vec![store.enqueue(&["t", payload])];
+    let copies = |payload: &str| -> Vec<String> {
+        store.ok(&["enqueue", "t", payload, "--count", "2"]).lines().map(str::to_owned).collect()
+    };
+    let lines = |payload: &str| -> Vec<String> {
+        let answer = piped(&mut store.command(&["enqueue", "t", "--lines"]), payload.as_bytes());
+        answer.out.lines().map(str::to_owned).collect()
+    };
+    for (payload, codec) in [("[1]", Some("json")), ("plain words", None)] {
+        for id in [one(payload), copies(payload), lines(payload)].concat() {
+            let headers = store.inspect(&id)["headers"].clone();
+            assert_eq!(headers["th-codec"].as_str(), codec, "{headers}");
+        }
+    }
 }

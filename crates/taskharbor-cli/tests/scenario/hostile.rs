@@ -37,6 +37,9 @@ fn nothing_that_a_terminal_acts_upon_is_ever_written() {
     }
     let job = store.inspect(&id);
     assert_eq!((&job["payload"], &job["idempotency_key"]), (&evil.into(), &"\u{202e}key".into()));
+    let bulk = ["dlq", "requeue", "--all", "--queue", "q\u{202e}", "--type", "t\u{202e}"];
+    let dry = store.ok(&[&bulk[..], &["--dry-run"]].concat());
+    assert!(!dry.contains(is_harmful), "{dry:?}");
     let unknown = store.run(&["inspect", "a\x1b[31mb"]);
     assert!(!unknown.err.contains(is_harmful), "{unknown:?}");
 }

@@ -17,8 +17,11 @@ fn a_list_is_filtered_and_goes_on_where_it_ended() {
     assert_eq!(of(&[]).len(), 7);
     let page = store.run(&["list", "--queue", "q", "--limit", "4", "--json"]);
     assert_eq!(page.out.lines().count(), 4);
-    let (_, cursor) = page.err.trim().split_once("--cursor ").unwrap();
+    let told: serde_json::Value = serde_json::from_str(&page.err).unwrap();
+    let cursor = told["next_cursor"].as_str().unwrap();
     let rest = of(&["--queue", "q", "--cursor", cursor]);
+    let page = store.run(&["list", "--queue", "q", "--limit", "4"]);
+    assert_eq!(page.err, format!("there is more: --cursor {cursor}\n"));
     assert_eq!((rest.len(), &rest[0]), (2, &ids[4]));
     let table = store.ok(&["list", "--type", "b"]);
     assert!(table.contains("ID") && table.contains("b     q"), "{table}");

@@ -6,11 +6,13 @@ mod dlq;
 mod enqueue;
 mod flow;
 mod guide;
+mod handler;
 mod hostile;
+mod interrupted;
 mod look;
 mod store_command;
 mod transfer;
-mod worker;
+pub(crate) mod worker;
 
 use std::{
     io::Write,

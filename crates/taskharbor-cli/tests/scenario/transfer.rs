@@ -256,7 +256,7 @@ fn what_somebody_has_paused_stays_paused_and_what_does_not_move_goes_on() {
     let urls = ["move", "--from", from.url(), "--to", to.url(), "--yes"];
     let held = from.run(&urls);
     assert_eq!(held.code, Some(4), "{held:?}");
-    assert!(held.err.contains("workers hold 1 jobs"), "{held:?}");
+    assert!(held.err.contains("workers hold 1 job:"), "{held:?}");
     assert!(to.lines(&["queue", "list"]).is_empty(), "nothing is left paused");
     let busy = |store: &Store| {
         let queues = store.lines(&["queue", "list"]);

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
     thread,
 };
 
@@ -11,21 +11,31 @@ use super::until;
 use crate::store::Store;
 
 /// A worker that is known to listen for signals.
-fn started(store: &Store, args: &[&str]) -> Child {
-    let mut worker = store.command(&[&["worker"], args].concat());
-    let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut line = String::new();
-    let mut stderr = BufReader::new(worker.stderr.take().unwrap());
-    while !line.contains("started") {
-        line.clear();
-        assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before it started");
-    }
+pub(crate) fn started(store: &Store, args: &[&str]) -> Child {
+    let (worker, said) = heard(store, args);
     // Somebody has to read what it says.
-    thread::spawn(move || stderr.lines().for_each(drop));
+    thread::spawn(move || said.lines().for_each(drop));
     worker
 }
 
-fn signal(worker: &Child, signal: &str) {
+/// A worker that is known to listen for signals, and what it says from then on.
+pub(crate) fn heard(store: &Store, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
+    let mut worker = store.command(&[&["worker"], args].concat());
+    let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut said = BufReader::new(worker.stderr.take().unwrap());
+    until_said(&mut said, "started");
+    (worker, said)
+}
+
+pub(crate) fn until_said(said: &mut BufReader<ChildStderr>, words: &str) {
+    let mut line = String::new();
+    while !line.contains(words) {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it said {words:?}");
+    }
+}
+
+pub(crate) fn signal(worker: &Child, signal: &str) {
     let kill = Command::new("kill").args([signal, &worker.id().to_string()]).status().unwrap();
     assert!(kill.success());
 }
@@ -148,7 +158,7 @@ fn a_timeout_ends_all_that_the_program_started() {
 }
 
 /// Whether a process runs; one that waits to be reaped does not.
-fn is_alive(pid: &str) -> bool {
+pub(super) fn is_alive(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
 }

@@ -54,6 +54,57 @@ async fn what_was_stored_is_there_when_it_is_opened_again() {
     crate::given::run(&driver, "a").await;
 }
 
+#[tokio::test]
+async fn whoever_closes_leaves_one_file_however_much_was_read() {
+    let place = Place::new();
+    for round in 0..30 {
+        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        put(&driver, &round.to_string()).await;
+        // Both threads that read have opened the file, and are still at it when it is closed.
+        let reads: Vec<_> = (0..8).map(|_| driver.clone()).collect();
+        let reads =
+            reads.into_iter().map(|driver| tokio::spawn(async move { driver.check().await }));
+        let reads: Vec<_> = reads.collect();
+        tokio::task::yield_now().await;
+        driver.close().await.unwrap();
+        let left: Vec<_> = contents(place.dir()).into_keys().collect();
+        assert_eq!(left, ["jobs.db"], "round {round}");
+        for read in reads {
+            // Those that came too late are told so.
+            let _ = read.await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn so_does_one_that_is_dropped() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    works(&driver, "a").await;
+    let log = place.dir().join("jobs.db-wal");
+    assert!(log.exists());
+    drop(driver);
+    // Its threads end by themselves.
+    while log.exists() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(contents(place.dir()).into_keys().collect::<Vec<_>>(), ["jobs.db"]);
+}
+
+#[tokio::test]
+async fn the_version_of_an_older_store_can_be_asked_for() {
+    let place = Place::new();
+    let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+    driver.close().await.unwrap();
+    let conn = Connection::open(place.file()).unwrap();
+    conn.execute("UPDATE th_meta SET version = 0", []).unwrap();
+    drop(conn);
+    let driver = SqliteDriver::open(place.file()).await.unwrap();
+    assert_eq!(driver.installed_version().await.unwrap(), 0);
+    let error = driver.check().await.unwrap_err();
+    assert!(matches!(error, DriverError::Backend(_)), "{error}");
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn only_its_owner_may_read_the_file_and_what_lies_beside_it() {

@@ -1,10 +1,11 @@
 //! A program as a handler.
 //!
 //! It runs in a process group of its own, so that whatever it started ends with it when the job has
-//! to stop: the group is killed when the execution is dropped before the program has ended.
+//! to stop: the group is killed when the program was asked to stop, however it ended, and when the
+//! execution is dropped before the program has ended.
 
 use std::{
-    io::{self, IsTerminal},
+    io,
     path::PathBuf,
     process::{ExitStatus, Stdio},
     sync::atomic::{AtomicU64, Ordering},
@@ -15,10 +16,12 @@ use taskharbor::{Blob, CancelReason, Context, JobError, Limits, Outcome};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
+    sync::watch,
     time::{Instant, timeout},
 };
 
-use crate::{clean, store::VARIABLE};
+use super::tail::Tail;
+use crate::{store::VARIABLE, voice::tell};
 
 /// The job is of no use: what `sysexits.h` calls bad input.
 const UNRECOVERABLE: i32 = 65;
@@ -28,8 +31,6 @@ const LATER: i32 = 75;
 const NOT_RUNNABLE: i32 = 126;
 const NOT_THERE: i32 = 127;
 
-/// How much of standard error is kept as the error.
-const TAIL: usize = 4 * 1024;
 /// How long a job waits that its program did not want now.
 const LATER_DELAY: Duration = Duration::from_secs(5);
 /// How long one waits whose program is not there: until somebody has put it there.
@@ -42,26 +43,35 @@ const LEFT_OPEN: Duration = Duration::from_secs(1);
 /// What a program is not told: how to get at the store is not its business.
 const SECRETS: [&str; 3] = [VARIABLE, "PGPASSWORD", "PGPASSFILE"];
 
+/// How the variables of headers begin.
+const HEADER: &str = "TASKHARBOR_HEADER_";
+
 /// A program with its arguments.
 #[derive(Debug)]
 pub(super) struct Program {
     program: String,
     arguments: Vec<String>,
+    /// Whether programs that have to stop are killed without being asked.
+    haste: watch::Receiver<bool>,
 }
 
 impl Program {
     /// From a command as it is written in a shell; what only a shell understands needs one.
-    pub(super) fn new(command: &str, shell: bool) -> Result<Self, String> {
+    pub(super) fn new(
+        command: &str,
+        shell: bool,
+        haste: watch::Receiver<bool>,
+    ) -> Result<Self, String> {
         if shell {
             let arguments = vec!["-c".to_owned(), command.to_owned()];
-            return Ok(Self { program: "/bin/sh".to_owned(), arguments });
+            return Ok(Self { program: "/bin/sh".to_owned(), arguments, haste });
         }
         let words = shlex::split(command)
             .ok_or_else(|| format!("a quote is not closed in the command {command:?}"))?;
         let mut words = words.into_iter();
         let program =
             words.next().ok_or("there is no command after the type: write TYPE=COMMAND")?;
-        Ok(Self { program, arguments: words.collect() })
+        Ok(Self { program, arguments: words.collect(), haste })
     }
 
     /// Runs the program on one job.
@@ -80,7 +90,7 @@ impl Program {
             Ok(child) => child,
             Err(error) => return self.not_started(&error),
         };
-        let group = Group::of(&child);
+        let mut group = Group::of(&child);
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let write = async {
@@ -89,7 +99,7 @@ impl Program {
                 let _ = stdin.write_all(&payload).await;
             }
         };
-        let (mut output, mut errors) = (Output::default(), Tail::default());
+        let (mut output, mut errors) = (Output::default(), Tail::of(cx.id().as_str()));
         let ended = {
             let talk = async {
                 tokio::join!(write, output.read(stdout), errors.pass_on(stderr));
@@ -97,6 +107,7 @@ impl Program {
             let mut talk = std::pin::pin!(talk);
             let mut is_quiet = false;
             let mut stopping: Option<(CancelReason, Instant)> = None;
+            let (mut haste, mut is_killed) = (self.haste.clone(), false);
             let ended = loop {
                 let deadline = stopping.map(|(_, deadline)| deadline);
                 tokio::select! {
@@ -107,9 +118,18 @@ impl Program {
                         group.ask();
                         stopping = Some((reason, Instant::now() + STOPPING));
                     }
+                    // Not before it is to stop: then that it was killed is not its failure.
+                    () = hurried(&mut haste), if stopping.is_some() && !is_killed => {
+                        group.kill();
+                        is_killed = true;
+                    }
                     () = until(deadline) => break Err("it did not stop when it was asked to"),
                 }
             };
+            if stopping.is_some() {
+                // So has to stop whatever it started, also if it ended by itself.
+                group.end();
+            }
             if !is_quiet && ended.is_ok() {
                 // What it started may hold on to its output for ever.
                 let _ = timeout(LEFT_OPEN, &mut talk).await;
@@ -137,6 +157,12 @@ impl Program {
         command.process_group(0);
         for secret in SECRETS {
             command.env_remove(secret);
+        }
+        // What looks like a header of the job has to be one.
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(HEADER.as_bytes()) {
+                command.env_remove(name);
+            }
         }
         command
             .env("TASKHARBOR_JOB_ID", cx.id().as_str())
@@ -172,7 +198,7 @@ impl Program {
                 Err(format!("{} could not be started: {error}", self.program).into())
             }
             _ => {
-                crate::screen::tell(&format!("{} cannot be run: {error}", self.program));
+                tell(&format!("{} cannot be run: {error}", self.program));
                 Ok(Outcome::Snooze(MISTAKE_DELAY))
             }
         }
@@ -183,7 +209,14 @@ impl Program {
 fn header_variable(name: &str) -> String {
     let name =
         name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
-    format!("TASKHARBOR_HEADER_{}", name.collect::<String>())
+    format!("{HEADER}{}", name.collect::<String>())
+}
+
+/// Waits until programs are to be killed.
+async fn hurried(haste: &mut watch::Receiver<bool>) {
+    if haste.wait_for(|haste| *haste).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Waits until then, if there is such a time.
@@ -213,7 +246,7 @@ fn judge(
         }
         Some(LATER) => return Ok(Outcome::Snooze(LATER_DELAY)),
         Some(code @ (NOT_RUNNABLE | NOT_THERE)) => {
-            crate::screen::tell(&format!("the command ended with {code}: {}", errors.text()));
+            tell(&format!("the command ended with {code}: {}", errors.text()));
             return Ok(Outcome::Snooze(MISTAKE_DELAY));
         }
         Some(code) => format!("exit code {code}"),
@@ -288,39 +321,6 @@ impl Output {
     }
 }
 
-/// The end of standard error, all of which is passed on.
-#[derive(Default)]
-struct Tail(Vec<u8>);
-
-impl Tail {
-    async fn pass_on(&mut self, from: Option<impl AsyncRead + Unpin>) {
-        let Some(mut from) = from else { return };
-        let mut piece = [0; 4 * 1024];
-        while let Ok(count @ 1..) = from.read(&mut piece).await {
-            pass_on(&piece[..count]);
-            self.0.extend_from_slice(&piece[..count]);
-            let surplus = self.0.len().saturating_sub(TAIL);
-            self.0.drain(..surplus);
-        }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0).trim().to_owned()
-    }
-}
-
-/// What a program says to people. Its job may have put the words into its mouth, so on a terminal they
-/// are cleaned.
-fn pass_on(bytes: &[u8]) {
-    let mut stderr = io::stderr();
-    let _ = if stderr.is_terminal() {
-        let text = clean::lines(&String::from_utf8_lossy(bytes));
-        io::Write::write_all(&mut stderr, text.as_bytes())
-    } else {
-        io::Write::write_all(&mut stderr, bytes)
-    };
-}
-
 /// The processes of one execution. Dropped before the program has ended, it kills them all.
 struct Group {
     #[cfg(unix)]
@@ -338,6 +338,16 @@ impl Group {
         self.send(rustix::process::Signal::TERM);
     }
 
+    fn kill(&self) {
+        self.send(rustix::process::Signal::KILL);
+    }
+
+    /// Whatever is left of it has to stop.
+    fn end(&mut self) {
+        self.kill();
+        self.leader = None;
+    }
+
     /// The program has ended by itself; whatever it left behind is meant to stay.
     fn leave(mut self) {
         self.leader = None;
@@ -353,7 +363,7 @@ impl Group {
 #[cfg(unix)]
 impl Drop for Group {
     fn drop(&mut self) {
-        self.send(rustix::process::Signal::KILL);
+        self.kill();
     }
 }
 
@@ -366,6 +376,10 @@ impl Group {
 
     fn ask(&self) {}
 
+    fn kill(&self) {}
+
+    fn end(&mut self) {}
+
     fn leave(self) {}
 }
 
@@ -375,13 +389,14 @@ mod tests {
 
     #[test]
     fn commands_are_split_as_a_shell_would() {
-        let program = Program::new("./send 'a b' \"c\" d\\ e", false).unwrap();
+        let new = |command: &str, shell| Program::new(command, shell, watch::channel(false).1);
+        let program = new("./send 'a b' \"c\" d\\ e", false).unwrap();
         assert_eq!(program.program, "./send");
         assert_eq!(program.arguments, ["a b", "c", "d e"]);
-        let shell = Program::new("cat | wc", true).unwrap();
+        let shell = new("cat | wc", true).unwrap();
         assert_eq!((&*shell.program, &*shell.arguments[1]), ("/bin/sh", "cat | wc"));
         for command in ["", "  ", "echo 'open"] {
-            assert!(Program::new(command, false).is_err(), "{command:?}");
+            assert!(new(command, false).is_err(), "{command:?}");
         }
     }
 

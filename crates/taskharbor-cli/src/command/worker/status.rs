@@ -1,14 +1,20 @@
 //! What a worker tells about itself: a line that is redrawn on a terminal, or a few lines elsewhere.
 
 use std::{
-    io::{self, IsTerminal, Write},
-    sync::atomic::{AtomicI64, AtomicU64, Ordering},
+    collections::HashSet,
+    io::{self, IsTerminal},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use taskharbor::{Event, Observer};
+use serde::Serialize;
+use taskharbor::{Event, Observer, ReleaseReason};
+use taskharbor_core::Job;
 
-use crate::{clean, screen::tell};
+use crate::{clean, failure::chain, voice};
 
 const REDRAWN: Duration = Duration::from_millis(250);
 
@@ -18,8 +24,29 @@ pub(super) struct Status {
     done: AtomicU64,
     retried: AtomicU64,
     dead: AtomicU64,
+    /// Types of jobs that nobody here takes, each told once.
+    unknown: Mutex<HashSet<String>>,
     is_drawn: bool,
-    is_json: bool,
+}
+
+/// What happened, for programs.
+#[derive(Default, Serialize)]
+struct Said<'a> {
+    event: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<&'a str>,
+    message: &'a str,
+}
+
+/// What a worker has done, for programs.
+#[derive(Serialize)]
+struct Ended {
+    event: &'static str,
+    done: u64,
+    retried: u64,
+    dead_lettered: u64,
 }
 
 impl Status {
@@ -29,8 +56,8 @@ impl Status {
             done: AtomicU64::new(0),
             retried: AtomicU64::new(0),
             dead: AtomicU64::new(0),
+            unknown: Mutex::default(),
             is_drawn: io::stderr().is_terminal() && !is_json,
-            is_json,
         }
     }
 
@@ -38,13 +65,14 @@ impl Status {
         self.running.load(Ordering::Relaxed)
     }
 
+    fn counts(&self) -> [u64; 3] {
+        [&self.done, &self.retried, &self.dead].map(|count| count.load(Ordering::Relaxed))
+    }
+
     fn line(&self) -> String {
-        let [done, retried, dead] =
-            [&self.done, &self.retried, &self.dead].map(|count| count.load(Ordering::Relaxed));
-        format!(
-            "{} running, {done} done, {retried} retried, {dead} dead-lettered",
-            self.running().max(0)
-        )
+        let [done, retried, dead] = self.counts();
+        let running = self.running().max(0);
+        format!("{running} running, {done} done, {retried} retried, {dead} dead-lettered")
     }
 
     /// Draws the line again and again, on a terminal; never ends.
@@ -53,25 +81,46 @@ impl Status {
             return std::future::pending().await;
         }
         loop {
-            let _ = write!(io::stderr(), "\r\x1b[K{}", self.line());
+            voice::write(format!("\r\x1b[K{}", self.line()).as_bytes());
             tokio::time::sleep(REDRAWN).await;
         }
     }
 
     /// Says what was done.
     pub(super) fn end(&self) {
-        if self.is_drawn {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-        if !self.is_json {
-            tell(&self.line());
-        }
+        self.clear();
+        let [done, retried, dead_lettered] = self.counts();
+        let ended = Ended { event: "ended", done, retried, dead_lettered };
+        voice::note(&ended, &self.line());
     }
 
     /// A line of its own, above the one that is redrawn.
-    fn say(&self, text: &str) {
-        let clear = if self.is_drawn { "\r\x1b[K" } else { "" };
-        let _ = writeln!(io::stderr(), "{clear}{}", clean::line(text));
+    pub(super) fn say(&self, event: &'static str, text: &str) {
+        self.say_of(event, None, text);
+    }
+
+    fn say_of(&self, event: &'static str, job: Option<&Job>, text: &str) {
+        self.clear();
+        let (id, job_type) = (job.map(|job| job.id.as_str()), job.map(|job| job.job_type.as_str()));
+        voice::note(&Said { event, job: id, r#type: job_type, message: text }, &clean::line(text));
+    }
+
+    fn clear(&self) {
+        if self.is_drawn {
+            voice::write(b"\r\x1b[K");
+        }
+    }
+
+    /// Says once that there is no handler for a type.
+    fn unknown(&self, job: &Job) {
+        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        let job_type = job.job_type.as_str();
+        if unknown.insert(job_type.to_owned()) {
+            let text = format!(
+                "no handler here takes jobs of type {job_type}, which are left to other workers: add --exec '{job_type}=COMMAND' if this one should run them"
+            );
+            self.say_of("no_handler", Some(job), &text);
+        }
     }
 }
 
@@ -89,15 +138,17 @@ impl Observer for Status {
             }
             Event::DeadLettered { job, reason, .. } => {
                 self.dead.fetch_add(1, Ordering::Relaxed);
-                self.say(&format!("job {} ({}) is dead-lettered: {reason}", job.id, job.job_type));
+                let text = format!("job {} ({}) is dead-lettered: {reason}", job.id, job.job_type);
+                self.say_of("dead_lettered", Some(job), &text);
             }
             Event::StoreUnavailable { error, .. } => {
-                self.say(&format!("the store is away: {error}"));
+                self.say("store_away", &format!("the store is away: {}", chain(error)));
             }
-            Event::StoreBack { .. } => self.say("the store is back"),
-            Event::WorkerStarted { name, .. } if !self.is_drawn && !self.is_json => {
-                self.say(&format!("worker {name} started"));
+            Event::StoreBack { .. } => self.say("store_back", "the store is back"),
+            Event::WorkerStarted { name, .. } if !self.is_drawn => {
+                self.say("started", &format!("worker {name} started"));
             }
+            Event::Released { job, why: ReleaseReason::NoHandler, .. } => self.unknown(job),
             _ => {}
         }
         let is_over = matches!(

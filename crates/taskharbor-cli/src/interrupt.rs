@@ -1,0 +1,142 @@
+//! Ctrl-C, for commands that do not deal with signals themselves.
+//!
+//! It ends the process, also while that waits for input: calls to the store happen whole or not at
+//! all, so there is nothing to finish but to close the store. A command that would leave something
+//! half done holds it back, looks now and then whether it was asked to end, and is left alone until
+//! it is asked a second time.
+
+use std::{
+    process,
+    sync::{
+        LazyLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::timeout};
+
+use crate::{
+    failure::{Exit, Failure, Outcome},
+    store,
+};
+
+/// How long closing the stores may take.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// Whether a command wants to be asked instead of being ended.
+static HELD: AtomicBool = AtomicBool::new(false);
+/// Whether the process is about to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
+/// Whether a command that holds the end back was asked to end.
+static ASKED: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
+
+/// What ends a process that runs a command.
+struct Signals {
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    fn listen() -> Outcome<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        Ok(Self { interrupt: signal(interrupt)?, terminate: signal(terminate)? })
+    }
+
+    /// The exit code that goes with the next one.
+    #[cfg(unix)]
+    async fn next(&mut self) -> Exit {
+        tokio::select! {
+            _ = self.interrupt.recv() => Exit::Interrupted,
+            _ = self.terminate.recv() => Exit::Terminated,
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn listen() -> Outcome<Self> {
+        Ok(Self {})
+    }
+
+    #[cfg(not(unix))]
+    async fn next(&mut self) -> Exit {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Exit::Interrupted
+    }
+}
+
+/// From now on signals end the process, or ask the command that holds them back.
+pub(crate) fn listen() -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let mut signals = Signals::listen()?;
+    drop(entered);
+    std::thread::spawn(move || {
+        let exit = runtime.block_on(async {
+            let mut exit = signals.next().await;
+            if HELD.load(Ordering::SeqCst) {
+                ASKED.send_replace(true);
+                exit = signals.next().await;
+            }
+            ENDING.store(true, Ordering::SeqCst);
+            tokio::select! {
+                _ = timeout(CLOSING, store::close_all()) => {}
+                _ = signals.next() => {}
+            }
+            exit
+        });
+        process::exit(exit as i32);
+    });
+    Ok(())
+}
+
+/// Waits for what would end the process, for commands that clear away what they made; the exit code.
+pub(crate) async fn asked_to_end() -> Outcome<Exit> {
+    Ok(Signals::listen()?.next().await)
+}
+
+/// Holds signals back until it is dropped.
+pub(crate) struct Hold(());
+
+impl Hold {
+    pub(crate) fn begin() -> Self {
+        HELD.store(true, Ordering::SeqCst);
+        Self(())
+    }
+
+    /// Whether somebody wants the command to end.
+    pub(crate) fn is_asked(&self) -> bool {
+        *ASKED.borrow()
+    }
+
+    /// Waits until somebody does.
+    pub(crate) async fn asked(&self) {
+        let mut asked = ASKED.subscribe();
+        // The sender is never dropped.
+        let _ = asked.wait_for(|asked| *asked).await;
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        HELD.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Once a signal is about to end the process, what the command comes to is no longer of interest: its
+/// store is closed under it.
+pub(crate) fn wait_if_ending() {
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
+}
+
+/// The end of a command that was asked to end and has done so.
+pub(crate) fn interrupted(text: impl Into<String>) -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted", text)
+}

@@ -1,0 +1,160 @@
+//! `worker`: how programs and all that they started end, and what is said of it.
+
+use std::{
+    fs,
+    io::Read,
+    process::{Child, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::{
+    until,
+    worker::{heard, is_alive, signal, started, until_said},
+};
+use crate::store::Store;
+
+/// A program that leaves a child behind which does not listen when it is asked to end.
+struct Stubborn {
+    store: Store,
+    worker: Child,
+    job: String,
+    child: String,
+}
+
+impl Stubborn {
+    /// The program ends with this code when it is asked to.
+    fn start(code: u8, args: &[&str]) -> Self {
+        let store = Store::new();
+        let pid = store.dir().join("pid");
+        let job = store.enqueue(&["stubborn"]);
+        let child = format!("trap \"\" TERM; echo $$ > {}; exec sleep 1000", pid.display());
+        let script = format!("stubborn=trap 'exit {code}' TERM; sh -c '{child}' & wait");
+        let worker = started(&store, &[&["--shell", "--exec", &script], args].concat());
+        let read = || fs::read_to_string(&pid).map(|it| it.trim().to_owned()).unwrap_or_default();
+        until("the start of the child", || !read().is_empty());
+        let child = read();
+        Self { store, worker, job, child }
+    }
+
+    fn ends(mut self) -> Option<i32> {
+        until("the end of the child", || !is_alive(&self.child));
+        self.worker.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn a_shutdown_ends_what_a_program_has_started_however_that_ends() {
+    for (code, state) in [(0, "done"), (3, "ready")] {
+        let stubborn = Stubborn::start(code, &["--grace", "10ms"]);
+        signal(&stubborn.worker, "-TERM");
+        until("the end of the job", || stubborn.store.state(&stubborn.job) == state);
+        assert_eq!(stubborn.ends(), Some(0));
+    }
+}
+
+#[test]
+fn a_cancellation_ends_what_a_program_has_started() {
+    let stubborn = Stubborn::start(0, &["--heartbeat", "100ms"]);
+    stubborn.store.ok(&["cancel", &stubborn.job]);
+    // It has done its work all the same.
+    until("the end of the job", || stubborn.store.state(&stubborn.job) == "done");
+    until("the end of the child", || !is_alive(&stubborn.child));
+    signal(&stubborn.worker, "-TERM");
+    assert_eq!(stubborn.ends(), Some(0));
+}
+
+#[expect(clippy::disallowed_methods, reason = "it is about how long something takes")]
+#[test]
+fn the_second_signal_kills_what_does_not_listen_at_once() {
+    let store = Store::new();
+    let pid = store.dir().join("pid");
+    let id = store.enqueue(&["deaf", "--max-attempts", "1"]);
+    let script = format!("deaf=trap '' TERM; echo $$ > {}; exec sleep 1000", pid.display());
+    let (mut worker, mut said) = heard(&store, &["--shell", "--exec", &script]);
+    until("the start", || fs::read_to_string(&pid).is_ok_and(|it| !it.trim().is_empty()));
+    signal(&worker, "-INT");
+    until_said(&mut said, "finishing 1 running job");
+    let began = Instant::now();
+    signal(&worker, "-INT");
+    assert_eq!(worker.wait().unwrap().code(), Some(130));
+    // A program that is asked to stop has three seconds for it.
+    assert!(began.elapsed() < Duration::from_millis(2_500), "{:?}", began.elapsed());
+    assert!(!is_alive(fs::read_to_string(&pid).unwrap().trim()));
+    let job = store.inspect(&id);
+    assert_eq!((&job["state"], &job["attempts"]), (&"ready".into(), &0.into()), "{job}");
+}
+
+#[test]
+fn a_worker_whose_words_nobody_reads_works_on_and_can_be_stopped() {
+    let store = Store::new();
+    let noisy = store.enqueue(&["noisy"]);
+    let after = store.enqueue(&["quiet"]);
+    let mut worker = store.command(&[
+        "worker",
+        "--shell",
+        "--queue",
+        "default=1",
+        "--exec",
+        "noisy=yes complaint | head -c 3000000 >&2",
+        "--exec",
+        "quiet=true",
+    ]);
+    let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    for id in [&noisy, &after] {
+        until("the end of the job", || store.state(id) == "done");
+    }
+    signal(&worker, "-TERM");
+    until("the end", || worker.try_wait().unwrap().is_some());
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    // A pipe holds some of it.
+    let mut said = String::new();
+    worker.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("complaint"), "{} bytes", said.len());
+}
+
+#[test]
+fn headers_of_the_worker_itself_are_not_those_of_a_job() {
+    let store = Store::new();
+    let id = store.enqueue(&["env", "--header", "trace-id=t7"]);
+    let show = "env=printf '\"%s %s\"' ${TASKHARBOR_HEADER_OTHER-none} $TASKHARBOR_HEADER_TRACE_ID";
+    let mut worker = store.command(&["worker", "--until-idle", "--shell", "--exec", show]);
+    worker.env("TASKHARBOR_HEADER_OTHER", "leaked").env("TASKHARBOR_HEADER_TRACE_ID", "wrong");
+    assert!(worker.output().unwrap().status.success());
+    assert_eq!(store.inspect(&id)["output"], "none t7");
+}
+
+#[test]
+fn a_worker_speaks_json_if_that_was_asked_for() {
+    let store = Store::new();
+    let id = store.enqueue(&["talk", "--max-attempts", "1"]);
+    let script = "talk=printf 'one\\ntwo \\033[31m' >&2; exit 3";
+    let said = store.work(&["--json", "--shell", "--exec", script]).err;
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let find = |event: &str| lines.iter().find(|it| it["event"] == event).unwrap();
+    assert!(find("started")["message"].is_string());
+    assert_eq!(
+        (&find("dead_lettered")["job"], &find("ended")["dead_lettered"]),
+        (&id.clone().into(), &1.into())
+    );
+    let words: Vec<_> =
+        lines.iter().filter(|it| it["job"] == *id).map(|it| &it["stderr"]).collect();
+    assert!(words.contains(&&"one".into()) && words.contains(&&"two \u{1b}[31m".into()), "{said}");
+}
+
+#[test]
+fn a_type_that_nobody_takes_is_told_once() {
+    let store = Store::new();
+    let ids = [store.enqueue(&["mystery"]), store.enqueue(&["mystery"])];
+    let mut worker = store.command(&["worker", "--builtin"]);
+    let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    for id in &ids {
+        until("the release", || store.state(id) == "scheduled");
+    }
+    signal(&worker, "-TERM");
+    let mut said = String::new();
+    worker.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    assert_eq!(said.matches("no handler here takes jobs of type mystery").count(), 1, "{said}");
+    assert!(said.contains("--exec 'mystery=COMMAND'"), "{said}");
+}

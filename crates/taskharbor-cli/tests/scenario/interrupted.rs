@@ -1,0 +1,117 @@
+//! `move` that does not come to its end, and what becomes of it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use taskharbor::{Admin, Driver, QueueName};
+
+use super::{
+    until,
+    worker::{signal, started},
+};
+use crate::store::Store;
+
+/// A store in which a worker holds a job until it may go on, and a move that waits for that.
+struct Waiting {
+    from: Store,
+    to: Store,
+    worker: Child,
+    moving: Child,
+    said: BufReader<std::process::ChildStderr>,
+}
+
+impl Waiting {
+    fn start() -> Self {
+        let (from, to) = (Store::new(), Store::new());
+        let id = from.enqueue(&["wait"]);
+        let go = from.dir().join("go");
+        let script = format!("wait=while [ ! -e {} ]; do sleep 0.02; done", go.display());
+        let worker = started(&from, &["--shell", "--exec", &script]);
+        until("the start", || from.state(&id) == "inflight");
+        let mut moving =
+            from.command(&["move", "--from", from.url(), "--to", to.url(), "--wait", "--yes"]);
+        let mut moving = moving.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(moving.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "waiting for 1 job that workers hold\n");
+        Self { from, to, worker, moving, said }
+    }
+
+    /// Lets the job finish, and the worker.
+    fn let_go(&mut self) {
+        fs::write(self.from.dir().join("go"), "").unwrap();
+        signal(&self.worker, "-TERM");
+        assert_eq!(self.worker.wait().unwrap().code(), Some(0));
+    }
+}
+
+fn paused(store: &Store) -> Vec<String> {
+    let queues = store.lines(&["queue", "list"]).into_iter();
+    let paused = queues.filter(|it| it["paused_since"].is_string());
+    paused.map(|it| it["queue"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_move_that_is_interrupted_before_anything_was_moved_leaves_nothing_paused() {
+    let mut waiting = Waiting::start();
+    assert!(paused(&waiting.from).contains(&"default".to_owned()));
+    signal(&waiting.moving, "-INT");
+    assert_eq!(waiting.moving.wait().unwrap().code(), Some(130));
+    let mut said = String::new();
+    waiting.said.read_to_string(&mut said).unwrap();
+    assert!(said.contains("interrupted (nothing was moved"), "{said}");
+    assert_eq!((paused(&waiting.from), paused(&waiting.to)), (vec![], vec![]));
+    waiting.let_go();
+}
+
+#[test]
+fn a_move_that_was_killed_is_taken_up_again_and_lets_the_destination_go() {
+    let mut waiting = Waiting::start();
+    waiting.moving.kill().unwrap();
+    waiting.moving.wait().unwrap();
+    waiting.let_go();
+    let Waiting { from, to, .. } = waiting;
+    assert_eq!(paused(&to), ["default"]);
+    let again = from.run(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    assert_eq!((again.code, &*again.err), (Some(0), ""), "{again:?}");
+    assert!(paused(&to).is_empty());
+    assert!(paused(&from).contains(&"default".to_owned()));
+    // More of the same, and all the way back.
+    from.enqueue(&["t"]);
+    let more = from.run(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    assert_eq!((more.code, &*more.err), (Some(0), ""), "{more:?}");
+    assert!(paused(&to).is_empty());
+    let back = from.run(&["move", "--from", to.url(), "--to", from.url(), "--yes"]);
+    assert_eq!((back.code, &*back.err), (Some(0), ""), "{back:?}");
+    assert!(paused(&from).is_empty(), "{:?}", paused(&from));
+}
+
+#[test]
+fn a_move_may_end_between_any_two_pauses() {
+    for (in_source, in_destination) in [(true, false), (false, true)] {
+        let (from, to) = (Store::new(), Store::new());
+        from.enqueue(&["t"]);
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let (source, destination) = (from.open().await, to.open().await);
+            let since = source.now().await.unwrap().saturating_sub(Duration::from_secs(60));
+            let queue = |name: &str| QueueName::new(name).unwrap();
+            source.pause(queue("taskharbor-move"), since).await.unwrap();
+            if in_source {
+                source.pause(queue("default"), since).await.unwrap();
+            }
+            if in_destination {
+                destination.pause(queue("default"), since).await.unwrap();
+            }
+            source.close().await.unwrap();
+            destination.close().await.unwrap();
+        });
+        let moved = from.run(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+        assert_eq!((moved.code, &*moved.err), (Some(0), ""), "{moved:?}");
+        assert!(paused(&to).is_empty());
+    }
+}
