@@ -227,8 +227,9 @@ impl<O, I> Flow<O, I> {
     /// because another failed. It takes the [`Failure`] or nothing; what it produces is dropped.
     ///
     /// The flow's steps get the policy [`FailurePolicy::Cancel`] unless they have one of their own,
-    /// since a flow that is held has not failed; fail-fast becomes cancel too, since it would cancel
-    /// the job along with the rest. A flow that was cancelled by a person does not run it. While
+    /// since a flow that is held has not failed; before or after this, [`Flow::policy`] means the
+    /// same. Fail-fast would cancel the job along with the rest, so in all of a flow that has such a
+    /// job somewhere it is taken for cancel. A flow that was cancelled by a person does not run it. While
     /// nothing fails, the job is stored with the flow and waits; when the flow is done a worker of
     /// the job's queue marks it done without running it, and then the flow is over. See
     /// `docs/adr/0012-failure-jobs.md`.

@@ -27,6 +27,8 @@ pub(super) struct Node {
     content: Content,
     options: Options,
     parents: Vec<usize>,
+    /// Its policy if nobody sets one.
+    fallback: Option<FailurePolicy>,
     /// It runs only if this one has failed.
     after_failure_of: Option<usize>,
 }
@@ -46,7 +48,7 @@ enum Content {
 
 impl Node {
     fn new(content: Content, options: Options, parents: Vec<usize>) -> Self {
-        Self { content, options, parents, after_failure_of: None }
+        Self { content, options, parents, fallback: None, after_failure_of: None }
     }
 
     fn name(&self) -> Cow<'_, str> {
@@ -193,10 +195,7 @@ impl Plan {
     /// sees that the gate has not failed and does not run it.
     pub(super) fn on_failure(mut self, job: Self) -> Self {
         for node in &mut self.nodes {
-            let policy = node.options.on_failure.get_or_insert(FailurePolicy::Cancel);
-            if *policy == FailurePolicy::FailFast {
-                *policy = FailurePolicy::Cancel;
-            }
+            node.fallback.get_or_insert(FailurePolicy::Cancel);
         }
         self.tail_policy(FailurePolicy::Cancel);
         let tail = self.nodes.len() - 1;
@@ -217,11 +216,25 @@ impl Plan {
         self.nodes.len()
     }
 
+    /// Settles the policy of every node. Fail-fast would cancel a failure job along with the rest,
+    /// so where there is one it is taken for cancel, wherever in the flow it was set.
+    fn settle_policies(&mut self) {
+        let is_guarded = self.nodes.iter().any(|node| node.after_failure_of.is_some());
+        for node in &mut self.nodes {
+            let policy = node.options.on_failure.or(node.fallback).unwrap_or_default();
+            node.options.on_failure = Some(match policy {
+                FailurePolicy::FailFast if is_guarded => FailurePolicy::Cancel,
+                policy => policy,
+            });
+        }
+    }
+
     pub(super) fn into_jobs(
-        self,
+        mut self,
         format: &Format,
         now: Timestamp,
     ) -> Result<Vec<NewJob>, InvalidJob> {
+        self.settle_policies();
         let mut ids = JobId::generate_many(now, self.nodes.len())?;
         let mut is_list = vec![false; ids.len()];
         for (at, (id, node)) in ids.iter_mut().zip(&self.nodes).enumerate() {
