@@ -180,10 +180,12 @@ impl Call {
     ///
     /// Unrecoverable if there was no such step, or if what it produced is something else.
     pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
-        if let Some(bytes) = self.input_raw() {
-            return self.format()?.decode(bytes).map_err(JobError::unrecoverable);
+        // Whoever takes nothing takes nothing of a failure either.
+        if let Some(nothing) = unit() {
+            return Ok(nothing);
         }
-        unit().ok_or_else(no_input::<J>)
+        let bytes = self.input_raw().ok_or_else(no_input::<J>)?;
+        self.format()?.decode(bytes).map_err(JobError::unrecoverable)
     }
 
     /// What the previous step of the flow produced, as it is stored; of a group, the list of what its

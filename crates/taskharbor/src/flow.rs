@@ -14,7 +14,7 @@ mod shape;
 
 use std::{fmt, marker::PhantomData};
 
-use taskharbor_core::{FailurePolicy, NewJob, Timestamp};
+use taskharbor_core::{FailurePolicy, Headers, NewJob, Timestamp};
 
 use crate::{Job, Options, Step, codec::Format, draft::InvalidJob};
 
@@ -259,6 +259,12 @@ impl<O, I> Flow<O, I> {
     #[expect(clippy::len_without_is_empty, reason = "a flow has at least one job")]
     pub fn len(&self) -> usize {
         self.plan.len()
+    }
+
+    /// The same jobs, in the place of one with these headers that grew into them.
+    pub(crate) fn in_place_of(mut self, grower: &Headers) -> Self {
+        self.plan.in_place_of(grower);
+        self
     }
 
     /// The jobs, the last one last.
