@@ -8,7 +8,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    CancelReason, Data, Each, Inputs, Job, JobError, JobResult, codec::Format, flow::read::Source,
+    CancelReason, Data, Each, Failure, Inputs, Job, JobError, JobResult, codec::Format, flow::read::Source,
     inflight::Inflight,
 };
 
@@ -31,6 +31,8 @@ pub(crate) enum Input {
     None,
     /// The output of what it waited for.
     Output(Option<Blob>),
+    /// The same where something failed and let it go: with nothing in its place, and why.
+    Released(Option<Blob>, Arc<Failure>),
     /// Outputs that are read one by one, when it asks.
     Each(Source),
     /// Outputs that are read one by one, and in hand.
@@ -193,7 +195,18 @@ impl Call {
     #[must_use]
     pub fn input_raw(&self) -> Option<&Blob> {
         match &self.input {
-            Input::Output(output) => output.as_ref(),
+            Input::Output(output) | Input::Released(output, _) => output.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What became of the step before this one, or of the first of several, that failed and let it
+    /// go: for handlers of raw bytes, see [`Handlers::on_raw`](crate::Handlers::on_raw). `None` if
+    /// none has failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        match &self.input {
+            Input::Released(_, failure) => Some(failure),
             _ => None,
         }
     }
