@@ -177,7 +177,9 @@ impl Codec for MessagePack {
     }
 
     fn check(&self, mut bytes: &[u8]) -> Result<(), BoxError> {
-        <IgnoredAny as serde::Deserialize>::deserialize(&mut rmp_serde::Deserializer::new(&mut bytes))?;
+        <IgnoredAny as serde::Deserialize>::deserialize(&mut rmp_serde::Deserializer::new(
+            &mut bytes,
+        ))?;
         if bytes.is_empty() { Ok(()) } else { Err("there are bytes after the value".into()) }
     }
 

@@ -8,8 +8,8 @@ use taskharbor_core::{
 };
 
 use crate::{
-    CancelReason, Data, Each, Failure, Inputs, Job, JobError, JobResult, codec::Format, flow::read::Source,
-    inflight::Inflight,
+    CancelReason, Data, Each, Failure, Inputs, Job, JobError, JobResult, codec::Format,
+    flow::read::Source, inflight::Inflight,
 };
 
 /// One execution of a job, as middleware sees it. Cheap to clone.

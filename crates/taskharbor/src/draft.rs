@@ -1,8 +1,8 @@
 //! From what an application says about a job to what a store is handed.
 
 use taskharbor_core::{
-    Blob, FailurePolicy, HeaderError, Headers, JobId, JobType, NameError, NewJob, NoRandomness, QueueName,
-    Timestamp,
+    Blob, FailurePolicy, HeaderError, Headers, JobId, JobType, NameError, NewJob, NoRandomness,
+    QueueName, Timestamp,
 };
 
 use crate::{CodecError, Options, job::When};

@@ -38,7 +38,7 @@ pub(crate) enum Command {
 /// Start a flow that a JSON document describes, whole or not at all
 ///
 /// The document is a file, or standard input (-). Prints the id of the flow. The form is described in
-/// docs/guides/workflows.md.
+/// docs/guides/flow-json.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor flow start album.json

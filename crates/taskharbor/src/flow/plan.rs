@@ -1,6 +1,6 @@
 //! [`Plan`]: a flow before it is encoded: jobs, joins, and who waits for whom.
 
-use std::{any::type_name, borrow::Cow, fmt};
+use std::{any::type_name, borrow::Cow, collections::HashMap, fmt};
 
 use taskharbor_core::{Blob, FailurePolicy, Headers, JobId, NewJob, QueueName, Timestamp};
 
@@ -108,20 +108,30 @@ impl Plan {
         Self::all(members, Shape::Gather)
     }
 
-    /// Single jobs, each with the positions of those it waits for, put in this order. Where one waits
-    /// for several, a join stands between; and so at the end if there are several that nobody waits
-    /// for.
+    /// Single jobs, each with the positions of those it waits for, put in this order. Where some wait
+    /// for the same several, one join stands between; and so at the end if there are several that
+    /// nobody waits for.
     pub(super) fn graph(jobs: Vec<(Self, Vec<usize>)>, order: &[usize]) -> Self {
         let mut all = Self { nodes: Vec::new(), is_guarded: false };
         let mut is_waited_for = vec![false; jobs.len()];
         jobs.iter().flat_map(|(_, parents)| parents).for_each(|&at| is_waited_for[at] = true);
         let mut jobs: Vec<_> = jobs.into_iter().map(Some).collect();
         let mut places = vec![0; jobs.len()];
+        let mut joins: HashMap<Vec<usize>, usize> = HashMap::new();
         for &at in order {
             let Some((job, parents)) = jobs[at].take() else { continue };
             let parents: Vec<usize> = parents.into_iter().map(|parent| places[parent]).collect();
-            let parents =
-                if parents.len() > 1 { vec![all.join(Shape::List, parents)] } else { parents };
+            let parents = match parents.len() {
+                0 | 1 => parents,
+                _ => vec![match joins.get(&parents) {
+                    Some(&join) => join,
+                    None => {
+                        let join = all.join(Shape::List, parents.clone());
+                        joins.insert(parents, join);
+                        join
+                    }
+                }],
+            };
             all.append(job);
             places[at] = all.nodes.len() - 1;
             all.nodes[places[at]].parents = parents;
