@@ -45,7 +45,7 @@ impl<O> Handle<O> {
     }
 
     /// The flow with its members: what waits for what, and where each stands. At most so many of
-    /// them are read, the first stored first.
+    /// them are read; [`FlowTree::read`] says which.
     ///
     /// # Errors
     ///
