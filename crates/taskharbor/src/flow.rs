@@ -231,7 +231,8 @@ impl<O, I> Flow<O, I> {
     /// same. Fail-fast would cancel the job along with the rest, so in all of a flow that has such a
     /// job somewhere it is taken for cancel. A flow that was cancelled by a person does not run it. While
     /// nothing fails, the job is stored with the flow and waits; when the flow is done a worker of
-    /// the job's queue marks it done without running it, and then the flow is over. See
+    /// the job's queue marks it done without running it, and then the flow is over: somebody has to
+    /// serve that queue and know the job. See `docs/guides/workflows.md` and
     /// `docs/adr/0012-failure-jobs.md`.
     pub fn on_failure<N>(self, job: N) -> Self
     where
