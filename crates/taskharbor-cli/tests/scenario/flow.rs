@@ -118,3 +118,15 @@ fn a_flow_with_more_jobs_than_are_shown_stands_and_says_what_is_left_out() {
     assert_eq!(picture.out.matches("-->").count(), 5, "{}", picture.out);
     assert!(picture.err.contains("27 of 32 jobs are left out"), "{}", picture.err);
 }
+
+#[test]
+fn a_program_runs_behind_a_step_that_failed_and_let_it_go() {
+    let store = Store::new();
+    let document = br#"{"flow": {"chain": [
+        {"type": "fails", "on_failure": "release"}, {"type": "look"}]}}"#;
+    let mut start = store.command(&["flow", "start", "-"]);
+    let id = piped(&mut start, document).out.trim().to_owned();
+    let look = r#"look=printf '"%s %s"' "$(cat $TASKHARBOR_INPUT_FILE)" "$TASKHARBOR_FAILURE""#;
+    store.work(&["--shell", "--exec", "fails=exit 65", "--exec", look]);
+    assert_eq!(store.inspect(&id)["output"], "null dead-lettered: exit code 65");
+}
