@@ -210,7 +210,9 @@ impl<O, I> Flow<O, I> {
     }
 
     /// What becomes of those that wait for a step of this flow if it fails. It holds for all steps so
-    /// far that have no policy of their own. Defaults to [`FailurePolicy::Hold`].
+    /// far that have no policy of their own, and likewise for what they grow into; there
+    /// [`FailurePolicy::Release`] is of the last step, and the others are cancelled. Defaults to
+    /// [`FailurePolicy::Hold`].
     pub fn policy(mut self, policy: FailurePolicy) -> Self {
         self.plan.default_policy(policy);
         self

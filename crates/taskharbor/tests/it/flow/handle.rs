@@ -72,10 +72,13 @@ async fn a_function_that_starts_and_waits_has_one_error() {
     assert!(matches!(error, WaitError::NotStarted(EnqueueError::Invalid(_))), "{error}");
 }
 
-/// A clock that lets something happen when it is looked at for the nth time.
+/// What happens, when a clock has been looked at so many times.
+type Meanwhile = (u32, Option<Box<dyn FnOnce() + Send>>);
+
+/// A clock that lets something happen when it is looked at.
 struct Meddling {
     clock: TokioClock,
-    left: Mutex<(u32, Option<Box<dyn FnOnce() + Send>>)>,
+    left: Mutex<Meanwhile>,
 }
 
 impl Clock for Meddling {
