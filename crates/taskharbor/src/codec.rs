@@ -6,7 +6,10 @@
 
 use std::{fmt, sync::Arc};
 
-use serde::{Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde::{
+    Deserializer, Serialize, Serializer,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use taskharbor_core::{Blob, HeaderError, Headers};
 
 use crate::BoxError;
@@ -29,6 +32,18 @@ pub trait Codec: Send + Sync + 'static {
     ///
     /// Whatever keeps the bytes from being that value.
     fn decode(&self, bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError>;
+
+    /// Whether these bytes are exactly one value. Handlers of raw bytes produce what they like, and
+    /// two values in the place of one would shift all that come after it in a list. Defaults to yes,
+    /// without looking.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the bytes.
+    fn check(&self, bytes: &[u8]) -> Result<(), BoxError> {
+        let _ = bytes;
+        Ok(())
+    }
 
     /// Writes a list of values that it has written before, as it would write a `Vec` or a tuple of
     /// them: what a step takes that follows a group. Defaults to an error.
@@ -111,6 +126,11 @@ impl Codec for Json {
         Ok(deserializer.end()?)
     }
 
+    fn check(&self, bytes: &[u8]) -> Result<(), BoxError> {
+        serde_json::from_slice::<IgnoredAny>(bytes)?;
+        Ok(())
+    }
+
     fn list(&self, items: &[Blob]) -> Result<Vec<u8>, BoxError> {
         let size: usize = items.iter().map(|item| item.len() + 1).sum();
         let mut list = Vec::with_capacity(size + 2);
@@ -153,6 +173,13 @@ impl Codec for MessagePack {
 
     fn decode(&self, mut bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError> {
         value.from(&mut rmp_serde::Deserializer::new(&mut bytes))?;
+        if bytes.is_empty() { Ok(()) } else { Err("there are bytes after the value".into()) }
+    }
+
+    fn check(&self, mut bytes: &[u8]) -> Result<(), BoxError> {
+        <IgnoredAny as serde::Deserialize>::deserialize(&mut rmp_serde::Deserializer::new(
+            &mut bytes,
+        ))?;
         if bytes.is_empty() { Ok(()) } else { Err("there are bytes after the value".into()) }
     }
 
@@ -249,6 +276,18 @@ impl Format {
         }
     }
 
+    /// Whether an output is one value; whose it is, is told in the error.
+    pub(crate) fn check(
+        &self,
+        output: &[u8],
+        whose: impl FnOnce() -> String,
+    ) -> Result<(), CodecError> {
+        self.codec.check(output).map_err(|source| {
+            let source = format!("what {} has produced: {source}", whose());
+            self.error("read", "an output as one value", source.into())
+        })
+    }
+
     pub(crate) fn list(&self, items: &[Blob]) -> Result<Blob, CodecError> {
         let list = self.codec.list(items);
         list.map(Blob::from).map_err(|source| self.error("write", "a list of outputs", source))
@@ -343,6 +382,21 @@ mod tests {
             let read: (Vec<Result<Sample, bool>>, Vec<u8>) = format.decode(&nested).unwrap();
             assert_eq!(read, (vec![Ok(sample()), Err(true)], vec![]), "{format:?}");
         }
+    }
+
+    #[test]
+    fn an_output_is_one_value_and_no_more() {
+        for format in Format::known() {
+            let one = format.encode(&sample()).unwrap();
+            assert!(format.check(&one, String::new).is_ok(), "{format:?}");
+            let (two, part) = ([&one[..], &one].concat(), &one[..one.len() - 1]);
+            for wrong in [&two[..], part, b""] {
+                let error = format.check(wrong, || "step 1".to_owned()).unwrap_err();
+                let source = std::error::Error::source(&error).unwrap().to_string();
+                assert!(source.starts_with("what step 1 has produced: "), "{source}");
+            }
+        }
+        assert!(Format::json().check(b"1,2", String::new).is_err());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use taskharbor_core::{
 };
 
 use crate::{
-    CancelReason, Data, Each, Inputs, Job, JobError, JobResult, codec::Format, flow::read::Source,
-    inflight::Inflight,
+    CancelReason, Data, Each, Failure, Inputs, Job, JobError, JobResult, codec::Format,
+    flow::read::Source, inflight::Inflight,
 };
 
 /// One execution of a job, as middleware sees it. Cheap to clone.
@@ -31,6 +31,8 @@ pub(crate) enum Input {
     None,
     /// The output of what it waited for.
     Output(Option<Blob>),
+    /// The same where something failed and let it go: with nothing in its place, and why.
+    Released(Option<Blob>, Arc<Failure>),
     /// Outputs that are read one by one, when it asks.
     Each(Source),
     /// Outputs that are read one by one, and in hand.
@@ -180,10 +182,12 @@ impl Call {
     ///
     /// Unrecoverable if there was no such step, or if what it produced is something else.
     pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
-        if let Some(bytes) = self.input_raw() {
-            return self.format()?.decode(bytes).map_err(JobError::unrecoverable);
+        // Whoever takes nothing takes nothing of a failure either.
+        if let Some(nothing) = unit() {
+            return Ok(nothing);
         }
-        unit().ok_or_else(no_input::<J>)
+        let bytes = self.input_raw().ok_or_else(no_input::<J>)?;
+        self.format()?.decode(bytes).map_err(JobError::unrecoverable)
     }
 
     /// What the previous step of the flow produced, as it is stored; of a group, the list of what its
@@ -191,7 +195,18 @@ impl Call {
     #[must_use]
     pub fn input_raw(&self) -> Option<&Blob> {
         match &self.input {
-            Input::Output(output) => output.as_ref(),
+            Input::Output(output) | Input::Released(output, _) => output.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// What became of the step before this one, or of the first of several, that failed and let it
+    /// go: for handlers of raw bytes, see [`Handlers::on_raw`](crate::Handlers::on_raw). `None` if
+    /// none has failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        match &self.input {
+            Input::Released(_, failure) => Some(failure),
             _ => None,
         }
     }

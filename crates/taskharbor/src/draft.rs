@@ -1,8 +1,8 @@
 //! From what an application says about a job to what a store is handed.
 
 use taskharbor_core::{
-    Blob, HeaderError, Headers, JobId, JobType, NameError, NewJob, NoRandomness, QueueName,
-    Timestamp,
+    Blob, FailurePolicy, HeaderError, Headers, JobId, JobType, NameError, NewJob, NoRandomness,
+    QueueName, Timestamp,
 };
 
 use crate::{CodecError, Options, job::When};
@@ -30,6 +30,30 @@ pub enum InvalidJob {
 
 /// The header that holds what people call a job.
 pub(crate) const LABEL: &str = "th-label";
+
+/// The header that tells a job's failure policy to its worker, if it is not the default: what the
+/// job grows into takes after it, and a worker is not told otherwise.
+const ON_FAILURE: &str = "th-on-failure";
+
+fn with_policy(headers: Headers, policy: FailurePolicy) -> Result<Headers, HeaderError> {
+    let word = match policy {
+        FailurePolicy::Hold => return Ok(headers),
+        FailurePolicy::Cancel => "cancel",
+        FailurePolicy::FailFast => "fail_fast",
+        FailurePolicy::Release => "release",
+    };
+    headers.with_any(ON_FAILURE, word)
+}
+
+/// The failure policy of a job with these headers.
+pub(crate) fn policy_in(headers: &Headers) -> FailurePolicy {
+    match headers.get(ON_FAILURE) {
+        Some("cancel") => FailurePolicy::Cancel,
+        Some("fail_fast") => FailurePolicy::FailFast,
+        Some("release") => FailurePolicy::Release,
+        _ => FailurePolicy::Hold,
+    }
+}
 
 /// These headers, with the label that the options give.
 pub(crate) fn labelled(headers: Headers, options: &Options) -> Result<Headers, HeaderError> {
@@ -65,5 +89,6 @@ pub(crate) fn job(
     job.max_attempts = options.max_attempts;
     job.priority = options.priority.unwrap_or_default();
     job.on_failure = options.on_failure.unwrap_or_default();
+    job.headers = with_policy(job.headers, job.on_failure)?;
     Ok(job)
 }

@@ -14,7 +14,7 @@ mod shape;
 
 use std::{fmt, marker::PhantomData};
 
-use taskharbor_core::{FailurePolicy, NewJob, Timestamp};
+use taskharbor_core::{FailurePolicy, Headers, NewJob, Timestamp};
 
 use crate::{Job, Options, Step, codec::Format, draft::InvalidJob};
 
@@ -210,7 +210,9 @@ impl<O, I> Flow<O, I> {
     }
 
     /// What becomes of those that wait for a step of this flow if it fails. It holds for all steps so
-    /// far that have no policy of their own. Defaults to [`FailurePolicy::Hold`].
+    /// far that have no policy of their own, and likewise for what they grow into; there
+    /// [`FailurePolicy::Release`] is of the last step, and the others are cancelled. Defaults to
+    /// [`FailurePolicy::Hold`].
     pub fn policy(mut self, policy: FailurePolicy) -> Self {
         self.plan.default_policy(policy);
         self
@@ -227,10 +229,12 @@ impl<O, I> Flow<O, I> {
     /// because another failed. It takes the [`Failure`] or nothing; what it produces is dropped.
     ///
     /// The flow's steps get the policy [`FailurePolicy::Cancel`] unless they have one of their own,
-    /// since a flow that is held has not failed; fail-fast becomes cancel too, since it would cancel
-    /// the job along with the rest. A flow that was cancelled by a person does not run it. While
+    /// since a flow that is held has not failed; before or after this, [`Flow::policy`] means the
+    /// same. Fail-fast would cancel the job along with the rest, so in all of a flow that has such a
+    /// job somewhere it is taken for cancel. A flow that was cancelled by a person does not run it. While
     /// nothing fails, the job is stored with the flow and waits; when the flow is done a worker of
-    /// the job's queue marks it done without running it, and then the flow is over. See
+    /// the job's queue marks it done without running it, and then the flow is over: somebody has to
+    /// serve that queue and know the job. See `docs/guides/workflows.md` and
     /// `docs/adr/0012-failure-jobs.md`.
     pub fn on_failure<N>(self, job: N) -> Self
     where
@@ -258,6 +262,12 @@ impl<O, I> Flow<O, I> {
     #[expect(clippy::len_without_is_empty, reason = "a flow has at least one job")]
     pub fn len(&self) -> usize {
         self.plan.len()
+    }
+
+    /// The same jobs, in the place of one with these headers that grew into them.
+    pub(crate) fn in_place_of(mut self, grower: &Headers) -> Self {
+        self.plan.in_place_of(grower);
+        self
     }
 
     /// The jobs, the last one last.

@@ -58,6 +58,8 @@ pub(crate) enum Reads {
     Nothing,
     /// What it has produced.
     All,
+    /// What it has produced, as bytes, and what became of what failed and let it go.
+    Raw,
     /// What its members have produced, one by one when the handler asks.
     Each,
 }
@@ -117,6 +119,11 @@ impl<S: Send + Sync + 'static> Handlers<S> {
     /// Jobs of a type whose name is known only at run time are run by this, which gets the
     /// payload and returns the output as bytes: `async fn(Blob, Context<S>) -> Result<R, E>`, where
     /// `R` is `Option<Blob>` or an [`Outcome`] of it.
+    ///
+    /// Behind a step that failed and let it go ([`FailurePolicy::Release`](crate::FailurePolicy)) it
+    /// runs, too: where the step's output would be it finds what the codec writes for nothing, in
+    /// JSON `null`, and [`Call::failure`] tells what happened. A typed handler has no value for that
+    /// and does not run; it follows [`Flow::gather`](crate::Flow::gather).
     #[must_use]
     pub fn on_raw<F, Fut, R, E>(mut self, job_type: impl Into<String>, handler: F) -> Self
     where
@@ -137,7 +144,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.entries.push(Entry {
             job_type: job_type.into(),
             queue: None,
-            reads: Reads::All,
+            reads: Reads::Raw,
             run: Arc::new(run),
         });
         self

@@ -122,7 +122,8 @@ impl Options {
         self
     }
 
-    /// Not before this time has passed. Defaults to at once.
+    /// Not before this time has passed, for a step of a flow since the flow was started or grown, not
+    /// since the step before it ended. Defaults to at once.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.when = Some(When::After(delay));

@@ -39,7 +39,7 @@ pub(crate) enum Command {
 /// Start a flow that a JSON document describes, whole or not at all
 ///
 /// The document is a file, or standard input (-). Prints the id of the flow. The form is described in
-/// docs/guides/workflows.md.
+/// docs/guides/flow-json.md.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor flow start album.json
@@ -155,7 +155,8 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
                 Format::Mermaid => tree.mermaid(),
                 Format::Dot => tree.graphviz(),
             };
-            screen.line(clean::lines(&picture).trim_end())
+            screen.line(clean::lines(&picture).trim_end())?;
+            tell_left_out(&tree, screen)
         }
         Command::List(args) => show_list(args, &driver, now, screen).await,
         Command::Inspect(args) => inspect(&args, &driver, now, screen).await,
@@ -253,8 +254,14 @@ async fn inspect(
     screen.table(&HEADINGS, &COLUMNS, head)?;
     screen.line("")?;
     screen.line(clean::lines(&tree.to_string()).trim_end())?;
+    tell_left_out(&tree, screen)
+}
+
+fn tell_left_out(tree: &FlowTree, screen: &mut Screen) -> Outcome {
     if !tree.is_complete {
-        tell("there are more jobs: pass a greater --limit");
+        let (shown, all) = (tree.members.len(), tree.flow.members.total());
+        screen.flush()?;
+        tell(&format!("{} of {all} jobs are left out: pass a greater --limit", all - shown));
     }
     Ok(())
 }

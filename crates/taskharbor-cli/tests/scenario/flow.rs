@@ -103,3 +103,30 @@ fn a_document_that_is_no_flow_is_refused_with_the_place() {
     assert_eq!(store.run(&["flow", "start", "no-such-file"]).code, Some(2));
     assert!(store.lines(&["flow", "list"]).is_empty());
 }
+
+#[test]
+fn a_flow_with_more_jobs_than_are_shown_stands_and_says_what_is_left_out() {
+    let store = Store::new();
+    let members = vec![r#"{"type": "say"}"#; 30].join(",");
+    let document = format!(r#"{{"flow": {{"chord": [{members}], "then": {{"type": "sum"}}}}}}"#);
+    let mut start = store.command(&["flow", "start", "-"]);
+    let id = piped(&mut start, document.as_bytes()).out.trim().to_owned();
+    let shown = store.run(&["flow", "inspect", &id, "--limit", "5"]);
+    assert!(shown.out.contains("└─ … and 27 more\nsum"), "{}", shown.out);
+    assert!(shown.err.contains("27 of 32 jobs are left out"), "{}", shown.err);
+    let picture = store.run(&["flow", "graph", &id, "--limit", "5"]);
+    assert_eq!(picture.out.matches("-->").count(), 5, "{}", picture.out);
+    assert!(picture.err.contains("27 of 32 jobs are left out"), "{}", picture.err);
+}
+
+#[test]
+fn a_program_runs_behind_a_step_that_failed_and_let_it_go() {
+    let store = Store::new();
+    let document = br#"{"flow": {"chain": [
+        {"type": "fails", "on_failure": "release"}, {"type": "look"}]}}"#;
+    let mut start = store.command(&["flow", "start", "-"]);
+    let id = piped(&mut start, document).out.trim().to_owned();
+    let look = r#"look=printf '"%s %s"' "$(cat $TASKHARBOR_INPUT_FILE)" "$TASKHARBOR_FAILURE""#;
+    store.work(&["--shell", "--exec", "fails=exit 65", "--exec", look]);
+    assert_eq!(store.inspect(&id)["output"], "null dead-lettered: exit code 65");
+}

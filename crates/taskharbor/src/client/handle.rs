@@ -74,7 +74,7 @@ impl From<ReadError> for WaitError {
         match error {
             ReadError::Failed(failure) => Self::Member(failure),
             ReadError::Refused(Refusal::JobNotFound) | ReadError::Missing => Self::Gone,
-            ReadError::TooLarge => Self::TooLarge,
+            ReadError::TooLarge | ReadError::EntryTooLarge => Self::TooLarge,
             ReadError::Codec(error) => Self::Decode(error),
             ReadError::Store(error) => Self::Store(error),
             ReadError::Pending | ReadError::Refused(_) => {

@@ -45,8 +45,9 @@ impl<'a, O> Start<'a, O> {
         self
     }
 
-    /// If a flow with this key is stored, that one is answered and no new one started. Defaults to
-    /// none.
+    /// If a flow with this key is stored, that one is answered and no new one started. The key is
+    /// held in the queue of the flow's last step, [`Options::DEFAULT_QUEUE`](crate::Options) if that
+    /// is a group, and shared with the plain jobs of that queue. Defaults to none.
     pub fn key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self

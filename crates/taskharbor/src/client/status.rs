@@ -45,7 +45,7 @@ impl<O> Handle<O> {
     }
 
     /// The flow with its members: what waits for what, and where each stands. At most so many of
-    /// them are read, the first stored first.
+    /// them are read; [`FlowTree::read`] says which.
     ///
     /// # Errors
     ///
@@ -77,8 +77,17 @@ impl<O> Handle<O> {
             Some(answer) => return Ok(answer?),
             None => return Err(unanswered()),
         }
-        let mut answers = self.manage(vec![self.id().clone()], Action::Cancel).await?;
-        Ok(answers.pop().ok_or_else(unanswered)??)
+        let denied = match self.manage(vec![self.id().clone()], Action::Cancel).await?.pop() {
+            Some(Err(denied @ Denied::WrongState(State::Done))) => denied,
+            Some(answer) => return Ok(answer?),
+            None => return Err(unanswered()),
+        };
+        // Meanwhile it may have ended by growing, and what it grew into has not run.
+        match self.manage(vec![self.id().clone()], Action::CancelFlow).await?.pop() {
+            Some(Err(Denied::JobNotFound)) => Err(denied.into()),
+            Some(answer) => Ok(answer?),
+            None => Err(unanswered()),
+        }
     }
 
     /// Gives every dead-lettered member of the flow, or the job itself, another life. Answers how

@@ -92,11 +92,18 @@ pub(crate) fn is_each<T: DeserializeOwned>() -> bool {
     T::deserialize(Probe).is_ok()
 }
 
+/// How many members that are groups themselves are put together at once.
+const GROUPS_AT_ONCE: usize = 16;
+
 /// The outputs of a group, one by one, in the order of the group. They are read from the store page
-/// by page, so that at no time more than a page of them is in memory.
+/// by page, and a member that is a group itself is read when its turn comes: what is in memory at a
+/// time is a page and a few members, or a single one if those are too large together. One member
+/// may be made of at most 256 MiB.
 pub struct Inputs<T> {
     format: Format,
     next: Next,
+    /// The page that is being read.
+    page: Option<Leaf>,
     ready: VecDeque<Blob>,
     decoded: VecDeque<T>,
 }
@@ -111,6 +118,46 @@ enum Next {
     End,
 }
 
+/// What is left of a page.
+struct Leaf {
+    source: Source,
+    shape: Shape,
+    entries: VecDeque<OutputEntry>,
+    groups_at_once: usize,
+}
+
+impl Leaf {
+    /// The next few members as bytes.
+    async fn turn(&mut self, format: &Format) -> Result<Vec<Option<Blob>>, ReadError> {
+        let mut groups = 0;
+        let is_in = |entry: &&OutputEntry| {
+            groups += usize::from(matches!(entry, OutputEntry::List { .. }));
+            groups <= self.groups_at_once
+        };
+        let some: Vec<_> = self.entries.iter().take_while(is_in).cloned().collect();
+        let (source, shape, count) = (&self.source, self.shape, some.len());
+        let values = match read::values(source, some, shape, format).await {
+            Err(ReadError::TooLarge) if self.groups_at_once > 1 => {
+                self.groups_at_once = 1;
+                return Ok(Vec::new());
+            }
+            Err(ReadError::TooLarge) if count > 1 => {
+                // Single outputs stand before the group; without them it may fit.
+                let first = self.entries.iter().take(1).cloned().collect();
+                read::values(source, first, shape, format).await
+            }
+            values => values,
+        };
+        let values = values.map_err(|error| match error {
+            ReadError::TooLarge => ReadError::EntryTooLarge,
+            error => error,
+        })?;
+        // Only now, so that a future that was dropped has lost nothing.
+        self.entries.drain(..values.len());
+        Ok(values)
+    }
+}
+
 impl<T: Data> Inputs<T> {
     pub(crate) const fn of(source: Source, job: JobId, format: Format) -> Self {
         Self::with(Next::Of { source, job }, format)
@@ -123,7 +170,7 @@ impl<T: Data> Inputs<T> {
     }
 
     const fn with(next: Next, format: Format) -> Self {
-        Self { format, next, ready: VecDeque::new(), decoded: VecDeque::new() }
+        Self { format, next, page: None, ready: VecDeque::new(), decoded: VecDeque::new() }
     }
 
     /// The next output, or `None` after the last.
@@ -144,18 +191,25 @@ impl<T: Data> Inputs<T> {
             if let Some(bytes) = self.ready.pop_front() {
                 return Some(self.format.decode(&bytes).map_err(JobError::unrecoverable));
             }
-            if matches!(self.next, Next::End) {
+            if matches!(self.next, Next::End) && self.page.is_none() {
                 return None;
             }
             if let Err(error) = self.turn().await {
-                self.next = Next::End;
+                (self.next, self.page) = (Next::End, None);
                 return Some(Err(error.into_job_error()));
             }
         }
     }
 
-    /// Reads one page, or finds out whose to read.
+    /// Puts together what is next on the page, reads the next page, or finds out whose to read.
     async fn turn(&mut self) -> Result<(), ReadError> {
+        if let Some(page) = &mut self.page {
+            let nothing = self.format.encode(&())?;
+            let values = page.turn(&self.format).await?;
+            self.ready.extend(values.into_iter().map(|it| it.unwrap_or(nothing.clone())));
+            self.page.take_if(|page| page.entries.is_empty());
+            return Ok(());
+        }
         match &self.next {
             Next::End => {}
             Next::Of { source, job } => {
@@ -168,10 +222,12 @@ impl<T: Data> Inputs<T> {
                 let (source, join) = (source.clone(), join.clone());
                 let query = OutputQuery::parents_of(join.clone()).from(*from);
                 let page = read::page(&source, query).await?;
-                let shape = Shape::of(&join);
-                let values = read::values(&source, page.entries, shape, &self.format).await?;
-                let nothing = self.format.encode(&())?;
-                self.ready.extend(values.into_iter().map(|it| it.unwrap_or(nothing.clone())));
+                self.page = Some(Leaf {
+                    source: source.clone(),
+                    shape: Shape::of(&join),
+                    entries: page.entries.into(),
+                    groups_at_once: GROUPS_AT_ONCE,
+                });
                 self.next = match page.next {
                     Some(from) => Next::Page { source, join, from },
                     None => Next::End,
@@ -223,7 +279,42 @@ impl ReadError {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use taskharbor_core::OutputPage;
+
     use super::*;
+
+    /// A store in which a job waited for this many groups of so many outputs of 1 MiB.
+    fn groups(count: usize, len: usize) -> Source {
+        let output = Blob::from(format!("\"{}\"", "x".repeat(1 << 20)).into_bytes());
+        let id = |name: &str| JobId::new(name).unwrap();
+        Arc::new(move |request| {
+            let pages = request.items.iter().map(|query| {
+                let entries = match query.id.as_str() {
+                    "job" => vec![OutputEntry::List { join: id("all"), len: count }],
+                    "all" => vec![OutputEntry::List { join: id("group"), len }; count],
+                    _ => vec![OutputEntry::Done(Some(output.clone())); len],
+                };
+                Ok(OutputPage::new(entries, None))
+            });
+            let pages = pages.collect();
+            Box::pin(async { Ok(pages) })
+        })
+    }
+
+    #[tokio::test]
+    async fn groups_that_are_too_large_together_are_read_one_by_one() {
+        let id = JobId::new("job").unwrap();
+        let mut inputs = Inputs::<Vec<String>>::of(groups(3, 100), id.clone(), Format::json());
+        for _ in 0..3 {
+            assert_eq!(inputs.next().await.unwrap().unwrap().len(), 100);
+        }
+        assert!(inputs.next().await.is_none());
+        let mut inputs = Inputs::<Vec<String>>::of(groups(1, 300), id, Format::json());
+        let error = inputs.next().await.unwrap().unwrap_err().to_string();
+        assert!(error.starts_with("one of the outputs before it is made of more than"), "{error}");
+    }
 
     #[test]
     fn each_is_told_from_everything_else() {

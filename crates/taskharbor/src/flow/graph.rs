@@ -2,7 +2,10 @@
 
 mod text;
 
-use std::{collections::HashMap, fmt::Write as _};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fmt::Write as _,
+};
 
 use taskharbor_core::{
     Admin, Blob, DriverError, FailurePolicy, Filter, FlowRecord, JobId, JobKind, JobRecord,
@@ -70,8 +73,9 @@ pub struct FlowMember {
 }
 
 impl FlowTree {
-    /// Reads a flow and at most so many of its members, the first stored first; `None` if no flow
-    /// with this id is stored. It is not one instant of the store: the flow goes on meanwhile.
+    /// Reads a flow and at most so many of its members; `None` if no flow with this id is stored. If
+    /// there are more they are its last ones, of what each waits for the first few, and so on
+    /// backwards; then the first that were stored. It is not one instant of the store: the flow goes on meanwhile.
     ///
     /// # Errors
     ///
@@ -87,26 +91,44 @@ impl FlowTree {
         limit: usize,
     ) -> Result<Option<Self>, DriverError> {
         let Some(flow) = store.flow(id.clone(), now).await? else { return Ok(None) };
-        let mut members = Vec::new();
+        let is_large = flow.members.total() > limit;
+        let spine =
+            if is_large { spine(store, &flow.tail, now, limit - limit / 4).await? } else { vec![] };
+        let mut room = limit - spine.len();
+        // Those that were not met in the list stand at its end, the tail last.
+        let mut rest: Vec<_> = spine.into_iter().rev().map(Some).collect();
+        let places =
+            rest.iter().enumerate().filter_map(|(at, it)| Some((it.as_ref()?.id.clone(), at)));
+        let places: HashMap<JobId, usize> = places.collect();
+        let (mut members, mut is_cut) = (Vec::new(), false);
         let mut list = List::new(Filter::all().flow(id.clone()), Limits::MAX_PAGE, now);
         let is_complete = loop {
-            let left = limit - members.len();
-            if left == 0 {
-                break members.len() >= flow.members.total();
+            if room == 0 {
+                break members.len() + rest.iter().flatten().count() >= flow.members.total();
             }
-            list.limit = left.min(Limits::MAX_PAGE);
+            list.limit = limit.clamp(1, Limits::MAX_PAGE);
             let page = store.list(list.clone()).await?;
-            for some in page.items.chunks(AT_ONCE) {
-                let asked = some.iter().map(|job| store.inspect(job.id.clone(), now));
-                for record in all(asked).await {
-                    members.extend(record?.map(FlowMember::from));
+            let mut asked = Vec::new();
+            for job in page.items {
+                match places.get(&job.id) {
+                    Some(&at) => {
+                        members.extend(inspected(store, &mut asked, now).await?);
+                        members.extend(rest[at].take());
+                    }
+                    None if room > 0 => {
+                        asked.push(job.id);
+                        room -= 1;
+                    }
+                    None => is_cut = true,
                 }
             }
+            members.extend(inspected(store, &mut asked, now).await?);
             match page.next {
                 Some(next) => list = list.after(next),
-                None => break true,
+                None => break !is_cut,
             }
         };
+        members.extend(rest.into_iter().flatten());
         Ok(Some(Self { flow, members, is_complete }))
     }
 
@@ -130,6 +152,10 @@ impl FlowTree {
             let style = if is_growth { " [style=dashed]" } else { "" };
             let _ = writeln!(dot, "  n{from} -> n{to}{style};");
         }
+        for (at, more) in self.left_out() {
+            let _ = writeln!(dot, "  m{at} [label=\"… and {more} more\", style=dashed];");
+            let _ = writeln!(dot, "  m{at} -> n{at};");
+        }
         dot.push_str("}\n");
         dot
     }
@@ -148,6 +174,9 @@ impl FlowTree {
         for (from, to, is_growth) in self.edges() {
             let arrow = if is_growth { "-.->" } else { "-->" };
             let _ = writeln!(text, "  n{from} {arrow} n{to}");
+        }
+        for (at, more) in self.left_out() {
+            let _ = writeln!(text, "  m{at}([\"… and {more} more\"]) --> n{at}");
         }
         for state in State::ALL {
             let color = color(state);
@@ -169,9 +198,55 @@ impl FlowTree {
         edges
     }
 
+    /// The members, as positions, that wait for some which were not read, and for how many of these.
+    fn left_out(&self) -> Vec<(usize, usize)> {
+        let positions = self.positions();
+        let left_out = self.members.iter().enumerate().map(|(at, member)| {
+            (at, member.parents.iter().filter(|id| !positions.contains_key(id)).count())
+        });
+        left_out.filter(|(_, more)| *more > 0).collect()
+    }
+
     fn positions(&self) -> HashMap<&JobId, usize> {
         self.members.iter().enumerate().map(|(at, member)| (&member.id, at)).collect()
     }
+}
+
+/// The members without which the picture of a large flow falls apart: backwards from its tail, of
+/// what each waits for the first few. At most so many, the tail first.
+async fn spine(
+    store: &impl Admin,
+    tail: &JobId,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<FlowMember>, DriverError> {
+    let (mut members, mut met) = (Vec::new(), HashSet::from([tail.clone()]));
+    let mut next = VecDeque::from([tail.clone()]);
+    while !next.is_empty() && members.len() < limit {
+        let at_once = next.len().min(AT_ONCE).min(limit - members.len());
+        let mut asked = next.drain(..at_once).collect();
+        for member in inspected(store, &mut asked, now).await? {
+            let parents = member.parents.iter().take(text::SHOWN);
+            next.extend(parents.filter(|id| met.insert((*id).clone())).cloned());
+            members.push(member);
+        }
+    }
+    Ok(members)
+}
+
+/// These members, those left out that are gone; a few at a time.
+async fn inspected(
+    store: &impl Admin,
+    ids: &mut Vec<JobId>,
+    now: Timestamp,
+) -> Result<Vec<FlowMember>, DriverError> {
+    let mut members = Vec::with_capacity(ids.len());
+    for some in std::mem::take(ids).chunks(AT_ONCE) {
+        for record in all(some.iter().map(|id| store.inspect(id.clone(), now))).await {
+            members.extend(record?.map(FlowMember::from));
+        }
+    }
+    Ok(members)
 }
 
 impl FlowMember {

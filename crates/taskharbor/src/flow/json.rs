@@ -3,8 +3,8 @@
 
 mod compile;
 mod parse;
+mod strict;
 
-use serde_json::Value;
 use taskharbor_core::{Blob, Limits};
 
 use super::{Flow, plan::Plan};
@@ -43,6 +43,9 @@ pub enum Fault {
     /// A field that a flow does not have.
     #[error("there is no field {0:?}: {1}")]
     UnknownField(String, &'static str),
+    /// A field of an object has the name of one before it.
+    #[error("there is a field of this name before it: choose one of them")]
+    DuplicateField,
     /// A field is missing.
     #[error("the field {0:?} is missing")]
     Missing(&'static str),
@@ -64,6 +67,9 @@ pub enum Fault {
     /// A number is not one that can be stored.
     #[error("{0}")]
     OutOfRange(&'static str),
+    /// A name, a header or a payload is not one that can be stored.
+    #[error("{0}")]
+    Refused(String),
     /// More jobs than a flow may have.
     #[error(
         "more than {} jobs: split the flow, or let a job grow into the rest",
@@ -100,10 +106,7 @@ pub enum Fault {
 ///
 /// [`DocumentError`], which names the place.
 pub fn parse(text: &[u8]) -> Result<Document, DocumentError> {
-    let value: Value =
-        serde_json::from_slice(text).map_err(|error| at("$", Fault::Syntax(error)))?;
-    let document = parse::document(&value)?;
-    Ok(document)
+    parse::document(&strict::value(text)?)
 }
 
 fn at(place: &str, fault: Fault) -> DocumentError {

@@ -1,8 +1,8 @@
 //! [`Plan`]: a flow before it is encoded: jobs, joins, and who waits for whom.
 
-use std::{any::type_name, borrow::Cow, fmt};
+use std::{any::type_name, borrow::Cow, collections::HashMap, fmt};
 
-use taskharbor_core::{Blob, FailurePolicy, JobId, NewJob, QueueName, Timestamp};
+use taskharbor_core::{Blob, FailurePolicy, Headers, JobId, NewJob, QueueName, Timestamp};
 
 use super::Shape;
 use crate::{Job, Options, Step, codec::Format, draft, draft::InvalidJob};
@@ -13,6 +13,10 @@ pub(crate) const AFTER_FAILURE_OF: &str = "th-after-failure-of";
 /// The header of a job that takes the list of a join, which it names.
 pub(crate) const INPUT: &str = "th-input";
 
+/// The header of a job whose flow has a failure job, so that what it grows into fails no faster than
+/// the flow.
+const GUARDED: &str = "th-guarded";
+
 /// Jobs and who waits for whom, as positions in the list. Parents come before children, and the
 /// last one is the tail: the job that nobody waits for. There is at least one.
 ///
@@ -21,12 +25,16 @@ pub(crate) const INPUT: &str = "th-input";
 /// members, and a reader always knows whether it reads a value or a list.
 pub(super) struct Plan {
     nodes: Vec<Node>,
+    /// Whether it takes its place in a flow that has a failure job.
+    is_guarded: bool,
 }
 
 pub(super) struct Node {
     content: Content,
     options: Options,
     parents: Vec<usize>,
+    /// Its policy if nobody sets one.
+    fallback: Option<FailurePolicy>,
     /// It runs only if this one has failed.
     after_failure_of: Option<usize>,
 }
@@ -46,7 +54,7 @@ enum Content {
 
 impl Node {
     fn new(content: Content, options: Options, parents: Vec<usize>) -> Self {
-        Self { content, options, parents, after_failure_of: None }
+        Self { content, options, parents, fallback: None, after_failure_of: None }
     }
 
     fn name(&self) -> Cow<'_, str> {
@@ -64,18 +72,18 @@ impl Plan {
         let (job_type, rust_type) = (J::TYPE, type_name::<J>());
         let content = Content::Typed { job_type, rust_type, payload: Box::new(step.job) };
         let options = step.options.over(J::options());
-        Self { nodes: vec![Node::new(content, options, Vec::new())] }
+        Self { nodes: vec![Node::new(content, options, Vec::new())], is_guarded: false }
     }
 
     /// One job, by the name of its type and its bytes.
     pub(super) fn raw(job_type: String, payload: Blob, options: Options) -> Self {
         let content = Content::Raw { job_type, payload };
-        Self { nodes: vec![Node::new(content, options, Vec::new())] }
+        Self { nodes: vec![Node::new(content, options, Vec::new())], is_guarded: false }
     }
 
     /// All of these, with a join behind them.
     pub(super) fn all(members: impl IntoIterator<Item = Self>, shape: Shape) -> Self {
-        let mut all = Self { nodes: Vec::new() };
+        let mut all = Self { nodes: Vec::new(), is_guarded: false };
         let mut tails = Vec::new();
         for member in members {
             all.append(member);
@@ -100,20 +108,30 @@ impl Plan {
         Self::all(members, Shape::Gather)
     }
 
-    /// Single jobs, each with the positions of those it waits for, put in this order. Where one waits
-    /// for several, a join stands between; and so at the end if there are several that nobody waits
-    /// for.
+    /// Single jobs, each with the positions of those it waits for, put in this order. Where some wait
+    /// for the same several, one join stands between; and so at the end if there are several that
+    /// nobody waits for.
     pub(super) fn graph(jobs: Vec<(Self, Vec<usize>)>, order: &[usize]) -> Self {
-        let mut all = Self { nodes: Vec::new() };
+        let mut all = Self { nodes: Vec::new(), is_guarded: false };
         let mut is_waited_for = vec![false; jobs.len()];
         jobs.iter().flat_map(|(_, parents)| parents).for_each(|&at| is_waited_for[at] = true);
         let mut jobs: Vec<_> = jobs.into_iter().map(Some).collect();
         let mut places = vec![0; jobs.len()];
+        let mut joins: HashMap<Vec<usize>, usize> = HashMap::new();
         for &at in order {
             let Some((job, parents)) = jobs[at].take() else { continue };
             let parents: Vec<usize> = parents.into_iter().map(|parent| places[parent]).collect();
-            let parents =
-                if parents.len() > 1 { vec![all.join(Shape::List, parents)] } else { parents };
+            let parents = match parents.len() {
+                0 | 1 => parents,
+                _ => vec![match joins.get(&parents) {
+                    Some(&join) => join,
+                    None => {
+                        let join = all.join(Shape::List, parents.clone());
+                        joins.insert(parents, join);
+                        join
+                    }
+                }],
+            };
             all.append(job);
             places[at] = all.nodes.len() - 1;
             all.nodes[places[at]].parents = parents;
@@ -193,10 +211,7 @@ impl Plan {
     /// sees that the gate has not failed and does not run it.
     pub(super) fn on_failure(mut self, job: Self) -> Self {
         for node in &mut self.nodes {
-            let policy = node.options.on_failure.get_or_insert(FailurePolicy::Cancel);
-            if *policy == FailurePolicy::FailFast {
-                *policy = FailurePolicy::Cancel;
-            }
+            node.fallback.get_or_insert(FailurePolicy::Cancel);
         }
         self.tail_policy(FailurePolicy::Cancel);
         let tail = self.nodes.len() - 1;
@@ -217,11 +232,40 @@ impl Plan {
         self.nodes.len()
     }
 
+    /// These jobs in the place of one that grew into them. They take after it as if it had been
+    /// written as this flow: its policy is that of all that have none of their own, and the store
+    /// gives it to the tail. Who let go of a failure is not to go on without it inside, so there
+    /// release is cancel.
+    pub(super) fn in_place_of(&mut self, grower: &Headers) {
+        let policy = draft::policy_in(grower);
+        match policy {
+            FailurePolicy::Hold => {}
+            FailurePolicy::Release => self.default_policy(FailurePolicy::Cancel),
+            policy => self.default_policy(policy),
+        }
+        self.tail_policy(policy);
+        self.is_guarded = grower.get(GUARDED).is_some();
+    }
+
+    /// Settles the policy of every node. Fail-fast would cancel a failure job along with the rest,
+    /// so where there is one it is taken for cancel, wherever in the flow it was set.
+    fn settle_policies(&mut self) {
+        self.is_guarded |= self.nodes.iter().any(|node| node.after_failure_of.is_some());
+        for node in &mut self.nodes {
+            let policy = node.options.on_failure.or(node.fallback).unwrap_or_default();
+            node.options.on_failure = Some(match policy {
+                FailurePolicy::FailFast if self.is_guarded => FailurePolicy::Cancel,
+                policy => policy,
+            });
+        }
+    }
+
     pub(super) fn into_jobs(
-        self,
+        mut self,
         format: &Format,
         now: Timestamp,
     ) -> Result<Vec<NewJob>, InvalidJob> {
+        self.settle_policies();
         let mut ids = JobId::generate_many(now, self.nodes.len())?;
         let mut is_list = vec![false; ids.len()];
         for (at, (id, node)) in ids.iter_mut().zip(&self.nodes).enumerate() {
@@ -230,7 +274,11 @@ impl Plan {
                 is_list[at] = matches!(shape, Shape::List | Shape::Gather);
             }
         }
-        let places = Places { ids: &ids, is_list: &is_list };
+        let headers = match self.is_guarded {
+            true => format.headers().clone().with_any(GUARDED, "yes")?,
+            false => format.headers().clone(),
+        };
+        let places = Places { ids: &ids, is_list: &is_list, headers: &headers };
         let nodes = self.nodes.into_iter().enumerate();
         let jobs = nodes.map(|(at, node)| node.into_job(&places, at, format, now));
         jobs.collect()
@@ -242,6 +290,8 @@ struct Places<'a> {
     ids: &'a [JobId],
     /// Whether it is a join that is read as a list.
     is_list: &'a [bool],
+    /// What all of them carry.
+    headers: &'a Headers,
 }
 
 impl Node {
@@ -252,9 +302,9 @@ impl Node {
         format: &Format,
         now: Timestamp,
     ) -> Result<NewJob, InvalidJob> {
-        let Places { ids, is_list } = places;
+        let Places { ids, is_list, .. } = places;
         let (id, options) = (ids[at].clone(), &self.options);
-        let mut headers = format.headers().clone();
+        let mut headers = places.headers.clone();
         if let Some(gate) = self.after_failure_of {
             headers = headers.with_any(AFTER_FAILURE_OF, ids[gate].as_str())?;
         }

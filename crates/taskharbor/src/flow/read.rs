@@ -35,6 +35,11 @@ pub(crate) enum ReadError {
         Limits::MAX_CALL_BYTES
     )]
     TooLarge,
+    #[error(
+        "one of the outputs before it is made of more than {} bytes: let a step before this one shorten it",
+        Limits::MAX_CALL_BYTES
+    )]
+    EntryTooLarge,
     #[error(transparent)]
     Refused(Refusal),
     #[error(transparent)]
@@ -87,19 +92,29 @@ pub(crate) async fn value(
     page: Option<OutputPage>,
     format: &Format,
 ) -> Result<Option<Blob>, ReadError> {
-    let mut forest = Forest::default();
-    forest.add(vec![entry], false)?;
-    if let Some(page) = page
-        && let Some((at, join, _)) = forest.open.pop()
-    {
-        forest.take(at, join, page)?;
-    }
-    forest.read(source).await?;
-    let written = forest.write(format)?;
-    written.into_iter().next().ok_or_else(|| broken("an output was lost"))
+    Forest::default().grow(source, entry, page).await?.only(format)
 }
 
-/// What entries of a list of this shape are, each as bytes; `None` for one that says nothing.
+/// The same for a reader that goes on without what failed: nothing stands in its place, and the
+/// first failure is told.
+pub(crate) async fn value_or_nothing(
+    source: &Source,
+    entry: OutputEntry,
+    page: Option<OutputPage>,
+    format: &Format,
+) -> Result<(Option<Blob>, Option<Failure>), ReadError> {
+    let forest = Forest { is_lenient: true, ..Forest::default() };
+    let mut forest = forest.grow(source, entry, page).await?;
+    let failure = forest.failure.take();
+    let value = forest.only(format)?;
+    match failure {
+        Some(_) if value.is_none() => Ok((Some(format.encode(&())?), failure)),
+        _ => Ok((value, failure)),
+    }
+}
+
+/// What entries of a list of this shape are, each as bytes; `None` for one that says nothing. They
+/// are read together, so together they must not be too large.
 pub(crate) async fn values(
     source: &Source,
     entries: Vec<OutputEntry>,
@@ -107,7 +122,7 @@ pub(crate) async fn values(
     format: &Format,
 ) -> Result<Vec<Option<Blob>>, ReadError> {
     let mut forest = Forest::default();
-    let roots = forest.add(entries, shape == Shape::Gather)?;
+    let roots = forest.add(entries, None, shape == Shape::Gather)?;
     forest.read(source).await?;
     let mut written = forest.write(format)?;
     Ok(roots.into_iter().map(|at| written[at].take()).collect())
@@ -120,10 +135,15 @@ struct Forest {
     /// Joins whose parents are still to be read: the node, and from which on.
     open: Vec<(usize, JobId, usize)>,
     bytes: usize,
+    /// Whether nothing is put in the place of what failed, and what failed first.
+    is_lenient: bool,
+    failure: Option<Failure>,
 }
 
 struct Node {
     content: Content,
+    /// The list it is in.
+    list: Option<usize>,
     /// Whether it is one of those whose fate is told.
     is_fate: bool,
 }
@@ -131,11 +151,38 @@ struct Node {
 enum Content {
     Written(Option<Blob>),
     Failed(Failure),
-    List { shape: Shape, children: Vec<usize> },
+    List { join: JobId, children: Vec<usize> },
 }
 
 impl Forest {
-    fn add(&mut self, entries: Vec<OutputEntry>, is_fate: bool) -> Result<Vec<usize>, ReadError> {
+    /// Reads all that this one entry is made of.
+    async fn grow(
+        mut self,
+        source: &Source,
+        entry: OutputEntry,
+        page: Option<OutputPage>,
+    ) -> Result<Self, ReadError> {
+        self.add(vec![entry], None, false)?;
+        if let Some(page) = page
+            && let Some((at, join, _)) = self.open.pop()
+        {
+            self.take(at, join, page)?;
+        }
+        self.read(source).await?;
+        Ok(self)
+    }
+
+    /// What the one entry is that all this is made from.
+    fn only(self, format: &Format) -> Result<Option<Blob>, ReadError> {
+        self.write(format)?.into_iter().next().ok_or_else(|| broken("an output was lost"))
+    }
+
+    fn add(
+        &mut self,
+        entries: Vec<OutputEntry>,
+        list: Option<usize>,
+        is_fate: bool,
+    ) -> Result<Vec<usize>, ReadError> {
         let first = self.nodes.len();
         for entry in entries {
             let content = match entry {
@@ -149,16 +196,20 @@ impl Forest {
                 OutputEntry::List { join, len } => self.list(join, len),
                 OutputEntry::Failed { state, reason } => {
                     let failure = Failure::new(state, reason.as_ref());
-                    if !is_fate {
+                    if is_fate {
+                        Content::Failed(failure)
+                    } else if self.is_lenient {
+                        self.failure.get_or_insert(failure);
+                        Content::Written(None)
+                    } else {
                         return Err(ReadError::Failed(failure));
                     }
-                    Content::Failed(failure)
                 }
                 OutputEntry::Pending => return Err(ReadError::Pending),
                 OutputEntry::Missing => return Err(ReadError::Missing),
                 _ => return Err(broken("an output is of a kind that this version does not know")),
             };
-            self.nodes.push(Node { content, is_fate });
+            self.nodes.push(Node { content, list, is_fate });
         }
         Ok((first..self.nodes.len()).collect())
     }
@@ -169,11 +220,11 @@ impl Forest {
             Shape::Discard => return Content::Written(None),
             Shape::First if len == 0 => return Content::Written(None),
             Shape::List | Shape::Gather | Shape::First if len > 0 => {
-                self.open.push((self.nodes.len(), join, 0));
+                self.open.push((self.nodes.len(), join.clone(), 0));
             }
             _ => {}
         }
-        Content::List { shape, children: Vec::new() }
+        Content::List { join, children: Vec::new() }
     }
 
     async fn read(&mut self, source: &Source) -> Result<(), ReadError> {
@@ -202,7 +253,7 @@ impl Forest {
             page.entries.truncate(1);
             page.next = None;
         }
-        let added = self.add(page.entries, shape == Shape::Gather)?;
+        let added = self.add(page.entries, Some(at), shape == Shape::Gather)?;
         if let Content::List { children, .. } = &mut self.nodes[at].content {
             children.extend(added);
         }
@@ -213,17 +264,26 @@ impl Forest {
     }
 
     /// What each node is as bytes.
-    fn write(self, format: &Format) -> Result<Vec<Option<Blob>>, ReadError> {
+    fn write(mut self, format: &Format) -> Result<Vec<Option<Blob>>, ReadError> {
         let nothing = format.encode(&())?;
         let mut written: Vec<Option<Blob>> = vec![None; self.nodes.len()];
-        for (at, node) in self.nodes.into_iter().enumerate().rev() {
-            let value = match node.content {
-                Content::Written(output) => output,
+        // From the last to the first, so that lists come after what is in them.
+        while let Some(Node { content, list, is_fate }) = self.nodes.pop() {
+            let at = self.nodes.len();
+            let value = match content {
+                Content::Written(output) => {
+                    if let Some(output) = &output
+                        && (list.is_some() || is_fate)
+                    {
+                        format.check(output, || self.whose(at, list))?;
+                    }
+                    output
+                }
                 Content::Failed(failure) => {
                     written[at] = Some(format.encode(&Err::<(), _>(failure))?);
                     continue;
                 }
-                Content::List { shape: Shape::First, children } => {
+                Content::List { join, children } if Shape::of(&join) == Shape::First => {
                     children.first().and_then(|&child| written[child].take())
                 }
                 Content::List { children, .. } => {
@@ -233,12 +293,23 @@ impl Forest {
                     Some(format.list(&items)?)
                 }
             };
-            written[at] = if node.is_fate {
+            written[at] = if is_fate {
                 Some(format.variant("Ok", &value.unwrap_or_else(|| nothing.clone()))?)
             } else {
                 value
             };
         }
         Ok(written)
+    }
+
+    /// Whose output a node is, for people. A list comes before what is in it, so it is still there.
+    fn whose(&self, at: usize, list: Option<usize>) -> String {
+        match list.and_then(|list| self.nodes.get(list)).map(|node| &node.content) {
+            Some(Content::List { join, children }) => {
+                let nth = children.iter().position(|&child| child == at).unwrap_or_default() + 1;
+                format!("parent {nth} of {} of {join}", children.len())
+            }
+            _ => "a member".to_owned(),
+        }
     }
 }

@@ -76,6 +76,13 @@ pub(super) async fn of(
         };
         match gate {
             Some(gate) => after_failure(&source, gate, parent, format).await,
+            None if entry.reads == Reads::Raw => {
+                let read = read::value_or_nothing(&source, parent, page, format).await?;
+                Ok(match read {
+                    (output, None) => Input::Output(output),
+                    (output, Some(failure)) => Input::Released(output, Arc::new(failure)),
+                })
+            }
             None => Ok(Input::Output(read::value(&source, parent, page, format).await?)),
         }
     });

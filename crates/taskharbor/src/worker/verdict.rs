@@ -73,10 +73,12 @@ impl Circumstances<'_> {
                 );
                 self.failure(job, &JobError::unrecoverable(text))
             }
-            Ok(Outcome::Continue(flow)) => match flow.into_jobs(self.format, self.now) {
-                Ok(jobs) => self.success(job, Transition::Grow(Growth::new(jobs))),
-                Err(error) => self.failure(job, &JobError::unrecoverable(error)),
-            },
+            Ok(Outcome::Continue(flow)) => {
+                match flow.in_place_of(&job.headers).into_jobs(self.format, self.now) {
+                    Ok(jobs) => self.success(job, Transition::Grow(Growth::new(jobs))),
+                    Err(error) => self.failure(job, &JobError::unrecoverable(error)),
+                }
+            }
             Ok(Outcome::Snooze(delay)) => {
                 // A job that comes back at once, again and again, would do nothing else.
                 let delay = delay.max(Duration::from_millis(1));

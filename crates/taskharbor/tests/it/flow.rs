@@ -9,6 +9,7 @@ mod growth;
 mod handle;
 mod json;
 mod large;
+mod simulation;
 #[allow(clippy::allow_attributes_without_reason, reason = "it is as people write it")]
 #[path = "../sketch/flows.rs"]
 mod sketch;

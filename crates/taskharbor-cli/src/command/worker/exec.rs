@@ -177,6 +177,7 @@ impl Program {
             ("TASKHARBOR_IDEMPOTENCY_KEY", cx.idempotency_key().map(ToString::to_string)),
             ("TASKHARBOR_FLOW", cx.flow().map(ToString::to_string)),
             ("TASKHARBOR_LAST_ERROR", cx.last_error().map(str::to_owned)),
+            ("TASKHARBOR_FAILURE", cx.failure().map(ToString::to_string)),
         ];
         for (name, value) in optional {
             match value {

@@ -3,14 +3,14 @@
 //! Members are shown in the order in which they run. A group is a line and its members below it,
 //! each with what leads to it; what several of them wait for stands before the group, not in it.
 
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use taskharbor_core::{JobId, JobKind, State, StateCounts};
 
 use super::{FlowMember, FlowTree};
 
 /// How many members of a group are shown one by one.
-const SHOWN: usize = 20;
+pub(super) const SHOWN: usize = 20;
 /// How deep groups are shown in groups.
 const DEPTH: usize = 50;
 
@@ -20,8 +20,10 @@ type Sequence = Vec<Item>;
 enum Item {
     /// A member by itself.
     Member(usize),
-    /// A join, what it waits for, and how many of them there are.
-    Group(usize, Vec<Sequence>, usize),
+    /// A join, what it waits for, how many of them there are, and how many more were not read.
+    Group(usize, Vec<Sequence>, usize, usize),
+    /// What was not read.
+    Cut,
 }
 
 /// Where a sequence begins that does not begin with its flow: behind this member, for which so many
@@ -32,6 +34,8 @@ struct Layout<'a> {
     members: &'a [FlowMember],
     parents: Vec<Vec<usize>>,
     dependants: Vec<usize>,
+    /// How many of those it waits for were not read.
+    left_out: Vec<usize>,
     is_shown: Vec<bool>,
 }
 
@@ -57,8 +61,9 @@ impl<'a> Layout<'a> {
         }
         let mut dependants = vec![0; parents.len()];
         parents.iter().flatten().for_each(|&parent| dependants[parent] += 1);
-        let is_shown = vec![false; parents.len()];
-        Self { members: &tree.members, parents, dependants, is_shown }
+        let (mut left_out, is_shown) = (vec![0; parents.len()], vec![false; parents.len()]);
+        tree.left_out().into_iter().for_each(|(at, more)| left_out[at] = more);
+        Self { members: &tree.members, parents, dependants, left_out, is_shown }
     }
 
     /// What leads to this member, itself last, as far as nobody else needs it.
@@ -71,8 +76,13 @@ impl<'a> Layout<'a> {
             }
             let parents = self.parents[at].clone();
             let next = match (&parents[..], self.members[at].kind) {
+                ([], JobKind::Join) if self.left_out[at] > 0 => {
+                    backwards.push(Item::Group(at, Vec::new(), 0, self.left_out[at]));
+                    None
+                }
                 ([], _) => {
                     backwards.push(Item::Member(at));
+                    backwards.extend((self.left_out[at] > 0).then_some(Item::Cut));
                     None
                 }
                 ([parent], JobKind::Work) => {
@@ -99,8 +109,9 @@ impl<'a> Layout<'a> {
     }
 
     fn group(&mut self, join: usize, parents: &[usize], depth: usize) -> (Item, Stop) {
+        let left_out = self.left_out[join];
         if depth == DEPTH {
-            return (Item::Group(join, Vec::new(), parents.len()), None);
+            return (Item::Group(join, Vec::new(), parents.len(), left_out), None);
         }
         let mut branches = Vec::new();
         let mut common: Option<(usize, usize)> = None;
@@ -121,7 +132,8 @@ impl<'a> Layout<'a> {
                 (Some(_), Some(_)) => is_common = false,
             }
         }
-        (Item::Group(join, branches, parents.len()), common.filter(|_| is_common))
+        let group = Item::Group(join, branches, parents.len(), left_out);
+        (group, common.filter(|_| is_common))
     }
 }
 
@@ -173,8 +185,14 @@ impl fmt::Display for FlowTree {
             }
         }
         if !self.is_complete {
-            let more = flow.members.total().saturating_sub(self.members.len());
-            writeln!(f, "… and {more} more members")?;
+            // Those that a member waits for were told there.
+            let positions = self.positions();
+            let parents = self.members.iter().flat_map(|member| &member.parents);
+            let told: HashSet<_> = parents.filter(|id| !positions.contains_key(id)).collect();
+            match flow.members.total().saturating_sub(self.members.len() + told.len()) {
+                0 => {}
+                more => writeln!(f, "… and {more} more members")?,
+            }
         }
         Ok(())
     }
@@ -190,9 +208,10 @@ fn write_sequence(
         let start = if at == 0 { "" } else { indent };
         match item {
             Item::Member(member) => writeln!(f, "{start}{}", line(&tree.members[*member]))?,
-            Item::Group(join, branches, len) => {
+            Item::Cut => writeln!(f, "{start}…")?,
+            Item::Group(join, branches, len, left_out) => {
                 writeln!(f, "{start}{}", line(&tree.members[*join]))?;
-                write_branches(f, tree, branches, *len, indent)?;
+                write_branches(f, tree, branches, (*len, *left_out), indent)?;
             }
         }
     }
@@ -203,17 +222,20 @@ fn write_branches(
     f: &mut fmt::Formatter<'_>,
     tree: &FlowTree,
     branches: &[Sequence],
-    len: usize,
+    (len, left_out): (usize, usize),
     indent: &str,
 ) -> fmt::Result {
     let shown = if branches.len() > SHOWN + 1 { SHOWN } else { branches.len() };
     for (at, branch) in branches[..shown].iter().enumerate() {
-        let is_last = at + 1 == branches.len();
+        let is_last = at + 1 == branches.len() && left_out == 0;
         write!(f, "{indent}{}", if is_last { "└─ " } else { "├─ " })?;
         let inner = format!("{indent}{}", if is_last { "   " } else { "│  " });
         write_sequence(f, tree, branch, &inner)?;
     }
-    if shown < branches.len() {
+    if left_out > 0 {
+        let more = branches.len() - shown + left_out;
+        writeln!(f, "{indent}└─ … and {more} more")?;
+    } else if shown < branches.len() {
         let mut members = StateCounts::default();
         for branch in &branches[shown..] {
             if let Some(Item::Member(at) | Item::Group(at, ..)) = branch.last() {

@@ -56,7 +56,7 @@ fn node(
     let plan = parse::job(fields, &place(n), &["id", "after"])?;
     let id = parse::text(fields, &place(n), "id")?.unwrap_or_default();
     let after_place = parse::field(&place(n), "after");
-    let after = match fields.get("after") {
+    let after = match parse::given(fields, "after") {
         None => &[],
         Some(Value::Array(after)) => &after[..],
         Some(_) => return Err(at(&after_place, Fault::Expected("a list of ids"))),

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use taskharbor_core::{Blob, FailurePolicy, Limits};
+use taskharbor_core::{
+    Blob, FailurePolicy, FlowName, Headers, IdempotencyKey, JobType, Limits, QueueName, Timestamp,
+};
 
 use super::{Document, DocumentError, Fault, at, compile, flow};
 use crate::{
     Options,
+    draft::LABEL,
     flow::{Shape, plan::Plan},
 };
 
@@ -15,17 +18,18 @@ use crate::{
 pub(super) const MAX_DEPTH: usize = 50;
 
 const JOB: &str = "a job has type, payload, queue, delay_ms, timeout_ms, max_attempts, priority, \
-                   headers, label and on_failure; in a list of nodes also id and after";
-const GROUP: &str = "beside its steps it has label and on_failure";
-const DOCUMENT: &str = "a document has name, key, and flow or nodes";
+                   headers, label and on_failure; as a step also on_failure_job; in a list of \
+                   nodes also id and after";
+const GROUP: &str = "beside its steps it has label, on_failure and on_failure_job";
+const DOCUMENT: &str = "a document has name, key, flow or nodes, and on_failure_job";
 
 type Object = Map<String, Value>;
 type Parsed<T> = Result<T, DocumentError>;
 
 pub(super) fn document(value: &Value) -> Parsed<Document> {
     let object = object(value, "$")?;
-    known(object, "$", &["name", "key", "flow", "nodes"], DOCUMENT)?;
-    let plan = match (object.get("flow"), object.get("nodes")) {
+    known(object, "$", &["name", "key", "flow", "nodes", "on_failure_job"], DOCUMENT)?;
+    let plan = match (given(object, "flow"), given(object, "nodes")) {
         (Some(value), None) => step(value, "$.flow", 0)?,
         (None, Some(nodes)) => compile::nodes(nodes)?,
         (Some(_), Some(_)) => {
@@ -33,10 +37,13 @@ pub(super) fn document(value: &Value) -> Parsed<Document> {
         }
         (None, None) => return Err(at("$", Fault::Missing("flow"))),
     };
+    let plan = guarded(plan, object, "$")?;
     if plan.len() > Limits::MAX_FLOW_JOBS {
         return Err(at("$", Fault::TooLarge));
     }
     let (name, key) = (text(object, "$", "name")?, text(object, "$", "key")?);
+    valid(name.as_deref().map(FlowName::new), "$.name")?;
+    valid(key.as_deref().map(IdempotencyKey::new), "$.key")?;
     Ok(Document { flow: flow(plan), name, key })
 }
 
@@ -47,14 +54,17 @@ fn step(value: &Value, place: &str, depth: usize) -> Parsed<Plan> {
         return Err(at(place, Fault::TooDeep));
     }
     let kinds = ["chain", "group", "gather", "chord", "type"];
-    let mut kinds = kinds.into_iter().filter(|kind| fields.contains_key(*kind));
+    let mut kinds = kinds.into_iter().filter(|kind| given(fields, kind).is_some());
     let (kind, other) = (kinds.next(), kinds.next());
     if other.is_some() {
         return Err(at(place, Fault::Expected("only one of chain, group, gather, chord and type")));
     }
-    let Some(kind) = kind.filter(|kind| *kind != "type") else { return job(fields, place, &[]) };
+    let Some(kind) = kind.filter(|kind| *kind != "type") else {
+        return guarded(job(fields, place, &["on_failure_job"])?, fields, place);
+    };
     let more: &[&str] = if kind == "chord" { &["then"] } else { &[] };
-    known(fields, place, &[&[kind, "label", "on_failure"], more].concat(), GROUP)?;
+    let names = [kind, "label", "on_failure", "on_failure_job"];
+    known(fields, place, &[&names, more].concat(), GROUP)?;
     let steps = steps(fields, place, kind, depth)?;
     let mut plan = match kind {
         "chain" => {
@@ -63,18 +73,26 @@ fn step(value: &Value, place: &str, depth: usize) -> Parsed<Plan> {
         }
         "gather" => Plan::gather(steps),
         "chord" => {
-            let then = fields.get("then").ok_or_else(|| at(place, Fault::Missing("then")))?;
+            let then = given(fields, "then").ok_or_else(|| at(place, Fault::Missing("then")))?;
             Plan::all(steps, Shape::List).then(step(then, &field(place, "then"), depth + 1)?)
         }
         _ => Plan::all(steps, Shape::List),
     };
     if let Some(label) = text(fields, place, "label")? {
+        valid(Some(Headers::new().with_any(LABEL, &label)), &field(place, "label"))?;
         plan.label_tail(label);
     }
     if let Some(policy) = policy(fields, place)? {
         plan.default_policy(policy);
     }
-    Ok(plan)
+    guarded(plan, fields, place)
+}
+
+/// These jobs, with the one that runs if they fail, if there is one.
+fn guarded(plan: Plan, fields: &Object, place: &str) -> Parsed<Plan> {
+    let Some(value) = given(fields, "on_failure_job") else { return Ok(plan) };
+    let place = field(place, "on_failure_job");
+    Ok(plan.on_failure(job(object(value, &place)?, &place, &[])?))
 }
 
 fn steps(fields: &Object, place: &str, name: &str, depth: usize) -> Parsed<Vec<Plan>> {
@@ -105,6 +123,11 @@ pub(super) fn job(fields: &Object, place: &str, more: &[&str]) -> Parsed<Plan> {
     let job_type = job_type.ok_or_else(|| at(place, Fault::Missing("type")))?;
     let payload = fields.get("payload").unwrap_or(&Value::Null);
     let payload = serde_json::to_vec(payload).map_err(|it| at(place, Fault::Syntax(it)))?;
+    valid(Some(JobType::new(&job_type)), &field(place, "type"))?;
+    if payload.len() > Limits::MAX_PAYLOAD_BYTES {
+        let rule = "a payload has at most 16 MiB: store it elsewhere and refer to it";
+        return Err(at(&field(place, "payload"), Fault::OutOfRange(rule)));
+    }
     Ok(Plan::raw(job_type, Blob::from(payload), options(fields, place)?))
 }
 
@@ -113,11 +136,20 @@ fn options(fields: &Object, place: &str) -> Parsed<Options> {
     options.queue = text(fields, place, "queue")?;
     options.label = text(fields, place, "label")?;
     options.on_failure = policy(fields, place)?;
+    valid(options.queue.as_deref().map(QueueName::new), &field(place, "queue"))?;
     if let Some(millis) = number(fields, place, "delay_ms")? {
-        options = options.delay(Duration::from_millis(millis));
+        let (delay, rule) = (Duration::from_millis(millis), "the delay ends after the year 9999");
+        if Timestamp::EPOCH.checked_add(delay).is_none() {
+            return Err(at(&field(place, "delay_ms"), Fault::OutOfRange(rule)));
+        }
+        options = options.delay(delay);
     }
     if let Some(millis) = number(fields, place, "timeout_ms")? {
-        options = options.timeout(Duration::from_millis(millis));
+        let (timeout, rule) = (Duration::from_millis(millis), "timeout_ms is 1 ms to 292 years");
+        if !(1..=Limits::MAX_TIMEOUT_NANOS).contains(&timeout.as_nanos()) {
+            return Err(at(&field(place, "timeout_ms"), Fault::OutOfRange(rule)));
+        }
+        options = options.timeout(timeout);
     }
     if let Some(attempts) = number(fields, place, "max_attempts")? {
         let rule = Fault::OutOfRange("max_attempts is a number from 1 to 2147483647");
@@ -126,21 +158,35 @@ fn options(fields: &Object, place: &str) -> Parsed<Options> {
         let attempts = attempts.ok_or_else(|| at(&field(place, "max_attempts"), rule))?;
         options = options.max_attempts(attempts);
     }
-    if let Some(priority) = fields.get("priority") {
+    if let Some(priority) = given(fields, "priority") {
         let rule = Fault::OutOfRange("priority is a number from -32768 to 32767");
         let priority = priority.as_i64().and_then(|it| i16::try_from(it).ok());
         options = options.priority(priority.ok_or_else(|| at(&field(place, "priority"), rule))?);
     }
-    if let Some(headers) = fields.get("headers") {
+    let label = options.label.as_deref().map(|label| Headers::new().with_any(LABEL, label));
+    let mut stored = valid(label, &field(place, "label"))?.unwrap_or_default();
+    if let Some(headers) = given(fields, "headers") {
         let place = field(place, "headers");
         for (name, value) in object(headers, &place)? {
+            let place = field(&place, name);
             let Value::String(value) = value else {
-                return Err(at(&field(&place, name), Fault::Expected("a text")));
+                return Err(at(&place, Fault::Expected("a text")));
             };
+            stored = valid(Some(stored.with(name, value)), &place)?.unwrap_or_default();
             options = options.header(name, value);
         }
     }
     Ok(options)
+}
+
+/// What would be refused when it is stored is refused here, where its place is known.
+fn valid<T, E: ToString>(value: Option<Result<T, E>>, place: &str) -> Parsed<Option<T>> {
+    value.transpose().map_err(|error| at(place, Fault::Refused(error.to_string())))
+}
+
+/// A field that says something: one that is `null` is as good as none.
+pub(super) fn given<'a>(fields: &'a Object, name: &str) -> Option<&'a Value> {
+    fields.get(name).filter(|value| !value.is_null())
 }
 
 pub(super) fn object<'a>(value: &'a Value, place: &str) -> Parsed<&'a Object> {
@@ -152,16 +198,16 @@ pub(super) fn field(place: &str, name: &str) -> String {
 }
 
 pub(super) fn text(fields: &Object, place: &str, name: &str) -> Parsed<Option<String>> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
+    match given(fields, name) {
+        None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
         Some(_) => Err(at(&field(place, name), Fault::Expected("a text"))),
     }
 }
 
 fn number(fields: &Object, place: &str, name: &str) -> Parsed<Option<u64>> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
+    match given(fields, name) {
+        None => Ok(None),
         Some(value) => match value.as_u64() {
             Some(number) => Ok(Some(number)),
             None => Err(at(&field(place, name), Fault::Expected("a whole number from 0"))),

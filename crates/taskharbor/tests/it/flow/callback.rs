@@ -110,3 +110,38 @@ async fn parts_of_a_flow_have_failure_jobs_of_their_own() {
     harbor.run_until_idle().await;
     assert_eq!(*told.lock().unwrap(), ["undone"]);
 }
+
+/// The flow ran as far as it can; what its failure jobs were told, and how it ended.
+async fn told_of<O>(flow: Flow<O>) -> (Vec<String>, FlowState) {
+    let (harbor, told) = harbor();
+    let handle = harbor.client().start(flow).await.unwrap();
+    harbor.run_until_idle().await;
+    let told = told.lock().unwrap().clone();
+    (told, handle.status().await.unwrap().state)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_means_the_same_before_and_after_a_failure_job() {
+    use FailurePolicy::{Cancel, FailFast, Hold, Release};
+    for (policy, runs, state) in [
+        (Hold, 0, FlowState::Held),
+        (Cancel, 1, FlowState::Cancelled),
+        (FailFast, 1, FlowState::Cancelled),
+        (Release, 1, FlowState::Cancelled),
+    ] {
+        let flow = || Flow::first(Give(-1)).then(Add(1)).then(Add(1));
+        for flow in [flow().policy(policy).on_failure(Undo), flow().on_failure(Undo).policy(policy)]
+        {
+            let (told, ended) = told_of(flow).await;
+            assert_eq!((told.len(), ended), (runs, state), "{policy:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_fast_around_parts_with_failure_jobs_loses_none_of_these() {
+    let part = |n| Flow::first(Give(n)).then(Add(1)).on_failure(Undo);
+    let flow = Flow::group([part(1), part(-1), part(-2)]).policy(FailurePolicy::FailFast);
+    let (told, state) = told_of(flow.then(Write)).await;
+    assert_eq!((told.len(), state), (2, FlowState::Cancelled));
+}

@@ -1,8 +1,13 @@
 //! What becomes of a flow whose steps fail.
 
-use taskharbor::{FailurePolicy, Flow, FlowState, IntoFlow, Job, State, WaitError};
+use std::error::Error;
 
-use super::{Add, Give, Judge, Write, gives, harbor, outcome};
+use taskharbor::{
+    Blob, Context, FailurePolicy, Flow, FlowState, IntoFlow, Job, JobResult, State, WaitError,
+    flow_json, testing::Harbor,
+};
+
+use super::{Add, Give, Judge, Write, gives, handlers, harbor, outcome};
 
 #[tokio::test(start_paused = true)]
 async fn gathered_members_tell_what_became_of_each() {
@@ -80,4 +85,58 @@ async fn fail_fast_stops_what_has_not_started() {
     assert!(handle.wait().await.is_err());
     let states: Vec<_> = harbor.records().await.iter().map(|it| it.state).collect();
     assert_eq!(states, [State::Dlq, State::Cancelled, State::Cancelled, State::Cancelled]);
+}
+
+/// What a handler of bytes was given, and what it was told of a failure.
+async fn witness(_: Blob, cx: Context) -> JobResult<Option<Blob>> {
+    let input = cx.input_raw().map_or("nothing".into(), |it| String::from_utf8_lossy(it));
+    let failure = cx.failure().map(ToString::to_string).unwrap_or_default();
+    Ok(Some(Blob::from(serde_json::to_vec(&format!("{input} {failure}"))?)))
+}
+
+/// Produces its payload as it is.
+async fn spill(payload: Blob, _: Context) -> JobResult<Option<Blob>> {
+    Ok(Some(Blob::from(serde_json::from_slice::<String>(&payload)?.into_bytes())))
+}
+
+async fn from_document(text: &str) -> Result<String, WaitError> {
+    let harbor = Harbor::new(handlers().on_raw("witness", witness).on_raw("spill", spill));
+    let document = flow_json::parse(text.as_bytes()).unwrap();
+    let handle = harbor.client().start_document(document).await.unwrap();
+    let output = handle.wait_raw().await?;
+    Ok(output.map_or(String::new(), |it| String::from_utf8_lossy(&it).into_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_of_bytes_runs_behind_a_step_that_failed_and_let_it_go() {
+    let failed = r#"{"type": "give", "payload": -1, "on_failure": "release"}"#;
+    let chain = format!(r#"{{"flow": {{"chain": [{failed}, {{"type": "witness"}}]}}}}"#);
+    let told = "dead-lettered: -1 is negative";
+    assert_eq!(from_document(&chain).await.unwrap(), format!("\"null {told}\""));
+    let nodes = r#"{"nodes": [{"id": "a", "type": "give", "payload": 1},
+        {"id": "b", "type": "give", "payload": -1, "on_failure": "release"},
+        {"id": "c", "type": "witness", "after": ["a", "b"]}]}"#;
+    assert_eq!(from_document(nodes).await.unwrap(), format!("\"[1,null] {told}\""));
+    let good = r#"{"flow": {"chain": [{"type": "give", "payload": 1}, {"type": "witness"}]}}"#;
+    assert_eq!(from_document(good).await.unwrap(), "\"1 \"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_that_is_not_one_value_is_refused_where_a_list_is_made_of_it() {
+    for steps in ["group", "gather"] {
+        let members = r#"[{"type": "give", "payload": 1}, {"type": "spill", "payload": "1,2"}]"#;
+        let step = format!(r#"{{"{steps}": {members}}}"#);
+        let chain = format!(r#"{{"flow": {{"chain": [{step}, {{"type": "witness"}}]}}}}"#);
+        let Err(WaitError::DeadLettered { reason: Some(reason) }) = from_document(&chain).await
+        else {
+            panic!("no failure")
+        };
+        let expected = "json cannot read an output as one value: what parent 2 of 2 of ";
+        assert!(reason.as_str().starts_with(expected), "{reason}");
+        // Whoever waits for the group itself is told the same.
+        let error = from_document(&format!(r#"{{"flow": {step}}}"#)).await.unwrap_err();
+        assert!(matches!(error, WaitError::Decode(_)), "{error}");
+        let why = error.source().unwrap().source().unwrap().to_string();
+        assert!(why.starts_with("what parent 2 of 2 of "), "{why}");
+    }
 }

@@ -5,7 +5,7 @@ use taskharbor::{
     Context, Failure, Flow, FlowTree, Handlers, Job, JobKind, JobResult, Options, testing::Harbor,
 };
 
-use super::{Add, Give, Pair, Write, gives, handlers};
+use super::{Add, Echo, Give, Pair, Write, gives, handlers};
 
 /// Grows into a chain.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
@@ -115,8 +115,39 @@ async fn a_flow_with_more_members_than_are_read_says_so() {
     let tree = handle.tree(4).await.unwrap();
     assert!(!tree.is_complete);
     assert_eq!(tree.members.len(), 4);
-    assert!(tree.to_string().ends_with("… and 8 more members\n"), "{tree}");
+    let text = tree.to_string();
+    let expected = "\
+all of 10  blocked
+├─ give  ready
+├─ give  ready
+└─ … and 8 more
+write  blocked
+";
+    assert_eq!(text.split_once('\n').unwrap().1, expected);
+    assert!(tree.graphviz().contains("m2 [label=\"… and 8 more\", style=dashed];\n  m2 -> n2;"));
+    assert!(tree.mermaid().contains("m2([\"… and 8 more\"]) --> n2\n"));
     assert!(handle.tree(12).await.unwrap().is_complete);
+    assert_eq!(handle.tree(0).await.unwrap().members, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_flow_is_read_from_its_end_so_that_the_tree_stands() {
+    let harbor = Harbor::new(handlers().on(grow));
+    let groups = (0..30).map(|_| Flow::group(gives(0..40)));
+    let handle = harbor.client().start(Flow::group(groups).then(Echo)).await.unwrap();
+    let tree = handle.tree(200).await.unwrap();
+    assert_eq!((tree.members.len(), tree.is_complete), (200, false));
+    let text = tree.to_string();
+    let lines: Vec<_> = text.lines().skip(1).collect();
+    assert_eq!(lines[..3], ["all of 30  blocked", "├─ all of 40  blocked", "│  ├─ give  ready"]);
+    assert!(lines.contains(&"└─ … and 10 more") && lines.contains(&"echo  blocked"), "{text}");
+    // A chain is shown at both its ends.
+    let chain = Flow::chain((0..50).map(|n| Flow::first(Add(n))));
+    let handle = harbor.client().start(Flow::first(Grow).then(chain)).await.unwrap();
+    let text = handle.tree(8).await.unwrap().to_string();
+    let lines: Vec<_> = text.lines().skip(1).collect();
+    let (end, start) = (["add  blocked"; 6], ["grow  ready", "add  blocked"]);
+    assert_eq!(lines, [&["…"][..], &end, &start, &["… and 42 more members"]].concat());
 }
 
 #[tokio::test(start_paused = true)]

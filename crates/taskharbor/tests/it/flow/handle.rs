@@ -1,9 +1,16 @@
 //! What can be asked of a handle, and done to what it stands for.
 
+use std::sync::{Arc, Mutex};
+
 use taskharbor::{
-    Denied, EnqueueError, Error, Flow, FlowState, Handlers, Job, ManageError, Options, Requeue,
-    State, WaitError, testing::Harbor,
+    AnyDriver, Client, Denied, Driver, EnqueueError, Error, Flow, FlowState, Handlers, Job, JobId,
+    ManageError, Options, QueueName, Requeue, State, Timestamp, WaitError,
+    testing::{Harbor, TokioClock},
 };
+use taskharbor_core::{
+    Clock, Demand, Growth, Holder, JobType, NewJob, Reserve, Settle, Settlement, Transition,
+};
+use taskharbor_memory::MemoryDriver;
 
 use super::{Give, Write, gives, harbor};
 
@@ -63,4 +70,52 @@ async fn a_function_that_starts_and_waits_has_one_error() {
     assert_eq!(both(&harbor, "default").await.unwrap(), 1);
     let error = both(&harbor, "").await.unwrap_err();
     assert!(matches!(error, WaitError::NotStarted(EnqueueError::Invalid(_))), "{error}");
+}
+
+/// What happens, when a clock has been looked at so many times.
+type Meanwhile = (u32, Option<Box<dyn FnOnce() + Send>>);
+
+/// A clock that lets something happen when it is looked at.
+struct Meddling {
+    clock: TokioClock,
+    left: Mutex<Meanwhile>,
+}
+
+impl Clock for Meddling {
+    fn now(&self) -> Timestamp {
+        let mut left = self.left.lock().unwrap();
+        left.0 = left.0.saturating_sub(1);
+        let what = if left.0 == 0 { left.1.take() } else { None };
+        drop(left);
+        what.into_iter().for_each(|it| it());
+        self.clock.now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_job_grew_into_while_it_was_cancelled_is_cancelled() {
+    let clock = TokioClock::starting_at(Timestamp::from_micros(2_000_000_000_000_000).unwrap());
+    let meddling = Arc::new(Meddling { clock, left: Mutex::default() });
+    let store = MemoryDriver::with_clock(Arc::new(clock));
+    let driver = AnyDriver::new(store.clone()).with_clock(Arc::clone(&meddling) as Arc<dyn Clock>);
+    let handle = Client::new(&driver).enqueue(Give(1)).await.unwrap();
+    let queues = vec![Demand::new(QueueName::new("default").unwrap(), 1)];
+    let holder = Holder::new("somebody").unwrap();
+    let reserve = Reserve::new(queues, holder, clock.now(), std::time::Duration::from_secs(30));
+    let leased = store.reserve(reserve).await.unwrap().jobs.remove(0);
+    // It grows between the two calls of which cancelling consists.
+    let id = handle.id().clone();
+    let grow = move || {
+        let (queue, kind) = (QueueName::new("default").unwrap(), JobType::new("give").unwrap());
+        let new = NewJob::new(JobId::new("grown").unwrap(), queue, kind, b"1");
+        let growth = Transition::Grow(Growth::new(vec![new]));
+        let item = Settlement::new(id, leased.lease.token, growth);
+        let settle = store.settle(Settle::new(vec![item], clock.now()));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(std::pin::pin!(settle).poll(&mut context).is_ready());
+    };
+    *meddling.left.lock().unwrap() = (2, Some(Box::new(grow)));
+    assert_eq!(handle.cancel().await.unwrap(), State::Cancelled);
+    assert_eq!(handle.status().await.unwrap().state, FlowState::Cancelled);
+    assert!(meddling.left.lock().unwrap().1.is_none());
 }

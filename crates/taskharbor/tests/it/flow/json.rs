@@ -1,6 +1,9 @@
 //! The JSON form of flows.
 
-use taskharbor::{Client, JobKind, MessagePack, State, flow_json as json, testing::Harbor};
+use taskharbor::{
+    Blob, Client, Context, JobKind, JobResult, MessagePack, State, flow_json as json,
+    testing::Harbor,
+};
 
 use super::{Handlers, handlers};
 
@@ -101,6 +104,37 @@ fn what_is_wrong_is_named_with_its_place() {
         (r#"{"flow": {"type": "a", "delay_ms": -1}}"#, "$.flow.delay_ms: expected a whole number"),
         (r#"{"flow": {"type": "a", "headers": {"x": 1}}}"#, "$.flow.headers.x: expected a text"),
         (r#"{"flow": {"type": "a", "on_failure": "x"}}"#, "$.flow.on_failure: expected hold"),
+        (
+            r#"{"key": "a", "key": "b", "flow": {"type": "a"}}"#,
+            "$.key: there is a field of this name",
+        ),
+        (
+            r#"{"flow": {"group": [{"type": "a"}, {"type": "a", "payload": {"x": 1, "x": 2}}]}}"#,
+            "$.flow.group[1].payload.x: there is a field of this name",
+        ),
+        (r#"{"flow": {"group": [{"type": ""}]}}"#, "$.flow.group[0].type: job type"),
+        (r#"{"flow": {"type": "a", "queue": ""}}"#, "$.flow.queue: queue name"),
+        (r#"{"flow": {"type": "a", "label": "\u0000"}}"#, "$.flow.label: the value of header"),
+        (r#"{"flow": {"group": [], "label": "\u0000"}}"#, "$.flow.label: the value of header"),
+        (
+            r#"{"flow": {"type": "a", "headers": {"th-x": "1"}}}"#,
+            "$.flow.headers.th-x: header name",
+        ),
+        (r#"{"flow": {"type": "a", "timeout_ms": 0}}"#, "$.flow.timeout_ms: timeout_ms is"),
+        (
+            r#"{"flow": {"type": "a", "delay_ms": 999999999999999}}"#,
+            "$.flow.delay_ms: the delay ends after",
+        ),
+        (r#"{"name": "", "flow": {"type": "a"}}"#, "$.name: flow name"),
+        (r#"{"key": "", "flow": {"type": "a"}}"#, "$.key: idempotency key"),
+        (
+            r#"{"flow": {"type": "a", "on_failure_job": {"group": []}}}"#,
+            "$.flow.on_failure_job: there is no field \"group\"",
+        ),
+        (
+            r#"{"nodes": [{"id": "a", "type": "a", "on_failure_job": {"type": "b"}}]}"#,
+            "$.nodes[0]: there is no field \"on_failure_job\"",
+        ),
         (r#"{"nodes": []}"#, "$.nodes: a flow has at least one node"),
         (r#"{"nodes": [{"type": "a"}]}"#, "$.nodes[0]: the field \"id\" is missing"),
         (
@@ -134,4 +168,65 @@ fn what_is_too_deep_or_too_large_is_refused() {
         (0..200_001).map(|n| format!("{{\"id\":\"{n}\",\"type\":\"a\"}}")).collect();
     let large = format!("{{\"nodes\": [{}]}}", nodes.join(","));
     assert!(error(&large).starts_with("$: more than 200000 jobs"));
+}
+
+#[test]
+fn a_field_that_is_null_is_as_good_as_none() {
+    let text = r#"{"name": null, "key": null, "nodes": null, "on_failure_job": null, "flow": {"chain": [
+        {"type": "a", "payload": null, "queue": null, "delay_ms": null, "timeout_ms": null,
+         "max_attempts": null, "priority": null, "headers": null, "label": null,
+         "on_failure": null, "on_failure_job": null}], "label": null}}"#;
+    assert_eq!(json::parse(text.as_bytes()).unwrap().flow.len(), 1);
+    let nodes = r#"{"flow": null, "nodes": [{"id": "a", "type": "a", "after": null}]}"#;
+    assert_eq!(json::parse(nodes.as_bytes()).unwrap().flow.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_wait_for_the_same_share_a_join() {
+    let node = |id: &str, n, after: &str| {
+        format!(r#"{{"id": "{id}{n}", "type": "give", "payload": {n}, "after": [{after}]}}"#)
+    };
+    let names: Vec<_> = (0..1_001).map(|n| format!("\"a{n}\"")).collect();
+    let (firsts, names) = ((0..1_001).map(|n| node("a", n, "")), names.join(","));
+    let nodes: Vec<_> = firsts.chain((0..1_001).map(|n| node("b", n, &names))).collect();
+    let text = format!("{{\"nodes\": [{}]}}", nodes.join(","));
+    let document = json::parse(text.as_bytes()).unwrap();
+    assert_eq!(document.flow.len(), 2 * 1_001 + 2);
+    let harbor = Harbor::new(Handlers::new());
+    harbor.client().start_document(document).await.unwrap();
+    assert_eq!(super::edges(&harbor.records().await), 3 * 1_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_a_group_and_a_job_have_failure_jobs() {
+    async fn told(_: Blob, cx: Context) -> JobResult<Option<Blob>> {
+        Ok(cx.input_raw().cloned())
+    }
+    let job = r#""on_failure_job": {"type": "told", "label": "undo"}"#;
+    let bad = r#""type": "give", "payload": -1"#;
+    for text in [
+        format!(r#"{{"flow": {{{bad}, {job}}}}}"#),
+        format!(r#"{{"flow": {{"group": [{{{bad}}}], "on_failure": "fail_fast", {job}}}}}"#),
+        format!(r#"{{"flow": {{{bad}}}, {job}}}"#),
+        format!(r#"{{"nodes": [{{"id": "a", {bad}}}], {job}}}"#),
+    ] {
+        let harbor = Harbor::new(handlers().on_raw("told", told));
+        let document = json::parse(text.as_bytes()).unwrap();
+        harbor.client().start_document(document).await.unwrap();
+        harbor.run_until_idle().await;
+        let records = harbor.records().await;
+        let undo = records.iter().find(|it| it.job.job_type.as_str() == "told").unwrap();
+        let told = undo.output.as_ref().map(|it| String::from_utf8_lossy(it).into_owned());
+        // Of a group it is the join that was cancelled.
+        let expected = if text.contains("group") { "[true," } else { "[false,\"-1 is negative\"]" };
+        assert!(told.is_some_and(|it| it.starts_with(expected)), "{text}");
+    }
+}
+
+#[test]
+fn the_guide_and_the_documentation_say_the_same() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path| std::fs::read_to_string(root.join(path)).unwrap();
+    let guide = read("../../docs/guides/flow-json.md");
+    assert_eq!(guide.split_once("\n\n").unwrap().1.trim(), read("src/flow/json.md").trim());
 }

@@ -1,0 +1,167 @@
+//! Flows on a store that misbehaves at random, with workers that come, go and die between any two
+//! steps, in virtual time.
+//!
+//! Whatever happens, every member ends, a finalizer is done once and with the right input, and a
+//! failure job runs if and only if its flow failed. `TASKHARBOR_SEED` runs one again,
+//! `TASKHARBOR_SIMULATIONS` more of them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use taskharbor::{
+    Admin, Context, Filter, Flow, FlowState, Handle, Handlers, Job, JobError, JobResult, List,
+    State, WaitError,
+};
+
+use super::{Give, Judge, Write, gives, judge, write};
+use crate::{
+    port::{Port, SECOND},
+    unkind::Op,
+};
+
+/// Grows into groups of groups of its numbers, this deep.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "sprout", output = i64)]
+struct Sprout {
+    numbers: Vec<i64>,
+    depth: u32,
+}
+
+/// Adds up what it is given.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "sum", input = Vec<i64>, output = i64)]
+struct Sum;
+
+/// Produces something if it runs.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "regret", output = bool)]
+struct Regret;
+
+async fn sprout(job: Sprout, cx: Context) -> JobResult<Flow<i64>> {
+    tokio::time::sleep(SECOND).await;
+    if cx.attempt() == 1 {
+        return Err("not at once".into());
+    }
+    let Sprout { numbers, depth } = job;
+    if depth == 0 {
+        return Ok(Flow::chord(gives(numbers), Sum));
+    }
+    let halves = numbers.chunks(numbers.len().div_ceil(2));
+    let halves = halves.map(|half| Sprout { numbers: half.to_vec(), depth: depth - 1 });
+    Ok(Flow::chord(halves, Sum))
+}
+
+async fn sum(job: Sum, cx: Context) -> JobResult<i64> {
+    tokio::time::sleep(5 * SECOND).await;
+    Ok(cx.input(&job)?.iter().sum())
+}
+
+/// Every third number fails at first; a negative one for good.
+async fn give(job: Give, cx: Context) -> JobResult<i64> {
+    tokio::time::sleep(SECOND * (job.0.unsigned_abs() as u32 % 40)).await;
+    match job.0 {
+        ..0 => Err(JobError::unrecoverable("negative")),
+        number if number % 3 == 0 && cx.attempt() == 1 => Err("at first".into()),
+        number => Ok(number),
+    }
+}
+
+async fn regret(_: Regret, _: Context) -> JobResult<bool> {
+    tokio::time::sleep(SECOND).await;
+    Ok(true)
+}
+
+fn handlers() -> Handlers {
+    Handlers::new().on(give).on(sum).on(sprout).on(write).on(judge).on(regret)
+}
+
+async fn trouble(port: &Port, random: &mut fastrand::Rng) -> Vec<taskharbor::Running> {
+    let start = |seed| {
+        let worker = port.worker(handlers()).crash_limit(u32::MAX).call_timeout(5 * SECOND);
+        worker.grace(20 * SECOND).seed(seed).build().unwrap().start()
+    };
+    port.store.chaos(random.u64(..), 0.15);
+    let mut workers: Vec<_> = (0..3).map(|_| start(random.u64(..))).collect();
+    for _ in 0..15 {
+        let failing: Vec<Op> = Op::ALL.into_iter().filter(|_| random.u8(..6) == 0).collect();
+        port.store.down(&failing);
+        tokio::time::sleep(Duration::from_millis(random.u64(..20_000))).await;
+        port.store.up();
+        let at = random.usize(..workers.len());
+        workers[at].abort();
+        workers[at] = start(random.u64(..));
+    }
+    port.store.calm();
+    workers
+}
+
+/// How a flow ended after all its members have; and of those of this type, the states and whether they
+/// produced something.
+async fn ended<O>(port: &Port, handle: &Handle<O>, kind: &str) -> (FlowState, Vec<(State, bool)>) {
+    while handle.status().await.unwrap().state == FlowState::Running {
+        port.log.more().await;
+    }
+    let list = List::new(Filter::all().flow(handle.id().clone()), 1_000, port.now());
+    let mut states = Vec::new();
+    for job in port.driver.list(list).await.unwrap().items {
+        let record = port.finished(&job.id).await;
+        if record.job.job_type.as_str() == kind {
+            states.push((record.state, record.output.is_some()));
+        }
+    }
+    (handle.status().await.unwrap().state, states)
+}
+
+async fn simulate(seed: u64) {
+    let (port, mut random) = (Port::new(), fastrand::Rng::with_seed(seed));
+    let numbers: Vec<i64> = (0..random.i64(4..20)).map(|_| random.i64(0..100)).collect();
+    let total: i64 = numbers.iter().sum();
+    let sprout = |depth| Sprout { numbers: numbers.clone(), depth };
+    let bad = Sprout { numbers: [&numbers[..], &[-1]].concat(), depth: random.u32(..3) };
+    // A chord of growers and chords; fates of growers; a failure job around what fails and what not.
+    let inner = Flow::chord(gives(numbers.clone()), Sum);
+    let members = [inner, Flow::first(sprout(0)), Flow::first(sprout(2))];
+    let chord = port.client.start(Flow::chord(members, Write)).await.unwrap();
+    let fates = Flow::gather([sprout(1), bad.clone()]).then(Judge);
+    let fates = port.client.start(fates).await.unwrap();
+    let failing = port.client.start(Flow::first(bad).on_failure(Regret)).await.unwrap();
+    let good = port.client.start(Flow::first(sprout(1)).on_failure(Regret)).await.unwrap();
+    let workers = trouble(&port, &mut random).await;
+
+    assert_eq!(chord.wait().await.unwrap(), format!("{:?}", [total; 3]));
+    let once = vec![(State::Done, true)];
+    assert_eq!(ended(&port, &chord, "write").await, (FlowState::Done, once.clone()));
+    let told = fates.wait().await.unwrap();
+    assert!(told.starts_with(&format!("{total}; cancelled: ")), "{told}");
+    assert_eq!(ended(&port, &fates, "judge").await, (FlowState::Done, once.clone()));
+    assert!(matches!(failing.wait().await, Err(WaitError::Cancelled { .. })));
+    assert_eq!(ended(&port, &failing, "regret").await, (FlowState::Cancelled, once));
+    assert_eq!(good.wait().await.unwrap(), total);
+    let not_needed = vec![(State::Done, false)];
+    assert_eq!(ended(&port, &good, "regret").await, (FlowState::Done, not_needed));
+    for worker in &workers {
+        worker.shutdown().await.unwrap();
+    }
+    port.check().await;
+}
+
+#[test]
+fn every_member_ends_and_a_finalizer_is_done_once_whatever_happens() {
+    let number = |name| std::env::var(name).ok().map(|it: String| it.parse::<u64>().unwrap());
+    let seeds: Vec<u64> = match number("TASKHARBOR_SEED") {
+        Some(seed) => vec![seed],
+        None => {
+            let count = number("TASKHARBOR_SIMULATIONS").unwrap_or(50);
+            (0..count).map(|_| fastrand::u64(..)).collect()
+        }
+    };
+    for seed in seeds {
+        println!("TASKHARBOR_SEED={seed}");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(simulate(seed));
+    }
+}
