@@ -71,7 +71,8 @@ impl Headers {
         }
         let map = Arc::make_mut(self.0.get_or_insert_default());
         map.insert(name.to_owned(), value.to_owned());
-        if self.len() > Self::MAX_ENTRIES {
+        let given = self.iter().filter(|(name, _)| !name.starts_with(Self::RESERVED));
+        if given.count() > Self::MAX_ENTRIES {
             return Err(HeaderError::TooMany);
         }
         if self.bytes() > Self::MAX_BYTES {

@@ -13,13 +13,23 @@ pub struct Settle {
     pub items: Vec<Settlement>,
     /// The current time.
     pub now: Timestamp,
+    /// Whether to answer [`Refusal::Busy`] soon where somebody else's transaction is in the way. A
+    /// hint: what a store calls soon is its own affair, and most have nobody else in the way.
+    pub in_haste: bool,
 }
 
 impl Settle {
     /// A request to settle these jobs.
     #[must_use]
     pub const fn new(items: Vec<Settlement>, now: Timestamp) -> Self {
-        Self { items, now }
+        Self { items, now, in_haste: false }
+    }
+
+    /// The same, but without waiting long for what somebody else holds.
+    #[must_use]
+    pub const fn in_haste(mut self) -> Self {
+        self.in_haste = true;
+        self
     }
 
     /// Checks the items.

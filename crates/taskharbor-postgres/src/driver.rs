@@ -403,7 +403,8 @@ impl Driver for PostgresDriver {
             batch = batch.conclude(&verdicts, &mut answers)?;
             let wakes = verdicts.into_iter().find_map(|it| it.wakes);
             self.put_in_line(answer::queues(wakes), lowest(&request));
-            patience = if batch.len() < all { Patience::Brief } else { Patience::Second };
+            let in_haste = request.in_haste || batch.len() < all;
+            patience = if in_haste { Patience::Brief } else { Patience::Second };
         }
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Busy))).collect())
     }

@@ -231,7 +231,8 @@ impl<O, I> Flow<O, I> {
     /// The flow's steps get the policy [`FailurePolicy::Cancel`] unless they have one of their own,
     /// since a flow that is held has not failed; before or after this, [`Flow::policy`] means the
     /// same. Fail-fast would cancel the job along with the rest, so in all of a flow that has such a
-    /// job somewhere it is taken for cancel. A flow that was cancelled by a person does not run it. While
+    /// job somewhere it is taken for cancel; a job with fail-fast that *grows* into such a flow keeps it,
+    /// and the failure job in there may be cancelled. A flow that was cancelled by a person does not run it. While
     /// nothing fails, the job is stored with the flow and waits; when the flow is done a worker of
     /// the job's queue marks it done without running it, and then the flow is over: somebody has to
     /// serve that queue and know the job. See `docs/guides/workflows.md` and

@@ -58,6 +58,9 @@ struct Report {
     existed: usize,
     compared: usize,
     dry_run: bool,
+    /// Whether something was given to the destination.
+    #[serde(skip)]
+    is_begun: bool,
 }
 
 pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
@@ -96,14 +99,24 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     };
     match moved.await {
         Ok(compared) => report.compared = compared,
-        Err(mut failure) if report.moved + report.existed == 0 => {
-            paused.undo(&source, &destination).await?;
-            failure.text += " (nothing was moved; the queues of both stores go on as before)";
+        Err(mut failure) if !report.is_begun => {
+            failure.text += &match paused.undo(&source, &destination).await {
+                Ok(()) => {
+                    " (nothing was moved; the queues of both stores go on as before)".to_owned()
+                }
+                Err(other) => format!(
+                    " (nothing was moved; some queues may stay paused, see `taskharbor queue list`: {})",
+                    other.text
+                ),
+            };
             return Err(failure);
         }
         // What is there, or is on its way, must not run in two places.
         Err(mut failure) => {
-            let queues = clean::line(&paused.names(&source).await?.join(", "));
+            let queues = match paused.names(&source).await {
+                Ok(names) => clean::line(&names.join(", ")),
+                Err(_) => "those of the source".to_owned(),
+            };
             failure.text += &format!(
                 " ({} arrived; these queues stay paused in both stores: {queues}; move again to go on, or give up and resume them in one store alone with `taskharbor queue resume`)",
                 counted(report.moved + report.existed, "job")
@@ -202,28 +215,34 @@ async fn copy(
     while let Some(parcels) = pages.next(hold).await? {
         let sizes: Vec<usize> = parcels.iter().map(|parcel| parcel.jobs.len()).collect();
         let is_more = !sizes.is_empty();
+        report.is_begun |= is_more;
+        let mut failed = None;
         for (answer, size) in destination.import(parcels).await?.into_iter().zip(sizes) {
             match answer {
                 Imported::Stored => report.moved += size,
                 Imported::Existing => report.existed += size,
-                Imported::KeyHeld(job) => {
-                    let text = format!(
-                        "the idempotency key of job {job} is held by another job in the destination: cancel or purge that one, or move into an empty store"
-                    );
-                    return Err(Failure::refused("key_held", text));
-                }
-                Imported::Overlap(job) => {
-                    let text = format!(
-                        "job {job} is in the destination already, but not the rest of its flow: move into an empty store"
-                    );
-                    return Err(Failure::refused("overlap", text));
-                }
-                other => {
-                    return Err(Failure::error(
-                        "import",
-                        format!("the destination answered {other:?}"),
-                    ));
-                }
+                other => failed = failed.or(Some(other)),
+            }
+        }
+        match failed {
+            None => {}
+            Some(Imported::KeyHeld(job)) => {
+                let text = format!(
+                    "the idempotency key of job {job} is held by another job in the destination: cancel or purge that one, or move into an empty store"
+                );
+                return Err(Failure::refused("key_held", text));
+            }
+            Some(Imported::Overlap(job)) => {
+                let text = format!(
+                    "job {job} is in the destination already, but not the rest of its flow: move into an empty store"
+                );
+                return Err(Failure::refused("overlap", text));
+            }
+            Some(other) => {
+                return Err(Failure::error(
+                    "import",
+                    format!("the destination answered {other:?}"),
+                ));
             }
         }
         let arrived = report.moved + report.existed;

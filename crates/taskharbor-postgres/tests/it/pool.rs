@@ -60,7 +60,7 @@ async fn the_settings_beside_the_server_are_those_that_were_given() {
     let theirs = named().await;
     let schema = SchemaName::new(theirs.schema()).unwrap();
     let config = Config::from_url("postgres://").unwrap().schema(schema);
-    let deadline = Duration::from_millis(200);
+    let deadline = Duration::from_secs(2);
     let driver = PostgresDriver::from_pool_with(
         pool(theirs.application()),
         config.call_deadline(deadline).limits(theirs.limits().with_payload_bytes(3).unwrap()),

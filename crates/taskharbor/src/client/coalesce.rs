@@ -19,6 +19,7 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     future::poll_fn,
+    iter::repeat_with,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
 };
@@ -90,31 +91,6 @@ impl Coalescer {
         let answers = self.store.enqueue(Enqueue::new(vec![job.into()], now)).await?;
         answers.into_iter().next().map_or_else(|| Err(unanswered().into()), of_one)
     }
-
-    /// The answers to jobs that go together.
-    async fn send(&self, batch: &[Waiting]) -> Vec<Answer> {
-        let to_all = |error: DriverError| batch.iter().map(move |_| Err(error.clone().into()));
-        let now = match self.store.now().await {
-            Ok(now) => now,
-            Err(error) => return to_all(error).collect(),
-        };
-        let sets = batch.iter().map(|waiting| JobSet::from(waiting.job.clone())).collect();
-        match self.store.enqueue(Enqueue::new(sets, now)).await {
-            Ok(answers) => answers.into_iter().map(of_one).collect(),
-            // The store cannot be reached; that is each caller's own error.
-            Err(error @ (DriverError::Unavailable(_) | DriverError::Closed)) => {
-                to_all(error).collect()
-            }
-            // Something about one of them may have spoilt the call for all.
-            Err(_) => {
-                let mut answers = Vec::with_capacity(batch.len());
-                for waiting in batch {
-                    answers.push(self.send_one(waiting.job.clone(), now).await);
-                }
-                answers
-            }
-        }
-    }
 }
 
 async fn answer_to(waiting: oneshot::Receiver<Answer>) -> Answer {
@@ -175,15 +151,42 @@ impl Turn {
 
     async fn send_all(mut self, mut batch: Vec<Waiting>) {
         loop {
-            let answers = self.coalescer.send(&batch).await;
-            let all = self.waiting() + batch.len();
-            for (waiting, answer) in batch.into_iter().zip(answers) {
-                let _ = waiting.answer.send(answer);
-            }
+            let all = self.send(batch).await;
             self.gather(all).await;
             match self.take() {
                 Some(next) => batch = next,
                 None => return,
+            }
+        }
+    }
+
+    /// Sends jobs together and answers those who gave them; how many wait when each of them is back.
+    async fn send(&self, batch: Vec<Waiting>) -> usize {
+        let store = &self.coalescer.store;
+        let to_all = |batch: Vec<Waiting>, answers: &mut dyn Iterator<Item = Answer>| {
+            let all = self.waiting() + batch.len();
+            for (waiting, answer) in batch.into_iter().zip(answers) {
+                let _ = waiting.answer.send(answer);
+            }
+            all
+        };
+        let now = match store.now().await {
+            Ok(now) => now,
+            Err(error) => return to_all(batch, &mut repeat_with(|| Err(error.clone().into()))),
+        };
+        let sets = batch.iter().map(|waiting| JobSet::from(waiting.job.clone())).collect();
+        match store.enqueue(Enqueue::new(sets, now)).await {
+            Ok(answers) => to_all(batch, &mut answers.into_iter().map(of_one)),
+            // The store cannot be reached; that is each caller's own error.
+            Err(error @ (DriverError::Unavailable(_) | DriverError::Closed)) => {
+                to_all(batch, &mut repeat_with(|| Err(error.clone().into())))
+            }
+            // Something about one of them may have spoilt the call for all.
+            Err(_) => {
+                for Waiting { job, answer } in batch {
+                    let _ = answer.send(self.coalescer.send_one(job, now).await);
+                }
+                self.waiting()
             }
         }
     }

@@ -142,8 +142,10 @@ impl Leaf {
                 return Ok(Vec::new());
             }
             Err(ReadError::TooLarge) if count > 1 => {
-                // Single outputs stand before the group; without them it may fit.
-                let first = self.entries.iter().take(1).cloned().collect();
+                // Single outputs stand around the group; without them it may fit.
+                let is_group = |entry: &OutputEntry| matches!(entry, OutputEntry::List { .. });
+                let before = self.entries.iter().position(is_group).unwrap_or_default();
+                let first = self.entries.iter().take(before.max(1)).cloned().collect();
                 read::values(source, first, shape, format).await
             }
             values => values,

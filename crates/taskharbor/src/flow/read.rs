@@ -273,7 +273,7 @@ impl Forest {
             let value = match content {
                 Content::Written(output) => {
                     if let Some(output) = &output
-                        && (list.is_some() || is_fate)
+                        && (is_fate || self.is_listed(list))
                     {
                         format.check(output, || self.whose(at, list))?;
                     }
@@ -300,6 +300,20 @@ impl Forest {
             };
         }
         Ok(written)
+    }
+
+    /// Whether what is here becomes part of something written: one of a list, or a fate. What takes the
+    /// first of several stands for it alone.
+    fn is_listed(&self, mut list: Option<usize>) -> bool {
+        while let Some(node) = list.and_then(|at| self.nodes.get(at)) {
+            match &node.content {
+                Content::List { join, .. } if Shape::of(join) == Shape::First && !node.is_fate => {
+                    list = node.list;
+                }
+                _ => return true,
+            }
+        }
+        false
     }
 
     /// Whose output a node is, for people. A list comes before what is in it, so it is still there.

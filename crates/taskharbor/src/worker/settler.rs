@@ -13,8 +13,8 @@ use taskharbor_core::{
 };
 use tokio::{
     sync::mpsc,
-    task::JoinHandle,
-    time::{Instant, timeout},
+    task::{JoinError, JoinSet},
+    time::Instant,
 };
 
 use super::{
@@ -46,7 +46,7 @@ pub(super) struct Finished {
     unanswered: bool,
     /// How often the store has refused a call because of it, or because of one sent with it.
     refused: u32,
-    /// How often it met somebody else's transaction.
+    /// How often somebody else's transaction was in its way.
     met: u32,
     /// When it may be sent again.
     resume_at: Option<Instant>,
@@ -71,17 +71,21 @@ type Batch = Vec<(Finished, LeaseToken)>;
 type Answers = Result<Vec<Result<Settled, Refusal>>, DriverError>;
 
 pub(super) async fn run(shared: Arc<Shared>, inbox: mpsc::Receiver<Finished>) {
-    let mut settler =
-        Settler { shared, inbox, waiting: Vec::new(), aside: None, failures: 0, resume_at: None };
+    let mut settler = Settler {
+        shared,
+        inbox,
+        waiting: Vec::new(),
+        held: Vec::new(),
+        aside: JoinSet::new(),
+        failures: 0,
+        resume_at: None,
+    };
     while settler.gather().await {
         settler.drop_lost();
-        let batch = settler.take_batch();
+        let batch = take_batch(&mut settler.waiting);
         if !batch.is_empty() {
             settler.send(batch).await;
         }
-    }
-    if let Some(call) = settler.aside {
-        call.abort();
     }
 }
 
@@ -89,8 +93,10 @@ struct Settler {
     shared: Arc<Shared>,
     inbox: mpsc::Receiver<Finished>,
     waiting: Vec<Finished>,
-    /// A call with those that have met somebody else's transaction. It may take long.
-    aside: Option<JoinHandle<(Batch, Option<Answers>)>>,
+    /// Those that somebody else's transaction holds up, and a call with some of them, which may take
+    /// long.
+    held: Vec<Finished>,
+    aside: JoinSet<(Batch, Answers)>,
     /// Calls in a row that did not get through, and until when to leave the store alone for it.
     failures: u32,
     resume_at: Option<Instant>,
@@ -102,6 +108,9 @@ impl Settler {
         loop {
             if self.shared.phase() == Phase::Ended {
                 return false;
+            }
+            while let Some(ended) = self.aside.try_join_next() {
+                self.take_aside(ended).await;
             }
             self.send_aside();
             let left = BATCH.saturating_sub(self.waiting.len());
@@ -121,14 +130,8 @@ impl Settler {
             }
             let now = Instant::now();
             let (inbox, waiting) = (&mut self.inbox, &mut self.waiting);
-            let aside = async {
-                match &mut self.aside {
-                    Some(call) => call.await,
-                    None => std::future::pending().await,
-                }
-            };
-            let pauses =
-                self.resume_at.into_iter().chain(waiting.iter().filter_map(|it| it.resume_at));
+            let outcomes = waiting.iter().chain(&self.held);
+            let pauses = self.resume_at.into_iter().chain(outcomes.filter_map(|it| it.resume_at));
             // What is over already waits for something else.
             let next = pauses.filter(|at| *at > now).min();
             let pause = async {
@@ -145,14 +148,7 @@ impl Settler {
                         return false;
                     }
                 }
-                answer = aside => {
-                    self.aside = None;
-                    match answer {
-                        Ok((batch, answers)) => self.take_aside(batch, answers).await,
-                        Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
-                        Err(_) => {}
-                    }
-                }
+                Some(ended) = self.aside.join_next() => self.take_aside(ended).await,
                 // What the keeper had in the air can go now.
                 () = self.shared.registry.extended() => {}
                 () = pause => {}
@@ -175,10 +171,7 @@ impl Settler {
         is_over(self.resume_at)
             && self.waiting.iter().any(|finished| {
                 let inflight = &finished.inflight;
-                let goes_aside = finished.met > 0 && !inflight.is_lost();
-                !goes_aside
-                    && is_over(finished.resume_at)
-                    && (inflight.is_lost() || !inflight.is_being_extended())
+                is_over(finished.resume_at) && (inflight.is_lost() || !inflight.is_being_extended())
             })
     }
 
@@ -186,13 +179,14 @@ impl Settler {
     fn drop_lost(&mut self) {
         let shared = &self.shared;
         let now = shared.now();
-        let lost = self.waiting.extract_if(.., |finished| {
+        let is_lost = |finished: &mut Finished| {
             let expired = now >= finished.inflight.expires_at();
             if expired {
                 shared.lose(&finished.inflight, &LossReason::Unreachable);
             }
             expired || finished.inflight.is_lost()
-        });
+        };
+        let lost = self.waiting.extract_if(.., is_lost).chain(self.held.extract_if(.., is_lost));
         let lost: Vec<_> = lost.map(|finished| finished.inflight).collect();
         if !lost.is_empty() {
             shared.registry.remove(&lost);
@@ -200,94 +194,54 @@ impl Settler {
         }
     }
 
-    /// What goes into the next call: all that may go together, or one that goes alone.
-    fn take_batch(&mut self) -> Batch {
-        let now = Instant::now();
-        let (mut batch, mut left) = (Vec::with_capacity(self.waiting.len()), Vec::new());
-        let (mut bytes, mut jobs, mut ids) = (0, 0, HashSet::<JobId>::new());
-        let mut is_full = false;
-        // A job that has come back while an earlier outcome of it waits may be here twice.
-        let may_repeat = self.waiting.iter().any(|it| it.unanswered || it.refused > 0);
-        for finished in self.waiting.drain(..) {
-            let alone = finished.refused > 0;
-            let fits = !is_full && (!alone || batch.is_empty());
-            let is_time = finished.resume_at.is_none_or(|at| at <= now);
-            // A call names a job once.
-            let repeats = may_repeat && ids.contains(&finished.inflight.job.id);
-            let goes = fits && is_time && !repeats && finished.met == 0;
-            let token = if goes { finished.inflight.begin_settling() } else { None };
-            let Some(token) = token else {
-                left.push(finished);
-                continue;
-            };
-            let transition = &finished.verdict.transition;
-            bytes += transition.bytes();
-            jobs += 1 + transition.grown_jobs();
-            if may_repeat {
-                ids.insert(finished.inflight.job.id.clone());
-            }
-            batch.push((finished, token));
-            is_full = alone || batch.len() == BATCH || bytes > BATCH_BYTES || jobs > BATCH_JOBS;
-        }
-        self.waiting = left;
-        batch
-    }
-
-    /// Sends those that have met somebody else's transaction, unless such a call is in the air: it
-    /// waits for that transaction, and nobody else should.
+    /// Sends those that somebody else's transaction holds up, unless such a call is in the air.
     fn send_aside(&mut self) {
         let now = Instant::now();
-        let may_go = |it: &Finished| it.met > 0 && it.resume_at.is_none_or(|at| at <= now);
-        if self.aside.is_some() || !self.waiting.iter().any(may_go) {
-            return;
-        }
-        self.drop_lost();
-        let mut batch = Batch::new();
-        for finished in std::mem::take(&mut self.waiting) {
-            // Alone, so that those whose transaction is over need not wait for others.
-            let goes = batch.is_empty() && may_go(&finished);
-            match goes.then(|| finished.inflight.begin_settling()).flatten() {
-                Some(token) => batch.push((finished, token)),
-                None => self.waiting.push(finished),
+        let may_go = |it: &Finished| it.resume_at.is_none_or(|at| at <= now);
+        if self.aside.is_empty() && self.held.iter().any(may_go) {
+            self.drop_lost();
+            let batch = take_batch(&mut self.held);
+            if !batch.is_empty() {
+                let shared = Arc::clone(&self.shared);
+                self.aside.spawn(async move {
+                    let answers = settle(&shared, request(&shared, &batch)).await;
+                    (batch, answers)
+                });
             }
-        }
-        if !batch.is_empty() {
-            let shared = Arc::clone(&self.shared);
-            self.aside = Some(tokio::spawn(async move {
-                // That it takes long says nothing about the store.
-                let limit = shared.config.limit_of(Part::Settler);
-                let answers = timeout(limit, shared.driver.settle(request(&shared, &batch))).await;
-                (batch, answers.ok())
-            }));
         }
     }
 
-    async fn take_aside(&mut self, batch: Batch, answers: Option<Answers>) {
-        match answers {
-            Some(Ok(answers)) => self.take_answers(batch, answers).await,
-            _ => {
+    async fn take_aside(&mut self, ended: Result<(Batch, Answers), JoinError>) {
+        match ended {
+            Ok((batch, Ok(answers))) => self.take_answers(batch, answers).await,
+            Ok((batch, Err(error @ (DriverError::Invalid(_) | DriverError::Backend(_))))) => {
+                self.single_out(batch, &error);
+            }
+            Ok((batch, Err(_))) => {
                 for (mut finished, _) in batch {
                     finished.unanswered = true;
-                    self.meet(finished);
+                    self.hold_back(finished);
                 }
             }
+            Err(failed) if failed.is_panic() => resume_unwind(failed.into_panic()),
+            Err(_) => {}
         }
     }
 
-    /// It waits for somebody else's transaction.
-    fn meet(&mut self, mut finished: Finished) {
+    /// Somebody else's transaction is in its way.
+    fn hold_back(&mut self, mut finished: Finished) {
         finished.inflight.end_settling();
         finished.met = finished.met.saturating_add(1);
         let backoff = self.shared.backoff(finished.met).min(MAX_BACKOFF);
         finished.resume_at = Some(Instant::now() + backoff);
-        self.waiting.push(finished);
+        self.held.push(finished);
         // Its lease could not be extended while it was in the air.
         self.shared.registry.call_keeper();
     }
 
     async fn send(&mut self, batch: Batch) {
         let shared = Arc::clone(&self.shared);
-        match settle(&shared, &batch).await {
+        match settle(&shared, request(&shared, &batch).in_haste()).await {
             Ok(answers) => {
                 (self.failures, self.resume_at) = (0, None);
                 self.take_answers(batch, answers).await;
@@ -295,7 +249,7 @@ impl Settler {
             Err(error) => {
                 match error {
                     DriverError::Invalid(_) | DriverError::Backend(_) => {
-                        self.put_aside(batch, &error);
+                        self.single_out(batch, &error);
                     }
                     _ => self.put_back(batch),
                 }
@@ -318,7 +272,7 @@ impl Settler {
     }
 
     /// The store refuses the call as it is. One outcome may have spoilt it, so each goes alone.
-    fn put_aside(&mut self, batch: Batch, error: &DriverError) {
+    fn single_out(&mut self, batch: Batch, error: &DriverError) {
         let was_alone = batch.len() == 1;
         for (mut finished, _) in batch {
             finished.inflight.end_settling();
@@ -357,7 +311,7 @@ impl Settler {
 
     /// When nothing is left, nothing is left for which a call could fail.
     fn note_if_idle(&self) {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.held.is_empty() {
             self.shared.outage.answered(Part::Settler, &self.shared.observers);
         }
     }
@@ -383,7 +337,7 @@ impl Settler {
                     continue;
                 }
                 Err(Refusal::Busy) => {
-                    self.meet(finished);
+                    self.hold_back(finished);
                     continue;
                 }
                 Err(refusal) if was_recorded(&finished, &refusal) => self.tell(&finished),
@@ -420,8 +374,40 @@ impl Settler {
     }
 }
 
-async fn settle(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Answers {
-    let request = request(shared, batch);
+/// What goes into the next call: all that may go together, or one that goes alone.
+fn take_batch(waiting: &mut Vec<Finished>) -> Batch {
+    let now = Instant::now();
+    let (mut batch, mut left) = (Vec::with_capacity(waiting.len()), Vec::new());
+    let (mut bytes, mut jobs, mut ids) = (0, 0, HashSet::<JobId>::new());
+    let mut is_full = false;
+    // A job that has come back while an earlier outcome of it waits may be here twice.
+    let may_repeat = waiting.iter().any(|it| it.unanswered || it.refused > 0);
+    for finished in waiting.drain(..) {
+        let alone = finished.refused > 0;
+        let fits = !is_full && (!alone || batch.is_empty());
+        let is_time = finished.resume_at.is_none_or(|at| at <= now);
+        // A call names a job once.
+        let repeats = may_repeat && ids.contains(&finished.inflight.job.id);
+        let goes = fits && is_time && !repeats;
+        let token = if goes { finished.inflight.begin_settling() } else { None };
+        let Some(token) = token else {
+            left.push(finished);
+            continue;
+        };
+        let transition = &finished.verdict.transition;
+        bytes += transition.bytes();
+        jobs += 1 + transition.grown_jobs();
+        if may_repeat {
+            ids.insert(finished.inflight.job.id.clone());
+        }
+        batch.push((finished, token));
+        is_full = alone || batch.len() == BATCH || bytes > BATCH_BYTES || jobs > BATCH_JOBS;
+    }
+    *waiting = left;
+    batch
+}
+
+async fn settle(shared: &Shared, request: Settle) -> Answers {
     shared.call(Part::Settler, "settle", shared.driver.settle(request)).await
 }
 

@@ -66,7 +66,7 @@ impl Config {
 
     /// How long a call may take. Leases are not extended while their jobs are being settled, so a
     /// call that hangs then has to be given up while they live.
-    pub(super) fn limit_of(&self, part: Part) -> Duration {
+    fn limit_of(&self, part: Part) -> Duration {
         let lease_allows = ((self.lease_for - self.heartbeat) / 2).min(self.heartbeat);
         match part {
             Part::Settler => self.call_timeout.min(lease_allows),

@@ -77,18 +77,19 @@ impl Paused {
         Ok(())
     }
 
-    /// Puts everything back as it was before this run.
+    /// Puts everything back as it was before this run, as far as that is possible.
     pub(super) async fn undo(self, source: &AnyDriver, destination: &AnyDriver) -> Outcome {
+        let mut undone = Ok(());
         for queue in self.source {
-            source.resume(queue).await?;
+            undone = undone.and(source.resume(queue).await);
         }
         for queue in self.destination {
-            destination.resume(queue).await?;
+            undone = undone.and(destination.resume(queue).await);
         }
         if self.is_first {
-            source.resume(self.mark).await?;
+            undone = undone.and(source.resume(self.mark).await);
         }
-        Ok(())
+        Ok(undone?)
     }
 
     /// The queues of the source that are paused because of the move.

@@ -140,7 +140,7 @@ BEGIN
     headers := headers || jsonb_build_object('th-codec', codec);
     v_bytes := v_bytes + octet_length('th-codec') + octet_length(codec);
   END IF;
-  IF (SELECT count(*) FROM jsonb_object_keys(headers)) > 32 THEN
+  IF (SELECT count(*) FROM jsonb_object_keys(headers) AS name WHERE name NOT LIKE 'th-%') > 32 THEN
     RAISE invalid_parameter_value USING MESSAGE = 'more than 32 headers: put the rest into the payload';
   END IF;
   IF v_bytes > 8192 THEN

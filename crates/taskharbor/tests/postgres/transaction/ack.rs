@@ -210,7 +210,7 @@ async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
             Ok(Outcome::Done(2))
         }
     });
-    let worker = app.worker(handlers.on(after)).heartbeat(Duration::from_secs(2));
+    let worker = app.worker(handlers.on(after)).heartbeat(Duration::from_secs(4));
     let running = worker.build().unwrap().start();
     let held_flow = Flow::first(work("held")).then(After {});
     let held_flow = app.client.start(held_flow).await.unwrap();
