@@ -237,8 +237,8 @@ async fn stop(
         }
         _ = signals.next() => {}
     }
-    running.end_grace();
     haste.send_replace(true);
+    running.end_grace();
     tokio::select! {
         biased;
         ended = running.ended() => ended?,

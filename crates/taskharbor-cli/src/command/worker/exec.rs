@@ -115,7 +115,9 @@ impl Program {
                     () = &mut talk, if !is_quiet => is_quiet = true,
                     status = child.wait() => break Ok(status?),
                     reason = cx.cancelled(), if stopping.is_none() => {
-                        group.ask();
+                        if !*self.haste.borrow() {
+                            group.ask();
+                        }
                         stopping = Some((reason, Instant::now() + STOPPING));
                     }
                     // Not before it is to stop: then that it was killed is not its failure.

@@ -86,7 +86,7 @@ async fn headers_that_are_reserved_or_too_much_are_refused() {
         .await;
     let large = enqueue().header("a", "x".repeat(Headers::MAX_BYTES)).await;
     assert_refused(&harbor, large, &["put large values into the payload"]).await;
-    let many = (0..Headers::MAX_ENTRIES)
+    let many = (0..=Headers::MAX_ENTRIES)
         .fold(Options::new(), |options, n| options.header(format!("h{n}"), ""));
     let many = enqueue().options(many).await;
     assert_refused(&harbor, many, &["more than 32 headers: put the rest into the payload"]).await;
