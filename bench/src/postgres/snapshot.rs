@@ -22,8 +22,9 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     head(&format!("snapshot: one held for {held:?} while jobs come and go"));
     let store = Arc::new(Store::new(server, "snapshot", sizes.payload).await?);
     let (mut free, mut pinned, mut end) = (Rounds::default(), Rounds::default(), Rounds::default());
-    // Without one, nothing changes in the course of time.
-    free.push(spell(&store, sizes, held / 2).await?.0);
+    // Off the record, so that neither pays for files that are made and caches that are cold.
+    spell(&store, sizes, held / 6).await?;
+    let before = spell(&store, sizes, held / 2).await?.0;
     let reader = server.connect("snapshot").await?;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM th_meta";
     reader.batch_execute(begin).await?;
@@ -32,6 +33,8 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     end.push(last);
     reader.batch_execute("COMMIT").await?;
     store.check().await?;
+    // The better of two, before and after: machines have good and bad minutes.
+    free.push(before.max(spell(&store, sizes, held / 2).await?.0));
     rate("without", &free);
     rate("with a snapshot", &pinned);
     rate("  in the last fifth of the time", &end);

@@ -13,8 +13,9 @@ pub struct Settle {
     pub items: Vec<Settlement>,
     /// The current time.
     pub now: Timestamp,
-    /// Whether to answer [`Refusal::Busy`] soon where somebody else's transaction is in the way. A
-    /// hint: what a store calls soon is its own affair, and most have nobody else in the way.
+    /// Whether to answer [`Refusal::Busy`](crate::Refusal::Busy) soon where somebody else's
+    /// transaction is in the way. A hint: what a store calls soon is its own affair, and most have
+    /// nobody else in the way.
     pub in_haste: bool,
 }
 

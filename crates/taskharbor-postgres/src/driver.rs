@@ -18,7 +18,6 @@ use tokio_postgres::Row;
 use crate::{
     Config, ConfigError, SchemaName,
     answer::{self, Verdict, get},
-    column::Columns,
     enqueue::{self, Part},
     error,
     floor::{Floors, Place},
@@ -233,9 +232,11 @@ impl PostgresDriver {
         channel: Option<&str>,
     ) -> Result<Vec<Verdict>, DriverError> {
         let shared = &self.shared;
-        let columns = Columns::of(part.jobs())?;
-        if channel.is_none() && part.has_short_cut() && shared.session.prepares() {
-            let (sql, values) = enqueue::short_cut(&columns, &shared.statements, now);
+        let columns = part.columns()?;
+        let may_be_short = channel.is_none() && shared.session.prepares();
+        if may_be_short
+            && let Some((sql, values)) = part.short_cut(&columns, &shared.statements, now)
+        {
             match self.verdicts(sql, &values).await {
                 Err(error) if error::is_duplicate(&error) => {}
                 verdicts => return verdicts,

@@ -20,10 +20,41 @@ pub(crate) type Answered = Vec<Result<Vec<Enqueued>, Rejected>>;
 /// Sets that can be stored by one statement.
 #[derive(Debug)]
 pub(crate) enum Part<'a> {
-    /// Unrelated jobs, and the set of each; and whether ids or keys occur twice among them.
-    Plain { jobs: Vec<(usize, &'a NewJob)>, repeats: bool },
+    /// Unrelated jobs, and the set of each; and how they are sent.
+    Plain { jobs: Vec<(usize, &'a NewJob)>, order: Order },
     /// A flow.
     Flow { set: usize, jobs: &'a [NewJob], name: Option<&'a str>, shape: Shape },
+}
+
+/// How unrelated jobs are sent: by their ids, so that calls which meet wait for each other and not in
+/// a circle.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// Whether ids or keys occur twice, and it matters which came first.
+    repeats: bool,
+    /// The positions of the jobs in the order in which they are sent; empty if that is as given.
+    sent: Vec<usize>,
+}
+
+impl Order {
+    fn of(jobs: &[(usize, &NewJob)]) -> Self {
+        let repeats = has_repeats(jobs);
+        if !repeats && jobs.is_sorted_by_key(|(_, job)| &job.id) {
+            return Self::default();
+        }
+        let mut sent: Vec<usize> = (0..jobs.len()).collect();
+        sent.sort_by_key(|at| &jobs[*at].1.id);
+        Self { repeats, sent }
+    }
+
+    /// The position of the job that was sent at this one.
+    fn given(&self, sent: usize) -> usize {
+        self.sent.get(sent).copied().unwrap_or(sent)
+    }
+
+    fn places(&self) -> Value<'static> {
+        Value::BigInts(self.sent.iter().map(|at| place(*at)).collect())
+    }
 }
 
 /// Sorts the sets of a call into what can be stored by one statement each, in their order. Sets
@@ -36,7 +67,7 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
                 let jobs = set.jobs.iter().map(|job| (at, job));
                 match parts.last_mut() {
                     Some(Part::Plain { jobs: together, .. }) => together.extend(jobs),
-                    _ => parts.push(Part::Plain { jobs: jobs.collect(), repeats: false }),
+                    _ => parts.push(Part::Plain { jobs: jobs.collect(), order: Order::default() }),
                 }
                 answers.push(Ok(Vec::with_capacity(set.jobs.len())));
             }
@@ -49,8 +80,8 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
     }
     parts.retain(|part| !matches!(part, Part::Plain { jobs, .. } if jobs.is_empty()));
     for part in &mut parts {
-        if let Part::Plain { jobs, repeats } = part {
-            *repeats = has_repeats(jobs);
+        if let Part::Plain { jobs, order } = part {
+            *order = Order::of(jobs);
         }
     }
     (parts, answers)
@@ -64,12 +95,22 @@ fn name(set: &JobSet) -> Option<&str> {
 }
 
 impl Part<'_> {
-    /// The jobs.
+    /// The jobs, as given.
     pub(crate) fn jobs(&self) -> Vec<&NewJob> {
         match self {
             Part::Plain { jobs, .. } => jobs.iter().map(|(_, job)| *job).collect(),
             Part::Flow { jobs, .. } => jobs.iter().collect(),
         }
+    }
+
+    /// The jobs as they are sent, column by column.
+    pub(crate) fn columns(&self) -> Result<Columns<'_>, DriverError> {
+        Columns::of(match self {
+            Part::Plain { jobs, order } => {
+                (0..jobs.len()).map(|sent| jobs[order.given(sent)].1).collect()
+            }
+            Part::Flow { .. } => self.jobs(),
+        })
     }
 
     /// The statement that stores it, and what it is given.
@@ -82,8 +123,8 @@ impl Part<'_> {
     ) -> (&'a str, Vec<Value<'a>>) {
         let mut values = vec![Value::BigInt(Some(now.as_micros()))];
         let sql = match self {
-            Part::Plain { repeats, .. } => {
-                values.push(Value::Bool(*repeats));
+            Part::Plain { order, .. } => {
+                values.extend([Value::Bool(order.repeats), order.places()]);
                 values.extend(columns.common());
                 values.extend([columns.keys(), columns.key_holds()]);
                 &statements.enqueue
@@ -109,10 +150,25 @@ impl Part<'_> {
         (sql, values)
     }
 
-    /// Whether there is a shorter way to store it: see [`short_cut`].
-    pub(crate) fn has_short_cut(&self) -> bool {
-        let Part::Plain { jobs, repeats: false } = self else { return false };
-        jobs.iter().all(|(_, job)| job.idempotency_key.is_none())
+    /// A shorter way to store it, if there is one: a statement that fails if something is stored already,
+    /// and else has nothing to answer.
+    pub(crate) fn short_cut<'a>(
+        &'a self,
+        columns: &'a Columns<'_>,
+        statements: &'a Statements,
+        now: Timestamp,
+    ) -> Option<(&'a str, Vec<Value<'a>>)> {
+        let Part::Plain { jobs, order } = self else { return None };
+        if order.repeats || jobs.iter().any(|(_, job)| job.idempotency_key.is_some()) {
+            return None;
+        }
+        let mut values = vec![Value::BigInt(Some(now.as_micros())), order.places()];
+        if columns.jobs.iter().all(|job| is_bare(job)) {
+            values.extend(columns.bare());
+            return Some((&statements.enqueue_bare, values));
+        }
+        values.extend(columns.common());
+        Some((&statements.enqueue_plain, values))
     }
 
     /// Adds what became of its jobs to the answers; answers the queues in which there is work now.
@@ -122,10 +178,11 @@ impl Part<'_> {
         answers: &mut Answered,
     ) -> Result<Vec<QueueName>, DriverError> {
         match self {
-            Part::Plain { jobs, .. } => {
+            Part::Plain { jobs, order } => {
                 let mut existing: Vec<Option<JobId>> = vec![None; jobs.len()];
                 for verdict in &verdicts {
-                    if let Some(place) = verdict.at().and_then(|at| existing.get_mut(at)) {
+                    let at = verdict.at().map(|sent| order.given(sent));
+                    if let Some(place) = at.and_then(|at| existing.get_mut(at)) {
                         *place = answer::optional_id(verdict.detail.as_deref())?;
                     }
                 }
@@ -164,25 +221,14 @@ impl Part<'_> {
     }
 }
 
-/// A shorter way to store jobs: a statement that fails if one of them is stored already, and else
-/// has nothing to answer.
-pub(crate) fn short_cut<'a>(
-    columns: &'a Columns<'_>,
-    statements: &'a Statements,
-    now: Timestamp,
-) -> (&'a str, Vec<Value<'a>>) {
-    let mut values = vec![Value::BigInt(Some(now.as_micros()))];
-    if columns.jobs.iter().all(|job| is_bare(job)) {
-        values.extend(columns.bare());
-        return (&statements.enqueue_bare, values);
-    }
-    values.extend(columns.common());
-    (&statements.enqueue_plain, values)
-}
+/// Payloads of more bytes than this are known to be large where jobs stand in line.
+const LARGE: usize = 65_536;
 
-/// Whether nothing was said about when, how long or how often it may run, nor what if it fails.
+/// Whether it is not large, and nothing was said about when, how long or how often it may run, nor
+/// what if it fails.
 fn is_bare(job: &NewJob) -> bool {
-    job.priority == 0
+    job.payload.len() <= LARGE
+        && job.priority == 0
         && job.run_at.is_none()
         && job.timeout.is_none()
         && job.max_attempts.is_none()

@@ -22,7 +22,7 @@ macro_rules! statements {
 }
 
 statements! {
-    enqueue: "SELECT ord, 'existing'::text, existing, NULL::text[] FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
+    enqueue: "SELECT ord, 'existing'::text, existing, NULL::text[] FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)";
     enqueue_plain: include_str!("sql/enqueue_plain.sql");
     enqueue_bare: include_str!("sql/enqueue_bare.sql");
     enqueue_flow: "SELECT NULL::bigint, verdict, id, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";

@@ -11,7 +11,6 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::{
     PostgresDriver,
     answer::{self, Verdict},
-    column::Columns,
     enqueue,
     settle::{self, Patience},
     value::Value,
@@ -62,7 +61,7 @@ impl<S: Statements> Transaction for Tx<S> {
         let channel = shared.notify_in_transactions.then_some(shared.channel.as_str());
         let (parts, mut answers) = enqueue::parts(&request, &self.driver.bounds());
         for part in parts {
-            let columns = Columns::of(part.jobs())?;
+            let columns = part.columns()?;
             let (sql, values) = part.statement(&columns, &shared.statements, request.now, channel);
             let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
             part.conclude(verdicts, &mut answers)?;

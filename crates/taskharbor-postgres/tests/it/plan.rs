@@ -149,7 +149,7 @@ fn calls() -> Vec<(&'static str, String)> {
     let enqueue = |ids: &str, keys: &str| {
         let (ids, q, t, p) = (rep(ids), rep("'q1'::text"), rep("'t'::text"), rep("'x'::bytea"));
         format!(
-            "SELECT * FROM th_enqueue_v1(500000, false, {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', NULL)"
+            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', NULL)"
         )
     };
     vec![

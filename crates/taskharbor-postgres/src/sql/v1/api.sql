@@ -148,7 +148,7 @@ BEGIN
   END IF;
 
   SELECT e.existing INTO v_existing FROM th_enqueue_v1(
-    v_now, false, ARRAY[v_id], ARRAY[queue], ARRAY[type], ARRAY[payload], ARRAY[priority::bigint], ARRAY[v_run_at],
+    v_now, false, '{}', ARRAY[v_id], ARRAY[queue], ARRAY[type], ARRAY[payload], ARRAY[priority::bigint], ARRAY[v_run_at],
     ARRAY[v_timeout], ARRAY[max_attempts::bigint], ARRAY[nullif(headers, '{}')::text], '{}',
     CASE WHEN idempotency_key IS NULL THEN '{}' ELSE ARRAY[idempotency_key] END,
     ARRAY[CASE key_hold WHEN 'until_done' THEN 'd' ELSE 'p' END], CASE WHEN notify THEN '{channel}' END) e;

@@ -4,11 +4,11 @@
 -- the job that stands in its place.
 --
 -- Nothing is looked at before the first attempt unless there are keys: an id that is stored already is the exception,
--- and ON CONFLICT would write another record to the log for every job. Jobs are numbered in the order in which they come
--- and stored in that of their ids, and keys in theirs. So calls which meet wait for each other and not in a circle. With
--- p_repeats, ids or keys may occur more than once.
+-- and ON CONFLICT would write another record to the log for every job. Jobs come in the order of their ids, and p_places
+-- tells the place of each in the call, or is empty if that is the same; keys are inserted in their order. So calls which
+-- meet wait for each other and not in a circle. With p_repeats, ids or keys may occur more than once, and all have places.
 CREATE FUNCTION th_enqueue_v1(
-  p_now bigint, p_repeats boolean, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
+  p_now bigint, p_repeats boolean, p_places bigint[], p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
   p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[],
   p_policies text[], p_keys text[], p_key_holds text[], p_notify text
 ) RETURNS TABLE (ord bigint, existing text)
@@ -19,8 +19,12 @@ DECLARE
   v_keyed    boolean := cardinality(p_keys) > 0;
   v_look     boolean := v_keyed OR p_repeats;
   v_existing text[];                -- the id of the job that stands in the place of each; NULL for all to be stored
+  v_seqs     bigint[];              -- by place
   v_failures int := 0;
 BEGIN
+  IF cardinality(p_places) > 0 THEN
+    v_seqs := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, cardinality(p_places)));
+  END IF;
   LOOP
     IF v_look THEN
       v_existing := ARRAY(
@@ -29,12 +33,16 @@ BEGIN
           (SELECT j.id FROM th_job j WHERE j.seq = (SELECT k.seq FROM th_key k WHERE k.queue = i.queue AND k.key = i.key)))
         FROM unnest(p_ids, p_queues, p_keys) WITH ORDINALITY AS i (id, queue, key, ord) ORDER BY i.ord);
       IF p_repeats THEN
-        v_existing := th_repeated(v_existing, p_ids, p_queues, p_keys);
+        -- Which came first is a matter of places.
+        SELECT th_repeated(array_agg(g.existing ORDER BY g.place), array_agg(g.id ORDER BY g.place),
+                           array_agg(g.queue ORDER BY g.place), array_agg(g.key ORDER BY g.place))
+        INTO v_existing FROM unnest(v_existing, p_ids, p_queues, p_keys, p_places) AS g (existing, id, queue, key, place);
+        v_existing := ARRAY(SELECT v_existing[g.place] FROM unnest(p_places) WITH ORDINALITY AS g (place, ord) ORDER BY g.ord);
       END IF;
     END IF;
     BEGIN
       WITH given AS (
-        SELECT nextval('th_seq') AS seq, i.*
+        SELECT CASE WHEN v_seqs IS NULL THEN nextval('th_seq') ELSE v_seqs[p_places[i.ord]] END AS seq, i.*
         FROM unnest(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts, p_headers,
                     p_policies, p_keys, p_key_holds) WITH ORDINALITY
           AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, key, key_hold, ord)
@@ -44,7 +52,7 @@ BEGIN
                             max_attempts, run_at, headers, idempotency_key)
         SELECT seq, p_now, coalesce(priority, 0), 'w', coalesce(key_hold, 'p')::"char", coalesce(policy, 'h')::"char", id,
                queue, type, payload, timeout_us, max_attempts, run_at, headers::jsonb, key
-        FROM given ORDER BY id COLLATE "C"
+        FROM given
       ), keyed AS (
         INSERT INTO th_key (queue, key, seq)
         SELECT queue, key, seq FROM given WHERE v_keyed AND key IS NOT NULL ORDER BY queue, key
