@@ -16,13 +16,12 @@ use taskharbor_core::{
 use tokio_postgres::Row;
 
 use crate::{
-    Config, ConfigError, SchemaName,
+    SchemaName,
     answer::{self, Verdict, get},
     enqueue::{self, Part},
     error,
     floor::{Floors, Place},
     hint::Hints,
-    migration::VERSION,
     reserve::{self, Granted},
     session::Session,
     settle::{self, Patience},
@@ -43,171 +42,17 @@ pub(crate) struct Shared {
     pub(crate) schema: SchemaName,
     pub(crate) channel: String,
     pub(crate) notify_in_transactions: bool,
-    limits: Limits,
+    pub(crate) limits: Limits,
     pub(crate) hints: Hints,
-    floors: Floors,
-    id: DriverId,
+    pub(crate) floors: Floors,
+    pub(crate) id: DriverId,
     /// Whether the schema was found to be of our version.
-    fits: AtomicBool,
+    pub(crate) fits: AtomicBool,
     /// The latest time that the store has told anybody, in microseconds.
-    last_told: AtomicI64,
-}
-
-/// Why a driver was not opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The settings make no sense.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The server cannot be used.
-    #[error("the database cannot be used: {0}")]
-    Failed(#[source] DriverError),
-}
-
-/// The schema in the database is not the one that this program works with.
-#[derive(Debug, thiserror::Error)]
-enum Unfit {
-    #[error(
-        "the schema {schema} is of version {found}, older than this program needs ({VERSION}): run `taskharbor migrate up`, `driver.migrate()`, or the SQL that `taskharbor migrate print` prints"
-    )]
-    TooOld { schema: SchemaName, found: i64 },
-    #[error(
-        "the schema {schema} is of version {found}, newer than this program knows ({VERSION}): use a newer version of it"
-    )]
-    TooNew { schema: SchemaName, found: i64 },
+    pub(crate) last_told: AtomicI64,
 }
 
 impl PostgresDriver {
-    /// Connects to the database of a URL, such as `postgres://user@host/database?schema=jobs`.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves nothing behind.
-    pub async fn connect(url: &str) -> Result<Self, OpenError> {
-        Self::open(Config::from_url(url)?).await
-    }
-
-    /// Connects, and looks whether the schema is one that this program can use. One that is not
-    /// installed yet, or is older, is no error: [`Admin::migrate`](taskharbor_core::Admin::migrate)
-    /// comes next.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`], also for a schema that is newer than this program.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future leaves nothing behind.
-    pub async fn open(config: Config) -> Result<Self, OpenError> {
-        let session = Session::open(&config)?;
-        let driver = Self::with(session, config.schema, config.limits, config.listen)
-            .notify(config.notify_in_transactions);
-        match driver.shared.find_version().await {
-            Ok(found) if found <= VERSION => Ok(driver),
-            Ok(found) => {
-                let schema = driver.shared.schema.clone();
-                Err(OpenError::Failed(DriverError::backend(Unfit::TooNew { schema, found })))
-            }
-            Err(error) => Err(OpenError::Failed(error)),
-        }
-    }
-
-    /// Uses the pool that the application has already. It keeps and closes it; what the driver
-    /// leaves behind on a connection is nothing.
-    ///
-    /// A driver made so does not listen, since none of the connections is its own to keep, and a
-    /// worker's leases are kept over the same pool: give handlers no way to use it up, or use
-    /// [`PostgresDriver::open`].
-    #[must_use]
-    pub fn from_pool(pool: deadpool_postgres::Pool, schema: SchemaName) -> Self {
-        Self::from_pool_with(pool, Config::bare().schema(schema))
-    }
-
-    /// As [`PostgresDriver::from_pool`], with the schema, the way to send statements, the deadline,
-    /// the limits and the hints of `config`. How the server is reached is the pool's affair.
-    #[must_use]
-    pub fn from_pool_with(pool: deadpool_postgres::Pool, config: Config) -> Self {
-        let session = Session::from_pool(pool, config.statements, config.call_deadline);
-        Self::with(session, config.schema, config.limits, config.listen)
-            .notify(config.notify_in_transactions)
-    }
-
-    fn with(session: Session, schema: SchemaName, limits: Limits, listen: bool) -> Self {
-        let channel = schema.channel();
-        let shared = Shared {
-            hints: Hints::new(session.clone(), channel.clone(), listen),
-            statements: Statements::of(&schema),
-            session,
-            schema,
-            channel,
-            notify_in_transactions: true,
-            limits,
-
-            floors: Floors::default(),
-            id: DriverId::new(),
-            fits: AtomicBool::new(false),
-            last_told: AtomicI64::new(0),
-        };
-        Self { shared: Arc::new(shared) }
-    }
-
-    fn known_as(mut self, id: DriverId) -> Self {
-        if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.id = id;
-        }
-        self
-    }
-
-    fn notify(mut self, notify: bool) -> Self {
-        if let Some(shared) = Arc::get_mut(&mut self.shared) {
-            shared.notify_in_transactions = notify;
-        }
-        self
-    }
-
-    /// The version of the schema that this driver works with.
-    pub const VERSION: i64 = VERSION;
-
-    /// The version of the schema that is installed, or `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`DriverError::Unavailable`], [`DriverError::Backend`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing.
-    pub async fn installed_version(&self) -> Result<Option<i64>, DriverError> {
-        Ok(Some(self.shared.find_version().await?).filter(|version| *version > 0))
-    }
-
-    /// Removes the schema **with all jobs in it**. If others have put something else into the schema,
-    /// that is removed as well.
-    ///
-    /// # Errors
-    ///
-    /// [`DriverError::Unavailable`], [`DriverError::Backend`].
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the schema is gone or as it was.
-    pub async fn uninstall(&self) -> Result<(), DriverError> {
-        self.shared.fits.store(false, Ordering::Release);
-        let sql = self.shared.schema.sql("DROP SCHEMA IF EXISTS {schema} CASCADE");
-        self.shared.session.batch(&sql).await
-    }
-
-    /// The schema in which the jobs are.
-    #[must_use]
-    pub fn schema(&self) -> &SchemaName {
-        &self.shared.schema
-    }
-
     /// Runs one statement on a schema that is known to fit.
     pub(crate) async fn query(
         &self,
@@ -259,31 +104,14 @@ impl PostgresDriver {
         self.shared.floors.lower(&queues, at);
         self.shared.hints.wake(queues, false);
     }
-}
 
-impl Shared {
-    /// The version of the schema; zero if there is none.
-    async fn find_version(&self) -> Result<i64, DriverError> {
-        let exists = "SELECT to_regclass($1) IS NOT NULL";
-        let name = self.schema.sql("{schema}.th_meta");
-        let rows = self.session.query(exists, &[Value::Text(Some(&name))]).await?;
-        if !rows.first().map_or(Ok(false), |row| get(row, 0))? {
-            return Ok(0);
-        }
-        let rows = self.session.query(&self.statements.version, &[]).await?;
-        rows.first().map_or(Ok(0), |row| get(row, 0))
+    /// The identity that transactions on this store carry.
+    pub(crate) fn identity(&self) -> DriverId {
+        self.shared.id
     }
 
-    pub(crate) async fn check_version(&self) -> Result<(), DriverError> {
-        let (found, schema) = (self.find_version().await?, self.schema.clone());
-        match found {
-            VERSION => {
-                self.fits.store(true, Ordering::Release);
-                Ok(())
-            }
-            _ if found < VERSION => Err(DriverError::backend(Unfit::TooOld { schema, found })),
-            _ => Err(DriverError::backend(Unfit::TooNew { schema, found })),
-        }
+    pub(crate) fn bounds(&self) -> Limits {
+        self.shared.limits
     }
 }
 
@@ -501,15 +329,4 @@ fn entry(row: &Row) -> Result<Found, DriverError> {
         Some(other) => return Err(answer::unknown("entry", other)),
     };
     Ok(Found::Entry(entry))
-}
-
-impl PostgresDriver {
-    /// The identity that transactions on this store carry.
-    pub(crate) fn identity(&self) -> DriverId {
-        self.shared.id
-    }
-
-    pub(crate) fn bounds(&self) -> Limits {
-        self.shared.limits
-    }
 }

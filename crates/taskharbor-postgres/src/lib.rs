@@ -21,6 +21,7 @@ pub mod error;
 mod floor;
 mod hint;
 mod migration;
+mod open;
 mod parcel;
 mod record;
 mod reserve;
@@ -35,8 +36,9 @@ pub mod value;
 
 pub use config::{Config, ConfigError, StatementMode};
 pub use deadpool_postgres;
-pub use driver::{OpenError, PostgresDriver};
+pub use driver::PostgresDriver;
 pub use migration::migration;
+pub use open::OpenError;
 pub use schema::{SchemaName, SchemaNameError};
 pub use tokio_postgres;
 pub use tx::{Statements, Tx};

@@ -29,6 +29,7 @@ mod outcome;
 mod port;
 mod readme;
 mod retention;
+mod seed;
 mod shutdown;
 mod signal;
 mod simulation;

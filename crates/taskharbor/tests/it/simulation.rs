@@ -15,6 +15,7 @@ use taskharbor::{Handlers, JobError, Outcome, State};
 
 use crate::{
     port::{Port, SECOND, handler, work},
+    seed,
     unkind::Op,
 };
 
@@ -154,21 +155,5 @@ async fn simulate(seed: u64) {
 
 #[test]
 fn nothing_is_lost_and_nothing_overlaps_whatever_happens() {
-    let number = |name| std::env::var(name).ok().map(|it: String| it.parse::<u64>().unwrap());
-    let seeds: Vec<u64> = match number("TASKHARBOR_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("TASKHARBOR_SIMULATIONS").unwrap_or(100))
-            .map(|_| fastrand::u64(..))
-            .collect(),
-    };
-    // Panics are part of the play; only those of the test itself are worth printing.
-    for seed in seeds {
-        println!("TASKHARBOR_SEED={seed}");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(simulate(seed));
-    }
+    seed::play(&[], 100, simulate);
 }

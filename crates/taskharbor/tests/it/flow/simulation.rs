@@ -16,6 +16,7 @@ use taskharbor::{
 use super::{Give, Judge, Write, gives, judge, write};
 use crate::{
     port::{Port, SECOND},
+    seed,
     unkind::Op,
 };
 
@@ -147,21 +148,5 @@ async fn simulate(seed: u64) {
 
 #[test]
 fn every_member_ends_and_a_finalizer_is_done_once_whatever_happens() {
-    let number = |name| std::env::var(name).ok().map(|it: String| it.parse::<u64>().unwrap());
-    let seeds: Vec<u64> = match number("TASKHARBOR_SEED") {
-        Some(seed) => vec![seed],
-        None => {
-            let count = number("TASKHARBOR_SIMULATIONS").unwrap_or(50);
-            (0..count).map(|_| fastrand::u64(..)).collect()
-        }
-    };
-    for seed in seeds {
-        println!("TASKHARBOR_SEED={seed}");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        runtime.block_on(simulate(seed));
-    }
+    seed::play(&[], 50, simulate);
 }

@@ -3,6 +3,7 @@
 //! As the other simulation: `TASKHARBOR_SEED` runs one again, `TASKHARBOR_SIMULATIONS` more of them.
 
 use super::*;
+use crate::seed;
 
 #[derive(Default)]
 struct Seen {
@@ -84,23 +85,6 @@ async fn harsh(seed: u64) {
 
 #[test]
 fn nothing_is_lost_and_nothing_overlaps_on_a_store_that_is_slow_and_fails_for_good() {
-    let number = |name| std::env::var(name).ok().map(|it: String| it.parse::<u64>().unwrap());
-    let seeds: Vec<u64> = match number("TASKHARBOR_SEED") {
-        Some(seed) => vec![seed],
-        None => {
-            let count = number("TASKHARBOR_SIMULATIONS").unwrap_or(100);
-            // These six have found something once.
-            let known = [602, 2_241, 3_157, 4_190, 4_960, 4_998];
-            known.into_iter().chain((0..count).map(|_| fastrand::u64(..))).collect()
-        }
-    };
-    for seed in seeds {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        println!("TASKHARBOR_SEED={seed}");
-        runtime.block_on(harsh(seed));
-    }
+    // These six have found something once.
+    seed::play(&[602, 2_241, 3_157, 4_190, 4_960, 4_998], 100, harsh);
 }
