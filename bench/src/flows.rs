@@ -14,8 +14,10 @@ use taskharbor::{
     AnyDriver, Blob, Client, Context, Flow, Handlers, Job, JobResult, Worker, connect,
 };
 use taskharbor_core::{
-    Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, Leased, NewJob, QueueName, Reserve,
-    Settle, Settlement, Transition,
+    Driver, JobId, JobType, NewJob, QueueName,
+    driver::{Demand, Enqueue, Leased, Reserve, Settle, Settlement, Transition},
+    job::JobSet,
+    name::Holder,
 };
 use tokio::sync::mpsc;
 

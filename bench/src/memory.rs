@@ -3,8 +3,11 @@
 use std::{error::Error, fs, time::Duration};
 
 use taskharbor_core::{
-    Admin, Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, NewJob, Prune, QueueName,
-    Reserve, Settle, Settlement, Timestamp, Transition,
+    Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
+    admin::Prune,
+    driver::{Demand, Enqueue, Reserve, Settle, Settlement, Transition},
+    job::JobSet,
+    name::Holder,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -96,7 +99,7 @@ impl Bench {
         let demands = vec![Demand::new(self.queue.clone(), BATCH)];
         let request = Reserve::new(demands, self.holder.clone(), self.now, lease_for);
         let reserved = self.driver.reserve(request).await?;
-        let ack = |leased: taskharbor_core::Leased| {
+        let ack = |leased: taskharbor_core::driver::Leased| {
             let transition = Transition::Ack { output: None };
             Settlement::new(leased.job.id, leased.lease.token, transition)
         };

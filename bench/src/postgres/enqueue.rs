@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use taskharbor::{AnyDriver, Client};
-use taskharbor_core::{Driver, Enqueue, JobId};
+use taskharbor_core::{Driver, JobId, driver::Enqueue};
 use tokio_postgres::{Client as Sql, binary_copy::BinaryCopyInWriter, types::Type};
 
 use super::{

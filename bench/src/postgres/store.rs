@@ -3,8 +3,11 @@
 use std::time::{Duration, Instant};
 
 use taskharbor_core::{
-    Admin, Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, Leased, NewJob, Prune,
-    QueueName, Reserve, Settle, Settlement, Timestamp, Transition,
+    Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
+    admin::Prune,
+    driver::{Demand, Enqueue, Leased, Reserve, Settle, Settlement, Transition},
+    job::JobSet,
+    name::Holder,
 };
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio_postgres::Client;

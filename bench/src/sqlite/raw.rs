@@ -2,7 +2,7 @@
 //! already, who may do what, or anybody who waits.
 
 use rusqlite::{Connection, params};
-use taskharbor_core::{Enqueue, StoreClock};
+use taskharbor_core::{clock::StoreClock, driver::Enqueue};
 use taskharbor_sqlite::{Config, SqliteDriver};
 
 use super::{

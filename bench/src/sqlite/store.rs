@@ -7,8 +7,11 @@ use std::{
 };
 
 use taskharbor_core::{
-    Admin, Demand, Driver, Enqueue, Holder, JobId, JobSet, JobType, Leased, NewJob, QueueName,
-    Reserve, Settle, Settlement, StoreClock, Timestamp, Transition,
+    Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
+    clock::StoreClock,
+    driver::{Demand, Enqueue, Leased, Reserve, Settle, Settlement, Transition},
+    job::JobSet,
+    name::Holder,
 };
 use taskharbor_sqlite::{Config, SqliteDriver};
 

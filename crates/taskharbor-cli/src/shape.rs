@@ -8,7 +8,7 @@ use taskharbor::{
     Blob, FlowMember, FlowRecord, FlowTree, Headers, JobRecord, JobSummary, QueueCounts,
     StateCounts, Timestamp,
 };
-use taskharbor_core::JobKind;
+use taskharbor_core::job::JobKind;
 
 /// Bytes as JSON if they are, else in base64.
 pub(crate) enum Bytes {
@@ -113,7 +113,7 @@ pub(crate) struct Whole<'a> {
     kind: &'static str,
     parents: Vec<&'a str>,
     pending: usize,
-    grown_into: Option<&'a str>,
+    expanded_into: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,7 +147,7 @@ impl<'a> Whole<'a> {
             kind: kind(record.kind),
             parents: record.parents.iter().map(taskharbor::JobId::as_str).collect(),
             pending: record.pending,
-            grown_into: record.grown_into.as_ref().map(taskharbor::JobId::as_str),
+            expanded_into: record.expanded_into.as_ref().map(taskharbor::JobId::as_str),
             payload,
             payload_base64,
             output,
@@ -306,7 +306,7 @@ struct Member<'a> {
     queue: &'a str,
     state: &'static str,
     parents: Vec<&'a str>,
-    grown_into: Option<&'a str>,
+    expanded_into: Option<&'a str>,
     attempts: u32,
     created_at: String,
     started_at: Option<String>,
@@ -339,7 +339,7 @@ impl<'a> Member<'a> {
             queue: member.queue.as_str(),
             state: member.state.as_str(),
             parents: member.parents.iter().map(taskharbor::JobId::as_str).collect(),
-            grown_into: member.grown_into.as_ref().map(taskharbor::JobId::as_str),
+            expanded_into: member.expanded_into.as_ref().map(taskharbor::JobId::as_str),
             attempts: member.attempts,
             created_at: time(member.created_at),
             started_at: member.started_at.map(time),
@@ -353,8 +353,8 @@ impl<'a> Member<'a> {
     }
 }
 
-pub(crate) const fn flow_state(state: taskharbor_core::FlowState) -> &'static str {
-    use taskharbor_core::FlowState;
+pub(crate) const fn flow_state(state: taskharbor_core::flow::FlowState) -> &'static str {
+    use taskharbor_core::flow::FlowState;
     match state {
         FlowState::Running => "running",
         FlowState::Held => "held",

@@ -12,11 +12,15 @@ mod settle;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use taskharbor_core::{AnyDriver, Demand, Driver, DriverError, Enqueue, JobSet, Reserve, Settle};
+use taskharbor_core::{
+    AnyDriver, Driver, DriverError,
+    driver::{Demand, Enqueue, Reserve, Settle},
+    job::JobSet,
+};
 
 use crate::{
     Case, Through, cases,
-    given::{LEASE, T0, ack, holder, job, queue, settlement},
+    fixture::{LEASE, T0, ack, holder, job, queue, settlement},
     reference::{Behaviour, Honest, ModelDriver},
     run,
 };

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 
 use taskharbor_core::{Admin, AnyDriver, Driver, DriverError};
 
-use crate::{catalogue::cases, trial::Trial};
+use crate::{catalogue::cases, driver_under_test::DriverUnderTest};
 
 /// One test of the suite.
 #[derive(Clone, Copy)]
@@ -15,7 +15,7 @@ pub struct Case {
     pub name: &'static str,
     /// The clauses of `docs/SEMANTICS.md` that it proves.
     pub clauses: &'static [&'static str],
-    pub(crate) body: fn(Trial) -> BoxFuture<()>,
+    pub(crate) body: fn(DriverUnderTest) -> BoxFuture<()>,
 }
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -43,7 +43,7 @@ impl Case {
         let _citation = Citation(self.clauses);
         let driver = open().await;
         let open: Opener = Arc::new(move || Box::pin(open()));
-        (self.body)(Trial::new(driver.clone(), open)).await;
+        (self.body)(DriverUnderTest::new(driver.clone(), open)).await;
         match driver.check().await {
             Ok(found) => assert!(found.is_empty(), "after the case, the store found: {found:?}"),
             // A case may have closed the driver.

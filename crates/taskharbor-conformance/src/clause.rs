@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use taskharbor_core::{State, Step};
+use taskharbor_core::{State, life::LifeStep};
 
 use crate::cases;
 
@@ -55,7 +55,7 @@ fn the_names_of_cases_are_distinct_sentences() {
 }
 
 /// `FallDue` is `fall due` in the diagram.
-fn in_words(step: Step) -> String {
+fn in_words(step: LifeStep) -> String {
     let mut words = String::new();
     for letter in format!("{step:?}").chars() {
         if letter.is_uppercase() && !words.is_empty() {
@@ -77,7 +77,7 @@ fn the_diagram_shows_the_life_cycle_and_nothing_else() {
         .collect();
     let mut allowed = BTreeSet::new();
     for state in State::ALL {
-        for step in Step::ALL {
+        for step in LifeStep::ALL {
             if let Some(next) = state.after(step) {
                 allowed.insert(format!("{state} --> {next}: {}", in_words(step)));
             }

@@ -14,8 +14,11 @@ use std::{
 };
 
 use taskharbor_core::{
-    Enqueued, Extended, JobId, JobRecord, LeaseToken, Leased, NewJob, Refusal, Rejected, Settled,
-    State, Step, Timestamp,
+    JobId, NewJob, State, Timestamp,
+    driver::{Enqueued, Extended, LeaseToken, Leased, Settled},
+    error::{Refusal, Rejected},
+    job::JobRecord,
+    life::LifeStep,
 };
 
 /// Everything that happened.
@@ -39,7 +42,7 @@ pub(crate) enum What {
     Enqueue { job: NewJob, answer: Result<Enqueued, Rejected> },
     Grant(Leased),
     Extend { id: JobId, token: LeaseToken, answer: Result<Extended, Refusal> },
-    Settle { id: JobId, token: LeaseToken, step: Step, answer: Result<Settled, Refusal> },
+    Settle { id: JobId, token: LeaseToken, step: LifeStep, answer: Result<Settled, Refusal> },
 }
 
 impl History {
@@ -93,7 +96,7 @@ struct OneJob<'a> {
     enqueues: Vec<(&'a NewJob, &'a Result<Enqueued, Rejected>)>,
     grants: Vec<(&'a Event, &'a Leased)>,
     extends: Vec<(&'a Event, LeaseToken, &'a Result<Extended, Refusal>)>,
-    settles: Vec<(&'a Event, LeaseToken, Step, &'a Result<Settled, Refusal>)>,
+    settles: Vec<(&'a Event, LeaseToken, LifeStep, &'a Result<Settled, Refusal>)>,
 }
 
 impl<'a> OneJob<'a> {
@@ -119,7 +122,7 @@ impl<'a> OneJob<'a> {
         of_token.filter_map(|(event, _, answer)| Some((*event, answer.as_ref().ok()?)))
     }
 
-    fn applied(&self, token: LeaseToken) -> impl Iterator<Item = (&'a Event, Step)> {
+    fn applied(&self, token: LeaseToken) -> impl Iterator<Item = (&'a Event, LifeStep)> {
         let of_token = self.settles.iter().filter(move |(_, by, ..)| *by == token);
         let applied = of_token.filter(|(.., answer)| **answer == Ok(Settled::Applied));
         applied.map(|(event, _, step, _)| (*event, *step))
@@ -224,7 +227,7 @@ impl Checker<'_> {
             });
             let early = run_at.max(seen.run_at).is_some_and(|run_at| run_at > event.now);
             self.expect(!early && seen.queue == new.queue, "S7", || format!("{event:?}"));
-            let retried = job.applied(leased.lease.token).any(|(_, step)| step == Step::Retry);
+            let retried = job.applied(leased.lease.token).any(|(_, step)| step == LifeStep::Retry);
             if retried {
                 (attempts, run_at) = (attempts + 1, None);
             }
@@ -288,7 +291,7 @@ impl Checker<'_> {
 
     /// S5, S6: a job ends once and is not granted afterwards.
     fn endings(&mut self, id: &JobId, job: &OneJob<'_>) {
-        let ends = |step: Step| State::Inflight.after(step).is_some_and(State::is_terminal);
+        let ends = |step: LifeStep| State::Inflight.after(step).is_some_and(State::is_terminal);
         let endings: Vec<&Event> = job
             .grants
             .iter()
@@ -311,7 +314,9 @@ impl Checker<'_> {
             .iter()
             .filter(|event| event.began < first.ended)
             .filter_map(|event| match &event.what {
-                What::Settle { id, step: Step::Ack, answer: Ok(Settled::Applied), .. } => Some(id),
+                What::Settle { id, step: LifeStep::Ack, answer: Ok(Settled::Applied), .. } => {
+                    Some(id)
+                }
                 _ => None,
             })
             .filter(|id| parents.contains(id))
@@ -326,10 +331,10 @@ impl Checker<'_> {
 mod tests {
     use std::time::Duration;
 
-    use taskharbor_core::{Lease, Life};
+    use taskharbor_core::{driver::Lease, life::Life};
 
     use super::*;
-    use crate::given::{T0, at, holder, job};
+    use crate::fixture::{T0, at, holder, job};
 
     fn lease(end: u64) -> Lease {
         Lease::new(LeaseToken::from_bits(1), at(end))
@@ -340,7 +345,8 @@ mod tests {
         let new = job("a");
         let mut life = Life::new(&new, 0, None, T0);
         life.grant(lease(10), holder(), T0);
-        let leased = Leased::new(taskharbor_core::Job::assemble(&new, T0, &life), lease(10));
+        let leased =
+            Leased::new(taskharbor_core::job::JobView::assemble(&new, T0, &life), lease(10));
         let history = History::default();
         let answer = Ok(Enqueued::Inserted(new.id.clone()));
         history.end(history.begin(), T0, [What::Enqueue { job: new, answer }]);
@@ -381,7 +387,7 @@ mod tests {
             let (history, leased) = granted();
             let (id, token) = (leased.job.id, leased.lease.token);
             let answer = Err(Refusal::LeaseMismatch);
-            let what = What::Settle { id, token, step: Step::Ack, answer };
+            let what = What::Settle { id, token, step: LifeStep::Ack, answer };
             history.end(history.begin(), now, [what]);
             broken(history)
         };

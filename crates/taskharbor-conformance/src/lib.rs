@@ -27,14 +27,14 @@ mod case;
 mod catalogue;
 #[cfg(test)]
 mod clause;
-mod given;
+mod driver_under_test;
+mod fixture;
 mod group;
 mod history;
 mod model;
 #[cfg(test)]
 mod reference;
 mod script;
-mod trial;
 
 pub use case::{Case, Through, run};
 pub use catalogue::cases;

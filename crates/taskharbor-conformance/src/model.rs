@@ -3,7 +3,7 @@
 //! It is slow, small, and written to be believed: no index, no cache, nothing stored that can be
 //! worked out. It shares the life cycle of a single job with the drivers that use
 //! `taskharbor-core` for it, and nothing else, so what concerns several jobs (order, keys, edges,
-//! growth, pruning) is here a second time, in another way.
+//! expansion, pruning) is here a second time, in another way.
 
 mod admin;
 mod outcome;
@@ -12,8 +12,11 @@ mod write;
 use std::collections::BTreeMap;
 
 use taskharbor_core::{
-    FlowName, Job, JobId, JobRecord, LeaseToken, Life, Limits, NewJob, QueueName, Stage, State,
-    Text, Timestamp,
+    JobId, NewJob, QueueName, State, Text, Timestamp,
+    driver::{LeaseToken, Limits},
+    job::{JobRecord, JobView},
+    life::{Life, Stage},
+    name::FlowName,
 };
 
 /// All jobs, in the order of insertion.
@@ -116,7 +119,7 @@ impl Kept {
         self.life.finish().is_some()
     }
 
-    pub(crate) fn job(&self) -> Job {
-        Job::assemble(&self.new, self.created_at, &self.life)
+    pub(crate) fn job(&self) -> JobView {
+        JobView::assemble(&self.new, self.created_at, &self.life)
     }
 }

@@ -6,10 +6,16 @@
 use std::sync::{Mutex, MutexGuard};
 
 use taskharbor_core::{
-    Admin, Answers, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
-    FlowRecord, Inconsistency, JobId, JobRecord, JobSummary, List, ListFlows, Manage, OutputPage,
-    Outputs, Page, Prune, QueueCounts, QueueName, Refusal, Rejected, Reserve, Reserved, Settle,
-    Settled, State, StoreClock, Timestamp, Watch,
+    Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
+    admin::{Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    clock::StoreClock,
+    driver::{
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved,
+        Settle, Settled, Watch,
+    },
+    error::{Denied, Refusal, Rejected},
+    flow::{FlowRecord, ListFlows},
+    job::{JobRecord, JobSummary},
 };
 
 use crate::model::Model;

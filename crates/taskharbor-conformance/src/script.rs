@@ -15,7 +15,11 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{AnyDriver, FailurePolicy, KeyHold, OutputOf};
+use taskharbor_core::{
+    AnyDriver,
+    driver::OutputOf,
+    job::{FailurePolicy, KeyHold},
+};
 
 use crate::case::Opener;
 
@@ -95,7 +99,7 @@ impl fmt::Debug for JobPlan {
         if !self.parents.is_empty() {
             write!(f, " after {:?}", self.parents)?;
         }
-        if self.policy != FailurePolicy::Hold {
+        if self.policy != FailurePolicy::Block {
             write!(f, " {:?}", self.policy)?;
         }
         if self.priority != 0 {

@@ -3,12 +3,20 @@
 //! Everything that a command or a dashboard needs is here, so that neither contains a word of the
 //! store's own language.
 
+pub use crate::{
+    count::{QueueCounts, StateCounts},
+    list::{Cursor, Filter, List, Page},
+};
+
 use std::{fmt, future::Future};
 
 use crate::{
-    Answers, Cursor, Denied, DriverError, FlowRecord, Imported, InvalidRequest, JobId, JobRecord,
-    JobSummary, Limits, List, ListFlows, Page, Parcel, QueueCounts, QueueName, State, Timestamp,
-    check,
+    DriverError, JobId, QueueName, State, Timestamp, check,
+    driver::{Answers, Limits},
+    error::{Denied, InvalidRequest},
+    export::{ExportUnit, Imported},
+    flow::{FlowRecord, ListFlows},
+    job::{JobRecord, JobSummary},
 };
 
 /// What people do with stored jobs.
@@ -82,7 +90,7 @@ pub trait Admin: Send + Sync + 'static {
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> impl Future<Output = Result<Page<Parcel>, DriverError>> + Send {
+    ) -> impl Future<Output = Result<Page<ExportUnit>, DriverError>> + Send {
         let _ = (after, limit);
         async { Err(DriverError::backend("jobs cannot be moved from this store")) }
     }
@@ -90,7 +98,7 @@ pub trait Admin: Send + Sync + 'static {
     /// Takes over what another store has exported, each parcel whole or not at all.
     fn import(
         &self,
-        parcels: Vec<Parcel>,
+        parcels: Vec<ExportUnit>,
     ) -> impl Future<Output = Result<Vec<Imported>, DriverError>> + Send {
         drop(parcels);
         async { Err(DriverError::backend("jobs cannot be moved to this store")) }

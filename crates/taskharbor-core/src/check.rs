@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, hash::Hash, time::Duration};
 
-use crate::{DriverError, InvalidRequest, JobId, Limits, Timestamp};
+use crate::{DriverError, JobId, Timestamp, driver::Limits, error::InvalidRequest};
 
 /// The end of a lease that starts at `now`.
 pub(crate) fn lease_end(now: Timestamp, lease_for: Duration) -> Result<Timestamp, DriverError> {

@@ -1,12 +1,24 @@
 //! [`Driver`]: what a store does for workers and clients.
 
+pub use crate::{
+    enqueue::{Enqueue, Enqueued},
+    lease::{Lease, LeaseToken},
+    limit::Limits,
+    output::{OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
+    record::Leased,
+    reserve::{Demand, ExtendLeases, Extended, Extension, Reserve, Reserved},
+    settle::{Settle, Settled, Settlement, Transition},
+    transaction::{DriverId, Transaction},
+    wake::{WakeHub, Watch},
+};
+
 use std::{future::Future, time::Duration};
 
 use crate::{
-    Blob, CallError, Demand, DriverError, DriverId, Enqueue, Enqueued, ExtendLeases, Extended,
-    Extension, Failure, Holder, JobId, Lease, LeaseToken, Leased, Limits, NewJob, OutputPage,
-    Outputs, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled, Settlement, Text,
-    Timestamp, Transition, Watch,
+    Blob, DriverError, JobId, NewJob, QueueName, Text, Timestamp,
+    error::{CallError, Refusal, Rejected},
+    job::FailedAttempt,
+    name::Holder,
 };
 
 /// The answer to a call that carries many items: one answer for each, in their order, or the
@@ -34,7 +46,7 @@ pub trait Driver: Send + Sync + 'static {
         Limits::default()
     }
 
-    /// The identity that a [`Transaction`](crate::Transaction) on this store carries; `None` if the
+    /// The identity that a [`Transaction`](crate::driver::Transaction) on this store carries; `None` if the
     /// store has no transactions of users.
     fn id(&self) -> Option<DriverId> {
         None
@@ -196,7 +208,7 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         id: JobId,
         token: LeaseToken,
-        failure: Failure,
+        failure: FailedAttempt,
         run_at: Option<Timestamp>,
         now: Timestamp,
     ) -> impl Future<Output = Result<Settled, CallError>> + Send {
@@ -212,7 +224,7 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         id: JobId,
         token: LeaseToken,
-        failure: Failure,
+        failure: FailedAttempt,
         reason: Text,
         now: Timestamp,
     ) -> impl Future<Output = Result<Settled, CallError>> + Send {

@@ -1,6 +1,11 @@
 //! Storing jobs: what is asked and answered.
 
-use crate::{InvalidRequest, JobId, JobSet, Limits, NewJob, SetKind, Timestamp, check};
+use crate::{
+    JobId, NewJob, Timestamp, check,
+    driver::Limits,
+    error::InvalidRequest,
+    job::{JobSet, SetKind},
+};
 
 /// Asks to store sets of jobs.
 #[derive(Clone, Debug)]

@@ -1,19 +1,21 @@
 //! What can go wrong, by what the caller can do next.
 //!
 //! A call fails as a whole with [`DriverError`], and then nothing was written. Inside a call that
-//! succeeds, each item has its own answer: a set may be [`Rejected`](crate::Rejected), a change to
+//! succeeds, each item has its own answer: a set may be [`Rejected`](crate::error::Rejected), a change to
 //! an inflight job refused ([`Refusal`]), an operator's wish denied ([`Denied`]). The single-job
 //! calls fold these into [`CallError`].
 
+pub use crate::{random::NoRandomness, set::Rejected};
+
 use std::{error::Error, sync::Arc};
 
-use crate::{JobId, NoRandomness, QueueName, Rejected, State};
+use crate::{JobId, QueueName, State};
 
 /// A call failed as a whole.
 ///
 /// Nothing was written, except that after `Unavailable` and `ContractViolation` nobody knows: the
 /// store may have done its part before the answer was lost. Then repeat the call. Enqueue answers
-/// `Existing` for what was stored, an ack, growth or dead-lettering `AlreadyTerminal`, a retry or
+/// `Existing` for what was stored, an ack, expansion or dead-lettering `AlreadyTerminal`, a retry or
 /// release `JobNotInflight`, and jobs that a lost reserve has granted come back when their leases
 /// end.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -88,7 +90,7 @@ pub enum InvalidRequest {
 ///
 /// When several reasons apply the first in this order is given: `Invalid` for what could be
 /// applied to no job, then `JobNotFound`, `JobNotInflight`, `LeaseMismatch`, `LeaseExpired`, and
-/// last `Invalid` for a growth that meets jobs already stored. `Busy` says nothing about the job.
+/// last `Invalid` for a expansion that meets jobs already stored. `Busy` says nothing about the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -130,9 +132,9 @@ pub enum InvalidTransition {
     /// The number of attempts is larger than can be stored.
     #[error("{0} attempts are more than can be stored")]
     AttemptsOutOfRange(u32),
-    /// The growth is not one.
+    /// The expansion is not one.
     #[error(transparent)]
-    Growth(#[from] Rejected),
+    Expansion(#[from] Rejected),
 }
 
 /// What an operator asked for was not done; the job is unchanged.

@@ -1,7 +1,14 @@
 //! Flows as people see them: a state that follows from the members', and lists.
 
+pub use crate::set::{CheckedSet, Expansion, ResolvedEdges, parents_first};
+
 use crate::{
-    Cursor, FlowName, InvalidRequest, JobId, Limits, State, StateCounts, Timestamp, check,
+    JobId, State, Timestamp,
+    admin::{Cursor, StateCounts},
+    check,
+    driver::Limits,
+    error::InvalidRequest,
+    name::FlowName,
 };
 
 /// Asks for a page of flows.

@@ -7,11 +7,17 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{
-    Admin, Answers, Clock, Cursor, Demand, Denied, Driver, DriverError, DriverId, Enqueue,
-    Enqueued, ExtendLeases, Extended, FlowRecord, Imported, Inconsistency, JobId, JobRecord,
-    JobSummary, Leased, Limits, List, ListFlows, Manage, OutputPage, Outputs, Page, Parcel, Prune,
-    QueueCounts, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled, State,
-    Timestamp, Watch, clock::Timeline,
+    Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
+    admin::{Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    clock::{Clock, Timeline},
+    driver::{
+        Answers, Demand, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Leased, Limits,
+        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
+    },
+    error::{Denied, Refusal, Rejected},
+    export::{ExportUnit, Imported},
+    flow::{FlowRecord, ListFlows},
+    job::{JobRecord, JobSummary},
 };
 
 /// A handle to any driver; itself a driver. Cheap to clone.
@@ -187,8 +193,8 @@ erase! {
     Admin::prune(request: Prune) -> Result<usize, DriverError>;
     Admin::flow(id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError>;
     Admin::list_flows(request: ListFlows) -> Result<Page<FlowRecord>, DriverError>;
-    Admin::export(after: Option<Cursor>, limit: usize) -> Result<Page<Parcel>, DriverError>;
-    Admin::import(parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError>;
+    Admin::export(after: Option<Cursor>, limit: usize) -> Result<Page<ExportUnit>, DriverError>;
+    Admin::import(parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError>;
     Admin::check() -> Result<Vec<Inconsistency>, DriverError>;
 }
 
@@ -308,11 +314,11 @@ impl Admin for AnyDriver {
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Parcel>, DriverError> {
+    ) -> Result<Page<ExportUnit>, DriverError> {
         self.driver.export(after, limit).await
     }
 
-    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
         let count = parcels.len();
         let answers = self.driver.import(parcels).await?;
         self.complete("import", count, &answers)?;

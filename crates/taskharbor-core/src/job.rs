@@ -1,8 +1,15 @@
 //! [`NewJob`]: a job as it is handed to a store.
 
+pub use crate::{
+    header::{HeaderError, Headers},
+    record::{Held, JobRecord, JobSummary, JobView},
+    set::{JobSet, SetKind},
+    settle::FailedAttempt,
+};
+
 use std::time::Duration;
 
-use crate::{Blob, Headers, IdempotencyKey, JobId, JobType, QueueName, Timestamp};
+use crate::{Blob, JobId, JobType, QueueName, Timestamp, name::IdempotencyKey};
 
 /// A job to be stored.
 ///
@@ -82,7 +89,7 @@ pub enum KeyHold {
 pub enum FailurePolicy {
     /// They stay blocked; requeueing this job lets the flow go on.
     #[default]
-    Hold,
+    Block,
     /// All of them are cancelled, and those that wait for them, up to a job whose own policy
     /// releases its dependants.
     Cancel,
@@ -90,7 +97,7 @@ pub enum FailurePolicy {
     /// this job is itself cancelled because another failed.
     FailFast,
     /// They no longer wait for this job, and see its failure among their inputs.
-    Release,
+    Continue,
 }
 
 impl NewJob {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{NoRandomness, Timestamp};
+use crate::{Timestamp, error::NoRandomness};
 
 /// The proof that a worker holds a job: 128 random bits, new with every grant.
 ///

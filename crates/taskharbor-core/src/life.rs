@@ -4,9 +4,15 @@
 //! one `Life` per job, and so does the model that every other driver is tested against. What
 //! concerns several jobs, order and edges, is not here.
 
+pub use crate::state::LifeStep;
+
 use crate::{
-    Blob, Denied, Extended, Failure, Holder, JobId, JobKind, Lease, LeaseToken, Limits, NewJob,
-    Refusal, Requeue, Settled, State, Step, Text, Timestamp, Transition,
+    Blob, JobId, NewJob, State, Text, Timestamp,
+    admin::Requeue,
+    driver::{Extended, Lease, LeaseToken, Limits, Settled, Transition},
+    error::{Denied, Refusal},
+    job::{FailedAttempt, JobKind},
+    name::Holder,
 };
 
 /// The part of a job that changes.
@@ -28,7 +34,7 @@ pub struct Life {
     /// Takes the place of the job's own maximum after a requeue that kept the attempts.
     pub attempt_limit: Option<u32>,
     /// The newest failures, oldest first.
-    pub errors: Vec<Failure>,
+    pub errors: Vec<FailedAttempt>,
     /// How often it was granted.
     pub deliveries: u32,
     /// When it was granted last.
@@ -48,7 +54,7 @@ pub struct Life {
     /// The flow it belongs to.
     pub flow: Option<JobId>,
     /// The job whose output stands for its own.
-    pub grown_into: Option<JobId>,
+    pub expanded_into: Option<JobId>,
 }
 
 /// Where a job stands, with what belongs to each place.
@@ -59,14 +65,14 @@ pub enum Stage {
     /// It waits for its time or for a worker: scheduled or ready.
     Waiting,
     /// A worker has it.
-    Inflight(Hold),
+    Inflight(ActiveLease),
     /// It is over.
     Finished(Finish),
 }
 
 /// A worker's hold on a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct ActiveLease {
     /// The lease.
     pub lease: Lease,
     /// What the worker calls itself.
@@ -89,26 +95,26 @@ pub struct Finish {
 
 /// What a settlement means for the rest of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aftermath {
+pub enum Consequence {
     /// Nothing: it had been applied before.
     None,
     /// The job is back in the line.
     Waits,
     /// The job is done: its dependants wait for one job less.
     Done,
-    /// The job is done and its growth takes its place.
-    Grown,
+    /// The job is done and its expansion takes its place.
+    Expanded,
     /// The job is dead-lettered or cancelled: its failure policy applies.
     Failed,
 }
 
-impl Aftermath {
+impl Consequence {
     /// What the caller of settle is told.
     #[must_use]
     pub const fn answer(self) -> Settled {
         match self {
             Self::None => Settled::AlreadyTerminal,
-            Self::Waits | Self::Done | Self::Grown | Self::Failed => Settled::Applied,
+            Self::Waits | Self::Done | Self::Expanded | Self::Failed => Settled::Applied,
         }
     }
 }
@@ -136,7 +142,7 @@ impl Life {
             output: None,
             reason: None,
             flow,
-            grown_into: None,
+            expanded_into: None,
         };
         life.let_go(job.kind, now);
         life
@@ -156,7 +162,7 @@ impl Life {
 
     /// The worker's hold, while the job is inflight.
     #[must_use]
-    pub const fn hold(&self) -> Option<&Hold> {
+    pub const fn active_lease(&self) -> Option<&ActiveLease> {
         match &self.stage {
             Stage::Inflight(hold) => Some(hold),
             Stage::Blocked | Stage::Waiting | Stage::Finished(_) => None,
@@ -175,7 +181,7 @@ impl Life {
     /// Whether a lease exists and is over at `now`.
     #[must_use]
     pub fn is_expired(&self, now: Timestamp) -> bool {
-        self.hold().is_some_and(|hold| hold.lease.expires_at <= now)
+        self.active_lease().is_some_and(|hold| hold.lease.expires_at <= now)
     }
 
     /// The first instant at which the record may be pruned with no retention at all: when it
@@ -188,13 +194,13 @@ impl Life {
 
     /// Leases the job; `false` if it is not ready at `now`.
     pub fn grant(&mut self, lease: Lease, holder: Holder, now: Timestamp) -> bool {
-        if self.state(now).after(Step::Grant).is_none() {
+        if self.state(now).after(LifeStep::Grant).is_none() {
             return false;
         }
         self.deliveries = self.deliveries.saturating_add(1);
         self.started_at = Some(now);
         self.progress = None;
-        self.stage = Stage::Inflight(Hold { lease, holder, cancel_requested: false });
+        self.stage = Stage::Inflight(ActiveLease { lease, holder, cancel_requested: false });
         true
     }
 
@@ -211,22 +217,22 @@ impl Life {
 
     /// Takes the job back from a holder whose lease is over: its place in line is that of the
     /// moment at which the lease ended. It is cancelled instead if that was asked for.
-    pub fn reclaim(&mut self, now: Timestamp) -> Aftermath {
+    pub fn reclaim(&mut self, now: Timestamp) -> Consequence {
         let ended_at = match &self.stage {
             Stage::Inflight(hold) if hold.lease.expires_at <= now => hold.lease.expires_at,
             Stage::Blocked | Stage::Waiting | Stage::Inflight(_) | Stage::Finished(_) => {
-                return Aftermath::None;
+                return Consequence::None;
             }
         };
         self.expirations = self.expirations.saturating_add(1);
         self.run_at = None;
-        if self.hold().is_some_and(|hold| hold.cancel_requested) {
+        if self.active_lease().is_some_and(|hold| hold.cancel_requested) {
             self.end(State::Cancelled, None, now);
-            return Aftermath::Failed;
+            return Consequence::Failed;
         }
         self.due_at = ended_at;
         self.stage = Stage::Waiting;
-        Aftermath::Waits
+        Consequence::Waits
     }
 
     /// Whether `token` may change the job at `now`: yes, or not any more because it ended it, or
@@ -275,7 +281,7 @@ impl Life {
     #[must_use]
     pub fn will_apply(&self, transition: &Transition) -> bool {
         matches!(transition, Transition::Ack { .. })
-            || self.hold().is_some_and(|hold| !hold.cancel_requested)
+            || self.active_lease().is_some_and(|hold| !hold.cancel_requested)
     }
 
     /// Records what became of the job.
@@ -290,45 +296,45 @@ impl Life {
         token: LeaseToken,
         transition: &Transition,
         now: Timestamp,
-    ) -> Result<Aftermath, Refusal> {
+    ) -> Result<Consequence, Refusal> {
         if self.authorize(token, now)? == Settled::AlreadyTerminal {
-            return Ok(Aftermath::None);
+            return Ok(Consequence::None);
         }
-        let by = self.hold().map(|hold| hold.lease);
+        let by = self.active_lease().map(|hold| hold.lease);
         let as_asked = self.will_apply(transition);
         if let Transition::Retry { failure, .. } | Transition::Fail { failure, .. } = transition {
             self.note(failure);
         }
-        let step = if as_asked { transition.step() } else { Step::Abandon };
+        let step = if as_asked { transition.step() } else { LifeStep::Abandon };
         match State::Inflight.after(step) {
             Some(state) if state.is_terminal() => self.end(state, by, now),
             _ => {}
         }
         Ok(match transition {
-            _ if !as_asked => Aftermath::Failed,
+            _ if !as_asked => Consequence::Failed,
             Transition::Ack { output } => {
                 self.output.clone_from(output);
-                Aftermath::Done
+                Consequence::Done
             }
-            Transition::Grow(_) => Aftermath::Grown,
+            Transition::Expand(_) => Consequence::Expanded,
             Transition::Retry { run_at, .. } => {
                 self.expirations = 0;
                 self.run_at = *run_at;
                 self.wait_until(*run_at, now);
-                Aftermath::Waits
+                Consequence::Waits
             }
             Transition::Fail { reason, .. } => {
                 self.reason = Some(reason.clone());
-                Aftermath::Failed
+                Consequence::Failed
             }
             Transition::Release { run_at: None } => {
                 self.stage = Stage::Waiting;
-                Aftermath::Waits
+                Consequence::Waits
             }
             Transition::Release { run_at } => {
                 self.run_at = *run_at;
                 self.wait_until(*run_at, now);
-                Aftermath::Waits
+                Consequence::Waits
             }
         })
     }
@@ -348,7 +354,7 @@ impl Life {
     /// [`Denied::WrongState`] if it is over.
     pub fn cancel(&mut self, now: Timestamp) -> Result<State, Denied> {
         let state = self.state(now);
-        let next = state.after(Step::Cancel).ok_or(Denied::WrongState(state))?;
+        let next = state.after(LifeStep::Cancel).ok_or(Denied::WrongState(state))?;
         if next == State::Cancelled || self.is_expired(now) {
             self.end(State::Cancelled, None, now);
             return Ok(State::Cancelled);
@@ -382,7 +388,7 @@ impl Life {
         now: Timestamp,
     ) -> Result<State, Denied> {
         let state = self.state(now);
-        state.after(Step::Requeue).ok_or(Denied::WrongState(state))?;
+        state.after(LifeStep::Requeue).ok_or(Denied::WrongState(state))?;
         self.epoch = self.epoch.saturating_add(1);
         self.expirations = 0;
         self.reason = None;
@@ -405,8 +411,8 @@ impl Life {
     }
 
     /// Another job of `flow` stands for this one, which has grown into it.
-    pub fn grew_into(&mut self, tail: JobId, flow: JobId) {
-        self.grown_into = Some(tail);
+    pub fn expand_into(&mut self, tail: JobId, flow: JobId) {
+        self.expanded_into = Some(tail);
         self.flow = Some(flow);
     }
 
@@ -417,7 +423,7 @@ impl Life {
     /// [`Denied::WrongState`] if it is inflight or over.
     pub fn run_now(&mut self, now: Timestamp) -> Result<State, Denied> {
         let state = self.state(now);
-        state.after(Step::RunNow).ok_or(Denied::WrongState(state))?;
+        state.after(LifeStep::RunNow).ok_or(Denied::WrongState(state))?;
         self.run_at = None;
         self.due_at = self.due_at.min(now);
         Ok(self.state(now))
@@ -443,8 +449,8 @@ impl Life {
             return None;
         }
         let step = match kind {
-            JobKind::Work => Step::Unblock,
-            JobKind::Join => Step::Join,
+            JobKind::Work => LifeStep::Unblock,
+            JobKind::Join => LifeStep::Join,
         };
         let next = State::Blocked.after(step)?;
         if next.is_terminal() {
@@ -466,7 +472,7 @@ impl Life {
         self.stage = Stage::Finished(Finish { state, at: now, by });
     }
 
-    fn note(&mut self, failure: &Failure) {
+    fn note(&mut self, failure: &FailedAttempt) {
         self.attempts = failure.attempts;
         self.errors.push(failure.clone());
         if self.errors.len() > Limits::ERRORS_KEPT {

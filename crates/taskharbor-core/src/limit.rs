@@ -3,7 +3,7 @@
 //! All but one are fixed, because a job that one store takes and another refuses could not be
 //! moved. The payload limit is the operator's to choose, within [`Limits::MAX_PAYLOAD_BYTES`].
 
-use crate::InvalidRequest;
+use crate::error::InvalidRequest;
 
 /// The bounds of one driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Limits {
     /// The greatest size of all payloads, headers, outputs and texts that one call may carry.
     pub const MAX_CALL_BYTES: usize = 256 * 1024 * 1024;
     /// The greatest number of jobs that one job may grow into.
-    pub const MAX_GROWTH_JOBS: usize = 10_000;
+    pub const MAX_EXPANSION_JOBS: usize = 10_000;
     /// The greatest value of attempts and maximum attempts.
     pub const MAX_ATTEMPTS: u32 = i32::MAX.unsigned_abs();
     /// The longest timeout, in nanoseconds.

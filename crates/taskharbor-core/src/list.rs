@@ -1,7 +1,8 @@
 //! Lists of jobs: which of them, a page at a time.
 
 use crate::{
-    InvalidRequest, JobId, JobSummary, JobType, Limits, QueueName, State, Timestamp, check,
+    JobId, JobType, QueueName, State, Timestamp, check, driver::Limits, error::InvalidRequest,
+    job::JobSummary,
 };
 
 /// Asks for a page of jobs.

@@ -192,8 +192,8 @@ impl JobId {
     ///
     /// # Errors
     ///
-    /// [`NoRandomness`](crate::NoRandomness) if the operating system has none to give.
-    pub fn generate(now: Timestamp) -> Result<Self, crate::NoRandomness> {
+    /// [`NoRandomness`](crate::error::NoRandomness) if the operating system has none to give.
+    pub fn generate(now: Timestamp) -> Result<Self, crate::error::NoRandomness> {
         let mut random = [0; 10];
         crate::random::fill(&mut random)?;
         Ok(Self::from_random(now, &random))
@@ -204,8 +204,11 @@ impl JobId {
     ///
     /// # Errors
     ///
-    /// [`NoRandomness`](crate::NoRandomness) if the operating system has none to give.
-    pub fn generate_many(now: Timestamp, count: usize) -> Result<Vec<Self>, crate::NoRandomness> {
+    /// [`NoRandomness`](crate::error::NoRandomness) if the operating system has none to give.
+    pub fn generate_many(
+        now: Timestamp,
+        count: usize,
+    ) -> Result<Vec<Self>, crate::error::NoRandomness> {
         let mut random = vec![0; count * 10];
         crate::random::fill(&mut random)?;
         let (random, _) = random.as_chunks::<10>();

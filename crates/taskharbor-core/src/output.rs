@@ -4,7 +4,7 @@
 //! one level of it: a join among the entries is named, and read by a query of its own. So a page
 //! is a range of one job's parents, however deep or wide the tree is.
 
-use crate::{Blob, InvalidRequest, JobId, Limits, State, Text, check};
+use crate::{Blob, JobId, State, Text, check, driver::Limits, error::InvalidRequest};
 
 /// Asks what jobs, or the parents of jobs, produced.
 #[derive(Clone, Debug)]

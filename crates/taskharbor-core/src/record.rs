@@ -4,14 +4,17 @@
 use std::time::Duration;
 
 use crate::{
-    Blob, Failure, FailurePolicy, Headers, Holder, IdempotencyKey, JobId, JobKind, JobType,
-    KeyHold, Lease, Life, NewJob, QueueName, Stage, State, Text, Timestamp,
+    Blob, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
+    driver::Lease,
+    job::{FailedAttempt, FailurePolicy, Headers, JobKind, KeyHold},
+    life::{Life, Stage},
+    name::{Holder, IdempotencyKey},
 };
 
 /// A job as its worker sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Job {
+pub struct JobView {
     /// Identifies it.
     pub id: JobId,
     /// What kind of work it is.
@@ -50,7 +53,7 @@ pub struct Job {
     pub parent_count: usize,
 }
 
-impl Job {
+impl JobView {
     /// Puts a job together from its parts.
     #[must_use]
     pub fn assemble(new: &NewJob, created_at: Timestamp, life: &Life) -> Self {
@@ -83,7 +86,7 @@ impl Job {
 #[non_exhaustive]
 pub struct Leased {
     /// The job.
-    pub job: Job,
+    pub job: JobView,
     /// The lease.
     pub lease: Lease,
 }
@@ -91,7 +94,7 @@ pub struct Leased {
 impl Leased {
     /// This job under this lease.
     #[must_use]
-    pub const fn new(job: Job, lease: Lease) -> Self {
+    pub const fn new(job: JobView, lease: Lease) -> Self {
         Self { job, lease }
     }
 }
@@ -101,7 +104,7 @@ impl Leased {
 #[non_exhaustive]
 pub struct JobRecord {
     /// The job as its worker sees it.
-    pub job: Job,
+    pub job: JobView,
     /// Where it stands at the time of asking.
     pub state: State,
     /// Its place in the line while it is ready or scheduled.
@@ -117,9 +120,9 @@ pub struct JobRecord {
     /// What it produced.
     pub output: Option<Blob>,
     /// The job whose output stands for this one's, if it grew.
-    pub grown_into: Option<JobId>,
+    pub expanded_into: Option<JobId>,
     /// Its last failures, oldest first.
-    pub errors: Vec<Failure>,
+    pub errors: Vec<FailedAttempt>,
     /// Why it was dead-lettered or cancelled.
     pub reason: Option<Text>,
     /// When it became done, dead-lettered or cancelled.
@@ -166,17 +169,18 @@ impl JobRecord {
         parents: Vec<JobId>,
         now: Timestamp,
     ) -> Self {
-        let held = life.hold().map(|hold| Held::new(hold.holder.clone(), hold.lease.expires_at));
+        let held =
+            life.active_lease().map(|hold| Held::new(hold.holder.clone(), hold.lease.expires_at));
         Self {
-            job: Job::assemble(new, created_at, life),
+            job: JobView::assemble(new, created_at, life),
             state: life.state(now),
             due_at: matches!(life.stage, Stage::Waiting).then_some(life.due_at),
             started_at: life.started_at,
             held,
-            cancel_requested: life.hold().is_some_and(|hold| hold.cancel_requested),
+            cancel_requested: life.active_lease().is_some_and(|hold| hold.cancel_requested),
             progress: life.progress.clone(),
             output: life.output.clone(),
-            grown_into: life.grown_into.clone(),
+            expanded_into: life.expanded_into.clone(),
             errors: life.errors.clone(),
             reason: life.reason.clone(),
             finished_at: life.finish().map(|finish| finish.at),

@@ -6,8 +6,10 @@
 use std::time::Duration;
 
 use crate::{
-    DriverError, Holder, InvalidRequest, JobId, Lease, LeaseToken, Leased, Limits, QueueName, Text,
-    Timestamp, check,
+    DriverError, JobId, QueueName, Text, Timestamp, check,
+    driver::{Lease, LeaseToken, Leased, Limits},
+    error::InvalidRequest,
+    name::Holder,
 };
 
 /// How many jobs a worker can take from one queue.

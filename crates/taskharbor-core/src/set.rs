@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::{FlowName, JobId, JobKind, Limits, NewJob};
+use crate::{JobId, NewJob, driver::Limits, job::JobKind, name::FlowName};
 
 /// Jobs that are stored together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl JobSet {
         match self.kind {
             SetKind::Plain => check_plain(&self.jobs).map(|()| CheckedSet::Plain),
             SetKind::Flow { .. } => {
-                let shape = Shape::of(&self.jobs)?;
+                let shape = ResolvedEdges::of(&self.jobs)?;
                 check_keys(&self.jobs, Some(shape.tail))?;
                 Ok(CheckedSet::Flow(shape))
             }
@@ -82,13 +82,13 @@ pub enum CheckedSet {
     /// The jobs are unrelated.
     Plain,
     /// The jobs are a flow of this shape.
-    Flow(Shape),
+    Flow(ResolvedEdges),
 }
 
 /// The edges of a flow as positions in its list of jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Shape {
+pub struct ResolvedEdges {
     /// The job that nobody waits for.
     pub tail: usize,
     /// For each job, its parents in declared order.
@@ -100,13 +100,13 @@ pub struct Shape {
 /// Jobs that take the place of the job that grew into them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Growth {
+pub struct Expansion {
     /// The new jobs: a flow with exactly one tail, whose output stands for the grower's.
     pub jobs: Vec<NewJob>,
 }
 
-impl Growth {
-    /// A growth of these jobs.
+impl Expansion {
+    /// A expansion of these jobs.
     #[must_use]
     pub const fn new(jobs: Vec<NewJob>) -> Self {
         Self { jobs }
@@ -117,14 +117,14 @@ impl Growth {
     /// # Errors
     ///
     /// The first rule broken, as [`Rejected`].
-    pub fn check(&self, limits: &Limits) -> Result<Shape, Rejected> {
+    pub fn check(&self, limits: &Limits) -> Result<ResolvedEdges, Rejected> {
         let count = self.jobs.len();
-        if count > Limits::MAX_GROWTH_JOBS {
-            return Err(Rejected::GrowthTooLarge { count });
+        if count > Limits::MAX_EXPANSION_JOBS {
+            return Err(Rejected::ExpansionTooLarge { count });
         }
         check_jobs(&self.jobs, limits)?;
         check_keys(&self.jobs, None)?;
-        Shape::of(&self.jobs)
+        ResolvedEdges::of(&self.jobs)
     }
 }
 
@@ -224,13 +224,16 @@ pub enum Rejected {
         /// The job.
         job: JobId,
     },
-    /// More jobs than one growth may add.
-    #[error("a growth of {count} jobs: grow in steps of {} or fewer", Limits::MAX_GROWTH_JOBS)]
-    GrowthTooLarge {
+    /// More jobs than one expansion may add.
+    #[error(
+        "a expansion of {count} jobs: grow in steps of {} or fewer",
+        Limits::MAX_EXPANSION_JOBS
+    )]
+    ExpansionTooLarge {
         /// How many there were.
         count: usize,
     },
-    /// Some jobs of a flow, but not all, are stored already; or a job of a growth is.
+    /// Some jobs of a flow, but not all, are stored already; or a job of a expansion is.
     #[error("job {job} is stored already but others of its set are not: give new jobs new ids")]
     Overlap {
         /// The first job that is stored already.
@@ -279,7 +282,7 @@ fn check_keys(jobs: &[NewJob], may_have_one: Option<usize>) -> Result<(), Reject
     }
 }
 
-impl Shape {
+impl ResolvedEdges {
     fn of(jobs: &[NewJob]) -> Result<Self, Rejected> {
         let parents = resolve_parents(jobs)?;
         let order =

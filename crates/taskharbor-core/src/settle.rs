@@ -1,8 +1,11 @@
 //! Recording what became of inflight jobs: what is asked and answered.
 
 use crate::{
-    Blob, Growth, InvalidRequest, InvalidTransition, JobId, LeaseToken, Limits, NewJob, Shape,
-    Step, Text, Timestamp, check,
+    Blob, JobId, NewJob, Text, Timestamp, check,
+    driver::{LeaseToken, Limits},
+    error::{InvalidRequest, InvalidTransition},
+    flow::{Expansion, ResolvedEdges},
+    life::LifeStep,
 };
 
 /// Asks to record what became of inflight jobs.
@@ -13,7 +16,7 @@ pub struct Settle {
     pub items: Vec<Settlement>,
     /// The current time.
     pub now: Timestamp,
-    /// Whether to answer [`Refusal::Busy`](crate::Refusal::Busy) soon where somebody else's
+    /// Whether to answer [`Refusal::Busy`](crate::error::Refusal::Busy) soon where somebody else's
     /// transaction is in the way. A hint: what a store calls soon is its own affair, and most have
     /// nobody else in the way.
     pub in_haste: bool,
@@ -40,7 +43,7 @@ impl Settle {
     /// [`InvalidRequest`] for one job named twice and for a call that is too large.
     pub fn check(&self) -> Result<(), InvalidRequest> {
         let bytes = self.items.iter().map(|item| item.transition.bytes()).sum();
-        let grown = self.items.iter().map(|item| item.transition.grown_jobs()).sum::<usize>();
+        let grown = self.items.iter().map(|item| item.transition.expansion_jobs()).sum::<usize>();
         check::call_size(self.items.len() + grown, bytes)?;
         check::items(self.items.iter().map(|item| &item.id), bytes)
     }
@@ -77,18 +80,18 @@ pub enum Transition {
         output: Option<Blob>,
     },
     /// It succeeded by putting other jobs in its place, which will produce its output.
-    Grow(Growth),
+    Expand(Expansion),
     /// It failed and is to be tried again.
     Retry {
         /// What went wrong.
-        failure: Failure,
+        failure: FailedAttempt,
         /// Not before this instant; at once if `None`.
         run_at: Option<Timestamp>,
     },
     /// It failed and is dead-lettered.
     Fail {
         /// What went wrong.
-        failure: Failure,
+        failure: FailedAttempt,
         /// Why it is not tried again.
         reason: Text,
     },
@@ -102,28 +105,28 @@ pub enum Transition {
 impl Transition {
     /// The step of the life cycle that this is.
     #[must_use]
-    pub const fn step(&self) -> Step {
+    pub const fn step(&self) -> LifeStep {
         match self {
-            Self::Ack { .. } => Step::Ack,
-            Self::Grow(_) => Step::Grow,
-            Self::Retry { .. } => Step::Retry,
-            Self::Fail { .. } => Step::Fail,
-            Self::Release { .. } => Step::Release,
+            Self::Ack { .. } => LifeStep::Ack,
+            Self::Expand(_) => LifeStep::Expand,
+            Self::Retry { .. } => LifeStep::Retry,
+            Self::Fail { .. } => LifeStep::Fail,
+            Self::Release { .. } => LifeStep::Release,
         }
     }
 
-    /// Checks every rule that can be checked without a store; answers the shape of a growth.
+    /// Checks every rule that can be checked without a store; answers the shape of a expansion.
     ///
     /// # Errors
     ///
     /// [`InvalidTransition`].
-    pub fn check(&self, limits: &Limits) -> Result<Option<Shape>, InvalidTransition> {
+    pub fn check(&self, limits: &Limits) -> Result<Option<ResolvedEdges>, InvalidTransition> {
         match self {
             Self::Ack { output: Some(output) } if output.len() > Limits::MAX_OUTPUT_BYTES => {
                 let (bytes, max) = (output.len(), Limits::MAX_OUTPUT_BYTES);
                 Err(InvalidTransition::OutputTooLarge { bytes, max })
             }
-            Self::Grow(growth) => Ok(Some(growth.check(limits)?)),
+            Self::Expand(expansion) => Ok(Some(expansion.check(limits)?)),
             Self::Retry { failure, .. } | Self::Fail { failure, .. }
                 if failure.attempts > Limits::MAX_ATTEMPTS =>
             {
@@ -138,7 +141,7 @@ impl Transition {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Ack { output } => output.as_ref().map_or(0, |output| output.len()),
-            Self::Grow(growth) => growth.jobs.iter().map(NewJob::bytes).sum(),
+            Self::Expand(expansion) => expansion.jobs.iter().map(NewJob::bytes).sum(),
             Self::Retry { failure, .. } => failure.error.as_str().len(),
             Self::Fail { failure, reason } => failure.error.as_str().len() + reason.as_str().len(),
             Self::Release { .. } => 0,
@@ -147,9 +150,9 @@ impl Transition {
 
     /// What it counts towards [`Limits::MAX_CALL_JOBS`], beside the one job it settles.
     #[must_use]
-    pub fn grown_jobs(&self) -> usize {
+    pub fn expansion_jobs(&self) -> usize {
         match self {
-            Self::Grow(growth) => growth.jobs.len(),
+            Self::Expand(expansion) => expansion.jobs.len(),
             Self::Ack { .. } | Self::Retry { .. } | Self::Fail { .. } | Self::Release { .. } => 0,
         }
     }
@@ -158,7 +161,7 @@ impl Transition {
 /// One failed execution, as core computed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Failure {
+pub struct FailedAttempt {
     /// How many executions have failed, this one included.
     pub attempts: u32,
     /// The error.
@@ -167,7 +170,7 @@ pub struct Failure {
     pub failed_at: Timestamp,
 }
 
-impl Failure {
+impl FailedAttempt {
     /// The failure that makes it `attempts`.
     #[must_use]
     pub fn new(attempts: u32, error: impl Into<Text>, failed_at: Timestamp) -> Self {

@@ -1,6 +1,6 @@
-//! [`State`] and [`Step`]: the life cycle of a job as one table.
+//! [`State`] and [`LifeStep`]: the life cycle of a job as one table.
 //!
-//! [`State::after`] is the whole of it. [`Life`](crate::Life) asks it before every change, and
+//! [`State::after`] is the whole of it. [`Life`](crate::life::Life) asks it before every change, and
 //! the diagram in `docs/SEMANTICS.md` is tested against it.
 
 use std::fmt;
@@ -27,7 +27,7 @@ pub enum State {
 
 /// What can happen to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum LifeStep {
     /// Its time comes.
     FallDue,
     /// Reserve leases it to a worker.
@@ -37,7 +37,7 @@ pub enum Step {
     /// Its worker succeeded.
     Ack,
     /// Its worker put other jobs in its place.
-    Grow,
+    Expand,
     /// Its worker failed and asks for another try.
     Retry,
     /// Its worker gives up on it.
@@ -75,22 +75,22 @@ impl State {
     /// `Ready` as an answer means ready or scheduled, as the due time will have it; requeueing a
     /// job whose parents are not done makes it blocked again.
     #[must_use]
-    pub const fn after(self, step: Step) -> Option<Self> {
+    pub const fn after(self, step: LifeStep) -> Option<Self> {
         use State as S;
         Some(match (self, step) {
-            (S::Scheduled, Step::FallDue) => S::Ready,
-            (S::Ready, Step::Grant) => S::Inflight,
-            (S::Inflight, Step::Expire | Step::Retry | Step::Release) => S::Ready,
-            (S::Inflight, Step::Ack | Step::Grow) => S::Done,
-            (S::Inflight, Step::Fail) => S::Dlq,
-            (S::Inflight, Step::Abandon) => S::Cancelled,
-            (S::Inflight, Step::Cancel) => S::Inflight,
-            (S::Blocked, Step::Unblock) => S::Ready,
-            (S::Blocked, Step::Join) => S::Done,
-            (S::Ready | S::Scheduled | S::Blocked, Step::Cancel) => S::Cancelled,
-            (S::Ready | S::Scheduled, Step::RunNow) => S::Ready,
-            (S::Blocked, Step::RunNow) => S::Blocked,
-            (S::Dlq | S::Cancelled, Step::Requeue) => S::Ready,
+            (S::Scheduled, LifeStep::FallDue) => S::Ready,
+            (S::Ready, LifeStep::Grant) => S::Inflight,
+            (S::Inflight, LifeStep::Expire | LifeStep::Retry | LifeStep::Release) => S::Ready,
+            (S::Inflight, LifeStep::Ack | LifeStep::Expand) => S::Done,
+            (S::Inflight, LifeStep::Fail) => S::Dlq,
+            (S::Inflight, LifeStep::Abandon) => S::Cancelled,
+            (S::Inflight, LifeStep::Cancel) => S::Inflight,
+            (S::Blocked, LifeStep::Unblock) => S::Ready,
+            (S::Blocked, LifeStep::Join) => S::Done,
+            (S::Ready | S::Scheduled | S::Blocked, LifeStep::Cancel) => S::Cancelled,
+            (S::Ready | S::Scheduled, LifeStep::RunNow) => S::Ready,
+            (S::Blocked, LifeStep::RunNow) => S::Blocked,
+            (S::Dlq | S::Cancelled, LifeStep::Requeue) => S::Ready,
             _ => return None,
         })
     }
@@ -122,14 +122,14 @@ impl fmt::Display for State {
     }
 }
 
-impl Step {
+impl LifeStep {
     /// All steps.
     pub const ALL: [Self; 14] = [
         Self::FallDue,
         Self::Grant,
         Self::Expire,
         Self::Ack,
-        Self::Grow,
+        Self::Expand,
         Self::Retry,
         Self::Fail,
         Self::Release,

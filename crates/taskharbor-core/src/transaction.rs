@@ -10,7 +10,10 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::{Answers, Enqueue, Enqueued, Refusal, Rejected, Settle, Settled};
+use crate::{
+    driver::{Answers, Enqueue, Enqueued, Settle, Settled},
+    error::{Refusal, Rejected},
+};
 
 /// The user's open transaction on a store: what is done through it happens if and only if the
 /// transaction commits.

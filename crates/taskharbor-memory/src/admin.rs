@@ -1,9 +1,13 @@
 //! [`MemoryDriver`] for people.
 
 use taskharbor_core::{
-    Admin, Answers, Cursor, Denied, DriverError, FlowRecord, Imported, Inconsistency, JobId,
-    JobRecord, JobSummary, List, ListFlows, Manage, Page, Parcel, Prune, QueueCounts, QueueName,
-    State, Timestamp,
+    Admin, DriverError, JobId, QueueName, State, Timestamp,
+    admin::{Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    driver::Answers,
+    error::Denied,
+    export::{ExportUnit, Imported},
+    flow::{FlowRecord, ListFlows},
+    job::{JobRecord, JobSummary},
 };
 
 use crate::MemoryDriver;
@@ -76,11 +80,11 @@ impl Admin for MemoryDriver {
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Parcel>, DriverError> {
+    ) -> Result<Page<ExportUnit>, DriverError> {
         Ok(self.lock()?.export(after.as_ref(), limit)?)
     }
 
-    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
         self.act(|store, wakes| {
             Ok(parcels.into_iter().map(|parcel| store.import(parcel, wakes)).collect())
         })

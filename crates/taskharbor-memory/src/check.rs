@@ -2,7 +2,11 @@
 
 use std::collections::HashSet;
 
-use taskharbor_core::{Inconsistency, Stage, State, StateCounts};
+use taskharbor_core::{
+    State,
+    admin::{Inconsistency, StateCounts},
+    life::Stage,
+};
 
 use crate::{
     flow::Flow,

@@ -7,9 +7,13 @@ use std::{
 };
 
 use taskharbor_core::{
-    Answers, Clock, Driver, DriverError, Enqueue, Enqueued, ExtendLeases, Extended, Limits,
-    OutputPage, Outputs, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled,
-    StoreClock, Timestamp, WakeHub, Watch,
+    Driver, DriverError, QueueName, Timestamp,
+    clock::{Clock, StoreClock},
+    driver::{
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs, Reserve,
+        Reserved, Settle, Settled, WakeHub, Watch,
+    },
+    error::{Refusal, Rejected},
 };
 
 use crate::store::{Store, Wakes};

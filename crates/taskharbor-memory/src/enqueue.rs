@@ -1,7 +1,12 @@
 //! Storing sets.
 
 use taskharbor_core::{
-    CheckedSet, Enqueue, Enqueued, FlowName, JobSet, NewJob, Rejected, SetKind, Shape, Timestamp,
+    NewJob, Timestamp,
+    driver::{Enqueue, Enqueued},
+    error::Rejected,
+    flow::{CheckedSet, ResolvedEdges},
+    job::{JobSet, SetKind},
+    name::FlowName,
 };
 
 use crate::store::{Slot, Store, Wakes};
@@ -48,7 +53,7 @@ impl Store {
     fn enqueue_flow(
         &mut self,
         jobs: Vec<NewJob>,
-        shape: &Shape,
+        shape: &ResolvedEdges,
         name: Option<FlowName>,
         now: Timestamp,
         wakes: &mut Wakes,

@@ -2,7 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use taskharbor_core::{FlowName, FlowRecord, JobId, NewJob, Shape, State, StateCounts, Timestamp};
+use taskharbor_core::{
+    JobId, NewJob, State, Timestamp,
+    admin::StateCounts,
+    flow::{FlowRecord, ResolvedEdges},
+    name::FlowName,
+};
 
 use crate::store::{Link, Slot, Standing, Store, Tie, Wakes};
 
@@ -58,11 +63,11 @@ impl Store {
         flow
     }
 
-    /// Stores the members of a flow or of a growth and ties them; answers their slots.
+    /// Stores the members of a flow or of a expansion and ties them; answers their slots.
     pub(crate) fn insert_members(
         &mut self,
         jobs: Vec<NewJob>,
-        shape: &Shape,
+        shape: &ResolvedEdges,
         flow: usize,
         now: Timestamp,
     ) -> Vec<Slot> {

@@ -7,7 +7,7 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
-//! use taskharbor_core::{Driver, Holder, JobId, JobType, NewJob, QueueName};
+//! use taskharbor_core::{Driver, JobId, JobType, NewJob, QueueName, name::Holder};
 //! use taskharbor_memory::MemoryDriver;
 //!
 //! let driver = MemoryDriver::new();

@@ -1,6 +1,10 @@
 //! What people do to jobs and flows.
 
-use taskharbor_core::{Action, Denied, JobId, Manage, Requeue, State, Timestamp};
+use taskharbor_core::{
+    JobId, State, Timestamp,
+    admin::{Action, Manage, Requeue},
+    error::Denied,
+};
 
 use crate::store::{Slot, Store, Wakes};
 

@@ -1,8 +1,10 @@
 //! Reading what jobs produced.
 
 use taskharbor_core::{
-    JobKind, Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs, Refusal, State,
-    Timestamp,
+    State, Timestamp,
+    driver::{Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
+    error::Refusal,
+    job::JobKind,
 };
 
 use crate::store::{Entry, Link, Store, Tie, Whereabouts};

@@ -3,7 +3,10 @@
 use std::{collections::HashMap, ops::Bound};
 
 use taskharbor_core::{
-    Cursor, Imported, InvalidRequest, JobId, Page, Parcel, StoredFlow, StoredJob, Tie as Tied,
+    JobId,
+    admin::{Cursor, Page},
+    error::InvalidRequest,
+    export::{EdgeState as Tied, ExportUnit, ExportedFlow, ExportedJob, Imported},
 };
 
 use crate::store::{Entry, Link, Slot, Store, Tie, Wakes, Whereabouts};
@@ -14,7 +17,7 @@ impl Store {
         &self,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<Parcel>, InvalidRequest> {
+    ) -> Result<Page<ExportUnit>, InvalidRequest> {
         let start = match after {
             Some(cursor) => {
                 let seq =
@@ -26,17 +29,21 @@ impl Store {
         let mut parcels = Vec::new();
         for (seq, slot) in self.by_seq.range((start, Bound::Unbounded)) {
             match self.jobs[*slot].flow {
-                None => parcels.push(Parcel::job(self.stored(*slot))),
+                None => parcels.push(ExportUnit::job(self.stored(*slot))),
                 Some(flow) => {
                     let flow = &self.flows[flow];
                     if flow.members.first_key_value().is_none_or(|(first, _)| first != seq) {
                         continue;
                     }
                     let tail = self.jobs[flow.tail].new.id.clone();
-                    let head =
-                        StoredFlow::new(flow.id.clone(), flow.name.clone(), flow.created_at, tail);
+                    let head = ExportedFlow::new(
+                        flow.id.clone(),
+                        flow.name.clone(),
+                        flow.created_at,
+                        tail,
+                    );
                     let members = flow.members.values().map(|slot| self.stored(*slot)).collect();
-                    parcels.push(Parcel::new(Some(head), members));
+                    parcels.push(ExportUnit::new(Some(head), members));
                 }
             }
             if parcels.len() == limit {
@@ -46,7 +53,7 @@ impl Store {
         Ok(Page::new(parcels, None))
     }
 
-    fn stored(&self, slot: Slot) -> StoredJob {
+    fn stored(&self, slot: Slot) -> ExportedJob {
         let Entry { new, created_at, life, links, .. } = &self.jobs[slot];
         let ties = links.iter().map(|link| match &link.tie {
             Tie::Open => Tied::Open,
@@ -57,10 +64,10 @@ impl Store {
             .idempotency_key
             .clone()
             .is_some_and(|key| self.by_key.get(&(new.queue.clone(), key)) == Some(&slot));
-        StoredJob::new(new.clone(), *created_at, life.clone(), ties.collect(), holds_key)
+        ExportedJob::new(new.clone(), *created_at, life.clone(), ties.collect(), holds_key)
     }
 
-    pub(crate) fn import(&mut self, parcel: Parcel, wakes: &mut Wakes) -> Imported {
+    pub(crate) fn import(&mut self, parcel: ExportUnit, wakes: &mut Wakes) -> Imported {
         let ids = || parcel.jobs.iter().map(|job| &job.new.id);
         let is_stored = |id: &&JobId| self.by_id.contains_key(*id);
         if ids().all(|id| is_stored(&id)) {
@@ -69,7 +76,7 @@ impl Store {
         if let Some(id) = ids().find(is_stored) {
             return Imported::Overlap(id.clone());
         }
-        let is_taken = |job: &&StoredJob| job.holds_key && self.key_holder(&job.new).is_some();
+        let is_taken = |job: &&ExportedJob| job.holds_key && self.key_holder(&job.new).is_some();
         if let Some(job) = parcel.jobs.iter().find(is_taken) {
             return Imported::KeyHeld(job.new.id.clone());
         }
@@ -101,7 +108,7 @@ impl Store {
                 };
                 self.tie(child, order, parent, tie, &slots);
             }
-            let grown = self.jobs[child].life.grown_into.clone();
+            let grown = self.jobs[child].life.expanded_into.clone();
             let grown = grown.and_then(|id| self.slot(&id)).map(|slot| self.place_of(slot));
             self.jobs[child].grown = grown;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use taskharbor_core::{Prune, State, Timestamp};
+use taskharbor_core::{State, Timestamp, admin::Prune};
 
 use crate::{queue::Place, store::Store};
 

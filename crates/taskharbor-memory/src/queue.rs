@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use taskharbor_core::{QueueName, StateCounts, Timestamp};
+use taskharbor_core::{QueueName, Timestamp, admin::StateCounts};
 
 use crate::store::Slot;
 

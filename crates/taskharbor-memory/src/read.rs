@@ -3,8 +3,12 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use taskharbor_core::{
-    Cursor, FlowRecord, InvalidRequest, JobRecord, JobSummary, List, ListFlows, Page, QueueCounts,
-    Stage, Timestamp,
+    Timestamp,
+    admin::{Cursor, List, Page, QueueCounts},
+    error::InvalidRequest,
+    flow::{FlowRecord, ListFlows},
+    job::{JobRecord, JobSummary},
+    life::Stage,
 };
 
 use crate::{

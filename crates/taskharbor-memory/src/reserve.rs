@@ -1,8 +1,14 @@
 //! Granting leases and extending them.
 
 use taskharbor_core::{
-    Aftermath, Demand, DriverError, ExtendLeases, Extended, Extension, Job, Lease, LeaseToken,
-    Leased, Refusal, Reserve, Reserved, Settled, Timestamp,
+    DriverError, Timestamp,
+    driver::{
+        Demand, ExtendLeases, Extended, Extension, Lease, LeaseToken, Leased, Reserve, Reserved,
+        Settled,
+    },
+    error::Refusal,
+    job::JobView,
+    life::Consequence,
 };
 
 use crate::store::{Slot, Store, Wakes};
@@ -48,7 +54,7 @@ impl Store {
             if !self.jobs[slot].life.is_expired(now) {
                 return Some(slot);
             }
-            if self.change(slot, |_, life| life.reclaim(now)) == Aftermath::Failed {
+            if self.change(slot, |_, life| life.reclaim(now)) == Consequence::Failed {
                 self.spread_failure(slot, now, wakes);
             }
         }
@@ -57,7 +63,7 @@ impl Store {
     fn grant(&mut self, slot: Slot, lease: Lease, request: &Reserve) -> Leased {
         self.change(slot, |_, life| life.grant(lease, request.holder.clone(), request.now));
         let entry = &self.jobs[slot];
-        Leased::new(Job::assemble(&entry.new, entry.created_at, &entry.life), lease)
+        Leased::new(JobView::assemble(&entry.new, entry.created_at, &entry.life), lease)
     }
 
     pub(crate) fn extend(

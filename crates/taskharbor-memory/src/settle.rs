@@ -1,8 +1,11 @@
 //! Recording what became of inflight jobs.
 
 use taskharbor_core::{
-    Aftermath, Growth, InvalidTransition, Refusal, Rejected, Settle, Settled, Settlement, Shape,
-    Timestamp, Transition,
+    Timestamp,
+    driver::{Settle, Settled, Settlement, Transition},
+    error::{InvalidTransition, Refusal, Rejected},
+    flow::{Expansion, ResolvedEdges},
+    life::Consequence,
 };
 
 use crate::store::{Slot, Store, Tie, Wakes};
@@ -29,23 +32,23 @@ impl Store {
         if life.authorize(item.token, now)? == Settled::AlreadyTerminal {
             return Ok(Settled::AlreadyTerminal);
         }
-        if let Transition::Grow(growth) = &item.transition
+        if let Transition::Expand(expansion) = &item.transition
             && life.will_apply(&item.transition)
-            && let Some(job) = growth.jobs.iter().find(|job| self.by_id.contains_key(&job.id))
+            && let Some(job) = expansion.jobs.iter().find(|job| self.by_id.contains_key(&job.id))
         {
             let overlap = Rejected::Overlap { job: job.id.clone() };
-            return Err(InvalidTransition::Growth(overlap).into());
+            return Err(InvalidTransition::Expansion(overlap).into());
         }
         let aftermath =
             self.change(slot, |_, life| life.settle(item.token, &item.transition, now))?;
         match (aftermath, item.transition, shape) {
-            (Aftermath::Grown, Transition::Grow(growth), Some(shape)) => {
-                self.grow(slot, growth, &shape, now, wakes);
+            (Consequence::Expanded, Transition::Expand(expansion), Some(shape)) => {
+                self.grow(slot, expansion, &shape, now, wakes);
             }
-            (Aftermath::Done, ..) => self.spread_success(slot, now, wakes),
-            (Aftermath::Failed, ..) => self.spread_failure(slot, now, wakes),
-            (Aftermath::Waits, ..) => wakes.push(self.jobs[slot].new.queue.clone()),
-            (Aftermath::None | Aftermath::Grown, ..) => {}
+            (Consequence::Done, ..) => self.spread_success(slot, now, wakes),
+            (Consequence::Failed, ..) => self.spread_failure(slot, now, wakes),
+            (Consequence::Waits, ..) => wakes.push(self.jobs[slot].new.queue.clone()),
+            (Consequence::None | Consequence::Expanded, ..) => {}
         }
         Ok(aftermath.answer())
     }
@@ -53,13 +56,13 @@ impl Store {
     fn grow(
         &mut self,
         grower: Slot,
-        growth: Growth,
-        shape: &Shape,
+        expansion: Expansion,
+        shape: &ResolvedEdges,
         now: Timestamp,
         wakes: &mut Wakes,
     ) {
         let flow = self.flow_of(grower, now);
-        let mut jobs = growth.jobs;
+        let mut jobs = expansion.jobs;
         // Whoever waits for the grower cares about its policy, and waits for the tail from now on.
         jobs[shape.tail].on_failure = self.jobs[grower].new.on_failure;
         let slots = self.insert_members(jobs, shape, flow, now);
@@ -84,7 +87,7 @@ impl Store {
         flow
     }
 
-    /// Puts the growth's tail in the grower's place, for those who wait and for those who read.
+    /// Puts the expansion's tail in the grower's place, for those who wait and for those who read.
     fn step_aside(&mut self, grower: Slot, tail: Slot, flow: usize) {
         let (tail_id, place) = (self.jobs[tail].new.id.clone(), self.place_of(tail));
         for (dependant, order) in std::mem::take(&mut self.jobs[grower].dependants) {
@@ -99,6 +102,6 @@ impl Store {
         }
         let entry = &mut self.jobs[grower];
         entry.grown = Some(place);
-        entry.life.grew_into(tail_id, self.flows[flow].id.clone());
+        entry.life.expand_into(tail_id, self.flows[flow].id.clone());
     }
 }

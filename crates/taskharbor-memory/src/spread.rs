@@ -3,7 +3,10 @@
 //! All of it happens in the step that ended the job. Each link is closed at most once, so nobody
 //! is let go twice.
 
-use taskharbor_core::{FailurePolicy, KeyHold, State, Timestamp};
+use taskharbor_core::{
+    State, Timestamp,
+    job::{FailurePolicy, KeyHold},
+};
 
 use crate::store::{Slot, Store, Tie, Wakes};
 
@@ -50,7 +53,7 @@ impl Store {
             }
         }
         for slot in failed {
-            if self.jobs[slot].new.on_failure == FailurePolicy::Release {
+            if self.jobs[slot].new.on_failure == FailurePolicy::Continue {
                 self.release_dependants(slot, now, wakes);
             }
         }
@@ -60,9 +63,9 @@ impl Store {
     fn doomed_with(&self, slot: Slot, because_of_another: bool) -> Vec<Slot> {
         let entry = &self.jobs[slot];
         match entry.new.on_failure {
-            FailurePolicy::Hold if !because_of_another => Vec::new(),
-            FailurePolicy::Release => Vec::new(),
-            FailurePolicy::Hold | FailurePolicy::Cancel => {
+            FailurePolicy::Block if !because_of_another => Vec::new(),
+            FailurePolicy::Continue => Vec::new(),
+            FailurePolicy::Block | FailurePolicy::Cancel => {
                 let waits = |(dependant, order): &&(Slot, usize)| {
                     self.jobs[*dependant].links[*order].tie == Tie::Open
                 };

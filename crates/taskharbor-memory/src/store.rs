@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use slab::Slab;
 use taskharbor_core::{
-    IdempotencyKey, JobId, Life, Limits, NewJob, QueueName, Stage, State, Text, Timestamp,
+    JobId, NewJob, QueueName, State, Text, Timestamp,
+    driver::Limits,
+    life::{Life, Stage},
+    name::IdempotencyKey,
 };
 
 use crate::{
@@ -33,7 +36,7 @@ pub(crate) struct Entry {
     pub(crate) links: Vec<Link>,
     /// Those in its flow who wait for this job or read its output, and which of their links it is.
     pub(crate) dependants: Vec<(Slot, usize)>,
-    /// Where `life.grown_into` is.
+    /// Where `life.expanded_into` is.
     pub(crate) grown: Option<Whereabouts>,
 }
 

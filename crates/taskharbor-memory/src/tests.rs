@@ -9,8 +9,12 @@ use std::{
 };
 
 use taskharbor_core::{
-    Clock, Driver, Enqueue, JobId, JobSet, JobType, Limits, ManualClock, NewJob, QueueName,
-    Rejected, StoreClock, Timestamp, Watch,
+    Driver, JobId, JobType, NewJob, QueueName, Timestamp,
+    clock::{Clock, StoreClock},
+    driver::{Enqueue, Limits, Watch},
+    error::Rejected,
+    job::JobSet,
+    testing::ManualClock,
 };
 
 use super::MemoryDriver;

@@ -1,9 +1,14 @@
 //! [`PostgresDriver`] for people.
 
 use taskharbor_core::{
-    Action, Admin, Answers, Cursor, Denied, DriverError, FlowName, FlowRecord, FlowState, Imported,
-    Inconsistency, InvalidRequest, JobId, JobRecord, JobSummary, JobType, List, ListFlows, Manage,
-    Page, Parcel, Prune, QueueCounts, QueueName, Requeue, State, Timestamp,
+    Admin, DriverError, JobId, JobType, QueueName, State, Timestamp,
+    admin::{Action, Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts, Requeue},
+    driver::Answers,
+    error::{Denied, InvalidRequest},
+    export::{ExportUnit, Imported},
+    flow::{FlowRecord, FlowState, ListFlows},
+    job::{JobRecord, JobSummary},
+    name::FlowName,
 };
 use tokio_postgres::Row;
 
@@ -148,12 +153,12 @@ impl Admin for PostgresDriver {
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Parcel>, DriverError> {
+    ) -> Result<Page<ExportUnit>, DriverError> {
         self.shared.session.check_open()?;
         self.export_page(after, limit).await
     }
 
-    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
         self.shared.session.check_open()?;
         self.import_all(parcels).await
     }

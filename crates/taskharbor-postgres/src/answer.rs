@@ -1,7 +1,7 @@
 //! Reading what the functions of the store answer.
 
 use taskharbor_core::{
-    Blob, DriverError, Headers, JobId, NameError, QueueName, State, Text, Timestamp,
+    Blob, DriverError, JobId, QueueName, State, Text, Timestamp, job::Headers, name::NameError,
 };
 use tokio_postgres::{Row, types::FromSql};
 

@@ -4,7 +4,9 @@
 //! nor a key.
 
 use taskharbor_core::{
-    DriverError, FailurePolicy, Headers, IdempotencyKey, JobKind, KeyHold, NewJob, Timestamp,
+    DriverError, NewJob, Timestamp,
+    job::{FailurePolicy, Headers, JobKind, KeyHold},
+    name::IdempotencyKey,
 };
 
 use crate::value::Value;
@@ -108,10 +110,10 @@ impl<'a> Columns<'a> {
 /// What becomes of a job's dependants if it fails, if not the usual.
 pub(crate) const fn policy(job: &NewJob) -> Option<&str> {
     match job.on_failure {
-        FailurePolicy::Hold => None,
+        FailurePolicy::Block => None,
         FailurePolicy::Cancel => Some("c"),
         FailurePolicy::FailFast => Some("f"),
-        FailurePolicy::Release => Some("r"),
+        FailurePolicy::Continue => Some("r"),
     }
 }
 

@@ -10,7 +10,7 @@ mod url;
 
 use std::{env, fmt, path::PathBuf, time::Duration};
 
-use taskharbor_core::Limits;
+use taskharbor_core::driver::Limits;
 
 use crate::{
     schema::{SchemaName, SchemaNameError},

@@ -9,9 +9,13 @@ use std::{
 };
 
 use taskharbor_core::{
-    Answers, Driver, DriverError, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken,
-    Leased, Limits, OutputEntry, OutputOf, OutputPage, Outputs, QueueName, Refusal, Rejected,
-    Reserve, Reserved, Settle, Settled, State, Timestamp, Transition, Watch,
+    Driver, DriverError, QueueName, State, Timestamp,
+    driver::{
+        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, Leased, Limits,
+        OutputEntry, OutputOf, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Transition,
+        Watch,
+    },
+    error::{Refusal, Rejected},
 };
 use tokio_postgres::Row;
 
@@ -297,7 +301,7 @@ impl Driver for PostgresDriver {
 
 /// The earliest place in line that a settlement can have put a job into, in microseconds.
 fn lowest(request: &Settle) -> i64 {
-    let gives_back = |item: &taskharbor_core::Settlement| {
+    let gives_back = |item: &taskharbor_core::driver::Settlement| {
         matches!(item.transition, Transition::Release { run_at: None })
     };
     if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }

@@ -3,8 +3,12 @@
 use std::collections::HashSet;
 
 use taskharbor_core::{
-    CheckedSet, DriverError, Enqueue, Enqueued, FailurePolicy, FlowName, IdempotencyKey, JobId,
-    JobSet, Limits, NewJob, QueueName, Rejected, SetKind, Shape, Timestamp,
+    DriverError, JobId, NewJob, QueueName, Timestamp,
+    driver::{Enqueue, Enqueued, Limits},
+    error::Rejected,
+    flow::{CheckedSet, ResolvedEdges},
+    job::{FailurePolicy, JobSet, SetKind},
+    name::{FlowName, IdempotencyKey},
 };
 
 use crate::{
@@ -23,7 +27,7 @@ pub(crate) enum Part<'a> {
     /// Unrelated jobs, and the set of each; and how they are sent.
     Plain { jobs: Vec<(usize, &'a NewJob)>, order: Order },
     /// A flow.
-    Flow { set: usize, jobs: &'a [NewJob], name: Option<&'a str>, shape: Shape },
+    Flow { set: usize, jobs: &'a [NewJob], name: Option<&'a str>, shape: ResolvedEdges },
 }
 
 /// How unrelated jobs are sent: by their ids, so that calls which meet wait for each other and not in
@@ -232,7 +236,7 @@ fn is_bare(job: &NewJob) -> bool {
         && job.run_at.is_none()
         && job.timeout.is_none()
         && job.max_attempts.is_none()
-        && job.on_failure == FailurePolicy::Hold
+        && job.on_failure == FailurePolicy::Block
 }
 
 /// Whether an id, or a key in its queue, occurs twice.
@@ -245,7 +249,7 @@ fn has_repeats(jobs: &[(usize, &NewJob)]) -> bool {
 }
 
 /// The edges of a shape as two columns of positions, the parents of each child in declared order.
-pub(crate) fn edges(shape: &Shape) -> (Vec<Option<i64>>, Vec<Option<i64>>) {
+pub(crate) fn edges(shape: &ResolvedEdges) -> (Vec<Option<i64>>, Vec<Option<i64>>) {
     let edges = shape.parents.iter().enumerate();
     edges
         .flat_map(|(child, parents)| {

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{Demand, QueueName};
+use taskharbor_core::{QueueName, driver::Demand};
 use tokio::time::Instant;
 
 /// From here on, walking takes long.

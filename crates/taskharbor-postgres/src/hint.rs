@@ -17,7 +17,10 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{DriverError, LeaseToken, QueueName, WakeHub, Watch};
+use taskharbor_core::{
+    DriverError, QueueName,
+    driver::{LeaseToken, WakeHub, Watch},
+};
 use tokio::{
     runtime::Handle,
     sync::{Notify, watch},

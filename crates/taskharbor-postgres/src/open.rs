@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicI64, Ordering},
 };
 
-use taskharbor_core::{DriverError, DriverId, Limits};
+use taskharbor_core::{
+    DriverError,
+    driver::{DriverId, Limits},
+};
 
 use crate::{
     Config, ConfigError, PostgresDriver, SchemaName, answer::get, driver::Shared, floor::Floors,

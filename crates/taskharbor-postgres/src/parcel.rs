@@ -2,9 +2,13 @@
 
 use serde_json::{Value as Json, json};
 use taskharbor_core::{
-    Cursor, DriverError, Finish, FlowName, Hold, Holder, Imported, InvalidRequest, JobId, JobType,
-    Lease, LeaseToken, Life, NewJob, Page, Parcel, QueueName, Stage, State, StoredFlow, StoredJob,
-    Tie, Timestamp,
+    DriverError, JobId, JobType, NewJob, QueueName, State, Timestamp,
+    admin::{Cursor, Page},
+    driver::{Lease, LeaseToken},
+    error::InvalidRequest,
+    export::{EdgeState, ExportUnit, ExportedFlow, ExportedJob, Imported},
+    life::{ActiveLease, Finish, Life, Stage},
+    name::{FlowName, Holder},
 };
 use tokio_postgres::Row;
 
@@ -27,7 +31,7 @@ impl PostgresDriver {
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Parcel>, DriverError> {
+    ) -> Result<Page<ExportUnit>, DriverError> {
         let after = match &after {
             Some(cursor) => {
                 let seq = cursor.as_str().strip_prefix(CURSOR).and_then(|seq| seq.parse().ok());
@@ -66,7 +70,7 @@ impl PostgresDriver {
             let jobs = mine.into_iter().map(|(_, job)| job).collect();
             let is_head = |row: &&Row| get::<i64>(row, 0).is_ok_and(|seq| Some(seq) == flow);
             let head = heads.iter().find(is_head).map(stored_flow).transpose()?;
-            let parcel = Parcel::new(head, jobs);
+            let parcel = ExportUnit::new(head, jobs);
             // What was removed meanwhile is not there.
             if !parcel.jobs.is_empty() {
                 parcels.push(parcel);
@@ -77,7 +81,7 @@ impl PostgresDriver {
 
     pub(crate) async fn import_all(
         &self,
-        parcels: Vec<Parcel>,
+        parcels: Vec<ExportUnit>,
     ) -> Result<Vec<Imported>, DriverError> {
         let mut answers = Vec::with_capacity(parcels.len());
         for parcel in parcels {
@@ -108,14 +112,14 @@ impl PostgresDriver {
     }
 }
 
-fn stored_flow(row: &Row) -> Result<StoredFlow, DriverError> {
+fn stored_flow(row: &Row) -> Result<ExportedFlow, DriverError> {
     let flow_name =
         get::<Option<&str>>(row, 2)?.map(|text| name(FlowName::new(text))).transpose()?;
-    Ok(StoredFlow::new(id(get(row, 1)?)?, flow_name, time(get(row, 3)?)?, id(get(row, 4)?)?))
+    Ok(ExportedFlow::new(id(get(row, 1)?)?, flow_name, time(get(row, 3)?)?, id(get(row, 4)?)?))
 }
 
 /// A job as `sql/export.sql` tells it.
-fn stored(row: &Row) -> Result<StoredJob, DriverError> {
+fn stored(row: &Row) -> Result<ExportedJob, DriverError> {
     let mut new = NewJob::new(
         id(get(row, 1)?)?,
         name(QueueName::new(get::<&str>(row, 2)?))?,
@@ -136,13 +140,13 @@ fn stored(row: &Row) -> Result<StoredJob, DriverError> {
 
     let mut life = Life::new(&new, 0, optional_id(get(row, 45)?)?, created_at);
     life.stage = stage(row)?;
-    life.pending = ties.iter().filter(|tie| **tie == Tie::Open).count();
+    life.pending = ties.iter().filter(|tie| **tie == EdgeState::Open).count();
     life.priority = number(get(row, 13)?)?;
     life.run_at = optional_time(get(row, 14)?)?;
     life.due_at = optional_time(get(row, 25)?)?.unwrap_or(created_at);
     life.output = blob(get(row, 19)?);
     life.reason = text(get(row, 20)?);
-    life.grown_into = optional_id(get(row, 21)?)?;
+    life.expanded_into = optional_id(get(row, 21)?)?;
     life.started_at = optional_time(get(row, 30)?)?;
     life.deliveries = count(get(row, 31)?)?;
     life.attempts = count(get(row, 32)?)?;
@@ -151,7 +155,7 @@ fn stored(row: &Row) -> Result<StoredJob, DriverError> {
     life.attempt_limit = optional_number(get(row, 35)?)?;
     life.progress = text(get(row, 36)?);
     life.errors = failures(row, 41)?;
-    Ok(StoredJob::new(new, created_at, life, ties, get(row, 44)?))
+    Ok(ExportedJob::new(new, created_at, life, ties, get(row, 44)?))
 }
 
 fn stage(row: &Row) -> Result<Stage, DriverError> {
@@ -163,7 +167,7 @@ fn stage(row: &Row) -> Result<Stage, DriverError> {
     }
     let lease = (get::<Option<i64>>(row, 26)?, get::<Option<Bits>>(row, 27)?);
     Ok(match (lease, get::<Option<&str>>(row, 28)?) {
-        ((Some(expires_at), Some(Bits(bits))), Some(holder)) => Stage::Inflight(Hold {
+        ((Some(expires_at), Some(Bits(bits))), Some(holder)) => Stage::Inflight(ActiveLease {
             lease: Lease::new(LeaseToken::from_bits(bits), time(expires_at)?),
             holder: name(Holder::new(holder))?,
             cancel_requested: get(row, 29)?,
@@ -173,22 +177,22 @@ fn stage(row: &Row) -> Result<Stage, DriverError> {
     })
 }
 
-fn ties(row: &Row) -> Result<Vec<Tie>, DriverError> {
+fn ties(row: &Row) -> Result<Vec<EdgeState>, DriverError> {
     let (ties, states): (Vec<&str>, Vec<Option<&str>>) = (get(row, 38)?, get(row, 39)?);
     let reasons: Vec<Option<&str>> = get(row, 40)?;
     let all = ties.into_iter().zip(states).zip(reasons);
     all.map(|((tie, state), reason)| {
         Ok(match (tie, state) {
-            ("o", _) => Tie::Open,
-            ("c", _) => Tie::Closed,
-            ("s", Some(state)) => Tie::Spent { state: ended(state)?, reason: text(reason) },
+            ("o", _) => EdgeState::Open,
+            ("c", _) => EdgeState::Closed,
+            ("s", Some(state)) => EdgeState::Spent { state: ended(state)?, reason: text(reason) },
             (other, _) => return Err(unknown("tie", other)),
         })
     })
     .collect()
 }
 
-fn head(flow: &StoredFlow) -> Json {
+fn head(flow: &ExportedFlow) -> Json {
     json!({
         "id": flow.id.as_str(),
         "name": flow.name.as_ref().map(FlowName::as_str),
@@ -198,15 +202,15 @@ fn head(flow: &StoredFlow) -> Json {
 }
 
 /// A job as `th_import_v1` reads it.
-fn job(stored: &StoredJob) -> Json {
-    let StoredJob { new, created_at, life, ties, holds_key, .. } = stored;
+fn job(stored: &ExportedJob) -> Json {
+    let ExportedJob { new, created_at, life, ties, holds_key, .. } = stored;
     let micros = |at: Option<Timestamp>| at.map(Timestamp::as_micros);
     let headers: serde_json::Map<_, _> =
         new.headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let parents = new.parents.iter().zip(ties).map(|(parent, tie)| match tie {
-        Tie::Open => json!({"id": parent.as_str(), "tie": "o"}),
-        Tie::Closed => json!({"id": parent.as_str(), "tie": "c"}),
-        Tie::Spent { state, reason } => json!({
+        EdgeState::Open => json!({"id": parent.as_str(), "tie": "o"}),
+        EdgeState::Closed => json!({"id": parent.as_str(), "tie": "c"}),
+        EdgeState::Spent { state, reason } => json!({
             "id": parent.as_str(),
             "tie": "s",
             "state": end(*state),
@@ -220,7 +224,7 @@ fn job(stored: &StoredJob) -> Json {
             "error": failure.error.as_str(),
         })
     });
-    let (finish, hold) = (life.finish(), life.hold());
+    let (finish, hold) = (life.finish(), life.active_lease());
     let token = |lease: Lease| format!("{:032x}", lease.token.to_bits());
     json!({
         "id": new.id.as_str(),
@@ -233,7 +237,7 @@ fn job(stored: &StoredJob) -> Json {
         "timeout_us": new.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX)),
         "max_attempts": new.max_attempts,
         "created_at": created_at.as_micros(),
-        "key": new.idempotency_key.as_ref().map(taskharbor_core::IdempotencyKey::as_str),
+        "key": new.idempotency_key.as_ref().map(taskharbor_core::name::IdempotencyKey::as_str),
         "holds_key": holds_key,
         "priority": life.priority,
         "run_at": micros(life.run_at),
@@ -256,7 +260,7 @@ fn job(stored: &StoredJob) -> Json {
         "attempt_limit": life.attempt_limit,
         "progress": life.progress.as_ref().map(taskharbor_core::Text::as_str),
         "reason": life.reason.as_ref().map(taskharbor_core::Text::as_str),
-        "grown_into": life.grown_into.as_ref().map(JobId::as_str),
+        "expanded_into": life.expanded_into.as_ref().map(JobId::as_str),
         "parents": parents.collect::<Vec<_>>(),
         "errors": errors.collect::<Vec<_>>(),
     })

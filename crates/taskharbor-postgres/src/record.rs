@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    DriverError, Failure, FailurePolicy, FlowName, FlowRecord, Held, Holder, IdempotencyKey,
-    JobKind, JobRecord, JobSummary, JobType, KeyHold, NewJob, QueueCounts, QueueName, State,
-    StateCounts,
+    DriverError, JobType, NewJob, QueueName, State,
+    admin::{QueueCounts, StateCounts},
+    flow::FlowRecord,
+    job::{FailedAttempt, FailurePolicy, Held, JobKind, JobRecord, JobSummary, KeyHold},
+    name::{FlowName, Holder, IdempotencyKey},
 };
 use tokio_postgres::Row;
 
@@ -64,7 +66,7 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
     record.cancel_requested = get(row, 30)?;
     record.progress = text(get(row, 26)?);
     record.output = blob(get(row, 17)?);
-    record.grown_into = optional_id(get(row, 12)?)?;
+    record.expanded_into = optional_id(get(row, 12)?)?;
     record.errors = failures(row, 34)?;
     record.reason = text(get(row, 16)?);
     record.finished_at = optional_time(get(row, 15)?)?;
@@ -85,11 +87,12 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
 }
 
 /// Three columns with the failures of a job from the given one on.
-pub(crate) fn failures(row: &Row, from: usize) -> Result<Vec<Failure>, DriverError> {
+pub(crate) fn failures(row: &Row, from: usize) -> Result<Vec<FailedAttempt>, DriverError> {
     let (attempts, times): (Vec<i64>, Vec<i64>) = (get(row, from)?, get(row, from + 1)?);
     let texts: Vec<&str> = get(row, from + 2)?;
     let all = attempts.into_iter().zip(times).zip(texts);
-    all.map(|((attempts, at), text)| Ok(Failure::new(number(attempts)?, text, time(at)?))).collect()
+    all.map(|((attempts, at), text)| Ok(FailedAttempt::new(number(attempts)?, text, time(at)?)))
+        .collect()
 }
 
 pub(crate) fn kind(text: &str) -> Result<JobKind, DriverError> {
@@ -110,10 +113,10 @@ pub(crate) fn hold_of_key(text: &str) -> Result<KeyHold, DriverError> {
 
 pub(crate) fn policy(text: &str) -> Result<FailurePolicy, DriverError> {
     match text {
-        "h" => Ok(FailurePolicy::Hold),
+        "h" => Ok(FailurePolicy::Block),
         "c" => Ok(FailurePolicy::Cancel),
         "f" => Ok(FailurePolicy::FailFast),
-        "r" => Ok(FailurePolicy::Release),
+        "r" => Ok(FailurePolicy::Continue),
         other => Err(unknown("policy", other)),
     }
 }

@@ -1,8 +1,13 @@
 //! Granting and extending leases: what is sent and what the answers mean.
 
 use taskharbor_core::{
-    Demand, DriverError, ExtendLeases, Extended, Extension, Failure, Job, JobType, Lease,
-    LeaseToken, Leased, Life, Limits, NewJob, QueueName, Refusal, Reserve, Stage, Text, Timestamp,
+    DriverError, JobType, NewJob, QueueName, Text, Timestamp,
+    driver::{
+        Demand, ExtendLeases, Extended, Extension, Lease, LeaseToken, Leased, Limits, Reserve,
+    },
+    error::Refusal,
+    job::{FailedAttempt, JobView},
+    life::{Life, Stage},
 };
 use tokio_postgres::Row;
 
@@ -67,7 +72,7 @@ pub(crate) fn read(row: &Row, expires_at: Timestamp) -> Result<Granted, DriverEr
         name(JobType::new(get::<&str>(row, 2)?))?,
         get::<&[u8]>(row, 3)?,
     );
-    let mut job = Job::assemble(&new, time(get(row, 8)?)?, &blank(&new));
+    let mut job = JobView::assemble(&new, time(get(row, 8)?)?, &blank(&new));
     job.headers = headers(get(row, 4)?)?;
     job.priority = crate::answer::number(get(row, 5)?)?;
     job.run_at = optional_time(get(row, 6)?)?;
@@ -103,7 +108,7 @@ pub(crate) fn in_order(mut granted: Vec<(Place, Leased)>) -> Vec<Leased> {
 pub(crate) fn blank(new: &NewJob) -> Life {
     let mut life = Life::new(new, 0, None, Timestamp::EPOCH);
     life.stage = Stage::Waiting;
-    life.errors = Vec::<Failure>::new();
+    life.errors = Vec::<FailedAttempt>::new();
     life
 }
 

@@ -1,8 +1,10 @@
 //! Recording what became of inflight jobs: what is sent and what the answers mean.
 
 use taskharbor_core::{
-    DriverError, Growth, InvalidTransition, Limits, NewJob, Refusal, Rejected, Settle, Settled,
-    Settlement, Shape, Text, Timestamp, Transition,
+    DriverError, NewJob, Text, Timestamp,
+    driver::{Limits, Settle, Settled, Settlement, Transition},
+    error::{InvalidTransition, Refusal, Rejected},
+    flow::{Expansion, ResolvedEdges},
 };
 
 use crate::{
@@ -46,18 +48,19 @@ impl Patience {
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
     items: Vec<(usize, &'a Settlement)>,
-    growths: Vec<(usize, &'a Growth, Shape)>,
+    expansions: Vec<(usize, &'a Expansion, ResolvedEdges)>,
 }
 
 /// Sorts out what could be applied to no job.
 pub(crate) fn batch<'a>(request: &'a Settle, limits: &Limits) -> (Batch<'a>, Answered) {
-    let mut batch = Batch { items: Vec::with_capacity(request.items.len()), growths: Vec::new() };
+    let mut batch =
+        Batch { items: Vec::with_capacity(request.items.len()), expansions: Vec::new() };
     let mut answers: Answered = vec![None; request.items.len()];
     for (at, item) in request.items.iter().enumerate() {
         match item.transition.check(limits) {
             Ok(shape) => {
-                if let (Transition::Grow(growth), Some(shape)) = (&item.transition, shape) {
-                    batch.growths.push((batch.items.len(), growth, shape));
+                if let (Transition::Expand(expansion), Some(shape)) = (&item.transition, shape) {
+                    batch.expansions.push((batch.items.len(), expansion, shape));
                 }
                 batch.items.push((at, item));
             }
@@ -76,9 +79,9 @@ impl<'a> Batch<'a> {
         self.items.len()
     }
 
-    /// The jobs of all growths, one after another.
+    /// The jobs of all expansions, one after another.
     pub(crate) fn columns(&self) -> Result<Columns<'a>, DriverError> {
-        let jobs: Vec<&NewJob> = self.growths.iter().flat_map(|(_, it, _)| &it.jobs).collect();
+        let jobs: Vec<&NewJob> = self.expansions.iter().flat_map(|(_, it, _)| &it.jobs).collect();
         Columns::of(jobs)
     }
 
@@ -113,12 +116,13 @@ impl<'a> Batch<'a> {
     }
 
     fn growth_values(&self, columns: &'a Columns<'a>) -> Vec<Value<'a>> {
-        let items = self.growths.iter().map(|(item, ..)| place(*item)).collect();
-        let tails = self.growths.iter().map(|(.., shape)| place(shape.tail)).collect();
-        let owners =
-            |(item, growth, _): &(usize, &Growth, Shape)| vec![place(*item); growth.jobs.len()];
+        let items = self.expansions.iter().map(|(item, ..)| place(*item)).collect();
+        let tails = self.expansions.iter().map(|(.., shape)| place(shape.tail)).collect();
+        let owners = |(item, expansion, _): &(usize, &Expansion, ResolvedEdges)| {
+            vec![place(*item); expansion.jobs.len()]
+        };
         let mut of_edges = (Vec::new(), Vec::new(), Vec::new());
-        for (item, _, shape) in &self.growths {
+        for (item, _, shape) in &self.expansions {
             let (children, parents) = edges(shape);
             of_edges.0.extend(vec![place(*item); children.len()]);
             of_edges.1.extend(children);
@@ -127,7 +131,7 @@ impl<'a> Batch<'a> {
         let mut values = vec![
             Value::BigInts(items),
             Value::BigInts(tails),
-            Value::BigInts(self.growths.iter().flat_map(owners).collect()),
+            Value::BigInts(self.expansions.iter().flat_map(owners).collect()),
         ];
         values.extend(columns.common());
         values.extend([
@@ -154,11 +158,11 @@ impl<'a> Batch<'a> {
             busy[at] = verdict.verdict.as_deref() == Some("busy");
             answers[self.items[at].0] = if busy[at] { None } else { Some(settled(verdict)?) };
         }
-        let mut left = Self { items: Vec::new(), growths: Vec::new() };
+        let mut left = Self { items: Vec::new(), expansions: Vec::new() };
         for (at, item) in self.items.into_iter().enumerate().filter(|(at, _)| busy[*at]) {
-            let grows = |(of, ..): &&(usize, &Growth, Shape)| *of == at;
-            if let Some((_, growth, shape)) = self.growths.iter().find(grows) {
-                left.growths.push((left.items.len(), growth, shape.clone()));
+            let grows = |(of, ..): &&(usize, &Expansion, ResolvedEdges)| *of == at;
+            if let Some((_, expansion, shape)) = self.expansions.iter().find(grows) {
+                left.expansions.push((left.items.len(), expansion, shape.clone()));
             }
             left.items.push(item);
         }
@@ -172,7 +176,7 @@ fn settled(verdict: &Verdict) -> Result<Result<Settled, Refusal>, DriverError> {
         "already" => Ok(Settled::AlreadyTerminal),
         "overlap" => {
             let job = answer::id(verdict.detail.as_deref().unwrap_or_default())?;
-            Err(InvalidTransition::Growth(Rejected::Overlap { job }).into())
+            Err(InvalidTransition::Expansion(Rejected::Overlap { job }).into())
         }
         other => Err(refusal(other)?),
     })
@@ -192,7 +196,7 @@ pub(crate) fn refusal(said: &str) -> Result<Refusal, DriverError> {
 fn kind(transition: &Transition) -> &'static str {
     match transition {
         Transition::Ack { .. } => "a",
-        Transition::Grow(_) => "g",
+        Transition::Expand(_) => "g",
         Transition::Retry { .. } => "r",
         Transition::Fail { .. } => "f",
         Transition::Release { .. } => "l",
@@ -206,7 +210,7 @@ fn output(transition: &Transition) -> Option<&[u8]> {
     }
 }
 
-fn failure(transition: &Transition) -> Option<&taskharbor_core::Failure> {
+fn failure(transition: &Transition) -> Option<&taskharbor_core::job::FailedAttempt> {
     match transition {
         Transition::Retry { failure, .. } | Transition::Fail { failure, .. } => Some(failure),
         _ => None,

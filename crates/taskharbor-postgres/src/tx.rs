@@ -3,8 +3,9 @@
 use std::{error::Error, future::Future};
 
 use taskharbor_core::{
-    Answers, DriverError, DriverId, Enqueue, Enqueued, Refusal, Rejected, Settle, Settled,
-    Transaction,
+    DriverError,
+    driver::{Answers, DriverId, Enqueue, Enqueued, Settle, Settled, Transaction},
+    error::{Refusal, Rejected},
 };
 use tokio_postgres::types::{ToSql, Type};
 

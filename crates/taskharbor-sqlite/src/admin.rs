@@ -1,9 +1,13 @@
 //! [`SqliteDriver`] for people.
 
 use taskharbor_core::{
-    Admin, Answers, Cursor, Denied, DriverError, FlowRecord, Imported, Inconsistency, JobId,
-    JobRecord, JobSummary, List, ListFlows, Manage, Page, Parcel, Prune, QueueCounts, QueueName,
-    State, Timestamp,
+    Admin, DriverError, JobId, QueueName, State, Timestamp,
+    admin::{Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    driver::Answers,
+    error::Denied,
+    export::{ExportUnit, Imported},
+    flow::{FlowRecord, ListFlows},
+    job::{JobRecord, JobSummary},
 };
 
 use crate::{SqliteDriver, call::Ask};
@@ -68,12 +72,12 @@ impl Admin for SqliteDriver {
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> Result<Page<Parcel>, DriverError> {
+    ) -> Result<Page<ExportUnit>, DriverError> {
         self.check_open()?;
         self.read(move |store| store.export(after.as_ref(), limit)).await
     }
 
-    async fn import(&self, parcels: Vec<Parcel>) -> Result<Vec<Imported>, DriverError> {
+    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
         self.check_open()?;
         let jobs = parcels.iter().map(|parcel| parcel.jobs.len()).sum();
         self.write(Ask::about(jobs), move |store| store.import(&parcels)).await

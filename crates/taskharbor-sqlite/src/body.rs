@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use rusqlite::{Row, types::ValueRef};
 use taskharbor_core::{
-    Blob, Headers, IdempotencyKey, Job, JobRecord, JobSummary, JobType, Life, NewJob, Text,
-    Timestamp,
+    Blob, JobType, NewJob, Text, Timestamp,
+    job::{Headers, JobRecord, JobSummary, JobView},
+    life::Life,
+    name::IdempotencyKey,
 };
 
 use crate::{
@@ -65,8 +67,8 @@ fn headers(json: &str) -> Result<Headers, Fault> {
 
 impl Body {
     /// The job as its worker sees it, but for its flow and its last failure.
-    pub(crate) fn job(&self, life: &Life) -> Job {
-        let mut job = Job::assemble(&self.new, self.created_at, life);
+    pub(crate) fn job(&self, life: &Life) -> JobView {
+        let mut job = JobView::assemble(&self.new, self.created_at, life);
         job.parent_count = self.parents;
         job
     }

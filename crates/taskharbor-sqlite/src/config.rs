@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::Limits;
+use taskharbor_core::driver::Limits;
 
 /// Which file, and how it is used.
 ///

@@ -12,9 +12,13 @@ use std::{
 };
 
 use taskharbor_core::{
-    Answers, Driver, DriverError, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Limits,
-    OutputPage, Outputs, QueueName, Refusal, Rejected, Reserve, Reserved, Settle, Settled,
-    StoreClock, Timestamp, WakeHub, Watch,
+    Driver, DriverError, QueueName, Timestamp,
+    clock::StoreClock,
+    driver::{
+        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs,
+        Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+    },
+    error::{Refusal, Rejected},
 };
 use tokio::sync::{oneshot, watch};
 
@@ -262,7 +266,7 @@ impl Driver for SqliteDriver {
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
         self.check_open()?;
         request.check()?;
-        let grown: usize = request.items.iter().map(|item| item.transition.grown_jobs()).sum();
+        let grown: usize = request.items.iter().map(|item| item.transition.expansion_jobs()).sum();
         let jobs = request.items.len() + grown;
         self.write(Ask::about(jobs), move |store| store.settle(&request)).await
     }

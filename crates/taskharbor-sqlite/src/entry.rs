@@ -6,8 +6,11 @@
 
 use rusqlite::{Row, types::ValueRef};
 use taskharbor_core::{
-    FailurePolicy, Finish, Hold, Holder, JobId, JobKind, KeyHold, Lease, LeaseToken, Life,
-    QueueName, Stage, State, Text, Timestamp,
+    JobId, QueueName, State, Text, Timestamp,
+    driver::{Lease, LeaseToken},
+    job::{FailurePolicy, JobKind, KeyHold},
+    life::{ActiveLease, Finish, Life, Stage},
+    name::Holder,
 };
 
 use crate::error::Fault;
@@ -102,7 +105,7 @@ pub(crate) fn read(row: &Row<'_>) -> Result<Entry, Fault> {
 /// As [`read`], where the names are known and need not be made anew.
 pub(crate) fn read_known(row: &Row<'_>, id: JobId, queue: QueueName) -> Result<Entry, Fault> {
     let grown = row.get(22)?;
-    let grown_into = match grown {
+    let expanded_into = match grown {
         Some(_) => Some(name(JobId::new(text(row, 26)?))?),
         None => None,
     };
@@ -123,7 +126,7 @@ pub(crate) fn read_known(row: &Row<'_>, id: JobId, queue: QueueName) -> Result<E
         output: None,
         reason: optional_text(row, 29)?,
         flow: None,
-        grown_into,
+        expanded_into,
     };
     Ok(Entry {
         seq: row.get(0)?,
@@ -152,7 +155,7 @@ fn stage(row: &Row<'_>) -> Result<Stage, Fault> {
             let lease = lease(row)?.ok_or_else(|| Fault::damaged("a lease"))?;
             let holder = name(Holder::new(text(row, 25)?))?;
             let cancel_requested = row.get::<_, i64>(15)? != 0;
-            Stage::Inflight(Hold { lease, holder, cancel_requested })
+            Stage::Inflight(ActiveLease { lease, holder, cancel_requested })
         }
         other => {
             let at = optional_time(row, 20)?.ok_or_else(|| Fault::damaged("an end"))?;
@@ -173,19 +176,19 @@ fn lease(row: &Row<'_>) -> Result<Option<Lease>, Fault> {
 
 pub(crate) fn policy_number(policy: FailurePolicy) -> i64 {
     match policy {
-        FailurePolicy::Hold => 0,
+        FailurePolicy::Block => 0,
         FailurePolicy::Cancel => 1,
         FailurePolicy::FailFast => 2,
-        FailurePolicy::Release => 3,
+        FailurePolicy::Continue => 3,
     }
 }
 
 fn policy(number: i64) -> Result<FailurePolicy, Fault> {
     match number {
-        0 => Ok(FailurePolicy::Hold),
+        0 => Ok(FailurePolicy::Block),
         1 => Ok(FailurePolicy::Cancel),
         2 => Ok(FailurePolicy::FailFast),
-        3 => Ok(FailurePolicy::Release),
+        3 => Ok(FailurePolicy::Continue),
         _ => Err(Fault::damaged("a policy")),
     }
 }

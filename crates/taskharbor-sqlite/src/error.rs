@@ -5,7 +5,10 @@
 //! same call goes through. A file that is damaged cannot be cured by trying.
 
 use rusqlite::{Error, ErrorCode};
-use taskharbor_core::{DriverError, InvalidRequest, NoRandomness};
+use taskharbor_core::{
+    DriverError,
+    error::{InvalidRequest, NoRandomness},
+};
 
 /// Why a step in the store did not succeed.
 #[derive(Debug)]

@@ -17,7 +17,7 @@
 //! # std::fs::create_dir_all(&dir)?;
 //! # let path = dir.join("jobs.db");
 //! use std::time::Duration;
-//! use taskharbor_core::{Driver, Holder, JobId, JobType, NewJob, QueueName};
+//! use taskharbor_core::{Driver, JobId, JobType, NewJob, QueueName, name::Holder};
 //! use taskharbor_sqlite::{Config, SqliteDriver};
 //!
 //! let driver = SqliteDriver::open_with(Config::new(&path).create(true)).await?;

@@ -8,7 +8,7 @@ macro_rules! job {
     () => {
         "j.seq, j.state, j.at, j.due_at, j.priority, j.pending, j.kind, j.key_hold, j.on_failure, j.keyed, \
          j.attempts, j.deliveries, j.expirations, j.epoch, j.failures, j.cancel, j.flow, j.run_at, j.started_at, \
-         j.expires_at, j.finished_at, j.attempt_limit, j.grown_into, j.id, j.queue, j.holder, j.grown_id, j.token, \
+         j.expires_at, j.finished_at, j.attempt_limit, j.expanded_into, j.id, j.queue, j.holder, j.expanded_id, j.token, \
          j.progress, j.reason"
     };
 }
@@ -64,8 +64,8 @@ statements! {
     Seek JOB_BY_SEQ = concat!("SELECT ", job!(), " FROM th_job j WHERE j.seq = ?1");
     Seek WRITE_JOB = "UPDATE th_job SET state = ?2, at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
          deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel = ?12, flow = ?13, run_at = ?14, \
-         started_at = ?15, expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, grown_into = ?20, \
-         holder = ?21, grown_id = ?22, token = ?23, progress = ?24, reason = ?25 WHERE seq = ?1";
+         started_at = ?15, expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, expanded_into = ?20, \
+         holder = ?21, expanded_id = ?22, token = ?23, progress = ?24, reason = ?25 WHERE seq = ?1";
     Seek WRITE_OUTPUT = "UPDATE th_job SET output = ?2 WHERE seq = ?1";
     /// What a grant changes, of a job that was waiting or whose lease was over.
     Seek GRANT = "UPDATE th_job SET state = 2, at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel = 0, \
@@ -141,7 +141,7 @@ statements! {
          WHERE state = ?1 AND kept_until <= ?2 ORDER BY kept_until, seq LIMIT 1";
 
     /// What a job produced. Its parents are counted for a join alone.
-    Seek OUTPUT = "SELECT state, kind, grown_into, id, reason, output FROM th_job WHERE seq = ?1";
+    Seek OUTPUT = "SELECT state, kind, expanded_into, id, reason, output FROM th_job WHERE seq = ?1";
 
     /// `th_job_id`.
     Seek RECORD = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, \
@@ -184,7 +184,7 @@ statements! {
     Seek KEY_HELD_BY = "SELECT seq FROM th_key WHERE queue = ?1 AND key = ?2";
     /// The primary key of `th_edge`.
     Seek TIES = "SELECT tie, spent_state, spent_reason FROM th_edge WHERE child = ?1 ORDER BY ord";
-    Seek SET_GROWN = "UPDATE th_job SET grown_into = ?2 WHERE seq = ?1";
+    Seek SET_GROWN = "UPDATE th_job SET expanded_into = ?2 WHERE seq = ?1";
     /// Every job, in the order in which they lie: grouping them would sort them.
     Walk COUNTS = "SELECT queue, state, at FROM th_job";
     Walk PAUSES = "SELECT queue, since FROM th_pause";

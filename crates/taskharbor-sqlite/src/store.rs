@@ -17,7 +17,7 @@ mod settle;
 mod spread;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
-use taskharbor_core::{JobId, KeyHold, Life, Limits, QueueName, Timestamp};
+use taskharbor_core::{JobId, QueueName, Timestamp, driver::Limits, job::KeyHold, life::Life};
 
 use crate::{
     entry::{self, Entry, stage_number},
@@ -141,7 +141,7 @@ impl<'c> Store<'c> {
     fn write(&mut self, entry: &mut Entry) -> Result<(), Fault> {
         self.write_errors(entry)?;
         let life = &entry.life;
-        let (hold, finish) = (life.hold(), life.finish());
+        let (hold, finish) = (life.active_lease(), life.finish());
         let lease = hold.map(|hold| hold.lease).or_else(|| finish.and_then(|finish| finish.by));
         self.execute(
             sql::WRITE_JOB,
@@ -167,7 +167,7 @@ impl<'c> Store<'c> {
                 life.attempt_limit,
                 entry.grown,
                 hold.map(|hold| hold.holder.as_str()),
-                life.grown_into.as_ref().map(JobId::as_str),
+                life.expanded_into.as_ref().map(JobId::as_str),
                 lease.map(|lease| lease.token.to_bits().to_be_bytes()),
                 life.progress.as_ref().map(taskharbor_core::Text::as_str),
                 life.reason.as_ref().map(taskharbor_core::Text::as_str),

@@ -19,8 +19,9 @@ use std::{
 
 use rusqlite::{Connection, Transaction as Borrowed};
 use taskharbor_core::{
-    Answers, DriverError, DriverId, Enqueue, Enqueued, Refusal, Rejected, Settle, Settled,
-    Transaction,
+    DriverError,
+    driver::{Answers, DriverId, Enqueue, Enqueued, Settle, Settled, Transaction},
+    error::{Refusal, Rejected},
 };
 use tokio::sync::oneshot;
 
@@ -174,7 +175,7 @@ impl SqliteDriver {
     /// #     job: taskharbor_core::NewJob,
     /// #     now: taskharbor_core::Timestamp,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
-    /// use taskharbor_core::{Enqueue, Transaction};
+    /// use taskharbor_core::driver::{Enqueue, Transaction};
     /// use taskharbor_sqlite::rusqlite::Connection;
     ///
     /// let mut conn = Connection::open(sqlite.path())?;
@@ -208,7 +209,7 @@ impl SqliteDriver {
     /// #     job: taskharbor_core::NewJob,
     /// #     now: taskharbor_core::Timestamp,
     /// # ) -> Result<(), Box<dyn std::error::Error>> {
-    /// use taskharbor_core::{Enqueue, Transaction};
+    /// use taskharbor_core::driver::{Enqueue, Transaction};
     /// use taskharbor_sqlite::rusqlite::TransactionBehavior;
     ///
     /// let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rusqlite::Connection;
-use taskharbor_core::{DriverError, QueueName, WakeHub};
+use taskharbor_core::{DriverError, QueueName, driver::WakeHub};
 
 use crate::{
     Config,

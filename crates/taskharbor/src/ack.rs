@@ -6,7 +6,9 @@
 //! answers just that.
 
 use taskharbor_core::{
-    Blob, DriverError, Limits, Refusal, Settle, Settlement, Transaction, Transition,
+    Blob, DriverError,
+    driver::{Limits, Settle, Settlement, Transaction, Transition},
+    error::Refusal,
 };
 
 use crate::{CodecError, Context, Data, Outcome, handler, inflight::NoAck};

@@ -11,8 +11,10 @@ mod within;
 use std::{fmt, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    AnyDriver, Blob, DriverError, DriverId, Enqueue as EnqueueRequest, Enqueued, HeaderError,
-    JobId, JobSet, JobType, NewJob, QueueName, Rejected, Timestamp,
+    AnyDriver, Blob, DriverError, JobId, JobType, NewJob, QueueName, Timestamp,
+    driver::{DriverId, Enqueue, Enqueued},
+    error::Rejected,
+    job::{HeaderError, JobSet},
 };
 
 use crate::{
@@ -24,7 +26,7 @@ use coalesce::Coalescer;
 use store::Store;
 use within::Within;
 
-pub use enqueue::{Enqueue, EnqueueMany};
+pub use enqueue::{EnqueueBuilder, EnqueueMany};
 pub use handle::{Handle, WaitError};
 pub use start::Start;
 pub use status::ManageError;
@@ -95,23 +97,23 @@ impl Client {
 
     /// A job to be stored: set what differs from its type's options, then await it.
     #[expect(clippy::needless_pass_by_value, reason = "an enqueued job is given away")]
-    pub fn enqueue<J>(&self, job: J) -> Enqueue<'_, J::Output>
+    pub fn enqueue<J>(&self, job: J) -> EnqueueBuilder<'_, J::Output>
     where
         J: Job,
         J::Input: NoInput,
     {
-        Enqueue::typed(self, &job)
+        EnqueueBuilder::typed(self, &job)
     }
 
     /// A job by the name of its type and its bytes, as its handler will get them. A typed handler
-    /// takes them for JSON unless [`Enqueue::codec`] says otherwise. What it produces is read with
+    /// takes them for JSON unless [`EnqueueBuilder::codec`] says otherwise. What it produces is read with
     /// [`Handle::wait_raw`].
     pub fn enqueue_raw(
         &self,
         job_type: impl Into<String>,
         payload: impl Into<Blob>,
-    ) -> Enqueue<'_, Blob> {
-        Enqueue::raw(self, job_type.into(), payload.into())
+    ) -> EnqueueBuilder<'_, Blob> {
+        EnqueueBuilder::raw(self, job_type.into(), payload.into())
     }
 
     /// Many jobs in one call to the store, which stores all of them or none.
@@ -196,7 +198,7 @@ impl Client {
         within: Option<Within<'_>>,
     ) -> Result<Vec<Handle<O>>, EnqueueError> {
         let labels: Vec<Label> = set.jobs.iter().map(Label::of).collect();
-        let request = EnqueueRequest::new(vec![set], now);
+        let request = Enqueue::new(vec![set], now);
         let answers = match within {
             Some(mut within) => self.store().enqueue_within(&mut within, request).await?,
             None => self.store().enqueue(request).await?,

@@ -10,7 +10,10 @@ use serde::{
     Deserializer, Serialize, Serializer,
     de::{DeserializeOwned, IgnoredAny},
 };
-use taskharbor_core::{Blob, HeaderError, Headers};
+use taskharbor_core::{
+    Blob,
+    job::{HeaderError, Headers},
+};
 
 use crate::BoxError;
 

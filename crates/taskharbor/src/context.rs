@@ -3,8 +3,11 @@
 use std::{any::TypeId, fmt, ops::Deref, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Blob, Clock, DriverId, Headers, IdempotencyKey, Job as JobFields, JobId, JobType, QueueName,
-    Text, Timestamp,
+    Blob, JobId, JobType, QueueName, Text, Timestamp,
+    clock::Clock,
+    driver::DriverId,
+    job::{Headers, JobView as JobFields},
+    name::IdempotencyKey,
 };
 
 use crate::{

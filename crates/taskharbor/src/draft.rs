@@ -1,8 +1,10 @@
 //! From what an application says about a job to what a store is handed.
 
 use taskharbor_core::{
-    Blob, FailurePolicy, HeaderError, Headers, JobId, JobType, NameError, NewJob, NoRandomness,
-    QueueName, Timestamp,
+    Blob, JobId, JobType, NewJob, QueueName, Timestamp,
+    error::NoRandomness,
+    job::{FailurePolicy, HeaderError, Headers},
+    name::NameError,
 };
 
 use crate::{CodecError, Options, job::When};
@@ -37,10 +39,10 @@ const ON_FAILURE: &str = "th-on-failure";
 
 fn with_policy(headers: Headers, policy: FailurePolicy) -> Result<Headers, HeaderError> {
     let word = match policy {
-        FailurePolicy::Hold => return Ok(headers),
+        FailurePolicy::Block => return Ok(headers),
         FailurePolicy::Cancel => "cancel",
         FailurePolicy::FailFast => "fail_fast",
-        FailurePolicy::Release => "release",
+        FailurePolicy::Continue => "release",
     };
     headers.with_any(ON_FAILURE, word)
 }
@@ -50,8 +52,8 @@ pub(crate) fn policy_in(headers: &Headers) -> FailurePolicy {
     match headers.get(ON_FAILURE) {
         Some("cancel") => FailurePolicy::Cancel,
         Some("fail_fast") => FailurePolicy::FailFast,
-        Some("release") => FailurePolicy::Release,
-        _ => FailurePolicy::Hold,
+        Some("release") => FailurePolicy::Continue,
+        _ => FailurePolicy::Block,
     }
 }
 

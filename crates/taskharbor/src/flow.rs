@@ -14,7 +14,10 @@ mod shape;
 
 use std::{fmt, marker::PhantomData};
 
-use taskharbor_core::{FailurePolicy, Headers, NewJob, Timestamp};
+use taskharbor_core::{
+    NewJob, Timestamp,
+    job::{FailurePolicy, Headers},
+};
 
 use crate::{Job, Options, Step, codec::Format, draft::InvalidJob};
 
@@ -211,8 +214,8 @@ impl<O, I> Flow<O, I> {
 
     /// What becomes of those that wait for a step of this flow if it fails. It holds for all steps so
     /// far that have no policy of their own, and likewise for what they grow into; there
-    /// [`FailurePolicy::Release`] is of the last step, and the others are cancelled. Defaults to
-    /// [`FailurePolicy::Hold`].
+    /// [`FailurePolicy::Continue`] is of the last step, and the others are cancelled. Defaults to
+    /// [`FailurePolicy::Block`].
     pub fn policy(mut self, policy: FailurePolicy) -> Self {
         self.plan.default_policy(policy);
         self

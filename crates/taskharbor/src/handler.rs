@@ -120,7 +120,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
     /// payload and returns the output as bytes: `async fn(Blob, Context<S>) -> Result<R, E>`, where
     /// `R` is `Option<Blob>` or an [`Outcome`] of it.
     ///
-    /// Behind a step that failed and let it go ([`FailurePolicy::Release`](crate::FailurePolicy)) it
+    /// Behind a step that failed and let it go ([`FailurePolicy::Continue`](crate::FailurePolicy)) it
     /// runs, too: where the step's output would be it finds what the codec writes for nothing, in
     /// JSON `null`, and [`Call::failure`] tells what happened. A typed handler has no value for that
     /// and does not run; it follows [`Flow::gather`](crate::Flow::gather).

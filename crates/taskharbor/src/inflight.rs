@@ -15,7 +15,11 @@ use std::{
 };
 
 use slab::Slab;
-use taskharbor_core::{Job, Lease, LeaseToken, Leased, Text, Timestamp};
+use taskharbor_core::{
+    Text, Timestamp,
+    driver::{Lease, LeaseToken, Leased},
+    job::JobView,
+};
 use tokio::sync::Notify;
 
 use crate::{CancelReason, cancel::Cancellation};
@@ -23,7 +27,7 @@ use crate::{CancelReason, cancel::Cancellation};
 /// A job that this worker holds.
 #[derive(Debug)]
 pub(crate) struct Inflight {
-    pub(crate) job: Job,
+    pub(crate) job: JobView,
     pub(crate) cancellation: Cancellation,
     hold: Mutex<Hold>,
     reported: AtomicBool,
@@ -347,7 +351,7 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use taskharbor_core::{JobId, JobType, Life, NewJob, QueueName};
+    use taskharbor_core::{JobId, JobType, NewJob, QueueName, life::Life};
 
     use super::*;
 
@@ -357,8 +361,11 @@ mod tests {
             let id = JobId::new(n.to_string()).unwrap();
             let job =
                 NewJob::new(id, QueueName::new("q").unwrap(), JobType::new("t").unwrap(), b"");
-            let job =
-                Job::assemble(&job, Timestamp::EPOCH, &Life::new(&job, 0, None, Timestamp::EPOCH));
+            let job = JobView::assemble(
+                &job,
+                Timestamp::EPOCH,
+                &Life::new(&job, 0, None, Timestamp::EPOCH),
+            );
             Leased::new(job, Lease::new(LeaseToken::from_bits(1), Timestamp::EPOCH))
         });
         let held = registry.insert(jobs.collect(), Duration::ZERO);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Serialize, de::DeserializeOwned};
-use taskharbor_core::{FailurePolicy, Timestamp};
+use taskharbor_core::{Timestamp, job::FailurePolicy};
 
 /// What can be stored with a job: everything that serde can write and read back.
 pub trait Data: Serialize + DeserializeOwned + Send + Sync + 'static {}

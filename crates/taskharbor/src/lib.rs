@@ -25,18 +25,20 @@ mod worker;
 pub use taskharbor_macros::Job;
 
 pub use taskharbor_core::{
-    Action, Admin, AnyDriver, Blob, Cursor, Denied, Driver, DriverError, FailurePolicy, Filter,
-    FlowName, FlowRecord, FlowState, HeaderError, Headers, IdempotencyKey, JobId, JobKind,
-    JobRecord, JobSummary, JobType, KeyHold, Limits, List, ListFlows, Manage, NameError, Page,
-    Prune, QueueCounts, QueueName, Refusal, Rejected, Requeue, State, StateCounts, Text, Timestamp,
-    Transaction,
+    Admin, AnyDriver, Blob, Driver, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
+    admin::{Action, Cursor, Filter, List, Manage, Page, Prune, QueueCounts, Requeue, StateCounts},
+    driver::{Limits, Transaction},
+    error::{Denied, Refusal, Rejected},
+    flow::{FlowRecord, FlowState, ListFlows},
+    job::{FailurePolicy, HeaderError, Headers, JobKind, JobRecord, JobSummary, KeyHold},
+    name::{FlowName, IdempotencyKey, NameError},
 };
 
 pub use ack::AckError;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{
-    Client, ClientBuilder, Enqueue, EnqueueError, EnqueueMany, Handle, ManageError, Start,
+    Client, ClientBuilder, EnqueueBuilder, EnqueueError, EnqueueMany, Handle, ManageError, Start,
     WaitError,
 };
 #[cfg(feature = "messagepack")]

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{DriverError, Job, JobId, JobType, QueueName, Text, Timestamp};
+use taskharbor_core::{DriverError, JobId, JobType, QueueName, Text, Timestamp, job::JobView};
 
 use crate::{CancelReason, JobError};
 
@@ -76,19 +76,19 @@ pub enum Event<'a> {
     #[non_exhaustive]
     Reserved {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
     },
     /// A handler begins.
     #[non_exhaustive]
     Started {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
     },
     /// A handler failed. What becomes of the job is told once it is recorded.
     #[non_exhaustive]
     Failed {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
         /// Why.
         error: &'a JobError,
         /// How long it ran.
@@ -98,7 +98,7 @@ pub enum Event<'a> {
     #[non_exhaustive]
     Succeeded {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
         /// How long it ran.
         took: Duration,
     },
@@ -106,7 +106,7 @@ pub enum Event<'a> {
     #[non_exhaustive]
     Retried {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
         /// When, at the earliest.
         run_at: Timestamp,
     },
@@ -114,7 +114,7 @@ pub enum Event<'a> {
     #[non_exhaustive]
     DeadLettered {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
         /// Why.
         reason: &'a Text,
     },
@@ -122,7 +122,7 @@ pub enum Event<'a> {
     #[non_exhaustive]
     Released {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
         /// Why.
         why: ReleaseReason,
     },
@@ -130,7 +130,7 @@ pub enum Event<'a> {
     #[non_exhaustive]
     LeaseExtended {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
         /// When the lease is over now.
         expires_at: Timestamp,
     },
@@ -138,7 +138,7 @@ pub enum Event<'a> {
     #[non_exhaustive]
     LeaseLost {
         /// The job.
-        job: &'a Job,
+        job: &'a JobView,
         /// How.
         why: &'a LossReason,
     },
@@ -213,7 +213,7 @@ impl ReleaseReason {
 pub enum LossReason {
     /// The store refused the worker.
     #[error("{0}")]
-    Refused(#[from] taskharbor_core::Refusal),
+    Refused(#[from] taskharbor_core::error::Refusal),
     /// The store could not be reached in time to extend it.
     #[error("the store could not be reached before the lease was over")]
     Unreachable,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use taskharbor_core::{JobType, Limits};
+use taskharbor_core::{JobType, driver::Limits};
 
 /// Decides when a failed job is tried again.
 pub trait RetryPolicy: Send + Sync + 'static {

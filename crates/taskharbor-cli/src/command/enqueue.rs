@@ -9,8 +9,12 @@ use std::{
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use taskharbor::{AnyDriver, Blob, Client, Driver, Handle, Job, JobId, Timestamp};
 use taskharbor_core::{
-    Enqueue, Enqueued, Headers, IdempotencyKey, JobSet, JobType, NewJob, QueueName, Rejected,
-    StoreClock,
+    JobType, NewJob, QueueName,
+    clock::StoreClock,
+    driver::{Enqueue, Enqueued},
+    error::Rejected,
+    job::{Headers, JobSet},
+    name::IdempotencyKey,
 };
 
 use crate::{

@@ -6,7 +6,7 @@ use taskharbor::{
     Action, Admin, AnyDriver, Client, Cursor, Filter, FlowName, FlowRecord, FlowTree, ListFlows,
     State, Timestamp, flow_json,
 };
-use taskharbor_core::FlowState;
+use taskharbor_core::flow::FlowState;
 
 use super::{
     act::{self, How},

@@ -115,7 +115,7 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
             add("waits for", Cell::plain(format!("{} of them", record.pending)));
         }
     }
-    if let Some(grown) = &record.grown_into {
+    if let Some(grown) = &record.expanded_into {
         add("became", text(grown.as_str()));
     }
     for (name, value) in job.headers.iter() {

@@ -10,7 +10,10 @@ use std::{collections::HashMap, time::Duration};
 
 use serde::Serialize;
 use taskharbor::{Admin, AnyDriver, Cursor, JobId, QueueName};
-use taskharbor_core::{Imported, Parcel, Stage};
+use taskharbor_core::{
+    export::{ExportUnit, Imported},
+    life::Stage,
+};
 
 use super::bulk::Ahead;
 use crate::{
@@ -283,7 +286,7 @@ async fn compare(source: &AnyDriver, destination: &AnyDriver, hold: &Hold) -> Ou
 }
 
 /// What tells one content from another. Leases that are over may be taken back in the destination.
-fn fingerprint(parcel: &Parcel) -> u64 {
+fn fingerprint(parcel: &ExportUnit) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
     let mut parcel = parcel.clone();
@@ -318,7 +321,7 @@ impl<'a> Pages<'a> {
     }
 
     /// The next page. Between two of them a move can be interrupted.
-    async fn next(&mut self, hold: &Hold) -> Outcome<Option<Vec<Parcel>>> {
+    async fn next(&mut self, hold: &Hold) -> Outcome<Option<Vec<ExportUnit>>> {
         if hold.is_asked() {
             return Err(interrupted());
         }

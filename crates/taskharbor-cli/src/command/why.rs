@@ -47,7 +47,7 @@ async fn explain(
         State::Scheduled => scheduled(driver, record, now).await?,
         State::Inflight => inflight(record, now),
         State::Blocked => blocked(driver, record, now).await?,
-        State::Done => match (&record.grown_into, record.finished_at) {
+        State::Done => match (&record.expanded_into, record.finished_at) {
             (Some(into), _) => (
                 "grown",
                 format!("It is done and became job {into}, whose output stands for its own."),

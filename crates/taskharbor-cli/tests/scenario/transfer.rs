@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use taskharbor::{Action, Admin, AnyDriver, Driver, JobId, Manage, QueueName, Requeue, Timestamp};
 use taskharbor_core::{
-    Demand, Enqueue, Failure, FailurePolicy, Growth, Headers, Holder, IdempotencyKey, Imported,
-    JobSet, JobType, KeyHold, Leased, NewJob, Parcel, Reserve, Settle, Settlement, Text,
-    Transition,
+    JobType, NewJob, Text,
+    driver::{Demand, Enqueue, Leased, Reserve, Settle, Settlement, Transition},
+    export::{ExportUnit, Imported},
+    flow::Expansion,
+    job::{FailedAttempt, FailurePolicy, Headers, JobSet, KeyHold},
+    name::{Holder, IdempotencyKey},
 };
 
 use crate::store::Store;
@@ -46,8 +49,8 @@ async fn manage(driver: &AnyDriver, job: &str, action: Action, now: Timestamp) {
     driver.manage(Manage::new(vec![id(job)], action, now)).await.unwrap().remove(0).unwrap();
 }
 
-fn failure(text: &str, attempts: u32, now: Timestamp) -> Failure {
-    Failure::new(attempts, Text::new(text), now)
+fn failure(text: &str, attempts: u32, now: Timestamp) -> FailedAttempt {
+    FailedAttempt::new(attempts, Text::new(text), now)
 }
 
 /// A store in which jobs are in every state, in and out of flows.
@@ -119,7 +122,7 @@ async fn filled() -> AnyDriver {
             }
             "grow" => {
                 let grown = vec![job("grown-1"), job("grown-tail").after([id("grown-1")])];
-                settle(&driver, &leased, Transition::Grow(Growth::new(grown)), at(12)).await;
+                settle(&driver, &leased, Transition::Expand(Expansion::new(grown)), at(12)).await;
             }
             _ => settle(&driver, &leased, Transition::Release { run_at: None }, at(12)).await,
         }
@@ -135,20 +138,20 @@ fn flows() -> Vec<JobSet> {
         JobSet::flow(vec![job("ack-a"), NewJob::join(id("over"), queue.clone(), [id("ack-a")])]),
         JobSet::flow(vec![
             job("ack-b"),
-            member("fail-b", FailurePolicy::Hold),
+            member("fail-b", FailurePolicy::Block),
             job("waits").after([id("ack-b"), id("fail-b")]),
         ]),
         JobSet::flow(vec![
-            member("fail-c", FailurePolicy::Release),
+            member("fail-c", FailurePolicy::Continue),
             job("ack-c"),
             NewJob::join(id("join-c"), queue, [id("fail-c"), id("ack-c")]),
             job("reads").after([id("join-c"), id("fail-c")]),
         ]),
-        JobSet::flow(vec![job("grow"), job("after-growth").after([id("grow")])]),
+        JobSet::flow(vec![job("grow"), job("after-expansion").after([id("grow")])]),
     ]
 }
 
-async fn all(driver: &AnyDriver, page: usize) -> Vec<Parcel> {
+async fn all(driver: &AnyDriver, page: usize) -> Vec<ExportUnit> {
     let (mut all, mut cursor) = (Vec::new(), None);
     loop {
         let found = driver.export(cursor, page).await.unwrap();

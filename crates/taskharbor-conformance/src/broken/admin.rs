@@ -3,8 +3,12 @@
 use std::sync::Mutex;
 
 use taskharbor_core::{
-    Action, Answers, Cursor, Denied, DriverError, InvalidRequest, JobSummary, LeaseToken, Limits,
-    List, Manage, Page, Prune, Refusal, Settle, Settled, Stage, State,
+    DriverError, State,
+    admin::{Action, Cursor, List, Manage, Page, Prune},
+    driver::{Answers, LeaseToken, Limits, Settle, Settled},
+    error::{Denied, InvalidRequest, Refusal},
+    job::JobSummary,
+    life::Stage,
 };
 
 use crate::{model::Model, reference::Behaviour};
@@ -83,7 +87,7 @@ impl Behaviour for RequeueKeepsToken {
         let old = self.old.lock().expect("no panic while it is locked");
         for item in request.items.iter_mut().filter(|item| old.contains(&item.token)) {
             let at = model.find(&item.id);
-            if let Some(hold) = at.and_then(|at| model.jobs[at].life.hold()) {
+            if let Some(hold) = at.and_then(|at| model.jobs[at].life.active_lease()) {
                 item.token = hold.lease.token;
             }
         }

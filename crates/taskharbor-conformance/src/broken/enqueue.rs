@@ -1,8 +1,12 @@
 //! Mistakes in storing jobs.
 
 use taskharbor_core::{
-    Answers, Blob, Enqueue, Enqueued, IdempotencyKey, JobSet, Life, NewJob, QueueName, Rejected,
-    SetKind, Timestamp,
+    Blob, NewJob, QueueName, Timestamp,
+    driver::{Answers, Enqueue, Enqueued},
+    error::Rejected,
+    job::{JobSet, SetKind},
+    life::Life,
+    name::IdempotencyKey,
 };
 
 use crate::{model::Model, reference::Behaviour};

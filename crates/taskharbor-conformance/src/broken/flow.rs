@@ -1,8 +1,11 @@
 //! Mistakes in flows.
 
 use taskharbor_core::{
-    Answers, JobId, JobKind, OutputPage, Outputs, Refusal, Settle, Settled, Settlement, Stage,
-    State, Timestamp, Transition,
+    JobId, State, Timestamp,
+    driver::{Answers, OutputPage, Outputs, Settle, Settled, Settlement, Transition},
+    error::Refusal,
+    job::JobKind,
+    life::Stage,
 };
 
 use crate::{
@@ -84,7 +87,7 @@ impl Behaviour for GrowthForgets {
         request.check()?;
         let settle = |item: &Settlement| {
             let waiting: Vec<(u64, usize)> = match (&item.transition, serial(model, &item.id)) {
-                (Transition::Grow(_), Some(grower)) => model
+                (Transition::Expand(_), Some(grower)) => model
                     .jobs
                     .iter()
                     .filter(|job| job.waits_for(grower))

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Aftermath, Answers, DriverError, ExtendLeases, Extended, LeaseToken, Refusal, Reserve,
-    Reserved, Stage, State, Timestamp,
+    DriverError, State, Timestamp,
+    driver::{Answers, ExtendLeases, Extended, LeaseToken, Reserve, Reserved},
+    error::Refusal,
+    life::{Consequence, Stage},
 };
 
 use crate::{
@@ -163,7 +165,7 @@ impl Behaviour for ReclaimedKeepsPlace {
         };
         for job in model.jobs.iter_mut().filter(|job| asked_for(job)) {
             let place = job.life.due_at;
-            if job.life.reclaim(request.now) == Aftermath::Waits {
+            if job.life.reclaim(request.now) == Consequence::Waits {
                 job.life.due_at = place;
             }
         }

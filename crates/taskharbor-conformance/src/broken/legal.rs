@@ -1,7 +1,9 @@
 //! Not broken: what a driver may do otherwise than ours.
 
 use taskharbor_core::{
-    Answers, DriverError, ExtendLeases, Extended, LeaseToken, Refusal, Reserve, Reserved,
+    DriverError,
+    driver::{Answers, ExtendLeases, Extended, LeaseToken, Reserve, Reserved},
+    error::Refusal,
 };
 
 use crate::{model::Model, reference::Behaviour};

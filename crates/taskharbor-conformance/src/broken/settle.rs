@@ -3,8 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use taskharbor_core::{
-    Answers, Failure, Finish, Life, Refusal, Settle, Settled, Settlement, Stage, State, Timestamp,
-    Transition,
+    State, Timestamp,
+    driver::{Answers, Settle, Settled, Settlement, Transition},
+    error::Refusal,
+    job::FailedAttempt,
+    life::{Finish, Life, Stage},
 };
 
 use crate::{model::Model, reference::Behaviour};
@@ -27,7 +30,7 @@ pub(super) struct TokenNotCompared;
 impl Behaviour for TokenNotCompared {
     fn settle(&self, model: &mut Model, mut request: Settle) -> Answers<Settled, Refusal> {
         for item in &mut request.items {
-            if let Some(hold) = life(model, item).and_then(Life::hold) {
+            if let Some(hold) = life(model, item).and_then(Life::active_lease) {
                 item.token = hold.lease.token;
             }
         }
@@ -42,7 +45,8 @@ impl Behaviour for ExpiryNotCompared {
     fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
         request.check()?;
         let settle = |item: &Settlement| {
-            let end = life(model, item).and_then(Life::hold).map(|hold| hold.lease.expires_at);
+            let end =
+                life(model, item).and_then(Life::active_lease).map(|hold| hold.lease.expires_at);
             let now = end.map_or(request.now, |end| request.now.min(before(end)));
             model.settle_one(item, now)
         };
@@ -57,7 +61,8 @@ impl Behaviour for AcceptedAtExpiry {
     fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
         request.check()?;
         let settle = |item: &Settlement| {
-            let end = life(model, item).and_then(Life::hold).map(|hold| hold.lease.expires_at);
+            let end =
+                life(model, item).and_then(Life::active_lease).map(|hold| hold.lease.expires_at);
             let now = if end == Some(request.now) { before(request.now) } else { request.now };
             model.settle_one(item, now)
         };
@@ -177,7 +182,7 @@ impl Behaviour for ReleaseCharges {
         for item in &mut request.items {
             let attempts = life(model, item).map_or(0, |life| life.attempts);
             if let Transition::Release { run_at } = item.transition {
-                let failure = Failure::new(attempts + 1, "released", now);
+                let failure = FailedAttempt::new(attempts + 1, "released", now);
                 item.transition = Transition::Retry { failure, run_at };
             }
         }

@@ -1,10 +1,16 @@
 //! What people do to jobs, one or many at a time.
 
-use taskharbor_core::{Action, Admin, Denied, DriverError, InvalidRequest, JobId, Manage, State};
+use taskharbor_core::{
+    Admin, DriverError, JobId, State,
+    admin::{Action, Manage},
+    error::{Denied, InvalidRequest},
+};
 
 use crate::{
-    given::{T0, ack, at, child, fail, grow, id, ids, invalid, job, join, release, requeue, retry},
-    trial::{Trial, at_once},
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
+        T0, ack, at, child, fail, grow, id, ids, invalid, job, join, release, requeue, retry,
+    },
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
@@ -36,7 +42,7 @@ group! {
 
 /// Does something to many jobs; the answers as they are.
 async fn manage(
-    t: &Trial,
+    t: &DriverUnderTest,
     ids: Vec<JobId>,
     action: Action,
 ) -> Result<Vec<Result<State, Denied>>, DriverError> {
@@ -44,7 +50,7 @@ async fn manage(
 }
 
 /// Jobs named after the states `inflight`, `done`, `dlq` and `cancelled`.
-async fn past_waiting(t: &Trial) {
+async fn past_waiting(t: &DriverUnderTest) {
     t.put_all(["inflight", "done", "dlq", "cancelled"].map(job), T0).await;
     let leased = t.take_many(3, T0).await;
     t.apply(&leased[1], ack(), T0).await;
@@ -52,7 +58,7 @@ async fn past_waiting(t: &Trial) {
     t.act("cancelled", Action::Cancel, T0).await;
 }
 
-async fn run_now_makes_a_scheduled_job_due_now(t: Trial) {
+async fn run_now_makes_a_scheduled_job_due_now(t: DriverUnderTest) {
     t.put(job("a").run_at(at(99)), T0).await;
     assert_eq!(t.act("a", Action::RunNow, at(5)).await, Ready);
     let record = t.record("a", at(5)).await;
@@ -61,7 +67,7 @@ async fn run_now_makes_a_scheduled_job_due_now(t: Trial) {
     t.take_the("a", at(5)).await;
 }
 
-async fn run_now_ends_the_wait_for_a_retry(t: Trial) {
+async fn run_now_ends_the_wait_for_a_retry(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.run("a", retry(Some(at(99)), T0), T0).await;
     assert_eq!(t.act("a", Action::RunNow, at(5)).await, Ready);
@@ -69,7 +75,7 @@ async fn run_now_ends_the_wait_for_a_retry(t: Trial) {
     assert_eq!(leased.job.attempts, 1);
 }
 
-async fn run_now_leaves_a_ready_job_in_its_place(t: Trial) {
+async fn run_now_leaves_a_ready_job_in_its_place(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.put(job("b"), at(1)).await;
     assert_eq!(t.act("a", Action::RunNow, at(5)).await, Ready);
@@ -77,14 +83,14 @@ async fn run_now_leaves_a_ready_job_in_its_place(t: Trial) {
     assert_eq!(t.take_order(at(5)).await, ["a", "b"]);
 }
 
-async fn a_job_told_to_run_now_stands_behind_those_due_before(t: Trial) {
+async fn a_job_told_to_run_now_stands_behind_those_due_before(t: DriverUnderTest) {
     t.put(job("a").run_at(at(99)), T0).await;
     t.put(job("b"), at(5)).await;
     t.act("a", Action::RunNow, at(6)).await;
     assert_eq!(t.take_order(at(6)).await, ["b", "a"]);
 }
 
-async fn a_blocked_job_told_to_run_now_waits_for_its_parents_alone(t: Trial) {
+async fn a_blocked_job_told_to_run_now_waits_for_its_parents_alone(t: DriverUnderTest) {
     let later = child("b", &["a"]).run_at(at(99));
     t.put_flow([job("a"), later], T0).await;
     assert_eq!(t.act("b", Action::RunNow, T0).await, Blocked);
@@ -94,7 +100,7 @@ async fn a_blocked_job_told_to_run_now_waits_for_its_parents_alone(t: Trial) {
     assert_eq!((record.state, record.due_at), (Ready, Some(at(5))));
 }
 
-async fn a_job_that_does_not_wait_cannot_be_told_to_run_now(t: Trial) {
+async fn a_job_that_does_not_wait_cannot_be_told_to_run_now(t: DriverUnderTest) {
     past_waiting(&t).await;
     let before = t.snapshot(at(1)).await;
     for (text, state) in
@@ -108,7 +114,7 @@ async fn a_job_that_does_not_wait_cannot_be_told_to_run_now(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-async fn a_new_priority_counts_from_the_next_reserve_on(t: Trial) {
+async fn a_new_priority_counts_from_the_next_reserve_on(t: DriverUnderTest) {
     t.put_all([job("a"), job("b"), job("c").priority(5)], T0).await;
     assert_eq!(t.act("b", Action::SetPriority(9), T0).await, Ready);
     assert_eq!(t.act("c", Action::SetPriority(-1), T0).await, Ready);
@@ -116,7 +122,7 @@ async fn a_new_priority_counts_from_the_next_reserve_on(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["b", "a", "c"]);
 }
 
-async fn the_priority_of_any_job_that_is_not_over_can_be_changed(t: Trial) {
+async fn the_priority_of_any_job_that_is_not_over_can_be_changed(t: DriverUnderTest) {
     let jobs = [
         job("inflight"),
         job("ready"),
@@ -137,7 +143,7 @@ async fn the_priority_of_any_job_that_is_not_over_can_be_changed(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["other", "inflight", "ready"]);
 }
 
-async fn the_priority_of_a_job_that_is_over_cannot_be_changed(t: Trial) {
+async fn the_priority_of_a_job_that_is_over_cannot_be_changed(t: DriverUnderTest) {
     past_waiting(&t).await;
     let before = t.snapshot(T0).await;
     for (text, state) in [("done", Done), ("dlq", Dlq), ("cancelled", Cancelled)] {
@@ -149,7 +155,7 @@ async fn the_priority_of_a_job_that_is_over_cannot_be_changed(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_purged_job_is_gone(t: Trial) {
+async fn a_purged_job_is_gone(t: DriverUnderTest) {
     past_waiting(&t).await;
     for (text, state) in [("done", Done), ("dlq", Dlq), ("cancelled", Cancelled)] {
         assert_eq!(t.act(text, Action::Purge, T0).await, state);
@@ -160,7 +166,7 @@ async fn a_purged_job_is_gone(t: Trial) {
     assert_eq!(t.snapshot(T0).await.records.len(), 1);
 }
 
-async fn a_job_that_is_not_over_is_not_purged(t: Trial) {
+async fn a_job_that_is_not_over_is_not_purged(t: DriverUnderTest) {
     t.put(job("inflight"), T0).await;
     t.take_the("inflight", T0).await;
     t.put_all([job("ready"), job("scheduled").run_at(at(9))], T0).await;
@@ -172,7 +178,7 @@ async fn a_job_that_is_not_over_is_not_purged(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_member_of_a_flow_is_not_purged_by_itself(t: Trial) {
+async fn a_member_of_a_flow_is_not_purged_by_itself(t: DriverUnderTest) {
     let jobs = [job("a"), job("b"), join("j", &["a"]), child("c", &["j", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", ack(), T0).await;
@@ -185,14 +191,14 @@ async fn a_member_of_a_flow_is_not_purged_by_itself(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_plain_job_that_grew_is_not_purged_by_itself(t: Trial) {
+async fn a_plain_job_that_grew_is_not_purged_by_itself(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x")]), T0).await;
     let answer = t.manage("g", Action::Purge, T0).await;
     assert_eq!(answer, Err(Denied::InFlow(id("g"))));
 }
 
-async fn every_job_of_a_call_has_its_own_answer_in_order(t: Trial) {
+async fn every_job_of_a_call_has_its_own_answer_in_order(t: DriverUnderTest) {
     past_waiting(&t).await;
     let many = ids(&["dlq", "ghost", "done", "inflight", "cancelled"]);
     let answers = manage(&t, many, requeue()).await.expect("manage");
@@ -207,14 +213,14 @@ async fn every_job_of_a_call_has_its_own_answer_in_order(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["dlq", "cancelled"]);
 }
 
-async fn a_call_about_no_job_has_no_answers(t: Trial) {
+async fn a_call_about_no_job_has_no_answers(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let answers = manage(&t, Vec::new(), Action::Cancel).await;
     assert_eq!(answers.expect("manage"), []);
     assert_eq!(t.state("a", T0).await, Ready);
 }
 
-async fn a_job_named_twice_fails_the_whole_call(t: Trial) {
+async fn a_job_named_twice_fails_the_whole_call(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     t.put_flow([job("c"), child("d", &["c"])], T0).await;
     let before = t.snapshot(T0).await;
@@ -225,7 +231,7 @@ async fn a_job_named_twice_fails_the_whole_call(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_call_may_name_a_hundred_thousand_jobs_and_no_more(t: Trial) {
+async fn a_call_may_name_a_hundred_thousand_jobs_and_no_more(t: DriverUnderTest) {
     t.put(job("0"), T0).await;
     let many = |count: usize| (0..count).map(|n| id(&n.to_string())).collect();
     let answers = manage(&t, many(100_001), Action::Cancel).await;
@@ -240,7 +246,7 @@ async fn a_call_may_name_a_hundred_thousand_jobs_and_no_more(t: Trial) {
     assert!(unknown.eq(vec![Err(Denied::JobNotFound); 99_999].iter()));
 }
 
-async fn a_store_in_use_finds_no_contradiction_in_itself(t: Trial) {
+async fn a_store_in_use_finds_no_contradiction_in_itself(t: DriverUnderTest) {
     let sound = async || assert_eq!(t.driver.check().await.expect("check"), []);
     sound().await;
     past_waiting(&t).await;
@@ -263,7 +269,7 @@ async fn a_store_in_use_finds_no_contradiction_in_itself(t: Trial) {
     assert_eq!(t.snapshot(T0).await.records.len(), 3);
 }
 
-async fn preparing_a_store_in_use_changes_nothing(t: Trial) {
+async fn preparing_a_store_in_use_changes_nothing(t: DriverUnderTest) {
     past_waiting(&t).await;
     let records = async || {
         let mut records = Vec::new();
@@ -279,7 +285,7 @@ async fn preparing_a_store_in_use_changes_nothing(t: Trial) {
     assert_eq!(records().await, before);
 }
 
-async fn a_store_may_be_prepared_by_many_at_once(t: Trial) {
+async fn a_store_may_be_prepared_by_many_at_once(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let answers =
         at_once(vec![t.driver.clone(); 10].into_iter().map(async |it| it.migrate().await));

@@ -3,14 +3,20 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Action, Admin, Blob, Demand, Driver, DriverError, Enqueue, ExtendLeases, Extension, Filter,
-    Growth, InvalidRequest, JobId, JobSet, Limits, Manage, OutputQuery, Outputs, Reserve, Settle,
-    Settlement, Transition,
+    Admin, Blob, Driver, DriverError, JobId,
+    admin::{Action, Filter, Manage},
+    driver::{
+        Demand, Enqueue, ExtendLeases, Extension, Limits, OutputQuery, Outputs, Reserve, Settle,
+        Settlement, Transition,
+    },
+    error::InvalidRequest,
+    flow::Expansion,
+    job::JobSet,
 };
 
 use crate::{
-    given::{LEASE, STRANGER, T0, ack, holder, id, invalid, job, queue, settlement},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{LEASE, STRANGER, T0, ack, holder, id, invalid, job, queue, settlement},
 };
 
 group! {
@@ -32,7 +38,7 @@ fn out_of_range(fault: &InvalidRequest) -> bool {
     matches!(fault, InvalidRequest::OutOfRange { .. })
 }
 
-async fn no_operation_takes_more_than_a_hundred_thousand_items(t: Trial) {
+async fn no_operation_takes_more_than_a_hundred_thousand_items(t: DriverUnderTest) {
     t.put(job("0"), T0).await;
     let before = t.snapshot(T0).await;
     let items = too_many().into_iter().map(|id| Settlement::new(id, STRANGER, ack())).collect();
@@ -47,7 +53,7 @@ async fn no_operation_takes_more_than_a_hundred_thousand_items(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn outputs_of_one_settle_are_bounded_together(t: Trial) {
+async fn outputs_of_one_settle_are_bounded_together(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let output = Blob::from(vec![0; Limits::MAX_OUTPUT_BYTES]);
@@ -63,7 +69,7 @@ async fn outputs_of_one_settle_are_bounded_together(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn an_invalid_lease_is_named_before_other_faults(t: Trial) {
+async fn an_invalid_lease_is_named_before_other_faults(t: DriverUnderTest) {
     let twice = vec![Demand::new(queue("q"), 0), Demand::new(queue("q"), 1)];
     let request = Reserve::new(twice, holder(), T0, Duration::ZERO);
     let failure = t.driver.reserve(request).await.expect_err("a failure");
@@ -74,7 +80,7 @@ async fn an_invalid_lease_is_named_before_other_faults(t: Trial) {
     assert!(matches!(failure, DriverError::InvalidLeaseDuration), "{failure:?}");
 }
 
-async fn a_number_out_of_range_is_named_before_a_repeat(t: Trial) {
+async fn a_number_out_of_range_is_named_before_a_repeat(t: DriverUnderTest) {
     let twice = vec![Demand::new(queue("q"), 1), Demand::new(queue("q"), 0)];
     let request = Reserve::new(twice, holder(), T0, LEASE);
     assert!(out_of_range(&invalid(t.driver.reserve(request).await)));
@@ -84,22 +90,22 @@ async fn a_number_out_of_range_is_named_before_a_repeat(t: Trial) {
     assert!(out_of_range(&invalid(t.driver.manage(request).await)));
 }
 
-async fn what_jobs_grow_into_counts_towards_the_size_of_a_call(t: Trial) {
+async fn what_jobs_grow_into_counts_towards_the_size_of_a_call(t: DriverUnderTest) {
     t.put_all((0..11).map(|n| job(&n.to_string())), T0).await;
     let leased = t.take_many(11, T0).await;
-    let growth = |n: usize| {
+    let expansion = |n: usize| {
         let members: Vec<_> = (1..10_000).map(|m| id(&format!("{n}-{m}"))).collect();
         let mut jobs: Vec<_> = members.iter().map(|it| job(it.as_str())).collect();
         jobs.push(job(&format!("{n}-end")).after(members));
-        Transition::Grow(Growth::new(jobs))
+        Transition::Expand(Expansion::new(jobs))
     };
-    let items = leased.iter().enumerate().map(|(n, it)| settlement(it, growth(n)));
+    let items = leased.iter().enumerate().map(|(n, it)| settlement(it, expansion(n)));
     let request = Settle::new(items.collect(), T0);
     assert!(out_of_range(&invalid(t.driver.settle(request).await)));
     assert_eq!(t.list(Filter::all(), 1_000, T0).await.len(), 11);
 }
 
-async fn a_call_with_too_many_edges_fails_as_a_whole(t: Trial) {
+async fn a_call_with_too_many_edges_fails_as_a_whole(t: DriverUnderTest) {
     let width = 1_001;
     let ids = |layer: &str| -> Vec<_> { (0..width).map(|n| id(&format!("{layer}{n}"))).collect() };
     let (first, second) = (ids("a"), ids("b"));

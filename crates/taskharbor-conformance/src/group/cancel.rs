@@ -1,13 +1,20 @@
 //! Cancelling jobs and flows.
 
-use taskharbor_core::{Action, Denied, FailurePolicy, FlowState, Leased, Refusal, Settled, State};
+use taskharbor_core::{
+    State,
+    admin::Action,
+    driver::{Leased, Settled},
+    error::{Denied, Refusal},
+    flow::FlowState,
+    job::FailurePolicy,
+};
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         LEASE, T0, ack, ack_with, at, before, child, fail, failure, grow, id, job, job_in, join,
         release, requeue, retry, with_token,
     },
-    trial::{Trial, at_once},
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
@@ -43,14 +50,14 @@ group! {
 }
 
 /// The job `a` is inflight, and somebody asked for it to be cancelled.
-async fn marked(t: &Trial) -> Leased {
+async fn marked(t: &DriverUnderTest) -> Leased {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     assert_eq!(t.act("a", Action::Cancel, T0).await, Inflight);
     leased
 }
 
-async fn a_job_that_waits_is_cancelled_at_once(t: Trial) {
+async fn a_job_that_waits_is_cancelled_at_once(t: DriverUnderTest) {
     let later = job("scheduled").run_at(at(9));
     let jobs = [job("ready"), later, child("blocked", &["ready", "scheduled"])];
     t.put_flow(jobs, T0).await;
@@ -64,7 +71,7 @@ async fn a_job_that_waits_is_cancelled_at_once(t: Trial) {
     assert_eq!(t.take(at(99)).await, None);
 }
 
-async fn a_job_that_is_over_is_not_cancelled(t: Trial) {
+async fn a_job_that_is_over_is_not_cancelled(t: DriverUnderTest) {
     t.put_all([job("a"), job("b"), job("c")], T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -77,14 +84,14 @@ async fn a_job_that_is_over_is_not_cancelled(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-async fn a_job_that_is_unknown_is_not_cancelled(t: Trial) {
+async fn a_job_that_is_unknown_is_not_cancelled(t: DriverUnderTest) {
     let answer = t.manage("ghost", Action::Cancel, T0).await;
     assert_eq!(answer, Err(Denied::JobNotFound));
     let answer = t.manage("ghost", Action::CancelFlow, T0).await;
     assert_eq!(answer, Err(Denied::JobNotFound));
 }
 
-async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: Trial) {
+async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     let extended = t.extend(&leased, T0, LEASE).await.expect("held");
@@ -103,7 +110,7 @@ async fn the_holder_of_a_cancelled_job_is_told_when_it_extends(t: Trial) {
     }
 }
 
-async fn an_ack_wins_over_the_mark(t: Trial) {
+async fn an_ack_wins_over_the_mark(t: DriverUnderTest) {
     let leased = marked(&t).await;
     t.apply(&leased, ack_with("done"), at(1)).await;
     let record = t.record("a", at(1)).await;
@@ -112,7 +119,7 @@ async fn an_ack_wins_over_the_mark(t: Trial) {
     assert!(!record.cancel_requested);
 }
 
-async fn a_marked_job_given_back_is_cancelled(t: Trial) {
+async fn a_marked_job_given_back_is_cancelled(t: DriverUnderTest) {
     for (n, run_at) in [None, Some(at(9))].into_iter().enumerate() {
         let text = format!("a{n}");
         t.put(job(&text), T0).await;
@@ -128,7 +135,7 @@ async fn a_marked_job_given_back_is_cancelled(t: Trial) {
     assert_eq!(t.take(at(99)).await, None);
 }
 
-async fn a_marked_job_that_fails_is_cancelled_with_its_failure(t: Trial) {
+async fn a_marked_job_that_fails_is_cancelled_with_its_failure(t: DriverUnderTest) {
     for (n, transition) in [retry(Some(at(5)), at(1)), fail(at(1))].into_iter().enumerate() {
         let text = format!("a{n}");
         t.put(job(&text), T0).await;
@@ -146,7 +153,7 @@ async fn a_marked_job_that_fails_is_cancelled_with_its_failure(t: Trial) {
     assert_eq!(t.take(at(99)).await, None);
 }
 
-async fn whoever_ended_a_marked_job_may_repeat_the_call(t: Trial) {
+async fn whoever_ended_a_marked_job_may_repeat_the_call(t: DriverUnderTest) {
     let leased = marked(&t).await;
     t.apply(&leased, release(None), T0).await;
     let before = t.snapshot(T0).await;
@@ -157,7 +164,7 @@ async fn whoever_ended_a_marked_job_may_repeat_the_call(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_marked_job_whose_lease_ends_is_cancelled_by_reserve(t: Trial) {
+async fn a_marked_job_whose_lease_ends_is_cancelled_by_reserve(t: DriverUnderTest) {
     let leased = marked(&t).await;
     assert_eq!(t.take(before(at(60))).await, None);
     assert_eq!(t.state("a", at(59)).await, Inflight);
@@ -170,8 +177,8 @@ async fn a_marked_job_whose_lease_ends_is_cancelled_by_reserve(t: Trial) {
     assert_eq!(late, Err(Refusal::JobNotInflight));
 }
 
-async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: Trial) {
-    let a = job("a").on_failure(FailurePolicy::Release);
+async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: DriverUnderTest) {
+    let a = job("a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.take_the("a", T0).await;
     t.act("a", Action::Cancel, T0).await;
@@ -179,8 +186,8 @@ async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: Trial) {
     assert_eq!(t.state("a", at(60)).await, Cancelled);
 }
 
-async fn dependants_released_by_an_expiry_compete_in_later_queues_of_the_call(t: Trial) {
-    let a = job_in("first", "a").on_failure(FailurePolicy::Release);
+async fn dependants_released_by_an_expiry_compete_in_later_queues_of_the_call(t: DriverUnderTest) {
+    let a = job_in("first", "a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, job_in("second", "b").after([id("a")])], T0).await;
     t.take_from("first", T0).await.expect("granted");
     t.act("a", Action::Cancel, T0).await;
@@ -190,7 +197,7 @@ async fn dependants_released_by_an_expiry_compete_in_later_queues_of_the_call(t:
     assert_eq!(granted[0].job.id, id("b"));
 }
 
-async fn a_mark_does_not_outlive_its_job(t: Trial) {
+async fn a_mark_does_not_outlive_its_job(t: DriverUnderTest) {
     let leased = marked(&t).await;
     t.apply(&leased, release(None), T0).await;
     t.act("a", requeue(), T0).await;
@@ -203,7 +210,7 @@ async fn a_mark_does_not_outlive_its_job(t: Trial) {
     assert_eq!(t.state("a", T0).await, Ready);
 }
 
-async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: Trial) {
+async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let expired = leased.lease.expires_at;
@@ -215,7 +222,7 @@ async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: Trial) {
     assert_eq!(t.take(expired).await, None);
 }
 
-async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: Trial) {
+async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: DriverUnderTest) {
     let jobs = [
         job("done"),
         job("dlq"),
@@ -242,8 +249,8 @@ async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: Trial) {
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Cancelled);
 }
 
-async fn a_cancelled_flow_releases_nobody(t: Trial) {
-    let a = job("a").on_failure(FailurePolicy::Release);
+async fn a_cancelled_flow_releases_nobody(t: DriverUnderTest) {
+    let a = job("a").on_failure(FailurePolicy::Continue);
     let jobs = [a, child("b", &["a"]), join("j", &["a"]), child("c", &["b", "j"])];
     t.put_flow(jobs, T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -251,7 +258,7 @@ async fn a_cancelled_flow_releases_nobody(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn a_cancelled_flow_ends_expired_members_at_once(t: Trial) {
+async fn a_cancelled_flow_ends_expired_members_at_once(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.take_the("a", T0).await;
     t.act("b", Action::CancelFlow, at(60)).await;
@@ -261,7 +268,7 @@ async fn a_cancelled_flow_ends_expired_members_at_once(t: Trial) {
     assert_eq!(flow.finished_at, Some(at(60)));
 }
 
-async fn a_cancelled_flow_lets_an_inflight_tail_be_acked(t: Trial) {
+async fn a_cancelled_flow_lets_an_inflight_tail_be_acked(t: DriverUnderTest) {
     t.put_flow([job("a")], T0).await;
     let leased = t.take_the("a", T0).await;
     assert_eq!(t.act("a", Action::CancelFlow, T0).await, Inflight);
@@ -269,7 +276,7 @@ async fn a_cancelled_flow_lets_an_inflight_tail_be_acked(t: Trial) {
     assert_eq!(t.flow_state("a", T0).await, FlowState::Done);
 }
 
-async fn a_held_flow_can_be_cancelled(t: Trial) {
+async fn a_held_flow_can_be_cancelled(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.state("b", T0).await, Blocked);
@@ -277,7 +284,7 @@ async fn a_held_flow_can_be_cancelled(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Cancelled);
 }
 
-async fn a_flow_with_nothing_left_to_cancel_is_denied(t: Trial) {
+async fn a_flow_with_nothing_left_to_cancel_is_denied(t: DriverUnderTest) {
     for (text, transition, state) in [("a", ack(), Done), ("b", fail(T0), Dlq)] {
         t.put_flow([job(text)], T0).await;
         t.run(text, transition, T0).await;
@@ -290,7 +297,7 @@ async fn a_flow_with_nothing_left_to_cancel_is_denied(t: Trial) {
     assert_eq!(answer, Err(Denied::WrongState(Cancelled)));
 }
 
-async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: Trial) {
+async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     let answer = t.manage("y", Action::CancelFlow, T0).await;
@@ -299,7 +306,7 @@ async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: Trial) {
     assert_eq!(t.states(&["g", "x", "y"], T0).await, [Done, Cancelled, Cancelled]);
 }
 
-async fn cancelling_races_an_ack_to_one_end_or_the_other(t: Trial) {
+async fn cancelling_races_an_ack_to_one_end_or_the_other(t: DriverUnderTest) {
     for round in 0..24 {
         let (a, b) = (format!("a{round}"), format!("b{round}"));
         let first = job(&a).on_failure(FailurePolicy::Cancel);
@@ -335,7 +342,7 @@ async fn cancelling_races_an_ack_to_one_end_or_the_other(t: Trial) {
     }
 }
 
-async fn a_mark_racing_an_ack_never_undoes_it(t: Trial) {
+async fn a_mark_racing_an_ack_never_undoes_it(t: DriverUnderTest) {
     for round in 0..24 {
         let a = format!("a{round}");
         t.put(job(&a), T0).await;
@@ -356,7 +363,7 @@ async fn a_mark_racing_an_ack_never_undoes_it(t: Trial) {
     }
 }
 
-async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through(t: Trial) {
+async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through(t: DriverUnderTest) {
     for round in 0..24 {
         let (a, b) = (format!("a{round}"), format!("b{round}"));
         t.put_flow([job(&a), job(&b).after([id(&a)])], T0).await;
@@ -376,7 +383,7 @@ async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through(t: Tr
     }
 }
 
-async fn a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through(t: Trial) {
+async fn a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through(t: DriverUnderTest) {
     for round in 0..24 {
         let (a, b, x) = (format!("a{round}"), format!("b{round}"), format!("x{round}"));
         t.put_flow([job(&a), job(&b).after([id(&a)])], T0).await;

@@ -3,15 +3,19 @@
 use std::{fmt::Debug, time::Duration};
 
 use taskharbor_core::{
-    Action, Admin, CallError, Driver, DriverError, Enqueue, ExtendLeases, Filter, JobSet, Limits,
-    List, ListFlows, Manage, OutputQuery, Outputs, Prune, Reserve, Settle, Timestamp,
+    Admin, Driver, DriverError, Timestamp,
+    admin::{Action, Filter, List, Manage, Prune},
+    driver::{Enqueue, ExtendLeases, Limits, OutputQuery, Outputs, Reserve, Settle},
+    error::CallError,
+    flow::ListFlows,
+    job::JobSet,
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         LEASE, STRANGER, T0, ack, at, extension, failure, holder, id, ids, job, queue, settlement,
     },
-    trial::{Trial, at_once},
 };
 
 group! {
@@ -35,11 +39,11 @@ fn assert_closed<T: Debug, E: Into<CallError>>(operation: &str, answer: Result<T
     assert!(is_closed, "{operation}: {answer:?}");
 }
 
-async fn close(t: &Trial) {
+async fn close(t: &DriverUnderTest) {
     t.driver.close().await.expect("close");
 }
 
-async fn every_operation_for_workers_fails_after_close(t: Trial) {
+async fn every_operation_for_workers_fails_after_close(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     close(&t).await;
@@ -57,7 +61,7 @@ async fn every_operation_for_workers_fails_after_close(t: Trial) {
     assert_closed("store_time", driver.store_time().await);
 }
 
-async fn every_call_for_one_job_fails_after_close(t: Trial) {
+async fn every_call_for_one_job_fails_after_close(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     close(&t).await;
     let driver = &t.driver;
@@ -77,7 +81,7 @@ async fn every_call_for_one_job_fails_after_close(t: Trial) {
     assert_closed("release", driver.release(a(), token, None, T0).await);
 }
 
-async fn every_operation_for_people_fails_after_close(t: Trial) {
+async fn every_operation_for_people_fails_after_close(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     close(&t).await;
     let driver = &t.driver;
@@ -96,7 +100,7 @@ async fn every_operation_for_people_fails_after_close(t: Trial) {
     assert_closed("check", driver.check().await);
 }
 
-async fn requests_about_nothing_fail_after_close_too(t: Trial) {
+async fn requests_about_nothing_fail_after_close_too(t: DriverUnderTest) {
     close(&t).await;
     let driver = &t.driver;
     assert_closed("enqueue", driver.enqueue(Enqueue::new(Vec::new(), T0)).await);
@@ -113,7 +117,7 @@ async fn requests_about_nothing_fail_after_close_too(t: Trial) {
     assert_closed("prune", driver.prune(Prune::new(10, T0)).await);
 }
 
-async fn invalid_requests_fail_as_closed_after_close(t: Trial) {
+async fn invalid_requests_fail_as_closed_after_close(t: DriverUnderTest) {
     close(&t).await;
     let driver = &t.driver;
     assert_closed("reserve", t.reserve(&[("q", 0)], T0, LEASE).await);
@@ -130,7 +134,7 @@ async fn invalid_requests_fail_as_closed_after_close(t: Trial) {
     assert_closed("prune", driver.prune(Prune::new(0, T0)).await);
 }
 
-async fn closing_again_is_fine(t: Trial) {
+async fn closing_again_is_fine(t: DriverUnderTest) {
     let limits: Limits = t.driver.limits();
     for _ in 0..3 {
         close(&t).await;
@@ -140,7 +144,7 @@ async fn closing_again_is_fine(t: Trial) {
     assert_eq!(t.driver.limits(), limits);
 }
 
-async fn watches_end_with_the_driver(t: Trial) {
+async fn watches_end_with_the_driver(t: DriverUnderTest) {
     let mut watch = t.driver.watch(vec![queue("q")]).await.expect("watch");
     if !watch.can_wake() {
         return;
@@ -152,7 +156,7 @@ async fn watches_end_with_the_driver(t: Trial) {
     ended.expect("the watch did not end").expect("no panic");
 }
 
-async fn calls_that_race_the_close_happen_or_fail_as_closed(t: Trial) {
+async fn calls_that_race_the_close_happen_or_fail_as_closed(t: DriverUnderTest) {
     let answers = at_once((0..17).map(|nth| {
         let t = t.clone();
         async move {
@@ -179,7 +183,7 @@ async fn calls_that_race_the_close_happen_or_fail_as_closed(t: Trial) {
     }
 }
 
-async fn the_store_tells_a_time_that_does_not_run_backwards(t: Trial) {
+async fn the_store_tells_a_time_that_does_not_run_backwards(t: DriverUnderTest) {
     let mut last = t.driver.store_time().await.expect("store_time");
     assert!(last > Timestamp::EPOCH);
     for _ in 0..200 {
@@ -189,7 +193,7 @@ async fn the_store_tells_a_time_that_does_not_run_backwards(t: Trial) {
     }
 }
 
-async fn the_store_goes_by_its_own_time_and_not_by_that_of_callers(t: Trial) {
+async fn the_store_goes_by_its_own_time_and_not_by_that_of_callers(t: DriverUnderTest) {
     let earlier = t.driver.store_time().await.expect("store_time");
     t.put(job("a"), Timestamp::MAX).await;
     t.put(job("b"), Timestamp::EPOCH).await;

@@ -12,13 +12,16 @@ use std::{
 };
 
 use taskharbor_core::{
-    Action, Admin, Demand, Driver, Enqueue, Enqueued, Filter, JobSet, Manage, Refusal, Reserve,
-    Settle, Settled, State,
+    Admin, Driver, State,
+    admin::{Action, Filter, Manage},
+    driver::{Demand, Enqueue, Enqueued, Reserve, Settle, Settled},
+    error::Refusal,
+    job::JobSet,
 };
 
 use crate::{
-    given::{LEASE, T0, ack, at, child, holder, id, job, queue, settlement},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{LEASE, T0, ack, at, child, holder, id, job, queue, settlement},
 };
 
 group! {
@@ -44,7 +47,7 @@ async fn abandon(call: impl Future, polls: usize) {
     }
 }
 
-async fn a_dropped_enqueue_stores_all_or_nothing_and_can_be_repeated(t: Trial) {
+async fn a_dropped_enqueue_stores_all_or_nothing_and_can_be_repeated(t: DriverUnderTest) {
     for (round, polls) in POLLS.into_iter().enumerate() {
         let (first, last) = (format!("{round}-first"), format!("{round}-last"));
         let set = JobSet::flow(vec![job(&first), child(&last, &[&first])]);
@@ -59,7 +62,7 @@ async fn a_dropped_enqueue_stores_all_or_nothing_and_can_be_repeated(t: Trial) {
     assert_eq!(stored.len(), 2 * POLLS.len());
 }
 
-async fn a_dropped_reserve_costs_no_more_than_a_lease(t: Trial) {
+async fn a_dropped_reserve_costs_no_more_than_a_lease(t: DriverUnderTest) {
     t.put_all(POLLS.map(|polls| job(&polls.to_string())), T0).await;
     for polls in POLLS {
         let demands = vec![Demand::new(queue("q"), 1)];
@@ -80,7 +83,7 @@ async fn a_dropped_reserve_costs_no_more_than_a_lease(t: Trial) {
     assert_eq!(granted, expected);
 }
 
-async fn a_dropped_settle_can_be_repeated_with_its_token(t: Trial) {
+async fn a_dropped_settle_can_be_repeated_with_its_token(t: DriverUnderTest) {
     for polls in POLLS {
         let text = polls.to_string();
         t.put(job(&text), T0).await;
@@ -93,7 +96,7 @@ async fn a_dropped_settle_can_be_repeated_with_its_token(t: Trial) {
     }
 }
 
-async fn a_dropped_cancel_leaves_no_mixture(t: Trial) {
+async fn a_dropped_cancel_leaves_no_mixture(t: DriverUnderTest) {
     for polls in POLLS {
         let (first, last) = (format!("{polls}-first"), format!("{polls}-last"));
         t.put_flow([job(&first), child(&last, &[&first])], T0).await;

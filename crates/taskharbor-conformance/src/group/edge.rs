@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use taskharbor_core::{NewJob, Refusal, Settled, State};
+use taskharbor_core::{NewJob, State, driver::Settled, error::Refusal};
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         LEASE, T0, ack, at, child, fail, id, ids, job, job_in, join, release, requeue, retry,
         settlement,
     },
-    trial::Trial,
 };
 
 group! {
@@ -38,7 +38,7 @@ group! {
     }
 }
 
-async fn a_chain_runs_one_step_after_the_other(t: Trial) {
+async fn a_chain_runs_one_step_after_the_other(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
     for (text, now) in [("a", at(1)), ("b", at(2)), ("c", at(3))] {
         let leased = t.take_the(text, now).await;
@@ -49,7 +49,7 @@ async fn a_chain_runs_one_step_after_the_other(t: Trial) {
     assert_eq!(t.states(&["a", "b", "c"], at(4)).await, [State::Done; 3]);
 }
 
-async fn the_last_ack_makes_the_dependant_ready_in_the_same_step(t: Trial) {
+async fn the_last_ack_makes_the_dependant_ready_in_the_same_step(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let waiting = t.record("b", T0).await;
     assert_eq!(waiting.state, State::Blocked);
@@ -64,7 +64,7 @@ async fn the_last_ack_makes_the_dependant_ready_in_the_same_step(t: Trial) {
     assert_eq!(let_go.pending, 0);
 }
 
-async fn one_ack_lets_all_dependants_go_in_the_order_given(t: Trial) {
+async fn one_ack_lets_all_dependants_go_in_the_order_given(t: DriverUnderTest) {
     let group = ["d", "b", "c"];
     let members = group.iter().map(|text| child(text, &["a"]));
     let jobs = [job("a")].into_iter().chain(members);
@@ -73,7 +73,7 @@ async fn one_ack_lets_all_dependants_go_in_the_order_given(t: Trial) {
     assert_eq!(t.take_order(at(1)).await, group);
 }
 
-async fn a_dependant_waits_for_every_one_of_its_parents(t: Trial) {
+async fn a_dependant_waits_for_every_one_of_its_parents(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), job("c"), child("d", &["c", "a", "b"])], T0).await;
     for (text, left) in [("a", 2), ("b", 1), ("c", 0)] {
         assert_eq!(t.state("d", T0).await, State::Blocked, "before {text}");
@@ -83,7 +83,7 @@ async fn a_dependant_waits_for_every_one_of_its_parents(t: Trial) {
     t.take_the("d", T0).await;
 }
 
-async fn a_diamond_meets_again_after_both_sides(t: Trial) {
+async fn a_diamond_meets_again_after_both_sides(t: DriverUnderTest) {
     let sides = [child("b", &["a"]), child("c", &["a"])];
     let [b, c] = sides;
     t.put_flow([job("a"), b, c, child("d", &["b", "c"])], T0).await;
@@ -97,7 +97,7 @@ async fn a_diamond_meets_again_after_both_sides(t: Trial) {
     assert_eq!(states, [State::Done; 4]);
 }
 
-async fn children_may_be_given_before_their_parents(t: Trial) {
+async fn children_may_be_given_before_their_parents(t: DriverUnderTest) {
     t.put_flow([child("c", &["b"]), child("b", &["a"]), job("a")], T0).await;
     for text in ["a", "b", "c"] {
         t.run(text, ack(), T0).await;
@@ -105,7 +105,7 @@ async fn children_may_be_given_before_their_parents(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn parents_acked_in_one_call_let_their_dependant_go(t: Trial) {
+async fn parents_acked_in_one_call_let_their_dependant_go(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     let items = t.take_many(2, T0).await;
     let items = items.iter().map(|leased| settlement(leased, ack()));
@@ -115,7 +115,7 @@ async fn parents_acked_in_one_call_let_their_dependant_go(t: Trial) {
     t.take_the("c", at(1)).await;
 }
 
-async fn a_dependant_let_go_keeps_its_queue_and_priority(t: Trial) {
+async fn a_dependant_let_go_keeps_its_queue_and_priority(t: DriverUnderTest) {
     let low = job_in("other", "low").priority(1).after([id("a")]);
     let high = job_in("other", "high").priority(9).after([id("a")]);
     t.put_flow([job("a"), low, high, join("end", &["low", "high"])], T0).await;
@@ -130,7 +130,7 @@ async fn a_dependant_let_go_keeps_its_queue_and_priority(t: Trial) {
     }
 }
 
-async fn a_flow_may_cross_queues(t: Trial) {
+async fn a_flow_may_cross_queues(t: DriverUnderTest) {
     let b = job_in("q2", "b").after([id("a")]);
     let c = job_in("q3", "c").after([id("b")]);
     t.put_flow([job_in("q1", "a"), b, c], T0).await;
@@ -142,7 +142,7 @@ async fn a_flow_may_cross_queues(t: Trial) {
     assert_eq!(t.states(&["a", "b", "c"], T0).await, [State::Done; 3]);
 }
 
-async fn a_dependant_let_go_before_its_time_is_scheduled(t: Trial) {
+async fn a_dependant_let_go_before_its_time_is_scheduled(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]).run_at(at(100))], T0).await;
     t.run("a", ack(), at(1)).await;
     let record = t.record("b", at(1)).await;
@@ -152,7 +152,7 @@ async fn a_dependant_let_go_before_its_time_is_scheduled(t: Trial) {
     t.take_the("b", at(100)).await;
 }
 
-async fn a_dependant_let_go_after_its_time_is_due_at_the_ack(t: Trial) {
+async fn a_dependant_let_go_after_its_time_is_due_at_the_ack(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]).run_at(at(1))], T0).await;
     t.run("a", ack(), at(50)).await;
     let record = t.record("b", at(50)).await;
@@ -161,7 +161,7 @@ async fn a_dependant_let_go_after_its_time_is_due_at_the_ack(t: Trial) {
     assert_eq!(record.job.run_at, Some(at(1)));
 }
 
-async fn a_dependant_stands_in_line_by_the_time_it_was_let_go(t: Trial) {
+async fn a_dependant_stands_in_line_by_the_time_it_was_let_go(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let first = t.take_the("a", T0).await;
     t.put(job("earlier"), at(1)).await;
@@ -170,7 +170,7 @@ async fn a_dependant_stands_in_line_by_the_time_it_was_let_go(t: Trial) {
     assert_eq!(t.take_order(at(4)).await, ["earlier", "b", "later"]);
 }
 
-async fn a_blocked_job_is_not_granted_at_any_time(t: Trial) {
+async fn a_blocked_job_is_not_granted_at_any_time(t: DriverUnderTest) {
     let b = job_in("other", "b").after([id("a")]).priority(i16::MAX);
     t.put_flow([job("a"), b], T0).await;
     t.take_the("a", T0).await;
@@ -183,7 +183,7 @@ async fn a_blocked_job_is_not_granted_at_any_time(t: Trial) {
     assert_eq!(t.state("b", at(60)).await, State::Blocked);
 }
 
-async fn only_an_ack_lets_a_dependant_go(t: Trial) {
+async fn only_an_ack_lets_a_dependant_go(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let waiting = t.record("b", T0).await;
     t.run("a", retry(None, at(1)), at(1)).await;
@@ -196,7 +196,7 @@ async fn only_an_ack_lets_a_dependant_go(t: Trial) {
     t.take_the("b", at(65)).await;
 }
 
-async fn a_member_that_failed_and_then_succeeded_counts_once(t: Trial) {
+async fn a_member_that_failed_and_then_succeeded_counts_once(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     t.run("a", retry(Some(at(1)), T0), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -208,7 +208,7 @@ async fn a_member_that_failed_and_then_succeeded_counts_once(t: Trial) {
     assert_eq!(t.take(at(1)).await, None);
 }
 
-async fn an_ack_repeated_lowers_nothing_a_second_time(t: Trial) {
+async fn an_ack_repeated_lowers_nothing_a_second_time(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     let leased = t.run("a", ack(), T0).await;
     let before = t.snapshot(T0).await;
@@ -220,7 +220,7 @@ async fn an_ack_repeated_lowers_nothing_a_second_time(t: Trial) {
     assert_eq!(t.record("c", T0).await.pending, 1);
 }
 
-async fn a_member_that_ran_twice_counts_once(t: Trial) {
+async fn a_member_that_ran_twice_counts_once(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     let stale = t.take_many(2, T0).await;
     let current = t.take_many(2, at(60)).await;
@@ -236,7 +236,7 @@ async fn a_member_that_ran_twice_counts_once(t: Trial) {
     assert_eq!(t.take(at(200)).await, None);
 }
 
-async fn an_ack_at_the_end_of_the_lease_lets_nobody_go(t: Trial) {
+async fn an_ack_at_the_end_of_the_lease_lets_nobody_go(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let leased = t.take_the("a", T0).await;
     let waiting = t.record("b", T0).await;
@@ -245,7 +245,7 @@ async fn an_ack_at_the_end_of_the_lease_lets_nobody_go(t: Trial) {
     assert_eq!(t.record("b", at(60)).await, waiting);
 }
 
-async fn a_chain_of_a_thousand_steps_runs_to_its_end(t: Trial) {
+async fn a_chain_of_a_thousand_steps_runs_to_its_end(t: DriverUnderTest) {
     let step = |n: usize| format!("{n:04}");
     let jobs = (0..1_000).map(|n| match n {
         0 => job(&step(0)),
@@ -259,7 +259,7 @@ async fn a_chain_of_a_thousand_steps_runs_to_its_end(t: Trial) {
     assert_eq!(t.flow("0999", T0).await.members.done, 1_000);
 }
 
-async fn a_thousand_members_let_their_dependant_go_after_the_last(t: Trial) {
+async fn a_thousand_members_let_their_dependant_go_after_the_last(t: DriverUnderTest) {
     let names: Vec<String> = (0..1_000).map(|n| format!("{n:04}")).collect();
     let members = names.iter().map(|name| job(name));
     let end = job("end").after(names.iter().map(|name| id(name)));
@@ -276,7 +276,7 @@ async fn a_thousand_members_let_their_dependant_go_after_the_last(t: Trial) {
     assert_eq!(t.take(at(2)).await, None);
 }
 
-async fn chords_within_chords_run_every_member_once_after_its_parents(t: Trial) {
+async fn chords_within_chords_run_every_member_once_after_its_parents(t: DriverUnderTest) {
     fn tree(name: &str, depth: usize, jobs: &mut Vec<NewJob>) {
         let members: Vec<String> = (0..3).map(|n| format!("{name}{n}")).collect();
         if depth == 0 {

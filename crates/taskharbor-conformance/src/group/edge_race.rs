@@ -1,10 +1,14 @@
 //! Flows under many hands: whatever happens at once happens once.
 
-use taskharbor_core::{Enqueued, JobSet, Leased, NewJob, Settled, State};
+use taskharbor_core::{
+    NewJob, State,
+    driver::{Enqueued, Leased, Settled},
+    job::JobSet,
+};
 
 use crate::{
-    given::{T0, ack, id, job, join, key},
-    trial::{Trial, at_once},
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{T0, ack, id, job, join, key},
 };
 
 group! {
@@ -31,12 +35,12 @@ fn chord(round: usize) -> (Vec<NewJob>, String) {
     (jobs, end)
 }
 
-async fn ack_one(t: Trial, leased: Leased) -> Settled {
+async fn ack_one(t: DriverUnderTest, leased: Leased) -> Settled {
     t.settle(&leased, ack(), T0).await.expect("not refused")
 }
 
 /// The grants that many tasks get when all ask at once.
-async fn all_take(t: &Trial) -> Vec<String> {
+async fn all_take(t: &DriverUnderTest) -> Vec<String> {
     let asked = (0..8).map(|_| {
         let t = t.clone();
         async move { t.take(T0).await }
@@ -46,7 +50,7 @@ async fn all_take(t: &Trial) -> Vec<String> {
     ids.collect()
 }
 
-async fn racing_acks_of_the_last_parents_let_their_dependant_go_once(t: Trial) {
+async fn racing_acks_of_the_last_parents_let_their_dependant_go_once(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let (jobs, end) = chord(round);
         t.put_flow(jobs, T0).await;
@@ -60,7 +64,7 @@ async fn racing_acks_of_the_last_parents_let_their_dependant_go_once(t: Trial) {
     }
 }
 
-async fn racing_repeats_of_an_ack_count_once(t: Trial) {
+async fn racing_repeats_of_an_ack_count_once(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let (jobs, end) = chord(round);
         t.put_flow(jobs, T0).await;
@@ -80,7 +84,7 @@ async fn racing_repeats_of_an_ack_count_once(t: Trial) {
     }
 }
 
-async fn racing_acks_through_a_join_let_its_dependant_go_once(t: Trial) {
+async fn racing_acks_through_a_join_let_its_dependant_go_once(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let (mut jobs, end) = chord(round);
         jobs.pop();
@@ -101,7 +105,7 @@ async fn racing_acks_through_a_join_let_its_dependant_go_once(t: Trial) {
     }
 }
 
-async fn workers_that_race_through_a_flow_run_every_member_once(t: Trial) {
+async fn workers_that_race_through_a_flow_run_every_member_once(t: DriverUnderTest) {
     let (jobs, _) = chord(0);
     let count = jobs.len();
     t.put_flow(jobs, T0).await;
@@ -130,7 +134,7 @@ async fn workers_that_race_through_a_flow_run_every_member_once(t: Trial) {
     }
 }
 
-async fn racing_enqueues_of_one_flow_store_it_once(t: Trial) {
+async fn racing_enqueues_of_one_flow_store_it_once(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let (jobs, end) = chord(round);
         let enqueues = (0..8).map(|_| {
@@ -146,7 +150,7 @@ async fn racing_enqueues_of_one_flow_store_it_once(t: Trial) {
     }
 }
 
-async fn racing_flows_with_one_key_store_one_of_them(t: Trial) {
+async fn racing_flows_with_one_key_store_one_of_them(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let enqueues = (0..8).map(|n| {
             let t = t.clone();
@@ -170,7 +174,7 @@ async fn racing_flows_with_one_key_store_one_of_them(t: Trial) {
     assert_eq!(stored.flows.len(), ROUNDS);
 }
 
-async fn racing_calls_that_name_many_flows_in_any_order_all_succeed(t: Trial) {
+async fn racing_calls_that_name_many_flows_in_any_order_all_succeed(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let mut calls: Vec<Vec<Leased>> = vec![Vec::new(); MEMBERS];
         let mut ends = Vec::new();

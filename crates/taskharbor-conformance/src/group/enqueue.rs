@@ -3,13 +3,16 @@
 use std::{collections::HashSet, time::Duration};
 
 use taskharbor_core::{
-    Blob, Driver, Enqueue, Enqueued, Filter, InvalidRequest, JobSet, Limits, NewJob, Rejected,
-    State,
+    Blob, Driver, NewJob, State,
+    admin::Filter,
+    driver::{Enqueue, Enqueued, Limits},
+    error::{InvalidRequest, Rejected},
+    job::JobSet,
 };
 
 use crate::{
-    given::{T0, at, before, id, invalid, job, job_in, key, queue},
-    trial::{Trial, at_once},
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{T0, at, before, id, invalid, job, job_in, key, queue},
 };
 
 group! {
@@ -54,7 +57,7 @@ fn rejected_for(text: &str) -> Rejected {
     Rejected::MaxAttemptsOutOfRange { job: id(text) }
 }
 
-async fn a_job_without_parents_is_ready_and_due_now(t: Trial) {
+async fn a_job_without_parents_is_ready_and_due_now(t: DriverUnderTest) {
     assert_eq!(t.put(job("a"), T0).await, inserted("a"));
     let record = t.record("a", T0).await;
     assert_eq!(record.state, State::Ready);
@@ -63,7 +66,7 @@ async fn a_job_without_parents_is_ready_and_due_now(t: Trial) {
     assert_eq!(record.job.created_at, T0);
 }
 
-async fn a_job_whose_time_lies_ahead_is_scheduled_until_then(t: Trial) {
+async fn a_job_whose_time_lies_ahead_is_scheduled_until_then(t: DriverUnderTest) {
     t.put(job("a").run_at(at(10)), T0).await;
     for (now, state) in
         [(T0, State::Scheduled), (before(at(10)), State::Scheduled), (at(10), State::Ready)]
@@ -75,7 +78,7 @@ async fn a_job_whose_time_lies_ahead_is_scheduled_until_then(t: Trial) {
     }
 }
 
-async fn a_job_whose_time_is_past_is_ready_and_due_now(t: Trial) {
+async fn a_job_whose_time_is_past_is_ready_and_due_now(t: DriverUnderTest) {
     t.put(job("a").run_at(at(3)), at(10)).await;
     t.put(job("b").run_at(at(10)), at(10)).await;
     for (text, run_at) in [("a", at(3)), ("b", at(10))] {
@@ -86,7 +89,7 @@ async fn a_job_whose_time_is_past_is_ready_and_due_now(t: Trial) {
     }
 }
 
-async fn a_set_is_stored_whole(t: Trial) {
+async fn a_set_is_stored_whole(t: DriverUnderTest) {
     let set = JobSet::plain(vec![job("c"), job_in("other", "a"), job("b").run_at(at(9))]);
     let answer = t.enqueue_set(set, T0).await;
     assert_eq!(answer, Ok(vec![inserted("c"), inserted("a"), inserted("b")]));
@@ -94,7 +97,7 @@ async fn a_set_is_stored_whole(t: Trial) {
     assert_eq!(states, [State::Ready, State::Ready, State::Scheduled]);
 }
 
-async fn a_rejected_set_leaves_nothing_behind(t: Trial) {
+async fn a_rejected_set_leaves_nothing_behind(t: DriverUnderTest) {
     t.put(job("there before"), T0).await;
     let stored = t.snapshot(T0).await;
     for position in 0..3 {
@@ -106,7 +109,7 @@ async fn a_rejected_set_leaves_nothing_behind(t: Trial) {
     }
 }
 
-async fn a_rejected_set_does_not_disturb_the_others_of_its_call(t: Trial) {
+async fn a_rejected_set_does_not_disturb_the_others_of_its_call(t: DriverUnderTest) {
     for position in 0..3 {
         let text = |name: &str| format!("{name}{position}");
         let mut sets: Vec<JobSet> = ["a", "b", "c"].map(|it| job(&text(it)).into()).into();
@@ -122,14 +125,14 @@ async fn a_rejected_set_does_not_disturb_the_others_of_its_call(t: Trial) {
     }
 }
 
-async fn a_rejected_set_does_not_take_its_ids(t: Trial) {
+async fn a_rejected_set_does_not_take_its_ids(t: DriverUnderTest) {
     let sets = vec![JobSet::plain(vec![job("a"), bad("b")]), job("a").into()];
     let answers = t.enqueue_sets(sets, T0).await;
     assert_eq!(answers, [Err(rejected_for("b")), Ok(vec![inserted("a")])]);
     assert_eq!(t.put(job("b"), T0).await, inserted("b"));
 }
 
-async fn every_set_and_every_job_is_answered_in_order(t: Trial) {
+async fn every_set_and_every_job_is_answered_in_order(t: DriverUnderTest) {
     t.put(job("old"), T0).await;
     let sets = vec![
         JobSet::plain(vec![job("d"), job("old"), job("c")]),
@@ -149,12 +152,12 @@ async fn every_set_and_every_job_is_answered_in_order(t: Trial) {
     assert_eq!(answers, expected);
 }
 
-async fn a_call_without_sets_has_no_answers(t: Trial) {
+async fn a_call_without_sets_has_no_answers(t: DriverUnderTest) {
     assert_eq!(t.enqueue_sets(Vec::new(), T0).await, []);
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t: Trial) {
+async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t: DriverUnderTest) {
     for state in State::ALL {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
     }
@@ -171,14 +174,14 @@ async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-async fn ids_are_compared_byte_for_byte(t: Trial) {
+async fn ids_are_compared_byte_for_byte(t: DriverUnderTest) {
     for text in ["a", "A", "a ", " a", "a\u{301}", "á", "a%", "a_", "a\u{200b}"] {
         assert_eq!(t.put(job(text), T0).await, inserted(text));
     }
     assert_eq!(t.list(Filter::all(), 100, T0).await.len(), 9);
 }
 
-async fn a_repeat_inside_one_set_is_existing(t: Trial) {
+async fn a_repeat_inside_one_set_is_existing(t: DriverUnderTest) {
     let set = JobSet::plain(vec![job("a").priority(1), job("a").priority(2), job("b")]);
     let answer = t.enqueue_set(set, T0).await;
     assert_eq!(answer, Ok(vec![inserted("a"), existing("a"), inserted("b")]));
@@ -186,7 +189,7 @@ async fn a_repeat_inside_one_set_is_existing(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["a", "b"]);
 }
 
-async fn a_repeat_in_another_set_of_the_call_is_existing(t: Trial) {
+async fn a_repeat_in_another_set_of_the_call_is_existing(t: DriverUnderTest) {
     let jobs = (1..=4).map(|priority| job("a").priority(priority));
     let answers = t.put_all(jobs, T0).await;
     let expected = [inserted("a"), existing("a"), existing("a"), existing("a")];
@@ -195,7 +198,7 @@ async fn a_repeat_in_another_set_of_the_call_is_existing(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["a"]);
 }
 
-async fn a_call_with_too_many_jobs_fails_as_a_whole(t: Trial) {
+async fn a_call_with_too_many_jobs_fails_as_a_whole(t: DriverUnderTest) {
     let jobs: Vec<NewJob> = (0..=Limits::MAX_CALL_JOBS).map(|n| job(&n.to_string())).collect();
     let (half, rest) = jobs.split_at(50_000);
     let sets = vec![JobSet::plain(half.to_vec()), JobSet::plain(rest.to_vec())];
@@ -217,7 +220,7 @@ fn mebibytes(count: usize) -> JobSet {
     JobSet::plain(jobs)
 }
 
-async fn a_call_with_too_many_bytes_fails_as_a_whole(t: Trial) {
+async fn a_call_with_too_many_bytes_fails_as_a_whole(t: DriverUnderTest) {
     let sets = vec![job("small").into(), mebibytes(256)];
     let rule = invalid(t.driver.enqueue(Enqueue::new(sets, T0)).await);
     let max = 256 * 1024 * 1024;
@@ -227,7 +230,7 @@ async fn a_call_with_too_many_bytes_fails_as_a_whole(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn a_call_of_just_the_greatest_size_does_not_fail(t: Trial) {
+async fn a_call_of_just_the_greatest_size_does_not_fail(t: DriverUnderTest) {
     // The sets are bad, so that no store has to write this much: each is answered for itself.
     let answers = t.enqueue_sets(vec![mebibytes(256)], T0).await;
     assert_eq!(answers, [Err(rejected_for("bad"))]);
@@ -238,7 +241,7 @@ async fn a_call_of_just_the_greatest_size_does_not_fail(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn racing_enqueues_of_one_id_store_one_job(t: Trial) {
+async fn racing_enqueues_of_one_id_store_one_job(t: DriverUnderTest) {
     for round in 0..8 {
         let text = format!("job {round}");
         let answers = at_once((0..16).map(|nth| {
@@ -256,7 +259,7 @@ async fn racing_enqueues_of_one_id_store_one_job(t: Trial) {
     assert_eq!(t.list(Filter::all(), 100, T0).await.len(), 8);
 }
 
-async fn racing_batches_in_opposite_orders_store_every_id_once(t: Trial) {
+async fn racing_batches_in_opposite_orders_store_every_id_once(t: DriverUnderTest) {
     let answers = at_once((0..8).map(|nth| {
         let mut jobs: Vec<_> = (0..50).map(|n| job(&n.to_string())).collect();
         if nth % 2 == 1 {
@@ -272,7 +275,7 @@ async fn racing_batches_in_opposite_orders_store_every_id_once(t: Trial) {
     assert_eq!(t.take_order(T0).await.len(), 50);
 }
 
-async fn jobs_of_one_call_are_inserted_in_the_order_given(t: Trial) {
+async fn jobs_of_one_call_are_inserted_in_the_order_given(t: DriverUnderTest) {
     let sets = vec![
         JobSet::plain(vec![job("z"), job("m"), job("a")]),
         JobSet::from(job("y")),
@@ -286,7 +289,7 @@ async fn jobs_of_one_call_are_inserted_in_the_order_given(t: Trial) {
     assert_eq!(t.take_order(T0).await, given);
 }
 
-async fn a_large_call_keeps_its_order(t: Trial) {
+async fn a_large_call_keeps_its_order(t: DriverUnderTest) {
     let texts: Vec<String> = (0..1_000).map(|n| format!("{:03}", n * 7 % 1_000)).collect();
     t.put_all(texts.iter().map(|text| job(text)), T0).await;
     assert_eq!(t.take_order(T0).await, texts);

@@ -3,15 +3,18 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Action, Driver, DriverError, ExtendLeases, Extension, Leased, Refusal, Text, Timestamp,
+    Driver, DriverError, Text, Timestamp,
+    admin::Action,
+    driver::{ExtendLeases, Extension, Leased},
+    error::Refusal,
 };
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         LEASE, STRANGER, T0, TICK, ack, after, at, before, extension, fail, job, release, requeue,
         retry,
     },
-    trial::Trial,
 };
 
 group! {
@@ -36,17 +39,17 @@ group! {
 }
 
 /// Extends a lease with a report of progress.
-async fn report(t: &Trial, leased: &Leased, progress: &str, now: Timestamp) -> Leased {
+async fn report(t: &DriverUnderTest, leased: &Leased, progress: &str, now: Timestamp) -> Leased {
     let item = extension(leased).progress(Text::new(progress));
     let answer = t.extend_all(vec![item], now, LEASE).await.remove(0);
     Leased::new(leased.job.clone(), answer.expect("not refused").lease)
 }
 
-async fn progress(t: &Trial, now: Timestamp) -> Option<Text> {
+async fn progress(t: &DriverUnderTest, now: Timestamp) -> Option<Text> {
     t.record("a", now).await.progress
 }
 
-async fn a_lease_is_extended_to_now_and_its_length(t: Trial) {
+async fn a_lease_is_extended_to_now_and_its_length(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     let mut expected = t.record("a", T0).await;
@@ -62,7 +65,7 @@ async fn a_lease_is_extended_to_now_and_its_length(t: Trial) {
     }
 }
 
-async fn a_lease_is_never_shortened(t: Trial) {
+async fn a_lease_is_never_shortened(t: DriverUnderTest) {
     t.put(job("a"), at(100)).await;
     let mut leased = t.take_the("a", at(100)).await;
     for (now, lease_for) in [
@@ -80,7 +83,7 @@ async fn a_lease_is_never_shortened(t: Trial) {
     }
 }
 
-async fn an_extended_lease_lasts_until_its_new_end(t: Trial) {
+async fn an_extended_lease_lasts_until_its_new_end(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = t.keep(&leased, at(30), LEASE).await;
@@ -90,7 +93,7 @@ async fn an_extended_lease_lasts_until_its_new_end(t: Trial) {
     t.apply(&leased, ack(), before(at(90))).await;
 }
 
-async fn another_has_the_job_at_the_new_end(t: Trial) {
+async fn another_has_the_job_at_the_new_end(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = t.keep(&leased, at(30), LEASE).await;
@@ -99,7 +102,7 @@ async fn another_has_the_job_at_the_new_end(t: Trial) {
     t.refuses(&leased, Refusal::LeaseMismatch, at(91)).await;
 }
 
-async fn only_the_token_of_the_answer_counts(t: Trial) {
+async fn only_the_token_of_the_answer_counts(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let first = t.take_the("a", T0).await;
     let second = t.keep(&first, at(30), LEASE).await;
@@ -113,7 +116,7 @@ async fn only_the_token_of_the_answer_counts(t: Trial) {
     t.apply(&third, ack(), at(61)).await;
 }
 
-async fn many_leases_are_extended_in_one_call(t: Trial) {
+async fn many_leases_are_extended_in_one_call(t: DriverUnderTest) {
     t.put_all((0..100).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(100, T0).await;
     let items = jobs.iter().rev().map(extension).collect();
@@ -128,7 +131,7 @@ async fn many_leases_are_extended_in_one_call(t: Trial) {
     t.apply_all(&kept, ack(), at(89)).await;
 }
 
-async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
+async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: DriverUnderTest) {
     t.put_all([job("a"), job("late").run_at(before(Timestamp::MAX))], T0).await;
     let leased = t.take_the("a", T0).await;
     let past_the_end = Timestamp::MAX.since(at(1)) + TICK;
@@ -151,7 +154,7 @@ async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
     }
 }
 
-async fn a_lease_may_be_extended_to_the_last_instant(t: Trial) {
+async fn a_lease_may_be_extended_to_the_last_instant(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let lease_for = Timestamp::MAX.since(at(1));
@@ -160,11 +163,11 @@ async fn a_lease_may_be_extended_to_the_last_instant(t: Trial) {
     t.apply(&leased, ack(), before(Timestamp::MAX)).await;
 }
 
-async fn nothing_is_extended_by_an_empty_call(t: Trial) {
+async fn nothing_is_extended_by_an_empty_call(t: DriverUnderTest) {
     assert_eq!(t.extend_all(Vec::new(), T0, LEASE).await, []);
 }
 
-async fn progress_is_kept_until_other_is_given(t: Trial) {
+async fn progress_is_kept_until_other_is_given(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     assert_eq!(progress(&t, T0).await, None);
@@ -180,7 +183,7 @@ async fn progress_is_kept_until_other_is_given(t: Trial) {
     assert_eq!(progress(&t, at(5)).await, Some("3 of 3".into()));
 }
 
-async fn progress_is_stored_when_the_lease_stays_as_it_is(t: Trial) {
+async fn progress_is_stored_when_the_lease_stays_as_it_is(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let item = extension(&leased).progress("early".into());
@@ -189,7 +192,7 @@ async fn progress_is_stored_when_the_lease_stays_as_it_is(t: Trial) {
     assert_eq!(progress(&t, at(1)).await, Some("early".into()));
 }
 
-async fn progress_is_forgotten_at_the_next_grant(t: Trial) {
+async fn progress_is_forgotten_at_the_next_grant(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     for (now, transition) in [(T0, retry(None, T0)), (at(100), release(None))] {
         let leased = t.take_the("a", now).await;
@@ -202,7 +205,7 @@ async fn progress_is_forgotten_at_the_next_grant(t: Trial) {
     }
 }
 
-async fn progress_is_forgotten_when_an_expired_job_is_granted(t: Trial) {
+async fn progress_is_forgotten_when_an_expired_job_is_granted(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     report(&t, &leased, "half", T0).await;
@@ -211,7 +214,7 @@ async fn progress_is_forgotten_when_an_expired_job_is_granted(t: Trial) {
     assert_eq!(progress(&t, at(60)).await, None);
 }
 
-async fn progress_stays_with_a_job_that_is_over(t: Trial) {
+async fn progress_stays_with_a_job_that_is_over(t: DriverUnderTest) {
     for (now, transition) in [(T0, ack()), (at(1), fail(at(1)))] {
         t.put(job("a"), now).await;
         let leased = t.take_the("a", now).await;
@@ -222,7 +225,7 @@ async fn progress_stays_with_a_job_that_is_over(t: Trial) {
     }
 }
 
-async fn progress_of_an_earlier_life_is_kept_until_the_next_grant(t: Trial) {
+async fn progress_of_an_earlier_life_is_kept_until_the_next_grant(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = report(&t, &leased, "half", T0).await;
@@ -233,7 +236,7 @@ async fn progress_of_an_earlier_life_is_kept_until_the_next_grant(t: Trial) {
     assert_eq!(progress(&t, at(1)).await, None);
 }
 
-async fn a_refused_report_is_not_stored(t: Trial) {
+async fn a_refused_report_is_not_stored(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let leased = report(&t, &leased, "half", T0).await;

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Blob, FailurePolicy, Headers, Job, JobKind, JobSet, JobType, KeyHold, Limits, NewJob, Rejected,
+    Blob, JobType, NewJob,
+    driver::Limits,
+    error::Rejected,
+    job::{FailurePolicy, Headers, JobKind, JobSet, JobView, KeyHold},
 };
 
 use crate::{
-    given::{T0, at, id, job, job_in, key, queue},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, at, id, job, job_in, key, queue},
 };
 
 group! {
@@ -43,13 +46,13 @@ fn full_job() -> NewJob {
         .headers(headers)
         .idempotency_key(key("once"))
         .key_hold(KeyHold::UntilDone)
-        .on_failure(FailurePolicy::Release);
+        .on_failure(FailurePolicy::Continue);
     job.job_type = JobType::new("email:send").expect("a valid type");
     job.payload = Blob::from(b"{\"to\":\"ada\"}");
     job
 }
 
-fn assert_is_as_given(job: &Job, given: &NewJob) {
+fn assert_is_as_given(job: &JobView, given: &NewJob) {
     assert_eq!(job.id, given.id);
     assert_eq!(job.queue, given.queue);
     assert_eq!(job.job_type, given.job_type);
@@ -62,17 +65,17 @@ fn assert_is_as_given(job: &Job, given: &NewJob) {
     assert_eq!(job.idempotency_key, given.idempotency_key);
 }
 
-async fn every_field_is_read_back_by_people(t: Trial) {
+async fn every_field_is_read_back_by_people(t: DriverUnderTest) {
     t.put(full_job(), T0).await;
     let record = t.record("full", T0).await;
     assert_is_as_given(&record.job, &full_job());
     assert_eq!(record.job.created_at, T0);
     assert_eq!(record.kind, JobKind::Work);
     assert_eq!(record.key_hold, KeyHold::UntilDone);
-    assert_eq!(record.on_failure, FailurePolicy::Release);
+    assert_eq!(record.on_failure, FailurePolicy::Continue);
 }
 
-async fn every_field_is_read_back_by_the_worker(t: Trial) {
+async fn every_field_is_read_back_by_the_worker(t: DriverUnderTest) {
     t.put(full_job(), T0).await;
     let leased = t.take_from("mail", at(5)).await.expect("a grant");
     assert_is_as_given(&leased.job, &full_job());
@@ -80,7 +83,7 @@ async fn every_field_is_read_back_by_the_worker(t: Trial) {
     assert_eq!(leased.job, t.record("full", at(5)).await.job);
 }
 
-async fn what_was_not_given_is_absent(t: Trial) {
+async fn what_was_not_given_is_absent(t: DriverUnderTest) {
     t.put(job("bare"), T0).await;
     let record = t.record("bare", T0).await;
     let stored = &record.job;
@@ -94,15 +97,15 @@ async fn what_was_not_given_is_absent(t: Trial) {
     assert_eq!((&stored.flow, stored.parent_count), (&None, 0));
     assert_eq!((&record.held, record.cancel_requested), (&None, false));
     assert_eq!((&record.progress, &record.output), (&None, &None));
-    assert_eq!((&record.grown_into, &record.reason), (&None, &None));
+    assert_eq!((&record.expanded_into, &record.reason), (&None, &None));
     assert_eq!((&record.errors, record.finished_at), (&Vec::new(), None));
     assert_eq!((record.epoch, record.pending), (0, 0));
     assert_eq!(record.parents, []);
     assert_eq!(record.key_hold, KeyHold::UntilPruned);
-    assert_eq!(record.on_failure, FailurePolicy::Hold);
+    assert_eq!(record.on_failure, FailurePolicy::Block);
 }
 
-async fn numbers_at_their_limits_are_stored_exactly(t: Trial) {
+async fn numbers_at_their_limits_are_stored_exactly(t: DriverUnderTest) {
     for (text, priority, timeout, max_attempts) in [
         ("least", i16::MIN, Duration::from_micros(1), 1),
         ("greatest", i16::MAX, LONGEST, Limits::MAX_ATTEMPTS),
@@ -116,19 +119,19 @@ async fn numbers_at_their_limits_are_stored_exactly(t: Trial) {
     }
 }
 
-async fn every_failure_policy_is_stored(t: Trial) {
+async fn every_failure_policy_is_stored(t: DriverUnderTest) {
     for (text, policy) in [
-        ("hold", FailurePolicy::Hold),
+        ("hold", FailurePolicy::Block),
         ("cancel", FailurePolicy::Cancel),
         ("fail fast", FailurePolicy::FailFast),
-        ("release", FailurePolicy::Release),
+        ("release", FailurePolicy::Continue),
     ] {
         t.put(job(text).on_failure(policy), T0).await;
         assert_eq!(t.record(text, T0).await.on_failure, policy);
     }
 }
 
-async fn headers_of_the_greatest_size_are_stored(t: Trial) {
+async fn headers_of_the_greatest_size_are_stored(t: DriverUnderTest) {
     let named = |n: usize| format!("{n:0255}");
     let many = (0..Headers::MAX_ENTRIES)
         .try_fold(Headers::new(), |all, n| all.with(&named(n), "v"))
@@ -143,7 +146,7 @@ async fn headers_of_the_greatest_size_are_stored(t: Trial) {
     }
 }
 
-async fn a_timeout_below_microseconds_rejects_the_set(t: Trial) {
+async fn a_timeout_below_microseconds_rejects_the_set(t: DriverUnderTest) {
     for nanos in [1, 999, 1_001, 1_000_000_001] {
         let mut bad = job("bad");
         bad.timeout = Some(Duration::from_nanos(nanos));
@@ -153,7 +156,7 @@ async fn a_timeout_below_microseconds_rejects_the_set(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn a_timeout_out_of_range_rejects_the_set(t: Trial) {
+async fn a_timeout_out_of_range_rejects_the_set(t: DriverUnderTest) {
     for timeout in [
         Duration::ZERO,
         LONGEST + Duration::from_micros(1),
@@ -167,7 +170,7 @@ async fn a_timeout_out_of_range_rejects_the_set(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn a_number_of_attempts_out_of_range_rejects_the_set(t: Trial) {
+async fn a_number_of_attempts_out_of_range_rejects_the_set(t: DriverUnderTest) {
     for max_attempts in [0, Limits::MAX_ATTEMPTS + 1, u32::MAX] {
         let set = JobSet::plain(vec![job("good"), job("bad").max_attempts(max_attempts)]);
         let rejected = Rejected::MaxAttemptsOutOfRange { job: id("bad") };
@@ -176,7 +179,7 @@ async fn a_number_of_attempts_out_of_range_rejects_the_set(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn a_flow_is_rejected_for_a_bad_field_too(t: Trial) {
+async fn a_flow_is_rejected_for_a_bad_field_too(t: DriverUnderTest) {
     let child = job_in("elsewhere", "child").after([id("parent")]);
     let set = JobSet::flow(vec![job("parent").max_attempts(0), child]);
     let rejected = Rejected::MaxAttemptsOutOfRange { job: id("parent") };
@@ -185,7 +188,7 @@ async fn a_flow_is_rejected_for_a_bad_field_too(t: Trial) {
     assert_eq!((stored.counts, stored.flows), (Vec::new(), Vec::new()));
 }
 
-async fn jobs_of_one_call_do_not_mix_up_their_fields(t: Trial) {
+async fn jobs_of_one_call_do_not_mix_up_their_fields(t: DriverUnderTest) {
     let given: Vec<NewJob> = (0..100_i16)
         .map(|n| {
             let headers = Headers::new().with("n", &n.to_string()).expect("valid");

@@ -1,10 +1,15 @@
 //! Enqueueing a flow that is there already, in whole or in part, by its ids or by its key.
 
-use taskharbor_core::{Enqueued, JobSet, KeyHold, NewJob, Rejected, State};
+use taskharbor_core::{
+    NewJob, State,
+    driver::Enqueued,
+    error::Rejected,
+    job::{JobSet, KeyHold},
+};
 
 use crate::{
-    given::{T0, ack, at, child, id, ids, job, job_in, key},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, ack, at, child, id, ids, job, job_in, key},
 };
 
 group! {
@@ -47,13 +52,13 @@ fn existing(texts: &[&str]) -> Vec<Enqueued> {
     ids(texts).into_iter().map(Enqueued::Existing).collect()
 }
 
-async fn a_flow_is_answered_job_by_job_in_order(t: Trial) {
+async fn a_flow_is_answered_job_by_job_in_order(t: DriverUnderTest) {
     let jobs = [child("b", &["a"]), job("a")];
     assert_eq!(t.put_flow(jobs, T0).await, inserted(&["b", "a"]));
     assert_eq!(t.states(&["a", "b"], T0).await, [State::Ready, State::Blocked]);
 }
 
-async fn a_flow_enqueued_again_is_existing_and_unchanged(t: Trial) {
+async fn a_flow_enqueued_again_is_existing_and_unchanged(t: DriverUnderTest) {
     t.put_flow(chain(["a", "b"]), T0).await;
     let before = t.snapshot(at(1)).await;
     let again = t.put_flow(chain(["a", "b"]), at(1)).await;
@@ -61,7 +66,7 @@ async fn a_flow_enqueued_again_is_existing_and_unchanged(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-async fn a_flow_enqueued_again_while_it_runs_goes_on_as_it_was(t: Trial) {
+async fn a_flow_enqueued_again_while_it_runs_goes_on_as_it_was(t: DriverUnderTest) {
     t.put_flow(chain(["a", "b"]), T0).await;
     t.run("a", ack(), T0).await;
     let before = t.snapshot(at(1)).await;
@@ -74,14 +79,14 @@ async fn a_flow_enqueued_again_while_it_runs_goes_on_as_it_was(t: Trial) {
     assert_eq!(t.take(at(2)).await, None);
 }
 
-async fn a_flow_named_twice_in_one_call_is_stored_once(t: Trial) {
+async fn a_flow_named_twice_in_one_call_is_stored_once(t: DriverUnderTest) {
     let flow = || JobSet::flow(chain(["a", "b"]).into());
     let answers = t.enqueue_sets(vec![flow(), flow()], T0).await;
     assert_eq!(answers, [Ok(inserted(&["a", "b"])), Ok(existing(&["a", "b"]))]);
     assert_eq!(t.record("b", T0).await.pending, 1);
 }
 
-async fn a_flow_whose_ids_are_all_those_of_plain_jobs_is_existing(t: Trial) {
+async fn a_flow_whose_ids_are_all_those_of_plain_jobs_is_existing(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     let before = t.snapshot(T0).await;
     let answers = t.put_flow(chain(["a", "b"]), T0).await;
@@ -89,7 +94,7 @@ async fn a_flow_whose_ids_are_all_those_of_plain_jobs_is_existing(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_flow_that_shares_a_job_with_another_is_rejected(t: Trial) {
+async fn a_flow_that_shares_a_job_with_another_is_rejected(t: DriverUnderTest) {
     t.put_flow(chain(["a", "b"]), T0).await;
     let before = t.snapshot(T0).await;
     let jobs = [job("new"), child("a", &["new"]), child("c", &["a"])];
@@ -98,7 +103,7 @@ async fn a_flow_that_shares_a_job_with_another_is_rejected(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_flow_with_more_jobs_than_when_it_was_stored_is_rejected(t: Trial) {
+async fn a_flow_with_more_jobs_than_when_it_was_stored_is_rejected(t: DriverUnderTest) {
     t.put_flow(chain(["a", "b"]), T0).await;
     let before = t.snapshot(T0).await;
     let jobs = [job("a"), child("b", &["a"]), child("c", &["b"])];
@@ -107,7 +112,7 @@ async fn a_flow_with_more_jobs_than_when_it_was_stored_is_rejected(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_flow_that_meets_a_plain_job_in_any_state_is_rejected(t: Trial) {
+async fn a_flow_that_meets_a_plain_job_in_any_state_is_rejected(t: DriverUnderTest) {
     t.put(job("b"), T0).await;
     t.run("b", ack(), T0).await;
     let before = t.snapshot(T0).await;
@@ -117,7 +122,7 @@ async fn a_flow_that_meets_a_plain_job_in_any_state_is_rejected(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn two_flows_of_one_call_that_share_a_job_are_not_both_stored(t: Trial) {
+async fn two_flows_of_one_call_that_share_a_job_are_not_both_stored(t: DriverUnderTest) {
     let flow = |texts| JobSet::flow(chain(texts).into());
     let sets = vec![flow(["a", "b"]), flow(["a", "c"]), flow(["d", "e"])];
     let answers = t.enqueue_sets(sets, T0).await;
@@ -126,7 +131,7 @@ async fn two_flows_of_one_call_that_share_a_job_are_not_both_stored(t: Trial) {
     assert_eq!(t.find("c", T0).await, None);
 }
 
-async fn a_flow_whose_key_a_flow_holds_is_existing_with_the_holders_id(t: Trial) {
+async fn a_flow_whose_key_a_flow_holds_is_existing_with_the_holders_id(t: DriverUnderTest) {
     t.put_flow(keyed_chain(["a", "b"]), T0).await;
     let before = t.snapshot(T0).await;
     let answers = t.put_flow(keyed_chain(["c", "d"]), T0).await;
@@ -134,7 +139,7 @@ async fn a_flow_whose_key_a_flow_holds_is_existing_with_the_holders_id(t: Trial)
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_flow_whose_key_a_plain_job_holds_is_existing_with_its_id(t: Trial) {
+async fn a_flow_whose_key_a_plain_job_holds_is_existing_with_its_id(t: DriverUnderTest) {
     t.put(job("plain").idempotency_key(key("k")), T0).await;
     let before = t.snapshot(T0).await;
     let answers = t.put_flow(keyed_chain(["a", "b"]), T0).await;
@@ -142,14 +147,14 @@ async fn a_flow_whose_key_a_plain_job_holds_is_existing_with_its_id(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_plain_job_whose_key_a_flow_holds_is_existing_with_the_tails_id(t: Trial) {
+async fn a_plain_job_whose_key_a_flow_holds_is_existing_with_the_tails_id(t: DriverUnderTest) {
     t.put_flow(keyed_chain(["a", "b"]), T0).await;
     let answer = t.put(job("plain").idempotency_key(key("k")), T0).await;
     assert_eq!(answer, Enqueued::Existing(id("b")));
     assert_eq!(t.find("plain", T0).await, None);
 }
 
-async fn flows_of_one_call_with_one_key_are_stored_once(t: Trial) {
+async fn flows_of_one_call_with_one_key_are_stored_once(t: DriverUnderTest) {
     let flow = |texts| JobSet::flow(keyed_chain(texts).into());
     let sets = vec![flow(["a", "b"]), flow(["c", "d"])];
     let answers = t.enqueue_sets(sets, T0).await;
@@ -157,13 +162,13 @@ async fn flows_of_one_call_with_one_key_are_stored_once(t: Trial) {
     assert_eq!(t.find("c", T0).await, None);
 }
 
-async fn a_flow_with_a_key_enqueued_again_is_existing_under_its_own_ids(t: Trial) {
+async fn a_flow_with_a_key_enqueued_again_is_existing_under_its_own_ids(t: DriverUnderTest) {
     t.put_flow(keyed_chain(["a", "b"]), T0).await;
     let again = t.put_flow(keyed_chain(["a", "b"]), T0).await;
     assert_eq!(again, existing(&["a", "b"]));
 }
 
-async fn an_overlap_is_found_before_a_held_key(t: Trial) {
+async fn an_overlap_is_found_before_a_held_key(t: DriverUnderTest) {
     t.put_flow(keyed_chain(["a", "b"]), T0).await;
     let before = t.snapshot(T0).await;
     let flow = JobSet::flow(keyed_chain(["a", "c"]).into());
@@ -172,14 +177,14 @@ async fn an_overlap_is_found_before_a_held_key(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_flows_key_belongs_to_its_tails_queue(t: Trial) {
+async fn a_flows_key_belongs_to_its_tails_queue(t: DriverUnderTest) {
     t.put_flow(keyed_chain(["a", "b"]), T0).await;
     let tail = job_in("other", "d").after([id("c")]);
     let jobs = [job("c"), tail.idempotency_key(key("k"))];
     assert_eq!(t.put_flow(jobs, T0).await, inserted(&["c", "d"]));
 }
 
-async fn a_flows_key_held_until_done_is_free_when_its_tail_is_done(t: Trial) {
+async fn a_flows_key_held_until_done_is_free_when_its_tail_is_done(t: DriverUnderTest) {
     let [first, last] = keyed_chain(["a", "b"]);
     t.put_flow([first, last.key_hold(KeyHold::UntilDone)], T0).await;
     t.run("a", ack(), T0).await;

@@ -1,16 +1,19 @@
 //! Flows of many members, and what their joins and finalizers come to under many hands.
 
 use taskharbor_core::{
-    Driver, Enqueue, Enqueued, FailurePolicy, FlowState, InvalidRequest, JobSet, Leased, Limits,
-    NewJob, OutputEntry, Settled, State, Transition,
+    Driver, NewJob, State,
+    driver::{Enqueue, Enqueued, Leased, Limits, OutputEntry, Settled, Transition},
+    error::InvalidRequest,
+    flow::FlowState,
+    job::{FailurePolicy, JobSet},
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         T0, ack, ack_with, at, child, done_with, fail, grow, id, invalid, job, join, list,
         settlement,
     },
-    trial::{Trial, at_once},
 };
 
 group! {
@@ -40,13 +43,13 @@ fn chord(prefix: &str, count: usize) -> Vec<NewJob> {
     jobs
 }
 
-async fn ack_some(t: Trial, members: Vec<Leased>) -> Vec<Settled> {
+async fn ack_some(t: DriverUnderTest, members: Vec<Leased>) -> Vec<Settled> {
     let items = members.iter().map(|leased| settlement(leased, ack()));
     let answers = t.settle_all(items.collect(), at(1)).await;
     answers.into_iter().map(|answer| answer.expect("not refused")).collect()
 }
 
-async fn a_chord_of_ten_thousand_members_ends_once(t: Trial) {
+async fn a_chord_of_ten_thousand_members_ends_once(t: DriverUnderTest) {
     t.put_flow(chord("", MANY), T0).await;
     let mut left = MANY;
     while left > 0 {
@@ -67,7 +70,7 @@ async fn a_chord_of_ten_thousand_members_ends_once(t: Trial) {
     assert_eq!((flow.state, flow.members.done), (FlowState::Done, MANY + 2));
 }
 
-async fn a_flow_of_more_members_than_a_call_has_jobs_is_stored_whole(t: Trial) {
+async fn a_flow_of_more_members_than_a_call_has_jobs_is_stored_whole(t: DriverUnderTest) {
     let jobs = chord("", Limits::MAX_CALL_JOBS);
     let answers = t.put_flow(jobs, T0).await;
     assert_eq!(answers.len(), Limits::MAX_CALL_JOBS + 2);
@@ -76,7 +79,7 @@ async fn a_flow_of_more_members_than_a_call_has_jobs_is_stored_whole(t: Trial) {
     assert_eq!((members.ready, members.blocked), (Limits::MAX_CALL_JOBS, 2));
 }
 
-async fn a_call_with_too_many_members_fails_as_a_whole(t: Trial) {
+async fn a_call_with_too_many_members_fails_as_a_whole(t: DriverUnderTest) {
     let jobs = chord("", Limits::MAX_FLOW_JOBS - 1);
     let sets = vec![JobSet::flow(jobs)];
     let rule = invalid(t.driver.enqueue(Enqueue::new(sets, T0)).await);
@@ -85,7 +88,7 @@ async fn a_call_with_too_many_members_fails_as_a_whole(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn racing_batches_of_the_last_members_let_the_finalizer_go_once(t: Trial) {
+async fn racing_batches_of_the_last_members_let_the_finalizer_go_once(t: DriverUnderTest) {
     for round in 0..6 {
         let prefix = format!("{round}-");
         t.put_flow(chord(&prefix, 60), T0).await;
@@ -104,9 +107,9 @@ async fn racing_batches_of_the_last_members_let_the_finalizer_go_once(t: Trial) 
     }
 }
 
-async fn a_batch_of_acks_and_failures_of_one_flow_is_dealt_with_in_order(t: Trial) {
+async fn a_batch_of_acks_and_failures_of_one_flow_is_dealt_with_in_order(t: DriverUnderTest) {
     let mut jobs = chord("", 9);
-    jobs[4].on_failure = FailurePolicy::Release;
+    jobs[4].on_failure = FailurePolicy::Continue;
     t.put_flow(jobs, T0).await;
     let members = t.take_many(9, T0).await;
     let items = members.iter().enumerate().map(|(n, leased)| match n {
@@ -125,7 +128,7 @@ async fn a_batch_of_acks_and_failures_of_one_flow_is_dealt_with_in_order(t: Tria
     t.run("end", ack(), at(2)).await;
 }
 
-async fn a_batch_of_acks_with_refused_ones_among_them_counts_the_others(t: Trial) {
+async fn a_batch_of_acks_with_refused_ones_among_them_counts_the_others(t: DriverUnderTest) {
     t.put_flow(chord("", 6), T0).await;
     let stale = t.take_many(6, T0).await;
     // Two of them are taken over when their leases are over, and one of those is done by then.
@@ -144,7 +147,7 @@ async fn a_batch_of_acks_with_refused_ones_among_them_counts_the_others(t: Trial
     t.run("end", ack(), over).await;
 }
 
-async fn a_batch_of_acks_of_many_flows_lets_each_finalizer_go(t: Trial) {
+async fn a_batch_of_acks_of_many_flows_lets_each_finalizer_go(t: DriverUnderTest) {
     let sets = (0..20).map(|n| JobSet::flow(chord(&format!("{n:02}-"), 5)));
     for answer in t.enqueue_sets(sets.collect(), T0).await {
         answer.expect("stored");
@@ -161,7 +164,7 @@ async fn a_batch_of_acks_of_many_flows_lets_each_finalizer_go(t: Trial) {
     assert_eq!(t.flow_state("07-end", at(1)).await, FlowState::Done);
 }
 
-async fn growth_racing_the_acks_of_all_others_keeps_the_finalizer(t: Trial) {
+async fn growth_racing_the_acks_of_all_others_keeps_the_finalizer(t: DriverUnderTest) {
     for round in 0..6 {
         let prefix = format!("{round}-");
         t.put_flow(chord(&prefix, 12), T0).await;
@@ -182,7 +185,7 @@ async fn growth_racing_the_acks_of_all_others_keeps_the_finalizer(t: Trial) {
 
 /// A job, a gate behind it that releases, a second job behind that, and a join of both jobs.
 fn watched() -> Vec<NewJob> {
-    let gate = join("gate", &["work"]).on_failure(FailurePolicy::Release);
+    let gate = join("gate", &["work"]).on_failure(FailurePolicy::Continue);
     vec![
         job("work").on_failure(FailurePolicy::Cancel),
         gate,
@@ -191,7 +194,7 @@ fn watched() -> Vec<NewJob> {
     ]
 }
 
-async fn a_gate_that_releases_lets_go_of_what_waits_for_a_failure(t: Trial) {
+async fn a_gate_that_releases_lets_go_of_what_waits_for_a_failure(t: DriverUnderTest) {
     t.put_flow(watched(), T0).await;
     t.run("work", fail(T0), T0).await;
     let states = t.states(&["work", "gate", "undo", "end"], T0).await;
@@ -208,7 +211,7 @@ async fn a_gate_that_releases_lets_go_of_what_waits_for_a_failure(t: Trial) {
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Cancelled);
 }
 
-async fn a_gate_that_is_done_lets_go_of_what_waits_for_it_too(t: Trial) {
+async fn a_gate_that_is_done_lets_go_of_what_waits_for_it_too(t: DriverUnderTest) {
     t.put_flow(watched(), T0).await;
     t.run("work", ack_with("1"), T0).await;
     assert_eq!(t.state("end", T0).await, State::Blocked);

@@ -1,10 +1,10 @@
 //! What is no flow: rejected for its shape, with nothing of it stored.
 
-use taskharbor_core::{Enqueued, JobSet, NewJob, Rejected};
+use taskharbor_core::{NewJob, driver::Enqueued, error::Rejected, job::JobSet};
 
 use crate::{
-    given::{T0, child, id, job, join, key},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, child, id, job, join, key},
 };
 
 group! {
@@ -33,14 +33,14 @@ group! {
 }
 
 /// The set is rejected for this reason, and the store is as it was.
-async fn rejects(t: &Trial, set: JobSet, expected: Rejected) {
+async fn rejects(t: &DriverUnderTest, set: JobSet, expected: Rejected) {
     let before = t.snapshot(T0).await;
     assert_eq!(t.enqueue_set(set, T0).await, Err(expected));
     assert_eq!(t.snapshot(T0).await, before);
 }
 
 /// The flow is rejected as a circle that goes through one of these, and the store is as it was.
-async fn rejects_circle(t: &Trial, jobs: Vec<NewJob>, circle: &[&str]) {
+async fn rejects_circle(t: &DriverUnderTest, jobs: Vec<NewJob>, circle: &[&str]) {
     let before = t.snapshot(T0).await;
     match t.enqueue_set(JobSet::flow(jobs), T0).await {
         Err(Rejected::Cycle { job }) => assert!(circle.contains(&job.as_str()), "{job}"),
@@ -53,22 +53,22 @@ fn flow(jobs: impl IntoIterator<Item = NewJob>) -> JobSet {
     JobSet::flow(jobs.into_iter().collect())
 }
 
-async fn a_flow_without_jobs_is_rejected(t: Trial) {
+async fn a_flow_without_jobs_is_rejected(t: DriverUnderTest) {
     rejects(&t, flow([]), Rejected::EmptyFlow).await;
 }
 
-async fn a_flow_with_two_jobs_of_one_id_is_rejected(t: Trial) {
+async fn a_flow_with_two_jobs_of_one_id_is_rejected(t: DriverUnderTest) {
     let jobs = [job("a"), child("b", &["a"]), child("a", &["b"])];
     rejects(&t, flow(jobs), Rejected::DuplicateId { job: id("a") }).await;
 }
 
-async fn a_parent_that_nobody_knows_is_rejected(t: Trial) {
+async fn a_parent_that_nobody_knows_is_rejected(t: DriverUnderTest) {
     let (job, parent) = (id("b"), id("ghost"));
     let jobs = [child("b", &["ghost"])];
     rejects(&t, flow(jobs), Rejected::UnknownParent { job, parent }).await;
 }
 
-async fn a_parent_that_is_stored_but_not_in_the_set_is_rejected(t: Trial) {
+async fn a_parent_that_is_stored_but_not_in_the_set_is_rejected(t: DriverUnderTest) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("member"), child("tail", &["member"])], T0).await;
     for outside in ["plain", "member", "tail"] {
@@ -78,7 +78,7 @@ async fn a_parent_that_is_stored_but_not_in_the_set_is_rejected(t: Trial) {
     }
 }
 
-async fn a_parent_in_another_set_of_the_call_is_rejected(t: Trial) {
+async fn a_parent_in_another_set_of_the_call_is_rejected(t: DriverUnderTest) {
     let sets = vec![flow([job("a")]), flow([child("b", &["a"])])];
     let answers = t.enqueue_sets(sets, T0).await;
     let (job, parent) = (id("b"), id("a"));
@@ -87,24 +87,24 @@ async fn a_parent_in_another_set_of_the_call_is_rejected(t: Trial) {
     assert_eq!(t.find("b", T0).await, None);
 }
 
-async fn a_parent_named_twice_is_rejected(t: Trial) {
+async fn a_parent_named_twice_is_rejected(t: DriverUnderTest) {
     let (twice, parent) = (id("c"), id("a"));
     let jobs = [job("a"), job("b"), child("c", &["a", "b", "a"])];
     let expected = Rejected::DuplicateParent { job: twice, parent };
     rejects(&t, flow(jobs), expected).await;
 }
 
-async fn a_job_that_waits_for_itself_is_rejected(t: Trial) {
+async fn a_job_that_waits_for_itself_is_rejected(t: DriverUnderTest) {
     let jobs = [job("a"), child("b", &["a", "b"])];
     rejects(&t, flow(jobs), Rejected::OwnParent { job: id("b") }).await;
 }
 
-async fn two_jobs_that_wait_for_each_other_are_rejected(t: Trial) {
+async fn two_jobs_that_wait_for_each_other_are_rejected(t: DriverUnderTest) {
     let jobs = vec![child("a", &["b"]), child("b", &["a"])];
     rejects_circle(&t, jobs, &["a", "b"]).await;
 }
 
-async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: Trial) {
+async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: DriverUnderTest) {
     let jobs = vec![
         job("in"),
         child("a", &["in", "c"]),
@@ -116,12 +116,12 @@ async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: Trial) {
     rejects_circle(&t, jobs, &["a", "b", "c", "out"]).await;
 }
 
-async fn a_circle_beside_a_sound_flow_is_rejected(t: Trial) {
+async fn a_circle_beside_a_sound_flow_is_rejected(t: DriverUnderTest) {
     let jobs = vec![job("a"), child("b", &["a"]), child("x", &["y"]), child("y", &["x"])];
     rejects_circle(&t, jobs, &["x", "y"]).await;
 }
 
-async fn a_circle_of_a_thousand_jobs_is_rejected(t: Trial) {
+async fn a_circle_of_a_thousand_jobs_is_rejected(t: DriverUnderTest) {
     let step = |n: usize| format!("{:04}", n % 1_000);
     let names: Vec<String> = (0..1_000).map(step).collect();
     let jobs = (0..1_000).map(|n| child(&step(n), &[&step(n + 999)]));
@@ -129,19 +129,19 @@ async fn a_circle_of_a_thousand_jobs_is_rejected(t: Trial) {
     rejects_circle(&t, jobs.collect(), &circle).await;
 }
 
-async fn a_flow_with_two_tails_is_rejected(t: Trial) {
+async fn a_flow_with_two_tails_is_rejected(t: DriverUnderTest) {
     let (first, second) = (id("b"), id("c"));
     let jobs = [job("a"), child("b", &["a"]), child("c", &["a"])];
     rejects(&t, flow(jobs), Rejected::SeveralTails { first, second }).await;
 }
 
-async fn a_flow_of_two_jobs_without_an_edge_is_rejected(t: Trial) {
+async fn a_flow_of_two_jobs_without_an_edge_is_rejected(t: DriverUnderTest) {
     let (first, second) = (id("a"), id("b"));
     let jobs = [job("a"), job("b")];
     rejects(&t, flow(jobs), Rejected::SeveralTails { first, second }).await;
 }
 
-async fn a_key_on_any_job_but_the_tail_is_rejected(t: Trial) {
+async fn a_key_on_any_job_but_the_tail_is_rejected(t: DriverUnderTest) {
     let keyed = job("a").idempotency_key(key("k"));
     let jobs = [keyed, child("b", &["a"])];
     rejects(&t, flow(jobs), Rejected::KeyInsideFlow { job: id("a") }).await;
@@ -149,29 +149,29 @@ async fn a_key_on_any_job_but_the_tail_is_rejected(t: Trial) {
     assert_eq!(free, Enqueued::Inserted(id("c")), "the key is not held");
 }
 
-async fn a_fault_in_one_member_rejects_the_whole_flow(t: Trial) {
+async fn a_fault_in_one_member_rejects_the_whole_flow(t: DriverUnderTest) {
     let jobs = [job("a"), child("b", &["a"]).max_attempts(0)];
     let expected = Rejected::MaxAttemptsOutOfRange { job: id("b") };
     rejects(&t, flow(jobs), expected).await;
 }
 
-async fn a_parent_outside_a_flow_is_rejected(t: Trial) {
+async fn a_parent_outside_a_flow_is_rejected(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let set = JobSet::plain(vec![job("b"), child("c", &["a"])]);
     rejects(&t, set, Rejected::EdgeOutsideFlow { job: id("c") }).await;
 }
 
-async fn a_parent_in_the_same_plain_set_is_rejected_too(t: Trial) {
+async fn a_parent_in_the_same_plain_set_is_rejected_too(t: DriverUnderTest) {
     let set = JobSet::plain(vec![job("a"), child("b", &["a"])]);
     rejects(&t, set, Rejected::EdgeOutsideFlow { job: id("b") }).await;
 }
 
-async fn a_join_outside_a_flow_is_rejected(t: Trial) {
+async fn a_join_outside_a_flow_is_rejected(t: DriverUnderTest) {
     let set = JobSet::plain(vec![job("a"), join("j", &[])]);
     rejects(&t, set, Rejected::JoinOutsideFlow { job: id("j") }).await;
 }
 
-async fn a_rejected_flow_does_not_disturb_the_other_sets(t: Trial) {
+async fn a_rejected_flow_does_not_disturb_the_other_sets(t: DriverUnderTest) {
     let sets = vec![
         flow([job("a"), child("b", &["a"])]),
         flow([job("c"), child("d", &["c", "c"])]),
@@ -186,7 +186,7 @@ async fn a_rejected_flow_does_not_disturb_the_other_sets(t: Trial) {
     assert_eq!(t.snapshot(T0).await.records.len(), 3);
 }
 
-async fn a_rejected_flow_can_be_stored_once_it_is_mended(t: Trial) {
+async fn a_rejected_flow_can_be_stored_once_it_is_mended(t: DriverUnderTest) {
     let broken = [job("a"), child("b", &["a"]), job("c")];
     let answer = t.enqueue_set(flow(broken), T0).await;
     let (first, second) = (id("b"), id("c"));

@@ -1,13 +1,18 @@
 //! Flows as people see them: where each stands, and lists of them.
 
 use taskharbor_core::{
-    Action, Admin, Cursor, Denied, Enqueued, FailurePolicy, FlowName, FlowRecord, FlowState,
-    InvalidRequest, JobSet, ListFlows, NewJob, State, StateCounts,
+    Admin, NewJob, State,
+    admin::{Action, Cursor, StateCounts},
+    driver::Enqueued,
+    error::{Denied, InvalidRequest},
+    flow::{FlowRecord, FlowState, ListFlows},
+    job::{FailurePolicy, JobSet},
+    name::FlowName,
 };
 
 use crate::{
-    given::{T0, ack, at, child, fail, id, invalid, job, join, key, requeue, retry},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, ack, at, child, fail, id, invalid, job, join, key, requeue, retry},
 };
 
 group! {
@@ -58,7 +63,7 @@ fn pair(texts: [&str; 2], policy: FailurePolicy) -> [NewJob; 2] {
 }
 
 /// All flows that match, page by page.
-async fn list(t: &Trial, mut request: ListFlows) -> Vec<String> {
+async fn list(t: &DriverUnderTest, mut request: ListFlows) -> Vec<String> {
     let mut all = Vec::new();
     loop {
         let page = t.driver.list_flows(request.clone()).await;
@@ -73,7 +78,7 @@ async fn list(t: &Trial, mut request: ListFlows) -> Vec<String> {
     }
 }
 
-async fn a_flow_is_known_by_its_tail(t: Trial) {
+async fn a_flow_is_known_by_its_tail(t: DriverUnderTest) {
     let jobs = vec![child("b", &["a"]), job("a")];
     let flow = JobSet::named_flow(name("nightly"), jobs);
     t.enqueue_set(flow, T0).await.expect("not rejected");
@@ -85,7 +90,7 @@ async fn a_flow_is_known_by_its_tail(t: Trial) {
     assert_eq!(expected.state, FlowState::Running);
 }
 
-async fn nothing_else_is_a_flow(t: Trial) {
+async fn nothing_else_is_a_flow(t: DriverUnderTest) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     for text in ["plain", "a", "unknown"] {
@@ -94,14 +99,14 @@ async fn nothing_else_is_a_flow(t: Trial) {
     }
 }
 
-async fn members_know_their_flow(t: Trial) {
+async fn members_know_their_flow(t: DriverUnderTest) {
     t.put_flow([job("a"), join("j", &["a"]), child("b", &["j"])], T0).await;
     for text in ["a", "j", "b"] {
         assert_eq!(t.record(text, T0).await.job.flow, Some(id("b")), "{text}");
     }
 }
 
-async fn a_flow_is_running_while_a_member_is_ready_scheduled_or_inflight(t: Trial) {
+async fn a_flow_is_running_while_a_member_is_ready_scheduled_or_inflight(t: DriverUnderTest) {
     let later = job("a").run_at(at(10));
     t.put_flow([later, child("b", &["a"])], T0).await;
     let blocked = (State::Blocked, 1);
@@ -117,8 +122,8 @@ async fn a_flow_is_running_while_a_member_is_ready_scheduled_or_inflight(t: Tria
     assert_eq!(flow.state, FlowState::Running);
 }
 
-async fn a_flow_whose_tail_is_done_is_done(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+async fn a_flow_whose_tail_is_done_is_done(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
     t.run("a", ack(), at(1)).await;
     assert_eq!(t.flow("b", at(1)).await.finished_at, None);
     t.run("b", ack(), at(2)).await;
@@ -128,8 +133,8 @@ async fn a_flow_whose_tail_is_done_is_done(t: Trial) {
     assert_eq!(flow.members, counts(&[(State::Done, 2)]));
 }
 
-async fn a_flow_whose_tail_is_dead_lettered_has_failed(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+async fn a_flow_whose_tail_is_dead_lettered_has_failed(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
     t.run("a", ack(), at(1)).await;
     t.run("b", fail(at(2)), at(2)).await;
     let flow = t.flow("b", at(3)).await;
@@ -138,7 +143,7 @@ async fn a_flow_whose_tail_is_dead_lettered_has_failed(t: Trial) {
     assert_eq!(flow.members, counts(&[(State::Done, 1), (State::Dlq, 1)]));
 }
 
-async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: Trial) {
+async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: DriverUnderTest) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Cancel), T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     let flow = t.flow("b", at(3)).await;
@@ -148,9 +153,9 @@ async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: Trial) {
     assert_eq!(flow.members, members);
 }
 
-async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
-    t.put_flow(pair(["c", "d"], FailurePolicy::Hold), T0).await;
+async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
+    t.put_flow(pair(["c", "d"], FailurePolicy::Block), T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     t.act("c", Action::Cancel, at(1)).await;
     for (text, state) in [("b", State::Dlq), ("d", State::Cancelled)] {
@@ -161,7 +166,7 @@ async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: Trial) {
     }
 }
 
-async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: Trial) {
+async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("c", Action::Cancel, T0).await;
@@ -170,7 +175,7 @@ async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: Trial
     assert_eq!(flow.finished_at, None);
 }
 
-async fn a_flow_is_not_held_while_another_member_can_run(t: Trial) {
+async fn a_flow_is_not_held_while_another_member_can_run(t: DriverUnderTest) {
     let jobs = [job("a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -181,8 +186,8 @@ async fn a_flow_is_not_held_while_another_member_can_run(t: Trial) {
     assert_eq!(t.flow_state("c", at(9)).await, FlowState::Held);
 }
 
-async fn a_held_flow_whose_member_is_requeued_runs_again(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+async fn a_held_flow_whose_member_is_requeued_runs_again(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;
     assert_eq!(t.flow_state("b", at(1)).await, FlowState::Running);
@@ -191,8 +196,8 @@ async fn a_held_flow_whose_member_is_requeued_runs_again(t: Trial) {
     assert_eq!(t.flow_state("b", at(1)).await, FlowState::Done);
 }
 
-async fn a_failed_flow_whose_tail_is_requeued_is_not_over_any_more(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+async fn a_failed_flow_whose_tail_is_requeued_is_not_over_any_more(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
     t.act("b", requeue(), at(1)).await;
@@ -201,8 +206,8 @@ async fn a_failed_flow_whose_tail_is_requeued_is_not_over_any_more(t: Trial) {
     assert_eq!(flow.finished_at, None);
 }
 
-async fn a_flow_is_done_though_a_member_failed_if_its_tail_is(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
+async fn a_flow_is_done_though_a_member_failed_if_its_tail_is(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Continue), T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", ack(), at(1)).await;
     let flow = t.flow("b", at(1)).await;
@@ -210,8 +215,8 @@ async fn a_flow_is_done_though_a_member_failed_if_its_tail_is(t: Trial) {
     assert_eq!(flow.members, counts(&[(State::Done, 1), (State::Dlq, 1)]));
 }
 
-async fn a_flow_ends_with_its_last_member_even_after_its_tail(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
+async fn a_flow_ends_with_its_last_member_even_after_its_tail(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Continue), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;
     t.run("b", ack(), at(1)).await;
@@ -224,7 +229,7 @@ async fn a_flow_ends_with_its_last_member_even_after_its_tail(t: Trial) {
     assert_eq!(flow.finished_at, Some(at(5)));
 }
 
-async fn a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight(t: Trial) {
+async fn a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight(t: DriverUnderTest) {
     let a = job("a").on_failure(FailurePolicy::FailFast);
     t.put_flow([a, job("b"), child("c", &["a", "b"])], T0).await;
     let leased = t.take_many(2, T0).await;
@@ -237,7 +242,7 @@ async fn a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight(t: Trial
     assert_eq!(flow.finished_at, Some(at(4)));
 }
 
-async fn flows_are_listed_in_the_order_in_which_they_began(t: Trial) {
+async fn flows_are_listed_in_the_order_in_which_they_began(t: DriverUnderTest) {
     let names = ["e", "a", "d", "b", "c"];
     for (n, text) in (0..).zip(names) {
         t.put(job(&format!("plain {n}")), at(n)).await;
@@ -250,19 +255,19 @@ async fn flows_are_listed_in_the_order_in_which_they_began(t: Trial) {
     }
 }
 
-async fn flows_are_listed_by_state(t: Trial) {
-    use FailurePolicy::{Cancel, Hold};
-    t.put_flow(pair(["done-1", "done"], Hold), T0).await;
+async fn flows_are_listed_by_state(t: DriverUnderTest) {
+    use FailurePolicy::{Block, Cancel};
+    t.put_flow(pair(["done-1", "done"], Block), T0).await;
     t.run("done-1", ack(), T0).await;
     t.run("done", ack(), T0).await;
-    t.put_flow(pair(["failed-1", "failed"], Hold), T0).await;
+    t.put_flow(pair(["failed-1", "failed"], Block), T0).await;
     t.run("failed-1", ack(), T0).await;
     t.run("failed", fail(T0), T0).await;
-    t.put_flow(pair(["held-1", "held"], Hold), T0).await;
+    t.put_flow(pair(["held-1", "held"], Block), T0).await;
     t.run("held-1", fail(T0), T0).await;
     t.put_flow(pair(["over-1", "over"], Cancel), T0).await;
     t.run("over-1", fail(T0), T0).await;
-    t.put_flow(pair(["busy-1", "busy"], Hold), T0).await;
+    t.put_flow(pair(["busy-1", "busy"], Block), T0).await;
     for (state, expected) in [
         (FlowState::Running, "busy"),
         (FlowState::Held, "held"),
@@ -275,7 +280,7 @@ async fn flows_are_listed_by_state(t: Trial) {
     }
 }
 
-async fn flows_are_listed_by_name_and_by_name_and_state(t: Trial) {
+async fn flows_are_listed_by_name_and_by_name_and_state(t: DriverUnderTest) {
     for (text, named) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "X"), ("e", "x")] {
         let flow = JobSet::named_flow(name(named), vec![job(text)]);
         t.enqueue_set(flow, T0).await.expect("not rejected");
@@ -290,7 +295,7 @@ async fn flows_are_listed_by_name_and_by_name_and_state(t: Trial) {
     }
 }
 
-async fn a_page_of_flows_has_one_to_a_thousand(t: Trial) {
+async fn a_page_of_flows_has_one_to_a_thousand(t: DriverUnderTest) {
     for limit in [0, 1_001] {
         let page = t.driver.list_flows(ListFlows::new(limit, T0)).await;
         let refused = invalid(page);
@@ -298,7 +303,7 @@ async fn a_page_of_flows_has_one_to_a_thousand(t: Trial) {
     }
 }
 
-async fn a_cursor_that_is_none_lists_no_flows(t: Trial) {
+async fn a_cursor_that_is_none_lists_no_flows(t: DriverUnderTest) {
     t.put_flow([job("a")], T0).await;
     for text in ["", "nonsense", "\u{1F980}"] {
         let request = ListFlows::new(1, T0).after(Cursor::new(text));
@@ -307,8 +312,8 @@ async fn a_cursor_that_is_none_lists_no_flows(t: Trial) {
     }
 }
 
-async fn a_purged_flow_is_gone_with_all_its_members(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Hold), T0).await;
+async fn a_purged_flow_is_gone_with_all_its_members(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
     t.put(job("plain"), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -321,7 +326,7 @@ async fn a_purged_flow_is_gone_with_all_its_members(t: Trial) {
     assert_eq!(left.counts[0].states, counts(&[(State::Done, 1)]));
 }
 
-async fn a_purged_flow_leaves_its_ids_and_its_key_free(t: Trial) {
+async fn a_purged_flow_leaves_its_ids_and_its_key_free(t: DriverUnderTest) {
     let flow = || [job("a"), child("b", &["a"]).idempotency_key(key("k"))];
     t.put_flow(flow(), T0).await;
     t.run("a", ack(), T0).await;
@@ -332,8 +337,8 @@ async fn a_purged_flow_leaves_its_ids_and_its_key_free(t: Trial) {
     assert_eq!(t.flow("b", at(1)).await.created_at, at(1));
 }
 
-async fn a_flow_that_is_not_over_is_not_purged(t: Trial) {
-    t.put_flow(pair(["a", "b"], FailurePolicy::Release), T0).await;
+async fn a_flow_that_is_not_over_is_not_purged(t: DriverUnderTest) {
+    t.put_flow(pair(["a", "b"], FailurePolicy::Continue), T0).await;
     let held = State::Blocked;
     let answer = t.manage("b", Action::PurgeFlow, T0).await;
     assert_eq!(answer, Err(Denied::WrongState(held)));
@@ -346,7 +351,7 @@ async fn a_flow_that_is_not_over_is_not_purged(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-async fn what_is_no_flow_is_not_purged_as_one(t: Trial) {
+async fn what_is_no_flow_is_not_purged_as_one(t: DriverUnderTest) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("plain", ack(), T0).await;

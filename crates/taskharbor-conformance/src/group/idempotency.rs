@@ -2,11 +2,16 @@
 
 use std::collections::HashSet;
 
-use taskharbor_core::{Action, Admin, Enqueued, Filter, JobSet, KeyHold, NewJob, Prune, State};
+use taskharbor_core::{
+    Admin, NewJob, State,
+    admin::{Action, Filter, Prune},
+    driver::Enqueued,
+    job::{JobSet, KeyHold},
+};
 
 use crate::{
-    given::{LEASE, T0, ack, at, fail, grow, id, job, job_in, key, release, requeue, retry},
-    trial::{Trial, at_once},
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{LEASE, T0, ack, at, fail, grow, id, job, job_in, key, release, requeue, retry},
 };
 
 group! {
@@ -56,7 +61,7 @@ fn until_done(text: &str, key_text: &str) -> NewJob {
     keyed(text, key_text).key_hold(KeyHold::UntilDone)
 }
 
-async fn a_held_key_answers_the_id_of_its_holder_and_changes_nothing(t: Trial) {
+async fn a_held_key_answers_the_id_of_its_holder_and_changes_nothing(t: DriverUnderTest) {
     assert_eq!(t.put(keyed("a", "k"), T0).await, inserted("a"));
     let stored = t.snapshot(T0).await;
     let second = keyed("b", "k").priority(5).run_at(at(9)).max_attempts(2);
@@ -64,13 +69,13 @@ async fn a_held_key_answers_the_id_of_its_holder_and_changes_nothing(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-async fn a_job_that_is_not_stored_for_its_key_leaves_its_id_free(t: Trial) {
+async fn a_job_that_is_not_stored_for_its_key_leaves_its_id_free(t: DriverUnderTest) {
     t.put(keyed("a", "k"), T0).await;
     assert_eq!(t.put(keyed("b", "k"), T0).await, existing("a"));
     assert_eq!(t.put(keyed("b", "other"), T0).await, inserted("b"));
 }
 
-async fn the_id_is_looked_at_before_the_key(t: Trial) {
+async fn the_id_is_looked_at_before_the_key(t: DriverUnderTest) {
     t.put(keyed("a", "k"), T0).await;
     t.put(keyed("b", "l"), T0).await;
     assert_eq!(t.put(keyed("b", "k"), T0).await, existing("b"));
@@ -78,13 +83,13 @@ async fn the_id_is_looked_at_before_the_key(t: Trial) {
     assert_eq!(t.put(job("a"), T0).await, existing("a"));
 }
 
-async fn a_job_whose_id_is_stored_does_not_take_the_key_it_brings(t: Trial) {
+async fn a_job_whose_id_is_stored_does_not_take_the_key_it_brings(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     assert_eq!(t.put(keyed("a", "k"), T0).await, existing("a"));
     assert_eq!(t.put(keyed("b", "k"), T0).await, inserted("b"));
 }
 
-async fn a_key_belongs_to_its_queue(t: Trial) {
+async fn a_key_belongs_to_its_queue(t: DriverUnderTest) {
     for name in ["x", "y", "z"] {
         let first = job_in(name, name).idempotency_key(key("k"));
         assert_eq!(t.put(first, T0).await, inserted(name));
@@ -96,7 +101,7 @@ async fn a_key_belongs_to_its_queue(t: Trial) {
 }
 
 /// Every one of these pairs of queue and key is another; then every one again.
-async fn assert_all_different(t: &Trial, pairs: &[(&str, &str)]) {
+async fn assert_all_different(t: &DriverUnderTest, pairs: &[(&str, &str)]) {
     for (n, (name, key_text)) in pairs.iter().enumerate() {
         let first = job_in(name, &n.to_string()).idempotency_key(key(key_text));
         let answer = t.put(first, T0).await;
@@ -109,7 +114,7 @@ async fn assert_all_different(t: &Trial, pairs: &[(&str, &str)]) {
     }
 }
 
-async fn a_separator_in_a_name_does_not_mix_queue_and_key(t: Trial) {
+async fn a_separator_in_a_name_does_not_mix_queue_and_key(t: DriverUnderTest) {
     let separators = [
         ":", "::", "/", "|", "-", "_", ".", ",", ";", " ", "#", "\\", "'", "\"", "\u{a0}",
         "\u{2028}",
@@ -126,7 +131,7 @@ async fn a_separator_in_a_name_does_not_mix_queue_and_key(t: Trial) {
     }
 }
 
-async fn no_two_pairs_are_taken_for_one(t: Trial) {
+async fn no_two_pairs_are_taken_for_one(t: DriverUnderTest) {
     assert_all_different(
         &t,
         &[
@@ -154,14 +159,14 @@ async fn no_two_pairs_are_taken_for_one(t: Trial) {
     .await;
 }
 
-async fn keys_are_compared_byte_for_byte(t: Trial) {
+async fn keys_are_compared_byte_for_byte(t: DriverUnderTest) {
     let names =
         ["k", "K", "k ", " k", "k\u{301}", "ḱ", "ſ", "s", "ß", "ss", "%", "_", "1", "1.0", "01"];
     let pairs: Vec<_> = names.iter().map(|name| ("q", *name)).collect();
     assert_all_different(&t, &pairs).await;
 }
 
-async fn names_of_the_greatest_length_are_told_apart_by_their_last_byte(t: Trial) {
+async fn names_of_the_greatest_length_are_told_apart_by_their_last_byte(t: DriverUnderTest) {
     let long = |bytes: usize, last: char| format!("{}{last}", "x".repeat(bytes - 1));
     for (name, key_text) in [('a', 'a'), ('a', 'b'), ('b', 'a'), ('b', 'b')] {
         let (name, key_text) = (long(255, name), long(1_024, key_text));
@@ -176,7 +181,7 @@ async fn names_of_the_greatest_length_are_told_apart_by_their_last_byte(t: Trial
     }
 }
 
-async fn a_key_is_held_whatever_the_state_of_its_job(t: Trial) {
+async fn a_key_is_held_whatever_the_state_of_its_job(t: DriverUnderTest) {
     for state in State::ALL {
         let name = state.as_str();
         t.bring(job_in(name, name).idempotency_key(key("k")), state).await;
@@ -185,14 +190,14 @@ async fn a_key_is_held_whatever_the_state_of_its_job(t: Trial) {
     }
 }
 
-async fn a_purged_job_gives_its_key_back(t: Trial) {
+async fn a_purged_job_gives_its_key_back(t: DriverUnderTest) {
     t.bring(keyed("a", "k"), State::Done).await;
     t.act("a", Action::Purge, at(1)).await;
     assert_eq!(t.put(keyed("b", "k"), at(1)).await, inserted("b"));
     assert_eq!(t.put(keyed("c", "k"), at(1)).await, existing("b"));
 }
 
-async fn a_pruned_job_gives_its_key_back(t: Trial) {
+async fn a_pruned_job_gives_its_key_back(t: DriverUnderTest) {
     t.bring(keyed("a", "k"), State::Done).await;
     let end = T0.saturating_add(LEASE);
     let request = Prune::new(10, end).done_before(end);
@@ -200,14 +205,14 @@ async fn a_pruned_job_gives_its_key_back(t: Trial) {
     assert_eq!(t.put(keyed("b", "k"), end).await, inserted("b"));
 }
 
-async fn a_key_until_done_is_free_as_soon_as_its_job_is(t: Trial) {
+async fn a_key_until_done_is_free_as_soon_as_its_job_is(t: DriverUnderTest) {
     t.bring(until_done("a", "k"), State::Done).await;
     assert_eq!(t.put(until_done("b", "k"), T0).await, inserted("b"));
     assert_eq!(t.put(until_done("c", "k"), T0).await, existing("b"));
     assert_eq!(t.record("a", T0).await.job.idempotency_key, Some(key("k")));
 }
 
-async fn a_key_until_done_is_held_in_every_other_state(t: Trial) {
+async fn a_key_until_done_is_held_in_every_other_state(t: DriverUnderTest) {
     for state in State::ALL.into_iter().filter(|it| *it != State::Done) {
         let name = state.as_str();
         let first = job_in(name, name).idempotency_key(key("k"));
@@ -217,7 +222,7 @@ async fn a_key_until_done_is_held_in_every_other_state(t: Trial) {
     }
 }
 
-async fn how_long_a_key_is_held_is_the_holders_to_say(t: Trial) {
+async fn how_long_a_key_is_held_is_the_holders_to_say(t: DriverUnderTest) {
     t.bring(keyed("a", "k"), State::Done).await;
     assert_eq!(t.put(until_done("b", "k"), T0).await, existing("a"));
     t.bring(until_done("c", "l"), State::Done).await;
@@ -225,14 +230,14 @@ async fn how_long_a_key_is_held_is_the_holders_to_say(t: Trial) {
     assert_eq!(t.put(until_done("e", "l"), T0).await, existing("d"));
 }
 
-async fn a_key_taken_by_another_is_not_freed_with_its_first_job(t: Trial) {
+async fn a_key_taken_by_another_is_not_freed_with_its_first_job(t: DriverUnderTest) {
     t.bring(until_done("a", "k"), State::Done).await;
     t.put(keyed("b", "k"), T0).await;
     t.act("a", Action::Purge, at(1)).await;
     assert_eq!(t.put(keyed("c", "k"), at(1)).await, existing("b"));
 }
 
-async fn a_job_does_not_collide_with_itself_on_any_way(t: Trial) {
+async fn a_job_does_not_collide_with_itself_on_any_way(t: DriverUnderTest) {
     t.put(keyed("a", "k"), T0).await;
     t.run("a", retry(None, T0), T0).await;
     t.run("a", retry(Some(at(5)), at(1)), at(1)).await;
@@ -250,7 +255,7 @@ async fn a_job_does_not_collide_with_itself_on_any_way(t: Trial) {
     assert_eq!(t.put(keyed("b", "k"), at(400)).await, existing("a"));
 }
 
-async fn a_requeued_job_frees_its_key_when_it_is_done_at_last(t: Trial) {
+async fn a_requeued_job_frees_its_key_when_it_is_done_at_last(t: DriverUnderTest) {
     t.bring(until_done("a", "k"), State::Dlq).await;
     t.act("a", requeue(), at(1)).await;
     assert_eq!(t.put(until_done("b", "k"), at(1)).await, existing("a"));
@@ -258,7 +263,7 @@ async fn a_requeued_job_frees_its_key_when_it_is_done_at_last(t: Trial) {
     assert_eq!(t.put(until_done("b", "k"), at(1)).await, inserted("b"));
 }
 
-async fn a_key_until_done_waits_for_what_its_job_grew_into(t: Trial) {
+async fn a_key_until_done_waits_for_what_its_job_grew_into(t: DriverUnderTest) {
     t.put(until_done("a", "k"), T0).await;
     t.run("a", grow([job("grown")]), T0).await;
     assert_eq!(t.put(until_done("b", "k"), T0).await, existing("a"));
@@ -266,7 +271,7 @@ async fn a_key_until_done_waits_for_what_its_job_grew_into(t: Trial) {
     assert_eq!(t.put(until_done("b", "k"), T0).await, inserted("b"));
 }
 
-async fn a_key_repeated_inside_one_call_is_existing(t: Trial) {
+async fn a_key_repeated_inside_one_call_is_existing(t: DriverUnderTest) {
     let sets = vec![
         JobSet::plain(vec![keyed("a", "k"), keyed("b", "k"), keyed("c", "l")]),
         JobSet::plain(vec![keyed("d", "l"), keyed("b", "m")]),
@@ -277,14 +282,14 @@ async fn a_key_repeated_inside_one_call_is_existing(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["a", "c", "b"]);
 }
 
-async fn a_rejected_set_does_not_take_its_keys(t: Trial) {
+async fn a_rejected_set_does_not_take_its_keys(t: DriverUnderTest) {
     let bad = JobSet::plain(vec![keyed("a", "k"), job("bad").max_attempts(0)]);
     let answers = t.enqueue_sets(vec![bad, keyed("b", "k").into()], T0).await;
     assert!(answers[0].is_err(), "{answers:?}");
     assert_eq!(answers[1], Ok(vec![inserted("b")]));
 }
 
-async fn racing_enqueues_with_one_key_store_one_job(t: Trial) {
+async fn racing_enqueues_with_one_key_store_one_job(t: DriverUnderTest) {
     for round in 0..8 {
         let answers = at_once((0..16).map(|nth| {
             let job = keyed(&format!("job {round}.{nth}"), &format!("key {round}"));
@@ -300,7 +305,7 @@ async fn racing_enqueues_with_one_key_store_one_job(t: Trial) {
     assert_eq!(t.list(Filter::all(), 1_000, T0).await.len(), 8);
 }
 
-async fn racing_batches_with_keys_in_opposite_orders_store_each_once(t: Trial) {
+async fn racing_batches_with_keys_in_opposite_orders_store_each_once(t: DriverUnderTest) {
     let answers = at_once((0..8).map(|nth| {
         let keyed = |n: usize| keyed(&format!("job {nth}.{n}"), &format!("key {n}"));
         let mut jobs: Vec<_> = (0..40).map(keyed).collect();
@@ -318,7 +323,7 @@ async fn racing_batches_with_keys_in_opposite_orders_store_each_once(t: Trial) {
     assert_eq!(t.take_order(T0).await.len(), 40);
 }
 
-async fn enqueues_racing_the_ack_that_frees_a_key_store_at_most_one(t: Trial) {
+async fn enqueues_racing_the_ack_that_frees_a_key_store_at_most_one(t: DriverUnderTest) {
     for round in 0..8 {
         let (first, key_text) = (format!("first {round}"), format!("key {round}"));
         t.put(until_done(&first, &key_text), T0).await;

@@ -3,16 +3,20 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Action, Admin, Cursor, Extension, Filter, Held, InvalidRequest, JobType, List, ListFlows,
-    NewJob, QueueCounts, State, StateCounts, Text, Timestamp,
+    Admin, JobType, NewJob, State, Text, Timestamp,
+    admin::{Action, Cursor, Filter, List, QueueCounts, StateCounts},
+    driver::Extension,
+    error::InvalidRequest,
+    flow::ListFlows,
+    job::Held,
 };
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         LEASE, T0, ack, ack_with, at, child, extension, fail, failure, holder, id, invalid, job,
         job_in, key, queue, requeue, retry,
     },
-    trial::Trial,
 };
 
 group! {
@@ -47,13 +51,17 @@ fn typed(text: &str, job_type: &str) -> NewJob {
 }
 
 /// The ids of all jobs that match, in pages of two.
-async fn listed(t: &Trial, filter: Filter) -> Vec<String> {
+async fn listed(t: &DriverUnderTest, filter: Filter) -> Vec<String> {
     let jobs = t.list(filter, 2, T0).await;
     jobs.iter().map(|job| job.id.to_string()).collect()
 }
 
 /// The next page of two, and where it ends.
-async fn page(t: &Trial, filter: Filter, after: Option<Cursor>) -> (Vec<String>, Option<Cursor>) {
+async fn page(
+    t: &DriverUnderTest,
+    filter: Filter,
+    after: Option<Cursor>,
+) -> (Vec<String>, Option<Cursor>) {
     let mut request = List::new(filter, 2, T0);
     request.after = after;
     let page = t.driver.list(request).await.expect("list");
@@ -61,17 +69,17 @@ async fn page(t: &Trial, filter: Filter, after: Option<Cursor>) -> (Vec<String>,
     (ids.collect(), page.next)
 }
 
-async fn counts(t: &Trial, now: Timestamp) -> Vec<QueueCounts> {
+async fn counts(t: &DriverUnderTest, now: Timestamp) -> Vec<QueueCounts> {
     t.driver.counts(now).await.expect("counts")
 }
 
-async fn an_unknown_job_is_none(t: Trial) {
+async fn an_unknown_job_is_none(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     assert_eq!(t.find("A", T0).await, None);
     assert_eq!(t.find("a ", T0).await, None);
 }
 
-async fn a_waiting_job_is_told_with_all_its_fields(t: Trial) {
+async fn a_waiting_job_is_told_with_all_its_fields(t: DriverUnderTest) {
     let new = job("a")
         .run_at(at(9))
         .priority(-3)
@@ -94,7 +102,7 @@ async fn a_waiting_job_is_told_with_all_its_fields(t: Trial) {
     assert_eq!(t.record("a", at(9)).await.state, State::Ready);
 }
 
-async fn an_inflight_job_is_told_with_its_holder(t: Trial) {
+async fn an_inflight_job_is_told_with_its_holder(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.run("a", retry(None, T0), T0).await;
     let leased = t.take_the("a", at(1)).await;
@@ -110,7 +118,7 @@ async fn an_inflight_job_is_told_with_its_holder(t: Trial) {
     assert_eq!(record.finished_at, None);
 }
 
-async fn a_job_that_is_over_is_told_with_how_it_ended(t: Trial) {
+async fn a_job_that_is_over_is_told_with_how_it_ended(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     t.run("a", ack_with("x"), at(1)).await;
     t.run("b", fail(at(2)), at(2)).await;
@@ -123,7 +131,7 @@ async fn a_job_that_is_over_is_told_with_how_it_ended(t: Trial) {
     assert_eq!((dead.held, dead.due_at), (None, None));
 }
 
-async fn a_list_goes_by_order_of_insertion(t: Trial) {
+async fn a_list_goes_by_order_of_insertion(t: DriverUnderTest) {
     let jobs = [
         job("c").priority(-1),
         job_in("other", "a"),
@@ -140,7 +148,7 @@ async fn a_list_goes_by_order_of_insertion(t: Trial) {
     }
 }
 
-async fn a_line_of_a_list_says_what_the_record_says(t: Trial) {
+async fn a_line_of_a_list_says_what_the_record_says(t: DriverUnderTest) {
     t.put_all([job("a"), job("b").run_at(at(9)), job("c")], T0).await;
     t.put_flow([job("d"), child("e", &["d"])], T0).await;
     t.run("a", retry(Some(at(9)), T0), T0).await;
@@ -154,14 +162,14 @@ async fn a_line_of_a_list_says_what_the_record_says(t: Trial) {
     }
 }
 
-async fn a_list_of_nothing_is_one_empty_page(t: Trial) {
+async fn a_list_of_nothing_is_one_empty_page(t: DriverUnderTest) {
     assert_eq!(page(&t, Filter::all(), None).await, (vec![], None));
     t.put(job("a"), T0).await;
     let none = Filter::all().state(State::Done);
     assert_eq!(page(&t, none, None).await, (vec![], None));
 }
 
-async fn a_list_of_more_than_a_full_page_goes_on(t: Trial) {
+async fn a_list_of_more_than_a_full_page_goes_on(t: DriverUnderTest) {
     let names: Vec<String> = (0..1_001).map(|n| format!("{n:04}")).collect();
     t.put_all(names.iter().map(|name| job(name)), T0).await;
     let all = t.list(Filter::all(), 1_000, T0).await;
@@ -169,7 +177,7 @@ async fn a_list_of_more_than_a_full_page_goes_on(t: Trial) {
     assert_eq!(ids, names);
 }
 
-async fn what_is_enqueued_between_pages_comes_last(t: Trial) {
+async fn what_is_enqueued_between_pages_comes_last(t: DriverUnderTest) {
     t.put_all(["x", "y", "z"].map(job), T0).await;
     let (first, cursor) = page(&t, Filter::all(), None).await;
     assert_eq!(first, ["x", "y"]);
@@ -180,7 +188,7 @@ async fn what_is_enqueued_between_pages_comes_last(t: Trial) {
     assert_eq!(third, ["b"]);
 }
 
-async fn what_is_settled_between_pages_neither_hides_nor_repeats_others(t: Trial) {
+async fn what_is_settled_between_pages_neither_hides_nor_repeats_others(t: DriverUnderTest) {
     t.put_all(["a", "b", "c", "d", "e"].map(job), T0).await;
     let ready = || Filter::all().state(State::Ready);
     let leased = t.take_many(2, T0).await;
@@ -195,7 +203,7 @@ async fn what_is_settled_between_pages_neither_hides_nor_repeats_others(t: Trial
     assert_eq!(second, ["d", "e"]);
 }
 
-async fn what_is_removed_between_pages_neither_hides_nor_repeats_others(t: Trial) {
+async fn what_is_removed_between_pages_neither_hides_nor_repeats_others(t: DriverUnderTest) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let (first, cursor) = page(&t, Filter::all(), None).await;
     assert_eq!(first, ["a", "b"]);
@@ -208,7 +216,7 @@ async fn what_is_removed_between_pages_neither_hides_nor_repeats_others(t: Trial
     assert_eq!(second, ["d", "b"], "the second b is another job");
 }
 
-async fn a_page_of_jobs_has_one_to_a_thousand(t: Trial) {
+async fn a_page_of_jobs_has_one_to_a_thousand(t: DriverUnderTest) {
     for limit in [0, 1_001] {
         let page = t.driver.list(List::new(Filter::all(), limit, T0)).await;
         let refused = invalid(page);
@@ -216,7 +224,7 @@ async fn a_page_of_jobs_has_one_to_a_thousand(t: Trial) {
     }
 }
 
-async fn a_cursor_that_is_none_lists_no_jobs(t: Trial) {
+async fn a_cursor_that_is_none_lists_no_jobs(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     for text in ["", "nonsense", "\u{1F980}"] {
         let request = List::new(Filter::all(), 1, T0).after(Cursor::new(text));
@@ -225,7 +233,7 @@ async fn a_cursor_that_is_none_lists_no_jobs(t: Trial) {
     }
 }
 
-async fn jobs_are_listed_by_queue_type_and_flow(t: Trial) {
+async fn jobs_are_listed_by_queue_type_and_flow(t: DriverUnderTest) {
     t.put_all([typed("a", "x"), job_in("other", "b"), typed("c", "y")], T0).await;
     t.put_flow([job("d"), child("e", &["d"])], T0).await;
     t.put(typed("f", "x"), T0).await;
@@ -238,7 +246,7 @@ async fn jobs_are_listed_by_queue_type_and_flow(t: Trial) {
     assert_eq!(listed(&t, all().queue(queue("Q"))).await, [""; 0]);
 }
 
-async fn jobs_are_listed_by_every_state(t: Trial) {
+async fn jobs_are_listed_by_every_state(t: DriverUnderTest) {
     t.put_all(["inflight", "done", "dlq", "cancelled"].map(job), T0).await;
     let leased = t.take_many(3, T0).await;
     t.apply(&leased[1], ack(), T0).await;
@@ -255,7 +263,7 @@ async fn jobs_are_listed_by_every_state(t: Trial) {
     assert_eq!(at_its_time.len(), 2, "time alone makes it ready");
 }
 
-async fn filters_can_be_combined(t: Trial) {
+async fn filters_can_be_combined(t: DriverUnderTest) {
     let x = || JobType::new("x").expect("a valid type");
     let with = |mut job: NewJob| {
         job.job_type = x();
@@ -276,7 +284,7 @@ async fn filters_can_be_combined(t: Trial) {
     assert_eq!(listed(&t, filter).await, ["hit"]);
 }
 
-async fn counts_tell_how_many_are_in_each_state(t: Trial) {
+async fn counts_tell_how_many_are_in_each_state(t: DriverUnderTest) {
     t.put_all(["a", "b", "c", "d", "e", "f"].map(job), T0).await;
     let leased = t.take_many(4, T0).await;
     t.apply(&leased[0], ack(), T0).await;
@@ -295,7 +303,7 @@ async fn counts_tell_how_many_are_in_each_state(t: Trial) {
     assert_eq!(counts(&t, at(5)).await, [expected]);
 }
 
-async fn counts_tell_the_earliest_due_time_of_those_ready(t: Trial) {
+async fn counts_tell_the_earliest_due_time_of_those_ready(t: DriverUnderTest) {
     t.put(job("late").run_at(at(9)), T0).await;
     t.put(job("first"), at(3)).await;
     t.put(job("second").priority(5), at(4)).await;
@@ -308,7 +316,7 @@ async fn counts_tell_the_earliest_due_time_of_those_ready(t: Trial) {
     assert_eq!(oldest(at(9)).await, Some(at(9)));
 }
 
-async fn counts_are_by_name_of_queue_and_of_queues_with_jobs_alone(t: Trial) {
+async fn counts_are_by_name_of_queue_and_of_queues_with_jobs_alone(t: DriverUnderTest) {
     for name in ["b", "a", "c"] {
         t.put(job_in(name, name), T0).await;
     }
@@ -324,7 +332,7 @@ async fn counts_are_by_name_of_queue_and_of_queues_with_jobs_alone(t: Trial) {
     assert_eq!(names().await, ["a", "c"]);
 }
 
-async fn a_cursor_of_one_list_is_none_of_another(t: Trial) {
+async fn a_cursor_of_one_list_is_none_of_another(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.put_flow([job("c"), child("d", &["c"])], T0).await;
     let jobs = t.driver.list(List::new(Filter::all(), 1, T0)).await.expect("list");

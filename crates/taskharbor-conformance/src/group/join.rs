@@ -1,10 +1,14 @@
 //! Joins: members that the store completes.
 
-use taskharbor_core::{FlowState, JobKind, JobSet, NewJob, State};
+use taskharbor_core::{
+    NewJob, State,
+    flow::FlowState,
+    job::{JobKind, JobSet},
+};
 
 use crate::{
-    given::{T0, ack, at, child, id, ids, job, join, settlement},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, ack, at, child, id, ids, job, join, settlement},
 };
 
 group! {
@@ -32,7 +36,7 @@ fn joins_in_a_row(parents: &[&str]) -> Vec<NewJob> {
     [join("0000", parents)].into_iter().chain(rest).collect()
 }
 
-async fn a_join_is_done_in_the_step_in_which_its_last_parent_is(t: Trial) {
+async fn a_join_is_done_in_the_step_in_which_its_last_parent_is(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), join("j", &["a", "b"])], T0).await;
     t.run("a", ack(), at(1)).await;
     assert_eq!(t.state("j", at(1)).await, State::Blocked);
@@ -45,7 +49,7 @@ async fn a_join_is_done_in_the_step_in_which_its_last_parent_is(t: Trial) {
     assert_eq!(record.output, None);
 }
 
-async fn a_join_is_never_granted(t: Trial) {
+async fn a_join_is_never_granted(t: DriverUnderTest) {
     let jobs = [job("a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     let leased = t.take_the("a", T0).await;
@@ -57,7 +61,7 @@ async fn a_join_is_never_granted(t: Trial) {
     assert_eq!(record.held, None);
 }
 
-async fn a_join_without_parents_is_done_at_once(t: Trial) {
+async fn a_join_without_parents_is_done_at_once(t: DriverUnderTest) {
     t.put_flow([join("j", &[])], T0).await;
     let record = t.record("j", T0).await;
     assert_eq!(record.state, State::Done);
@@ -68,7 +72,7 @@ async fn a_join_without_parents_is_done_at_once(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn whoever_waits_for_an_empty_join_is_ready_at_once(t: Trial) {
+async fn whoever_waits_for_an_empty_join_is_ready_at_once(t: DriverUnderTest) {
     t.put_flow([join("j", &[]), child("b", &["j"])], T0).await;
     let record = t.record("b", T0).await;
     assert_eq!(record.state, State::Ready);
@@ -78,7 +82,7 @@ async fn whoever_waits_for_an_empty_join_is_ready_at_once(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn whoever_waits_for_an_empty_join_and_a_job_waits_for_the_job(t: Trial) {
+async fn whoever_waits_for_an_empty_join_and_a_job_waits_for_the_job(t: DriverUnderTest) {
     let jobs = [child("c", &["j", "a"]), job("a"), join("j", &[])];
     t.put_flow(jobs, T0).await;
     assert_eq!(t.record("c", T0).await.pending, 1);
@@ -86,7 +90,7 @@ async fn whoever_waits_for_an_empty_join_and_a_job_waits_for_the_job(t: Trial) {
     t.take_the("c", T0).await;
 }
 
-async fn whoever_waits_for_an_empty_join_still_waits_for_its_time(t: Trial) {
+async fn whoever_waits_for_an_empty_join_still_waits_for_its_time(t: DriverUnderTest) {
     let late = child("b", &["j"]).run_at(at(5));
     t.put_flow([join("j", &[]), late], T0).await;
     let record = t.record("b", T0).await;
@@ -94,7 +98,7 @@ async fn whoever_waits_for_an_empty_join_still_waits_for_its_time(t: Trial) {
     assert_eq!(record.due_at, Some(at(5)));
 }
 
-async fn a_join_does_not_wait_for_a_time(t: Trial) {
+async fn a_join_does_not_wait_for_a_time(t: DriverUnderTest) {
     let late = join("j", &["a"]).run_at(at(100));
     t.put_flow([job("a"), late], T0).await;
     t.run("a", ack(), at(1)).await;
@@ -103,7 +107,7 @@ async fn a_join_does_not_wait_for_a_time(t: Trial) {
     assert_eq!(record.finished_at, Some(at(1)));
 }
 
-async fn joins_of_joins_are_done_in_the_same_step(t: Trial) {
+async fn joins_of_joins_are_done_in_the_same_step(t: DriverUnderTest) {
     let jobs = [
         job("a"),
         job("b"),
@@ -120,7 +124,7 @@ async fn joins_of_joins_are_done_in_the_same_step(t: Trial) {
     assert_eq!(t.record("end", at(1)).await.due_at, Some(at(1)));
 }
 
-async fn a_join_between_two_groups_holds_the_second_until_the_first_is_done(t: Trial) {
+async fn a_join_between_two_groups_holds_the_second_until_the_first_is_done(t: DriverUnderTest) {
     let (first, second) = (["a1", "a2", "a3"], ["b1", "b2", "b3"]);
     let mut jobs: Vec<NewJob> = first.iter().map(|text| job(text)).collect();
     jobs.push(join("between", &first));
@@ -139,7 +143,7 @@ async fn a_join_between_two_groups_holds_the_second_until_the_first_is_done(t: T
     assert_eq!(t.flow_state("end", T0).await, FlowState::Done);
 }
 
-async fn a_thousand_joins_in_a_row_are_done_by_one_ack(t: Trial) {
+async fn a_thousand_joins_in_a_row_are_done_by_one_ack(t: DriverUnderTest) {
     let jobs = [job("a")].into_iter().chain(joins_in_a_row(&["a"]));
     t.put_flow(jobs, T0).await;
     assert_eq!(t.flow("0999", T0).await.members.blocked, 1_000);
@@ -149,14 +153,14 @@ async fn a_thousand_joins_in_a_row_are_done_by_one_ack(t: Trial) {
     assert_eq!(flow.finished_at, Some(at(1)));
 }
 
-async fn a_thousand_joins_in_a_row_without_parents_are_done_at_once(t: Trial) {
+async fn a_thousand_joins_in_a_row_without_parents_are_done_at_once(t: DriverUnderTest) {
     let jobs = joins_in_a_row(&[]);
     let answers = t.enqueue_set(JobSet::flow(jobs), T0).await;
     assert_eq!(answers.expect("not rejected").len(), 1_000);
     assert_eq!(t.flow("0999", T0).await.members.done, 1_000);
 }
 
-async fn a_join_of_a_thousand_joins_is_done_by_one_ack(t: Trial) {
+async fn a_join_of_a_thousand_joins_is_done_by_one_ack(t: DriverUnderTest) {
     let names: Vec<String> = (0..1_000).map(|n| format!("{n:04}")).collect();
     let middle = names.iter().map(|name| join(name, &["a"]));
     let end = join("end", &[]).after(names.iter().map(|name| id(name)));
@@ -170,7 +174,7 @@ async fn a_join_of_a_thousand_joins_is_done_by_one_ack(t: Trial) {
     assert_eq!(record.parents.len(), 1_000);
 }
 
-async fn a_join_keeps_its_parents_in_declared_order(t: Trial) {
+async fn a_join_keeps_its_parents_in_declared_order(t: DriverUnderTest) {
     let jobs = [job("a"), job("b"), job("c"), join("j", &["c", "a", "b"])];
     t.put_flow(jobs, T0).await;
     assert_eq!(t.record("j", T0).await.parents, ids(&["c", "a", "b"]));

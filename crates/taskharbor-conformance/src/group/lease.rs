@@ -1,15 +1,19 @@
 //! The end of a lease: what its holder may do until then, and what becomes of the job.
 
 use taskharbor_core::{
-    Action, Extended, FailurePolicy, LeaseToken, Leased, Refusal, Settled, State, Timestamp,
+    State, Timestamp,
+    admin::Action,
+    driver::{Extended, LeaseToken, Leased, Settled},
+    error::Refusal,
+    job::FailurePolicy,
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         LEASE, STRANGER, T0, ack, after, at, before, child, fail, job, job_in, join, release,
         requeue, retry, transitions, with_token,
     },
-    trial::{Trial, at_once},
 };
 
 group! {
@@ -47,7 +51,7 @@ const END: Timestamp = match Timestamp::from_micros(T0.as_micros() + 60_000_000)
     Err(_) => panic!("within the range"),
 };
 
-async fn a_holder_may_settle_its_job_in_the_last_instant(t: Trial) {
+async fn a_holder_may_settle_its_job_in_the_last_instant(t: DriverUnderTest) {
     let now = before(END);
     for (n, transition) in transitions(now).into_iter().enumerate() {
         let name = n.to_string();
@@ -61,7 +65,7 @@ async fn a_holder_may_settle_its_job_in_the_last_instant(t: Trial) {
     assert_eq!(states, expected);
 }
 
-async fn a_holder_may_extend_its_lease_in_the_last_instant(t: Trial) {
+async fn a_holder_may_extend_its_lease_in_the_last_instant(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let extended = t.extend(&leased, before(END), LEASE).await.expect("not refused");
@@ -69,7 +73,7 @@ async fn a_holder_may_extend_its_lease_in_the_last_instant(t: Trial) {
     assert!(!extended.cancel_requested);
 }
 
-async fn a_holder_may_do_nothing_from_the_end_on(t: Trial) {
+async fn a_holder_may_do_nothing_from_the_end_on(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     for now in [END, after(END), at(1_000_000)] {
@@ -77,7 +81,7 @@ async fn a_holder_may_do_nothing_from_the_end_on(t: Trial) {
     }
 }
 
-async fn another_may_have_the_job_from_the_end_on(t: Trial) {
+async fn another_may_have_the_job_from_the_end_on(t: DriverUnderTest) {
     for (name, now) in [("at the end", END), ("after it", after(END))] {
         t.put(job_in(name, name), T0).await;
         t.take_from(name, T0).await.expect("a grant");
@@ -87,7 +91,7 @@ async fn another_may_have_the_job_from_the_end_on(t: Trial) {
     }
 }
 
-async fn nothing_happens_to_an_expired_job_by_itself(t: Trial) {
+async fn nothing_happens_to_an_expired_job_by_itself(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     let held = t.record("a", T0).await;
@@ -95,7 +99,7 @@ async fn nothing_happens_to_an_expired_job_by_itself(t: Trial) {
     assert_eq!(t.record("a", at(1_000)).await, held);
 }
 
-async fn a_job_taken_back_forgets_its_time_and_counts_an_expiration(t: Trial) {
+async fn a_job_taken_back_forgets_its_time_and_counts_an_expiration(t: DriverUnderTest) {
     t.put(job("a").run_at(T0).max_attempts(9), T0).await;
     t.run("a", retry(Some(at(1)), T0), T0).await;
     let mut expected = t.take_the("a", at(1)).await.job;
@@ -105,7 +109,7 @@ async fn a_job_taken_back_forgets_its_time_and_counts_an_expiration(t: Trial) {
     assert_eq!(again, expected);
 }
 
-async fn a_job_taken_back_stands_where_its_lease_ended(t: Trial) {
+async fn a_job_taken_back_stands_where_its_lease_ended(t: DriverUnderTest) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     t.put(job("before"), before(END)).await;
@@ -115,7 +119,7 @@ async fn a_job_taken_back_stands_where_its_lease_ended(t: Trial) {
     assert_eq!(t.take_order(at(100)).await, order);
 }
 
-async fn when_somebody_looks_makes_no_difference_to_a_job_taken_back(t: Trial) {
+async fn when_somebody_looks_makes_no_difference_to_a_job_taken_back(t: DriverUnderTest) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     t.put(job("urgent").priority(1), at(70)).await;
@@ -125,7 +129,7 @@ async fn when_somebody_looks_makes_no_difference_to_a_job_taken_back(t: Trial) {
     assert_eq!(t.take_order(at(100)).await, ["hung", "later"]);
 }
 
-async fn a_released_job_keeps_the_place_where_its_lease_ended(t: Trial) {
+async fn a_released_job_keeps_the_place_where_its_lease_ended(t: DriverUnderTest) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     let again = t.take_the("hung", at(90)).await;
@@ -133,7 +137,9 @@ async fn a_released_job_keeps_the_place_where_its_lease_ended(t: Trial) {
     assert_eq!(t.record("hung", at(90)).await.due_at, Some(END));
 }
 
-async fn any_number_of_expired_jobs_is_granted_again_in_the_order_of_their_ends(t: Trial) {
+async fn any_number_of_expired_jobs_is_granted_again_in_the_order_of_their_ends(
+    t: DriverUnderTest,
+) {
     t.put_all((0..300).map(|n| job(&n.to_string())), T0).await;
     assert_eq!(t.take_many(300, T0).await.len(), 300);
     let mut order = Vec::new();
@@ -145,10 +151,10 @@ async fn any_number_of_expired_jobs_is_granted_again_in_the_order_of_their_ends(
     assert_eq!(order, expected);
 }
 
-async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them(t: Trial) {
+async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them(t: DriverUnderTest) {
     // The second to end would stop the whole flow; the first lets the join behind it be done.
     let jobs = [
-        job("releases").on_failure(FailurePolicy::Release),
+        job("releases").on_failure(FailurePolicy::Continue),
         job("stops").on_failure(FailurePolicy::FailFast),
         join("behind", &["releases"]),
         child("end", &["behind", "stops"]),
@@ -163,7 +169,7 @@ async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them(t
     assert_eq!(states, [State::Cancelled, State::Cancelled, State::Done, State::Cancelled]);
 }
 
-async fn reserve_goes_no_further_than_its_demand(t: Trial) {
+async fn reserve_goes_no_further_than_its_demand(t: DriverUnderTest) {
     t.put_all(["a", "b"].map(job), T0).await;
     assert_eq!(t.take_many(2, T0).await.len(), 2);
     t.act("b", Action::Cancel, T0).await;
@@ -173,7 +179,7 @@ async fn reserve_goes_no_further_than_its_demand(t: Trial) {
     assert_eq!(t.state("b", END).await, State::Cancelled);
 }
 
-async fn only_the_demanded_queues_are_taken_back(t: Trial) {
+async fn only_the_demanded_queues_are_taken_back(t: DriverUnderTest) {
     for name in ["a", "b"] {
         t.bring(job_in(name, name), State::Inflight).await;
     }
@@ -182,7 +188,7 @@ async fn only_the_demanded_queues_are_taken_back(t: Trial) {
     assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
 }
 
-async fn only_leases_that_are_over_are_taken_back(t: Trial) {
+async fn only_leases_that_are_over_are_taken_back(t: DriverUnderTest) {
     t.put_all(["a", "b"].map(job), T0).await;
     t.take_the("a", T0).await;
     t.take_the("b", after(T0)).await;
@@ -191,7 +197,7 @@ async fn only_leases_that_are_over_are_taken_back(t: Trial) {
     assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
 }
 
-async fn a_job_taken_back_competes_in_the_same_call(t: Trial) {
+async fn a_job_taken_back_competes_in_the_same_call(t: DriverUnderTest) {
     t.put(job("hung").priority(5), T0).await;
     t.take_the("hung", T0).await;
     t.put(job("low"), T0).await;
@@ -200,7 +206,7 @@ async fn a_job_taken_back_competes_in_the_same_call(t: Trial) {
     assert_eq!(leased.job.run_at, None);
 }
 
-async fn expirations_are_counted_and_attempts_are_not(t: Trial) {
+async fn expirations_are_counted_and_attempts_are_not(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     for n in 0..4 {
         let leased = t.take_the("a", at(n * 100)).await;
@@ -211,7 +217,7 @@ async fn expirations_are_counted_and_attempts_are_not(t: Trial) {
 }
 
 /// The job `a`, inflight after its lease ran out once, until `at(160)`.
-async fn expired_once(t: &Trial) -> Leased {
+async fn expired_once(t: &DriverUnderTest) -> Leased {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     let leased = t.take_the("a", at(100)).await;
@@ -219,13 +225,13 @@ async fn expired_once(t: &Trial) -> Leased {
     leased
 }
 
-async fn a_retry_forgets_the_expirations(t: Trial) {
+async fn a_retry_forgets_the_expirations(t: DriverUnderTest) {
     let leased = expired_once(&t).await;
     t.apply(&leased, retry(None, at(100)), at(100)).await;
     assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
 }
 
-async fn a_requeue_forgets_the_expirations(t: Trial) {
+async fn a_requeue_forgets_the_expirations(t: DriverUnderTest) {
     let leased = expired_once(&t).await;
     t.apply(&leased, fail(at(100)), at(100)).await;
     assert_eq!(t.record("a", at(100)).await.job.expirations, 1);
@@ -233,7 +239,7 @@ async fn a_requeue_forgets_the_expirations(t: Trial) {
     assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
 }
 
-async fn nothing_else_forgets_the_expirations(t: Trial) {
+async fn nothing_else_forgets_the_expirations(t: DriverUnderTest) {
     let leased = expired_once(&t).await;
     t.extend(&leased, at(110), LEASE).await.expect("not refused");
     assert_eq!(t.record("a", at(110)).await.job.expirations, 1);
@@ -247,7 +253,7 @@ async fn nothing_else_forgets_the_expirations(t: Trial) {
     assert_eq!(t.record("a", at(180)).await.job.expirations, 2);
 }
 
-async fn tokens_of_all_earlier_grants_are_worthless(t: Trial) {
+async fn tokens_of_all_earlier_grants_are_worthless(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let mut grants = Vec::new();
     for n in 0..4 {
@@ -266,7 +272,7 @@ async fn tokens_of_all_earlier_grants_are_worthless(t: Trial) {
     }
 }
 
-async fn a_token_counts_in_all_its_bits(t: Trial) {
+async fn a_token_counts_in_all_its_bits(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let stored = t.snapshot(T0).await;
@@ -280,7 +286,7 @@ async fn a_token_counts_in_all_its_bits(t: Trial) {
     t.apply(&leased, ack(), T0).await;
 }
 
-async fn the_token_of_another_job_is_a_strangers(t: Trial) {
+async fn the_token_of_another_job_is_a_strangers(t: DriverUnderTest) {
     t.put_all(["a", "b"].map(job), T0).await;
     let (a, b) = (t.take_the("a", T0).await, t.take_the("b", T0).await);
     t.refuses(&with_token(&a, b.lease.token), Refusal::LeaseMismatch, T0).await;
@@ -297,7 +303,7 @@ enum Met {
     Granted(Option<Leased>),
 }
 
-async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
+async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: DriverUnderTest) {
     for round in 0..40 {
         let name = round.to_string();
         let leased = t.bring(job_in(&name, &name), State::Inflight).await;
@@ -323,7 +329,7 @@ async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
     }
 }
 
-async fn an_extension_racing_the_end_of_its_lease_wins_or_loses(t: Trial) {
+async fn an_extension_racing_the_end_of_its_lease_wins_or_loses(t: DriverUnderTest) {
     for round in 0..40 {
         let name = round.to_string();
         let leased = t.bring(job_in(&name, &name), State::Inflight).await;

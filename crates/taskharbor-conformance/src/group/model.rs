@@ -1,6 +1,6 @@
 //! Random scripts, held against the model.
 
-use crate::{script, trial::Trial};
+use crate::{driver_under_test::DriverUnderTest, script};
 
 group! {
     model {
@@ -9,6 +9,6 @@ group! {
     }
 }
 
-async fn random_scripts_go_as_they_do_in_the_model(t: Trial) {
+async fn random_scripts_go_as_they_do_in_the_model(t: DriverUnderTest) {
     script::run(&t.driver, &t.open, 1_000).await;
 }

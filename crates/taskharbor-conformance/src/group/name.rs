@@ -1,14 +1,17 @@
 //! Names: taken byte for byte, or refused with the reason.
 
 use taskharbor_core::{
-    Action, Admin, Demand, Driver, Enqueued, Filter, FlowName, HeaderError, Headers, Holder,
-    IdempotencyKey, JobId, JobSet, JobType, ListFlows, NameError, NameProblem, NewJob, QueueName,
-    Reserve, State,
+    Admin, Driver, JobId, JobType, NewJob, QueueName, State,
+    admin::{Action, Filter},
+    driver::{Demand, Enqueued, Reserve},
+    flow::ListFlows,
+    job::{HeaderError, Headers, JobSet},
+    name::{FlowName, Holder, IdempotencyKey, NameError, NameProblem},
 };
 
 use crate::{
-    given::{LEASE, T0, ack, child, id, job, job_in, key, queue},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{LEASE, T0, ack, child, id, job, job_in, key, queue},
 };
 
 group! {
@@ -94,7 +97,7 @@ fn hostile() -> Vec<String> {
     texts.map(String::from).to_vec()
 }
 
-async fn any_name_can_be_an_id(t: Trial) {
+async fn any_name_can_be_an_id(t: DriverUnderTest) {
     let names = hostile();
     let answers = t.put_all(names.iter().map(|name| job(name)), T0).await;
     assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
@@ -110,7 +113,7 @@ async fn any_name_can_be_an_id(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn any_name_can_be_a_queue(t: Trial) {
+async fn any_name_can_be_a_queue(t: DriverUnderTest) {
     let names = hostile();
     t.put_all(names.iter().map(|name| job_in(name, name)), T0).await;
     let counts = t.driver.counts(T0).await.expect("counts");
@@ -127,7 +130,7 @@ async fn any_name_can_be_a_queue(t: Trial) {
     }
 }
 
-async fn any_name_can_be_a_type(t: Trial) {
+async fn any_name_can_be_a_type(t: DriverUnderTest) {
     let names = hostile();
     let typed = |name: &String| {
         let job_type = JobType::new(name).expect("a valid type");
@@ -145,7 +148,7 @@ async fn any_name_can_be_a_type(t: Trial) {
     }
 }
 
-async fn any_name_can_be_a_key(t: Trial) {
+async fn any_name_can_be_a_key(t: DriverUnderTest) {
     let mut names = hostile();
     names.push("k".repeat(1_024));
     names.push("🦀".repeat(256));
@@ -162,7 +165,7 @@ async fn any_name_can_be_a_key(t: Trial) {
     }
 }
 
-async fn any_name_can_be_a_holder(t: Trial) {
+async fn any_name_can_be_a_holder(t: DriverUnderTest) {
     for name in hostile() {
         t.put(job_in(&name, &name), T0).await;
         let holder = Holder::new(&name).expect("a valid holder");
@@ -174,7 +177,7 @@ async fn any_name_can_be_a_holder(t: Trial) {
     }
 }
 
-async fn any_name_can_be_a_header_and_its_value(t: Trial) {
+async fn any_name_can_be_a_header_and_its_value(t: DriverUnderTest) {
     let with = |all: Headers, name: &str, value: &str| all.with(name, value).expect("valid");
     let names: Vec<_> = hostile().into_iter().filter(|name| name.len() < 100).collect();
     for (n, names) in names.chunks(Headers::MAX_ENTRIES).enumerate() {
@@ -191,7 +194,7 @@ async fn any_name_can_be_a_header_and_its_value(t: Trial) {
     assert_eq!(t.take_the("values", T0).await.job.headers, headers);
 }
 
-async fn any_name_can_be_that_of_a_flow_and_of_its_members(t: Trial) {
+async fn any_name_can_be_that_of_a_flow_and_of_its_members(t: DriverUnderTest) {
     for name in hostile().iter().filter(|name| name.len() < 240) {
         let flow_name = FlowName::new(name).expect("a valid name");
         let parent = format!("{name} parent");
@@ -227,7 +230,7 @@ fn kinds() -> [(usize, Judge); 6] {
     ]
 }
 
-async fn names_that_are_none_are_refused_with_the_reason(t: Trial) {
+async fn names_that_are_none_are_refused_with_the_reason(t: DriverUnderTest) {
     for (max, problem) in kinds() {
         assert_eq!(problem(b""), Some(NameProblem::Empty));
         for blank in [" ", "   ", "\u{a0}", "\u{3000}", " \u{2003} "] {
@@ -248,7 +251,7 @@ async fn names_that_are_none_are_refused_with_the_reason(t: Trial) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn headers_that_are_none_are_refused_with_the_reason(t: Trial) {
+async fn headers_that_are_none_are_refused_with_the_reason(t: DriverUnderTest) {
     for (name, value) in [("", "v"), (" ", "v"), ("a\nb", "v"), ("a\0b", "v")] {
         let refused = Headers::new().with(name, value);
         assert!(matches!(refused, Err(HeaderError::Name(_))), "{refused:?}");

@@ -6,8 +6,8 @@
 use taskharbor_core::{State, Timestamp};
 
 use crate::{
-    given::{LEASE, T0, ack, after, at, before, child, job, job_in, release, retry},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{LEASE, T0, ack, after, at, before, child, job, job_in, release, retry},
 };
 
 group! {
@@ -30,24 +30,29 @@ group! {
 }
 
 /// Reserves; the answer must be to ask again after `now` and no later than at `latest`.
-async fn assert_due_by(t: &Trial, demands: &[(&str, usize)], now: Timestamp, latest: Timestamp) {
+async fn assert_due_by(
+    t: &DriverUnderTest,
+    demands: &[(&str, usize)],
+    now: Timestamp,
+    latest: Timestamp,
+) {
     let reserved = t.reserve(demands, now, LEASE).await.expect("reserve");
     let next = reserved.next_due.expect("there is something to wait for");
     assert!(now < next && next <= latest, "at {now} for {latest}: {next}");
 }
 
 /// Reserves; the answer must be that there is nothing to wait for.
-async fn assert_never(t: &Trial, demands: &[(&str, usize)], now: Timestamp) {
+async fn assert_never(t: &DriverUnderTest, demands: &[(&str, usize)], now: Timestamp) {
     let reserved = t.reserve(demands, now, LEASE).await.expect("reserve");
     assert_eq!(reserved.next_due, None);
 }
 
-async fn there_is_nothing_to_wait_for_in_an_empty_queue(t: Trial) {
+async fn there_is_nothing_to_wait_for_in_an_empty_queue(t: DriverUnderTest) {
     t.put(job_in("other", "a").run_at(at(9)), T0).await;
     assert_never(&t, &[("q", 1)], T0).await;
 }
 
-async fn the_next_scheduled_job_is_waited_for(t: Trial) {
+async fn the_next_scheduled_job_is_waited_for(t: DriverUnderTest) {
     for (text, seconds) in [("b", 20), ("a", 10), ("c", 30)] {
         t.put(job(text).run_at(at(seconds)), T0).await;
     }
@@ -56,13 +61,13 @@ async fn the_next_scheduled_job_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("q", 2)], at(10), at(20)).await;
 }
 
-async fn a_low_priority_hides_no_time(t: Trial) {
+async fn a_low_priority_hides_no_time(t: DriverUnderTest) {
     t.put(job("a").run_at(at(10)).priority(-5), T0).await;
     t.put(job("b").run_at(at(20)).priority(5), T0).await;
     assert_due_by(&t, &[("q", 1)], T0, at(10)).await;
 }
 
-async fn the_end_of_the_next_lease_is_waited_for(t: Trial) {
+async fn the_end_of_the_next_lease_is_waited_for(t: DriverUnderTest) {
     t.put_all(["a", "b"].map(job), T0).await;
     t.take_the("a", T0).await;
     t.take_the("b", at(10)).await;
@@ -70,14 +75,14 @@ async fn the_end_of_the_next_lease_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("q", 1)], before(at(60)), at(60)).await;
 }
 
-async fn the_lease_just_granted_is_waited_for(t: Trial) {
+async fn the_lease_just_granted_is_waited_for(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     assert_due_by(&t, &[("q", 2)], T0, at(60)).await;
     // It is taken back and granted again in the call in which its lease is over.
     assert_due_by(&t, &[("q", 2)], at(60), at(120)).await;
 }
 
-async fn the_earlier_of_the_two_is_waited_for(t: Trial) {
+async fn the_earlier_of_the_two_is_waited_for(t: DriverUnderTest) {
     t.put_all([job("leased"), job("scheduled").run_at(at(100))], T0).await;
     t.take_the("leased", T0).await;
     assert_due_by(&t, &[("q", 1)], at(1), at(60)).await;
@@ -85,7 +90,7 @@ async fn the_earlier_of_the_two_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("q", 1)], at(1), at(30)).await;
 }
 
-async fn an_extended_lease_is_waited_for_until_its_new_end(t: Trial) {
+async fn an_extended_lease_is_waited_for_until_its_new_end(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     t.extend(&leased, at(50), LEASE).await.expect("not refused");
@@ -93,7 +98,7 @@ async fn an_extended_lease_is_waited_for_until_its_new_end(t: Trial) {
     assert_due_by(&t, &[("q", 1)], at(80), at(110)).await;
 }
 
-async fn a_retried_or_released_job_is_waited_for(t: Trial) {
+async fn a_retried_or_released_job_is_waited_for(t: DriverUnderTest) {
     for (text, transition) in
         [("retried", retry(Some(at(10)), T0)), ("released", release(Some(at(10))))]
     {
@@ -104,7 +109,7 @@ async fn a_retried_or_released_job_is_waited_for(t: Trial) {
     }
 }
 
-async fn jobs_that_are_blocked_or_over_are_not_waited_for(t: Trial) {
+async fn jobs_that_are_blocked_or_over_are_not_waited_for(t: DriverUnderTest) {
     for state in [State::Done, State::Dlq, State::Cancelled] {
         t.bring(job(state.as_str()), state).await;
     }
@@ -113,21 +118,21 @@ async fn jobs_that_are_blocked_or_over_are_not_waited_for(t: Trial) {
     assert_never(&t, &[("q", 1)], at(1_000)).await;
 }
 
-async fn there_is_nothing_to_wait_for_when_every_demand_was_met(t: Trial) {
+async fn there_is_nothing_to_wait_for_when_every_demand_was_met(t: DriverUnderTest) {
     t.put_all([job("a"), job("b"), job("c").run_at(at(10))], T0).await;
     assert_never(&t, &[("q", 2)], T0).await;
     t.put_all([job("d"), job_in("r", "e")], T0).await;
     assert_never(&t, &[("q", 1), ("r", 1)], T0).await;
 }
 
-async fn only_queues_that_gave_less_are_waited_for(t: Trial) {
+async fn only_queues_that_gave_less_are_waited_for(t: DriverUnderTest) {
     t.put_all([job_in("full", "a"), job_in("full", "b").run_at(at(5))], T0).await;
     assert_never(&t, &[("full", 1), ("empty", 1)], T0).await;
     t.put_all([job_in("full", "c"), job_in("late", "d").run_at(at(10))], T0).await;
     assert_due_by(&t, &[("late", 1), ("full", 1)], T0, at(10)).await;
 }
 
-async fn the_earliest_of_several_queues_is_waited_for(t: Trial) {
+async fn the_earliest_of_several_queues_is_waited_for(t: DriverUnderTest) {
     for (name, seconds) in [("a", 30), ("b", 10), ("c", 20)] {
         t.put(job_in(name, name).run_at(at(seconds)), T0).await;
     }
@@ -135,12 +140,12 @@ async fn the_earliest_of_several_queues_is_waited_for(t: Trial) {
     assert_due_by(&t, &[("a", 1), ("c", 1)], T0, at(20)).await;
 }
 
-async fn a_job_due_in_a_microsecond_is_waited_for_just_so_long(t: Trial) {
+async fn a_job_due_in_a_microsecond_is_waited_for_just_so_long(t: DriverUnderTest) {
     t.put(job("a").run_at(after(T0)), T0).await;
     assert_due_by(&t, &[("q", 1)], T0, after(T0)).await;
 }
 
-async fn a_time_that_was_waited_for_is_not_named_again(t: Trial) {
+async fn a_time_that_was_waited_for_is_not_named_again(t: DriverUnderTest) {
     t.put_all([job("a").run_at(at(10)), job("b").run_at(at(20))], T0).await;
     t.run("a", ack(), at(10)).await;
     assert_due_by(&t, &[("q", 1)], at(10), at(20)).await;

@@ -1,10 +1,13 @@
 //! The order of grants: one line for all, in which nobody starves and nobody gains by failing.
 
-use taskharbor_core::{Action, Requeue, State, Timestamp};
+use taskharbor_core::{
+    State, Timestamp,
+    admin::{Action, Requeue},
+};
 
 use crate::{
-    given::{LEASE, T0, ack, after, at, before, job, release, requeue, retry},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{LEASE, T0, ack, after, at, before, job, release, requeue, retry},
 };
 
 group! {
@@ -33,7 +36,7 @@ group! {
     }
 }
 
-async fn higher_priorities_go_first(t: Trial) {
+async fn higher_priorities_go_first(t: DriverUnderTest) {
     for (text, priority) in [
         ("least", i16::MIN),
         ("minus two", -2),
@@ -61,21 +64,21 @@ async fn higher_priorities_go_first(t: Trial) {
     assert_eq!(t.take_order(T0).await, expected);
 }
 
-async fn earlier_due_times_go_before_later_ones(t: Trial) {
+async fn earlier_due_times_go_before_later_ones(t: DriverUnderTest) {
     for (text, due) in [("c", at(30)), ("a", at(10)), ("d", after(at(30))), ("b", at(20))] {
         t.put(job(text), due).await;
     }
     assert_eq!(t.take_order(at(40)).await, ["a", "b", "c", "d"]);
 }
 
-async fn jobs_due_at_one_instant_go_by_insertion(t: Trial) {
+async fn jobs_due_at_one_instant_go_by_insertion(t: DriverUnderTest) {
     for text in ["c", "a", "d", "b"] {
         t.put(job(text), T0).await;
     }
     assert_eq!(t.take_order(T0).await, ["c", "a", "d", "b"]);
 }
 
-async fn priority_goes_before_due_time_and_due_time_before_insertion(t: Trial) {
+async fn priority_goes_before_due_time_and_due_time_before_insertion(t: DriverUnderTest) {
     t.put(job("low, late, first"), at(2)).await;
     t.put(job("high, late"), at(2)).await;
     t.act("high, late", Action::SetPriority(1), at(2)).await;
@@ -85,7 +88,7 @@ async fn priority_goes_before_due_time_and_due_time_before_insertion(t: Trial) {
     assert_eq!(t.take_order(at(3)).await, expected);
 }
 
-async fn taking_one_by_one_gives_the_same_order(t: Trial) {
+async fn taking_one_by_one_gives_the_same_order(t: DriverUnderTest) {
     for n in 0..12_u64 {
         let priority = i16::try_from(n * 5 % 3).expect("small");
         t.put(job(&n.to_string()).priority(priority), at(n * 7 % 4)).await;
@@ -100,7 +103,7 @@ async fn taking_one_by_one_gives_the_same_order(t: Trial) {
     assert_eq!(one_by_one, expected);
 }
 
-async fn a_limit_takes_the_best(t: Trial) {
+async fn a_limit_takes_the_best(t: DriverUnderTest) {
     t.put_all([job("c"), job("b").priority(1), job("d"), job("a").priority(2)], T0).await;
     for expected in [["a", "b"], ["c", "d"]] {
         let jobs = t.take_many(2, T0).await;
@@ -109,14 +112,14 @@ async fn a_limit_takes_the_best(t: Trial) {
     }
 }
 
-async fn a_scheduled_job_stands_where_its_time_puts_it(t: Trial) {
+async fn a_scheduled_job_stands_where_its_time_puts_it(t: DriverUnderTest) {
     t.put(job("at 10").run_at(at(10)), T0).await;
     t.put(job("at 5"), at(5)).await;
     t.put(job("at 15"), at(15)).await;
     assert_eq!(t.take_order(at(20)).await, ["at 5", "at 10", "at 15"]);
 }
 
-async fn a_scheduled_job_due_at_the_same_instant_goes_by_insertion(t: Trial) {
+async fn a_scheduled_job_due_at_the_same_instant_goes_by_insertion(t: DriverUnderTest) {
     t.put(job("scheduled first").run_at(at(10)), T0).await;
     t.put(job("immediate"), at(10)).await;
     t.put(job("scheduled last").run_at(at(10)), at(5)).await;
@@ -124,7 +127,7 @@ async fn a_scheduled_job_due_at_the_same_instant_goes_by_insertion(t: Trial) {
     assert_eq!(t.take_order(at(10)).await, expected);
 }
 
-async fn a_retried_job_stands_where_its_time_puts_it(t: Trial) {
+async fn a_retried_job_stands_where_its_time_puts_it(t: DriverUnderTest) {
     t.put(job("with a time"), T0).await;
     t.run("with a time", retry(Some(at(10)), T0), T0).await;
     t.put(job("without"), T0).await;
@@ -136,14 +139,14 @@ async fn a_retried_job_stands_where_its_time_puts_it(t: Trial) {
     assert_eq!(t.take_order(at(20)).await, expected);
 }
 
-async fn a_retried_job_keeps_its_place_of_insertion(t: Trial) {
+async fn a_retried_job_keeps_its_place_of_insertion(t: DriverUnderTest) {
     t.put(job("retried"), T0).await;
     t.put(job("other"), at(10)).await;
     t.run("retried", retry(None, at(10)), at(10)).await;
     assert_eq!(t.take_order(at(10)).await, ["retried", "other"]);
 }
 
-async fn a_released_job_goes_to_its_old_place(t: Trial) {
+async fn a_released_job_goes_to_its_old_place(t: DriverUnderTest) {
     t.put(job("released"), T0).await;
     let leased = t.take_the("released", T0).await;
     t.put(job("other"), at(1)).await;
@@ -152,7 +155,7 @@ async fn a_released_job_goes_to_its_old_place(t: Trial) {
     assert_eq!(t.take_order(at(10)).await, ["released", "other"]);
 }
 
-async fn a_job_released_until_later_stands_where_its_time_puts_it(t: Trial) {
+async fn a_job_released_until_later_stands_where_its_time_puts_it(t: DriverUnderTest) {
     t.put(job("released"), T0).await;
     t.run("released", release(Some(at(10))), T0).await;
     t.put(job("5"), at(5)).await;
@@ -160,7 +163,7 @@ async fn a_job_released_until_later_stands_where_its_time_puts_it(t: Trial) {
     assert_eq!(t.take_order(at(20)).await, ["5", "released", "15"]);
 }
 
-async fn a_reclaimed_job_goes_behind_those_that_waited(t: Trial) {
+async fn a_reclaimed_job_goes_behind_those_that_waited(t: DriverUnderTest) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     for seconds in [1, 59, 70] {
@@ -170,14 +173,14 @@ async fn a_reclaimed_job_goes_behind_those_that_waited(t: Trial) {
     assert_eq!(t.take_order(at(70)).await, ["1", "59", "hung", "70"]);
 }
 
-async fn a_reclaimed_job_keeps_its_priority(t: Trial) {
+async fn a_reclaimed_job_keeps_its_priority(t: DriverUnderTest) {
     t.put(job("hung").priority(1), T0).await;
     t.take_the("hung", T0).await;
     t.put_all([job("low"), job("high").priority(2)], T0).await;
     assert_eq!(t.take_order(at(60)).await, ["high", "hung", "low"]);
 }
 
-async fn a_requeued_job_stands_where_its_time_puts_it(t: Trial) {
+async fn a_requeued_job_stands_where_its_time_puts_it(t: DriverUnderTest) {
     t.bring(job("now"), State::Dlq).await;
     t.bring(job("later"), State::Dlq).await;
     t.act("now", requeue(), at(7)).await;
@@ -189,7 +192,7 @@ async fn a_requeued_job_stands_where_its_time_puts_it(t: Trial) {
     assert_eq!(t.take_order(at(20)).await, ["5", "now", "10", "later", "15"]);
 }
 
-async fn nothing_gains_by_a_time_in_the_past(t: Trial) {
+async fn nothing_gains_by_a_time_in_the_past(t: DriverUnderTest) {
     let past = Timestamp::EPOCH;
     for text in ["retried", "released"] {
         t.put(job(text), T0).await;
@@ -211,7 +214,7 @@ async fn nothing_gains_by_a_time_in_the_past(t: Trial) {
     assert_eq!(t.take_order(at(13)).await, expected);
 }
 
-async fn jobs_that_fail_again_and_again_take_turns(t: Trial) {
+async fn jobs_that_fail_again_and_again_take_turns(t: DriverUnderTest) {
     t.put_all(["a", "b", "c"].map(job), T0).await;
     let mut granted = Vec::new();
     for second in 1..=9 {
@@ -222,7 +225,7 @@ async fn jobs_that_fail_again_and_again_take_turns(t: Trial) {
     assert_eq!(granted, ["a", "b", "c", "a", "b", "c", "a", "b", "c"]);
 }
 
-async fn hung_jobs_do_not_push_others_out(t: Trial) {
+async fn hung_jobs_do_not_push_others_out(t: DriverUnderTest) {
     t.put_all((0..4).map(|n| job(&format!("hung {n}"))), T0).await;
     assert_eq!(t.take_many(2, T0).await.len(), 2);
     t.put_all(["x", "y"].map(job), at(1)).await;
@@ -237,7 +240,7 @@ async fn hung_jobs_do_not_push_others_out(t: Trial) {
     assert_eq!(rounds, expected);
 }
 
-async fn a_retried_job_is_not_starved_by_new_ones(t: Trial) {
+async fn a_retried_job_is_not_starved_by_new_ones(t: DriverUnderTest) {
     t.put(job("retried"), T0).await;
     t.run("retried", retry(Some(at(5)), T0), T0).await;
     let mut granted = Vec::new();
@@ -253,7 +256,7 @@ async fn a_retried_job_is_not_starved_by_new_ones(t: Trial) {
     assert_eq!(granted, expected);
 }
 
-async fn a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one(t: Trial) {
+async fn a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one(t: DriverUnderTest) {
     let crowd = (0..1_000).map(|n| job(&n.to_string()).priority(9).run_at(after(at(1))));
     t.put_all(crowd, T0).await;
     t.put(job("ready").priority(-9), T0).await;
@@ -261,7 +264,7 @@ async fn a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one(t: Trial) {
     assert_eq!(t.take(at(1)).await, None);
 }
 
-async fn a_crowd_of_leased_jobs_does_not_hide_an_expired_one(t: Trial) {
+async fn a_crowd_of_leased_jobs_does_not_hide_an_expired_one(t: DriverUnderTest) {
     t.put(job("expired").priority(-9), T0).await;
     t.take_the("expired", T0).await;
     t.put_all((0..1_000).map(|n| job(&n.to_string())), at(1)).await;

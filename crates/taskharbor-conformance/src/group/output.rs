@@ -1,16 +1,19 @@
 //! What jobs produced, as their dependants and clients read it.
 
 use taskharbor_core::{
-    Action, Blob, Driver, FailurePolicy, InvalidRequest, NewJob, OutputEntry, OutputPage,
-    OutputQuery, Outputs, Refusal, Requeue, State, Text, Transition,
+    Blob, Driver, NewJob, State, Text,
+    admin::{Action, Requeue},
+    driver::{OutputEntry, OutputPage, OutputQuery, Outputs, Transition},
+    error::{InvalidRequest, Refusal},
+    job::FailurePolicy,
 };
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         T0, ack, ack_with, at, child, done_with, fail, grow, id, ids, invalid, job, join, list,
         requeue, settlement,
     },
-    trial::Trial,
 };
 
 use OutputEntry::{Done, Missing, Pending};
@@ -56,7 +59,7 @@ fn cancelled() -> OutputEntry {
 }
 
 /// The pages of at most `limit` entries that an answer comes in.
-async fn pages(t: &Trial, query: OutputQuery, limit: usize) -> Vec<Vec<OutputEntry>> {
+async fn pages(t: &DriverUnderTest, query: OutputQuery, limit: usize) -> Vec<Vec<OutputEntry>> {
     let mut pages = Vec::new();
     let mut from = Some(query.from);
     while let Some(start) = from {
@@ -72,13 +75,13 @@ async fn pages(t: &Trial, query: OutputQuery, limit: usize) -> Vec<Vec<OutputEnt
 }
 
 /// Acks every one of these, which must be the next, with its own id as output.
-async fn ack_each(t: &Trial, texts: &[&str]) {
+async fn ack_each(t: &DriverUnderTest, texts: &[&str]) {
     for text in texts {
         t.run(text, ack_with(text), T0).await;
     }
 }
 
-async fn parents_outputs_are_read_in_declared_order(t: Trial) {
+async fn parents_outputs_are_read_in_declared_order(t: DriverUnderTest) {
     let jobs = [job("a"), job("b"), job("c"), child("d", &["b", "c", "a"])];
     t.put_flow(jobs, T0).await;
     ack_each(&t, &["a", "b", "c"]).await;
@@ -86,7 +89,7 @@ async fn parents_outputs_are_read_in_declared_order(t: Trial) {
     assert_eq!(t.inputs("d").await, expected);
 }
 
-async fn no_output_and_an_empty_one_are_told_apart(t: Trial) {
+async fn no_output_and_an_empty_one_are_told_apart(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", ack_with(""), T0).await;
@@ -94,7 +97,7 @@ async fn no_output_and_an_empty_one_are_told_apart(t: Trial) {
     assert_eq!(t.inputs("c").await, expected);
 }
 
-async fn an_output_is_read_byte_for_byte(t: Trial) {
+async fn an_output_is_read_byte_for_byte(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let bytes: Vec<u8> = (0..=255).collect();
     let output = Some(Blob::from(bytes));
@@ -103,7 +106,7 @@ async fn an_output_is_read_byte_for_byte(t: Trial) {
     assert_eq!(t.output("a").await, [Done(output)]);
 }
 
-async fn whoever_has_no_parents_reads_an_empty_list(t: Trial) {
+async fn whoever_has_no_parents_reads_an_empty_list(t: DriverUnderTest) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), join("j", &[]), child("b", &["a", "j"])], T0).await;
     for text in ["plain", "a", "j"] {
@@ -111,7 +114,7 @@ async fn whoever_has_no_parents_reads_an_empty_list(t: Trial) {
     }
 }
 
-async fn a_parent_that_is_not_over_is_pending(t: Trial) {
+async fn a_parent_that_is_not_over_is_pending(t: DriverUnderTest) {
     let jobs = [
         job("inflight"),
         job("ready"),
@@ -125,8 +128,8 @@ async fn a_parent_that_is_not_over_is_pending(t: Trial) {
     assert_eq!(t.inputs("end").await, expected);
 }
 
-async fn a_parent_that_failed_is_read_with_state_and_reason(t: Trial) {
-    let released = |text| job(text).on_failure(FailurePolicy::Release);
+async fn a_parent_that_failed_is_read_with_state_and_reason(t: DriverUnderTest) {
+    let released = |text| job(text).on_failure(FailurePolicy::Continue);
     let jobs = [released("a"), released("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -135,7 +138,7 @@ async fn a_parent_that_failed_is_read_with_state_and_reason(t: Trial) {
     assert_eq!(t.inputs("c").await, [list(2), gave_up(), cancelled()]);
 }
 
-async fn a_parent_that_was_requeued_is_pending_again(t: Trial) {
+async fn a_parent_that_was_requeued_is_pending_again(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
@@ -145,8 +148,8 @@ async fn a_parent_that_was_requeued_is_pending_again(t: Trial) {
     assert_eq!(t.inputs("b").await, [list(1), done_with("a")]);
 }
 
-async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
-    let released = child("b", &["a"]).on_failure(FailurePolicy::Release);
+async fn a_parent_whose_record_was_removed_is_missing(t: DriverUnderTest) {
+    let released = child("b", &["a"]).on_failure(FailurePolicy::Continue);
     t.put_flow([job("a"), released, child("c", &["b"])], T0).await;
     ack_each(&t, &["a"]).await;
     t.run("b", fail(T0), T0).await;
@@ -158,8 +161,8 @@ async fn a_parent_whose_record_was_removed_is_missing(t: Trial) {
     assert_eq!(t.inputs("b").await, [list(1), Missing]);
 }
 
-async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
-    let released = child("b", &["a"]).on_failure(FailurePolicy::Release);
+async fn a_removed_parents_id_used_again_is_still_missing(t: DriverUnderTest) {
+    let released = child("b", &["a"]).on_failure(FailurePolicy::Continue);
     t.put_flow([job("a"), released, child("c", &["b"])], T0).await;
     ack_each(&t, &["a"]).await;
     t.run("b", fail(T0), T0).await;
@@ -171,7 +174,7 @@ async fn a_removed_parents_id_used_again_is_still_missing(t: Trial) {
     assert_eq!(t.inputs("b").await, [list(1), Missing]);
 }
 
-async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
+async fn a_jobs_own_output_is_done_failed_or_pending(t: DriverUnderTest) {
     t.put_all([job("a"), job("b"), job("c"), job("d")], T0).await;
     t.act("d", Action::Cancel, T0).await;
     assert_eq!(t.output("a").await, [Pending]);
@@ -183,7 +186,7 @@ async fn a_jobs_own_output_is_done_failed_or_pending(t: Trial) {
     assert_eq!(t.output("d").await, [cancelled()]);
 }
 
-async fn a_join_is_the_list_of_its_parents(t: Trial) {
+async fn a_join_is_the_list_of_its_parents(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), join("j", &["b", "a"])], T0).await;
     ack_each(&t, &["a", "b"]).await;
     let expected = [list(2), done_with("b"), done_with("a")];
@@ -191,7 +194,7 @@ async fn a_join_is_the_list_of_its_parents(t: Trial) {
     assert_eq!(t.inputs("j").await, expected);
 }
 
-async fn joins_nest_where_they_stand(t: Trial) {
+async fn joins_nest_where_they_stand(t: DriverUnderTest) {
     let jobs = [
         job("a"),
         job("b"),
@@ -210,8 +213,8 @@ async fn joins_nest_where_they_stand(t: Trial) {
     assert_eq!(t.output("empty").await, [list(0)]);
 }
 
-async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
-    let a = job("a").on_failure(FailurePolicy::Release);
+async fn a_join_shows_the_failures_among_its_parents(t: DriverUnderTest) {
+    let a = job("a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, job("b"), join("j", &["a", "b"])], T0).await;
     t.run("a", fail(T0), T0).await;
     ack_each(&t, &["b"]).await;
@@ -219,8 +222,8 @@ async fn a_join_shows_the_failures_among_its_parents(t: Trial) {
     assert_eq!(t.output("j").await, expected);
 }
 
-async fn a_join_that_is_not_done_is_pending_or_failed(t: Trial) {
-    let j = join("j", &["a"]).on_failure(FailurePolicy::Release);
+async fn a_join_that_is_not_done_is_pending_or_failed(t: DriverUnderTest) {
+    let j = join("j", &["a"]).on_failure(FailurePolicy::Continue);
     t.put_flow([job("a"), j, child("b", &["j"])], T0).await;
     assert_eq!(t.output("j").await, [Pending]);
     assert_eq!(t.inputs("b").await, [list(1), Pending]);
@@ -229,7 +232,7 @@ async fn a_join_that_is_not_done_is_pending_or_failed(t: Trial) {
     assert_eq!(t.inputs("b").await, [list(1), cancelled()]);
 }
 
-async fn joins_nest_a_thousand_deep(t: Trial) {
+async fn joins_nest_a_thousand_deep(t: DriverUnderTest) {
     let step = |n: usize| format!("{n:04}");
     let joins = (1..1_000).map(|n| join(&step(n), &[&step(n - 1)]));
     t.put_flow([job("0000")].into_iter().chain(joins), T0).await;
@@ -239,7 +242,7 @@ async fn joins_nest_a_thousand_deep(t: Trial) {
     assert_eq!(t.output("0999").await, expected);
 }
 
-async fn pages_of_every_size_are_together_the_whole(t: Trial) {
+async fn pages_of_every_size_are_together_the_whole(t: DriverUnderTest) {
     let names = ["a", "b", "c", "d", "e"];
     let end = [join("empty", &[]), child("end", &["a", "empty", "b", "c", "d", "e"])];
     t.put_flow(names.map(job).into_iter().chain(end), T0).await;
@@ -254,7 +257,7 @@ async fn pages_of_every_size_are_together_the_whole(t: Trial) {
     }
 }
 
-async fn a_join_among_the_parents_is_named_and_read_by_itself(t: Trial) {
+async fn a_join_among_the_parents_is_named_and_read_by_itself(t: DriverUnderTest) {
     let jobs = [job("a"), join("inner", &["a"]), child("end", &["inner"])];
     t.put_flow(jobs, T0).await;
     ack_each(&t, &["a"]).await;
@@ -266,7 +269,7 @@ async fn a_join_among_the_parents_is_named_and_read_by_itself(t: Trial) {
 }
 
 /// Every layer of joins doubles the number of ways to the first jobs; one level is read at a time.
-async fn joins_upon_joins_cost_no_more_than_their_edges(t: Trial) {
+async fn joins_upon_joins_cost_no_more_than_their_edges(t: DriverUnderTest) {
     let mut jobs = vec![job("0-a"), job("0-b")];
     for layer in 1..80 {
         let (a, b) = (format!("{}-a", layer - 1), format!("{}-b", layer - 1));
@@ -284,8 +287,8 @@ async fn joins_upon_joins_cost_no_more_than_their_edges(t: Trial) {
     assert_eq!(top, [join("79-a"), join("79-b")]);
 }
 
-async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: Trial) {
-    let a = job("a").on_failure(FailurePolicy::Release);
+async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: DriverUnderTest) {
+    let a = job("a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     let failed = [list(1), gave_up()];
@@ -299,8 +302,8 @@ async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: Trial)
     assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));
 }
 
-async fn what_a_removed_job_grew_from_reads_as_missing(t: Trial) {
-    let jobs = [job("m").on_failure(FailurePolicy::Release), child("end", &["m"])];
+async fn what_a_removed_job_grew_from_reads_as_missing(t: DriverUnderTest) {
+    let jobs = [job("m").on_failure(FailurePolicy::Continue), child("end", &["m"])];
     t.put_flow(jobs, T0).await;
     t.run("m", grow([job("g")]), T0).await;
     t.run("g", fail(T0), T0).await;
@@ -314,7 +317,7 @@ async fn what_a_removed_job_grew_from_reads_as_missing(t: Trial) {
     assert_eq!(t.output("m").await, [OutputEntry::Missing]);
 }
 
-async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
+async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: DriverUnderTest) {
     let names: Vec<String> = (0..1_000).map(|n| format!("{n:04}")).collect();
     let members: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
     let end = job("end").after(names.iter().map(|name| id(name)));
@@ -329,7 +332,7 @@ async fn a_list_longer_than_a_page_can_be_read_to_its_end(t: Trial) {
     }
 }
 
-async fn pages_of_large_outputs_are_together_the_whole(t: Trial) {
+async fn pages_of_large_outputs_are_together_the_whole(t: DriverUnderTest) {
     let names: Vec<String> = (0..18).map(|n| format!("{n:02}")).collect();
     let members: Vec<NewJob> = names.iter().map(|name| job(name)).collect();
     let end = join("end", &[]).after(names.iter().map(|name| id(name)));
@@ -345,7 +348,7 @@ async fn pages_of_large_outputs_are_together_the_whole(t: Trial) {
     assert_eq!(pages.concat(), expected);
 }
 
-async fn a_page_of_outputs_has_one_to_a_thousand(t: Trial) {
+async fn a_page_of_outputs_has_one_to_a_thousand(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     for limit in [0, 1_001] {
         let request = Outputs::new(vec![OutputQuery::of(id("a"))], limit);
@@ -355,7 +358,7 @@ async fn a_page_of_outputs_has_one_to_a_thousand(t: Trial) {
     }
 }
 
-async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) {
+async fn an_unknown_job_does_not_disturb_the_other_answers(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     ack_each(&t, &["a"]).await;
     let items = vec![
@@ -375,7 +378,7 @@ async fn an_unknown_job_does_not_disturb_the_other_answers(t: Trial) {
     assert_eq!(answers.expect("outputs"), expected);
 }
 
-async fn one_job_may_be_asked_about_twice_in_a_call(t: Trial) {
+async fn one_job_may_be_asked_about_twice_in_a_call(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     ack_each(&t, &["a", "b"]).await;
     let items =

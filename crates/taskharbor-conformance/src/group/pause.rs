@@ -1,10 +1,15 @@
 //! Queues that are paused, and resumed.
 
-use taskharbor_core::{Action, Admin, FailurePolicy, QueueCounts, Settled, State, Timestamp};
+use taskharbor_core::{
+    Admin, State, Timestamp,
+    admin::{Action, QueueCounts},
+    driver::Settled,
+    job::FailurePolicy,
+};
 
 use crate::{
-    given::{LEASE, T0, ack, at, child, id, job, job_in, join, queue, requeue, retry},
-    trial::{Trial, at_once},
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{LEASE, T0, ack, at, child, id, job, job_in, join, queue, requeue, retry},
 };
 
 group! {
@@ -27,21 +32,21 @@ group! {
     }
 }
 
-async fn pause(t: &Trial, name: &str, now: Timestamp) {
+async fn pause(t: &DriverUnderTest, name: &str, now: Timestamp) {
     t.driver.pause(queue(name), now).await.expect("pause");
 }
 
-async fn resume(t: &Trial, name: &str) {
+async fn resume(t: &DriverUnderTest, name: &str) {
     t.driver.resume(queue(name)).await.expect("resume");
 }
 
 /// What is told of one queue, if it is listed.
-async fn counts(t: &Trial, name: &str, now: Timestamp) -> Option<QueueCounts> {
+async fn counts(t: &DriverUnderTest, name: &str, now: Timestamp) -> Option<QueueCounts> {
     let all = t.driver.counts(now).await.expect("counts");
     all.into_iter().find(|it| it.queue == queue(name))
 }
 
-async fn a_paused_queue_gives_nothing_until_it_is_resumed(t: Trial) {
+async fn a_paused_queue_gives_nothing_until_it_is_resumed(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     pause(&t, "q", T0).await;
     t.put(job("c"), at(1)).await;
@@ -50,7 +55,7 @@ async fn a_paused_queue_gives_nothing_until_it_is_resumed(t: Trial) {
     assert_eq!(t.take_order(at(2)).await, ["a", "b", "c"]);
 }
 
-async fn a_paused_queue_has_no_next_due_time(t: Trial) {
+async fn a_paused_queue_has_no_next_due_time(t: DriverUnderTest) {
     t.put_all([job("a"), job("b").run_at(at(9))], T0).await;
     t.take_the("a", T0).await;
     pause(&t, "q", T0).await;
@@ -60,7 +65,7 @@ async fn a_paused_queue_has_no_next_due_time(t: Trial) {
     assert_eq!(reserved.next_due, None);
 }
 
-async fn a_paused_queue_keeps_its_expired_leases_until_it_is_resumed(t: Trial) {
+async fn a_paused_queue_keeps_its_expired_leases_until_it_is_resumed(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     pause(&t, "q", at(1)).await;
@@ -73,7 +78,7 @@ async fn a_paused_queue_keeps_its_expired_leases_until_it_is_resumed(t: Trial) {
     assert_eq!(leased.job.expirations, 1);
 }
 
-async fn a_cancel_mark_waits_with_the_lease_in_a_paused_queue(t: Trial) {
+async fn a_cancel_mark_waits_with_the_lease_in_a_paused_queue(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     t.act("a", Action::Cancel, T0).await;
@@ -85,7 +90,7 @@ async fn a_cancel_mark_waits_with_the_lease_in_a_paused_queue(t: Trial) {
     assert_eq!(t.state("a", at(61)).await, State::Cancelled);
 }
 
-async fn other_queues_are_not_affected(t: Trial) {
+async fn other_queues_are_not_affected(t: DriverUnderTest) {
     let jobs = [job_in("p", "a"), job_in("o", "b"), job_in("o", "c")];
     t.put_all(jobs, T0).await;
     t.put(job_in("o", "later").run_at(at(9)), T0).await;
@@ -99,7 +104,7 @@ async fn other_queues_are_not_affected(t: Trial) {
     assert!(T0 < next_due && next_due <= at(9), "{next_due}");
 }
 
-async fn holders_of_a_paused_queues_jobs_go_on(t: Trial) {
+async fn holders_of_a_paused_queues_jobs_go_on(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     let leased = t.take_many(2, T0).await;
     pause(&t, "q", T0).await;
@@ -112,7 +117,7 @@ async fn holders_of_a_paused_queues_jobs_go_on(t: Trial) {
     assert_eq!(t.take(at(80)).await, None);
 }
 
-async fn people_can_manage_a_paused_queue(t: Trial) {
+async fn people_can_manage_a_paused_queue(t: DriverUnderTest) {
     t.put_all([job("a"), job("b").run_at(at(9))], T0).await;
     pause(&t, "q", T0).await;
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Cancelled);
@@ -124,8 +129,8 @@ async fn people_can_manage_a_paused_queue(t: Trial) {
     assert_eq!(t.take_order(T0).await, ["b", "a"]);
 }
 
-async fn flows_go_on_within_a_paused_queue(t: Trial) {
-    let a = job_in("other", "a").on_failure(FailurePolicy::Release);
+async fn flows_go_on_within_a_paused_queue(t: DriverUnderTest) {
+    let a = job_in("other", "a").on_failure(FailurePolicy::Continue);
     let jobs = [a, join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     pause(&t, "q", T0).await;
@@ -138,7 +143,7 @@ async fn flows_go_on_within_a_paused_queue(t: Trial) {
     t.take_the("b", at(1)).await;
 }
 
-async fn pausing_twice_keeps_the_first_time(t: Trial) {
+async fn pausing_twice_keeps_the_first_time(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     pause(&t, "q", at(1)).await;
     pause(&t, "q", at(2)).await;
@@ -151,7 +156,7 @@ async fn pausing_twice_keeps_the_first_time(t: Trial) {
     t.take_the("a", at(3)).await;
 }
 
-async fn a_queue_paused_again_is_paused_since_then(t: Trial) {
+async fn a_queue_paused_again_is_paused_since_then(t: DriverUnderTest) {
     pause(&t, "q", at(1)).await;
     resume(&t, "q").await;
     pause(&t, "q", at(5)).await;
@@ -159,7 +164,7 @@ async fn a_queue_paused_again_is_paused_since_then(t: Trial) {
     assert_eq!(told.paused_since, Some(at(5)));
 }
 
-async fn a_queue_without_jobs_can_be_paused(t: Trial) {
+async fn a_queue_without_jobs_can_be_paused(t: DriverUnderTest) {
     pause(&t, "q", T0).await;
     let mut expected = QueueCounts::new(queue("q"));
     expected.paused_since = Some(T0);
@@ -170,7 +175,7 @@ async fn a_queue_without_jobs_can_be_paused(t: Trial) {
     t.take_the("a", T0).await;
 }
 
-async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: Trial) {
+async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.act("a", Action::Cancel, T0).await;
     pause(&t, "q", T0).await;
@@ -179,7 +184,7 @@ async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn resuming_what_is_not_paused_changes_nothing(t: Trial) {
+async fn resuming_what_is_not_paused_changes_nothing(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let before = t.snapshot(T0).await;
     resume(&t, "q").await;
@@ -187,7 +192,7 @@ async fn resuming_what_is_not_paused_changes_nothing(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn pausing_loses_no_job_to_a_racing_reserve(t: Trial) {
+async fn pausing_loses_no_job_to_a_racing_reserve(t: DriverUnderTest) {
     for round in 0..12 {
         t.put_all((0..3).map(|n| job(&format!("{round}-{n}"))), T0).await;
         let taken = at_once((0..4).map(|n| {

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use taskharbor_core::{Blob, Driver, JobSet, NewJob, OutputEntry, Rejected, State, Transition};
+use taskharbor_core::{
+    Blob, Driver, NewJob, State,
+    driver::{OutputEntry, Transition},
+    error::Rejected,
+    job::JobSet,
+};
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         T0, ack, at, child, done_with, fail, id, job, list, release, requeue, retry, settlement,
     },
-    trial::Trial,
 };
 
 group! {
@@ -52,7 +57,7 @@ fn hostile() -> Vec<Vec<u8>> {
     texts.chain([all, reversed]).collect()
 }
 
-async fn a_payload_is_read_back_byte_for_byte(t: Trial) {
+async fn a_payload_is_read_back_byte_for_byte(t: DriverUnderTest) {
     for (n, payload) in hostile().iter().enumerate() {
         t.put(carrying(&n.to_string(), payload), T0).await;
         let leased = t.take_the(&n.to_string(), T0).await;
@@ -62,7 +67,7 @@ async fn a_payload_is_read_back_byte_for_byte(t: Trial) {
     }
 }
 
-async fn an_output_is_read_back_byte_for_byte(t: Trial) {
+async fn an_output_is_read_back_byte_for_byte(t: DriverUnderTest) {
     for (n, output) in hostile().into_iter().enumerate() {
         let (parent, text) = (format!("{n} parent"), n.to_string());
         t.put_flow([job(&parent), child(&text, &[&parent])], T0).await;
@@ -76,7 +81,7 @@ async fn an_output_is_read_back_byte_for_byte(t: Trial) {
     }
 }
 
-async fn a_payload_survives_the_whole_life_of_its_job(t: Trial) {
+async fn a_payload_survives_the_whole_life_of_its_job(t: DriverUnderTest) {
     let payload: Vec<u8> = (0..=255).collect();
     t.put(carrying("a", &payload), T0).await;
     let mut granted = vec![
@@ -93,7 +98,7 @@ async fn a_payload_survives_the_whole_life_of_its_job(t: Trial) {
     assert_eq!(t.record("a", at(100)).await.job.payload.as_ref(), payload);
 }
 
-async fn a_payload_of_the_greatest_size_is_stored(t: Trial) {
+async fn a_payload_of_the_greatest_size_is_stored(t: DriverUnderTest) {
     let max = t.driver.limits().payload_bytes();
     let payload: Vec<u8> = (0..max).map(|n| n.to_le_bytes()[n % 2]).collect();
     t.put(carrying("a", &payload), T0).await;
@@ -102,7 +107,7 @@ async fn a_payload_of_the_greatest_size_is_stored(t: Trial) {
     assert!(leased.job.payload.as_ref() == payload, "the payload changed");
 }
 
-async fn a_larger_payload_rejects_its_set(t: Trial) {
+async fn a_larger_payload_rejects_its_set(t: DriverUnderTest) {
     let max = t.driver.limits().payload_bytes();
     let bytes = max + 1;
     let large = carrying("large", &vec![b'x'; bytes]);
@@ -120,7 +125,7 @@ async fn a_larger_payload_rejects_its_set(t: Trial) {
     assert_eq!(t.snapshot(T0).await.records.len(), 2);
 }
 
-async fn payloads_of_all_lengths_around_powers_of_two_are_stored(t: Trial) {
+async fn payloads_of_all_lengths_around_powers_of_two_are_stored(t: DriverUnderTest) {
     let lengths = (0..18).flat_map(|power| [(1_usize << power) - 1, 1 << power]);
     let payload = |length: usize| vec![length.to_le_bytes()[0]; length];
     let lengths: BTreeSet<_> = lengths.collect();
@@ -133,7 +138,7 @@ async fn payloads_of_all_lengths_around_powers_of_two_are_stored(t: Trial) {
     }
 }
 
-async fn outputs_of_one_call_are_not_mixed_up(t: Trial) {
+async fn outputs_of_one_call_are_not_mixed_up(t: DriverUnderTest) {
     t.put_all((0..50).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(50, T0).await;
     let items = jobs.iter().rev().map(|leased| {

@@ -1,18 +1,22 @@
 //! What becomes of those who wait for a member that fails: each policy by itself.
 
 use taskharbor_core::{
-    Action, FailurePolicy, FlowState, JobRecord, NewJob, OutputEntry, State, Text,
+    NewJob, State, Text,
+    admin::Action,
+    driver::OutputEntry,
+    flow::FlowState,
+    job::{FailurePolicy, JobRecord},
 };
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         LEASE, T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, list, requeue,
         retry, with_token,
     },
-    trial::Trial,
 };
 
-use FailurePolicy::{Cancel, FailFast, Hold, Release};
+use FailurePolicy::{Block, Cancel, Continue, FailFast};
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
 
 group! {
@@ -49,7 +53,7 @@ fn on(policy: FailurePolicy, text: &str) -> NewJob {
 
 /// What each policy makes of a single dependant that waits for nobody else.
 const OUTCOMES: [(FailurePolicy, State); 4] =
-    [(Hold, Blocked), (Cancel, Cancelled), (FailFast, Cancelled), (Release, Ready)];
+    [(Block, Blocked), (Cancel, Cancelled), (FailFast, Cancelled), (Continue, Ready)];
 
 /// The entry for a job that was dead-lettered as [`fail`] does.
 fn gave_up() -> OutputEntry {
@@ -61,19 +65,19 @@ fn says_so(record: &JobRecord, culprit: &str) -> bool {
     reason.is_some_and(|reason| reason.as_str().contains(culprit))
 }
 
-async fn dependants_are_held_unless_a_policy_says_otherwise(t: Trial) {
+async fn dependants_are_held_unless_a_policy_says_otherwise(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
     let waiting = (t.record("b", T0).await, t.record("c", T0).await);
     t.run("a", fail(at(1)), at(1)).await;
     assert_eq!(t.record("b", at(1)).await, waiting.0);
     assert_eq!(t.record("c", at(1)).await, waiting.1);
-    assert_eq!(t.record("a", at(1)).await.on_failure, Hold);
+    assert_eq!(t.record("a", at(1)).await.on_failure, Block);
     assert_eq!(t.take(at(1)).await, None);
 }
 
-async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: Trial) {
+async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: DriverUnderTest) {
     for (text, end) in [("a", "after-a"), ("b", "after-b")] {
-        t.put_flow([on(Hold, text), child(end, &[text])], T0).await;
+        t.put_flow([on(Block, text), child(end, &[text])], T0).await;
     }
     t.run("a", fail(T0), T0).await;
     t.act("b", Action::Cancel, T0).await;
@@ -88,7 +92,7 @@ async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: Trial) {
     }
 }
 
-async fn cancel_stops_all_that_wait_directly_or_not(t: Trial) {
+async fn cancel_stops_all_that_wait_directly_or_not(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "culprit"),
         child("b", &["culprit"]),
@@ -107,7 +111,7 @@ async fn cancel_stops_all_that_wait_directly_or_not(t: Trial) {
     assert_eq!(t.state("culprit", at(2)).await, Dlq);
 }
 
-async fn cancel_leaves_alone_what_does_not_wait_for_it(t: Trial) {
+async fn cancel_leaves_alone_what_does_not_wait_for_it(t: DriverUnderTest) {
     let jobs = [
         job("done"),
         on(Cancel, "culprit").after([id("done")]),
@@ -124,7 +128,7 @@ async fn cancel_leaves_alone_what_does_not_wait_for_it(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn a_diamond_with_one_failing_side_is_cancelled_from_there_on(t: Trial) {
+async fn a_diamond_with_one_failing_side_is_cancelled_from_there_on(t: DriverUnderTest) {
     let jobs = [
         job("a"),
         on(Cancel, "left").after([id("a")]),
@@ -141,11 +145,11 @@ async fn a_diamond_with_one_failing_side_is_cancelled_from_there_on(t: Trial) {
     assert_eq!(t.flow_state("end", T0).await, FlowState::Cancelled);
 }
 
-async fn cancel_passes_through_members_that_would_hold(t: Trial) {
+async fn cancel_passes_through_members_that_would_hold(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "a"),
-        on(Hold, "b").after([id("a")]),
-        on(Hold, "c").after([id("b")]),
+        on(Block, "b").after([id("a")]),
+        on(Block, "c").after([id("b")]),
         child("end", &["c"]),
     ];
     t.put_flow(jobs, T0).await;
@@ -153,10 +157,10 @@ async fn cancel_passes_through_members_that_would_hold(t: Trial) {
     assert_eq!(t.states(&["b", "c", "end"], T0).await, [Cancelled; 3]);
 }
 
-async fn cancel_stops_at_a_member_that_releases(t: Trial) {
+async fn cancel_stops_at_a_member_that_releases(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "culprit"),
-        on(Release, "b").after([id("culprit")]),
+        on(Continue, "b").after([id("culprit")]),
         child("c", &["b"]),
         child("end", &["c"]),
     ];
@@ -173,7 +177,7 @@ async fn cancel_stops_at_a_member_that_releases(t: Trial) {
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Done);
 }
 
-async fn cancel_runs_down_a_thousand_steps(t: Trial) {
+async fn cancel_runs_down_a_thousand_steps(t: DriverUnderTest) {
     let step = |n: usize| format!("{n:04}");
     let rest = (1..1_000).map(|n| child(&step(n), &[&step(n - 1)]));
     let jobs = [on(Cancel, "0000")].into_iter().chain(rest);
@@ -183,7 +187,7 @@ async fn cancel_runs_down_a_thousand_steps(t: Trial) {
     assert_eq!((members.dlq, members.cancelled), (1, 999));
 }
 
-async fn fail_fast_cancels_whatever_has_not_started(t: Trial) {
+async fn fail_fast_cancels_whatever_has_not_started(t: DriverUnderTest) {
     let jobs = [
         on(FailFast, "culprit"),
         job("done"),
@@ -209,7 +213,7 @@ async fn fail_fast_cancels_whatever_has_not_started(t: Trial) {
     assert_eq!(t.take(at(100)).await.map(|it| it.job.id), Some(id("inflight")));
 }
 
-async fn fail_fast_leaves_alone_what_is_inflight(t: Trial) {
+async fn fail_fast_leaves_alone_what_is_inflight(t: DriverUnderTest) {
     let jobs = [on(FailFast, "a"), job("b"), child("end", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     let leased = t.take_many(2, T0).await;
@@ -224,7 +228,7 @@ async fn fail_fast_leaves_alone_what_is_inflight(t: Trial) {
     assert_eq!(t.states(&["b", "end"], T0).await, [Done, Cancelled]);
 }
 
-async fn fail_fast_does_not_leave_its_flow(t: Trial) {
+async fn fail_fast_does_not_leave_its_flow(t: DriverUnderTest) {
     t.put_flow([on(FailFast, "a"), child("end", &["a"])], T0).await;
     t.put_flow([job("b"), child("other", &["b"])], T0).await;
     t.put(job("plain"), T0).await;
@@ -233,12 +237,12 @@ async fn fail_fast_does_not_leave_its_flow(t: Trial) {
     assert_eq!(states, [Cancelled, Ready, Blocked, Ready]);
 }
 
-async fn fail_fast_does_not_stop_at_a_member_that_releases(t: Trial) {
+async fn fail_fast_does_not_stop_at_a_member_that_releases(t: DriverUnderTest) {
     let jobs = [
         on(FailFast, "a"),
-        on(Release, "b").after([id("a")]),
+        on(Continue, "b").after([id("a")]),
         child("c", &["b"]),
-        on(Release, "d"),
+        on(Continue, "d"),
         child("end", &["c", "d"]),
     ];
     t.put_flow(jobs, T0).await;
@@ -248,8 +252,8 @@ async fn fail_fast_does_not_stop_at_a_member_that_releases(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn release_lets_dependants_go_and_read_the_failure(t: Trial) {
-    t.put_flow([on(Release, "a"), child("b", &["a"])], T0).await;
+async fn release_lets_dependants_go_and_read_the_failure(t: DriverUnderTest) {
+    t.put_flow([on(Continue, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     let record = t.record("b", at(1)).await;
     assert_eq!(record.state, Ready);
@@ -259,8 +263,8 @@ async fn release_lets_dependants_go_and_read_the_failure(t: Trial) {
     assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
 }
 
-async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: Trial) {
-    let jobs = [on(Release, "a"), job("b"), child("c", &["a", "b"])];
+async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: DriverUnderTest) {
+    let jobs = [on(Continue, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     let record = t.record("c", T0).await;
@@ -271,16 +275,16 @@ async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: Trial) {
     assert_eq!(t.inputs("c").await, read);
 }
 
-async fn release_does_not_hurry_a_dependant(t: Trial) {
+async fn release_does_not_hurry_a_dependant(t: DriverUnderTest) {
     let later = child("b", &["a"]).run_at(at(9));
-    t.put_flow([on(Release, "a"), later], T0).await;
+    t.put_flow([on(Continue, "a"), later], T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     let record = t.record("b", at(1)).await;
     assert_eq!((record.state, record.due_at), (Scheduled, Some(at(9))));
 }
 
-async fn release_completes_a_join_that_waited_for_nobody_else(t: Trial) {
-    let jobs = [on(Release, "a"), join("j", &["a"]), child("b", &["j"])];
+async fn release_completes_a_join_that_waited_for_nobody_else(t: DriverUnderTest) {
+    let jobs = [on(Continue, "a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     assert_eq!(t.states(&["j", "b"], at(1)).await, [Done, Ready]);
@@ -288,7 +292,7 @@ async fn release_completes_a_join_that_waited_for_nobody_else(t: Trial) {
     assert_eq!(t.inputs("b").await, read);
 }
 
-async fn the_policy_counts_when_a_person_cancels_the_member_too(t: Trial) {
+async fn the_policy_counts_when_a_person_cancels_the_member_too(t: DriverUnderTest) {
     for (policy, expected) in OUTCOMES {
         let (a, b) = (format!("{policy:?}"), format!("after {policy:?}"));
         t.put_flow([on(policy, &a), child(&b, &[&a])], T0).await;
@@ -297,7 +301,7 @@ async fn the_policy_counts_when_a_person_cancels_the_member_too(t: Trial) {
     }
 }
 
-async fn the_policy_counts_when_a_marked_member_fails_too(t: Trial) {
+async fn the_policy_counts_when_a_marked_member_fails_too(t: DriverUnderTest) {
     for (policy, expected) in OUTCOMES {
         let (a, b) = (format!("{policy:?}"), format!("after {policy:?}"));
         let waiting = job_in("other", &b).after([id(&a)]);
@@ -310,7 +314,7 @@ async fn the_policy_counts_when_a_marked_member_fails_too(t: Trial) {
     }
 }
 
-async fn the_policy_counts_when_a_marked_members_lease_ends_too(t: Trial) {
+async fn the_policy_counts_when_a_marked_members_lease_ends_too(t: DriverUnderTest) {
     for (policy, expected) in OUTCOMES {
         let (a, b) = (format!("{policy:?}"), format!("after {policy:?}"));
         let waiting = job_in("other", &b).after([id(&a)]);
@@ -323,7 +327,7 @@ async fn the_policy_counts_when_a_marked_members_lease_ends_too(t: Trial) {
     }
 }
 
-async fn a_job_cancelled_for_another_says_so(t: Trial) {
+async fn a_job_cancelled_for_another_says_so(t: DriverUnderTest) {
     let jobs = [on(Cancel, "culprit"), child("b", &["culprit"]), child("end", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("culprit", Action::Cancel, T0).await;

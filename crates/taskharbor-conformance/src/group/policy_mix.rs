@@ -1,13 +1,17 @@
 //! Policies meeting each other, requeueing, and counts that must not drift.
 
-use taskharbor_core::{Action, Denied, FailurePolicy, FlowState, NewJob, State};
-
-use crate::{
-    given::{T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, list, requeue},
-    trial::{Trial, at_once},
+use taskharbor_core::{
+    NewJob, State, admin::Action, error::Denied, flow::FlowState, job::FailurePolicy,
 };
 
-use FailurePolicy::{Cancel, FailFast, Hold, Release};
+use crate::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
+        T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, list, requeue,
+    },
+};
+
+use FailurePolicy::{Block, Cancel, Continue, FailFast};
 use State::{Blocked, Cancelled, Done, Ready};
 
 group! {
@@ -46,13 +50,13 @@ fn on(policy: FailurePolicy, text: &str) -> NewJob {
 }
 
 /// The state of a job and how many parents it waits for.
-async fn waits(t: &Trial, text: &str) -> (State, usize) {
+async fn waits(t: &DriverUnderTest, text: &str) -> (State, usize) {
     let record = t.record(text, at(1_000)).await;
     (record.state, record.pending)
 }
 
-async fn a_released_edge_is_not_spent_twice(t: Trial) {
-    let jobs = [on(Release, "a"), job("b"), child("c", &["a", "b"])];
+async fn a_released_edge_is_not_spent_twice(t: DriverUnderTest) {
+    let jobs = [on(Continue, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(waits(&t, "c").await, (Blocked, 1));
@@ -66,8 +70,8 @@ async fn a_released_edge_is_not_spent_twice(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn a_member_that_fails_again_and_again_releases_once(t: Trial) {
-    let jobs = [on(Release, "a"), job("b"), child("c", &["a", "b"])];
+async fn a_member_that_fails_again_and_again_releases_once(t: DriverUnderTest) {
+    let jobs = [on(Continue, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     for _ in 0..3 {
         t.run("a", fail(T0), T0).await;
@@ -78,8 +82,8 @@ async fn a_member_that_fails_again_and_again_releases_once(t: Trial) {
     assert_eq!(waits(&t, "c").await, (Blocked, 1));
 }
 
-async fn a_released_dependant_runs_once_though_the_member_succeeds_later(t: Trial) {
-    t.put_flow([on(Release, "a"), child("b", &["a"])], T0).await;
+async fn a_released_dependant_runs_once_though_the_member_succeeds_later(t: DriverUnderTest) {
+    t.put_flow([on(Continue, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     let leased = t.take_the("b", T0).await;
     t.act("a", requeue(), T0).await;
@@ -90,8 +94,8 @@ async fn a_released_dependant_runs_once_though_the_member_succeeds_later(t: Tria
     assert_eq!(t.record("b", T0).await.job.deliveries, 1);
 }
 
-async fn a_released_join_is_done_once_though_the_member_succeeds_later(t: Trial) {
-    let jobs = [on(Release, "a"), join("j", &["a"]), child("b", &["j"])];
+async fn a_released_join_is_done_once_though_the_member_succeeds_later(t: DriverUnderTest) {
+    let jobs = [on(Continue, "a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;
@@ -102,19 +106,19 @@ async fn a_released_join_is_done_once_though_the_member_succeeds_later(t: Trial)
     assert_eq!(t.take(at(2)).await, None);
 }
 
-async fn a_released_dependant_that_failed_needs_no_parent_when_requeued(t: Trial) {
-    t.put_flow([on(Release, "a"), child("b", &["a"])], T0).await;
+async fn a_released_dependant_that_failed_needs_no_parent_when_requeued(t: DriverUnderTest) {
+    t.put_flow([on(Continue, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", fail(T0), T0).await;
     assert_eq!(t.act("b", requeue(), T0).await, Ready);
     assert_eq!(waits(&t, "b").await, (Ready, 0));
 }
 
-async fn a_dependant_both_released_and_cancelled_is_cancelled(t: Trial) {
+async fn a_dependant_both_released_and_cancelled_is_cancelled(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "a"),
-        on(Release, "b").after([id("a")]),
-        on(Hold, "c").after([id("a")]),
+        on(Continue, "b").after([id("a")]),
+        on(Block, "c").after([id("a")]),
         child("end", &["b", "c"]),
     ];
     t.put_flow(jobs, T0).await;
@@ -123,7 +127,7 @@ async fn a_dependant_both_released_and_cancelled_is_cancelled(t: Trial) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn a_member_cancelled_for_another_fails_fast_if_that_is_its_policy(t: Trial) {
+async fn a_member_cancelled_for_another_fails_fast_if_that_is_its_policy(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "a"),
         on(FailFast, "b").after([id("a")]),
@@ -135,17 +139,17 @@ async fn a_member_cancelled_for_another_fails_fast_if_that_is_its_policy(t: Tria
     assert_eq!(t.states(&["b", "elsewhere", "end"], T0).await, [Cancelled; 3]);
 }
 
-async fn a_join_that_releases_stops_a_cancellation(t: Trial) {
-    let jobs = [on(Cancel, "a"), join("j", &["a"]).on_failure(Release), child("b", &["j"])];
+async fn a_join_that_releases_stops_a_cancellation(t: DriverUnderTest) {
+    let jobs = [on(Cancel, "a"), join("j", &["a"]).on_failure(Continue), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.states(&["j", "b"], T0).await, [Cancelled, Ready]);
 }
 
-async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not(t: Trial) {
+async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "a"),
-        on(Release, "b").after([id("a")]),
+        on(Continue, "b").after([id("a")]),
         join("behind", &["b"]),
         join("beside", &["b", "a"]),
         child("end", &["behind", "beside"]),
@@ -156,10 +160,10 @@ async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not(t: Tri
     assert_eq!(states, [Cancelled, Done, Cancelled, Cancelled]);
 }
 
-async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(t: Trial) {
+async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(t: DriverUnderTest) {
     let jobs = [
         on(FailFast, "a"),
-        on(Release, "b").after([id("a")]),
+        on(Continue, "b").after([id("a")]),
         join("j", &["b"]),
         child("end", &["j"]),
     ];
@@ -168,11 +172,11 @@ async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(t: Trial) {
     assert_eq!(t.states(&["b", "j", "end"], T0).await, [Cancelled; 3]);
 }
 
-async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release(t: Trial) {
+async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release(t: DriverUnderTest) {
     for n in 0..2 {
         let name = |text: &str| format!("{text}{n}");
         let mut middle = [
-            on(Release, &name("b")).after([id(&name("a"))]),
+            on(Continue, &name("b")).after([id(&name("a"))]),
             on(FailFast, &name("c")).after([id(&name("a"))]),
         ];
         middle.rotate_left(n);
@@ -186,8 +190,8 @@ async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release(t: 
     }
 }
 
-async fn a_release_among_what_fail_fast_cancels_spends_its_edges(t: Trial) {
-    let jobs = [on(FailFast, "a"), on(Release, "b"), child("end", &["a", "b"])];
+async fn a_release_among_what_fail_fast_cancels_spends_its_edges(t: DriverUnderTest) {
+    let jobs = [on(FailFast, "a"), on(Continue, "b"), child("end", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(waits(&t, "end").await, (Cancelled, 1));
@@ -197,14 +201,14 @@ async fn a_release_among_what_fail_fast_cancels_spends_its_edges(t: Trial) {
     assert_eq!(waits(&t, "end").await, (Ready, 0));
 }
 
-async fn the_order_of_the_members_does_not_matter_to_a_cancellation(t: Trial) {
+async fn the_order_of_the_members_does_not_matter_to_a_cancellation(t: DriverUnderTest) {
     for n in 0..6 {
         let name = |text: &str| format!("{text}{n}");
         let after = |text: &str, parents: &[&str]| {
             job(&name(text)).after(parents.iter().map(|parent| id(&name(parent))))
         };
         let mut jobs = vec![
-            after("released", &["a"]).on_failure(Release),
+            after("released", &["a"]).on_failure(Continue),
             after("held", &["a"]),
             after("met", &["released", "held"]),
             after("free", &["released"]),
@@ -223,7 +227,7 @@ async fn the_order_of_the_members_does_not_matter_to_a_cancellation(t: Trial) {
     }
 }
 
-async fn two_failing_parents_cancel_their_dependant_once(t: Trial) {
+async fn two_failing_parents_cancel_their_dependant_once(t: DriverUnderTest) {
     let jobs = [on(Cancel, "a"), on(Cancel, "b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(at(1)), at(1)).await;
@@ -232,9 +236,9 @@ async fn two_failing_parents_cancel_their_dependant_once(t: Trial) {
     assert_eq!(t.record("c", at(2)).await, cancelled);
 }
 
-async fn the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer(t: Trial) {
+async fn the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer(t: DriverUnderTest) {
     for (policy, expected) in
-        [(Hold, Blocked), (Cancel, Cancelled), (FailFast, Cancelled), (Release, Ready)]
+        [(Block, Blocked), (Cancel, Cancelled), (FailFast, Cancelled), (Continue, Ready)]
     {
         let name = |text: &str| format!("{policy:?} {text}");
         let after = |text: &str, parent: &str| job(&name(text)).after([id(&name(parent))]);
@@ -249,7 +253,7 @@ async fn the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer(t: Trial
         t.put_flow(jobs, T0).await;
         t.run(&name("first"), ack(), T0).await;
         t.run(&name("middle"), fail(T0), T0).await;
-        if policy == Release {
+        if policy == Continue {
             t.run(&name("last"), ack(), T0).await;
         }
         if policy != FailFast {
@@ -259,7 +263,7 @@ async fn the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer(t: Trial
     }
 }
 
-async fn a_cancelled_chain_can_be_brought_back_from_its_tail(t: Trial) {
+async fn a_cancelled_chain_can_be_brought_back_from_its_tail(t: DriverUnderTest) {
     let jobs = [on(Cancel, "a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -275,7 +279,7 @@ async fn a_cancelled_chain_can_be_brought_back_from_its_tail(t: Trial) {
     assert_eq!(t.inputs("c").await, read);
 }
 
-async fn a_flow_that_failed_fast_can_be_brought_back_from_its_tail(t: Trial) {
+async fn a_flow_that_failed_fast_can_be_brought_back_from_its_tail(t: DriverUnderTest) {
     let jobs = [on(FailFast, "a"), job("b"), child("end", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -288,7 +292,7 @@ async fn a_flow_that_failed_fast_can_be_brought_back_from_its_tail(t: Trial) {
     assert_eq!(t.flow_state("end", T0).await, FlowState::Done);
 }
 
-async fn acks_count_for_a_dependant_that_is_cancelled(t: Trial) {
+async fn acks_count_for_a_dependant_that_is_cancelled(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     t.act("c", Action::Cancel, T0).await;
     t.run("a", ack(), T0).await;
@@ -301,7 +305,7 @@ async fn acks_count_for_a_dependant_that_is_cancelled(t: Trial) {
     t.run("c", ack(), T0).await;
 }
 
-async fn a_requeued_join_whose_parents_are_done_is_done_at_once(t: Trial) {
+async fn a_requeued_join_whose_parents_are_done_is_done_at_once(t: DriverUnderTest) {
     t.put_flow([job("a"), join("j", &["a"]), child("b", &["j"])], T0).await;
     t.act("j", Action::Cancel, T0).await;
     t.run("a", ack(), T0).await;
@@ -311,18 +315,18 @@ async fn a_requeued_join_whose_parents_are_done_is_done_at_once(t: Trial) {
     assert_eq!((record.state, record.due_at), (Ready, Some(at(1))));
 }
 
-async fn a_policy_that_cancels_leaves_spent_edges_alone(t: Trial) {
-    let jobs = [on(Release, "a"), on(Cancel, "b"), child("c", &["a"]), child("end", &["b", "c"])];
+async fn a_policy_that_cancels_leaves_spent_edges_alone(t: DriverUnderTest) {
+    let jobs = [on(Continue, "a"), on(Cancel, "b"), child("c", &["a"]), child("end", &["b", "c"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", fail(T0), T0).await;
     assert_eq!(t.states(&["c", "end"], T0).await, [Ready, Cancelled]);
 }
 
-async fn racing_failures_of_parents_let_their_dependant_go_once(t: Trial) {
+async fn racing_failures_of_parents_let_their_dependant_go_once(t: DriverUnderTest) {
     for round in 0..12 {
         let name = |n: usize| format!("{round}-{n}");
-        let members = (0..8).map(|n| on(Release, &name(n)));
+        let members = (0..8).map(|n| on(Continue, &name(n)));
         let end = job(&name(8)).after((0..8).map(|n| id(&name(n))));
         t.put_flow(members.chain([end]), T0).await;
         let leased = t.take_many(8, T0).await;
@@ -338,7 +342,7 @@ async fn racing_failures_of_parents_let_their_dependant_go_once(t: Trial) {
     }
 }
 
-async fn a_cancellation_racing_an_ack_leaves_no_mixture_behind(t: Trial) {
+async fn a_cancellation_racing_an_ack_leaves_no_mixture_behind(t: DriverUnderTest) {
     for round in 0..12 {
         let (a, b, end) = (format!("a{round}"), format!("b{round}"), format!("end{round}"));
         let tail = job(&end).after([id(&a), id(&b)]);
@@ -357,7 +361,7 @@ async fn a_cancellation_racing_an_ack_leaves_no_mixture_behind(t: Trial) {
     }
 }
 
-async fn fail_fast_racing_an_ack_leaves_nothing_to_run(t: Trial) {
+async fn fail_fast_racing_an_ack_leaves_nothing_to_run(t: DriverUnderTest) {
     for round in 0..12 {
         let name = |text: &str| format!("{text}{round}");
         let after = |text: &str, parents: &[&str]| {
@@ -383,7 +387,7 @@ async fn fail_fast_racing_an_ack_leaves_nothing_to_run(t: Trial) {
     }
 }
 
-async fn a_member_that_is_over_already_passes_no_cancellation_on(t: Trial) {
+async fn a_member_that_is_over_already_passes_no_cancellation_on(t: DriverUnderTest) {
     let jobs = [on(Cancel, "a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("b", Action::Cancel, T0).await;

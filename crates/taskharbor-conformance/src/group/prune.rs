@@ -1,14 +1,17 @@
 //! Removing records that nobody needs any more.
 
 use taskharbor_core::{
-    Action, Admin, Enqueued, InvalidRequest, Prune, Refusal, Requeue, State, Timestamp, Transition,
+    Admin, State, Timestamp,
+    admin::{Action, Prune, Requeue},
+    driver::{Enqueued, Transition},
+    error::{InvalidRequest, Refusal},
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         LEASE, T0, TICK, ack, at, before, fail, id, invalid, job, job_in, key, release, requeue,
     },
-    trial::{Trial, at_once},
 };
 
 group! {
@@ -33,7 +36,7 @@ group! {
     }
 }
 
-async fn prune(t: &Trial, request: Prune) -> usize {
+async fn prune(t: &DriverUnderTest, request: Prune) -> usize {
     t.driver.prune(request).await.expect("prune")
 }
 
@@ -44,7 +47,7 @@ fn all(now: Timestamp) -> Prune {
 }
 
 /// Runs the next job of `q`, which must be this one, under a lease that is over at once.
-async fn end(t: &Trial, text: &str, step: Transition, now: Timestamp) {
+async fn end(t: &DriverUnderTest, text: &str, step: Transition, now: Timestamp) {
     let reserved = t.reserve(&[("q", 1)], now, TICK).await;
     let leased = reserved.expect("reserve").jobs.remove(0);
     assert_eq!(leased.job.id, id(text));
@@ -52,13 +55,13 @@ async fn end(t: &Trial, text: &str, step: Transition, now: Timestamp) {
 }
 
 /// The ids of all jobs that are left.
-async fn left(t: &Trial, now: Timestamp) -> Vec<String> {
+async fn left(t: &DriverUnderTest, now: Timestamp) -> Vec<String> {
     let stored = t.snapshot(now).await;
     let ids = stored.records.iter().map(|it| it.job.id.to_string());
     ids.collect()
 }
 
-async fn each_state_has_a_cutoff_of_its_own(t: Trial) {
+async fn each_state_has_a_cutoff_of_its_own(t: DriverUnderTest) {
     t.put_all(["done", "dlq", "cancelled"].map(job), T0).await;
     end(&t, "done", ack(), T0).await;
     end(&t, "dlq", fail(T0), T0).await;
@@ -73,7 +76,7 @@ async fn each_state_has_a_cutoff_of_its_own(t: Trial) {
     assert_eq!(left(&t, at(9)).await, [""; 0]);
 }
 
-async fn what_ended_at_the_cutoff_goes_and_what_ended_later_stays(t: Trial) {
+async fn what_ended_at_the_cutoff_goes_and_what_ended_later_stays(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.act("a", Action::Cancel, at(5)).await;
     let request = Prune::new(10, at(9));
@@ -84,7 +87,7 @@ async fn what_ended_at_the_cutoff_goes_and_what_ended_later_stays(t: Trial) {
     assert_eq!(t.find("a", at(9)).await, None);
 }
 
-async fn nothing_that_ended_after_now_goes(t: Trial) {
+async fn nothing_that_ended_after_now_goes(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.act("a", Action::Cancel, at(5)).await;
     let request = Prune::new(10, at(4)).cancelled_before(at(99));
@@ -92,7 +95,7 @@ async fn nothing_that_ended_after_now_goes(t: Trial) {
     assert_eq!(left(&t, at(5)).await, ["a"]);
 }
 
-async fn what_is_not_over_stays(t: Trial) {
+async fn what_is_not_over_stays(t: DriverUnderTest) {
     t.put(job("inflight"), T0).await;
     t.take_the("inflight", T0).await;
     t.put_all([job("ready"), job("scheduled").run_at(at(5_000))], T0).await;
@@ -102,7 +105,7 @@ async fn what_is_not_over_stays(t: Trial) {
     assert_eq!(t.snapshot(at(1_000)).await, before);
 }
 
-async fn the_oldest_go_first_and_no_more_than_the_limit(t: Trial) {
+async fn the_oldest_go_first_and_no_more_than_the_limit(t: DriverUnderTest) {
     t.put_all(["c", "a", "d", "b"].map(job), T0).await;
     for (n, text) in (1..).zip(["a", "b", "c", "d"]) {
         t.act(text, Action::Cancel, at(n)).await;
@@ -116,7 +119,7 @@ async fn the_oldest_go_first_and_no_more_than_the_limit(t: Trial) {
     assert_eq!(prune(&t, request(2)).await, 0);
 }
 
-async fn a_limit_of_none_or_too_many_is_refused(t: Trial) {
+async fn a_limit_of_none_or_too_many_is_refused(t: DriverUnderTest) {
     for limit in [0, 100_001] {
         let answer = t.driver.prune(Prune::new(limit, T0)).await;
         let refused = invalid(answer);
@@ -124,7 +127,7 @@ async fn a_limit_of_none_or_too_many_is_refused(t: Trial) {
     }
 }
 
-async fn a_record_is_kept_until_its_lease_would_have_run_out(t: Trial) {
+async fn a_record_is_kept_until_its_lease_would_have_run_out(t: DriverUnderTest) {
     t.put_all([job("a"), job("b"), job("c")], T0).await;
     let leased = t.take_many(3, T0).await;
     t.act("c", Action::Cancel, T0).await;
@@ -142,7 +145,7 @@ async fn a_record_is_kept_until_its_lease_would_have_run_out(t: Trial) {
     assert_eq!(prune(&t, all(at(60))).await, 3);
 }
 
-async fn a_record_is_kept_until_its_extended_lease_would_have_run_out(t: Trial) {
+async fn a_record_is_kept_until_its_extended_lease_would_have_run_out(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let kept = t.keep(&leased, at(50), LEASE).await;
@@ -151,7 +154,7 @@ async fn a_record_is_kept_until_its_extended_lease_would_have_run_out(t: Trial) 
     assert_eq!(prune(&t, all(at(110))).await, 1);
 }
 
-async fn a_job_that_no_holder_ended_is_not_kept_for_one(t: Trial) {
+async fn a_job_that_no_holder_ended_is_not_kept_for_one(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     t.take_many(2, T0).await;
     t.act("a", Action::Cancel, T0).await;
@@ -162,7 +165,7 @@ async fn a_job_that_no_holder_ended_is_not_kept_for_one(t: Trial) {
     assert_eq!(prune(&t, all(at(120))).await, 1);
 }
 
-async fn a_requeued_job_is_pruned_by_its_last_end(t: Trial) {
+async fn a_requeued_job_is_pruned_by_its_last_end(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     end(&t, "a", fail(T0), T0).await;
     t.act("a", requeue(), at(100)).await;
@@ -174,7 +177,7 @@ async fn a_requeued_job_is_pruned_by_its_last_end(t: Trial) {
     assert_eq!(prune(&t, request.done_before(at(300))).await, 1);
 }
 
-async fn a_pruned_jobs_id_and_key_are_free(t: Trial) {
+async fn a_pruned_jobs_id_and_key_are_free(t: DriverUnderTest) {
     let keyed = |text| job(text).idempotency_key(key("k"));
     t.put(keyed("a"), T0).await;
     end(&t, "a", ack(), T0).await;
@@ -188,7 +191,7 @@ async fn a_pruned_jobs_id_and_key_are_free(t: Trial) {
     assert_eq!(fresh.job.deliveries, 0);
 }
 
-async fn a_key_is_held_until_its_job_is_purged(t: Trial) {
+async fn a_key_is_held_until_its_job_is_purged(t: DriverUnderTest) {
     let keyed = |text| job(text).idempotency_key(key("k"));
     t.put(keyed("a"), T0).await;
     t.run("a", ack(), T0).await;
@@ -197,7 +200,7 @@ async fn a_key_is_held_until_its_job_is_purged(t: Trial) {
     assert_eq!(t.put(keyed("b"), T0).await, Enqueued::Inserted(id("b")));
 }
 
-async fn a_pruned_jobs_token_is_that_of_no_job(t: Trial) {
+async fn a_pruned_jobs_token_is_that_of_no_job(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.run("a", ack(), T0).await;
     assert_eq!(prune(&t, all(at(60))).await, 1);
@@ -207,7 +210,7 @@ async fn a_pruned_jobs_token_is_that_of_no_job(t: Trial) {
     assert_eq!(answer, Err(Refusal::JobNotFound));
 }
 
-async fn a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id(t: Trial) {
+async fn a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let old = t.run("a", ack(), T0).await;
     assert_eq!(prune(&t, all(at(60))).await, 1);
@@ -219,7 +222,7 @@ async fn a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id(t: Trial) {
     assert_eq!(answer, Err(Refusal::LeaseMismatch));
 }
 
-async fn a_pruned_job_is_counted_and_listed_no_more(t: Trial) {
+async fn a_pruned_job_is_counted_and_listed_no_more(t: DriverUnderTest) {
     t.put_all([job("a"), job_in("other", "b")], T0).await;
     t.act("a", Action::Cancel, T0).await;
     assert_eq!(prune(&t, all(T0)).await, 1);
@@ -229,7 +232,7 @@ async fn a_pruned_job_is_counted_and_listed_no_more(t: Trial) {
     assert_eq!(stored.records.len(), 1);
 }
 
-async fn a_detached_job_is_pruned_by_itself(t: Trial) {
+async fn a_detached_job_is_pruned_by_itself(t: DriverUnderTest) {
     let b = job("b").after([id("a")]);
     t.put_flow([job("a"), b, job("c").after([id("b")])], T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -243,7 +246,7 @@ async fn a_detached_job_is_pruned_by_itself(t: Trial) {
     assert_eq!(prune(&t, cancelled).await, 2);
 }
 
-async fn a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole(t: Trial) {
+async fn a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole(t: DriverUnderTest) {
     for round in 0..24 {
         let a = format!("a{round}");
         t.put(job(&a), T0).await;

@@ -1,10 +1,15 @@
 //! Removing flows: as a whole, and not before the last member is over.
 
-use taskharbor_core::{Action, Admin, Enqueued, FailurePolicy, NewJob, Prune, State, Timestamp};
+use taskharbor_core::{
+    Admin, NewJob, State, Timestamp,
+    admin::{Action, Prune},
+    driver::Enqueued,
+    job::FailurePolicy,
+};
 
 use crate::{
-    given::{T0, TICK, ack, at, before, child, fail, grow, id, job, job_in, key, requeue},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, TICK, ack, at, before, child, fail, grow, id, job, job_in, key, requeue},
 };
 
 group! {
@@ -24,7 +29,7 @@ group! {
     }
 }
 
-async fn prune(t: &Trial, request: Prune) -> usize {
+async fn prune(t: &DriverUnderTest, request: Prune) -> usize {
     t.driver.prune(request).await.expect("prune")
 }
 
@@ -38,8 +43,8 @@ fn pair(policy: FailurePolicy) -> [NewJob; 2] {
     [job("a").on_failure(policy), child("b", &["a"])]
 }
 
-async fn a_member_is_not_pruned_before_its_flow_is_over(t: Trial) {
-    t.put_flow(pair(FailurePolicy::Hold), T0).await;
+async fn a_member_is_not_pruned_before_its_flow_is_over(t: DriverUnderTest) {
+    t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     let later = at(1_000_000);
     assert_eq!(prune(&t, all(later)).await, 0);
@@ -48,8 +53,8 @@ async fn a_member_is_not_pruned_before_its_flow_is_over(t: Trial) {
     assert_eq!(t.states(&["a", "b"], later).await, [State::Done, State::Inflight]);
 }
 
-async fn a_held_flow_is_not_pruned(t: Trial) {
-    t.put_flow(pair(FailurePolicy::Hold), T0).await;
+async fn a_held_flow_is_not_pruned(t: DriverUnderTest) {
+    t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(prune(&t, all(at(1_000_000))).await, 0);
     t.act("a", requeue(), at(1_000_000)).await;
@@ -57,8 +62,8 @@ async fn a_held_flow_is_not_pruned(t: Trial) {
     t.take_the("b", at(1_000_000)).await;
 }
 
-async fn a_flow_that_is_over_is_pruned_whole(t: Trial) {
-    t.put_flow(pair(FailurePolicy::Hold), T0).await;
+async fn a_flow_that_is_over_is_pruned_whole(t: DriverUnderTest) {
+    t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", ack(), T0).await;
     assert_eq!(prune(&t, all(before(at(60)))).await, 0);
@@ -68,8 +73,8 @@ async fn a_flow_that_is_over_is_pruned_whole(t: Trial) {
     assert_eq!(t.driver.flow(id("b"), at(60)).await.expect("flow"), None);
 }
 
-async fn a_flow_that_is_done_goes_as_done_whatever_its_members_are(t: Trial) {
-    t.put_flow(pair(FailurePolicy::Release), T0).await;
+async fn a_flow_that_is_done_goes_as_done_whatever_its_members_are(t: DriverUnderTest) {
+    t.put_flow(pair(FailurePolicy::Continue), T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", ack(), T0).await;
     let request = Prune::new(10, at(60));
@@ -78,8 +83,8 @@ async fn a_flow_that_is_done_goes_as_done_whatever_its_members_are(t: Trial) {
     assert_eq!(prune(&t, request.done_before(at(60))).await, 2);
 }
 
-async fn a_flow_that_failed_goes_as_dead_lettered(t: Trial) {
-    t.put_flow(pair(FailurePolicy::Hold), T0).await;
+async fn a_flow_that_failed_goes_as_dead_lettered(t: DriverUnderTest) {
+    t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
     let request = Prune::new(10, at(60));
@@ -88,7 +93,7 @@ async fn a_flow_that_failed_goes_as_dead_lettered(t: Trial) {
     assert_eq!(prune(&t, request.dlq_before(at(60))).await, 2);
 }
 
-async fn a_flow_that_was_cancelled_goes_as_cancelled(t: Trial) {
+async fn a_flow_that_was_cancelled_goes_as_cancelled(t: DriverUnderTest) {
     t.put_flow(pair(FailurePolicy::Cancel), T0).await;
     t.run("a", fail(T0), T0).await;
     let request = Prune::new(10, at(60));
@@ -97,8 +102,8 @@ async fn a_flow_that_was_cancelled_goes_as_cancelled(t: Trial) {
     assert_eq!(prune(&t, request.cancelled_before(at(60))).await, 2);
 }
 
-async fn a_flow_goes_by_the_time_at_which_its_last_member_ended(t: Trial) {
-    t.put_flow(pair(FailurePolicy::Release), T0).await;
+async fn a_flow_goes_by_the_time_at_which_its_last_member_ended(t: DriverUnderTest) {
+    t.put_flow(pair(FailurePolicy::Continue), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;
     t.run("b", ack(), at(1)).await;
@@ -109,7 +114,7 @@ async fn a_flow_goes_by_the_time_at_which_its_last_member_ended(t: Trial) {
     assert_eq!(prune(&t, request.done_before(at(500))).await, 2);
 }
 
-async fn a_flow_is_kept_until_every_members_lease_would_have_run_out(t: Trial) {
+async fn a_flow_is_kept_until_every_members_lease_would_have_run_out(t: DriverUnderTest) {
     t.put_flow([job_in("slow", "a"), job("b").after([id("a")])], T0).await;
     let reserved = t.reserve(&[("slow", 1)], T0, TICK * 1_000_000_000).await;
     let leased = reserved.expect("reserve").jobs.remove(0);
@@ -122,7 +127,7 @@ async fn a_flow_is_kept_until_every_members_lease_would_have_run_out(t: Trial) {
     assert_eq!(prune(&t, all(end)).await, 2);
 }
 
-async fn a_flow_is_not_split_by_the_limit(t: Trial) {
+async fn a_flow_is_not_split_by_the_limit(t: DriverUnderTest) {
     let jobs = [job("a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -134,9 +139,9 @@ async fn a_flow_is_not_split_by_the_limit(t: Trial) {
     assert_eq!(prune(&t, request).await, 1);
 }
 
-async fn a_pruned_flows_ids_and_key_are_free(t: Trial) {
+async fn a_pruned_flows_ids_and_key_are_free(t: DriverUnderTest) {
     let flow = || {
-        let [a, b] = pair(FailurePolicy::Hold);
+        let [a, b] = pair(FailurePolicy::Block);
         [a, b.idempotency_key(key("k"))]
     };
     t.put_flow(flow(), T0).await;
@@ -149,7 +154,7 @@ async fn a_pruned_flows_ids_and_key_are_free(t: Trial) {
     assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
 }
 
-async fn what_a_job_grew_into_is_pruned_with_it(t: Trial) {
+async fn what_a_job_grew_into_is_pruned_with_it(t: DriverUnderTest) {
     t.put(job("g").idempotency_key(key("k")), T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", ack(), T0).await;
@@ -161,7 +166,7 @@ async fn what_a_job_grew_into_is_pruned_with_it(t: Trial) {
     assert_eq!(again, Enqueued::Inserted(id("g")));
 }
 
-async fn flows_beside_a_pruned_one_stay(t: Trial) {
+async fn flows_beside_a_pruned_one_stay(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.put_flow([job("c"), child("d", &["c"])], T0).await;
     t.act("b", Action::CancelFlow, T0).await;

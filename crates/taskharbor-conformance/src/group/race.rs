@@ -11,14 +11,17 @@ use std::{
 
 use fastrand::Rng;
 use taskharbor_core::{
-    Admin, Demand, Driver, Enqueue, ExtendLeases, Failure, Filter, Holder, JobId, JobRecord,
-    JobSet, LeaseToken, Leased, NewJob, Reserve, SetKind, Settle, Text, Timestamp, Transition,
+    Admin, Driver, JobId, NewJob, Text, Timestamp,
+    admin::Filter,
+    driver::{Demand, Enqueue, ExtendLeases, LeaseToken, Leased, Reserve, Settle, Transition},
+    job::{FailedAttempt, JobRecord, JobSet, SetKind},
+    name::Holder,
 };
 
 use crate::{
-    given::{T0, child, extension, job, key, queue, settlement},
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, child, extension, job, key, queue, settlement},
     history::{History, What},
-    trial::Trial,
 };
 
 group! {
@@ -35,7 +38,7 @@ const LEASE: Duration = Duration::from_secs(5);
 const TASKS: usize = 8;
 const ROUNDS: usize = 150;
 
-async fn many_tasks_on_one_queue_keep_every_invariant(t: Trial) {
+async fn many_tasks_on_one_queue_keep_every_invariant(t: DriverUnderTest) {
     let plain = |dice: &mut Rng, task: usize, round: usize| {
         let mut new = match dice.u32(..4) {
             0 => job(&format!("shared-{}", dice.u32(..60))),
@@ -60,7 +63,7 @@ async fn many_tasks_on_one_queue_keep_every_invariant(t: Trial) {
     Race::new(t).run(plain, 1).await;
 }
 
-async fn many_tasks_on_many_flows_keep_every_invariant(t: Trial) {
+async fn many_tasks_on_many_flows_keep_every_invariant(t: DriverUnderTest) {
     let chord = |dice: &mut Rng, task: usize, round: usize| {
         let name = match dice.u32(..3) {
             0 => format!("shared-{}", dice.u32(..20)),
@@ -77,13 +80,13 @@ async fn many_tasks_on_many_flows_keep_every_invariant(t: Trial) {
 
 /// Tasks that share a store, a clock and a history.
 struct Race {
-    trial: Trial,
+    trial: DriverUnderTest,
     clock: AtomicI64,
     history: History,
 }
 
 impl Race {
-    fn new(trial: Trial) -> Arc<Self> {
+    fn new(trial: DriverUnderTest) -> Arc<Self> {
         let clock = AtomicI64::new(T0.as_micros());
         Arc::new(Self { trial, clock, history: History::default() })
     }
@@ -276,7 +279,7 @@ impl Worker<'_> {
 const ACK: u32 = 7;
 
 fn transition(kind: u32, leased: &Leased, now: Timestamp) -> Transition {
-    let failure = Failure::new(leased.job.attempts + 1, "it failed", now);
+    let failure = FailedAttempt::new(leased.job.attempts + 1, "it failed", now);
     match kind {
         0 => Transition::Retry { failure, run_at: None },
         1 => Transition::Release { run_at: None },

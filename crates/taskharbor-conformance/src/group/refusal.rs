@@ -1,17 +1,21 @@
 //! Refusals: which reason is given, that nothing changes, and that nobody else is disturbed.
 
 use taskharbor_core::{
-    Action, Admin, Blob, Denied, Driver, ExtendLeases, Extension, Failure, InvalidRequest,
-    InvalidTransition, Lease, Leased, Limits, Manage, Refusal, Rejected, Settle, Settled,
-    Settlement, State, Timestamp, Transition,
+    Admin, Blob, Driver, State, Timestamp,
+    admin::{Action, Manage},
+    driver::{
+        ExtendLeases, Extension, Lease, Leased, Limits, Settle, Settled, Settlement, Transition,
+    },
+    error::{Denied, InvalidRequest, InvalidTransition, Refusal, Rejected},
+    job::FailedAttempt,
 };
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         LEASE, STRANGER, T0, ack, ack_with, at, extension, grow, id, ids, invalid, job, job_in,
         release, retry, settlement, with_token,
     },
-    trial::Trial,
 };
 
 group! {
@@ -39,12 +43,12 @@ group! {
 }
 
 /// A lease on a job that was never granted to anybody.
-async fn made_up(t: &Trial, text: &str) -> Leased {
+async fn made_up(t: &DriverUnderTest, text: &str) -> Leased {
     let job = t.record(text, T0).await.job;
     Leased::new(job, Lease::new(STRANGER, at(60)))
 }
 
-async fn a_job_that_is_not_stored_is_not_found(t: Trial) {
+async fn a_job_that_is_not_stored_is_not_found(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     for text in ["b", "A", "a ", "á"] {
@@ -53,14 +57,14 @@ async fn a_job_that_is_not_stored_is_not_found(t: Trial) {
     }
 }
 
-async fn a_purged_job_is_not_found(t: Trial) {
+async fn a_purged_job_is_not_found(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Done).await.expect("a lease");
     t.act("a", Action::Purge, at(60)).await;
     t.refuses(&leased, Refusal::JobNotFound, at(60)).await;
 }
 
 /// A job in each of these states is not inflight to a stranger, early or late.
-async fn none_is_inflight(t: &Trial, states: [State; 3]) {
+async fn none_is_inflight(t: &DriverUnderTest, states: [State; 3]) {
     for state in states {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let leased = made_up(t, state.as_str()).await;
@@ -69,15 +73,15 @@ async fn none_is_inflight(t: &Trial, states: [State; 3]) {
     }
 }
 
-async fn a_waiting_job_is_not_inflight(t: Trial) {
+async fn a_waiting_job_is_not_inflight(t: DriverUnderTest) {
     none_is_inflight(&t, [State::Ready, State::Scheduled, State::Blocked]).await;
 }
 
-async fn a_job_that_is_over_is_not_inflight(t: Trial) {
+async fn a_job_that_is_over_is_not_inflight(t: DriverUnderTest) {
     none_is_inflight(&t, [State::Done, State::Dlq, State::Cancelled]).await;
 }
 
-async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: Trial) {
+async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let other = with_token(&leased, STRANGER);
     for now in [T0, at(59), at(60), at(2_000)] {
@@ -85,7 +89,7 @@ async fn a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not(t: Trial) 
     }
 }
 
-async fn the_right_token_expires(t: Trial) {
+async fn the_right_token_expires(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     for now in [at(60), at(2_000)] {
         t.refuses(&leased, Refusal::LeaseExpired, now).await;
@@ -96,7 +100,7 @@ async fn the_right_token_expires(t: Trial) {
 fn impossible() -> [(Transition, Refusal); 5] {
     let (bytes, max) = (Limits::MAX_OUTPUT_BYTES + 1, Limits::MAX_OUTPUT_BYTES);
     let output = Some(Blob::from(vec![0; bytes]));
-    let failure = Failure::new(u32::MAX, "error", T0);
+    let failure = FailedAttempt::new(u32::MAX, "error", T0);
     let attempts = InvalidTransition::AttemptsOutOfRange(u32::MAX);
     let bad = job("bad").max_attempts(0);
     let rejected = Rejected::MaxAttemptsOutOfRange { job: id("bad") };
@@ -104,14 +108,14 @@ fn impossible() -> [(Transition, Refusal); 5] {
         (Transition::Ack { output }, InvalidTransition::OutputTooLarge { bytes, max }),
         (Transition::Retry { failure: failure.clone(), run_at: None }, attempts.clone()),
         (Transition::Fail { failure, reason: "enough".into() }, attempts),
-        (grow([]), InvalidTransition::Growth(Rejected::EmptyFlow)),
-        (grow([bad]), InvalidTransition::Growth(rejected)),
+        (grow([]), InvalidTransition::Expansion(Rejected::EmptyFlow)),
+        (grow([bad]), InvalidTransition::Expansion(rejected)),
     ]
     .map(|(transition, reason)| (transition, Refusal::Invalid(reason)))
 }
 
 /// What is impossible is refused as such, whatever else speaks against it, and changes nothing.
-async fn assert_impossible(t: &Trial, leased: &Leased, now: Timestamp) {
+async fn assert_impossible(t: &DriverUnderTest, leased: &Leased, now: Timestamp) {
     let stored = t.snapshot(now).await;
     for (transition, reason) in impossible() {
         assert_eq!(t.settle(leased, transition, now).await, Err(reason));
@@ -119,14 +123,14 @@ async fn assert_impossible(t: &Trial, leased: &Leased, now: Timestamp) {
     assert_eq!(t.snapshot(now).await, stored);
 }
 
-async fn what_fits_no_job_is_invalid_before_it_is_not_found(t: Trial) {
+async fn what_fits_no_job_is_invalid_before_it_is_not_found(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     leased.job.id = id("unknown");
     assert_impossible(&t, &leased, T0).await;
 }
 
-async fn what_fits_no_job_is_invalid_before_it_is_not_inflight(t: Trial) {
+async fn what_fits_no_job_is_invalid_before_it_is_not_inflight(t: DriverUnderTest) {
     for state in [State::Ready, State::Scheduled, State::Blocked, State::Dlq] {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let leased = made_up(&t, state.as_str()).await;
@@ -134,7 +138,7 @@ async fn what_fits_no_job_is_invalid_before_it_is_not_inflight(t: Trial) {
     }
 }
 
-async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: Trial) {
+async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let other = with_token(&leased, STRANGER);
     for (leased, now) in [(&leased, T0), (&leased, at(60)), (&other, T0), (&other, at(60))] {
@@ -142,14 +146,14 @@ async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: Trial) {
     }
 }
 
-async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: Trial) {
+async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: DriverUnderTest) {
     t.put(job_in("elsewhere", "stored"), T0).await;
     t.bring(job_in("ready", "ready"), State::Ready).await;
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let mut unknown = leased.clone();
     unknown.job.id = id("unknown");
     let overlap = Rejected::Overlap { job: id("stored") };
-    let overlap = Refusal::Invalid(InvalidTransition::Growth(overlap));
+    let overlap = Refusal::Invalid(InvalidTransition::Expansion(overlap));
     let stored = t.snapshot(T0).await;
     for (leased, now, reason) in [
         (&unknown, T0, Refusal::JobNotFound),
@@ -158,14 +162,14 @@ async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: Trial) {
         (&leased, at(60), Refusal::LeaseExpired),
         (&leased, T0, overlap),
     ] {
-        let growth = grow([job("new"), job_in("elsewhere", "stored").after([id("new")])]);
-        assert_eq!(t.settle(leased, growth, now).await, Err(reason));
+        let expansion = grow([job("new"), job_in("elsewhere", "stored").after([id("new")])]);
+        assert_eq!(t.settle(leased, expansion, now).await, Err(reason));
     }
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
 /// Four inflight jobs, called after the round.
-async fn four(t: &Trial, round: usize) -> Vec<Leased> {
+async fn four(t: &DriverUnderTest, round: usize) -> Vec<Leased> {
     t.put_all((0..4).map(|n| job(&format!("{round}.{n}"))), T0).await;
     let jobs = t.take_many(4, T0).await;
     assert_eq!(jobs.len(), 4);
@@ -185,7 +189,7 @@ fn spoiled(leased: &Leased) -> [(Leased, Refusal); 3] {
     ]
 }
 
-async fn one_refused_settlement_does_not_disturb_the_others(t: Trial) {
+async fn one_refused_settlement_does_not_disturb_the_others(t: DriverUnderTest) {
     t.put(job_in("elsewhere", "waiting"), T0).await;
     for round in 0..12 {
         let mut jobs = four(&t, round).await;
@@ -205,7 +209,7 @@ async fn one_refused_settlement_does_not_disturb_the_others(t: Trial) {
     }
 }
 
-async fn one_impossible_settlement_does_not_disturb_the_others(t: Trial) {
+async fn one_impossible_settlement_does_not_disturb_the_others(t: DriverUnderTest) {
     for (round, (transition, reason)) in impossible().into_iter().enumerate() {
         let jobs = four(&t, round).await;
         let position = round % 4;
@@ -218,7 +222,7 @@ async fn one_impossible_settlement_does_not_disturb_the_others(t: Trial) {
     }
 }
 
-async fn one_refused_extension_does_not_disturb_the_others(t: Trial) {
+async fn one_refused_extension_does_not_disturb_the_others(t: DriverUnderTest) {
     t.put(job_in("elsewhere", "waiting"), T0).await;
     for round in 0..12 {
         let mut jobs = four(&t, round).await;
@@ -243,7 +247,7 @@ async fn one_refused_extension_does_not_disturb_the_others(t: Trial) {
     }
 }
 
-async fn one_denied_wish_does_not_disturb_the_others(t: Trial) {
+async fn one_denied_wish_does_not_disturb_the_others(t: DriverUnderTest) {
     t.put_all(["a", "b", "c"].map(job), T0).await;
     t.bring(job_in("over", "over"), State::Done).await;
     let wished = ids(&["a", "unknown", "b", "over", "c"]);
@@ -265,7 +269,7 @@ async fn one_denied_wish_does_not_disturb_the_others(t: Trial) {
 /// The positions of a pair in a call of four.
 const PAIRS: [(usize, usize); 4] = [(0, 1), (0, 3), (1, 2), (2, 3)];
 
-async fn a_job_settled_twice_in_a_call_fails_the_call(t: Trial) {
+async fn a_job_settled_twice_in_a_call_fails_the_call(t: DriverUnderTest) {
     let jobs = four(&t, 0).await;
     let stored = t.snapshot(T0).await;
     for (first, second) in PAIRS {
@@ -278,7 +282,7 @@ async fn a_job_settled_twice_in_a_call_fails_the_call(t: Trial) {
     }
 }
 
-async fn a_job_extended_twice_in_a_call_fails_the_call(t: Trial) {
+async fn a_job_extended_twice_in_a_call_fails_the_call(t: DriverUnderTest) {
     let jobs = four(&t, 0).await;
     let stored = t.snapshot(T0).await;
     for (first, second) in PAIRS {
@@ -292,7 +296,7 @@ async fn a_job_extended_twice_in_a_call_fails_the_call(t: Trial) {
     }
 }
 
-async fn a_job_managed_twice_in_a_call_fails_the_call(t: Trial) {
+async fn a_job_managed_twice_in_a_call_fails_the_call(t: DriverUnderTest) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let stored = t.snapshot(T0).await;
     for (first, second) in PAIRS {
@@ -307,7 +311,7 @@ async fn a_job_managed_twice_in_a_call_fails_the_call(t: Trial) {
     }
 }
 
-async fn an_unknown_job_named_twice_fails_the_call(t: Trial) {
+async fn an_unknown_job_named_twice_fails_the_call(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let stored = t.snapshot(T0).await;
     let unknown = || Settlement::new(id("unknown"), STRANGER, release(None));
@@ -321,7 +325,7 @@ async fn an_unknown_job_named_twice_fails_the_call(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-async fn ids_that_look_alike_are_not_one_job(t: Trial) {
+async fn ids_that_look_alike_are_not_one_job(t: DriverUnderTest) {
     let texts = ["a", "A", "a ", "á", "a\u{301}"];
     t.put_all(texts.map(job), T0).await;
     let jobs = t.take_many(5, T0).await;

@@ -1,16 +1,20 @@
 //! Another life for jobs that were dead-lettered or cancelled.
 
 use taskharbor_core::{
-    Action, Denied, FailurePolicy, Filter, FlowState, NewJob, OutputEntry, Refusal, Requeue, State,
-    Text,
+    NewJob, State, Text,
+    admin::{Action, Filter, Requeue},
+    driver::OutputEntry,
+    error::{Denied, Refusal},
+    flow::FlowState,
+    job::FailurePolicy,
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         T0, ack, ack_with, at, child, done_with, fail, failure, grow, id, ids, job, list, requeue,
         retry,
     },
-    trial::{Trial, at_once},
 };
 
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
@@ -58,8 +62,8 @@ fn reset() -> Action {
 }
 
 /// A chain of three, whose middle failed and let the tail `c` go, which is done.
-async fn over(t: &Trial) {
-    let b = child("b", &["a"]).on_failure(FailurePolicy::Release);
+async fn over(t: &DriverUnderTest) {
+    let b = child("b", &["a"]).on_failure(FailurePolicy::Continue);
     t.put_flow([job("a"), b, child("c", &["b"])], T0).await;
     t.run("a", ack_with("a"), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -71,7 +75,7 @@ fn cancelling_pair() -> [NewJob; 2] {
     [job("a").on_failure(FailurePolicy::Cancel), child("b", &["a"])]
 }
 
-async fn a_dead_lettered_job_is_requeued_into_a_new_epoch(t: Trial) {
+async fn a_dead_lettered_job_is_requeued_into_a_new_epoch(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.take_the("a", T0).await;
     t.run("a", fail(at(60)), at(60)).await;
@@ -90,7 +94,7 @@ async fn a_dead_lettered_job_is_requeued_into_a_new_epoch(t: Trial) {
     t.run("a", ack(), at(70)).await;
 }
 
-async fn a_cancelled_job_is_requeued_into_a_new_epoch(t: Trial) {
+async fn a_cancelled_job_is_requeued_into_a_new_epoch(t: DriverUnderTest) {
     t.put(job("a").run_at(at(9)), T0).await;
     t.act("a", Action::Cancel, T0).await;
     assert_eq!(t.act("a", requeue(), at(1)).await, Ready);
@@ -102,7 +106,7 @@ async fn a_cancelled_job_is_requeued_into_a_new_epoch(t: Trial) {
     t.run("a", ack(), at(1)).await;
 }
 
-async fn a_requeued_job_waits_for_the_given_time(t: Trial) {
+async fn a_requeued_job_waits_for_the_given_time(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.run("a", fail(T0), T0).await;
     let later = Action::Requeue(Requeue::new().run_at(at(9)));
@@ -114,7 +118,7 @@ async fn a_requeued_job_waits_for_the_given_time(t: Trial) {
     t.take_the("a", at(9)).await;
 }
 
-async fn a_requeued_job_gains_nothing_by_a_time_in_the_past(t: Trial) {
+async fn a_requeued_job_gains_nothing_by_a_time_in_the_past(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.run("a", fail(T0), T0).await;
     t.put(job("b"), at(5)).await;
@@ -124,7 +128,7 @@ async fn a_requeued_job_gains_nothing_by_a_time_in_the_past(t: Trial) {
     assert_eq!(t.take_order(at(6)).await, ["b", "a"]);
 }
 
-async fn only_what_failed_or_was_cancelled_can_be_requeued(t: Trial) {
+async fn only_what_failed_or_was_cancelled_can_be_requeued(t: DriverUnderTest) {
     t.put_all([job("inflight"), job("done")], T0).await;
     let jobs =
         [job("ready"), job("scheduled").run_at(at(9)), child("blocked", &["ready", "scheduled"])];
@@ -149,7 +153,7 @@ async fn only_what_failed_or_was_cancelled_can_be_requeued(t: Trial) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_job_requeued_as_it_is_has_one_more_execution(t: Trial) {
+async fn a_job_requeued_as_it_is_has_one_more_execution(t: DriverUnderTest) {
     let jobs = [job("five").max_attempts(5), job("none")];
     t.put_all(jobs, T0).await;
     for text in ["five", "none"] {
@@ -159,7 +163,7 @@ async fn a_job_requeued_as_it_is_has_one_more_execution(t: Trial) {
         let leased = t.take_the(text, at(5)).await;
         let failure = failure(attempts, at(5));
         let reason = "gave up".into();
-        let step = taskharbor_core::Transition::Fail { failure, reason };
+        let step = taskharbor_core::driver::Transition::Fail { failure, reason };
         t.apply(&leased, step, at(5)).await;
     }
     for (text, attempts) in [("five", 2), ("none", 7)] {
@@ -172,7 +176,7 @@ async fn a_job_requeued_as_it_is_has_one_more_execution(t: Trial) {
     }
 }
 
-async fn a_cancelled_job_has_the_attempts_it_had_when_requeued(t: Trial) {
+async fn a_cancelled_job_has_the_attempts_it_had_when_requeued(t: DriverUnderTest) {
     t.put(job("a").max_attempts(5), T0).await;
     t.run("a", retry(None, T0), T0).await;
     t.act("a", Action::Cancel, T0).await;
@@ -181,7 +185,7 @@ async fn a_cancelled_job_has_the_attempts_it_had_when_requeued(t: Trial) {
     assert_eq!((leased.job.attempts, leased.job.max_attempts), (1, Some(5)));
 }
 
-async fn with_attempts_reset_it_has_all_of_them_again(t: Trial) {
+async fn with_attempts_reset_it_has_all_of_them_again(t: DriverUnderTest) {
     t.put_all([job("a").max_attempts(5), job("b")], T0).await;
     for (text, max_attempts) in [("a", Some(5)), ("b", None)] {
         t.run(text, fail(T0), T0).await;
@@ -194,7 +198,7 @@ async fn with_attempts_reset_it_has_all_of_them_again(t: Trial) {
     }
 }
 
-async fn attempts_can_be_reset_after_a_requeue_that_kept_them(t: Trial) {
+async fn attempts_can_be_reset_after_a_requeue_that_kept_them(t: DriverUnderTest) {
     t.put(job("a").max_attempts(5), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), T0).await;
@@ -206,7 +210,7 @@ async fn attempts_can_be_reset_after_a_requeue_that_kept_them(t: Trial) {
     assert_eq!(record.job.max_attempts, Some(5));
 }
 
-async fn a_requeued_job_whose_parents_are_not_done_is_blocked(t: Trial) {
+async fn a_requeued_job_whose_parents_are_not_done_is_blocked(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.act("b", Action::Cancel, T0).await;
     assert_eq!(t.act("b", requeue(), at(1)).await, Blocked);
@@ -218,7 +222,7 @@ async fn a_requeued_job_whose_parents_are_not_done_is_blocked(t: Trial) {
     t.take_the("b", at(2)).await;
 }
 
-async fn a_requeued_job_that_is_blocked_keeps_the_time_it_was_given(t: Trial) {
+async fn a_requeued_job_that_is_blocked_keeps_the_time_it_was_given(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.act("b", Action::Cancel, T0).await;
     let later = Action::Requeue(Requeue::new().run_at(at(50)));
@@ -228,7 +232,7 @@ async fn a_requeued_job_that_is_blocked_keeps_the_time_it_was_given(t: Trial) {
     assert_eq!((record.state, record.due_at), (Scheduled, Some(at(50))));
 }
 
-async fn a_requeued_job_whose_parents_are_done_is_ready(t: Trial) {
+async fn a_requeued_job_whose_parents_are_done_is_ready(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", ack_with("a"), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -238,7 +242,7 @@ async fn a_requeued_job_whose_parents_are_done_is_ready(t: Trial) {
     assert_eq!(t.inputs("b").await, read);
 }
 
-async fn a_member_of_a_flow_whose_tail_is_done_is_denied(t: Trial) {
+async fn a_member_of_a_flow_whose_tail_is_done_is_denied(t: DriverUnderTest) {
     over(&t).await;
     let before = t.snapshot(at(1)).await;
     for action in [requeue(), reset()] {
@@ -248,7 +252,7 @@ async fn a_member_of_a_flow_whose_tail_is_done_is_denied(t: Trial) {
     assert_eq!(t.snapshot(at(1)).await, before);
 }
 
-async fn a_member_of_a_flow_whose_tail_is_cancelled_is_denied(t: Trial) {
+async fn a_member_of_a_flow_whose_tail_is_cancelled_is_denied(t: DriverUnderTest) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     let answer = t.manage("a", requeue(), T0).await;
@@ -256,8 +260,8 @@ async fn a_member_of_a_flow_whose_tail_is_cancelled_is_denied(t: Trial) {
     assert_eq!(t.state("a", T0).await, Dlq);
 }
 
-async fn a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied(t: Trial) {
-    let a = job("a").on_failure(FailurePolicy::Release);
+async fn a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied(t: DriverUnderTest) {
+    let a = job("a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -265,7 +269,7 @@ async fn a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied(t: Trial) 
     assert_eq!(t.flow_state("b", T0).await, FlowState::Running);
 }
 
-async fn a_tail_can_be_requeued_however_it_ended(t: Trial) {
+async fn a_tail_can_be_requeued_however_it_ended(t: DriverUnderTest) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.act("b", requeue(), T0).await, Blocked);
@@ -278,7 +282,7 @@ async fn a_tail_can_be_requeued_however_it_ended(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Done);
 }
 
-async fn a_detached_job_leaves_its_flow_and_runs_alone(t: Trial) {
+async fn a_detached_job_leaves_its_flow_and_runs_alone(t: DriverUnderTest) {
     over(&t).await;
     assert_eq!(t.act("b", detach(), at(1)).await, Ready);
     let record = t.record("b", at(1)).await;
@@ -302,7 +306,7 @@ async fn a_detached_job_leaves_its_flow_and_runs_alone(t: Trial) {
     assert_eq!(t.record("c", at(1)).await, tail);
 }
 
-async fn a_detached_job_waits_for_nobody(t: Trial) {
+async fn a_detached_job_waits_for_nobody(t: DriverUnderTest) {
     let jobs = [job("a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -314,7 +318,7 @@ async fn a_detached_job_waits_for_nobody(t: Trial) {
     assert_eq!(t.inputs("b").await, read);
 }
 
-async fn a_detached_job_that_fails_affects_nobody(t: Trial) {
+async fn a_detached_job_that_fails_affects_nobody(t: DriverUnderTest) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", detach(), at(1)).await;
@@ -324,7 +328,7 @@ async fn a_detached_job_that_fails_affects_nobody(t: Trial) {
     assert_eq!(t.record("b", at(1)).await, before.1);
 }
 
-async fn a_detached_job_is_a_job_like_any_other(t: Trial) {
+async fn a_detached_job_is_a_job_like_any_other(t: DriverUnderTest) {
     over(&t).await;
     t.act("b", detach(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -337,7 +341,7 @@ async fn a_detached_job_is_a_job_like_any_other(t: Trial) {
     assert_eq!(t.flow_state("c", T0).await, FlowState::Done);
 }
 
-async fn detaching_changes_nothing_while_the_flow_is_not_over(t: Trial) {
+async fn detaching_changes_nothing_while_the_flow_is_not_over(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", detach(), T0).await;
@@ -347,7 +351,7 @@ async fn detaching_changes_nothing_while_the_flow_is_not_over(t: Trial) {
     t.take_the("b", T0).await;
 }
 
-async fn a_tail_is_not_detached(t: Trial) {
+async fn a_tail_is_not_detached(t: DriverUnderTest) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.act("b", detach(), T0).await, Blocked);
@@ -355,7 +359,7 @@ async fn a_tail_is_not_detached(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Held);
 }
 
-async fn a_requeue_lets_a_held_flow_go_on(t: Trial) {
+async fn a_requeue_lets_a_held_flow_go_on(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.flow_state("b", T0).await, FlowState::Held);
@@ -365,7 +369,7 @@ async fn a_requeue_lets_a_held_flow_go_on(t: Trial) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Done);
 }
 
-async fn tokens_of_an_earlier_epoch_are_worthless(t: Trial) {
+async fn tokens_of_an_earlier_epoch_are_worthless(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let lost = t.take_the("a", T0).await;
     let failed = t.run("a", fail(at(60)), at(60)).await;
@@ -388,7 +392,7 @@ async fn tokens_of_an_earlier_epoch_are_worthless(t: Trial) {
     }
 }
 
-async fn racing_requeues_of_one_job_give_it_one_new_life(t: Trial) {
+async fn racing_requeues_of_one_job_give_it_one_new_life(t: DriverUnderTest) {
     for round in 0..12 {
         let a = format!("a{round}");
         t.put(job(&a), T0).await;
@@ -412,21 +416,21 @@ fn gave_up() -> OutputEntry {
 }
 
 /// A flow whose first step failed and took the second with it; the first is detached and runs.
-async fn detached(t: &Trial) {
+async fn detached(t: &DriverUnderTest) {
     let first = job("a").on_failure(FailurePolicy::Cancel);
     t.put_flow([first, child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", detach(), T0).await;
 }
 
-async fn whoever_waited_for_a_detached_job_does_so_no_longer(t: Trial) {
+async fn whoever_waited_for_a_detached_job_does_so_no_longer(t: DriverUnderTest) {
     detached(&t).await;
     assert_eq!(t.record("b", T0).await.pending, 0);
     assert_eq!(t.act("b", requeue(), T0).await, State::Ready);
     assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
 }
 
-async fn the_failure_of_a_detached_job_does_not_reach_its_former_flow(t: Trial) {
+async fn the_failure_of_a_detached_job_does_not_reach_its_former_flow(t: DriverUnderTest) {
     detached(&t).await;
     t.act("b", requeue(), at(1)).await;
     let before = t.record("b", at(1)).await;
@@ -434,7 +438,7 @@ async fn the_failure_of_a_detached_job_does_not_reach_its_former_flow(t: Trial) 
     assert_eq!(t.record("b", at(1)).await, before);
 }
 
-async fn a_detached_job_that_grows_begins_a_flow_of_its_own(t: Trial) {
+async fn a_detached_job_that_grows_begins_a_flow_of_its_own(t: DriverUnderTest) {
     detached(&t).await;
     t.run("a", grow([job("c")]), T0).await;
     assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));
@@ -442,7 +446,7 @@ async fn a_detached_job_that_grows_begins_a_flow_of_its_own(t: Trial) {
     assert_eq!(t.flow("b", T0).await.members.total(), 1);
 }
 
-async fn a_detached_job_can_be_purged_alone(t: Trial) {
+async fn a_detached_job_can_be_purged_alone(t: DriverUnderTest) {
     detached(&t).await;
     t.run("a", ack(), T0).await;
     assert_eq!(t.act("a", Action::Purge, T0).await, State::Done);

@@ -3,15 +3,18 @@
 use std::{collections::HashSet, time::Duration};
 
 use taskharbor_core::{
-    Demand, Driver, DriverError, Held, Holder, InvalidRequest, Leased, Limits, Reserve, State,
-    Timestamp,
+    Driver, DriverError, State, Timestamp,
+    driver::{Demand, Leased, Limits, Reserve},
+    error::InvalidRequest,
+    job::Held,
+    name::Holder,
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         LEASE, T0, TICK, ack, after, at, before, holder, invalid, job, job_in, queue, release,
     },
-    trial::{Trial, at_once},
 };
 
 group! {
@@ -41,7 +44,7 @@ fn granted(jobs: &[Leased]) -> Vec<&str> {
     jobs.iter().map(|it| it.job.id.as_str()).collect()
 }
 
-async fn a_queue_is_meant_byte_for_byte(t: Trial) {
+async fn a_queue_is_meant_byte_for_byte(t: DriverUnderTest) {
     let names = [
         "q",
         "Q",
@@ -71,7 +74,7 @@ async fn a_queue_is_meant_byte_for_byte(t: Trial) {
     }
 }
 
-async fn nothing_to_grant_is_an_empty_answer(t: Trial) {
+async fn nothing_to_grant_is_an_empty_answer(t: DriverUnderTest) {
     for state in State::ALL.into_iter().filter(|it| *it != State::Ready) {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let demands = [(state.as_str(), 10)];
@@ -84,7 +87,7 @@ async fn nothing_to_grant_is_an_empty_answer(t: Trial) {
     assert_eq!((reserved.jobs, reserved.next_due), (Vec::new(), None));
 }
 
-async fn a_granted_job_is_inflight_until_its_lease_ends(t: Trial) {
+async fn a_granted_job_is_inflight_until_its_lease_ends(t: DriverUnderTest) {
     t.put(job("a").run_at(T0), T0).await;
     let mut expected = t.record("a", T0).await;
     let name = Holder::new("host-7/pid 12").expect("a valid holder");
@@ -103,7 +106,7 @@ async fn a_granted_job_is_inflight_until_its_lease_ends(t: Trial) {
     assert_eq!(leased.job, expected.job);
 }
 
-async fn a_lease_may_be_as_short_as_a_microsecond(t: Trial) {
+async fn a_lease_may_be_as_short_as_a_microsecond(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let reserved = t.reserve(&[("q", 1)], T0, TICK).await.expect("reserve");
     assert_eq!(reserved.jobs[0].lease.expires_at, after(T0));
@@ -111,7 +114,7 @@ async fn a_lease_may_be_as_short_as_a_microsecond(t: Trial) {
     t.take_the("a", after(T0)).await;
 }
 
-async fn no_job_is_granted_while_its_lease_is_valid(t: Trial) {
+async fn no_job_is_granted_while_its_lease_is_valid(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let end = t.take_the("a", T0).await.lease.expires_at;
     for now in [T0, at(1), before(end)] {
@@ -120,7 +123,7 @@ async fn no_job_is_granted_while_its_lease_is_valid(t: Trial) {
     t.take_the("a", end).await;
 }
 
-async fn a_job_enqueued_again_is_granted_once(t: Trial) {
+async fn a_job_enqueued_again_is_granted_once(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
@@ -132,7 +135,7 @@ async fn a_job_enqueued_again_is_granted_once(t: Trial) {
     assert_eq!(t.take(at(3)).await, None);
 }
 
-async fn demands_are_answered_queue_by_queue_in_their_order(t: Trial) {
+async fn demands_are_answered_queue_by_queue_in_their_order(t: DriverUnderTest) {
     for name in ["a", "b", "c"] {
         let jobs = (1..=3).map(|n| job_in(name, &format!("{name}{n}")).priority(n));
         t.put_all(jobs, T0).await;
@@ -142,7 +145,7 @@ async fn demands_are_answered_queue_by_queue_in_their_order(t: Trial) {
     assert_eq!(granted(&jobs), ["c3", "c2", "a3", "a2", "a1", "b3"]);
 }
 
-async fn what_one_queue_lacks_is_not_taken_from_another(t: Trial) {
+async fn what_one_queue_lacks_is_not_taken_from_another(t: DriverUnderTest) {
     t.put_all((0..5).map(|n| job_in("full", &n.to_string())), T0).await;
     let reserved = t.reserve(&[("empty", 3), ("full", 2)], T0, LEASE).await;
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["0", "1"]);
@@ -150,7 +153,7 @@ async fn what_one_queue_lacks_is_not_taken_from_another(t: Trial) {
 
 /// A store with a job that is ready and one whose lease is over at `at(60)`, and nothing of it
 /// changed after a call with these demands failed at that time.
-async fn broken_rule(t: &Trial, demands: &[(&str, usize)]) -> InvalidRequest {
+async fn broken_rule(t: &DriverUnderTest, demands: &[(&str, usize)]) -> InvalidRequest {
     if t.find("expired", T0).await.is_none() {
         t.bring(job("expired"), State::Inflight).await;
         t.put(job("ready"), T0).await;
@@ -161,7 +164,7 @@ async fn broken_rule(t: &Trial, demands: &[(&str, usize)]) -> InvalidRequest {
     rule
 }
 
-async fn a_limit_of_zero_is_a_validation_error(t: Trial) {
+async fn a_limit_of_zero_is_a_validation_error(t: DriverUnderTest) {
     for demands in [&[("q", 0)][..], &[("q", 1), ("r", 0)], &[("r", 0), ("q", 1)]] {
         let rule = broken_rule(&t, demands).await;
         let is_right = matches!(rule, InvalidRequest::OutOfRange { value: 0, min: 1, .. });
@@ -169,7 +172,7 @@ async fn a_limit_of_zero_is_a_validation_error(t: Trial) {
     }
 }
 
-async fn too_many_jobs_in_all_are_a_validation_error(t: Trial) {
+async fn too_many_jobs_in_all_are_a_validation_error(t: DriverUnderTest) {
     for demands in [
         &[("q", 100_001)][..],
         &[("q", 50_000), ("r", 50_001)],
@@ -182,14 +185,14 @@ async fn too_many_jobs_in_all_are_a_validation_error(t: Trial) {
     }
 }
 
-async fn a_queue_named_twice_is_a_validation_error(t: Trial) {
+async fn a_queue_named_twice_is_a_validation_error(t: DriverUnderTest) {
     for demands in [&[("q", 1), ("q", 1)][..], &[("q", 1), ("r", 1), ("q", 2)]] {
         let rule = broken_rule(&t, demands).await;
         assert_eq!(rule, InvalidRequest::DuplicateQueue(queue("q")));
     }
 }
 
-async fn the_greatest_demands_are_answered(t: Trial) {
+async fn the_greatest_demands_are_answered(t: DriverUnderTest) {
     t.put_all([job("a"), job_in("Q", "b")], T0).await;
     let reserved = t.reserve(&[("Q", 50_000), ("q", 50_000)], T0, LEASE).await;
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["b", "a"]);
@@ -197,7 +200,7 @@ async fn the_greatest_demands_are_answered(t: Trial) {
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["a"]);
 }
 
-async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
+async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: DriverUnderTest) {
     t.bring(job("expired"), State::Inflight).await;
     t.put_all([job("ready"), job("late").run_at(before(Timestamp::MAX))], T0).await;
     let past_the_end = Timestamp::MAX.since(at(60)) + TICK;
@@ -219,7 +222,7 @@ async fn a_lease_that_is_none_is_refused_and_changes_nothing(t: Trial) {
     }
 }
 
-async fn a_lease_may_end_with_the_last_instant(t: Trial) {
+async fn a_lease_may_end_with_the_last_instant(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let lease_for = Timestamp::MAX.since(T0);
     let reserved = t.reserve(&[("q", 1)], T0, lease_for).await.expect("reserve");
@@ -228,7 +231,7 @@ async fn a_lease_may_end_with_the_last_instant(t: Trial) {
     assert_eq!(held.expires_at, Timestamp::MAX);
 }
 
-async fn no_two_grants_have_the_same_token(t: Trial) {
+async fn no_two_grants_have_the_same_token(t: DriverUnderTest) {
     t.put_all((0..100).map(|n| job(&n.to_string())), T0).await;
     let mut tokens = HashSet::new();
     for round in 0..10 {
@@ -242,7 +245,7 @@ async fn no_two_grants_have_the_same_token(t: Trial) {
 
 /// What this many workers get who all reserve at `now` until there is nothing left.
 async fn drain(
-    t: &Trial,
+    t: &DriverUnderTest,
     workers: usize,
     demands: &[(&str, usize)],
     now: Timestamp,
@@ -276,14 +279,14 @@ fn assert_each_once(jobs: &[Leased], count: usize) {
     assert_eq!((jobs.len(), ids.len(), tokens.len()), (count, count, count));
 }
 
-async fn racing_workers_get_every_job_once(t: Trial) {
+async fn racing_workers_get_every_job_once(t: DriverUnderTest) {
     t.put_all((0..300).map(|n| job(&n.to_string())), T0).await;
     let jobs = drain(&t, 8, &[("q", 7)], T0).await;
     assert_each_once(&jobs, 300);
     assert!(jobs.iter().all(|it| it.job.deliveries == 1));
 }
 
-async fn racing_workers_on_several_queues_get_every_job_once(t: Trial) {
+async fn racing_workers_on_several_queues_get_every_job_once(t: DriverUnderTest) {
     let names = ["a", "b", "c"];
     let jobs = (0..300).map(|n| job_in(names[n % 3], &n.to_string()));
     t.put_all(jobs, T0).await;
@@ -291,7 +294,7 @@ async fn racing_workers_on_several_queues_get_every_job_once(t: Trial) {
     assert_each_once(&jobs, 300);
 }
 
-async fn racing_workers_take_back_every_expired_job_once(t: Trial) {
+async fn racing_workers_take_back_every_expired_job_once(t: DriverUnderTest) {
     t.put_all((0..200).map(|n| job(&n.to_string())), T0).await;
     let first = t.take_many(200, T0).await;
     let second = drain(&t, 8, &[("q", 7)], at(60)).await;

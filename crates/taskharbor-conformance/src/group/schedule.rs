@@ -1,16 +1,19 @@
 //! Times: nothing early, every operation by the `now` it is given, and the ends of the range.
 
 use taskharbor_core::{
-    Action, Admin, Failure, Filter, Leased, Prune, Refusal, Requeue, Settled, State, Timestamp,
-    Transition,
+    Admin, State, Timestamp,
+    admin::{Action, Filter, Prune, Requeue},
+    driver::{Leased, Settled, Transition},
+    error::Refusal,
+    job::FailedAttempt,
 };
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         LEASE, T0, TICK, ack, after, at, before, child, fail, failure, job, queue, release,
         requeue, retry,
     },
-    trial::Trial,
 };
 
 group! {
@@ -42,58 +45,58 @@ fn micros(micros: i64) -> Timestamp {
 }
 
 /// The job `a` is not granted a microsecond before this instant, and is at it.
-async fn assert_due_exactly_at(t: &Trial, instant: Timestamp) {
+async fn assert_due_exactly_at(t: &DriverUnderTest, instant: Timestamp) {
     assert_eq!(t.state("a", before(instant)).await, State::Scheduled);
     assert_eq!(t.take(before(instant)).await, None);
     assert_eq!(t.state("a", instant).await, State::Ready);
     t.take_the("a", instant).await;
 }
 
-async fn a_job_is_granted_at_its_time_and_not_a_microsecond_before(t: Trial) {
+async fn a_job_is_granted_at_its_time_and_not_a_microsecond_before(t: DriverUnderTest) {
     let odd = after(at(10));
     t.put(job("a").run_at(odd), T0).await;
     assert_due_exactly_at(&t, odd).await;
 }
 
-async fn a_job_is_granted_after_its_time_too(t: Trial) {
+async fn a_job_is_granted_after_its_time_too(t: DriverUnderTest) {
     t.put_all([job("a").run_at(at(1)), job("b").run_at(at(1))], T0).await;
     t.take_the("a", after(at(1))).await;
     t.take_the("b", at(1_000_000)).await;
 }
 
-async fn a_job_whose_time_is_past_is_granted_at_once(t: Trial) {
+async fn a_job_whose_time_is_past_is_granted_at_once(t: DriverUnderTest) {
     t.put(job("a").run_at(Timestamp::EPOCH), at(10)).await;
     t.put(job("b").run_at(before(at(10))), at(10)).await;
     assert_eq!(t.take(before(at(10))).await, None);
     assert_eq!(t.take_order(at(10)).await, ["a", "b"]);
 }
 
-async fn a_retried_job_waits_for_its_time(t: Trial) {
+async fn a_retried_job_waits_for_its_time(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.run("a", retry(Some(at(7)), T0), T0).await;
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-async fn a_released_job_waits_for_its_time(t: Trial) {
+async fn a_released_job_waits_for_its_time(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.run("a", release(Some(at(7))), T0).await;
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-async fn a_requeued_job_waits_for_its_time(t: Trial) {
+async fn a_requeued_job_waits_for_its_time(t: DriverUnderTest) {
     t.bring(job("a"), State::Dlq).await;
     let later = Action::Requeue(Requeue::new().run_at(at(7)));
     assert_eq!(t.act("a", later, T0).await, State::Scheduled);
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-async fn a_job_let_go_by_its_parent_waits_for_its_time(t: Trial) {
+async fn a_job_let_go_by_its_parent_waits_for_its_time(t: DriverUnderTest) {
     t.put_flow([job("parent"), child("a", &["parent"]).run_at(at(7))], T0).await;
     t.run("parent", ack(), T0).await;
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-async fn times_that_a_float_cannot_tell_apart_are_told_apart(t: Trial) {
+async fn times_that_a_float_cannot_tell_apart_are_told_apart(t: DriverUnderTest) {
     // From 2^53 microseconds on, in the year 2255, a 64-bit float skips instants.
     for instant in [(1 << 53) + 1, 10_000_000_000_000_001, 253_402_300_799_999_997] {
         let instant = micros(instant);
@@ -109,7 +112,7 @@ async fn times_that_a_float_cannot_tell_apart_are_told_apart(t: Trial) {
     }
 }
 
-async fn what_is_read_goes_by_the_time_of_asking(t: Trial) {
+async fn what_is_read_goes_by_the_time_of_asking(t: DriverUnderTest) {
     t.put(job("a").run_at(at(10)), T0).await;
     for (now, state) in [
         (at(10), State::Ready),
@@ -127,7 +130,7 @@ async fn what_is_read_goes_by_the_time_of_asking(t: Trial) {
     }
 }
 
-async fn reserve_goes_by_its_now_after_later_ones(t: Trial) {
+async fn reserve_goes_by_its_now_after_later_ones(t: DriverUnderTest) {
     t.put(job("late"), at(100)).await;
     t.put(job("early"), at(50)).await;
     assert_eq!(t.take(at(49)).await, None);
@@ -138,7 +141,7 @@ async fn reserve_goes_by_its_now_after_later_ones(t: Trial) {
     assert_eq!(leased.lease.expires_at, at(100).saturating_add(LEASE));
 }
 
-async fn a_lease_goes_by_the_now_of_each_call(t: Trial) {
+async fn a_lease_goes_by_the_now_of_each_call(t: DriverUnderTest) {
     t.put(job("a"), at(100)).await;
     let leased = t.take_the("a", at(100)).await;
     let leased = t.keep(&leased, at(10), LEASE).await;
@@ -148,7 +151,7 @@ async fn a_lease_goes_by_the_now_of_each_call(t: Trial) {
     assert_eq!(t.record("a", at(20)).await.finished_at, Some(at(20)));
 }
 
-async fn a_job_put_back_at_an_earlier_now_is_due_by_that_now(t: Trial) {
+async fn a_job_put_back_at_an_earlier_now_is_due_by_that_now(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], at(100)).await;
     let (a, b) = (t.take_the("a", at(100)).await, t.take_the("b", at(100)).await);
     t.apply(&a, retry(None, at(30)), at(30)).await;
@@ -159,7 +162,7 @@ async fn a_job_put_back_at_an_earlier_now_is_due_by_that_now(t: Trial) {
     assert_eq!(t.take_order(at(35)).await, ["a", "b"]);
 }
 
-async fn a_lease_taken_back_stays_so_for_an_earlier_now(t: Trial) {
+async fn a_lease_taken_back_stays_so_for_an_earlier_now(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let first = t.take_the("a", T0).await;
     let second = t.take_the("a", at(60)).await;
@@ -168,7 +171,7 @@ async fn a_lease_taken_back_stays_so_for_an_earlier_now(t: Trial) {
     t.apply(&second, ack(), at(1)).await;
 }
 
-async fn the_first_instant_is_a_time_like_any_other(t: Trial) {
+async fn the_first_instant_is_a_time_like_any_other(t: DriverUnderTest) {
     let now = Timestamp::EPOCH;
     t.put_all([job("a").run_at(now), job("b"), job("c")], now).await;
     let record = t.record("a", now).await;
@@ -194,7 +197,7 @@ async fn the_first_instant_is_a_time_like_any_other(t: Trial) {
 }
 
 /// A job whose lease of one microsecond ends with the range.
-async fn take_last(t: &Trial, text: &str) -> Leased {
+async fn take_last(t: &DriverUnderTest, text: &str) -> Leased {
     let reserved = t.reserve(&[("q", 1)], before(Timestamp::MAX), TICK).await;
     let leased = reserved.expect("reserve").jobs.remove(0);
     assert_eq!(leased.job.id.as_str(), text);
@@ -202,7 +205,7 @@ async fn take_last(t: &Trial, text: &str) -> Leased {
     leased
 }
 
-async fn a_job_may_wait_for_the_last_instant(t: Trial) {
+async fn a_job_may_wait_for_the_last_instant(t: DriverUnderTest) {
     let (now, last) = (before(Timestamp::MAX), Timestamp::MAX);
     t.put(job("a").run_at(last), T0).await;
     assert_eq!(t.record("a", T0).await.due_at, Some(last));
@@ -213,14 +216,14 @@ async fn a_job_may_wait_for_the_last_instant(t: Trial) {
     take_last(&t, "a").await;
 }
 
-async fn a_job_may_be_settled_in_the_last_instants(t: Trial) {
+async fn a_job_may_be_settled_in_the_last_instants(t: DriverUnderTest) {
     let (now, last) = (before(Timestamp::MAX), Timestamp::MAX);
     t.put(job("a").run_at(now), now).await;
     let leased = take_last(&t, "a").await;
     let leased = t.keep(&leased, now, TICK).await;
     assert_eq!(leased.lease.expires_at, last);
     let transition =
-        Transition::Retry { failure: Failure::new(1, "late", last), run_at: Some(last) };
+        Transition::Retry { failure: FailedAttempt::new(1, "late", last), run_at: Some(last) };
     t.apply(&leased, transition, now).await;
     let record = t.record("a", now).await;
     assert_eq!((record.job.run_at, record.due_at), (Some(last), Some(last)));
@@ -235,7 +238,7 @@ async fn a_job_may_be_settled_in_the_last_instants(t: Trial) {
     assert_eq!(t.record("a", last).await.finished_at, Some(now));
 }
 
-async fn people_may_act_in_the_last_instant(t: Trial) {
+async fn people_may_act_in_the_last_instant(t: DriverUnderTest) {
     let last = Timestamp::MAX;
     t.put_all([job("a"), job("b")], last).await;
     assert_eq!(t.record("a", last).await.job.created_at, last);
@@ -253,7 +256,7 @@ async fn people_may_act_in_the_last_instant(t: Trial) {
     assert_eq!(t.driver.prune(prune).await.expect("prune"), 1);
 }
 
-async fn a_flow_may_live_in_the_first_and_the_last_instant(t: Trial) {
+async fn a_flow_may_live_in_the_first_and_the_last_instant(t: DriverUnderTest) {
     for (parent, tail, now) in
         [("first parent", "first", Timestamp::EPOCH), ("last parent", "last", Timestamp::MAX)]
     {
@@ -267,7 +270,7 @@ async fn a_flow_may_live_in_the_first_and_the_last_instant(t: Trial) {
     assert_eq!(t.snapshot(Timestamp::MAX).await.flows.len(), 2);
 }
 
-async fn times_outside_the_range_are_typed_errors(t: Trial) {
+async fn times_outside_the_range_are_typed_errors(t: DriverUnderTest) {
     for outside in [-1, i64::MIN, Timestamp::MAX.as_micros() + 1, i64::MAX] {
         assert!(Timestamp::from_micros(outside).is_err(), "{outside}");
     }

@@ -1,16 +1,18 @@
 //! Recording what became of inflight jobs.
 
 use taskharbor_core::{
-    Blob, Failure, InvalidTransition, JobRecord, Leased, Limits, Refusal, Rejected, Settled, State,
-    Text, Transition,
+    Blob, State, Text,
+    driver::{Leased, Limits, Settled, Transition},
+    error::{InvalidTransition, Refusal, Rejected},
+    job::{FailedAttempt, JobRecord},
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         LEASE, T0, ack, ack_with, at, done_with, fail, grow, id, job, job_in, release, requeue,
         retry, settlement, transitions,
     },
-    trial::{Trial, at_once},
 };
 
 group! {
@@ -42,7 +44,7 @@ group! {
 
 /// The job `a`, which has a time of its own and an attempt behind it, reserved at `at(10)`; and
 /// its record.
-async fn inflight(t: &Trial) -> (Leased, JobRecord) {
+async fn inflight(t: &DriverUnderTest) -> (Leased, JobRecord) {
     t.put(job("a").run_at(at(1)).max_attempts(5), T0).await;
     t.run("a", retry(Some(at(5)), at(2)), at(2)).await;
     let leased = t.take_the("a", at(10)).await;
@@ -52,19 +54,19 @@ async fn inflight(t: &Trial) -> (Leased, JobRecord) {
 }
 
 /// The failure of the second attempt, which was noticed a little before it was reported.
-fn second_failure() -> Failure {
-    Failure::new(2, "it broke", at(19))
+fn second_failure() -> FailedAttempt {
+    FailedAttempt::new(2, "it broke", at(19))
 }
 
 /// The record with the failure noted.
-fn note(record: &mut JobRecord, failure: Failure) {
+fn note(record: &mut JobRecord, failure: FailedAttempt) {
     record.job.attempts = failure.attempts;
     record.job.last_error = Some(failure.error.clone());
     record.job.failed_at = Some(failure.failed_at);
     record.errors.push(failure);
 }
 
-async fn an_ack_makes_the_job_done_with_its_output(t: Trial) {
+async fn an_ack_makes_the_job_done_with_its_output(t: DriverUnderTest) {
     let (leased, mut expected) = inflight(&t).await;
     t.apply(&leased, ack_with("result"), at(20)).await;
     expected.state = State::Done;
@@ -75,7 +77,7 @@ async fn an_ack_makes_the_job_done_with_its_output(t: Trial) {
     assert_eq!(t.output("a").await, [done_with("result")]);
 }
 
-async fn an_output_may_be_absent_and_an_empty_one_is_not(t: Trial) {
+async fn an_output_may_be_absent_and_an_empty_one_is_not(t: DriverUnderTest) {
     t.put_all(["none", "empty"].map(job), T0).await;
     t.run("none", ack(), T0).await;
     t.run("empty", ack_with(""), T0).await;
@@ -83,7 +85,7 @@ async fn an_output_may_be_absent_and_an_empty_one_is_not(t: Trial) {
     assert_eq!(t.record("empty", T0).await.output, Some(Blob::from(b"")));
 }
 
-async fn a_retry_puts_the_job_back_until_its_time(t: Trial) {
+async fn a_retry_puts_the_job_back_until_its_time(t: DriverUnderTest) {
     let (leased, mut expected) = inflight(&t).await;
     let (failure, run_at) = (second_failure(), Some(at(30)));
     t.apply(&leased, Transition::Retry { failure, run_at }, at(20)).await;
@@ -97,7 +99,7 @@ async fn a_retry_puts_the_job_back_until_its_time(t: Trial) {
     assert_eq!(t.record("a", at(30)).await, expected);
 }
 
-async fn a_retry_without_a_time_is_due_now(t: Trial) {
+async fn a_retry_without_a_time_is_due_now(t: DriverUnderTest) {
     let (leased, mut expected) = inflight(&t).await;
     let (failure, run_at) = (second_failure(), None);
     t.apply(&leased, Transition::Retry { failure, run_at }, at(20)).await;
@@ -109,7 +111,7 @@ async fn a_retry_without_a_time_is_due_now(t: Trial) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-async fn a_failed_job_is_dead_lettered_with_its_reason(t: Trial) {
+async fn a_failed_job_is_dead_lettered_with_its_reason(t: DriverUnderTest) {
     let (leased, mut expected) = inflight(&t).await;
     let (failure, reason) = (second_failure(), Text::new("no attempts left"));
     let transition = Transition::Fail { failure, reason };
@@ -122,7 +124,7 @@ async fn a_failed_job_is_dead_lettered_with_its_reason(t: Trial) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-async fn a_released_job_is_back_in_its_old_place(t: Trial) {
+async fn a_released_job_is_back_in_its_old_place(t: DriverUnderTest) {
     let (leased, mut expected) = inflight(&t).await;
     t.apply(&leased, release(None), at(20)).await;
     expected.state = State::Ready;
@@ -131,7 +133,7 @@ async fn a_released_job_is_back_in_its_old_place(t: Trial) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-async fn a_job_released_until_later_waits_with_nothing_charged(t: Trial) {
+async fn a_job_released_until_later_waits_with_nothing_charged(t: DriverUnderTest) {
     let (leased, mut expected) = inflight(&t).await;
     t.apply(&leased, release(Some(at(30))), at(20)).await;
     expected.state = State::Scheduled;
@@ -141,7 +143,7 @@ async fn a_job_released_until_later_waits_with_nothing_charged(t: Trial) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-async fn a_job_put_back_is_granted_at_once(t: Trial) {
+async fn a_job_put_back_is_granted_at_once(t: DriverUnderTest) {
     for (text, transition) in [("retried", retry(None, at(1))), ("released", release(None))] {
         t.put(job_in(text, text), T0).await;
         let leased = t.take_from(text, T0).await.expect("a grant");
@@ -152,26 +154,26 @@ async fn a_job_put_back_is_granted_at_once(t: Trial) {
     }
 }
 
-async fn attempts_become_what_was_given(t: Trial) {
+async fn attempts_become_what_was_given(t: DriverUnderTest) {
     t.put(job("a").max_attempts(2), T0).await;
     // The caller decides: nothing is added up, and no maximum ends the job by itself.
     for attempts in [1, 7, 3, 0, Limits::MAX_ATTEMPTS] {
-        let failure = Failure::new(attempts, "error", T0);
+        let failure = FailedAttempt::new(attempts, "error", T0);
         t.run("a", Transition::Retry { failure, run_at: None }, T0).await;
         let record = t.record("a", T0).await;
         assert_eq!((record.state, record.job.attempts), (State::Ready, attempts));
         assert_eq!(record.job.max_attempts, Some(2));
     }
-    let failure = Failure::new(4, "error", T0);
+    let failure = FailedAttempt::new(4, "error", T0);
     let reason = Text::new("enough");
     t.run("a", Transition::Fail { failure, reason }, T0).await;
     assert_eq!(t.record("a", T0).await.job.attempts, 4);
 }
 
-async fn the_last_ten_failures_are_kept(t: Trial) {
+async fn the_last_ten_failures_are_kept(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let failures: Vec<_> = (1..=13_u32)
-        .map(|n| Failure::new(n, format!("error {n}"), at(u64::from(100 - n))))
+        .map(|n| FailedAttempt::new(n, format!("error {n}"), at(u64::from(100 - n))))
         .collect();
     let (last, retried) = failures.split_last().expect("thirteen");
     for (n, failure) in retried.iter().enumerate() {
@@ -188,7 +190,7 @@ async fn the_last_ten_failures_are_kept(t: Trial) {
     assert_eq!(record.job.failed_at, Some(at(87)));
 }
 
-async fn the_worker_sees_the_last_failure(t: Trial) {
+async fn the_worker_sees_the_last_failure(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.run("a", Transition::Retry { failure: second_failure(), run_at: None }, T0).await;
     let seen = t.take_the("a", at(30)).await.job;
@@ -197,7 +199,7 @@ async fn the_worker_sees_the_last_failure(t: Trial) {
     assert_eq!(seen.failed_at, Some(at(19)));
 }
 
-async fn deliveries_count_grants_and_nothing_else(t: Trial) {
+async fn deliveries_count_grants_and_nothing_else(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let deliveries = async |now| t.record("a", now).await.job.deliveries;
     assert_eq!(deliveries(T0).await, 0);
@@ -221,13 +223,13 @@ async fn deliveries_count_grants_and_nothing_else(t: Trial) {
     assert_eq!(deliveries(at(100)).await, 5);
 }
 
-async fn items_are_settled_in_the_order_given(t: Trial) {
+async fn items_are_settled_in_the_order_given(t: DriverUnderTest) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let jobs = t.take_many(4, T0).await;
     // Whoever comes first stores the job; for the second it is stored already.
     let growing = |nth: usize, text: &str| settlement(&jobs[nth], grow([job(text)]));
     let overlap = |text: &str| Rejected::Overlap { job: id(text) };
-    let refused = |text| Err(Refusal::Invalid(InvalidTransition::Growth(overlap(text))));
+    let refused = |text| Err(Refusal::Invalid(InvalidTransition::Expansion(overlap(text))));
     let answers = t.settle_all(vec![growing(0, "x"), growing(1, "x")], T0).await;
     assert_eq!(answers, [Ok(Settled::Applied), refused("x")]);
     let answers = t.settle_all(vec![growing(3, "y"), growing(2, "y")], T0).await;
@@ -237,7 +239,7 @@ async fn items_are_settled_in_the_order_given(t: Trial) {
     assert_eq!(states, expected);
 }
 
-async fn one_call_may_settle_in_every_way(t: Trial) {
+async fn one_call_may_settle_in_every_way(t: DriverUnderTest) {
     t.put_all((0..4).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(4, T0).await;
     let items = jobs.iter().zip(transitions(at(1)));
@@ -249,11 +251,11 @@ async fn one_call_may_settle_in_every_way(t: Trial) {
     assert_eq!(states, expected);
 }
 
-async fn nothing_is_settled_by_an_empty_call(t: Trial) {
+async fn nothing_is_settled_by_an_empty_call(t: DriverUnderTest) {
     assert_eq!(t.settle_all(Vec::new(), T0).await, []);
 }
 
-async fn an_output_of_the_greatest_size_is_stored(t: Trial) {
+async fn an_output_of_the_greatest_size_is_stored(t: DriverUnderTest) {
     let output: Vec<u8> = (0..Limits::MAX_OUTPUT_BYTES).map(|n| n.to_le_bytes()[0]).collect();
     let output = Some(Blob::from(output));
     t.put(job("a"), T0).await;
@@ -261,7 +263,7 @@ async fn an_output_of_the_greatest_size_is_stored(t: Trial) {
     assert_eq!(t.record("a", T0).await.output, output);
 }
 
-async fn a_larger_output_is_refused(t: Trial) {
+async fn a_larger_output_is_refused(t: DriverUnderTest) {
     t.put_all(["a", "b"].map(job), T0).await;
     let jobs = t.take_many(2, T0).await;
     let stored = t.record("a", T0).await;
@@ -275,12 +277,12 @@ async fn a_larger_output_is_refused(t: Trial) {
     t.apply(&jobs[0], ack_with("smaller"), T0).await;
 }
 
-async fn more_attempts_than_can_be_stored_are_refused(t: Trial) {
+async fn more_attempts_than_can_be_stored_are_refused(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
     let stored = t.snapshot(T0).await;
     for attempts in [Limits::MAX_ATTEMPTS + 1, u32::MAX] {
-        let failure = Failure::new(attempts, "error", T0);
+        let failure = FailedAttempt::new(attempts, "error", T0);
         let reason = Text::new("enough");
         let refused = Refusal::Invalid(InvalidTransition::AttemptsOutOfRange(attempts));
         for transition in [
@@ -294,7 +296,11 @@ async fn more_attempts_than_can_be_stored_are_refused(t: Trial) {
 }
 
 /// Settles one job in twelve ways at once; the way that was applied.
-async fn one_of(t: &Trial, round: usize, ways: impl Fn(usize) -> Transition) -> Transition {
+async fn one_of(
+    t: &DriverUnderTest,
+    round: usize,
+    ways: impl Fn(usize) -> Transition,
+) -> Transition {
     let name = format!("job {round}");
     let leased = t.bring(job_in(&name, &name), State::Inflight).await.expect("a grant");
     let answers = at_once((0..12).map(|nth| {
@@ -322,7 +328,7 @@ async fn one_of(t: &Trial, round: usize, ways: impl Fn(usize) -> Transition) -> 
     ways(winner)
 }
 
-async fn of_racing_settlements_of_one_kind_one_is_applied(t: Trial) {
+async fn of_racing_settlements_of_one_kind_one_is_applied(t: DriverUnderTest) {
     for (round, way) in transitions(at(1)).into_iter().enumerate() {
         for repeat in 0..3 {
             one_of(&t, round * 3 + repeat, |_| way.clone()).await;
@@ -330,7 +336,7 @@ async fn of_racing_settlements_of_one_kind_one_is_applied(t: Trial) {
     }
 }
 
-async fn of_racing_settlements_of_all_kinds_one_is_applied(t: Trial) {
+async fn of_racing_settlements_of_all_kinds_one_is_applied(t: DriverUnderTest) {
     for round in 0..16 {
         let won = one_of(&t, round, |nth| match transitions(at(1))[nth % 4].clone() {
             Transition::Ack { .. } => ack_with(&nth.to_string()),
@@ -344,7 +350,7 @@ async fn of_racing_settlements_of_all_kinds_one_is_applied(t: Trial) {
     }
 }
 
-async fn racing_calls_in_opposite_orders_settle_every_job_once(t: Trial) {
+async fn racing_calls_in_opposite_orders_settle_every_job_once(t: DriverUnderTest) {
     t.put_all((0..40).map(|n| job(&n.to_string())), T0).await;
     let jobs = t.take_many(40, T0).await;
     let answers = at_once((0..6).map(|nth| {
@@ -371,7 +377,7 @@ async fn racing_calls_in_opposite_orders_settle_every_job_once(t: Trial) {
     }
 }
 
-async fn the_time_of_the_last_grant_is_kept(t: Trial) {
+async fn the_time_of_the_last_grant_is_kept(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     assert_eq!(t.record("a", T0).await.started_at, None);
     t.run("a", retry(None, at(1)), at(1)).await;

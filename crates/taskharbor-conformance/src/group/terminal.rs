@@ -1,13 +1,19 @@
 //! Jobs that are over: never granted, never changed, and what their last tokens are told.
 
-use taskharbor_core::{Action, JobRecord, Leased, Refusal, Settled, State, Timestamp, Transition};
+use taskharbor_core::{
+    State, Timestamp,
+    admin::Action,
+    driver::{Leased, Settled, Transition},
+    error::Refusal,
+    job::JobRecord,
+};
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         LEASE, STRANGER, T0, ack, ack_with, at, before, fail, failure, grow, job, job_in, release,
         requeue, retry, transitions, with_token,
     },
-    trial::Trial,
 };
 
 group! {
@@ -32,7 +38,7 @@ group! {
 }
 
 /// The job `a`, taken at the beginning, and cancelled by its worker because somebody wanted that.
-async fn abandoned(t: &Trial) -> Leased {
+async fn abandoned(t: &DriverUnderTest) -> Leased {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Inflight);
     t.apply(&leased, release(None), T0).await;
@@ -41,7 +47,7 @@ async fn abandoned(t: &Trial) -> Leased {
 }
 
 /// Settling again in any way is taken for a repeat of what ended the job, and changes nothing.
-async fn assert_repeats_are_recognised(t: &Trial, leased: &Leased) {
+async fn assert_repeats_are_recognised(t: &DriverUnderTest, leased: &Leased) {
     for now in [T0, at(1), leased.lease.expires_at, at(1_000_000)] {
         let stored = t.snapshot(now).await;
         let more = [
@@ -61,7 +67,7 @@ async fn assert_repeats_are_recognised(t: &Trial, leased: &Leased) {
     }
 }
 
-async fn a_job_that_is_over_is_never_granted(t: Trial) {
+async fn a_job_that_is_over_is_never_granted(t: DriverUnderTest) {
     let last = Timestamp::MAX.saturating_sub(LEASE);
     for state in [State::Done, State::Dlq, State::Cancelled] {
         t.bring(job(state.as_str()), state).await;
@@ -74,22 +80,22 @@ async fn a_job_that_is_over_is_never_granted(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-async fn an_acked_job_recognises_its_token(t: Trial) {
+async fn an_acked_job_recognises_its_token(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Done).await.expect("a lease");
     assert_repeats_are_recognised(&t, &leased).await;
 }
 
-async fn a_failed_job_recognises_its_token(t: Trial) {
+async fn a_failed_job_recognises_its_token(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Dlq).await.expect("a lease");
     assert_repeats_are_recognised(&t, &leased).await;
 }
 
-async fn an_abandoned_job_recognises_its_token(t: Trial) {
+async fn an_abandoned_job_recognises_its_token(t: DriverUnderTest) {
     let leased = abandoned(&t).await;
     assert_repeats_are_recognised(&t, &leased).await;
 }
 
-async fn a_job_that_is_over_refuses_every_other_token(t: Trial) {
+async fn a_job_that_is_over_refuses_every_other_token(t: DriverUnderTest) {
     for (name, transition) in [("done", ack()), ("dlq", fail(T0))] {
         t.put(job_in(name, name), T0).await;
         let earlier = t.take_from(name, T0).await.expect("a grant");
@@ -102,7 +108,7 @@ async fn a_job_that_is_over_refuses_every_other_token(t: Trial) {
     }
 }
 
-async fn a_job_that_is_over_refuses_every_extension(t: Trial) {
+async fn a_job_that_is_over_refuses_every_extension(t: DriverUnderTest) {
     let done = t.bring(job("done"), State::Done).await.expect("a lease");
     let dlq = t.bring(job("dlq"), State::Dlq).await.expect("a lease");
     let cancelled = abandoned(&t).await;
@@ -116,7 +122,7 @@ async fn a_job_that_is_over_refuses_every_extension(t: Trial) {
     assert_eq!(t.snapshot(T0).await, stored);
 }
 
-async fn a_job_that_a_person_cancelled_knows_no_token(t: Trial) {
+async fn a_job_that_a_person_cancelled_knows_no_token(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     t.apply(&leased, release(None), T0).await;
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Cancelled);
@@ -127,7 +133,7 @@ async fn a_job_that_a_person_cancelled_knows_no_token(t: Trial) {
     t.refuses(&leased, Refusal::JobNotInflight, T0).await;
 }
 
-async fn a_job_cancelled_at_the_end_of_its_lease_knows_no_token(t: Trial) {
+async fn a_job_cancelled_at_the_end_of_its_lease_knows_no_token(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Inflight);
     assert_eq!(t.take(at(60)).await, None);
@@ -136,7 +142,7 @@ async fn a_job_cancelled_at_the_end_of_its_lease_knows_no_token(t: Trial) {
 }
 
 /// The job `a` was put back at the beginning; its token is worth nothing from then on.
-async fn assert_worthless_once_put_back(t: &Trial, transition: Transition) {
+async fn assert_worthless_once_put_back(t: &DriverUnderTest, transition: Transition) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     t.apply(&leased, transition, T0).await;
     t.refuses(&leased, Refusal::JobNotInflight, T0).await;
@@ -149,23 +155,23 @@ async fn assert_worthless_once_put_back(t: &Trial, transition: Transition) {
     t.refuses(&leased, Refusal::JobNotInflight, at(9)).await;
 }
 
-async fn a_token_that_retried_its_job_is_worthless(t: Trial) {
+async fn a_token_that_retried_its_job_is_worthless(t: DriverUnderTest) {
     assert_worthless_once_put_back(&t, retry(None, T0)).await;
 }
 
-async fn a_token_that_retried_its_job_until_later_is_worthless(t: Trial) {
+async fn a_token_that_retried_its_job_until_later_is_worthless(t: DriverUnderTest) {
     assert_worthless_once_put_back(&t, retry(Some(at(9)), T0)).await;
 }
 
-async fn a_token_that_released_its_job_is_worthless(t: Trial) {
+async fn a_token_that_released_its_job_is_worthless(t: DriverUnderTest) {
     assert_worthless_once_put_back(&t, release(None)).await;
 }
 
-async fn a_token_that_released_its_job_until_later_is_worthless(t: Trial) {
+async fn a_token_that_released_its_job_until_later_is_worthless(t: DriverUnderTest) {
     assert_worthless_once_put_back(&t, release(Some(at(9)))).await;
 }
 
-async fn a_token_whose_job_was_taken_back_is_worthless(t: Trial) {
+async fn a_token_whose_job_was_taken_back_is_worthless(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let again = t.take_the("a", at(60)).await;
     t.refuses(&leased, Refusal::LeaseMismatch, at(60)).await;
@@ -174,7 +180,7 @@ async fn a_token_whose_job_was_taken_back_is_worthless(t: Trial) {
     t.refuses(&leased, Refusal::JobNotInflight, T0).await;
 }
 
-async fn a_token_that_retried_is_not_the_one_that_ends(t: Trial) {
+async fn a_token_that_retried_is_not_the_one_that_ends(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let first = t.run("a", retry(None, T0), T0).await;
     let last = t.run("a", fail(at(1)), at(1)).await;
@@ -186,7 +192,7 @@ fn ended(record: &JobRecord) -> (State, Option<Timestamp>) {
     (record.state, record.finished_at)
 }
 
-async fn the_end_of_the_last_lease_does_not_move_a_finished_job(t: Trial) {
+async fn the_end_of_the_last_lease_does_not_move_a_finished_job(t: DriverUnderTest) {
     t.bring(job("a"), State::Done).await;
     t.bring(job("b"), State::Dlq).await;
     let stored = t.snapshot(at(1)).await;
@@ -197,7 +203,7 @@ async fn the_end_of_the_last_lease_does_not_move_a_finished_job(t: Trial) {
     assert_eq!(ended(&t.record("a", at(61)).await), (State::Done, Some(T0)));
 }
 
-async fn a_job_ends_once_in_each_of_its_lives(t: Trial) {
+async fn a_job_ends_once_in_each_of_its_lives(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     for life in 0..3 {
         let now = at(life * 10);

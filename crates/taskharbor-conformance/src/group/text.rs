@@ -1,10 +1,15 @@
 //! Free text: errors, reasons and progress are repaired, never refused.
 
-use taskharbor_core::{Failure, Filter, OutputEntry, State, Text, Transition};
+use taskharbor_core::{
+    State, Text,
+    admin::Filter,
+    driver::{OutputEntry, Transition},
+    job::FailedAttempt,
+};
 
 use crate::{
-    given::{LEASE, T0, child, extension, job, list},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{LEASE, T0, child, extension, job, list},
 };
 
 group! {
@@ -41,11 +46,11 @@ fn texts() -> Vec<(Text, String)> {
     ]
 }
 
-async fn any_error_can_be_retried(t: Trial) {
+async fn any_error_can_be_retried(t: DriverUnderTest) {
     for (n, (error, stored)) in texts().into_iter().enumerate() {
         let text = n.to_string();
         t.put(job(&text), T0).await;
-        let failure = Failure::new(1, error, T0);
+        let failure = FailedAttempt::new(1, error, T0);
         t.run(&text, Transition::Retry { failure, run_at: None }, T0).await;
         let record = t.record(&text, T0).await;
         assert_eq!(record.errors.len(), 1);
@@ -58,11 +63,11 @@ async fn any_error_can_be_retried(t: Trial) {
     }
 }
 
-async fn any_error_and_reason_can_be_failed_with(t: Trial) {
+async fn any_error_and_reason_can_be_failed_with(t: DriverUnderTest) {
     for (n, (given, stored)) in texts().into_iter().enumerate() {
         let (parent, text) = (format!("{n} parent"), n.to_string());
         t.put_flow([job(&parent), child(&text, &[&parent])], T0).await;
-        let (failure, reason) = (Failure::new(1, given.clone(), T0), given);
+        let (failure, reason) = (FailedAttempt::new(1, given.clone(), T0), given);
         t.run(&parent, Transition::Fail { failure, reason }, T0).await;
         let record = t.record(&parent, T0).await;
         assert_eq!(record.state, State::Dlq);
@@ -74,7 +79,7 @@ async fn any_error_and_reason_can_be_failed_with(t: Trial) {
     }
 }
 
-async fn any_progress_can_be_reported(t: Trial) {
+async fn any_progress_can_be_reported(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let mut leased = t.take_the("a", T0).await;
     for (n, (progress, stored)) in texts().into_iter().enumerate() {
@@ -86,11 +91,11 @@ async fn any_progress_can_be_reported(t: Trial) {
     }
 }
 
-async fn ten_long_errors_are_kept_whole(t: Trial) {
+async fn ten_long_errors_are_kept_whole(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let error = |n: u32| format!("{n:02}{}", "é".repeat(4_095));
     for n in 1..=12 {
-        let failure = Failure::new(n, error(n), T0);
+        let failure = FailedAttempt::new(n, error(n), T0);
         t.run("a", Transition::Retry { failure, run_at: None }, T0).await;
     }
     let record = t.record("a", T0).await;

@@ -2,13 +2,18 @@
 
 use std::{future::Future, time::Duration};
 
-use taskharbor_core::{Action, Admin, Driver, FailurePolicy, Leased, NewJob, Requeue, Watch};
+use taskharbor_core::{
+    Admin, Driver, NewJob,
+    admin::{Action, Requeue},
+    driver::{Leased, Watch},
+    job::FailurePolicy,
+};
 
 use crate::{
-    given::{
+    driver_under_test::DriverUnderTest,
+    fixture::{
         T0, ack, at, child, fail, grow, id, job, job_in, join, queue, release, requeue, retry,
     },
-    trial::Trial,
 };
 
 group! {
@@ -39,7 +44,7 @@ group! {
     }
 }
 
-async fn watch(t: &Trial, names: &[&str]) -> Watch {
+async fn watch(t: &DriverUnderTest, names: &[&str]) -> Watch {
     let names = names.iter().map(|name| queue(name)).collect();
     t.driver.watch(names).await.expect("watch")
 }
@@ -55,14 +60,14 @@ async fn woken(mut watch: Watch) {
 }
 
 /// Whoever watches `q` while this happens is woken.
-async fn wakes<T>(t: &Trial, step: impl Future<Output = T>) {
+async fn wakes<T>(t: &DriverUnderTest, step: impl Future<Output = T>) {
     let watch = watch(t, &["q"]).await;
     step.await;
     woken(watch).await;
 }
 
 /// A job elsewhere, granted, and one in `q` that waits for it.
-async fn waiting_for(t: &Trial, parent: &str, policy: FailurePolicy) -> Leased {
+async fn waiting_for(t: &DriverUnderTest, parent: &str, policy: FailurePolicy) -> Leased {
     let first = job_in("elsewhere", parent).on_failure(policy);
     let then = child(&format!("after {parent}"), &[parent]);
     t.put_flow([first, then], T0).await;
@@ -71,40 +76,40 @@ async fn waiting_for(t: &Trial, parent: &str, policy: FailurePolicy) -> Leased {
     leased
 }
 
-async fn a_job_enqueued_wakes(t: Trial) {
+async fn a_job_enqueued_wakes(t: DriverUnderTest) {
     wakes(&t, t.put(job("a"), T0)).await;
     wakes(&t, t.put_all([job_in("elsewhere", "b"), job("c")], T0)).await;
 }
 
-async fn a_job_enqueued_for_later_wakes(t: Trial) {
+async fn a_job_enqueued_for_later_wakes(t: DriverUnderTest) {
     wakes(&t, t.put(job("a").run_at(at(99)), T0)).await;
 }
 
-async fn a_flow_enqueued_wakes_for_its_first_members(t: Trial) {
+async fn a_flow_enqueued_wakes_for_its_first_members(t: DriverUnderTest) {
     let end = job_in("elsewhere", "b").after([id("a")]);
     wakes(&t, t.put_flow([job("a"), end], T0)).await;
 }
 
-async fn a_flow_enqueued_wakes_for_who_waits_for_an_empty_join(t: Trial) {
+async fn a_flow_enqueued_wakes_for_who_waits_for_an_empty_join(t: DriverUnderTest) {
     let empty = NewJob::join(id("j"), queue("elsewhere"), []);
     wakes(&t, t.put_flow([empty, child("a", &["j"])], T0)).await;
 }
 
-async fn a_retry_wakes(t: Trial) {
+async fn a_retry_wakes(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     let leased = t.take_many(2, T0).await;
     wakes(&t, t.apply(&leased[0], retry(None, T0), T0)).await;
     wakes(&t, t.apply(&leased[1], retry(Some(at(9)), T0), T0)).await;
 }
 
-async fn a_release_wakes(t: Trial) {
+async fn a_release_wakes(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     let leased = t.take_many(2, T0).await;
     wakes(&t, t.apply(&leased[0], release(None), T0)).await;
     wakes(&t, t.apply(&leased[1], release(Some(at(9))), T0)).await;
 }
 
-async fn a_requeue_wakes(t: Trial) {
+async fn a_requeue_wakes(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("b", Action::Cancel, T0).await;
@@ -113,19 +118,19 @@ async fn a_requeue_wakes(t: Trial) {
     wakes(&t, t.act("b", later, T0)).await;
 }
 
-async fn a_detached_job_wakes(t: Trial) {
+async fn a_detached_job_wakes(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.act("b", Action::CancelFlow, T0).await;
     let alone = Action::Requeue(Requeue::new().detach());
     wakes(&t, t.act("a", alone, T0)).await;
 }
 
-async fn a_parent_that_is_done_wakes_for_its_dependants(t: Trial) {
-    let leased = waiting_for(&t, "a", FailurePolicy::Hold).await;
+async fn a_parent_that_is_done_wakes_for_its_dependants(t: DriverUnderTest) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Block).await;
     wakes(&t, t.apply(&leased, ack(), T0)).await;
 }
 
-async fn a_parent_that_is_done_wakes_through_a_join(t: Trial) {
+async fn a_parent_that_is_done_wakes_through_a_join(t: DriverUnderTest) {
     let between = NewJob::join(id("j"), queue("elsewhere"), [id("a")]);
     let jobs = [job_in("elsewhere", "a"), between, child("b", &["j"])];
     t.put_flow(jobs, T0).await;
@@ -133,32 +138,32 @@ async fn a_parent_that_is_done_wakes_through_a_join(t: Trial) {
     wakes(&t, t.apply(&leased, ack(), T0)).await;
 }
 
-async fn a_parent_that_is_done_wakes_for_a_dependant_with_a_time(t: Trial) {
+async fn a_parent_that_is_done_wakes_for_a_dependant_with_a_time(t: DriverUnderTest) {
     let later = child("b", &["a"]).run_at(at(99));
     t.put_flow([job_in("elsewhere", "a"), later], T0).await;
     let leased = t.take_from("elsewhere", T0).await.expect("granted");
     wakes(&t, t.apply(&leased, ack(), T0)).await;
 }
 
-async fn a_parent_that_fails_and_releases_wakes_for_its_dependants(t: Trial) {
-    let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
+async fn a_parent_that_fails_and_releases_wakes_for_its_dependants(t: DriverUnderTest) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Continue).await;
     wakes(&t, t.apply(&leased, fail(T0), T0)).await;
 }
 
-async fn a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants(t: Trial) {
-    let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
+async fn a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants(t: DriverUnderTest) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Continue).await;
     let expired = leased.lease.expires_at;
     wakes(&t, t.act("a", Action::Cancel, expired)).await;
 }
 
-async fn a_parent_whose_marked_lease_ends_wakes_for_those_it_releases(t: Trial) {
-    let leased = waiting_for(&t, "a", FailurePolicy::Release).await;
+async fn a_parent_whose_marked_lease_ends_wakes_for_those_it_releases(t: DriverUnderTest) {
+    let leased = waiting_for(&t, "a", FailurePolicy::Continue).await;
     t.act("a", Action::Cancel, T0).await;
     let expired = leased.lease.expires_at;
     wakes(&t, t.take_from("elsewhere", expired)).await;
 }
 
-async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: Trial) {
+async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: DriverUnderTest) {
     let jobs = [job("a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.act("j", Action::Cancel, T0).await;
@@ -166,30 +171,30 @@ async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: Trial)
     wakes(&t, t.act("j", requeue(), T0)).await;
 }
 
-async fn a_growth_wakes_for_its_first_jobs(t: Trial) {
+async fn a_growth_wakes_for_its_first_jobs(t: DriverUnderTest) {
     t.put(job_in("elsewhere", "g"), T0).await;
     let leased = t.take_from("elsewhere", T0).await.expect("granted");
     wakes(&t, t.apply(&leased, grow([job("x")]), T0)).await;
 }
 
-async fn a_growth_that_is_done_at_once_wakes_for_who_waited(t: Trial) {
-    let leased = waiting_for(&t, "g", FailurePolicy::Hold).await;
+async fn a_growth_that_is_done_at_once_wakes_for_who_waited(t: DriverUnderTest) {
+    let leased = waiting_for(&t, "g", FailurePolicy::Block).await;
     let empty = NewJob::join(id("j"), queue("elsewhere"), []);
     wakes(&t, t.apply(&leased, grow([empty]), T0)).await;
 }
 
-async fn a_job_told_to_run_now_wakes(t: Trial) {
+async fn a_job_told_to_run_now_wakes(t: DriverUnderTest) {
     t.put(job("a").run_at(at(99)), T0).await;
     wakes(&t, t.act("a", Action::RunNow, T0)).await;
 }
 
-async fn a_queue_that_is_resumed_wakes(t: Trial) {
+async fn a_queue_that_is_resumed_wakes(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.driver.pause(queue("q"), T0).await.expect("pause");
     wakes(&t, t.driver.resume(queue("q"))).await;
 }
 
-async fn whoever_watches_several_queues_is_woken_by_each(t: Trial) {
+async fn whoever_watches_several_queues_is_woken_by_each(t: DriverUnderTest) {
     for (n, name) in ["one", "two", "three"].into_iter().enumerate() {
         let watch = watch(&t, &["one", "two", "three"]).await;
         t.put(job_in(name, &n.to_string()), T0).await;
@@ -197,7 +202,7 @@ async fn whoever_watches_several_queues_is_woken_by_each(t: Trial) {
     }
 }
 
-async fn all_who_watch_a_queue_are_woken(t: Trial) {
+async fn all_who_watch_a_queue_are_woken(t: DriverUnderTest) {
     let mut watches = Vec::new();
     for _ in 0..3 {
         watches.push(watch(&t, &["q"]).await);
@@ -208,14 +213,14 @@ async fn all_who_watch_a_queue_are_woken(t: Trial) {
     }
 }
 
-async fn whoever_waits_already_is_woken(t: Trial) {
+async fn whoever_waits_already_is_woken(t: DriverUnderTest) {
     let waiting = tokio::spawn(woken(watch(&t, &["q"]).await));
     tokio::task::yield_now().await;
     t.put(job("a"), T0).await;
     waiting.await.expect("woken");
 }
 
-async fn a_watch_can_be_woken_again_and_again(t: Trial) {
+async fn a_watch_can_be_woken_again_and_again(t: DriverUnderTest) {
     let mut watch = watch(&t, &["q"]).await;
     if !watch.can_wake() {
         return;

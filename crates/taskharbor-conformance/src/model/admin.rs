@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use taskharbor_core::{
-    Action, Answers, Cursor, Denied, DriverError, FlowRecord, InvalidRequest, JobId, JobSummary,
-    List, ListFlows, Manage, Page, Prune, QueueCounts, QueueName, Requeue, State, StateCounts,
-    Timestamp,
+    DriverError, JobId, QueueName, State, Timestamp,
+    admin::{Action, Cursor, List, Manage, Page, Prune, QueueCounts, Requeue, StateCounts},
+    driver::Answers,
+    error::{Denied, InvalidRequest},
+    flow::{FlowRecord, ListFlows},
+    job::JobSummary,
 };
 
 use super::{Model, Tie};

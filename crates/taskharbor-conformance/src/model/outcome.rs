@@ -1,8 +1,11 @@
 //! What the end of a job means for others, and what they read of it.
 
 use taskharbor_core::{
-    Answers, FailurePolicy, JobKind, KeyHold, Limits, OutputEntry, OutputOf, OutputPage, Outputs,
-    Refusal, Stage, State, Timestamp,
+    State, Timestamp,
+    driver::{Answers, Limits, OutputEntry, OutputOf, OutputPage, Outputs},
+    error::Refusal,
+    job::{FailurePolicy, JobKind, KeyHold},
+    life::Stage,
 };
 
 use super::{Kept, Model, Tie};
@@ -26,7 +29,7 @@ impl Model {
         }
         for serial in failed {
             let at = self.by_serial(serial).expect("nothing is removed here");
-            if self.jobs[at].new.on_failure == FailurePolicy::Release {
+            if self.jobs[at].new.on_failure == FailurePolicy::Continue {
                 self.release(at, now);
             }
         }
@@ -37,9 +40,9 @@ impl Model {
         let has_not_started =
             |job: &Kept| matches!(job.life.stage, Stage::Blocked | Stage::Waiting);
         let is_stopped_by = |job: &Kept, cause: &Kept| match cause.new.on_failure {
-            FailurePolicy::Release => false,
-            FailurePolicy::Hold if failed[0] == cause.serial => false,
-            FailurePolicy::Hold | FailurePolicy::Cancel => job.waits_for(cause.serial),
+            FailurePolicy::Continue => false,
+            FailurePolicy::Block if failed[0] == cause.serial => false,
+            FailurePolicy::Block | FailurePolicy::Cancel => job.waits_for(cause.serial),
             FailurePolicy::FailFast => job.life.flow.is_some() && job.life.flow == cause.life.flow,
         };
         let causes: Vec<&Kept> =
@@ -84,7 +87,7 @@ impl Model {
 
     pub(crate) fn outputs(&self, request: &Outputs) -> Answers<OutputPage, Refusal> {
         request.check()?;
-        let answer = |query: &taskharbor_core::OutputQuery| {
+        let answer = |query: &taskharbor_core::driver::OutputQuery| {
             let at = self.find(&query.id).ok_or(Refusal::JobNotFound)?;
             let all = match query.of {
                 OutputOf::Itself => vec![self.output(self.jobs[at].serial)],

@@ -1,10 +1,16 @@
 //! What clients and workers do.
 
 use taskharbor_core::{
-    Aftermath, Answers, CheckedSet, DriverError, Enqueue, Enqueued, ExtendLeases, Extended,
-    FlowName, Growth, InvalidTransition, JobId, JobSet, Lease, LeaseToken, Leased, Life, NewJob,
-    QueueName, Refusal, Rejected, Reserve, Reserved, SetKind, Settle, Settled, Settlement, Shape,
-    Timestamp, Transition,
+    DriverError, JobId, NewJob, QueueName, Timestamp,
+    driver::{
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Lease, LeaseToken, Leased, Reserve,
+        Reserved, Settle, Settled, Settlement, Transition,
+    },
+    error::{InvalidTransition, Refusal, Rejected},
+    flow::{CheckedSet, Expansion, ResolvedEdges},
+    job::{JobSet, SetKind},
+    life::{Consequence, Life},
+    name::FlowName,
 };
 
 use super::{Kept, KeptFlow, Model, Tie};
@@ -77,7 +83,7 @@ impl Model {
     fn store_members(
         &mut self,
         jobs: Vec<NewJob>,
-        shape: &Shape,
+        shape: &ResolvedEdges,
         flow: &JobId,
         now: Timestamp,
     ) -> Vec<u64> {
@@ -117,7 +123,7 @@ impl Model {
             while left > 0
                 && let Some(at) = self.best(&demand.queue, request.now)
             {
-                if self.jobs[at].life.reclaim(request.now) == Aftermath::Failed {
+                if self.jobs[at].life.reclaim(request.now) == Consequence::Failed {
                     self.failed(self.jobs[at].serial, request.now);
                     continue;
                 }
@@ -148,7 +154,7 @@ impl Model {
     pub(crate) fn extend(&mut self, request: ExtendLeases) -> Answers<Extended, Refusal> {
         let expires_at = request.check()?;
         let now = request.now;
-        let extend = |item: taskharbor_core::Extension| {
+        let extend = |item: taskharbor_core::driver::Extension| {
             let at = self.find(&item.id).ok_or(Refusal::JobNotFound)?;
             self.jobs[at].life.extend(item.token, item.progress, expires_at, now)
         };
@@ -170,35 +176,36 @@ impl Model {
         let at = self.find(&item.id).ok_or(Refusal::JobNotFound)?;
         let mut life = self.jobs[at].life.clone();
         let aftermath = life.settle(item.token, &item.transition, now)?;
-        if let (Aftermath::Grown, Transition::Grow(growth)) = (aftermath, &item.transition)
-            && let Some(job) = growth.jobs.iter().find(|job| self.find(&job.id).is_some())
+        if let (Consequence::Expanded, Transition::Expand(expansion)) =
+            (aftermath, &item.transition)
+            && let Some(job) = expansion.jobs.iter().find(|job| self.find(&job.id).is_some())
         {
             let overlap = Rejected::Overlap { job: job.id.clone() };
-            return Err(InvalidTransition::Growth(overlap).into());
+            return Err(InvalidTransition::Expansion(overlap).into());
         }
         self.jobs[at].life = life;
         let serial = self.jobs[at].serial;
         match (aftermath, &item.transition, shape) {
-            (Aftermath::Grown, Transition::Grow(growth), Some(shape)) => {
-                self.grow(at, growth, &shape, now);
+            (Consequence::Expanded, Transition::Expand(expansion), Some(shape)) => {
+                self.grow(at, expansion, &shape, now);
             }
-            (Aftermath::Done, ..) => self.succeeded(serial, now),
-            (Aftermath::Failed, ..) => self.failed(serial, now),
+            (Consequence::Done, ..) => self.succeeded(serial, now),
+            (Consequence::Failed, ..) => self.failed(serial, now),
             _ => {}
         }
         Ok(aftermath.answer())
     }
 
-    fn grow(&mut self, at: usize, growth: &Growth, shape: &Shape, now: Timestamp) {
+    fn grow(&mut self, at: usize, expansion: &Expansion, shape: &ResolvedEdges, now: Timestamp) {
         let (grower, grower_id) = (self.jobs[at].serial, self.jobs[at].new.id.clone());
         let flow = self.jobs[at].life.flow.clone().unwrap_or_else(|| {
             self.store_flow(grower_id.clone(), None, grower, now);
             grower_id
         });
-        let mut jobs = growth.jobs.clone();
+        let mut jobs = expansion.jobs.clone();
         jobs[shape.tail].on_failure = self.jobs[at].new.on_failure;
         let tail_id = jobs[shape.tail].id.clone();
-        self.jobs[at].life.grew_into(tail_id.clone(), flow.clone());
+        self.jobs[at].life.expand_into(tail_id.clone(), flow.clone());
         let serials = self.store_members(jobs, shape, &flow, now);
         let tail = serials[shape.tail];
         self.jobs[at].grown = Some(tail);

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use taskharbor_core::{DriverError, Reserved, Timestamp};
+use taskharbor_core::{DriverError, Timestamp, driver::Reserved};
 
 /// Says what is different, if anything is.
 pub(super) fn same<T: PartialEq + Debug>(what: &str, driver: &T, model: &T) -> Result<(), String> {

@@ -6,11 +6,14 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use taskharbor_core::{FailurePolicy, KeyHold, OutputOf};
+use taskharbor_core::{
+    driver::OutputOf,
+    job::{FailurePolicy, KeyHold},
+};
 
 use super::{Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose};
 
-/// Some ids come often, so that jobs meet themselves; others seldom, so that growths find room.
+/// Some ids come often, so that jobs meet themselves; others seldom, so that expansions find room.
 const FREQUENT_IDS: u8 = 12;
 const IDS: u8 = 200;
 const KEYS: u8 = 4;
@@ -186,10 +189,10 @@ impl Dice {
 
     fn job(&mut self) -> JobPlan {
         let policies = [
-            FailurePolicy::Hold,
+            FailurePolicy::Block,
             FailurePolicy::Cancel,
             FailurePolicy::FailFast,
-            FailurePolicy::Release,
+            FailurePolicy::Continue,
         ];
         JobPlan {
             id: self.id(),

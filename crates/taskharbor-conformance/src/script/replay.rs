@@ -3,17 +3,22 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Action, Admin, AnyDriver, Blob, Demand, Driver, Enqueue, ExtendLeases, Extension, Failure,
-    Filter, Growth, Holder, IdempotencyKey, JobId, JobSet, JobType, LeaseToken, List, ListFlows,
-    Manage, NewJob, OutputQuery, Outputs, Prune, QueueName, Requeue, Reserve, Settle, Settlement,
-    Text, Timestamp, Transition,
+    Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, Text, Timestamp,
+    admin::{Action, Filter, List, Manage, Prune, Requeue},
+    driver::{
+        Demand, Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Reserve,
+        Settle, Settlement, Transition,
+    },
+    flow::{Expansion, ListFlows},
+    job::{FailedAttempt, JobSet},
+    name::{Holder, IdempotencyKey},
 };
 
 use super::{
     Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose,
     compare::{both, same, same_grants},
 };
-use crate::{given::T0, model::Model};
+use crate::{fixture::T0, model::Model};
 
 /// Runs the steps on an empty store and on the model, and empties the store again.
 pub(super) async fn replay(driver: &AnyDriver, steps: &[Step]) -> Result<(), String> {
@@ -179,7 +184,7 @@ impl Replay<'_> {
         let answers = both("extend", self.driver.extend_leases(request.clone()).await, model)?;
         let Some((driver, model)) = answers else { return Ok(()) };
         for (item, (driver, model)) in request.items.iter().zip(driver.iter().zip(&model)) {
-            let bare = |answer: &Result<taskharbor_core::Extended, _>| {
+            let bare = |answer: &Result<taskharbor_core::driver::Extended, _>| {
                 answer.clone().map(|it| (it.lease.expires_at, it.cancel_requested))
             };
             same("extend", &bare(driver), &bare(model))?;
@@ -251,10 +256,10 @@ impl Replay<'_> {
     fn transition(&self, turn: &Turn, now: Timestamp) -> Transition {
         let at = |offset: &Option<i64>| offset.map(|offset| seconds_from(now, offset));
         let attempts = u32::try_from(self.grants.len()).unwrap_or(1) % 7 + 1;
-        let failure = || Failure::new(attempts, "it failed", now);
+        let failure = || FailedAttempt::new(attempts, "it failed", now);
         match turn {
             Turn::Ack(output) => Transition::Ack { output: output.map(|byte| Blob::from(&[byte])) },
-            Turn::Grow(plan) => Transition::Grow(Growth::new(self.jobs(plan, now))),
+            Turn::Grow(plan) => Transition::Expand(Expansion::new(self.jobs(plan, now))),
             Turn::Retry(run_at) => Transition::Retry { failure: failure(), run_at: at(run_at) },
             Turn::Fail => {
                 Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }

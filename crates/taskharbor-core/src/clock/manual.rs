@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Clock, Timestamp};
+use crate::{Timestamp, clock::Clock};
 
 /// A clock that moves only when told to. Clones show the same time.
 #[derive(Clone, Debug)]

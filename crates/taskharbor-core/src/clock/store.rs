@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::{Clock, Driver, DriverError, Timestamp};
+use crate::{Driver, DriverError, Timestamp, clock::Clock};
 
 /// A clock set by the store, kept by the machine's monotonic clock. It never steps back.
 ///

@@ -6,7 +6,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::{Clock, Driver, DriverError, StoreClock, Timestamp};
+use crate::{
+    Driver, DriverError, Timestamp,
+    clock::{Clock, StoreClock},
+};
 
 pub(crate) enum Timeline {
     Store(OnceLock<Arc<StoreClock>>),

@@ -2,7 +2,7 @@
 SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers::text, j.kind::text, j.key_hold::text, j.on_failure::text,
   j.timeout_us, j.max_attempts::bigint, j.created_at, j.idempotency_key, coalesce(h.priority, j.priority)::bigint,
   CASE WHEN h.seq IS NULL THEN j.run_at ELSE h.run_at END, j.state::text, j.finished_at, j.kept_until, j.secret, j.output,
-  j.reason, j.grown_id, j.flow, h.seq IS NOT NULL, h.pending IS NOT NULL, coalesce(h.due_at, h.line_at), h.lease_exp,
+  j.reason, j.expanded_id, j.flow, h.seq IS NOT NULL, h.pending IS NOT NULL, coalesce(h.due_at, h.line_at), h.lease_exp,
   h.secret, h.holder, coalesce(h.cancel, false), coalesce(h.started_at, j.started_at),
   coalesce(h.deliveries, j.deliveries)::bigint,
   CASE WHEN h.seq IS NULL THEN j.attempts ELSE h.attempts END::bigint,

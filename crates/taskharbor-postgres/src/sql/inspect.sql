@@ -1,6 +1,6 @@
 -- One job: th_job_id finds it, the primary keys the rest.
 SELECT r.id, r.queue, r.type, r.payload, r.headers::text, r.kind::text, r.key_hold::text, r.on_failure::text, r.timeout_us,
-  r.created_at, r.idempotency_key, r.parents::bigint, r.grown_id, f.id AS flow, r.ended_as::text, r.finished_at, r.reason,
+  r.created_at, r.idempotency_key, r.parents::bigint, r.expanded_id, f.id AS flow, r.ended_as::text, r.finished_at, r.reason,
   r.output, r.max_attempts::bigint, r.priority::bigint, r.run_at, r.started_at, r.deliveries::bigint, r.attempts::bigint,
   r.expirations::bigint, r.epoch::bigint, r.progress, r.due_at, r.lease_exp, r.holder, coalesce(r.cancel, false) AS cancel,
   r.pending IS NOT NULL AS blocked,

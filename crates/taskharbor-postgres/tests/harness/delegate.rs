@@ -4,26 +4,26 @@
 macro_rules! delegate_driver {
     ($type:ty, $to:ident) => {
         impl taskharbor_core::Driver for $type {
-            fn limits(&self) -> taskharbor_core::Limits {
+            fn limits(&self) -> taskharbor_core::driver::Limits {
                 taskharbor_core::Driver::limits(&self.$to)
             }
             delegate_driver! { taskharbor_core::Driver, $to:
-                enqueue(request: taskharbor_core::Enqueue)
-                    -> taskharbor_core::Answers<
-                        Vec<taskharbor_core::Enqueued>, taskharbor_core::Rejected>;
-                reserve(request: taskharbor_core::Reserve)
-                    -> Result<taskharbor_core::Reserved, taskharbor_core::DriverError>;
-                extend_leases(request: taskharbor_core::ExtendLeases)
-                    -> taskharbor_core::Answers<
-                        taskharbor_core::Extended, taskharbor_core::Refusal>;
-                settle(request: taskharbor_core::Settle)
-                    -> taskharbor_core::Answers<
-                        taskharbor_core::Settled, taskharbor_core::Refusal>;
-                outputs(request: taskharbor_core::Outputs)
-                    -> taskharbor_core::Answers<
-                        taskharbor_core::OutputPage, taskharbor_core::Refusal>;
+                enqueue(request: taskharbor_core::driver::Enqueue)
+                    -> taskharbor_core::driver::Answers<
+                        Vec<taskharbor_core::driver::Enqueued>, taskharbor_core::error::Rejected>;
+                reserve(request: taskharbor_core::driver::Reserve)
+                    -> Result<taskharbor_core::driver::Reserved, taskharbor_core::DriverError>;
+                extend_leases(request: taskharbor_core::driver::ExtendLeases)
+                    -> taskharbor_core::driver::Answers<
+                        taskharbor_core::driver::Extended, taskharbor_core::error::Refusal>;
+                settle(request: taskharbor_core::driver::Settle)
+                    -> taskharbor_core::driver::Answers<
+                        taskharbor_core::driver::Settled, taskharbor_core::error::Refusal>;
+                outputs(request: taskharbor_core::driver::Outputs)
+                    -> taskharbor_core::driver::Answers<
+                        taskharbor_core::driver::OutputPage, taskharbor_core::error::Refusal>;
                 watch(queues: Vec<taskharbor_core::QueueName>)
-                    -> Result<taskharbor_core::Watch, taskharbor_core::DriverError>;
+                    -> Result<taskharbor_core::driver::Watch, taskharbor_core::DriverError>;
                 store_time() -> Result<taskharbor_core::Timestamp, taskharbor_core::DriverError>;
                 close() -> Result<(), taskharbor_core::DriverError>;
             }
@@ -32,27 +32,27 @@ macro_rules! delegate_driver {
             delegate_driver! { taskharbor_core::Admin, $to:
                 migrate() -> Result<(), taskharbor_core::DriverError>;
                 inspect(id: taskharbor_core::JobId, now: taskharbor_core::Timestamp)
-                    -> Result<Option<taskharbor_core::JobRecord>, taskharbor_core::DriverError>;
-                list(request: taskharbor_core::List)
-                    -> Result<taskharbor_core::Page<taskharbor_core::JobSummary>,
+                    -> Result<Option<taskharbor_core::job::JobRecord>, taskharbor_core::DriverError>;
+                list(request: taskharbor_core::admin::List)
+                    -> Result<taskharbor_core::admin::Page<taskharbor_core::job::JobSummary>,
                         taskharbor_core::DriverError>;
                 counts(now: taskharbor_core::Timestamp)
-                    -> Result<Vec<taskharbor_core::QueueCounts>, taskharbor_core::DriverError>;
-                manage(request: taskharbor_core::Manage)
-                    -> taskharbor_core::Answers<taskharbor_core::State, taskharbor_core::Denied>;
+                    -> Result<Vec<taskharbor_core::admin::QueueCounts>, taskharbor_core::DriverError>;
+                manage(request: taskharbor_core::admin::Manage)
+                    -> taskharbor_core::driver::Answers<taskharbor_core::State, taskharbor_core::error::Denied>;
                 pause(queue: taskharbor_core::QueueName, now: taskharbor_core::Timestamp)
                     -> Result<(), taskharbor_core::DriverError>;
                 resume(queue: taskharbor_core::QueueName)
                     -> Result<(), taskharbor_core::DriverError>;
-                prune(request: taskharbor_core::Prune)
+                prune(request: taskharbor_core::admin::Prune)
                     -> Result<usize, taskharbor_core::DriverError>;
                 flow(id: taskharbor_core::JobId, now: taskharbor_core::Timestamp)
-                    -> Result<Option<taskharbor_core::FlowRecord>, taskharbor_core::DriverError>;
-                list_flows(request: taskharbor_core::ListFlows)
-                    -> Result<taskharbor_core::Page<taskharbor_core::FlowRecord>,
+                    -> Result<Option<taskharbor_core::flow::FlowRecord>, taskharbor_core::DriverError>;
+                list_flows(request: taskharbor_core::flow::ListFlows)
+                    -> Result<taskharbor_core::admin::Page<taskharbor_core::flow::FlowRecord>,
                         taskharbor_core::DriverError>;
                 check()
-                    -> Result<Vec<taskharbor_core::Inconsistency>, taskharbor_core::DriverError>;
+                    -> Result<Vec<taskharbor_core::admin::Inconsistency>, taskharbor_core::DriverError>;
             }
         }
     };

@@ -10,9 +10,14 @@ use std::{
 };
 
 use taskharbor_core::{
-    Action, Admin, Driver, DriverError, Enqueue, ExtendLeases, Extension, Failure, FailurePolicy,
-    Filter, Growth, JobId, JobSet, LeaseToken, List, ListFlows, Manage, OutputQuery, Outputs,
-    Prune, Requeue, Settle, Settlement, Timestamp, Transition,
+    Admin, Driver, DriverError, JobId, Timestamp,
+    admin::{Action, Filter, List, Manage, Prune, Requeue},
+    driver::{
+        Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Settle, Settlement,
+        Transition,
+    },
+    flow::{Expansion, ListFlows},
+    job::{FailedAttempt, FailurePolicy, JobSet},
 };
 use tokio::time::{sleep, timeout};
 
@@ -148,7 +153,7 @@ impl Caller {
             }
             3 | 4 => {
                 let policy =
-                    [FailurePolicy::FailFast, FailurePolicy::Release][self.random.usize(..2)];
+                    [FailurePolicy::FailFast, FailurePolicy::Continue][self.random.usize(..2)];
                 let members = flow(&self.name('f'), policy);
                 let ids: Vec<_> = members.iter().map(|job| job.id.clone()).collect();
                 store.enqueue(Enqueue::new(vec![JobSet::flow(members)], now)).await?;
@@ -169,14 +174,14 @@ impl Caller {
             }
             9..=11 => {
                 let items = unique(self.some_held()).map(|(id, token)| {
-                    let failure = Failure::new(1, "failed", now);
+                    let failure = FailedAttempt::new(1, "failed", now);
                     let transition = match self.random.u8(..6) {
                         0..=2 => Transition::Ack { output: None },
                         3 => Transition::Fail { failure, reason: "failed".into() },
                         4 => Transition::Retry { failure, run_at: None },
                         _ => {
                             let grown = format!("g{}", self.random.u64(..));
-                            Transition::Grow(Growth::new(vec![job(grown)]))
+                            Transition::Expand(Expansion::new(vec![job(grown)]))
                         }
                     };
                     Settlement::new(id, token, transition)

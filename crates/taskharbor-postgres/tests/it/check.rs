@@ -3,7 +3,11 @@
 //!
 //! And the constraints have to refuse what no program may write.
 
-use taskharbor_core::{Admin, FailurePolicy, IdempotencyKey, JobSet, KeyHold};
+use taskharbor_core::{
+    Admin,
+    job::{FailurePolicy, JobSet, KeyHold},
+    name::IdempotencyKey,
+};
 use tokio_postgres::Client;
 
 use crate::{

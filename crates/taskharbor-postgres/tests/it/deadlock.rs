@@ -11,9 +11,11 @@ use std::{
 };
 
 use taskharbor_core::{
-    Action, Admin, Driver, DriverError, Enqueue, ExtendLeases, Extension, Failure, FailurePolicy,
-    Growth, JobId, JobSet, LeaseToken, Manage, Prune, Requeue, Settle, Settlement, Timestamp,
-    Transition,
+    Admin, Driver, DriverError, JobId, Timestamp,
+    admin::{Action, Manage, Prune, Requeue},
+    driver::{Enqueue, ExtendLeases, Extension, LeaseToken, Settle, Settlement, Transition},
+    flow::Expansion,
+    job::{FailedAttempt, FailurePolicy, JobSet},
 };
 use taskharbor_postgres::PostgresDriver;
 
@@ -27,7 +29,7 @@ const CALLS: usize = 400;
 const JOBS: usize = 8;
 const FLOWS: usize = 3;
 const POLICIES: [FailurePolicy; 4] =
-    [FailurePolicy::Hold, FailurePolicy::Cancel, FailurePolicy::FailFast, FailurePolicy::Release];
+    [FailurePolicy::Block, FailurePolicy::Cancel, FailurePolicy::FailFast, FailurePolicy::Continue];
 
 /// What all callers know.
 struct World {
@@ -123,7 +125,7 @@ impl Caller {
         let now = self.now();
         let held = self.some_held();
         let items = held.into_iter().map(|(id, token)| {
-            let failure = Failure::new(1, "failed", now);
+            let failure = FailedAttempt::new(1, "failed", now);
             let transition = match self.random.u8(..9) {
                 0..=2 => Transition::Ack { output: None },
                 3 => Transition::Fail { failure, reason: "failed".into() },
@@ -131,7 +133,7 @@ impl Caller {
                 6 | 7 => Transition::Release { run_at: None },
                 _ => {
                     let number = self.world.grown.fetch_add(1, Ordering::Relaxed);
-                    Transition::Grow(Growth::new(vec![job(format!("g{number}"))]))
+                    Transition::Expand(Expansion::new(vec![job(format!("g{number}"))]))
                 }
             };
             Settlement::new(id, token, transition)
@@ -233,7 +235,7 @@ async fn what_is_cancelled_while_it_is_settled_in_several_ways_is_waited_for_in_
         let items = all.into_iter().enumerate().map(|(at, (id, token))| {
             let transition = match at {
                 0 | 1 => Transition::Release { run_at: None },
-                2 => Transition::Grow(Growth::new(vec![job(format!("{round}-grown"))])),
+                2 => Transition::Expand(Expansion::new(vec![job(format!("{round}-grown"))])),
                 _ => Transition::Ack { output: None },
             };
             Settlement::new(id, token, transition)

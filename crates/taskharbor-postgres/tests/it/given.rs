@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Demand, Driver, Enqueue, Enqueued, Failure, FailurePolicy, Holder, JobId, JobSet, JobType,
-    LeaseToken, Leased, NewJob, QueueName, Reserve, Settle, Settled, Settlement, Text, Timestamp,
-    Transition,
+    Driver, JobId, JobType, NewJob, QueueName, Text, Timestamp,
+    driver::{
+        Demand, Enqueue, Enqueued, LeaseToken, Leased, Reserve, Settle, Settled, Settlement,
+        Transition,
+    },
+    job::{FailedAttempt, FailurePolicy, JobSet},
+    name::Holder,
 };
 
 /// The time at which tests begin.
@@ -103,6 +107,6 @@ pub(crate) fn fail() -> Transition {
     Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }
 }
 
-pub(crate) fn failure() -> Failure {
-    Failure::new(1, "it broke", noon())
+pub(crate) fn failure() -> FailedAttempt {
+    FailedAttempt::new(1, "it broke", noon())
 }

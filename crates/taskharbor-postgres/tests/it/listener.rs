@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskharbor_core::{Admin, Driver, QueueName, Watch};
+use taskharbor_core::{Admin, Driver, QueueName, driver::Watch};
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio::time::{Instant, sleep, timeout};
 

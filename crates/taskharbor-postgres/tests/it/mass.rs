@@ -9,9 +9,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use taskharbor_core::{
-    Action, Admin, Blob, Driver, Enqueue, Enqueued, ExtendLeases, Extension, FailurePolicy, Growth,
-    Headers, IdempotencyKey, JobSet, JobType, LeaseToken, Leased, Manage, NewJob, OutputEntry,
-    OutputQuery, Outputs, Prune, QueueName, Requeue, Settle, Settlement, State, Text, Transition,
+    Admin, Blob, Driver, JobType, NewJob, QueueName, State, Text,
+    admin::{Action, Manage, Prune, Requeue},
+    driver::{
+        Enqueue, Enqueued, ExtendLeases, Extension, LeaseToken, Leased, OutputEntry, OutputQuery,
+        Outputs, Settle, Settlement, Transition,
+    },
+    flow::Expansion,
+    job::{FailurePolicy, Headers, JobSet},
+    name::IdempotencyKey,
 };
 
 use crate::{
@@ -169,12 +175,12 @@ async fn one_failure_cancels_twenty_thousand_in_one_step() {
     }
 }
 
-fn grown(count: usize, name: &str) -> Growth {
+fn grown(count: usize, name: &str) -> Expansion {
     let member = |at: usize| {
         let member = job(format!("{name}-{at}"));
         if at == 0 { member } else { member.after([id(format!("{name}-{}", at - 1))]) }
     };
-    Growth::new((0..count).map(member).collect())
+    Expansion::new((0..count).map(member).collect())
 }
 
 #[tokio::test]
@@ -182,13 +188,13 @@ async fn growths_are_as_fast_together_as_apart() {
     let on = named().await;
     store(&on, vec![job("grower")]).await;
     let grower = lease(&on, "q", 1).await;
-    timed("one of 10,000", settle(&on, &grower, Transition::Grow(grown(10_000, "grown")))).await;
+    timed("one of 10,000", settle(&on, &grower, Transition::Expand(grown(10_000, "grown")))).await;
     is_sound(&on).await;
     store(&on, (0..5_000).map(|it| job_in("many", format!("grower-{it}"))).collect()).await;
     let leased = lease(&on, "many", 5_000).await;
     let grow = |it: &Leased| {
-        let growth = grown(10, &format!("of-{}", it.job.id.as_str()));
-        Settlement::new(it.job.id.clone(), it.lease.token, Transition::Grow(growth))
+        let expansion = grown(10, &format!("of-{}", it.job.id.as_str()));
+        Settlement::new(it.job.id.clone(), it.lease.token, Transition::Expand(expansion))
     };
     let items = leased.iter().map(grow).collect();
     let answers = timed("5,000 of 10", on.settle(Settle::new(items, noon()))).await.unwrap();
@@ -281,7 +287,7 @@ async fn odd_names_and_texts_come_back_as_they_were_given() {
         assert_eq!(leased[0].job.job_type, given.job_type);
         assert_eq!(leased[0].job.headers, given.headers, "{text:?}");
         assert_eq!(leased[0].job.payload.as_ref(), every_byte.as_slice());
-        let failure = taskharbor_core::Failure::new(1, text, noon());
+        let failure = taskharbor_core::job::FailedAttempt::new(1, text, noon());
         settle(&on, &leased, Transition::Retry { failure, run_at: None }).await;
         let leased = lease(&on, given.queue.as_str(), 1).await;
         assert_eq!(leased[0].job.last_error.as_ref().map(Text::as_str), Some(text));

@@ -2,13 +2,18 @@
 
 use std::error::Error;
 
+use taskharbor_core::driver::{OutputQuery, Settlement};
 use taskharbor_core::{
-    Action, Demand, ExtendLeases, Extension, Holder, LeaseToken, Reserve, Settle,
+    Admin, Driver, DriverError,
+    admin::{Filter, List, Manage, Prune},
+    driver::Outputs,
+    flow::ListFlows,
 };
 use taskharbor_core::{
-    Admin, Driver, DriverError, Filter, List, ListFlows, Manage, Outputs, Prune,
+    admin::Action,
+    driver::{Demand, ExtendLeases, Extension, LeaseToken, Reserve, Settle},
+    name::Holder,
 };
-use taskharbor_core::{OutputQuery, Settlement};
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName, migration};
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
@@ -191,7 +196,7 @@ async fn call_everything(driver: &PostgresDriver) -> Vec<(&'static str, Option<D
         (
             "enqueue",
             driver
-                .enqueue(taskharbor_core::Enqueue::new(vec![job("a").into()], noon()))
+                .enqueue(taskharbor_core::driver::Enqueue::new(vec![job("a").into()], noon()))
                 .await
                 .err(),
         ),

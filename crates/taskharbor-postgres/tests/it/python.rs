@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{Demand, Driver, Holder, QueueName, Reserve};
+use taskharbor_core::{
+    Driver, QueueName,
+    driver::{Demand, Reserve},
+    name::Holder,
+};
 
 use crate::{guide::Example, harness::environment};
 

@@ -2,7 +2,10 @@
 //! ours.
 
 use taskharbor_core::{
-    Admin, Driver, DriverError, Enqueue, IdempotencyKey, JobSet, KeyHold, NewJob,
+    Admin, Driver, DriverError, NewJob,
+    driver::Enqueue,
+    job::{JobSet, KeyHold},
+    name::IdempotencyKey,
 };
 use tokio_postgres::{Client, error::SqlState};
 
@@ -62,17 +65,24 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
     let inserted = on.inspect(id("sql"), noon()).await.unwrap();
     assert!(inserted.is_some());
 
-    let demands = vec![taskharbor_core::Demand::new(queue("q"), 1)];
-    let holder = taskharbor_core::Holder::new("w").unwrap();
+    let demands = vec![taskharbor_core::driver::Demand::new(queue("q"), 1)];
+    let holder = taskharbor_core::name::Holder::new("w").unwrap();
     forbidden(
         producer
-            .reserve(taskharbor_core::Reserve::new(demands, holder, noon(), crate::given::LEASE))
+            .reserve(taskharbor_core::driver::Reserve::new(
+                demands,
+                holder,
+                noon(),
+                crate::given::LEASE,
+            ))
             .await,
     );
     forbidden(producer.pause(queue("q"), noon()).await);
     forbidden(producer.inspect(id("a"), noon()).await);
     forbidden(producer.counts(noon()).await);
-    forbidden(producer.prune(taskharbor_core::Prune::new(1, noon()).done_before(noon())).await);
+    forbidden(
+        producer.prune(taskharbor_core::admin::Prune::new(1, noon()).done_before(noon())).await,
+    );
     refused(
         &client,
         &[

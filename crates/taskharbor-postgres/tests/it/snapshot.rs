@@ -11,8 +11,10 @@ use std::{
 };
 
 use taskharbor_core::{
-    Action, Admin, Driver, Enqueue, JobId, JobSet, LeaseToken, Manage, Settle, Settlement,
-    Timestamp, Transition,
+    Admin, Driver, JobId, Timestamp,
+    admin::{Action, Manage},
+    driver::{Enqueue, LeaseToken, Settle, Settlement, Transition},
+    job::JobSet,
 };
 use taskharbor_postgres::{Config, PostgresDriver};
 use tokio::time::{Instant, sleep};

@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, Driver, Enqueued, Headers, IdempotencyKey, Job, JobId, JobType, KeyHold, Limits, NewJob,
-    QueueName, Timestamp,
+    Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
+    driver::{Enqueued, Limits},
+    job::{Headers, JobView, KeyHold},
+    name::IdempotencyKey,
 };
 use tokio_postgres::{Client, error::SqlState};
 
@@ -219,7 +221,7 @@ fn asks() -> Vec<Ask> {
 }
 
 /// The stored job, but for when it was stored.
-async fn stored(store: &Store, id: &str) -> Job {
+async fn stored(store: &Store, id: &str) -> JobView {
     let now = store.store_time().await.unwrap();
     let id = JobId::new(id).unwrap();
     let mut job = store.inspect(id, now).await.unwrap().unwrap().job;

@@ -41,11 +41,11 @@ CREATE TABLE th_job (
   finished_at   INTEGER,
   kept_until    INTEGER,                      -- its end, or that of the lease under which it ended if later
   attempt_limit INTEGER,
-  grown_into    INTEGER,                      -- the job whose output stands for this one's
+  expanded_into    INTEGER,                      -- the job whose output stands for this one's
   id            TEXT NOT NULL,
   queue         TEXT NOT NULL,
   holder        TEXT,
-  grown_id      TEXT,
+  expanded_id      TEXT,
   token         BLOB,                         -- of the lease it is or was finished under
   progress      TEXT,
   reason        TEXT,

@@ -1,6 +1,6 @@
 //! Looking for contradictions in the store.
 
-use taskharbor_core::Inconsistency;
+use taskharbor_core::admin::Inconsistency;
 
 use super::Store;
 use crate::error::Fault;
@@ -21,7 +21,7 @@ const CONTRADICTIONS: &[&str] = &[
      JOIN th_body b ON b.seq = j.seq WHERE b.parents <> (SELECT count(*) FROM th_edge e WHERE e.child = j.seq)",
     "SELECT 'job ' || j.id || ' is not in the flow it names' FROM th_job j LEFT JOIN th_flow f ON f.seq = j.flow \
      WHERE j.flow IS NOT NULL AND f.seq IS NULL",
-    "SELECT 'job ' || id || ' grew into nobody' FROM th_job WHERE (grown_into IS NULL) <> (grown_id IS NULL)",
+    "SELECT 'job ' || id || ' grew into nobody' FROM th_job WHERE (expanded_into IS NULL) <> (expanded_id IS NULL)",
     "SELECT 'edge of ' || e.child || ' has no reader' FROM th_edge e LEFT JOIN th_job j ON j.seq = e.child \
      WHERE j.seq IS NULL",
     "SELECT 'job ' || c.id || ' waits for a job outside its flow' FROM th_edge e JOIN th_job c ON c.seq = e.child \

@@ -2,8 +2,13 @@
 
 use rusqlite::{CachedStatement, params};
 use taskharbor_core::{
-    CheckedSet, Enqueue, Enqueued, FlowName, Headers, JobId, JobKind, JobSet, KeyHold, Life,
-    NewJob, Rejected, SetKind, Shape, Timestamp,
+    JobId, NewJob, Timestamp,
+    driver::{Enqueue, Enqueued},
+    error::Rejected,
+    flow::{CheckedSet, ResolvedEdges},
+    job::{Headers, JobKind, JobSet, KeyHold, SetKind},
+    life::Life,
+    name::FlowName,
 };
 
 use super::{Store, flow::live, micros};
@@ -79,7 +84,7 @@ impl<'c> Store<'c> {
     fn enqueue_flow(
         &mut self,
         jobs: &[NewJob],
-        shape: &Shape,
+        shape: &ResolvedEdges,
         name: Option<&FlowName>,
         inserter: &mut Inserter<'_>,
         now: Timestamp,
@@ -161,7 +166,7 @@ impl<'c> Store<'c> {
             timeout,
             job.max_attempts,
             place(job.parents.len()),
-            job.idempotency_key.as_ref().map(taskharbor_core::IdempotencyKey::as_str),
+            job.idempotency_key.as_ref().map(taskharbor_core::name::IdempotencyKey::as_str),
             json(&job.headers)?,
             &*job.payload,
         ])?;

@@ -1,7 +1,7 @@
 //! What is known of a flow beside its members.
 
 use rusqlite::params;
-use taskharbor_core::{FlowName, JobId, Life, NewJob, Shape, Timestamp};
+use taskharbor_core::{JobId, NewJob, Timestamp, flow::ResolvedEdges, life::Life, name::FlowName};
 
 use super::{
     Store,
@@ -57,12 +57,12 @@ impl Store<'_> {
         self.execute(sql::INSERT_FLOW, row).map(drop)
     }
 
-    /// Stores the members of a flow or of a growth, one after the other, and ties them. They have to
+    /// Stores the members of a flow or of a expansion, one after the other, and ties them. They have to
     /// be counted.
     pub(super) fn insert_members(
         &mut self,
         jobs: &[NewJob],
-        shape: &Shape,
+        shape: &ResolvedEdges,
         flow: i64,
         inserter: &mut Inserter<'_>,
         now: Timestamp,

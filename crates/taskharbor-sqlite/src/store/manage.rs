@@ -1,6 +1,11 @@
 //! What people do to jobs and flows.
 
-use taskharbor_core::{Action, Denied, JobId, Life, Manage, Requeue, State, Timestamp};
+use taskharbor_core::{
+    JobId, State, Timestamp,
+    admin::{Action, Manage, Requeue},
+    error::Denied,
+    life::Life,
+};
 
 use super::{Store, flow::Flow};
 use crate::{entry::Entry, error::Fault, statement as sql};

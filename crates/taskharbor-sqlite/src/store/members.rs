@@ -7,7 +7,11 @@
 use std::collections::BTreeMap;
 
 use rusqlite::params;
-use taskharbor_core::{KeyHold, Settlement, State, Timestamp, Transition};
+use taskharbor_core::{
+    State, Timestamp,
+    driver::{Settlement, Transition},
+    job::KeyHold,
+};
 
 use super::{Store, micros};
 use crate::{entry::Entry, error::Fault, statement as sql};
@@ -68,7 +72,7 @@ impl Store<'_> {
             }
             let mut entry = self.member(child)?;
             let kind = entry.kind;
-            let unblock = |life: &mut taskharbor_core::Life| {
+            let unblock = |life: &mut taskharbor_core::life::Life| {
                 let states = (0..parents).map(|_| life.unblock(kind, now));
                 Ok::<_, ()>(states.flatten().last())
             };

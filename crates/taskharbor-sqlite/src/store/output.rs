@@ -2,7 +2,9 @@
 
 use rusqlite::params;
 use taskharbor_core::{
-    Blob, JobId, Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs, Refusal,
+    Blob, JobId,
+    driver::{Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
+    error::Refusal,
 };
 
 use super::{Store, enqueue::place};

@@ -2,7 +2,11 @@
 
 use rusqlite::{params, types::ValueRef};
 use taskharbor_core::{
-    Blob, Cursor, FlowName, Imported, JobId, Life, Page, Parcel, Stage, StoredFlow, StoredJob, Tie,
+    Blob, JobId,
+    admin::{Cursor, Page},
+    export::{EdgeState, ExportUnit, ExportedFlow, ExportedJob, Imported},
+    life::{Life, Stage},
+    name::FlowName,
 };
 
 use super::{
@@ -23,25 +27,28 @@ impl Store<'_> {
         &self,
         cursor: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<Parcel>, Fault> {
+    ) -> Result<Page<ExportUnit>, Fault> {
         let mut statement = self.statement(sql::PARCELS)?;
         let mut rows = statement.query([after(cursor, "parcel")?, place(limit)])?;
         let (mut parcels, mut last) = (Vec::new(), 0);
         while let Some(row) = rows.next()? {
             last = row.get(0)?;
             parcels.push(match row.get::<_, Option<i64>>(1)? {
-                None => Parcel::job(self.stored(last)?),
+                None => ExportUnit::job(self.stored(last)?),
                 Some(flow) => {
                     let members = self.find_all(sql::MEMBERS_IN_ORDER, [flow])?;
                     let members = members.into_iter().map(|seq| self.stored(seq));
-                    Parcel::new(Some(self.stored_flow(flow)?), members.collect::<Result<_, _>>()?)
+                    ExportUnit::new(
+                        Some(self.stored_flow(flow)?),
+                        members.collect::<Result<_, _>>()?,
+                    )
                 }
             });
         }
         Ok(page(parcels, limit, "parcel", last))
     }
 
-    fn stored_flow(&self, seq: i64) -> Result<StoredFlow, Fault> {
+    fn stored_flow(&self, seq: i64) -> Result<ExportedFlow, Fault> {
         let mut statement = self.statement(sql::STORED_FLOW)?;
         let mut rows = statement.query([seq])?;
         let row = rows.next()?.ok_or_else(|| Fault::damaged("a number of a flow"))?;
@@ -50,10 +57,10 @@ impl Store<'_> {
             _ => Some(entry::name(FlowName::new(text(row, 1)?))?),
         };
         let (id, tail) = (JobId::new(text(row, 0)?), JobId::new(text(row, 3)?));
-        Ok(StoredFlow::new(entry::name(id)?, name, time(row.get(2)?)?, entry::name(tail)?))
+        Ok(ExportedFlow::new(entry::name(id)?, name, time(row.get(2)?)?, entry::name(tail)?))
     }
 
-    fn stored(&self, seq: i64) -> Result<StoredJob, Fault> {
+    fn stored(&self, seq: i64) -> Result<ExportedJob, Fault> {
         let mut statement = self.statement(sql::STORED_JOB)?;
         let mut rows = statement.query([seq])?;
         let row = rows.next()?.ok_or_else(|| Fault::damaged("a number of a job"))?;
@@ -72,18 +79,18 @@ impl Store<'_> {
             }
             None => false,
         };
-        Ok(StoredJob::new(body.new, body.created_at, entry.life, self.ties(seq)?, holds_key))
+        Ok(ExportedJob::new(body.new, body.created_at, entry.life, self.ties(seq)?, holds_key))
     }
 
-    fn ties(&self, child: i64) -> Result<Vec<Tie>, Fault> {
+    fn ties(&self, child: i64) -> Result<Vec<EdgeState>, Fault> {
         let mut statement = self.statement(sql::TIES)?;
         let mut rows = statement.query([child])?;
         let mut ties = Vec::new();
         while let Some(row) = rows.next()? {
             ties.push(match row.get::<_, i64>(0)? {
-                0 => Tie::Open,
-                1 => Tie::Closed,
-                _ => Tie::Spent {
+                0 => EdgeState::Open,
+                1 => EdgeState::Closed,
+                _ => EdgeState::Spent {
                     state: entry::ended_as(row.get(1)?)?,
                     reason: optional_text(row, 2)?,
                 },
@@ -92,14 +99,14 @@ impl Store<'_> {
         Ok(ties)
     }
 
-    pub(crate) fn import(&mut self, parcels: &[Parcel]) -> Result<Vec<Imported>, Fault> {
+    pub(crate) fn import(&mut self, parcels: &[ExportUnit]) -> Result<Vec<Imported>, Fault> {
         let mut inserter = self.inserter()?;
         parcels.iter().map(|parcel| self.import_one(parcel, &mut inserter)).collect()
     }
 
     fn import_one(
         &mut self,
-        parcel: &Parcel,
+        parcel: &ExportUnit,
         inserter: &mut Inserter<'_>,
     ) -> Result<Imported, Fault> {
         let mut stored = Vec::new();
@@ -145,7 +152,7 @@ impl Store<'_> {
     /// Stores a job as one that waits, then gives it the life it had.
     fn insert_stored(
         &mut self,
-        job: &StoredJob,
+        job: &ExportedJob,
         flow: Option<i64>,
         inserter: &mut Inserter<'_>,
     ) -> Result<i64, Fault> {
@@ -163,21 +170,23 @@ impl Store<'_> {
         Ok(seq)
     }
 
-    fn tie_stored(&mut self, jobs: &[StoredJob], numbered: &[i64]) -> Result<(), Fault> {
+    fn tie_stored(&mut self, jobs: &[ExportedJob], numbered: &[i64]) -> Result<(), Fault> {
         for (job, &child) in jobs.iter().zip(numbered) {
             for (order, (parent, tie)) in job.new.parents.iter().zip(&job.ties).enumerate() {
                 // One that is gone is nowhere.
                 let seq: i64 = self.find(sql::SEQ_OF, [parent.as_str()])?.unwrap_or(0);
                 self.execute(sql::INSERT_EDGE, params![child, place(order), seq, parent.as_str()])?;
                 let (tie, state, reason) = match tie {
-                    Tie::Open => continue,
-                    Tie::Closed => (1, None, None),
-                    Tie::Spent { state, reason } => (2, Some(number_of(*state)), reason.as_ref()),
+                    EdgeState::Open => continue,
+                    EdgeState::Closed => (1, None, None),
+                    EdgeState::Spent { state, reason } => {
+                        (2, Some(number_of(*state)), reason.as_ref())
+                    }
                 };
                 let reason = reason.map(taskharbor_core::Text::as_str);
                 self.execute(sql::CLOSE_EDGE, params![child, place(order), tie, state, reason])?;
             }
-            if let Some(id) = &job.life.grown_into {
+            if let Some(id) = &job.life.expanded_into {
                 let grown: i64 = self.find(sql::SEQ_OF, [id.as_str()])?.unwrap_or(0);
                 self.execute(sql::SET_GROWN, [child, grown])?;
             }

@@ -1,7 +1,7 @@
 //! Removing what is over.
 
 use rusqlite::params;
-use taskharbor_core::{Prune, State};
+use taskharbor_core::{State, admin::Prune};
 
 use super::Store;
 use crate::{entry::number_of, error::Fault, statement as sql};

@@ -4,8 +4,12 @@ use std::collections::HashMap;
 
 use rusqlite::{Row, params};
 use taskharbor_core::{
-    Blob, Cursor, Failure, FlowName, FlowRecord, InvalidRequest, JobId, JobRecord, JobSummary,
-    JobType, List, ListFlows, Page, QueueCounts, QueueName, State, StateCounts, Timestamp,
+    Blob, JobId, JobType, QueueName, State, Timestamp,
+    admin::{Cursor, List, Page, QueueCounts, StateCounts},
+    error::InvalidRequest,
+    flow::{FlowRecord, ListFlows},
+    job::{FailedAttempt, JobRecord, JobSummary},
+    name::FlowName,
 };
 
 use super::{Store, enqueue::place};
@@ -32,12 +36,12 @@ impl Store<'_> {
         Ok(Some(JobRecord::assemble(&body.new, body.created_at, &entry.life, parents, now)))
     }
 
-    pub(super) fn errors(&self, seq: i64) -> Result<Vec<Failure>, Fault> {
+    pub(super) fn errors(&self, seq: i64) -> Result<Vec<FailedAttempt>, Fault> {
         let mut statement = self.statement(sql::ERRORS)?;
         let mut rows = statement.query([seq])?;
         let mut errors = Vec::new();
         while let Some(row) = rows.next()? {
-            errors.push(Failure::new(number(row, 0)?, text(row, 2)?, time(row.get(1)?)?));
+            errors.push(FailedAttempt::new(number(row, 0)?, text(row, 2)?, time(row.get(1)?)?));
         }
         Ok(errors)
     }

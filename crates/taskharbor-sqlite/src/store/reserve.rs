@@ -2,7 +2,10 @@
 
 use rusqlite::params;
 use taskharbor_core::{
-    Aftermath, Blob, Demand, Job, Lease, LeaseToken, Leased, Limits, Reserve, Reserved, Timestamp,
+    Blob, Timestamp,
+    driver::{Demand, Lease, LeaseToken, Leased, Limits, Reserve, Reserved},
+    job::JobView,
+    life::Consequence,
 };
 
 use super::{Store, micros};
@@ -158,7 +161,7 @@ impl Store<'_> {
     fn grant(&mut self, due: Due, lease: Lease, walk: &mut Walk<'_>) -> Result<bool, Fault> {
         let Due { mut entry, body } = due;
         let now = walk.request.now;
-        if entry.life.reclaim(now) == Aftermath::Failed {
+        if entry.life.reclaim(now) == Consequence::Failed {
             self.write(&mut entry)?;
             self.count_in_flow(&entry, false)?;
             self.spread_failure(&entry, now)?;
@@ -188,7 +191,7 @@ impl Store<'_> {
     }
 
     /// What other rows say about a job: its flow and its last failure.
-    fn complete(&self, job: &mut Job, entry: &Entry) -> Result<(), Fault> {
+    fn complete(&self, job: &mut JobView, entry: &Entry) -> Result<(), Fault> {
         if let Some(flow) = entry.flow {
             job.flow = Some(self.flow(flow)?.id);
         }

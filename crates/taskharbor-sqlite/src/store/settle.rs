@@ -2,8 +2,12 @@
 
 use rusqlite::params;
 use taskharbor_core::{
-    Aftermath, ExtendLeases, Extended, Extension, Growth, InvalidTransition, KeyHold, NewJob,
-    Refusal, Rejected, Settle, Settled, Settlement, Shape, Timestamp, Transition,
+    NewJob, Timestamp,
+    driver::{ExtendLeases, Extended, Extension, Settle, Settled, Settlement, Transition},
+    error::{InvalidTransition, Refusal, Rejected},
+    flow::{Expansion, ResolvedEdges},
+    job::KeyHold,
+    life::Consequence,
 };
 
 use super::{Store, enqueue::place, flow::live, members::Acked, micros};
@@ -50,12 +54,12 @@ impl Store<'_> {
             self.let_go(acked, now)?;
             entry = self.member(entry.seq)?;
         }
-        if let Transition::Grow(growth) = &item.transition
+        if let Transition::Expand(expansion) = &item.transition
             && entry.life.will_apply(&item.transition)
-            && let Some(job) = self.first_stored(&growth.jobs)?
+            && let Some(job) = self.first_stored(&expansion.jobs)?
         {
             let overlap = Rejected::Overlap { job: job.id.clone() };
-            return Ok(Err(InvalidTransition::Growth(overlap).into()));
+            return Ok(Err(InvalidTransition::Expansion(overlap).into()));
         }
         self.apply(&mut entry, item, shape.as_ref(), now)
     }
@@ -64,7 +68,7 @@ impl Store<'_> {
         &mut self,
         entry: &mut Entry,
         item: &Settlement,
-        shape: Option<&Shape>,
+        shape: Option<&ResolvedEdges>,
         now: Timestamp,
     ) -> Result<Result<Settled, Refusal>, Fault> {
         if entry.flow.is_none() && matches!(item.transition, Transition::Ack { .. }) {
@@ -74,19 +78,19 @@ impl Store<'_> {
             Ok(aftermath) => aftermath,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        if let (Aftermath::Grown, Transition::Grow(growth), Some(shape)) =
+        if let (Consequence::Expanded, Transition::Expand(expansion), Some(shape)) =
             (aftermath, &item.transition, shape)
         {
-            self.grow(entry, growth, shape, now)?;
+            self.grow(entry, expansion, shape, now)?;
             return Ok(Ok(aftermath.answer()));
         }
         self.write(entry)?;
         self.count_in_flow(entry, false)?;
         match aftermath {
-            Aftermath::Done => self.spread_success(entry, now)?,
-            Aftermath::Failed => self.spread_failure(entry, now)?,
-            Aftermath::Waits => self.wake(&entry.queue),
-            Aftermath::None | Aftermath::Grown => {}
+            Consequence::Done => self.spread_success(entry, now)?,
+            Consequence::Failed => self.spread_failure(entry, now)?,
+            Consequence::Waits => self.wake(&entry.queue),
+            Consequence::None | Consequence::Expanded => {}
         }
         Ok(Ok(aftermath.answer()))
     }
@@ -123,11 +127,11 @@ impl Store<'_> {
     fn grow(
         &mut self,
         grower: &mut Entry,
-        growth: &Growth,
-        shape: &Shape,
+        expansion: &Expansion,
+        shape: &ResolvedEdges,
         now: Timestamp,
     ) -> Result<(), Fault> {
-        let mut jobs = growth.jobs.clone();
+        let mut jobs = expansion.jobs.clone();
         // Whoever waits for the grower cares about its policy, and waits for the tail from now on.
         jobs[shape.tail].on_failure = grower.on_failure;
         let (flow, is_new) = match grower.flow {
@@ -145,7 +149,7 @@ impl Store<'_> {
         let flow_id = self.flow(flow)?.id;
         grower.flow = Some(flow);
         grower.grown = Some(tail);
-        grower.life.grew_into(tail_id.clone(), flow_id);
+        grower.life.expand_into(tail_id.clone(), flow_id);
         self.write(grower)?;
         self.execute(sql::STEP_ASIDE, params![grower.seq, tail, tail_id.as_str()])?;
         let mut inserter = self.inserter()?;

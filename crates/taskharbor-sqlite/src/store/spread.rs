@@ -4,7 +4,7 @@
 //! let go twice.
 
 use rusqlite::params;
-use taskharbor_core::{FailurePolicy, State, Text, Timestamp};
+use taskharbor_core::{State, Text, Timestamp, job::FailurePolicy};
 
 use super::{Store, flow::Member};
 use crate::{
@@ -68,7 +68,7 @@ impl Store<'_> {
             next += 1;
             for seq in doomed {
                 let mut entry = self.member(seq)?;
-                let cancel = |life: &mut taskharbor_core::Life| {
+                let cancel = |life: &mut taskharbor_core::life::Life| {
                     life.cancel_after_failure(&root, now).then_some(()).ok_or(())
                 };
                 if self.change(&mut entry, cancel)?.is_ok() {
@@ -76,7 +76,7 @@ impl Store<'_> {
                 }
             }
         }
-        for entry in failed.iter().filter(|it| it.on_failure == FailurePolicy::Release) {
+        for entry in failed.iter().filter(|it| it.on_failure == FailurePolicy::Continue) {
             self.release_dependants(entry, now)?;
         }
         Ok(())
@@ -85,9 +85,9 @@ impl Store<'_> {
     /// Who has to be cancelled because this job failed, if not over or started.
     fn doomed_with(&self, entry: &Entry, because_of_another: bool) -> Result<Vec<i64>, Fault> {
         match entry.on_failure {
-            FailurePolicy::Hold if !because_of_another => Ok(Vec::new()),
-            FailurePolicy::Release => Ok(Vec::new()),
-            FailurePolicy::Hold | FailurePolicy::Cancel => {
+            FailurePolicy::Block if !because_of_another => Ok(Vec::new()),
+            FailurePolicy::Continue => Ok(Vec::new()),
+            FailurePolicy::Block | FailurePolicy::Cancel => {
                 self.find_all(sql::DEPENDANTS, [entry.seq])
             }
             FailurePolicy::FailFast => self.find_all(sql::NOT_STARTED, [entry.flow]),
@@ -126,7 +126,8 @@ impl Store<'_> {
             self.execute(sql::CLOSE_EDGE, params![child, order, tie, state, reason])?;
             let mut entry = self.member(child)?;
             let kind = entry.kind;
-            let unblock = |life: &mut taskharbor_core::Life| Ok::<_, ()>(life.unblock(kind, now));
+            let unblock =
+                |life: &mut taskharbor_core::life::Life| Ok::<_, ()>(life.unblock(kind, now));
             match self.change(&mut entry, unblock)? {
                 Ok(Some(State::Done)) => done.push(entry),
                 Ok(Some(_)) => self.wake(&entry.queue),

@@ -17,8 +17,12 @@ use std::{
 };
 
 use taskharbor_core::{
-    Admin, Demand, Driver, Enqueue, Filter, Holder, JobId, JobSet, JobType, List, NewJob,
-    QueueName, Reserve, Settle, Settled, Settlement, State, StoreClock, Transition,
+    Admin, Driver, JobId, JobType, NewJob, QueueName, State,
+    admin::{Filter, List},
+    clock::StoreClock,
+    driver::{Demand, Enqueue, Reserve, Settle, Settled, Settlement, Transition},
+    job::JobSet,
+    name::Holder,
 };
 use taskharbor_sqlite::{Config, SqliteDriver};
 

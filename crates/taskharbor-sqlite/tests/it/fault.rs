@@ -4,7 +4,9 @@
 use std::{error::Error, fs, path::Path, time::Duration};
 
 use taskharbor_core::{
-    Action, Admin, Driver, DriverError, Enqueue, Filter, List, Manage, NewJob, State,
+    Admin, Driver, DriverError, NewJob, State,
+    admin::{Action, Filter, List, Manage},
+    driver::Enqueue,
 };
 use taskharbor_sqlite::{
     Config, SqliteDriver,

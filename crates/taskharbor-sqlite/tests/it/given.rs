@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, Driver, Enqueued, Holder, JobId, JobType, Leased, NewJob, QueueName, State, Timestamp,
+    Admin, Driver, JobId, JobType, NewJob, QueueName, State, Timestamp,
+    driver::{Enqueued, Leased},
+    name::Holder,
 };
 use taskharbor_sqlite::SqliteDriver;
 

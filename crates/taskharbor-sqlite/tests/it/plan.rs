@@ -1,6 +1,6 @@
 //! How SQLite carries out the statements of the driver on a large store.
 
-use taskharbor_core::{Admin, Driver, Enqueue, NewJob};
+use taskharbor_core::{Admin, Driver, NewJob, driver::Enqueue};
 use taskharbor_sqlite::{
     Config, SqliteDriver, Synchronous,
     rusqlite::Connection,
@@ -38,12 +38,12 @@ async fn large(place: &Place) -> SqliteDriver {
     let parents: Vec<_> = (0..1_000).map(|number| id(&format!("member {number}"))).collect();
     let members = (0..1_000).map(|number| job(&format!("member {number}")));
     let tail = NewJob::join(id("tail"), crate::given::queue(), parents);
-    let flow = taskharbor_core::JobSet::flow(members.chain([tail]).collect());
+    let flow = taskharbor_core::job::JobSet::flow(members.chain([tail]).collect());
     driver.enqueue(Enqueue::new(vec![flow], NOON)).await.unwrap();
     let small = (0..200).map(|number| {
         let (first, last) = (format!("first {number}"), format!("last {number}"));
         let last = job(&last).after([id(&first)]);
-        taskharbor_core::JobSet::flow(vec![job(&first), last])
+        taskharbor_core::job::JobSet::flow(vec![job(&first), last])
     });
     driver.enqueue(Enqueue::new(small.collect(), NOON)).await.unwrap();
     driver

@@ -3,7 +3,9 @@
 use std::{collections::HashSet, time::Duration};
 
 use taskharbor_core::{
-    Admin, Demand, Driver, Enqueue, Holder, Reserve, Settle, Settlement, State, Transition, Watch,
+    Admin, Driver, State,
+    driver::{Demand, Enqueue, Reserve, Settle, Settlement, Transition, Watch},
+    name::Holder,
 };
 use taskharbor_sqlite::{SqliteDriver, Synchronous, rusqlite};
 
@@ -28,7 +30,7 @@ async fn drain(driver: SqliteDriver) -> Vec<String> {
             return granted;
         }
         granted.extend(jobs.iter().map(|leased| leased.job.id.to_string()));
-        let ack = |leased: taskharbor_core::Leased| {
+        let ack = |leased: taskharbor_core::driver::Leased| {
             Settlement::new(leased.job.id, leased.lease.token, Transition::Ack { output: None })
         };
         let request = Settle::new(jobs.into_iter().map(ack).collect(), NOON);
@@ -111,8 +113,11 @@ async fn what_one_does_another_sees_at_once() {
         let text = number.to_string();
         put(&here, &text).await;
         assert_eq!(state(&there, &text).await, Some(State::Ready));
-        let manage =
-            taskharbor_core::Manage::new(vec![id(&text)], taskharbor_core::Action::Cancel, NOON);
+        let manage = taskharbor_core::admin::Manage::new(
+            vec![id(&text)],
+            taskharbor_core::admin::Action::Cancel,
+            NOON,
+        );
         there.manage(manage).await.unwrap().remove(0).unwrap();
         assert_eq!(state(&here, &text).await, Some(State::Cancelled));
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, Driver, DriverError, Enqueue, Enqueued, Settle, Settled, Settlement, State, Transaction,
-    Transition,
+    Admin, Driver, DriverError, State,
+    driver::{Enqueue, Enqueued, Settle, Settled, Settlement, Transaction, Transition},
 };
 use taskharbor_sqlite::{
     SqliteDriver,

@@ -1,6 +1,10 @@
 //! What people see with a tool of their own.
 
-use taskharbor_core::{Action, Admin, Driver, Failure, Headers, Manage, Text};
+use taskharbor_core::{
+    Admin, Driver, Text,
+    admin::{Action, Manage},
+    job::{FailedAttempt, Headers},
+};
 use taskharbor_sqlite::{
     SqliteDriver,
     rusqlite::{self, Connection},
@@ -26,7 +30,7 @@ async fn every_job_is_in_the_view_with_the_documented_columns() {
     put(&driver, "b").await;
     put(&driver, "c").await;
     let leased = take(&driver).await.unwrap();
-    let failure = Failure::new(1, "no such address", NOON);
+    let failure = FailedAttempt::new(1, "no such address", NOON);
     let reason = Text::new("it never will be");
     driver.fail(id("a"), leased.lease.token, failure, reason, NOON).await.unwrap();
     take(&driver).await.unwrap();

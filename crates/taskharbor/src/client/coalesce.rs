@@ -24,7 +24,12 @@ use std::{
     task::Poll,
 };
 
-use taskharbor_core::{DriverError, Enqueue, Enqueued, JobSet, NewJob, Rejected, Timestamp};
+use taskharbor_core::{
+    DriverError, NewJob, Timestamp,
+    driver::{Enqueue, Enqueued},
+    error::Rejected,
+    job::JobSet,
+};
 use tokio::{
     runtime::{Handle, Id},
     sync::oneshot,

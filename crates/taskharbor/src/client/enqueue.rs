@@ -1,4 +1,4 @@
-//! [`Enqueue`] and [`EnqueueMany`]: jobs about to be stored, which are awaited.
+//! [`EnqueueBuilder`] and [`EnqueueMany`]: jobs about to be stored, which are awaited.
 
 use std::{
     borrow::Cow,
@@ -10,7 +10,10 @@ use std::{
 };
 
 use taskharbor_core::{
-    Blob, Headers, IdempotencyKey, JobId, JobSet, KeyHold, NewJob, Timestamp, Transaction,
+    Blob, JobId, NewJob, Timestamp,
+    driver::Transaction,
+    job::{Headers, JobSet, KeyHold},
+    name::IdempotencyKey,
 };
 
 use super::{Label, within::Within};
@@ -27,10 +30,10 @@ type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, EnqueueError>> + Send
 /// # Cancel safety
 ///
 /// Dropping the future once it was polled leaves open whether the job is stored: it is whole or
-/// not at all. In a transaction ([`Enqueue::within`]) it leaves open whether the transaction has it:
+/// not at all. In a transaction ([`EnqueueBuilder::within`]) it leaves open whether the transaction has it:
 /// roll that back.
 #[must_use = "nothing is enqueued until this is awaited"]
-pub struct Enqueue<'a, O> {
+pub struct EnqueueBuilder<'a, O> {
     client: &'a Client,
     job_type: Cow<'static, str>,
     payload: Result<Blob, CodecError>,
@@ -43,7 +46,7 @@ pub struct Enqueue<'a, O> {
     output: PhantomData<fn() -> O>,
 }
 
-impl<'a, O> Enqueue<'a, O> {
+impl<'a, O> EnqueueBuilder<'a, O> {
     pub(super) fn typed<J: Job<Output = O>>(client: &'a Client, job: &J) -> Self {
         let payload = client.format().encode(job);
         Self::new(client, J::TYPE.into(), payload, J::options())
@@ -191,7 +194,7 @@ impl<'a, O> Enqueue<'a, O> {
     }
 }
 
-impl<'a> Enqueue<'a, Blob> {
+impl<'a> EnqueueBuilder<'a, Blob> {
     pub(super) fn raw(client: &'a Client, job_type: String, payload: Blob) -> Self {
         let raw = Self::new(client, job_type.into(), Ok(payload), Options::new());
         raw.codec(Format::UNNAMED)
@@ -204,7 +207,7 @@ impl<'a> Enqueue<'a, Blob> {
     }
 }
 
-impl<'a, O: 'a> IntoFuture for Enqueue<'a, O> {
+impl<'a, O: 'a> IntoFuture for EnqueueBuilder<'a, O> {
     type Output = Result<Handle<O>, EnqueueError>;
     type IntoFuture = Answer<'a, Handle<O>>;
 
@@ -213,9 +216,9 @@ impl<'a, O: 'a> IntoFuture for Enqueue<'a, O> {
     }
 }
 
-impl<O> fmt::Debug for Enqueue<'_, O> {
+impl<O> fmt::Debug for EnqueueBuilder<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Enqueue")
+        f.debug_struct("EnqueueBuilder")
             .field("job_type", &self.job_type)
             .field("options", &self.options)
             .finish_non_exhaustive()
@@ -226,7 +229,7 @@ impl<O> fmt::Debug for Enqueue<'_, O> {
 ///
 /// # Cancel safety
 ///
-/// As [`Enqueue`].
+/// As [`EnqueueBuilder`].
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct EnqueueMany<'a, O> {
     client: &'a Client,
@@ -253,7 +256,7 @@ impl<'a, O> EnqueueMany<'a, O> {
         self
     }
 
-    /// Enqueues all of them in this open transaction, as [`Enqueue::within`] does.
+    /// Enqueues all of them in this open transaction, as [`EnqueueBuilder::within`] does.
     pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
         self.within = Some(Within::new(transaction));
         self

@@ -3,7 +3,9 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use taskharbor_core::{
-    Blob, DriverError, Enqueued, JobId, Limits, OutputEntry, OutputQuery, Refusal, State, Text,
+    Blob, DriverError, JobId, State, Text,
+    driver::{Enqueued, Limits, OutputEntry, OutputQuery},
+    error::Refusal,
 };
 
 use crate::{

@@ -6,7 +6,12 @@ use std::{
     pin::Pin,
 };
 
-use taskharbor_core::{FlowName, IdempotencyKey, JobSet, KeyHold, Timestamp, Transaction};
+use taskharbor_core::{
+    Timestamp,
+    driver::Transaction,
+    job::{JobSet, KeyHold},
+    name::{FlowName, IdempotencyKey},
+};
 
 use super::{enqueue::one, within::Within};
 use crate::{Client, EnqueueError, Flow, Handle, InvalidJob, codec::Format};
@@ -15,7 +20,7 @@ use crate::{Client, EnqueueError, Flow, Handle, InvalidJob, codec::Format};
 ///
 /// # Cancel safety
 ///
-/// As [`Enqueue`](crate::Enqueue).
+/// As [`EnqueueBuilder`](crate::EnqueueBuilder).
 #[must_use = "nothing is started until this is awaited"]
 pub struct Start<'a, O> {
     client: &'a Client,
@@ -59,7 +64,7 @@ impl<'a, O> Start<'a, O> {
         self
     }
 
-    /// Starts it in this open transaction, as [`Enqueue::within`](crate::Enqueue::within) does.
+    /// Starts it in this open transaction, as [`EnqueueBuilder::within`](crate::EnqueueBuilder::within) does.
     pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
         self.within = Some(Within::new(transaction));
         self

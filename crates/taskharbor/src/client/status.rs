@@ -1,8 +1,11 @@
 //! What can be asked of a [`Handle`] beside the output, and done to what it stands for.
 
 use taskharbor_core::{
-    Action, Admin, Denied, DriverError, Filter, FlowRecord, JobId, Limits, List, Manage, Requeue,
-    State, StateCounts,
+    Admin, DriverError, JobId, State,
+    admin::{Action, Filter, List, Manage, Requeue, StateCounts},
+    driver::Limits,
+    error::Denied,
+    flow::FlowRecord,
 };
 
 use crate::{FlowTree, Handle, WaitError};

@@ -3,8 +3,10 @@
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use taskharbor_core::{
-    Admin, Answers, AnyDriver, Driver, DriverError, DriverId, Enqueue, Enqueued, JobId, JobRecord,
-    OutputPage, Outputs, Refusal, Rejected, Timestamp,
+    Admin, AnyDriver, Driver, DriverError, JobId, Timestamp,
+    driver::{Answers, DriverId, Enqueue, Enqueued, OutputPage, Outputs},
+    error::{Refusal, Rejected},
+    job::JobRecord,
 };
 use tokio::runtime::Handle;
 

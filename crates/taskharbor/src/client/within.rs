@@ -2,7 +2,10 @@
 
 use std::{fmt, future::Future, pin::Pin};
 
-use taskharbor_core::{Answers, DriverId, Enqueue, Enqueued, Rejected, Transaction};
+use taskharbor_core::{
+    driver::{Answers, DriverId, Enqueue, Enqueued, Transaction},
+    error::Rejected,
+};
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

@@ -7,7 +7,10 @@ use serde::{
     de::{DeserializeOwned, Error, Unexpected, Visitor, value},
     forward_to_deserialize_any,
 };
-use taskharbor_core::{Blob, JobId, OutputEntry, OutputQuery};
+use taskharbor_core::{
+    Blob, JobId,
+    driver::{OutputEntry, OutputQuery},
+};
 
 use super::{
     Shape,
@@ -283,7 +286,7 @@ impl ReadError {
 mod tests {
     use std::sync::Arc;
 
-    use taskharbor_core::OutputPage;
+    use taskharbor_core::driver::OutputPage;
 
     use super::*;
 

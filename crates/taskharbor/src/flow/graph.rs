@@ -8,8 +8,11 @@ use std::{
 };
 
 use taskharbor_core::{
-    Admin, Blob, DriverError, FailurePolicy, Filter, FlowRecord, JobId, JobKind, JobRecord,
-    JobType, Limits, List, QueueName, State, Text, Timestamp,
+    Admin, Blob, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
+    admin::{Filter, List},
+    driver::Limits,
+    flow::FlowRecord,
+    job::{FailurePolicy, JobKind, JobRecord},
 };
 
 use crate::draft::LABEL;
@@ -53,7 +56,7 @@ pub struct FlowMember {
     /// What becomes of those that wait for it if it fails.
     pub on_failure: FailurePolicy,
     /// The member that produces its output in its place, if it grew.
-    pub grown_into: Option<JobId>,
+    pub expanded_into: Option<JobId>,
     /// When it was stored.
     pub created_at: Timestamp,
     /// When it was last leased to a worker.
@@ -192,7 +195,7 @@ impl FlowTree {
         let mut edges = Vec::new();
         for (child, member) in self.members.iter().enumerate() {
             edges.extend(member.parents.iter().filter_map(at).map(|it| (it, child, false)));
-            let grown = member.grown_into.as_ref().and_then(at);
+            let grown = member.expanded_into.as_ref().and_then(at);
             edges.extend(grown.map(|into| (child, into, true)));
         }
         edges
@@ -276,7 +279,7 @@ impl From<JobRecord> for FlowMember {
             state: record.state,
             parents: record.parents,
             on_failure: record.on_failure,
-            grown_into: record.grown_into,
+            expanded_into: record.expanded_into,
             created_at: job.created_at,
             started_at: record.started_at,
             finished_at: record.finished_at,

@@ -5,7 +5,7 @@ mod compile;
 mod parse;
 mod strict;
 
-use taskharbor_core::{Blob, Limits};
+use taskharbor_core::{Blob, driver::Limits};
 
 use super::{Flow, plan::Plan};
 

@@ -2,7 +2,10 @@
 
 use std::{any::type_name, borrow::Cow, collections::HashMap, fmt};
 
-use taskharbor_core::{Blob, FailurePolicy, Headers, JobId, NewJob, QueueName, Timestamp};
+use taskharbor_core::{
+    Blob, JobId, NewJob, QueueName, Timestamp,
+    job::{FailurePolicy, Headers},
+};
 
 use super::Shape;
 use crate::{Job, Options, Step, codec::Format, draft, draft::InvalidJob};
@@ -102,7 +105,7 @@ impl Plan {
     pub(super) fn gather(members: impl IntoIterator<Item = Self>) -> Self {
         let members = members.into_iter().map(|mut plan| {
             plan.default_policy(FailurePolicy::Cancel);
-            plan.tail_policy(FailurePolicy::Release);
+            plan.tail_policy(FailurePolicy::Continue);
             plan
         });
         Self::all(members, Shape::Gather)
@@ -216,13 +219,13 @@ impl Plan {
         self.tail_policy(FailurePolicy::Cancel);
         let tail = self.nodes.len() - 1;
         let gate = self.join(Shape::List, vec![tail]);
-        self.tail_policy(FailurePolicy::Release);
+        self.tail_policy(FailurePolicy::Continue);
         let at = self.nodes.len();
         self.append(job);
         if let Some(job) = self.nodes.get_mut(at) {
             job.parents = vec![gate];
             job.after_failure_of = Some(gate);
-            job.options.on_failure.get_or_insert(FailurePolicy::Hold);
+            job.options.on_failure.get_or_insert(FailurePolicy::Block);
         }
         self.join(Shape::First, vec![tail, at]);
         self
@@ -239,8 +242,8 @@ impl Plan {
     pub(super) fn in_place_of(&mut self, grower: &Headers) {
         let policy = draft::policy_in(grower);
         match policy {
-            FailurePolicy::Hold => {}
-            FailurePolicy::Release => self.default_policy(FailurePolicy::Cancel),
+            FailurePolicy::Block => {}
+            FailurePolicy::Continue => self.default_policy(FailurePolicy::Cancel),
             policy => self.default_policy(policy),
         }
         self.tail_policy(policy);

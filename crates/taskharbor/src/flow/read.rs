@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use taskharbor_core::{
-    Answers, Blob, DriverError, JobId, Limits, OutputEntry, OutputPage, OutputQuery, Outputs,
-    Refusal,
+    Blob, DriverError, JobId,
+    driver::{Answers, Limits, OutputEntry, OutputPage, OutputQuery, Outputs},
+    error::Refusal,
 };
 
 use super::{Failure, Shape};

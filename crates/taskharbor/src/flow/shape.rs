@@ -5,7 +5,7 @@
 //! process, or the one that waits for a job which grew into the flow. So it is a part of the join's
 //! id, which every reader has in hand; ADR 11 says what else was considered.
 
-use taskharbor_core::{JobId, NameError};
+use taskharbor_core::{JobId, name::NameError};
 
 /// How what a join has collected is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

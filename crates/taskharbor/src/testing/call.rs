@@ -9,8 +9,11 @@ use std::{
 };
 
 use taskharbor_core::{
-    Blob, Clock, Job as JobFields, JobId, JobType, Lease, LeaseToken, Leased, Life, NewJob,
-    QueueName, Timestamp,
+    Blob, JobId, JobType, NewJob, QueueName, Timestamp,
+    clock::Clock,
+    driver::{Lease, LeaseToken, Leased},
+    job::JobView as JobFields,
+    life::Life,
 };
 
 use super::clock::TokioClock;

@@ -1,6 +1,6 @@
 //! A clock that is one with tokio's.
 
-use taskharbor_core::{Clock, Timestamp};
+use taskharbor_core::{Timestamp, clock::Clock};
 use tokio::time::Instant;
 
 /// Tells the time by tokio's clock, which a test can pause: then it moves as the timers do.

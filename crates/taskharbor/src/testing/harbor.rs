@@ -10,7 +10,10 @@ use std::{
 };
 
 use taskharbor_core::{
-    Admin, AnyDriver, Filter, JobId, JobRecord, Limits, List, State, StateCounts, Timestamp,
+    Admin, AnyDriver, JobId, State, Timestamp,
+    admin::{Filter, List, StateCounts},
+    driver::Limits,
+    job::JobRecord,
 };
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::Notify;

@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{AnyDriver, HeaderError, Holder, JobType, NameError, QueueName, Timestamp};
+use taskharbor_core::{
+    AnyDriver, JobType, QueueName, Timestamp,
+    job::HeaderError,
+    name::{Holder, NameError},
+};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use taskharbor_core::{Clock, Driver, Refusal, Text};
+use taskharbor_core::{Driver, Text, clock::Clock, error::Refusal};
 use tokio::{sync::mpsc::error::TrySendError, time::Instant};
 use tracing::Instrument;
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use taskharbor_core::{Driver, DriverError, JobId, OutputEntry, OutputQuery};
+use taskharbor_core::{
+    Driver, DriverError, JobId,
+    driver::{OutputEntry, OutputQuery},
+};
 
 use super::{executor::format_of, outage::Part, shared::Shared};
 use crate::{

@@ -8,7 +8,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    AnyDriver, Driver, DriverError, ExtendLeases, Extended, Extension, JobId, Refusal, Timestamp,
+    AnyDriver, Driver, DriverError, JobId, Timestamp,
+    driver::{ExtendLeases, Extended, Extension},
+    error::Refusal,
 };
 use tokio::task::{JoinError, JoinSet};
 

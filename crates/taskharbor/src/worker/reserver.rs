@@ -7,7 +7,10 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use taskharbor_core::{Demand, Driver, DriverError, Leased, Reserve, Reserved, Timestamp, Watch};
+use taskharbor_core::{
+    Driver, DriverError, Timestamp,
+    driver::{Demand, Leased, Reserve, Reserved, Watch},
+};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{

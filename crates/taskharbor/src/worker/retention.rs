@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskharbor_core::{Prune, Timestamp};
+use taskharbor_core::{Timestamp, admin::Prune};
 
 /// How long jobs that are over are kept, by how they ended.
 ///

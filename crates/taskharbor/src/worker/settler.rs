@@ -8,8 +8,9 @@
 use std::{collections::HashSet, panic::resume_unwind, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Admin, Driver, DriverError, JobId, LeaseToken, Limits, Refusal, Settle, Settled, Settlement,
-    State, Text, Timestamp, Transition,
+    Admin, Driver, DriverError, JobId, State, Text, Timestamp,
+    driver::{LeaseToken, Limits, Settle, Settled, Settlement, Transition},
+    error::Refusal,
 };
 use tokio::{
     sync::mpsc,
@@ -396,7 +397,7 @@ fn take_batch(waiting: &mut Vec<Finished>) -> Batch {
         };
         let transition = &finished.verdict.transition;
         bytes += transition.bytes();
-        jobs += 1 + transition.grown_jobs();
+        jobs += 1 + transition.expansion_jobs();
         if may_repeat {
             ids.insert(finished.inflight.job.id.clone());
         }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{AnyDriver, Clock, DriverError, Holder, JobType, Timestamp};
+use taskharbor_core::{AnyDriver, DriverError, JobType, Timestamp, clock::Clock, name::Holder};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::{

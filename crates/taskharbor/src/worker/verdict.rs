@@ -4,7 +4,12 @@
 
 use std::time::Duration;
 
-use taskharbor_core::{Failure, Growth, Job, Limits, Text, Timestamp, Transition};
+use taskharbor_core::{
+    Text, Timestamp,
+    driver::{Limits, Transition},
+    flow::Expansion,
+    job::{FailedAttempt, JobView},
+};
 
 use crate::{
     CallResult, CancelReason, Failed, JobError, Outcome, ReleaseReason, RetryPolicy, codec::Format,
@@ -62,20 +67,20 @@ pub(super) struct Circumstances<'a> {
 }
 
 impl Circumstances<'_> {
-    pub(super) fn judge(&self, job: &Job, result: CallResult) -> Verdict {
+    pub(super) fn judge(&self, job: &JobView, result: CallResult) -> Verdict {
         match result {
             Ok(Outcome::Done(output)) => self.success(job, Transition::Ack { output }),
-            Ok(Outcome::Continue(flow)) if flow.len() > Limits::MAX_GROWTH_JOBS => {
+            Ok(Outcome::Continue(flow)) if flow.len() > Limits::MAX_EXPANSION_JOBS => {
                 let text = format!(
                     "the job grew into {} jobs: {} at most can take its place",
                     flow.len(),
-                    Limits::MAX_GROWTH_JOBS
+                    Limits::MAX_EXPANSION_JOBS
                 );
                 self.failure(job, &JobError::unrecoverable(text))
             }
             Ok(Outcome::Continue(flow)) => {
                 match flow.in_place_of(&job.headers).into_jobs(self.format, self.now) {
-                    Ok(jobs) => self.success(job, Transition::Grow(Growth::new(jobs))),
+                    Ok(jobs) => self.success(job, Transition::Expand(Expansion::new(jobs))),
                     Err(error) => self.failure(job, &JobError::unrecoverable(error)),
                 }
             }
@@ -89,7 +94,7 @@ impl Circumstances<'_> {
         }
     }
 
-    fn success(&self, job: &Job, transition: Transition) -> Verdict {
+    fn success(&self, job: &JobView, transition: Transition) -> Verdict {
         if transition.bytes() > Limits::MAX_CALL_BYTES / 2 {
             let text = "the job grew into more than one call to the store can carry";
             return self.failure(job, &JobError::unrecoverable(text));
@@ -101,7 +106,7 @@ impl Circumstances<'_> {
         }
     }
 
-    fn failure(&self, job: &Job, error: &JobError) -> Verdict {
+    fn failure(&self, job: &JobView, error: &JobError) -> Verdict {
         let text = error.text();
         let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
         let max_attempts = job.max_attempts.unwrap_or_else(|| self.policy.max_attempts());
@@ -122,7 +127,7 @@ impl Circumstances<'_> {
             return dead_letter(job, text, reason, self.now);
         }
         let run_at = self.now.saturating_add(delay);
-        let failure = Failure::new(attempts, text, self.now);
+        let failure = FailedAttempt::new(attempts, text, self.now);
         let transition = Transition::Retry { failure, run_at: Some(run_at) };
         Verdict::new(transition, Report::Retried { run_at })
     }
@@ -134,9 +139,9 @@ pub(super) const fn release(run_at: Option<Timestamp>, why: ReleaseReason) -> Ve
 }
 
 /// The job is dead-lettered for this reason, which counts as a failure.
-pub(super) fn dead_letter(job: &Job, error: Text, reason: Text, now: Timestamp) -> Verdict {
+pub(super) fn dead_letter(job: &JobView, error: Text, reason: Text, now: Timestamp) -> Verdict {
     let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
-    let failure = Failure::new(attempts, error, now);
+    let failure = FailedAttempt::new(attempts, error, now);
     let transition = Transition::Fail { failure, reason: reason.clone() };
     Verdict::new(transition, Report::DeadLettered { reason })
 }

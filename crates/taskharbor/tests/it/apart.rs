@@ -9,8 +9,11 @@ use std::{
 
 use taskharbor::{AnyDriver, Client, Driver, DriverError, QueueName, Timestamp, Worker};
 use taskharbor_core::{
-    Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Refusal, Rejected,
-    Reserve, Reserved, Settle, Settled, Watch,
+    driver::{
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved,
+        Settle, Settled, Watch,
+    },
+    error::{Refusal, Rejected},
 };
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::watch;

@@ -14,7 +14,7 @@ use taskharbor::{
     Exponential, Failed, Handlers, ImpossiblePolicy, Job, JobResult, RetryPolicy, Worker,
     WorkerBuilder, WorkerError,
 };
-use taskharbor_core::NameProblem;
+use taskharbor_core::name::NameProblem;
 use taskharbor_memory::MemoryDriver;
 
 #[derive(Debug, Serialize, Deserialize, Job)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use taskharbor::{Admin, CancelReason, Handlers, Outcome, State};
-use taskharbor_core::{Action, Manage};
+use taskharbor_core::admin::{Action, Manage};
 
 use crate::port::{DONE, Port, SECOND, Work, handler, work};
 

@@ -33,7 +33,7 @@ macro_rules! delegate_admin {
             counts(now: taskharbor::Timestamp)
                 -> Result<Vec<taskharbor::QueueCounts>, taskharbor::DriverError>;
             manage(request: taskharbor::Manage)
-                -> taskharbor_core::Answers<taskharbor::State, taskharbor::Denied>;
+                -> taskharbor_core::driver::Answers<taskharbor::State, taskharbor::Denied>;
             pause(queue: taskharbor::QueueName, now: taskharbor::Timestamp)
                 -> Result<(), taskharbor::DriverError>;
             resume(queue: taskharbor::QueueName) -> Result<(), taskharbor::DriverError>;
@@ -41,7 +41,7 @@ macro_rules! delegate_admin {
                 -> Result<Option<taskharbor::FlowRecord>, taskharbor::DriverError>;
             list_flows(request: taskharbor::ListFlows)
                 -> Result<taskharbor::Page<taskharbor::FlowRecord>, taskharbor::DriverError>;
-            check() -> Result<Vec<taskharbor_core::Inconsistency>, taskharbor::DriverError>;
+            check() -> Result<Vec<taskharbor_core::admin::Inconsistency>, taskharbor::DriverError>;
         }
     };
     ($to:ident: $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {

@@ -3,9 +3,9 @@
 mod algebra;
 mod callback;
 mod each;
+mod expansion;
 mod fate;
 mod graph;
-mod growth;
 mod handle;
 mod json;
 mod large;

@@ -28,8 +28,12 @@ use taskharbor::{
     Timestamp, Worker, WorkerError,
 };
 use taskharbor_core::{
-    Answers, Enqueue, Enqueued, ExtendLeases, Extended, JobRecord, OutputPage, Outputs, Refusal,
-    Rejected, Reserve, Reserved, Settle, Settled, Transition, Watch,
+    driver::{
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved,
+        Settle, Settled, Transition, Watch,
+    },
+    error::{Refusal, Rejected},
+    job::JobRecord,
 };
 use taskharbor_memory::MemoryDriver;
 

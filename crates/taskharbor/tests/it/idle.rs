@@ -1,6 +1,6 @@
 //! What a worker with nothing to do costs its store, with hints and without.
 
-use taskharbor_core::WakeHub;
+use taskharbor_core::driver::WakeHub;
 
 use crate::{
     port::{DONE, Port, SECOND, handler},

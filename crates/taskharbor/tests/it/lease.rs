@@ -10,7 +10,11 @@ use std::{
 };
 
 use taskharbor::{AnyDriver, Client, Driver, Event, JobError, Outcome, State, Worker};
-use taskharbor_core::{Demand, Holder, Leased, QueueName, Reserve};
+use taskharbor_core::{
+    QueueName,
+    driver::{Demand, Leased, Reserve},
+    name::Holder,
+};
 use taskharbor_memory::MemoryDriver;
 
 use crate::{

@@ -11,7 +11,7 @@ use taskharbor::{
     Admin, AnyDriver, Client, Context, Event, Handlers, Job, JobId, JobResult, Observer, Outcome,
     State, Timestamp, Worker, WorkerBuilder, testing::TokioClock,
 };
-use taskharbor_core::{Clock, JobRecord};
+use taskharbor_core::{clock::Clock, job::JobRecord};
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::Notify;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskharbor::{Admin, JobError, JobId, Manage, Outcome, Retention, Running, State};
-use taskharbor_core::Action;
+use taskharbor_core::admin::Action;
 
 use crate::{
     port::{DONE, LEASE, Port, SECOND, handler, work},

@@ -10,8 +10,11 @@ use std::{
 
 use taskharbor::{Admin, Driver, DriverError, JobId, Prune, QueueName, Timestamp};
 use taskharbor_core::{
-    Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage, Outputs,
-    Refusal, Rejected, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+    driver::{
+        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage,
+        Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+    },
+    error::{Refusal, Rejected},
 };
 use taskharbor_memory::MemoryDriver;
 

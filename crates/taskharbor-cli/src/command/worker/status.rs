@@ -12,7 +12,7 @@ use std::{
 
 use serde::Serialize;
 use taskharbor::{Event, Observer, ReleaseReason};
-use taskharbor_core::Job;
+use taskharbor_core::job::JobView;
 
 use crate::{clean, failure::chain, voice};
 
@@ -99,7 +99,7 @@ impl Status {
         self.say_of(event, None, text);
     }
 
-    fn say_of(&self, event: &'static str, job: Option<&Job>, text: &str) {
+    fn say_of(&self, event: &'static str, job: Option<&JobView>, text: &str) {
         self.clear();
         let (id, job_type) = (job.map(|job| job.id.as_str()), job.map(|job| job.job_type.as_str()));
         voice::note(&Said { event, job: id, r#type: job_type, message: text }, &clean::line(text));
@@ -112,7 +112,7 @@ impl Status {
     }
 
     /// Says once that there is no handler for a type.
-    fn unknown(&self, job: &Job) {
+    fn unknown(&self, job: &JobView) {
         let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         let job_type = job.job_type.as_str();
         if unknown.insert(job_type.to_owned()) {

@@ -36,12 +36,12 @@ BEGIN
   v_seqs := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, v_count));
   INSERT INTO th_job (
     seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us, max_attempts, run_at, headers,
-    idempotency_key, parents, flow, grown_id, state, finished_at, kept_until, secret, started_at, deliveries, attempts,
+    idempotency_key, parents, flow, expanded_id, state, finished_at, kept_until, secret, started_at, deliveries, attempts,
     expirations, failures, epoch, attempt_limit, progress, reason, output)
   SELECT v_seqs[e.ord], (j->>'created_at')::bigint, (j->>'priority')::smallint, (j->>'kind')::"char", (j->>'key_hold')::"char",
     (j->>'on_failure')::"char", j->>'id', j->>'queue', j->>'type', p_payloads[e.ord], (j->>'timeout_us')::bigint,
     (j->>'max_attempts')::int, (j->>'run_at')::bigint, nullif(j->'headers', 'null'), j->>'key',
-    nullif(jsonb_array_length(j->'parents'), 0), v_flow, j->>'grown_into', (j->>'state')::"char", (j->>'finished_at')::bigint,
+    nullif(jsonb_array_length(j->'parents'), 0), v_flow, j->>'expanded_into', (j->>'state')::"char", (j->>'finished_at')::bigint,
     (j->>'kept_until')::bigint, (j->>'settled_by')::uuid,
     CASE WHEN j->>'state' IS NOT NULL THEN (j->>'started_at')::bigint END,
     CASE WHEN j->>'state' IS NOT NULL THEN nullif((j->>'deliveries')::int, 0) END,
@@ -84,8 +84,8 @@ BEGIN
   FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord)
   CROSS JOIN jsonb_array_elements(e.j->'parents') WITH ORDINALITY AS p (p, ord);
 
-  UPDATE th_job j SET grown_into = t.seq FROM th_job t
-  WHERE j.seq = ANY (v_seqs) AND j.grown_id IS NOT NULL AND t.id = j.grown_id;
+  UPDATE th_job j SET expanded_into = t.seq FROM th_job t
+  WHERE j.seq = ANY (v_seqs) AND j.expanded_id IS NOT NULL AND t.id = j.expanded_id;
   IF v_flow IS NOT NULL THEN
     INSERT INTO th_flow (seq, id, name, created_at, tail)
     SELECT v_flow, v_head->>'id', v_head->>'name', (v_head->>'created_at')::bigint, t.seq FROM th_job t WHERE t.id = v_head->>'tail';

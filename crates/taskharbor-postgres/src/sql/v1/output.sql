@@ -7,7 +7,7 @@ DECLARE
   v_next bigint;
 BEGIN
   LOOP
-    SELECT grown_into INTO v_next FROM th_job WHERE seq = v_seq;
+    SELECT expanded_into INTO v_next FROM th_job WHERE seq = v_seq;
     IF NOT FOUND THEN
       RETURN NULL;
     END IF;

@@ -460,7 +460,7 @@ BEGIN
     g_max_attempts, g_headers, g_policies, g_kinds, NULL, NULL, p_tail, v_policy, p_first_edge, p_last_edge, g_children,
     g_parents);
   UPDATE th_edge SET parent = v_added.tail, parent_id = v_id WHERE parent = p_seq AND tie = 'o';
-  UPDATE th_job SET grown_into = v_added.tail, grown_id = v_id WHERE seq = p_seq;
+  UPDATE th_job SET expanded_into = v_added.tail, expanded_id = v_id WHERE seq = p_seq;
   UPDATE th_flow SET tail = v_added.tail WHERE seq = th_settle_growth.flow AND tail = p_seq;
   wakes := v_added.wakes;
   IF v_added.tail_is_done THEN

@@ -29,8 +29,8 @@ CREATE TABLE th_job (
   idempotency_key text COLLATE "C",
   parents         int,                        -- how many outputs it reads
   flow            bigint,                     -- th_flow.seq
-  grown_into      bigint,                     -- the job whose output stands for this one's
-  grown_id        text COLLATE "C",
+  expanded_into      bigint,                     -- the job whose output stands for this one's
+  expanded_id        text COLLATE "C",
   -- While the job lives, all of this is NULL and th_hot has what there is to know.
   state           "char",                     -- d: done, q: dlq, c: cancelled
   finished_at     bigint,

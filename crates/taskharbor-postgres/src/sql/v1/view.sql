@@ -8,7 +8,7 @@ $$;
 -- Every job with what there is to know of it, times in microseconds. What the driver reads.
 CREATE VIEW th_record AS
 SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, j.kind, j.key_hold, j.on_failure, j.timeout_us, j.created_at,
-  j.idempotency_key, j.parents, j.grown_id, j.flow, j.state AS ended_as, j.finished_at, j.kept_until, j.reason, j.output,
+  j.idempotency_key, j.parents, j.expanded_id, j.flow, j.state AS ended_as, j.finished_at, j.kept_until, j.reason, j.output,
   coalesce(h.attempt_limit, j.attempt_limit, j.max_attempts) AS max_attempts,
   CASE WHEN h.seq IS NULL THEN j.priority ELSE h.priority END AS priority,
   CASE WHEN h.seq IS NULL THEN j.run_at ELSE h.run_at END AS run_at,

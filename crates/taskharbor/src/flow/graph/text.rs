@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, fmt};
 
-use taskharbor_core::{JobId, JobKind, State, StateCounts};
+use taskharbor_core::{JobId, State, admin::StateCounts, job::JobKind};
 
 use super::{FlowMember, FlowTree};
 
@@ -49,10 +49,10 @@ impl<'a> Layout<'a> {
             .map(|member| member.parents.iter().filter_map(at).collect())
             .collect();
         // A job that grew stands before the first jobs of what it grew into. Which those are nobody
-        // has stored: those of its growth that wait for nobody, found from its tail. What was stored
-        // last goes first, so that a growth inside another finds its own.
+        // has stored: those of its expansion that wait for nobody, found from its tail. What was stored
+        // last goes first, so that a expansion inside another finds its own.
         for (grower, member) in tree.members.iter().enumerate().rev() {
-            let Some(tail) = member.grown_into.as_ref().and_then(at) else { continue };
+            let Some(tail) = member.expanded_into.as_ref().and_then(at) else { continue };
             for head in heads(&parents, tail) {
                 if head != grower && !leads_to(&parents, grower, head) {
                     parents[head].push(grower);
@@ -253,7 +253,7 @@ fn line(member: &FlowMember) -> String {
     if let (Some(start), Some(end)) = (member.started_at, member.finished_at) {
         line.push_str(&format!(" in {:?}", end.since(start)));
     }
-    if member.grown_into.is_some() {
+    if member.expanded_into.is_some() {
         line.push_str(", grew");
     }
     if member.attempts > 0 {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
-use taskharbor_core::parents_first;
+use taskharbor_core::flow::parents_first;
 
 use super::{DocumentError, Fault, at, parse};
 use crate::flow::plan::Plan;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use taskharbor_core::{
-    Blob, FailurePolicy, FlowName, Headers, IdempotencyKey, JobType, Limits, QueueName, Timestamp,
+    Blob, JobType, QueueName, Timestamp,
+    driver::Limits,
+    job::{FailurePolicy, Headers},
+    name::{FlowName, IdempotencyKey},
 };
 
 use super::{Document, DocumentError, Fault, at, compile, flow};
@@ -218,10 +221,10 @@ fn number(fields: &Object, place: &str, name: &str) -> Parsed<Option<u64>> {
 fn policy(fields: &Object, place: &str) -> Parsed<Option<FailurePolicy>> {
     match text(fields, place, "on_failure")?.as_deref() {
         None => Ok(None),
-        Some("hold") => Ok(Some(FailurePolicy::Hold)),
+        Some("hold") => Ok(Some(FailurePolicy::Block)),
         Some("cancel") => Ok(Some(FailurePolicy::Cancel)),
         Some("fail_fast") => Ok(Some(FailurePolicy::FailFast)),
-        Some("release") => Ok(Some(FailurePolicy::Release)),
+        Some("release") => Ok(Some(FailurePolicy::Continue)),
         Some(_) => {
             let fault = Fault::Expected("hold, cancel, fail_fast or release");
             Err(at(&field(place, "on_failure"), fault))

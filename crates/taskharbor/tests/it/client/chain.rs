@@ -7,7 +7,7 @@ use taskharbor::{
     Admin, Context, FailurePolicy, Flow, Handlers, IntoFlow, Job, JobError, JobResult, KeyHold,
     Options, State, WaitError, testing::Harbor,
 };
-use taskharbor_core::FlowState;
+use taskharbor_core::flow::FlowState;
 
 /// Produces the bytes of a page.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]

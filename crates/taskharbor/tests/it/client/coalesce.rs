@@ -3,7 +3,10 @@
 use std::{future::Future, pin::Pin};
 
 use taskharbor::{Admin, Client, DriverError, EnqueueError, Handle, JobId, Timestamp};
-use taskharbor_core::{Enqueue, InvalidRequest, Limits, Rejected};
+use taskharbor_core::{
+    driver::{Enqueue, Limits},
+    error::{InvalidRequest, Rejected},
+};
 
 use super::{
     Carry, carry,

@@ -10,8 +10,12 @@ use std::{
 
 use taskharbor::{Admin, AnyDriver, Client, Driver, DriverError, QueueName, Timestamp};
 use taskharbor_core::{
-    Answers, Enqueue, Enqueued, ExtendLeases, Extended, Filter, Limits, List, OutputPage, Outputs,
-    Refusal, Rejected, Reserve, Reserved, Settle, Settled, Watch,
+    admin::{Filter, List},
+    driver::{
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs, Reserve,
+        Reserved, Settle, Settled, Watch,
+    },
+    error::{Refusal, Rejected},
 };
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::{Semaphore, watch};

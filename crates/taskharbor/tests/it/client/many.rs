@@ -1,7 +1,7 @@
 //! Many jobs in one call.
 
 use taskharbor::{EnqueueError, Options};
-use taskharbor_core::{Limits, Rejected};
+use taskharbor_core::{driver::Limits, error::Rejected};
 
 use super::{Carry, Sum, carry, gate::Gate, store, sum};
 

@@ -76,7 +76,7 @@ async fn what_is_not_asked_for_has_the_defaults() {
     let record = harbor.record(handle.id()).await;
     assert_eq!(record.state, State::Ready);
     assert_eq!(record.key_hold, KeyHold::UntilPruned);
-    assert_eq!(record.on_failure, FailurePolicy::Hold);
+    assert_eq!(record.on_failure, FailurePolicy::Block);
     let job = record.job;
     assert_eq!(job.queue.as_str(), Options::DEFAULT_QUEUE);
     assert_eq!((job.run_at, job.timeout, job.max_attempts), (None, None, None));
@@ -183,7 +183,7 @@ async fn a_step_has_options_of_its_own_over_those_of_its_type() {
     assert_eq!(first.record.job.priority, -7);
     assert_eq!(&last.record.job.id, tail.id());
     assert_eq!(last.record.job.queue.as_str(), "slow");
-    assert_eq!(last.record.on_failure, FailurePolicy::Hold);
+    assert_eq!(last.record.on_failure, FailurePolicy::Block);
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use taskharbor::{
     Driver, DriverError, EnqueueError, Flow, HeaderError, InvalidJob, Job, Options, Timestamp,
     testing::Harbor,
 };
-use taskharbor_core::{Headers, Limits, NameProblem, Rejected};
+use taskharbor_core::{driver::Limits, error::Rejected, job::Headers, name::NameProblem};
 
 use super::{carry, store, sum};
 use crate::build::with_causes;

@@ -7,7 +7,7 @@ use taskharbor::{
     Admin, Context, Driver, DriverError, Flow, Handlers, Job, JobError, JobId, JobResult, Outcome,
     State, WaitError, testing::Harbor,
 };
-use taskharbor_core::{Action, Manage};
+use taskharbor_core::admin::{Action, Manage};
 
 use super::{Carry, Sum, add_up, carry, put_down, store, sum};
 
@@ -173,7 +173,7 @@ async fn a_job_that_grows_into_a_flow_answers_the_output_of_the_flow() {
     assert_eq!(handle.wait().await.unwrap(), "12 eggs");
     let record = harbor.record(handle.id()).await;
     assert_eq!(record.state, State::Done);
-    assert!(record.grown_into.is_some());
+    assert!(record.expanded_into.is_some());
     let by_id = harbor.client().handle::<Report>(handle.id().clone());
     assert_eq!(by_id.wait().await.unwrap(), "12 eggs");
 }

@@ -122,12 +122,12 @@ async fn told_of<O>(flow: Flow<O>) -> (Vec<String>, FlowState) {
 
 #[tokio::test(start_paused = true)]
 async fn a_policy_means_the_same_before_and_after_a_failure_job() {
-    use FailurePolicy::{Cancel, FailFast, Hold, Release};
+    use FailurePolicy::{Block, Cancel, Continue, FailFast};
     for (policy, runs, state) in [
-        (Hold, 0, FlowState::Held),
+        (Block, 0, FlowState::Held),
         (Cancel, 1, FlowState::Cancelled),
         (FailFast, 1, FlowState::Cancelled),
-        (Release, 1, FlowState::Cancelled),
+        (Continue, 1, FlowState::Cancelled),
     ] {
         let flow = || Flow::first(Give(-1)).then(Add(1)).then(Add(1));
         for flow in [flow().policy(policy).on_failure(Undo), flow().on_failure(Undo).policy(policy)]

@@ -58,7 +58,7 @@ async fn a_policy_holds_for_all_steps_that_have_none() {
     let flow = Flow::chord(gives([1, -2]), Write).policy(FailurePolicy::Cancel);
     let handle = harbor.client().start(flow).await.unwrap();
     assert!(matches!(handle.wait().await, Err(WaitError::Cancelled { .. })));
-    let released = Flow::group(gives([1, -2])).policy(FailurePolicy::Release);
+    let released = Flow::group(gives([1, -2])).policy(FailurePolicy::Continue);
     let handle = harbor.client().start(released).await.unwrap();
     let Err(WaitError::Member(failure)) = handle.wait().await else { panic!("no failure") };
     assert_eq!(failure.to_string(), "dead-lettered: -2 is negative");
@@ -67,7 +67,7 @@ async fn a_policy_holds_for_all_steps_that_have_none() {
 #[tokio::test(start_paused = true)]
 async fn a_step_that_needs_what_failed_and_was_let_go_fails_for_good() {
     let harbor = harbor();
-    let flow = Flow::group(gives([-2])).policy(FailurePolicy::Release).then(Write);
+    let flow = Flow::group(gives([-2])).policy(FailurePolicy::Continue).then(Write);
     let handle = harbor.client().start(flow).await.unwrap();
     let Err(WaitError::DeadLettered { reason: Some(reason) }) = handle.wait().await else {
         panic!("no failure")

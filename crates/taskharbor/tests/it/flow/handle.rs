@@ -8,7 +8,11 @@ use taskharbor::{
     testing::{Harbor, TokioClock},
 };
 use taskharbor_core::{
-    Clock, Demand, Growth, Holder, JobType, NewJob, Reserve, Settle, Settlement, Transition,
+    JobType, NewJob,
+    clock::Clock,
+    driver::{Demand, Reserve, Settle, Settlement, Transition},
+    flow::Expansion,
+    name::Holder,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -108,8 +112,8 @@ async fn what_a_job_grew_into_while_it_was_cancelled_is_cancelled() {
     let grow = move || {
         let (queue, kind) = (QueueName::new("default").unwrap(), JobType::new("give").unwrap());
         let new = NewJob::new(JobId::new("grown").unwrap(), queue, kind, b"1");
-        let growth = Transition::Grow(Growth::new(vec![new]));
-        let item = Settlement::new(id, leased.lease.token, growth);
+        let expansion = Transition::Expand(Expansion::new(vec![new]));
+        let item = Settlement::new(id, leased.lease.token, expansion);
         let settle = store.settle(Settle::new(vec![item], clock.now()));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(std::pin::pin!(settle).poll(&mut context).is_ready());

@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 use taskharbor::{
     AckError, Client, Context, Driver, Handlers, Job, JobId, JobResult, Outcome, Refusal, State,
 };
-use taskharbor_core::{Demand, Holder, Reserve};
+use taskharbor_core::{
+    driver::{Demand, Reserve},
+    name::Holder,
+};
 
 use super::open::Open;
 use crate::{

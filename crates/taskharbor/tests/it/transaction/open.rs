@@ -4,8 +4,9 @@ use taskharbor::{
     Admin, Driver, Filter, IdempotencyKey, JobId, Limits, List, QueueName, Timestamp, Transaction,
 };
 use taskharbor_core::{
-    Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extension, NewJob, Refusal, Rejected,
-    Settle, Settled,
+    NewJob,
+    driver::{Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extension, Settle, Settled},
+    error::{Refusal, Rejected},
 };
 
 use crate::unkind::{Op, Unkind};

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use taskharbor::{AckError, Context, Driver, Flow, JobResult, Outcome, Refusal, Running, State};
-use taskharbor_core::{Demand, Holder, Reserve};
+use taskharbor_core::{
+    driver::{Demand, Reserve},
+    name::Holder,
+};
 use tokio::sync::Semaphore;
 
 use super::app::{After, App, Work, after, handler, soon, work};

@@ -8,7 +8,7 @@ use std::{
 };
 
 use taskharbor::{AnyDriver, Client, Driver, Outcome, QueueName};
-use taskharbor_core::Watch;
+use taskharbor_core::driver::Watch;
 
 use super::app::{App, handler, soon, work};
 use crate::library::{begin, tx};

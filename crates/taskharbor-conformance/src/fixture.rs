@@ -3,9 +3,13 @@
 use std::{fmt::Debug, time::Duration};
 
 use taskharbor_core::{
-    Action, Blob, DriverError, Extension, Failure, Growth, Holder, IdempotencyKey, InvalidRequest,
-    JobId, JobType, Lease, LeaseToken, Leased, NewJob, OutputEntry, QueueName, Requeue, Settlement,
-    Text, Timestamp, Transition,
+    Blob, DriverError, JobId, JobType, NewJob, QueueName, Text, Timestamp,
+    admin::{Action, Requeue},
+    driver::{Extension, Lease, LeaseToken, Leased, OutputEntry, Settlement, Transition},
+    error::InvalidRequest,
+    flow::Expansion,
+    job::FailedAttempt,
+    name::{Holder, IdempotencyKey},
 };
 
 /// The time at which cases begin: the start of the year 2026.
@@ -79,8 +83,8 @@ pub(crate) fn join(text: &str, parents: &[&str]) -> NewJob {
     NewJob::join(id(text), queue("q"), ids(parents))
 }
 
-pub(crate) fn failure(attempts: u32, now: Timestamp) -> Failure {
-    Failure::new(attempts, format!("error {attempts}"), now)
+pub(crate) fn failure(attempts: u32, now: Timestamp) -> FailedAttempt {
+    FailedAttempt::new(attempts, format!("error {attempts}"), now)
 }
 
 pub(crate) fn ack() -> Transition {
@@ -105,9 +109,9 @@ pub(crate) fn release(run_at: Option<Timestamp>) -> Transition {
     Transition::Release { run_at }
 }
 
-/// A growth into these jobs.
+/// A expansion into these jobs.
 pub(crate) fn grow(jobs: impl IntoIterator<Item = NewJob>) -> Transition {
-    Transition::Grow(Growth::new(jobs.into_iter().collect()))
+    Transition::Expand(Expansion::new(jobs.into_iter().collect()))
 }
 
 /// One of each way to settle a job without growing.
@@ -119,7 +123,7 @@ pub(crate) fn requeue() -> Action {
     Action::Requeue(Requeue::new())
 }
 
-/// The entry for a join of so many parents, as [`Trial`](crate::trial::Trial) shows it: whichever
+/// The entry for a join of so many parents, as [`DriverUnderTest`](crate::driver_under_test::DriverUnderTest) shows it: whichever
 /// join it is.
 pub(crate) fn list(len: usize) -> OutputEntry {
     OutputEntry::List { join: id("list"), len }

@@ -1,31 +1,35 @@
-//! [`Parcel`]: jobs as they are stored, on their way from one store to another.
+//! [`ExportUnit`]: jobs as they are stored, on their way from one store to another.
 //!
 //! A parcel holds whatever has to arrive together: a job that stands alone, or a flow with all its
 //! members. Nothing is lost on the way but what nobody can see: the order of insertion is kept,
 //! its numbers are not.
 
-use crate::{FlowName, JobId, Life, NewJob, Stage, State, Text, Timestamp};
+use crate::{
+    JobId, NewJob, State, Text, Timestamp,
+    life::{Life, Stage},
+    name::FlowName,
+};
 
 /// A job that stands alone, or a flow with its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Parcel {
+pub struct ExportUnit {
     /// The flow, if it is one.
-    pub flow: Option<StoredFlow>,
+    pub flow: Option<ExportedFlow>,
     /// The job or the members, in the order of insertion.
-    pub jobs: Vec<StoredJob>,
+    pub jobs: Vec<ExportedJob>,
 }
 
-impl Parcel {
+impl ExportUnit {
     /// A job that stands alone.
     #[must_use]
-    pub fn job(job: StoredJob) -> Self {
+    pub fn job(job: ExportedJob) -> Self {
         Self { flow: None, jobs: vec![job] }
     }
 
     /// A flow with its members, or without a flow the jobs alone.
     #[must_use]
-    pub const fn new(flow: Option<StoredFlow>, jobs: Vec<StoredJob>) -> Self {
+    pub const fn new(flow: Option<ExportedFlow>, jobs: Vec<ExportedJob>) -> Self {
         Self { flow, jobs }
     }
 }
@@ -33,7 +37,7 @@ impl Parcel {
 /// What is stored of a flow beside its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct StoredFlow {
+pub struct ExportedFlow {
     /// Identifies it.
     pub id: JobId,
     /// What people call it.
@@ -44,7 +48,7 @@ pub struct StoredFlow {
     pub tail: JobId,
 }
 
-impl StoredFlow {
+impl ExportedFlow {
     /// A flow that began at this time.
     #[must_use]
     pub const fn new(
@@ -60,7 +64,7 @@ impl StoredFlow {
 /// All that is stored of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct StoredJob {
+pub struct ExportedJob {
     /// What was enqueued, with the priority and time of today.
     pub new: NewJob,
     /// When.
@@ -68,14 +72,14 @@ pub struct StoredJob {
     /// What became of it.
     pub life: Life,
     /// What it and each of its parents are to each other.
-    pub ties: Vec<Tie>,
+    pub ties: Vec<EdgeState>,
     /// Whether it holds its key.
     pub holds_key: bool,
 }
 
 /// What a job and one of its parents are to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tie {
+pub enum EdgeState {
     /// The parent is waited for.
     Open,
     /// It no longer is, and its output is read.
@@ -89,14 +93,14 @@ pub enum Tie {
     },
 }
 
-impl StoredJob {
+impl ExportedJob {
     /// A job as it is stored. What no store could tell from another value is made the same on all.
     #[must_use]
     pub fn new(
         mut new: NewJob,
         created_at: Timestamp,
         mut life: Life,
-        ties: Vec<Tie>,
+        ties: Vec<EdgeState>,
         holds_key: bool,
     ) -> Self {
         if !matches!(life.stage, Stage::Waiting | Stage::Inflight(_)) {

@@ -1,21 +1,25 @@
-//! Growth: jobs that take the place of the job that grew into them.
+//! Expansion: jobs that take the place of the job that grew into them.
 
 use taskharbor_core::{
-    Action, Enqueued, FailurePolicy, Filter, FlowState, KeyHold, OutputEntry, Settled, State, Text,
+    State, Text,
+    admin::{Action, Filter},
+    driver::{Enqueued, OutputEntry, Settled},
+    flow::FlowState,
+    job::{FailurePolicy, KeyHold},
 };
 
 use crate::{
-    given::{
+    driver_under_test::{DriverUnderTest, at_once},
+    fixture::{
         T0, ack, ack_with, at, child, done_with, fail, grow, id, ids, job, job_in, join, key, list,
         requeue,
     },
-    trial::{Trial, at_once},
 };
 
 use OutputEntry::{Done, Pending};
 
 group! {
-    growth {
+    expansion {
         a_plain_job_that_grows_becomes_a_flow_under_its_own_id ["GRO-1"]
         the_grower_is_done_in_the_step_that_stores_its_growth ["GRO-1"]
         a_grown_job_waits_for_its_time_and_in_its_queue ["GRO-1" "RES-1"]
@@ -43,7 +47,7 @@ group! {
     }
 }
 
-async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: Trial) {
+async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), at(5)).await;
     let flow = t.flow("g", at(5)).await;
@@ -58,13 +62,13 @@ async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: Trial) {
     assert_eq!(listed, ["g", "x", "y"]);
 }
 
-async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: Trial) {
+async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x").priority(3), child("y", &["x"])]), at(5)).await;
     let grower = t.record("g", at(5)).await;
     assert_eq!(grower.state, State::Done);
     assert_eq!(grower.finished_at, Some(at(5)));
-    assert_eq!(grower.grown_into, Some(id("y")));
+    assert_eq!(grower.expanded_into, Some(id("y")));
     assert_eq!(grower.output, None);
     let grown = t.record("x", at(5)).await;
     assert_eq!(grown.state, State::Ready);
@@ -77,7 +81,7 @@ async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: Trial) {
     assert_eq!(waiting.pending, 1);
 }
 
-async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: Trial) {
+async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     let later = job_in("other", "x").run_at(at(9));
     t.run("g", grow([later]), T0).await;
@@ -86,7 +90,7 @@ async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: Trial) {
     assert_eq!(leased.job.id, id("x"));
 }
 
-async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: Trial) {
+async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     let waiting = t.record("end", T0).await;
@@ -99,7 +103,7 @@ async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: Trial) {
     assert_eq!(t.record("end", at(2)).await.due_at, Some(at(2)));
 }
 
-async fn the_tails_output_is_read_in_the_growers_place(t: Trial) {
+async fn the_tails_output_is_read_in_the_growers_place(t: DriverUnderTest) {
     let jobs = [job("a"), job("g"), job("b"), child("end", &["a", "g", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", ack_with("a"), T0).await;
@@ -114,7 +118,7 @@ async fn the_tails_output_is_read_in_the_growers_place(t: Trial) {
     assert_eq!(t.output("g").await, [done_with("y")]);
 }
 
-async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: Trial) {
+async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x"), job("y"), join("j", &["y", "x"])]), T0).await;
     t.run("x", ack_with("x"), T0).await;
@@ -124,8 +128,8 @@ async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: Trial) {
     assert_eq!(t.inputs("end").await[1..], list);
 }
 
-async fn a_growth_whose_tail_failed_is_read_as_failed(t: Trial) {
-    let g = job("g").on_failure(FailurePolicy::Release);
+async fn a_growth_whose_tail_failed_is_read_as_failed(t: DriverUnderTest) {
+    let g = job("g").on_failure(FailurePolicy::Continue);
     t.put_flow([g, child("end", &["g"])], T0).await;
     t.run("g", grow([job("x")]), T0).await;
     t.run("x", fail(T0), T0).await;
@@ -135,17 +139,17 @@ async fn a_growth_whose_tail_failed_is_read_as_failed(t: Trial) {
     assert_eq!(t.output("g").await, [failed]);
 }
 
-async fn the_growths_tail_takes_over_the_growers_policy(t: Trial) {
-    let g = job("g").on_failure(FailurePolicy::Release);
+async fn the_growths_tail_takes_over_the_growers_policy(t: DriverUnderTest) {
+    let g = job("g").on_failure(FailurePolicy::Continue);
     t.put_flow([g, child("end", &["g"])], T0).await;
     let x = job("x").on_failure(FailurePolicy::Cancel);
     t.run("g", grow([x]), T0).await;
-    assert_eq!(t.record("x", T0).await.on_failure, FailurePolicy::Release);
+    assert_eq!(t.record("x", T0).await.on_failure, FailurePolicy::Continue);
     t.run("x", fail(T0), T0).await;
     assert_eq!(t.state("end", T0).await, State::Ready);
 }
 
-async fn all_who_waited_for_the_grower_wait_for_the_tail(t: Trial) {
+async fn all_who_waited_for_the_grower_wait_for_the_tail(t: DriverUnderTest) {
     let jobs = [job("g"), child("b", &["g"]), child("c", &["g"]), join("end", &["b", "c", "g"])];
     t.put_flow(jobs, T0).await;
     t.run("g", grow([job("x")]), T0).await;
@@ -158,7 +162,7 @@ async fn all_who_waited_for_the_grower_wait_for_the_tail(t: Trial) {
     assert_eq!(t.record("end", at(60)).await.pending, 2);
 }
 
-async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: Trial) {
+async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: DriverUnderTest) {
     t.put_flow([job("g"), job("b"), child("end", &["g", "b"])], T0).await;
     t.run("g", grow([job("x"), job("y"), join("j", &["x", "y"])]), T0).await;
     for text in ["b", "x", "y"] {
@@ -169,7 +173,7 @@ async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: Trial) {
     assert_eq!(t.flow_state("end", T0).await, FlowState::Done);
 }
 
-async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: Trial) {
+async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([join("j", &[])]), at(3)).await;
     let end = t.record("end", at(3)).await;
@@ -179,7 +183,7 @@ async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: Trial) {
     assert_eq!(t.inputs("end").await, [list(1), list(0)]);
 }
 
-async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: Trial) {
+async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let joins = [join("j", &["k", "l"]), join("k", &[]), join("l", &["k"])];
     t.run("g", grow(joins), T0).await;
@@ -188,7 +192,7 @@ async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: Trial) {
     assert_eq!(t.inputs("end").await, expected);
 }
 
-async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: Trial) {
+async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", grow([join("j", &[])]), at(3)).await;
     let flow = t.flow("g", at(3)).await;
@@ -198,7 +202,7 @@ async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: Trial) {
     assert_eq!(t.output("g").await, [list(0)]);
 }
 
-async fn grown_jobs_may_grow_again(t: Trial) {
+async fn grown_jobs_may_grow_again(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x")]), T0).await;
     t.run("x", grow([job("y")]), T0).await;
@@ -214,7 +218,7 @@ async fn grown_jobs_may_grow_again(t: Trial) {
     assert_eq!(t.flow("end", T0).await.members.done, 5);
 }
 
-async fn a_job_may_grow_a_thousand_times(t: Trial) {
+async fn a_job_may_grow_a_thousand_times(t: DriverUnderTest) {
     let step = |n: usize| format!("{n:04}");
     t.put_flow([job("0000"), child("end", &["0000"])], T0).await;
     for n in 0..999 {
@@ -226,7 +230,7 @@ async fn a_job_may_grow_a_thousand_times(t: Trial) {
     assert_eq!(t.inputs("end").await, [list(1), done_with("at last")]);
 }
 
-async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: Trial) {
+async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: DriverUnderTest) {
     t.put_flow([job("a"), child("end", &["a"])], T0).await;
     t.run("a", ack(), T0).await;
     t.run("end", grow([job("x"), child("y", &["x"])]), at(1)).await;
@@ -241,7 +245,7 @@ async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: Trial) {
     assert_eq!(t.output("end").await, [done_with("y")]);
 }
 
-async fn a_flow_whose_grown_tail_fails_has_failed(t: Trial) {
+async fn a_flow_whose_grown_tail_fails_has_failed(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", grow([job("x")]), T0).await;
     t.run("x", fail(T0), T0).await;
@@ -252,7 +256,7 @@ async fn a_flow_whose_grown_tail_fails_has_failed(t: Trial) {
     assert_eq!(t.flow_state("g", T0).await, FlowState::Done);
 }
 
-async fn a_growth_whose_member_fails_is_held(t: Trial) {
+async fn a_growth_whose_member_fails_is_held(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", fail(T0), T0).await;
@@ -261,7 +265,7 @@ async fn a_growth_whose_member_fails_is_held(t: Trial) {
     assert_eq!(flow.members.blocked, 2);
 }
 
-async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Trial) {
+async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("end", Action::Cancel, T0).await;
@@ -273,23 +277,23 @@ async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Tri
     assert_eq!(t.inputs("end").await, [list(1), done_with("x")]);
 }
 
-async fn a_growth_repeated_stores_nothing_again(t: Trial) {
+async fn a_growth_repeated_stores_nothing_again(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    let growth = || grow([job("x"), child("y", &["x"])]);
-    let leased = t.run("g", growth(), T0).await;
+    let expansion = || grow([job("x"), child("y", &["x"])]);
+    let leased = t.run("g", expansion(), T0).await;
     let before = t.snapshot(T0).await;
-    for again in [growth(), grow([job("z")]), ack()] {
+    for again in [expansion(), grow([job("z")]), ack()] {
         let answer = t.settle(&leased, again, T0).await;
         assert_eq!(answer, Ok(Settled::AlreadyTerminal));
     }
     assert_eq!(t.snapshot(T0).await, before);
     t.run("x", ack(), T0).await;
-    let answer = t.settle(&leased, growth(), T0).await;
+    let answer = t.settle(&leased, expansion(), T0).await;
     assert_eq!(answer, Ok(Settled::AlreadyTerminal));
     assert_eq!(t.state("y", T0).await, State::Ready);
 }
 
-async fn a_growers_key_is_held_until_its_growth_is_done(t: Trial) {
+async fn a_growers_key_is_held_until_its_growth_is_done(t: DriverUnderTest) {
     let keyed = |text| {
         let keyed = job(text).idempotency_key(key("k"));
         keyed.key_hold(KeyHold::UntilDone)
@@ -304,7 +308,7 @@ async fn a_growers_key_is_held_until_its_growth_is_done(t: Trial) {
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
 }
 
-async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: Trial) {
+async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: DriverUnderTest) {
     let keyed = |text| {
         let keyed = job(text).idempotency_key(key("k"));
         keyed.key_hold(KeyHold::UntilDone)
@@ -314,7 +318,7 @@ async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: Trial) {
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
 }
 
-async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: Trial) {
+async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: DriverUnderTest) {
     let end = child("end", &["a"]).idempotency_key(key("k"));
     t.put_flow([job("a"), end.key_hold(KeyHold::UntilDone)], T0).await;
     t.run("a", ack(), T0).await;
@@ -327,7 +331,7 @@ async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: Trial) {
     assert_eq!(t.put(next(), T0).await, Enqueued::Inserted(id("next")));
 }
 
-async fn growth_racing_the_ack_of_another_parent_keeps_the_dependant(t: Trial) {
+async fn growth_racing_the_ack_of_another_parent_keeps_the_dependant(t: DriverUnderTest) {
     for round in 0..12 {
         let name = |text: &str| format!("{text}{round}");
         let end = job(&name("end")).after([id(&name("g")), id(&name("a"))]);

@@ -1,4 +1,4 @@
-//! [`Trial`]: what a case says to a driver, in few words.
+//! [`DriverUnderTest`]: what a case says to a driver, in few words.
 //!
 //! Helpers unwrap what a case is not about: a case that expects an answer to be refused asks for
 //! the answer itself. Names are short because cases are read far more often than this file.
@@ -6,16 +6,21 @@
 use std::{sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Action, Admin, AnyDriver, Demand, Denied, Driver, DriverError, Enqueue, Enqueued, ExtendLeases,
-    Extended, Extension, Filter, FlowRecord, FlowState, JobRecord, JobSet, JobSummary, Leased,
-    List, ListFlows, Manage, NewJob, OutputEntry, OutputQuery, Outputs, QueueCounts, Refusal,
-    Rejected, Reserve, Reserved, Settle, Settled, Settlement, State, Timestamp, Transition,
+    Admin, AnyDriver, Driver, DriverError, NewJob, State, Timestamp,
+    admin::{Action, Filter, List, Manage, QueueCounts},
+    driver::{
+        Demand, Enqueue, Enqueued, ExtendLeases, Extended, Extension, Leased, OutputEntry,
+        OutputQuery, Outputs, Reserve, Reserved, Settle, Settled, Settlement, Transition,
+    },
+    error::{Denied, Refusal, Rejected},
+    flow::{FlowRecord, FlowState, ListFlows},
+    job::{JobRecord, JobSet, JobSummary},
 };
 use tokio::sync::Barrier;
 
 use crate::{
     case::Opener,
-    given::{
+    fixture::{
         LEASE, T0, ack_with, at, extension, fail, grow, holder, id, ids, job, job_in, list, queue,
         settlement, transitions,
     },
@@ -23,13 +28,13 @@ use crate::{
 
 /// A driver under test, on a store that was empty when the case began.
 #[derive(Clone)]
-pub(crate) struct Trial {
+pub(crate) struct DriverUnderTest {
     pub(crate) driver: AnyDriver,
     /// Opens further drivers, each on an empty store of its own.
     pub(crate) open: Opener,
 }
 
-impl Trial {
+impl DriverUnderTest {
     pub(crate) fn new(driver: AnyDriver, open: Opener) -> Self {
         Self { driver, open }
     }
@@ -192,8 +197,8 @@ impl Trial {
     /// Whatever this lease is used for at `now` is refused for this reason, and nothing changes.
     pub(crate) async fn refuses(&self, leased: &Leased, reason: Refusal, now: Timestamp) {
         let stored = self.snapshot(now).await;
-        let growth = grow([job("a job of the growth")]);
-        for transition in transitions(now).into_iter().chain([growth]) {
+        let expansion = grow([job("a job of the expansion")]);
+        for transition in transitions(now).into_iter().chain([expansion]) {
             let what = format!("{transition:?}");
             let answer = self.settle(leased, transition, now).await;
             assert_eq!(answer, Err(reason.clone()), "{what}");

@@ -1,17 +1,21 @@
 //! Growths that are refused or come too late: everything is as it was.
 
 use taskharbor_core::{
-    Action, FailurePolicy, Growth, InvalidTransition, NewJob, Refusal, Rejected, Settled, State,
-    Transition,
+    NewJob, State,
+    admin::Action,
+    driver::{Settled, Transition},
+    error::{InvalidTransition, Refusal, Rejected},
+    flow::Expansion,
+    job::FailurePolicy,
 };
 
 use crate::{
-    given::{T0, ack, at, before, child, grow, id, job, join, key, settlement},
-    trial::Trial,
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, ack, at, before, child, grow, id, job, join, key, settlement},
 };
 
 group! {
-    growth_refused {
+    expansion_refused {
         a_growth_without_jobs_is_refused ["GRO-3"]
         a_growth_with_a_key_is_refused_even_on_its_tail ["GRO-3"]
         a_growth_with_two_jobs_of_one_id_is_refused ["GRO-3"]
@@ -38,18 +42,18 @@ group! {
     }
 }
 
-/// The refusal of a growth for this reason.
+/// The refusal of a expansion for this reason.
 fn invalid(reason: Rejected) -> Refusal {
-    Refusal::Invalid(InvalidTransition::Growth(reason))
+    Refusal::Invalid(InvalidTransition::Expansion(reason))
 }
 
 /// The job `g` of a flow grows so and is refused for this reason; the store is as it was, and `g`
 /// can still be acked.
-async fn refuses(t: &Trial, growth: Transition, reason: Rejected) {
+async fn refuses(t: &DriverUnderTest, expansion: Transition, reason: Rejected) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     let as_it_was = t.snapshot(T0).await;
-    let answer = t.settle(&leased, growth, T0).await;
+    let answer = t.settle(&leased, expansion, T0).await;
     assert_eq!(answer, Err(invalid(reason)));
     assert_eq!(t.snapshot(T0).await, as_it_was);
     t.apply(&leased, ack(), T0).await;
@@ -64,79 +68,79 @@ fn wide(count: usize) -> Vec<NewJob> {
     jobs
 }
 
-async fn a_growth_without_jobs_is_refused(t: Trial) {
+async fn a_growth_without_jobs_is_refused(t: DriverUnderTest) {
     refuses(&t, grow([]), Rejected::EmptyFlow).await;
 }
 
-async fn a_growth_with_a_key_is_refused_even_on_its_tail(t: Trial) {
+async fn a_growth_with_a_key_is_refused_even_on_its_tail(t: DriverUnderTest) {
     let keyed = child("y", &["x"]).idempotency_key(key("k"));
-    let growth = grow([job("x"), keyed]);
-    refuses(&t, growth, Rejected::KeyInsideFlow { job: id("y") }).await;
+    let expansion = grow([job("x"), keyed]);
+    refuses(&t, expansion, Rejected::KeyInsideFlow { job: id("y") }).await;
 }
 
-async fn a_growth_with_two_jobs_of_one_id_is_refused(t: Trial) {
-    let growth = grow([job("x"), child("x", &["x"])]);
-    refuses(&t, growth, Rejected::DuplicateId { job: id("x") }).await;
+async fn a_growth_with_two_jobs_of_one_id_is_refused(t: DriverUnderTest) {
+    let expansion = grow([job("x"), child("x", &["x"])]);
+    refuses(&t, expansion, Rejected::DuplicateId { job: id("x") }).await;
 }
 
-async fn a_growth_that_waits_for_a_job_outside_it_is_refused(t: Trial) {
+async fn a_growth_that_waits_for_a_job_outside_it_is_refused(t: DriverUnderTest) {
     t.put(job("outside").run_at(at(9)), T0).await;
     let (waits, parent) = (id("x"), id("outside"));
     let reason = Rejected::UnknownParent { job: waits, parent };
     refuses(&t, grow([child("x", &["outside"])]), reason).await;
 }
 
-async fn a_growth_that_waits_for_its_grower_is_refused(t: Trial) {
+async fn a_growth_that_waits_for_its_grower_is_refused(t: DriverUnderTest) {
     let (waits, parent) = (id("x"), id("g"));
     let reason = Rejected::UnknownParent { job: waits, parent };
     refuses(&t, grow([child("x", &["g"])]), reason).await;
 }
 
-async fn a_growth_that_names_a_parent_twice_is_refused(t: Trial) {
+async fn a_growth_that_names_a_parent_twice_is_refused(t: DriverUnderTest) {
     let (twice, parent) = (id("y"), id("x"));
-    let growth = grow([job("x"), child("y", &["x", "x"])]);
+    let expansion = grow([job("x"), child("y", &["x", "x"])]);
     let reason = Rejected::DuplicateParent { job: twice, parent };
-    refuses(&t, growth, reason).await;
+    refuses(&t, expansion, reason).await;
 }
 
-async fn a_growth_that_waits_for_itself_is_refused(t: Trial) {
-    let growth = grow([child("x", &["x"])]);
-    refuses(&t, growth, Rejected::OwnParent { job: id("x") }).await;
+async fn a_growth_that_waits_for_itself_is_refused(t: DriverUnderTest) {
+    let expansion = grow([child("x", &["x"])]);
+    refuses(&t, expansion, Rejected::OwnParent { job: id("x") }).await;
 }
 
-async fn a_growth_with_a_circle_is_refused(t: Trial) {
-    let growth = grow([child("x", &["y"]), child("y", &["x"]), child("z", &["y"])]);
-    refuses(&t, growth, Rejected::Cycle { job: id("x") }).await;
+async fn a_growth_with_a_circle_is_refused(t: DriverUnderTest) {
+    let expansion = grow([child("x", &["y"]), child("y", &["x"]), child("z", &["y"])]);
+    refuses(&t, expansion, Rejected::Cycle { job: id("x") }).await;
 }
 
-async fn a_growth_with_two_tails_is_refused(t: Trial) {
+async fn a_growth_with_two_tails_is_refused(t: DriverUnderTest) {
     let (first, second) = (id("x"), id("y"));
-    let growth = grow([job("x"), job("y")]);
-    refuses(&t, growth, Rejected::SeveralTails { first, second }).await;
+    let expansion = grow([job("x"), job("y")]);
+    refuses(&t, expansion, Rejected::SeveralTails { first, second }).await;
 }
 
-async fn a_growth_with_a_job_that_no_set_may_hold_is_refused(t: Trial) {
-    let growth = grow([job("x"), child("y", &["x"]).max_attempts(0)]);
+async fn a_growth_with_a_job_that_no_set_may_hold_is_refused(t: DriverUnderTest) {
+    let expansion = grow([job("x"), child("y", &["x"]).max_attempts(0)]);
     let reason = Rejected::MaxAttemptsOutOfRange { job: id("y") };
-    refuses(&t, growth, reason).await;
+    refuses(&t, expansion, reason).await;
 }
 
-async fn a_growth_with_the_id_of_a_stored_job_is_refused(t: Trial) {
+async fn a_growth_with_the_id_of_a_stored_job_is_refused(t: DriverUnderTest) {
     t.put(job("x"), T0).await;
     t.run("x", ack(), T0).await;
-    let growth = grow([job("w"), child("x", &["w"])]);
-    refuses(&t, growth, Rejected::Overlap { job: id("x") }).await;
+    let expansion = grow([job("w"), child("x", &["w"])]);
+    refuses(&t, expansion, Rejected::Overlap { job: id("x") }).await;
 }
 
-async fn a_growth_with_the_growers_own_id_is_refused(t: Trial) {
+async fn a_growth_with_the_growers_own_id_is_refused(t: DriverUnderTest) {
     refuses(&t, grow([job("g")]), Rejected::Overlap { job: id("g") }).await;
 }
 
-async fn a_growth_with_the_id_of_a_dependant_is_refused(t: Trial) {
+async fn a_growth_with_the_id_of_a_dependant_is_refused(t: DriverUnderTest) {
     refuses(&t, grow([job("end")]), Rejected::Overlap { job: id("end") }).await;
 }
 
-async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t: Trial) {
+async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t: DriverUnderTest) {
     t.put_all([job("g"), job("h")], T0).await;
     let leased = t.take_many(2, T0).await;
     let items = leased.iter().map(|it| settlement(it, grow([job("x")])));
@@ -147,7 +151,7 @@ async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t: Trial) {
     assert_eq!(t.record("x", T0).await.job.flow, Some(id("g")));
 }
 
-async fn a_growth_of_ten_thousand_jobs_is_applied(t: Trial) {
+async fn a_growth_of_ten_thousand_jobs_is_applied(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", grow(wide(10_000)), T0).await;
     let flow = t.flow("end", T0).await;
@@ -156,12 +160,12 @@ async fn a_growth_of_ten_thousand_jobs_is_applied(t: Trial) {
     assert_eq!(t.record("tail", T0).await.pending, 9_999);
 }
 
-async fn a_growth_of_more_than_ten_thousand_jobs_is_refused(t: Trial) {
-    let growth = Transition::Grow(Growth::new(wide(10_001)));
-    refuses(&t, growth, Rejected::GrowthTooLarge { count: 10_001 }).await;
+async fn a_growth_of_more_than_ten_thousand_jobs_is_refused(t: DriverUnderTest) {
+    let expansion = Transition::Expand(Expansion::new(wide(10_001)));
+    refuses(&t, expansion, Rejected::ExpansionTooLarge { count: 10_001 }).await;
 }
 
-async fn a_growth_after_the_lease_is_over_is_refused(t: Trial) {
+async fn a_growth_after_the_lease_is_over_is_refused(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     let as_it_was = t.snapshot(at(60)).await;
@@ -173,7 +177,7 @@ async fn a_growth_after_the_lease_is_over_is_refused(t: Trial) {
     assert_eq!(t.record("x", in_time).await.due_at, Some(in_time));
 }
 
-async fn a_stale_holder_cannot_grow(t: Trial) {
+async fn a_stale_holder_cannot_grow(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let stale = t.take_the("g", T0).await;
     let current = t.take_the("g", at(60)).await;
@@ -187,21 +191,21 @@ async fn a_stale_holder_cannot_grow(t: Trial) {
     assert_eq!(t.find("z", at(60)).await, None);
 }
 
-async fn a_fault_of_the_growth_itself_is_named_before_one_of_the_lease(t: Trial) {
+async fn a_fault_of_the_growth_itself_is_named_before_one_of_the_lease(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     let leased = t.take_the("g", T0).await;
     let answer = t.settle(&leased, grow([]), at(60)).await;
     assert_eq!(answer, Err(invalid(Rejected::EmptyFlow)));
 }
 
-async fn a_fault_of_the_lease_is_named_before_a_stored_job(t: Trial) {
+async fn a_fault_of_the_lease_is_named_before_a_stored_job(t: DriverUnderTest) {
     t.put_all([job("g"), job("x")], T0).await;
     let leased = t.take_the("g", T0).await;
     let answer = t.settle(&leased, grow([job("x")]), at(60)).await;
     assert_eq!(answer, Err(Refusal::LeaseExpired));
 }
 
-async fn a_growth_under_a_cancel_mark_ends_as_cancelled(t: Trial) {
+async fn a_growth_under_a_cancel_mark_ends_as_cancelled(t: DriverUnderTest) {
     let g = job("g").on_failure(FailurePolicy::Cancel);
     t.put_flow([g, child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
@@ -210,13 +214,13 @@ async fn a_growth_under_a_cancel_mark_ends_as_cancelled(t: Trial) {
     assert_eq!(t.find("x", at(1)).await, None, "nothing of it is stored");
     let record = t.record("g", at(1)).await;
     assert_eq!(record.state, State::Cancelled);
-    assert_eq!(record.grown_into, None);
+    assert_eq!(record.expanded_into, None);
     assert_eq!(t.state("end", at(1)).await, State::Cancelled);
     let again = t.settle(&leased, grow([job("x")]), at(1)).await;
     assert_eq!(again, Ok(Settled::AlreadyTerminal));
 }
 
-async fn a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow(t: Trial) {
+async fn a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("g", Action::Cancel, T0).await;
@@ -227,7 +231,7 @@ async fn a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow(t: Trial) {
     assert_eq!(stored.records[0].job.flow, None);
 }
 
-async fn a_marked_job_is_cancelled_whatever_its_growth_meets(t: Trial) {
+async fn a_marked_job_is_cancelled_whatever_its_growth_meets(t: DriverUnderTest) {
     t.put_all([job("a"), job("stored")], T0).await;
     let leased = t.take_the("a", T0).await;
     t.act("a", Action::Cancel, T0).await;
