@@ -4,17 +4,18 @@
 //! store's own language.
 
 pub use crate::{
-    count::{QueueCounts, StateCounts},
-    list::{Cursor, Filter, List, Page},
+    count::{Counts, QueueCounts, StateCounts},
+    list::{Cursor, Filter, List, Order, Page, TimeRange},
+    setting::{Change, Configure, ListSettings, Setting},
 };
 
 use std::{fmt, future::Future};
 
 use crate::{
-    DriverError, JobId, QueueName, State, Timestamp, check,
+    DriverError, JobId, State, Timestamp, check,
     driver::{Answers, Limits},
     error::{Denied, InvalidRequest},
-    export::{ExportUnit, Imported},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
 };
@@ -35,10 +36,11 @@ pub trait Admin: Send + Sync + 'static {
         now: Timestamp,
     ) -> impl Future<Output = Result<Option<JobRecord>, DriverError>> + Send;
 
-    /// One page of the jobs that match, in the order in which they were stored.
+    /// One page of the jobs that match.
     ///
     /// A job that matches from the first page to the last appears exactly once, whatever happens
-    /// to other jobs meanwhile.
+    /// to other jobs meanwhile. A page may be short, and even empty, and still have a cursor: a call
+    /// looks at no more records than the request allows, and says how far it looked.
     fn list(
         &self,
         request: List,
@@ -48,23 +50,21 @@ pub trait Admin: Send + Sync + 'static {
     /// while it has jobs or is paused.
     fn counts(
         &self,
-        now: Timestamp,
+        request: Counts,
     ) -> impl Future<Output = Result<Vec<QueueCounts>, DriverError>> + Send;
 
     /// Does one thing to each of many jobs; answers the state each is in afterwards, or for a
     /// purge the state it was in.
     fn manage(&self, request: Manage) -> impl Future<Output = Answers<State, Denied>> + Send;
 
-    /// Reserves nothing from the queue until it is resumed. Pausing a paused queue changes
-    /// nothing.
-    fn pause(
-        &self,
-        queue: QueueName,
-        now: Timestamp,
-    ) -> impl Future<Output = Result<(), DriverError>> + Send;
+    /// Changes settings of the store, in the order given.
+    fn configure(&self, request: Configure) -> impl Future<Output = Answers<(), Denied>> + Send;
 
-    /// Reserves from the queue again.
-    fn resume(&self, queue: QueueName) -> impl Future<Output = Result<(), DriverError>> + Send;
+    /// One page of the settings of the store, by kind and name.
+    fn settings(
+        &self,
+        request: ListSettings,
+    ) -> impl Future<Output = Result<Page<Setting>, DriverError>> + Send;
 
     /// Removes old records of jobs and flows that are over; answers how many jobs went.
     fn prune(&self, request: Prune) -> impl Future<Output = Result<usize, DriverError>> + Send;
@@ -82,27 +82,22 @@ pub trait Admin: Send + Sync + 'static {
         request: ListFlows,
     ) -> impl Future<Output = Result<Page<FlowRecord>, DriverError>> + Send;
 
-    /// One page of everything that is stored, for another store to take over. Jobs come in the order
-    /// in which they were stored, a flow with all its members at the place of the first of them.
+    /// One page of everything that is stored, for another store to import. Jobs come in the order
+    /// in which they were stored, a flow with all its members at the position of the first of them,
+    /// keys that outlived their jobs at the end.
     ///
-    /// While others change jobs, pages show them as they are at different moments.
+    /// While other calls change jobs, pages show them as they are at different moments.
     fn export(
         &self,
         after: Option<Cursor>,
         limit: usize,
-    ) -> impl Future<Output = Result<Page<ExportUnit>, DriverError>> + Send {
-        let _ = (after, limit);
-        async { Err(DriverError::backend("jobs cannot be moved from this store")) }
-    }
+    ) -> impl Future<Output = Result<Page<ExportUnit>, DriverError>> + Send;
 
-    /// Takes over what another store has exported, each parcel whole or not at all.
+    /// Stores what another store has exported, each unit whole or not at all.
     fn import(
         &self,
-        parcels: Vec<ExportUnit>,
-    ) -> impl Future<Output = Result<Vec<Imported>, DriverError>> + Send {
-        drop(parcels);
-        async { Err(DriverError::backend("jobs cannot be moved to this store")) }
-    }
+        units: Vec<ExportUnit>,
+    ) -> impl Future<Output = Answers<Imported, ImportRefused>> + Send;
 
     /// Looks for contradictions in the store: a job in two places or in none, a count that does
     /// not agree. Empty when all is well.

@@ -1,6 +1,6 @@
 //! Counts of jobs by state.
 
-use crate::{QueueName, State, Timestamp};
+use crate::{QueueName, State, Timestamp, check, error::InvalidRequest};
 
 /// How many jobs are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,11 +61,49 @@ impl std::iter::Sum for StateCounts {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         let mut sum = Self::default();
         for of_one in counts {
-            for state in State::ALL {
+            for &state in State::ALL {
                 *sum.get_mut(state) += of_one.get(state);
             }
         }
         sum
+    }
+}
+
+/// Asks how many jobs are in each state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// The current time.
+    pub now: Timestamp,
+    /// Where counting may stop; exact if `None`. A number below it is exact, any other means that
+    /// many or more.
+    pub at_most: Option<usize>,
+}
+
+impl Counts {
+    /// Exact counts.
+    #[must_use]
+    pub const fn new(now: Timestamp) -> Self {
+        Self { now, at_most: None }
+    }
+
+    /// Counts that may stop at so many jobs of each state and queue.
+    #[must_use]
+    pub const fn at_most(mut self, at_most: usize) -> Self {
+        self.at_most = Some(at_most);
+        self
+    }
+
+    /// Checks the cap.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::OutOfRange`] for a cap of zero.
+    pub const fn check(&self) -> Result<(), InvalidRequest> {
+        match self.at_most {
+            Some(at_most) => check::range("at_most", at_most, 1, usize::MAX),
+            None => Ok(()),
+        }
     }
 }
 

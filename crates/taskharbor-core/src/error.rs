@@ -81,9 +81,14 @@ pub enum InvalidRequest {
     /// One queue is named twice.
     #[error("queue {0} is named twice in one call: name it once")]
     DuplicateQueue(QueueName),
-    /// A cursor that did not come from a page of this kind of list.
-    #[error("the cursor is not one: pass on what the previous page gave, or none to start")]
+    /// A cursor that did not come from a page of the same list.
+    #[error(
+        "the cursor is not of this list: pass on what the previous page gave, or none to start"
+    )]
     Cursor,
+    /// A filter asks for a range of time in which no instant lies.
+    #[error("no instant lies in the range of {0}: let it begin before it ends")]
+    EmptyRange(&'static str),
 }
 
 /// A change to an inflight job was refused; its record is unchanged.
@@ -109,9 +114,9 @@ pub enum Refusal {
     /// The change itself cannot be made.
     #[error(transparent)]
     Invalid(#[from] InvalidTransition),
-    /// Somebody else's transaction holds the job or its flow for longer than a call may wait.
+    /// Another open transaction has locked the job or its flow for longer than the call waits.
     /// Nothing was changed; trying again is worth it.
-    #[error("somebody else's open transaction holds the job or its flow: try again")]
+    #[error("another open transaction has locked the job or its flow: try again")]
     Busy,
 }
 
@@ -150,6 +155,9 @@ pub enum Denied {
     /// The job's flow is over, so nobody would use what it produces; detach it to run it alone.
     #[error("the job's flow is over: requeue its last job first, or detach this one to run alone")]
     FlowOver,
+    /// The job's idempotency key is held by this job by now.
+    #[error("the job's idempotency key is held by job {0}: requeue it when that job is terminal")]
+    KeyHeld(JobId),
     /// The job belongs to a flow, which is kept and removed as a whole.
     #[error("the job belongs to flow {0}: act on the flow")]
     InFlow(JobId),
@@ -165,6 +173,9 @@ pub enum CallError {
     /// The change was refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// What an operator asked for was denied.
+    #[error(transparent)]
+    Denied(#[from] Denied),
     /// The call failed as a whole.
     #[error(transparent)]
     Failed(#[from] DriverError),

@@ -1,16 +1,20 @@
-//! [`ExportUnit`]: jobs as they are stored, on their way from one store to another.
+//! Export and import: jobs as they are stored, on their way from one store to another.
 //!
-//! A parcel holds whatever has to arrive together: a job that stands alone, or a flow with all its
-//! members. Nothing is lost on the way but what nobody can see: the order of insertion is kept,
-//! its numbers are not.
+//! An [`ExportUnit`] holds what has to arrive together: a single job, a flow with all its members,
+//! or a key that outlived its job. Nothing is lost on the way but the numbers that a store gives
+//! its rows: the order of insertion is kept.
+
+mod check;
+
+pub use check::Damage;
 
 use crate::{
-    JobId, NewJob, State, Text, Timestamp,
+    JobId, NewJob, QueueName, State, Text, Timestamp,
     life::{Life, Stage},
-    name::FlowName,
+    name::{FlowName, IdempotencyKey},
 };
 
-/// A job that stands alone, or a flow with its members.
+/// A single job, a flow with its members, or a key that outlived its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportUnit {
@@ -18,19 +22,27 @@ pub struct ExportUnit {
     pub flow: Option<ExportedFlow>,
     /// The job or the members, in the order of insertion.
     pub jobs: Vec<ExportedJob>,
+    /// The key, if that is all there is.
+    pub key: Option<ExportedKey>,
 }
 
 impl ExportUnit {
-    /// A job that stands alone.
+    /// A single job.
     #[must_use]
     pub fn job(job: ExportedJob) -> Self {
-        Self { flow: None, jobs: vec![job] }
+        Self { flow: None, jobs: vec![job], key: None }
     }
 
-    /// A flow with its members, or without a flow the jobs alone.
+    /// A flow with its members.
     #[must_use]
-    pub const fn new(flow: Option<ExportedFlow>, jobs: Vec<ExportedJob>) -> Self {
-        Self { flow, jobs }
+    pub const fn flow(flow: ExportedFlow, members: Vec<ExportedJob>) -> Self {
+        Self { flow: Some(flow), jobs: members, key: None }
+    }
+
+    /// A key that outlived its job.
+    #[must_use]
+    pub const fn key(key: ExportedKey) -> Self {
+        Self { flow: None, jobs: Vec::new(), key: Some(key) }
     }
 }
 
@@ -61,6 +73,33 @@ impl ExportedFlow {
     }
 }
 
+/// A key that is held for a time of its own, and whose job's record was removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExportedKey {
+    /// The queue to which it belongs.
+    pub queue: QueueName,
+    /// The key.
+    pub key: IdempotencyKey,
+    /// The job that was enqueued with it.
+    pub job: JobId,
+    /// The first instant at which it is free.
+    pub held_until: Timestamp,
+}
+
+impl ExportedKey {
+    /// A key that this job took, held until this instant.
+    #[must_use]
+    pub const fn new(
+        queue: QueueName,
+        key: IdempotencyKey,
+        job: JobId,
+        held_until: Timestamp,
+    ) -> Self {
+        Self { queue, key, job, held_until }
+    }
+}
+
 /// All that is stored of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -71,22 +110,23 @@ pub struct ExportedJob {
     pub created_at: Timestamp,
     /// What became of it.
     pub life: Life,
-    /// What it and each of its parents are to each other.
-    pub ties: Vec<EdgeState>,
+    /// The state of the edge to each of its parents.
+    pub edges: Vec<EdgeState>,
     /// Whether it holds its key.
     pub holds_key: bool,
 }
 
-/// What a job and one of its parents are to each other.
+/// The state of an edge between a job and one of its parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeState {
-    /// The parent is waited for.
+    /// The job waits for the parent.
     Open,
-    /// It no longer is, and its output is read.
+    /// The job does not wait for the parent any more, and reads its output.
     Closed,
-    /// It failed like this and let go; what became of it later is nobody's business.
+    /// The parent failed in this way and the job did not wait any longer. It reads this failure,
+    /// whatever becomes of the parent later.
     Spent {
-        /// How it had ended.
+        /// How the parent had ended.
         state: State,
         /// Why.
         reason: Option<Text>,
@@ -94,13 +134,14 @@ pub enum EdgeState {
 }
 
 impl ExportedJob {
-    /// A job as it is stored. What no store could tell from another value is made the same on all.
+    /// A job as it is stored. Fields whose value has no meaning in the job's state are made equal on
+    /// all stores.
     #[must_use]
     pub fn new(
         mut new: NewJob,
         created_at: Timestamp,
         mut life: Life,
-        ties: Vec<EdgeState>,
+        edges: Vec<EdgeState>,
         holds_key: bool,
     ) -> Self {
         if !matches!(life.stage, Stage::Waiting | Stage::Inflight(_)) {
@@ -108,20 +149,30 @@ impl ExportedJob {
         }
         new.priority = life.priority;
         new.run_at = life.run_at;
-        Self { new, created_at, life, ties, holds_key }
+        Self { new, created_at, life, edges, holds_key }
     }
 }
 
-/// What became of a parcel that was to be taken over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+/// What became of a unit that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Imported {
-    /// It is stored.
+    /// It is stored now.
     Stored,
-    /// All its jobs were stored before; they are left as they are.
+    /// All of it was stored before, and was left as it is.
     Existing,
-    /// Nothing is stored: some of its jobs were there before, of which this is one.
+}
+
+/// Why a unit was not imported. Nothing of it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportRefused {
+    /// Some jobs of the unit are stored already and others are not.
+    #[error("job {0} is stored already but others of its flow are not: import into an empty store")]
     Overlap(JobId),
-    /// Nothing is stored: the key of this job is held by another.
+    /// Another job holds the key of the unit.
+    #[error("the idempotency key of job {0} is held by another job: import into an empty store")]
     KeyHeld(JobId),
+    /// The unit contradicts itself.
+    #[error("the export is damaged: {0}")]
+    Damaged(#[from] Damage),
 }

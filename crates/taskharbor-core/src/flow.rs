@@ -4,7 +4,7 @@ pub use crate::set::{CheckedSet, Expansion, ResolvedEdges, parents_first};
 
 use crate::{
     JobId, State, Timestamp,
-    admin::{Cursor, StateCounts},
+    admin::{Cursor, Order, StateCounts},
     check,
     driver::Limits,
     error::InvalidRequest,
@@ -19,6 +19,8 @@ pub struct ListFlows {
     pub state: Option<FlowState>,
     /// With this name.
     pub name: Option<FlowName>,
+    /// In which order.
+    pub order: Order,
     /// After the last flow of the page that gave this.
     pub after: Option<Cursor>,
     /// At most so many.
@@ -28,10 +30,10 @@ pub struct ListFlows {
 }
 
 impl ListFlows {
-    /// The first page of all flows.
+    /// The first page of all flows, in the order in which they began.
     #[must_use]
     pub const fn new(limit: usize, now: Timestamp) -> Self {
-        Self { state: None, name: None, after: None, limit, now }
+        Self { state: None, name: None, order: Order::OldestFirst, after: None, limit, now }
     }
 
     /// In this state.
@@ -45,6 +47,13 @@ impl ListFlows {
     #[must_use]
     pub fn name(mut self, name: FlowName) -> Self {
         self.name = Some(name);
+        self
+    }
+
+    /// The flow that began last first.
+    #[must_use]
+    pub const fn newest_first(mut self) -> Self {
+        self.order = Order::NewestFirst;
         self
     }
 
@@ -78,8 +87,8 @@ impl ListFlows {
 pub enum FlowState {
     /// Something in it is ready, scheduled or inflight.
     Running,
-    /// Nothing in it is, and something is blocked: it waits for a person.
-    Held,
+    /// Nothing in it is, and a member is blocked: the flow waits for a person.
+    Blocked,
     /// All is over, and it has produced its output.
     Done,
     /// All is over, and its last job was dead-lettered.
@@ -96,7 +105,7 @@ impl FlowState {
             return Self::Running;
         }
         match tail {
-            _ if members.blocked > 0 => Self::Held,
+            _ if members.blocked > 0 => Self::Blocked,
             State::Done => Self::Done,
             State::Cancelled => Self::Cancelled,
             _ => Self::Failed,
@@ -136,7 +145,7 @@ impl FlowRecord {
         last_finish: Option<Timestamp>,
     ) -> Self {
         let state = FlowState::of(&members, tail_state);
-        let over = !matches!(state, FlowState::Running | FlowState::Held);
+        let over = !matches!(state, FlowState::Running | FlowState::Blocked);
         let finished_at = last_finish.filter(|_| over);
         Self { id, name: None, state, tail, members, created_at, finished_at }
     }

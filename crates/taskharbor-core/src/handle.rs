@@ -4,18 +4,23 @@
 //! store. It also holds the driver to the shape of its answers: a missing answer is a broken
 //! driver and must not look like a missing job.
 
+mod single;
+
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
-    admin::{Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    admin::{
+        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
+        QueueCounts, Setting,
+    },
     clock::{Clock, Timeline},
     driver::{
         Answers, Demand, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Leased, Limits,
         OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
     },
     error::{Denied, Refusal, Rejected},
-    export::{ExportUnit, Imported},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
 };
@@ -152,8 +157,8 @@ macro_rules! erase {
     ($($of:ident::$operation:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
         trait Erased: Send + Sync {
             fn limits(&self) -> Limits;
-            fn id(&self) -> Option<DriverId>;
-            fn apart(&self) -> Option<Arc<dyn Erased>>;
+            fn driver_id(&self) -> Option<DriverId>;
+            fn detached_handle(&self) -> Option<Arc<dyn Erased>>;
             $(fn $operation(&self, $($argument: $type),*) -> BoxFuture<'_, $answer>;)*
         }
 
@@ -161,11 +166,11 @@ macro_rules! erase {
             fn limits(&self) -> Limits {
                 Driver::limits(self)
             }
-            fn id(&self) -> Option<DriverId> {
-                Driver::id(self)
+            fn driver_id(&self) -> Option<DriverId> {
+                Driver::driver_id(self)
             }
-            fn apart(&self) -> Option<Arc<dyn Erased>> {
-                Driver::apart(self).map(|apart| Arc::new(apart) as Arc<dyn Erased>)
+            fn detached_handle(&self) -> Option<Arc<dyn Erased>> {
+                Driver::detached_handle(self).map(|handle| Arc::new(handle) as Arc<dyn Erased>)
             }
             $(fn $operation(&self, $($argument: $type),*) -> BoxFuture<'_, $answer> {
                 Box::pin($of::$operation(self, $($argument),*))
@@ -186,15 +191,15 @@ erase! {
     Admin::migrate() -> Result<(), DriverError>;
     Admin::inspect(id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError>;
     Admin::list(request: List) -> Result<Page<JobSummary>, DriverError>;
-    Admin::counts(now: Timestamp) -> Result<Vec<QueueCounts>, DriverError>;
+    Admin::counts(request: Counts) -> Result<Vec<QueueCounts>, DriverError>;
     Admin::manage(request: Manage) -> Answers<State, Denied>;
-    Admin::pause(queue: QueueName, now: Timestamp) -> Result<(), DriverError>;
-    Admin::resume(queue: QueueName) -> Result<(), DriverError>;
+    Admin::configure(request: Configure) -> Answers<(), Denied>;
+    Admin::settings(request: ListSettings) -> Result<Page<Setting>, DriverError>;
     Admin::prune(request: Prune) -> Result<usize, DriverError>;
     Admin::flow(id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError>;
     Admin::list_flows(request: ListFlows) -> Result<Page<FlowRecord>, DriverError>;
     Admin::export(after: Option<Cursor>, limit: usize) -> Result<Page<ExportUnit>, DriverError>;
-    Admin::import(parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError>;
+    Admin::import(units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused>;
     Admin::check() -> Result<Vec<Inconsistency>, DriverError>;
 }
 
@@ -203,13 +208,13 @@ impl Driver for AnyDriver {
         self.driver.limits()
     }
 
-    fn id(&self) -> Option<DriverId> {
-        self.driver.id()
+    fn driver_id(&self) -> Option<DriverId> {
+        self.driver.driver_id()
     }
 
     /// The two go by one clock, and their answers are looked at alike.
-    fn apart(&self) -> Option<Self> {
-        let driver = self.driver.apart()?;
+    fn detached_handle(&self) -> Option<Self> {
+        let driver = self.driver.detached_handle()?;
         Some(Self { driver, answers: self.answers, timeline: Arc::clone(&self.timeline) })
     }
 
@@ -279,8 +284,8 @@ impl Admin for AnyDriver {
         self.driver.list(request).await
     }
 
-    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
-        self.driver.counts(now).await
+    async fn counts(&self, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        self.driver.counts(request).await
     }
 
     async fn manage(&self, request: Manage) -> Answers<State, Denied> {
@@ -290,12 +295,15 @@ impl Admin for AnyDriver {
         Ok(answers)
     }
 
-    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
-        self.driver.pause(queue, now).await
+    async fn configure(&self, request: Configure) -> Answers<(), Denied> {
+        let count = request.changes.len();
+        let answers = self.driver.configure(request).await?;
+        self.complete("configure", count, &answers)?;
+        Ok(answers)
     }
 
-    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
-        self.driver.resume(queue).await
+    async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
+        self.driver.settings(request).await
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
@@ -318,9 +326,9 @@ impl Admin for AnyDriver {
         self.driver.export(after, limit).await
     }
 
-    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
-        let count = parcels.len();
-        let answers = self.driver.import(parcels).await?;
+    async fn import(&self, units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused> {
+        let count = units.len();
+        let answers = self.driver.import(units).await?;
         self.complete("import", count, &answers)?;
         Ok(answers)
     }

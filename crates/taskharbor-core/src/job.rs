@@ -9,7 +9,7 @@ pub use crate::{
 
 use std::time::Duration;
 
-use crate::{Blob, JobId, JobType, QueueName, Timestamp, name::IdempotencyKey};
+use crate::{Blob, JobId, JobType, QueueName, State, Timestamp, name::IdempotencyKey};
 
 /// A job to be stored.
 ///
@@ -54,9 +54,10 @@ pub struct NewJob {
     pub idempotency_key: Option<IdempotencyKey>,
     /// How long the key is held.
     pub key_hold: KeyHold,
-    /// The jobs of the same flow that must be done before it may run, in the order in which it
-    /// reads their outputs.
+    /// The jobs of the same flow that it waits for, in the order in which it reads their outputs.
     pub parents: Vec<JobId>,
+    /// What has to become of its parents before it may run.
+    pub condition: Condition,
     /// What becomes of its dependants if it fails.
     pub on_failure: FailurePolicy,
 }
@@ -70,7 +71,54 @@ pub enum JobKind {
     /// The store, as soon as no parent is left to wait for. It is never reserved; its output is
     /// the list of its parents' outputs. A join between two groups keeps the number of edges
     /// linear in their sizes.
-    Join,
+    Join(JoinReading),
+}
+
+/// How a reader takes the list of a join.
+///
+/// A driver stores it and answers it with the list; it changes nothing about the list itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum JoinReading {
+    /// The outputs of its parents, in their order.
+    #[default]
+    List,
+    /// The outcomes of its parents, in their order: an output or a failure each.
+    Gather,
+    /// An empty list, whatever its parents produced.
+    Empty,
+    /// Nothing: the outputs of its parents are dropped.
+    Discard,
+    /// The output of its first parent, or nothing without one.
+    First,
+}
+
+impl JoinReading {
+    /// All readings.
+    pub const ALL: &[Self] = &[Self::List, Self::Gather, Self::Empty, Self::Discard, Self::First];
+
+    /// The reading's name, the same in every store and in exports.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Gather => "gather",
+            Self::Empty => "empty",
+            Self::Discard => "discard",
+            Self::First => "first",
+        }
+    }
+}
+
+/// What has to become of the parents of a job before it may run: the condition on its edges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Condition {
+    /// All of them are done.
+    #[default]
+    ParentsDone,
+    /// All of them have failed: dead-lettered or cancelled. Such a job is a *failure job*. It is
+    /// cancelled as not needed as soon as one of its parents is done. No job waits for it, so it is
+    /// never a flow's tail.
+    ParentsFailed,
 }
 
 /// How long an idempotency key is held by the job that was enqueued with it.
@@ -79,9 +127,38 @@ pub enum KeyHold {
     /// Until the job's record is pruned or purged.
     #[default]
     UntilPruned,
-    /// Until the job is done, and whatever it grew into is. A dead-lettered or cancelled job
-    /// still holds it, since it may be requeued.
+    /// Until the job is done, and its expansion is. A dead-lettered or cancelled job still holds
+    /// it, since it may be requeued.
     UntilDone,
+    /// Until the job is done, dead-lettered or cancelled, and its expansion is. A requeue takes the
+    /// key again, and is denied if another job holds it by then.
+    UntilTerminal,
+    /// For this long after the job was enqueued, whatever becomes of the job: the key outlives a
+    /// record that is pruned sooner, and is free after that time even if the job is not terminal.
+    /// Counted in whole microseconds.
+    For(Duration),
+}
+
+impl KeyHold {
+    /// Whether a job that ends in `state` frees its key. A key with a time of its own is freed by
+    /// that time alone.
+    #[must_use]
+    pub const fn is_freed_by(self, state: State) -> bool {
+        match self {
+            Self::UntilPruned | Self::For(_) => false,
+            Self::UntilDone => matches!(state, State::Done),
+            Self::UntilTerminal => state.is_terminal(),
+        }
+    }
+
+    /// The first instant at which a key taken at `created_at` is free, if it has a time of its own.
+    #[must_use]
+    pub fn held_until(self, created_at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::UntilPruned | Self::UntilDone | Self::UntilTerminal => None,
+            Self::For(time) => Some(created_at.saturating_add(time)),
+        }
+    }
 }
 
 /// What becomes of the jobs that wait for this one when it is dead-lettered or cancelled.
@@ -90,14 +167,30 @@ pub enum FailurePolicy {
     /// They stay blocked; requeueing this job lets the flow go on.
     #[default]
     Block,
-    /// All of them are cancelled, and those that wait for them, up to a job whose own policy
-    /// releases its dependants.
+    /// All of them are cancelled, and those that wait for them, up to a job whose own policy is
+    /// `Continue`.
     Cancel,
-    /// As `Cancel`, and all that has not started elsewhere in the flow is cancelled too; also when
-    /// this job is itself cancelled because another failed.
+    /// As `Cancel`, and every other member of the flow that has not started is cancelled too,
+    /// failure jobs excepted; also when this job is itself cancelled because another failed.
     FailFast,
     /// They no longer wait for this job, and see its failure among their inputs.
     Continue,
+}
+
+impl FailurePolicy {
+    /// All policies.
+    pub const ALL: &[Self] = &[Self::Block, Self::Cancel, Self::FailFast, Self::Continue];
+
+    /// The policy's name, the same in Rust, SQL, JSON and the command.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Cancel => "cancel",
+            Self::FailFast => "fail_fast",
+            Self::Continue => "continue",
+        }
+    }
 }
 
 impl NewJob {
@@ -121,17 +214,25 @@ impl NewJob {
             idempotency_key: None,
             key_hold: KeyHold::default(),
             parents: Vec::new(),
+            condition: Condition::default(),
             on_failure: FailurePolicy::default(),
         }
     }
 
-    /// A join of `parents`.
+    /// A join of `parents`, read as a list.
     #[must_use]
     pub fn join(id: JobId, queue: QueueName, parents: impl IntoIterator<Item = JobId>) -> Self {
         #[expect(clippy::expect_used, reason = "the constant is a valid name; a test says so")]
         let job_type = JobType::new(Self::JOIN_TYPE).expect("a valid name");
         let job = Self::new(id, queue, job_type, &[]).after(parents);
-        Self { kind: JobKind::Join, ..job }
+        Self { kind: JobKind::Join(JoinReading::List), ..job }
+    }
+
+    /// How the list of this join is read; makes the job a join.
+    #[must_use]
+    pub const fn read_as(mut self, reading: JoinReading) -> Self {
+        self.kind = JobKind::Join(reading);
+        self
     }
 
     /// Not before this instant.
@@ -189,7 +290,22 @@ impl NewJob {
     #[must_use]
     pub fn after(mut self, parents: impl IntoIterator<Item = JobId>) -> Self {
         self.parents = parents.into_iter().collect();
+        self.condition = Condition::ParentsDone;
         self
+    }
+
+    /// Runs only if these fail, and is cancelled as not needed if one of them is done.
+    #[must_use]
+    pub fn after_failure_of(mut self, parents: impl IntoIterator<Item = JobId>) -> Self {
+        self.parents = parents.into_iter().collect();
+        self.condition = Condition::ParentsFailed;
+        self
+    }
+
+    /// Whether it runs only if its parents fail.
+    #[must_use]
+    pub const fn is_failure_job(&self) -> bool {
+        matches!(self.condition, Condition::ParentsFailed)
     }
 
     /// What becomes of its dependants if it fails.

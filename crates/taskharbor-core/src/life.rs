@@ -1,8 +1,8 @@
-//! [`Life`]: the part of a job that changes, and every rule of how it does.
+//! [`Life`]: the mutable half of a job, and the rules that change it.
 //!
 //! This is the reference: pure, without a clock, a store or randomness. The memory driver keeps
-//! one `Life` per job, and so does the model that every other driver is tested against. What
-//! concerns several jobs, order and edges, is not here.
+//! one `Life` per job, and so does the model that every other driver is tested against. Rules over
+//! several jobs are in [`graph`](crate::graph).
 
 pub use crate::state::LifeStep;
 
@@ -15,11 +15,13 @@ use crate::{
     name::Holder,
 };
 
-/// The part of a job that changes.
+/// The mutable half of a job.
 ///
 /// The fields are public so that a driver can read a life from its store and write it back; the
-/// rules are in the methods.
+/// rules are in the methods. A driver that reads one starts with [`Life::in_stage`] and sets what
+/// its store has, so a field that is added later does not break it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Life {
     /// Where the job stands.
     pub stage: Stage,
@@ -70,8 +72,9 @@ pub enum Stage {
     Finished(Finish),
 }
 
-/// A worker's hold on a job.
+/// The lease on an inflight job, with what is known about its holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ActiveLease {
     /// The lease.
     pub lease: Lease,
@@ -81,8 +84,17 @@ pub struct ActiveLease {
     pub cancel_requested: bool,
 }
 
+impl ActiveLease {
+    /// The lease of this holder.
+    #[must_use]
+    pub const fn new(lease: Lease, holder: Holder, cancel_requested: bool) -> Self {
+        Self { lease, holder, cancel_requested }
+    }
+}
+
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finish {
     /// Done, dlq or cancelled.
     pub state: State,
@@ -91,6 +103,14 @@ pub struct Finish {
     /// The lease whose holder ended it. Its token may repeat the call that did, and the record is
     /// kept for as long as the lease would have lasted.
     pub by: Option<Lease>,
+}
+
+impl Finish {
+    /// The end in this state at this instant, by the holder of this lease if there was one.
+    #[must_use]
+    pub const fn new(state: State, at: Timestamp, by: Option<Lease>) -> Self {
+        Self { state, at, by }
+    }
 }
 
 /// What a settlement means for the rest of the store.
@@ -125,11 +145,26 @@ impl Life {
     /// A join without parents is done at once.
     #[must_use]
     pub fn new(job: &NewJob, pending: usize, flow: Option<JobId>, now: Timestamp) -> Self {
-        let mut life = Self {
-            stage: Stage::Blocked,
-            run_at: job.run_at,
-            due_at: job.run_at.map_or(now, |at| at.max(now)),
-            priority: job.priority,
+        // ENQ-1, ORD-3
+        let due_at = job.run_at.map_or(now, |at| at.max(now));
+        let mut life = Self::in_stage(Stage::Blocked, due_at);
+        life.run_at = job.run_at;
+        life.priority = job.priority;
+        life.pending = pending;
+        life.flow = flow;
+        life.leave_blocked(job.kind, now);
+        life
+    }
+
+    /// A life in this stage with this position and nothing else: the start for a driver that reads
+    /// one from its store.
+    #[must_use]
+    pub const fn in_stage(stage: Stage, due_at: Timestamp) -> Self {
+        Self {
+            stage,
+            run_at: None,
+            due_at,
+            priority: 0,
             attempts: 0,
             attempt_limit: None,
             errors: Vec::new(),
@@ -137,15 +172,13 @@ impl Life {
             started_at: None,
             expirations: 0,
             epoch: 0,
-            pending,
+            pending: 0,
             progress: None,
             output: None,
             reason: None,
-            flow,
+            flow: None,
             expanded_into: None,
-        };
-        life.let_go(job.kind, now);
-        life
+        }
     }
 
     /// The state at `now`.
@@ -189,6 +222,7 @@ impl Life {
     #[must_use]
     pub fn kept_until(&self) -> Option<Timestamp> {
         let finish = self.finish()?;
+        // PRU-2
         Some(finish.by.map_or(finish.at, |lease| lease.expires_at.max(finish.at)))
     }
 
@@ -197,6 +231,7 @@ impl Life {
         if self.state(now).after(LifeStep::Grant).is_none() {
             return false;
         }
+        // JOB-6, LEA-9
         self.deliveries = self.deliveries.saturating_add(1);
         self.started_at = Some(now);
         self.progress = None;
@@ -215,8 +250,8 @@ impl Life {
         }
     }
 
-    /// Takes the job back from a holder whose lease is over: its place in line is that of the
-    /// moment at which the lease ended. It is cancelled instead if that was asked for.
+    /// Takes the job back from a holder whose lease is over. Its position is then that of the moment
+    /// at which the lease ended. It is cancelled instead if that was asked for.
     pub fn reclaim(&mut self, now: Timestamp) -> Consequence {
         let ended_at = match &self.stage {
             Stage::Inflight(hold) if hold.lease.expires_at <= now => hold.lease.expires_at,
@@ -224,12 +259,15 @@ impl Life {
                 return Consequence::None;
             }
         };
+        // LEA-4
         self.expirations = self.expirations.saturating_add(1);
         self.run_at = None;
+        // LEA-5
         if self.active_lease().is_some_and(|hold| hold.cancel_requested) {
             self.end(State::Cancelled, None, now);
             return Consequence::Failed;
         }
+        // LEA-2: any position from the old one to the end of the lease would do.
         self.due_at = ended_at;
         self.stage = Stage::Waiting;
         Consequence::Waits
@@ -243,6 +281,7 @@ impl Life {
     /// [`Refusal::JobNotInflight`], then [`Refusal::LeaseMismatch`], then
     /// [`Refusal::LeaseExpired`].
     pub fn authorize(&self, token: LeaseToken, now: Timestamp) -> Result<Settled, Refusal> {
+        // REF-1, LEA-1, LEA-10
         match &self.stage {
             Stage::Inflight(hold) if hold.lease.token != token => Err(Refusal::LeaseMismatch),
             Stage::Inflight(hold) if hold.lease.expires_at <= now => Err(Refusal::LeaseExpired),
@@ -270,6 +309,7 @@ impl Life {
         let Stage::Inflight(hold) = &mut self.stage else {
             return Err(Refusal::JobNotInflight);
         };
+        // LEA-7
         hold.lease.expires_at = hold.lease.expires_at.max(expires_at);
         if progress.is_some() {
             self.progress = progress;
@@ -277,9 +317,46 @@ impl Life {
         Ok(Extended::new(hold.lease, hold.cancel_requested))
     }
 
+    /// Whether `token` may record `transition` at `now`: yes, or it is recorded already, or a
+    /// refusal.
+    ///
+    /// # Errors
+    ///
+    /// As [`Life::authorize`]; [`Refusal::JobNotInflight`] also for the token that ended the job, if
+    /// `transition` contradicts what it recorded.
+    pub fn may_settle(
+        &self,
+        token: LeaseToken,
+        transition: &Transition,
+        now: Timestamp,
+    ) -> Result<Settled, Refusal> {
+        let answer = self.authorize(token, now)?;
+        // SET-6, SET-7
+        if answer == Settled::AlreadyTerminal && !self.repeats(transition) {
+            return Err(Refusal::JobNotInflight);
+        }
+        Ok(answer)
+    }
+
+    /// Whether `transition` says of a terminal job what is recorded of it.
+    fn repeats(&self, transition: &Transition) -> bool {
+        let Some(finish) = self.finish() else { return false };
+        match transition {
+            Transition::Ack { .. } => finish.state == State::Done && self.expanded_into.is_none(),
+            Transition::Expand(_) => {
+                self.expanded_into.is_some() || finish.state == State::Cancelled
+            }
+            Transition::Fail { .. } => matches!(finish.state, State::Dlq | State::Cancelled),
+            Transition::Retry { .. } | Transition::Release { .. } => {
+                finish.state == State::Cancelled
+            }
+        }
+    }
+
     /// Whether `transition` would be applied as it is, and not as a cancellation.
     #[must_use]
     pub fn will_apply(&self, transition: &Transition) -> bool {
+        // CAN-3, CAN-4
         matches!(transition, Transition::Ack { .. })
             || self.active_lease().is_some_and(|hold| !hold.cancel_requested)
     }
@@ -290,14 +367,14 @@ impl Life {
     ///
     /// # Errors
     ///
-    /// As [`Life::authorize`].
+    /// As [`Life::may_settle`].
     pub fn settle(
         &mut self,
         token: LeaseToken,
         transition: &Transition,
         now: Timestamp,
     ) -> Result<Consequence, Refusal> {
-        if self.authorize(token, now)? == Settled::AlreadyTerminal {
+        if self.may_settle(token, transition, now)? == Settled::AlreadyTerminal {
             return Ok(Consequence::None);
         }
         let by = self.active_lease().map(|hold| hold.lease);
@@ -312,21 +389,25 @@ impl Life {
         }
         Ok(match transition {
             _ if !as_asked => Consequence::Failed,
+            // SET-1
             Transition::Ack { output } => {
                 self.output.clone_from(output);
                 Consequence::Done
             }
             Transition::Expand(_) => Consequence::Expanded,
+            // SET-2, LEA-6
             Transition::Retry { run_at, .. } => {
                 self.expirations = 0;
                 self.run_at = *run_at;
                 self.wait_until(*run_at, now);
                 Consequence::Waits
             }
+            // SET-3
             Transition::Fail { reason, .. } => {
                 self.reason = Some(reason.clone());
                 Consequence::Failed
             }
+            // SET-4
             Transition::Release { run_at: None } => {
                 self.stage = Stage::Waiting;
                 Consequence::Waits
@@ -342,7 +423,7 @@ impl Life {
     /// Waits for one parent less; the state it leaves `Blocked` for, if it does.
     pub fn unblock(&mut self, kind: JobKind, now: Timestamp) -> Option<State> {
         self.pending = self.pending.saturating_sub(1);
-        self.let_go(kind, now)
+        self.leave_blocked(kind, now)
     }
 
     /// Cancels the job, or asks its worker to if it is inflight; the state it is in now.
@@ -355,10 +436,12 @@ impl Life {
     pub fn cancel(&mut self, now: Timestamp) -> Result<State, Denied> {
         let state = self.state(now);
         let next = state.after(LifeStep::Cancel).ok_or(Denied::WrongState(state))?;
+        // CAN-1, CAN-6
         if next == State::Cancelled || self.is_expired(now) {
             self.end(State::Cancelled, None, now);
             return Ok(State::Cancelled);
         }
+        // CAN-2
         if let Stage::Inflight(hold) = &mut self.stage {
             hold.cancel_requested = true;
         }
@@ -372,7 +455,20 @@ impl Life {
             return false;
         }
         self.end(State::Cancelled, None, now);
+        // POL-5
         self.reason = Some(Text::new(format!("job {failed} of the same flow failed")));
+        true
+    }
+
+    /// Cancels a failure job because its parent `done` succeeded; `false` if it does not wait any
+    /// more.
+    pub fn cancel_as_not_needed(&mut self, done: &JobId, now: Timestamp) -> bool {
+        if self.stage != Stage::Blocked {
+            return false;
+        }
+        // FAI-2
+        self.end(State::Cancelled, None, now);
+        self.reason = Some(Text::new(format!("not needed: job {done} succeeded")));
         true
     }
 
@@ -389,9 +485,11 @@ impl Life {
     ) -> Result<State, Denied> {
         let state = self.state(now);
         state.after(LifeStep::Requeue).ok_or(Denied::WrongState(state))?;
+        // REQ-1, LEA-6
         self.epoch = self.epoch.saturating_add(1);
         self.expirations = 0;
         self.reason = None;
+        // REQ-2
         if request.reset_attempts {
             self.attempts = 0;
             self.attempt_limit = None;
@@ -400,7 +498,7 @@ impl Life {
         }
         self.run_at = request.run_at;
         self.stage = Stage::Blocked;
-        self.let_go(kind, now);
+        self.leave_blocked(kind, now);
         Ok(self.state(now))
     }
 
@@ -424,6 +522,7 @@ impl Life {
     pub fn run_now(&mut self, now: Timestamp) -> Result<State, Denied> {
         let state = self.state(now);
         state.after(LifeStep::RunNow).ok_or(Denied::WrongState(state))?;
+        // ADM-5
         self.run_at = None;
         self.due_at = self.due_at.min(now);
         Ok(self.state(now))
@@ -444,13 +543,13 @@ impl Life {
     }
 
     /// Leaves `Blocked` if no parent is left to wait for.
-    fn let_go(&mut self, kind: JobKind, now: Timestamp) -> Option<State> {
+    fn leave_blocked(&mut self, kind: JobKind, now: Timestamp) -> Option<State> {
         if self.stage != Stage::Blocked || self.pending > 0 {
             return None;
         }
         let step = match kind {
             JobKind::Work => LifeStep::Unblock,
-            JobKind::Join => LifeStep::Join,
+            JobKind::Join(_) => LifeStep::Join,
         };
         let next = State::Blocked.after(step)?;
         if next.is_terminal() {
@@ -461,9 +560,10 @@ impl Life {
         Some(self.state(now))
     }
 
-    /// Puts the job in line. It never gets a place before those who are there already, however
-    /// far in the past `run_at` lies: nothing gains by failing.
+    /// Gives the job a position. It never lies before `now`, however far in the past `run_at` lies:
+    /// no job gains by failing.
     fn wait_until(&mut self, run_at: Option<Timestamp>, now: Timestamp) {
+        // ORD-3
         self.due_at = run_at.map_or(now, |at| at.max(now));
         self.stage = Stage::Waiting;
     }
@@ -474,6 +574,7 @@ impl Life {
 
     fn note(&mut self, failure: &FailedAttempt) {
         self.attempts = failure.attempts;
+        // JOB-7
         self.errors.push(failure.clone());
         if self.errors.len() > Limits::ERRORS_KEPT {
             self.errors.remove(0);

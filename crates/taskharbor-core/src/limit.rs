@@ -9,6 +9,7 @@ use crate::error::InvalidRequest;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     payload_bytes: usize,
+    flows: bool,
 }
 
 impl Limits {
@@ -35,6 +36,8 @@ impl Limits {
     pub const MAX_TIMEOUT_NANOS: u128 = i64::MAX as u128;
     /// The greatest number of entries in one page of a list or of outputs.
     pub const MAX_PAGE: usize = 1_000;
+    /// The greatest number of records that one call to list looks at.
+    pub const MAX_SCAN: usize = 50_000;
     /// How many bytes of outputs end a page that has at least one entry.
     pub const PAGE_BYTES: usize = 16 * 1024 * 1024;
     /// How many of a job's failures are kept, the newest.
@@ -54,7 +57,21 @@ impl Limits {
                 max: Self::MAX_PAYLOAD_BYTES,
             });
         }
-        Ok(Self { payload_bytes: bytes })
+        Ok(Self { payload_bytes: bytes, ..self })
+    }
+
+    /// These limits for a driver that keeps single jobs only. Flows and expansions are then refused
+    /// with [`Rejected::FlowsNotSupported`](crate::error::Rejected::FlowsNotSupported), by the
+    /// checks that every driver calls.
+    #[must_use]
+    pub const fn without_flows(self) -> Self {
+        Self { flows: false, ..self }
+    }
+
+    /// Whether the driver keeps flows.
+    #[must_use]
+    pub const fn has_flows(&self) -> bool {
+        self.flows
     }
 
     /// The greatest size of one payload.
@@ -66,6 +83,6 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { payload_bytes: Self::DEFAULT_PAYLOAD_BYTES }
+        Self { payload_bytes: Self::DEFAULT_PAYLOAD_BYTES, flows: true }
     }
 }

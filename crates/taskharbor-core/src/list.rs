@@ -1,8 +1,11 @@
-//! Lists of jobs: which of them, a page at a time.
+//! Lists of jobs: which of them, in which order, a page at a time.
 
 use crate::{
-    JobId, JobType, QueueName, State, Timestamp, check, driver::Limits, error::InvalidRequest,
-    job::JobSummary,
+    JobId, JobType, QueueName, State, Timestamp, check,
+    driver::Limits,
+    error::InvalidRequest,
+    job::{Headers, JobSummary},
+    name::IdempotencyKey,
 };
 
 /// Asks for a page of jobs.
@@ -11,19 +14,34 @@ use crate::{
 pub struct List {
     /// Which jobs.
     pub filter: Filter,
+    /// In which order.
+    pub order: Order,
     /// After the last job of the page that gave this.
     pub after: Option<Cursor>,
     /// At most so many.
     pub limit: usize,
+    /// How many records the call may look at. A page that stops there is short and has a cursor.
+    pub scan: usize,
     /// The current time.
     pub now: Timestamp,
 }
 
+/// The order of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// In the order of insertion.
+    #[default]
+    OldestFirst,
+    /// The other way round.
+    NewestFirst,
+}
+
 impl List {
-    /// The first page of the jobs that match.
+    /// The first page of the jobs that match, in the order of insertion.
     #[must_use]
     pub const fn new(filter: Filter, limit: usize, now: Timestamp) -> Self {
-        Self { filter, after: None, limit, now }
+        let (order, scan) = (Order::OldestFirst, Limits::MAX_SCAN);
+        Self { filter, order, after: None, limit, scan, now }
     }
 
     /// The page after the one that gave `cursor`.
@@ -33,13 +51,29 @@ impl List {
         self
     }
 
-    /// Checks the limit.
+    /// The last inserted first.
+    #[must_use]
+    pub const fn newest_first(mut self) -> Self {
+        self.order = Order::NewestFirst;
+        self
+    }
+
+    /// Looks at no more than so many records.
+    #[must_use]
+    pub const fn scan(mut self, records: usize) -> Self {
+        self.scan = records;
+        self
+    }
+
+    /// Checks the limits and the filter.
     ///
     /// # Errors
     ///
-    /// [`InvalidRequest::OutOfRange`].
-    pub const fn check(&self) -> Result<(), InvalidRequest> {
-        check::range("limit", self.limit, 1, Limits::MAX_PAGE)
+    /// [`InvalidRequest::OutOfRange`], [`InvalidRequest::EmptyRange`].
+    pub fn check(&self) -> Result<(), InvalidRequest> {
+        check::range("limit", self.limit, 1, Limits::MAX_PAGE)?;
+        check::range("scan", self.scan, 1, Limits::MAX_SCAN)?;
+        self.filter.check()
     }
 }
 
@@ -55,6 +89,62 @@ pub struct Filter {
     pub job_type: Option<JobType>,
     /// Of this flow.
     pub flow: Option<JobId>,
+    /// Enqueued with this key, whether or not they still hold it.
+    pub key: Option<IdempotencyKey>,
+    /// With this header: name and value.
+    pub header: Option<(String, String)>,
+    /// With this text in the last error or in the reason, byte for byte.
+    pub error: Option<String>,
+    /// Enqueued in this range of time.
+    pub created: TimeRange,
+    /// Terminal since an instant in this range of time.
+    pub finished: TimeRange,
+}
+
+/// A range of time: from an instant on, and before another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimeRange {
+    /// The first instant in it.
+    pub from: Option<Timestamp>,
+    /// The first instant after it.
+    pub before: Option<Timestamp>,
+}
+
+impl TimeRange {
+    /// All of time.
+    pub const ALL: Self = Self { from: None, before: None };
+
+    /// This range.
+    #[must_use]
+    pub const fn new(from: Option<Timestamp>, before: Option<Timestamp>) -> Self {
+        Self { from, before }
+    }
+
+    /// Whether it is all of time.
+    #[must_use]
+    pub const fn is_all(&self) -> bool {
+        self.from.is_none() && self.before.is_none()
+    }
+
+    /// Whether an instant lies in it. `None` lies in all of time alone.
+    #[must_use]
+    pub fn contains(&self, instant: Option<Timestamp>) -> bool {
+        match instant {
+            None => self.is_all(),
+            Some(instant) => {
+                self.from.is_none_or(|from| from <= instant)
+                    && self.before.is_none_or(|before| instant < before)
+            }
+        }
+    }
+
+    fn check(&self, name: &'static str) -> Result<(), InvalidRequest> {
+        match (self.from, self.before) {
+            (Some(from), Some(before)) if from >= before => Err(InvalidRequest::EmptyRange(name)),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Filter {
@@ -92,17 +182,77 @@ impl Filter {
         self
     }
 
-    /// Whether a job matches.
+    /// Enqueued with this key.
     #[must_use]
-    pub fn matches(&self, job: &JobSummary) -> bool {
+    pub fn key(mut self, key: IdempotencyKey) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// With this header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.header = Some((name.into(), value.into()));
+        self
+    }
+
+    /// With this text in the last error or in the reason.
+    #[must_use]
+    pub fn error(mut self, text: impl Into<String>) -> Self {
+        self.error = Some(text.into());
+        self
+    }
+
+    /// Enqueued in this range of time.
+    #[must_use]
+    pub const fn created(mut self, range: TimeRange) -> Self {
+        self.created = range;
+        self
+    }
+
+    /// Terminal since an instant in this range of time.
+    #[must_use]
+    pub const fn finished(mut self, range: TimeRange) -> Self {
+        self.finished = range;
+        self
+    }
+
+    /// Checks the ranges of time.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::EmptyRange`].
+    pub fn check(&self) -> Result<(), InvalidRequest> {
+        self.created.check("created")?;
+        self.finished.check("finished")
+    }
+
+    /// Whether a job with this key and these headers matches.
+    #[must_use]
+    pub fn matches(
+        &self,
+        job: &JobSummary,
+        key: Option<&IdempotencyKey>,
+        headers: &Headers,
+    ) -> bool {
+        let has_text = |text: &String| {
+            let texts = [&job.last_error, &job.reason].into_iter().flatten();
+            texts.into_iter().any(|it| it.as_str().contains(text.as_str()))
+        };
+        // ADM-3
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.state.is_none_or(|state| state == job.state)
             && self.job_type.as_ref().is_none_or(|job_type| *job_type == job.job_type)
             && (self.flow.is_none() || self.flow == job.flow)
+            && (self.key.is_none() || self.key.as_ref() == key)
+            && self.header.as_ref().is_none_or(|(name, value)| headers.get(name) == Some(value))
+            && self.error.as_ref().is_none_or(has_text)
+            && self.created.contains(Some(job.created_at))
+            && self.finished.contains(job.finished_at)
     }
 }
 
-/// A place in a list: made by a driver, passed back to it, meaningless to others.
+/// A position in a list: made by a driver, passed back to it, meaningless to others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor(String);
 
@@ -128,12 +278,22 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next one starts, if there may be one.
     pub next: Option<Cursor>,
+    /// How far the call looked: when the last record that it looked at was enqueued. Lists of jobs
+    /// say so whenever there may be another page.
+    pub looked_at: Option<Timestamp>,
 }
 
 impl<T> Page<T> {
     /// A page with these items.
     #[must_use]
     pub const fn new(items: Vec<T>, next: Option<Cursor>) -> Self {
-        Self { items, next }
+        Self { items, next, looked_at: None }
+    }
+
+    /// A page that looked as far as a record that was enqueued at this instant.
+    #[must_use]
+    pub const fn looked_at(mut self, created_at: Option<Timestamp>) -> Self {
+        self.looked_at = created_at;
+        self
     }
 }

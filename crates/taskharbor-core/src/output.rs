@@ -4,7 +4,9 @@
 //! one level of it: a join among the entries is named, and read by a query of its own. So a page
 //! is a range of one job's parents, however deep or wide the tree is.
 
-use crate::{Blob, JobId, State, Text, check, driver::Limits, error::InvalidRequest};
+use crate::{
+    Blob, JobId, State, Text, check, driver::Limits, error::InvalidRequest, job::JoinReading,
+};
 
 /// Asks what jobs, or the parents of jobs, produced.
 #[derive(Clone, Debug)]
@@ -55,7 +57,14 @@ impl OutputQuery {
         Self { id, of: OutputOf::Parents, from: 0 }
     }
 
-    /// What the job produced, or what it grew into did: one entry.
+    /// What the job's handler takes: as [`OutputQuery::parents_of`], but if the job has one parent
+    /// alone and that is a join that is done, the join's own list, and the page says so.
+    #[must_use]
+    pub const fn input_of(id: JobId) -> Self {
+        Self { id, of: OutputOf::Input, from: 0 }
+    }
+
+    /// What the job produced, or its expansion did: one entry.
     #[must_use]
     pub const fn of(id: JobId) -> Self {
         Self { id, of: OutputOf::Itself, from: 0 }
@@ -76,6 +85,8 @@ pub enum OutputOf {
     Itself,
     /// Those of its parents.
     Parents,
+    /// Those of its parents, or the list of the one join that it waits for.
+    Input,
 }
 
 /// A part of what was asked for.
@@ -86,13 +97,43 @@ pub struct OutputPage {
     pub entries: Vec<OutputEntry>,
     /// Where the next page starts, if this is not the last.
     pub next: Option<usize>,
+    /// The join whose list this is, if [`OutputOf::Input`] was asked for and the job waited for one
+    /// join alone.
+    pub join: Option<JoinList>,
 }
 
 impl OutputPage {
     /// These entries, and where to go on.
     #[must_use]
     pub const fn new(entries: Vec<OutputEntry>, next: Option<usize>) -> Self {
-        Self { entries, next }
+        Self { entries, next, join: None }
+    }
+
+    /// The list of this join.
+    #[must_use]
+    pub fn of_join(mut self, join: JoinList) -> Self {
+        self.join = Some(join);
+        self
+    }
+}
+
+/// A join that is done: its output is the list of its parents' outputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JoinList {
+    /// The join; [`OutputQuery::parents_of`] it reads the list.
+    pub join: JobId,
+    /// How many parents it has.
+    pub len: usize,
+    /// How a reader takes the list.
+    pub reading: JoinReading,
+}
+
+impl JoinList {
+    /// The list of this join.
+    #[must_use]
+    pub const fn new(join: JobId, len: usize, reading: JoinReading) -> Self {
+        Self { join, len, reading }
     }
 }
 
@@ -100,20 +141,15 @@ impl OutputPage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputEntry {
-    /// A join that is done: its output is the list of its parents' outputs.
-    List {
-        /// The join; [`OutputQuery::parents_of`] it reads the list.
-        join: JobId,
-        /// How many parents it has.
-        len: usize,
-    },
+    /// A join that is done.
+    List(JoinList),
     /// A job that is done, with what it produced.
     Done(Option<Blob>),
     /// A job that is dead-lettered or cancelled.
     Failed {
         /// Which of the two.
         state: State,
-        /// Why, if somebody said so.
+        /// The reason that was recorded, if there is one.
         reason: Option<Text>,
     },
     /// A job that is not over yet.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{
     Blob, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
     driver::Lease,
-    job::{FailedAttempt, FailurePolicy, Headers, JobKind, KeyHold},
+    job::{Condition, FailedAttempt, FailurePolicy, Headers, JobKind, KeyHold},
     life::{Life, Stage},
     name::{Holder, IdempotencyKey},
 };
@@ -51,6 +51,12 @@ pub struct JobView {
     pub flow: Option<JobId>,
     /// How many parents' outputs it reads.
     pub parent_count: usize,
+    /// What has to become of those parents before it may run.
+    pub condition: Condition,
+    /// What becomes of its dependants if it fails.
+    pub on_failure: FailurePolicy,
+    /// Its position: when it became available to workers, at the grant.
+    pub available_at: Timestamp,
 }
 
 impl JobView {
@@ -77,6 +83,10 @@ impl JobView {
             idempotency_key: new.idempotency_key.clone(),
             flow: life.flow.clone(),
             parent_count: new.parents.len(),
+            condition: new.condition,
+            on_failure: new.on_failure,
+            // JOB-8
+            available_at: life.due_at,
         }
     }
 }
@@ -133,8 +143,6 @@ pub struct JobRecord {
     pub kind: JobKind,
     /// How long its key is held.
     pub key_hold: KeyHold,
-    /// What becomes of its dependants if it fails.
-    pub on_failure: FailurePolicy,
     /// The jobs whose outputs it reads, in that order.
     pub parents: Vec<JobId>,
     /// How many of them it still waits for.
@@ -187,7 +195,6 @@ impl JobRecord {
             epoch: life.epoch,
             kind: new.kind,
             key_hold: new.key_hold,
-            on_failure: new.on_failure,
             parents,
             pending: life.pending,
         }

@@ -5,7 +5,12 @@
 
 use std::collections::HashMap;
 
-use crate::{JobId, NewJob, driver::Limits, job::JobKind, name::FlowName};
+use crate::{
+    JobId, NewJob,
+    driver::Limits,
+    job::{JobKind, KeyHold},
+    name::FlowName,
+};
 
 /// Jobs that are stored together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +64,9 @@ impl JobSet {
     /// The first rule broken, as [`Rejected`].
     pub fn check(&self, limits: &Limits) -> Result<CheckedSet, Rejected> {
         check_jobs(&self.jobs, limits)?;
+        if matches!(self.kind, SetKind::Flow { .. }) && !limits.has_flows() {
+            return Err(Rejected::FlowsNotSupported);
+        }
         match self.kind {
             SetKind::Plain => check_plain(&self.jobs).map(|()| CheckedSet::Plain),
             SetKind::Flow { .. } => {
@@ -121,6 +129,9 @@ impl Expansion {
         let count = self.jobs.len();
         if count > Limits::MAX_EXPANSION_JOBS {
             return Err(Rejected::ExpansionTooLarge { count });
+        }
+        if !limits.has_flows() {
+            return Err(Rejected::FlowsNotSupported);
         }
         check_jobs(&self.jobs, limits)?;
         check_keys(&self.jobs, None)?;
@@ -224,6 +235,39 @@ pub enum Rejected {
         /// The job.
         job: JobId,
     },
+    /// A join has the condition of a failure job.
+    #[error("join {job} waits for failures: a join runs when its parents are done")]
+    JoinOnFailure {
+        /// The join.
+        job: JobId,
+    },
+    /// A failure job has no parents whose failure it could wait for.
+    #[error(
+        "job {job} runs if its parents fail, but has none: name the jobs whose failure it handles"
+    )]
+    FailureOfNothing {
+        /// The job.
+        job: JobId,
+    },
+    /// A job waits for a failure job.
+    #[error("job {job} waits for {parent}, which runs only on failure: let {parent} return a flow")]
+    AfterFailureJob {
+        /// The job.
+        job: JobId,
+        /// The failure job that it waits for.
+        parent: JobId,
+    },
+    /// A key's time to live is zero, longer than can be stored, or not in whole microseconds.
+    #[error(
+        "the time to live of the key of job {job} is out of range: choose 1 µs to 292 years, in whole microseconds"
+    )]
+    KeyTimeOutOfRange {
+        /// The job.
+        job: JobId,
+    },
+    /// The store keeps single jobs only.
+    #[error("this store has no flows: enqueue single jobs, or use a store whose driver has them")]
+    FlowsNotSupported,
     /// More jobs than one expansion may add.
     #[error(
         "a expansion of {count} jobs: grow in steps of {} or fewer",
@@ -257,16 +301,21 @@ fn check_jobs(jobs: &[NewJob], limits: &Limits) -> Result<(), Rejected> {
         if job.max_attempts.is_some_and(|it| !attempts.contains(&it)) {
             return Err(Rejected::MaxAttemptsOutOfRange { job: id() });
         }
+        if let KeyHold::For(time) = job.key_hold
+            && (!timeouts.contains(&time.as_nanos()) || time.as_nanos() % 1_000 != 0)
+        {
+            return Err(Rejected::KeyTimeOutOfRange { job: id() });
+        }
     }
     Ok(())
 }
 
 fn check_plain(jobs: &[NewJob]) -> Result<(), Rejected> {
     for job in jobs {
-        if !job.parents.is_empty() {
+        if !job.parents.is_empty() || job.is_failure_job() {
             return Err(Rejected::EdgeOutsideFlow { job: job.id.clone() });
         }
-        if job.kind == JobKind::Join {
+        if matches!(job.kind, JobKind::Join(_)) {
             return Err(Rejected::JoinOutsideFlow { job: job.id.clone() });
         }
     }
@@ -283,13 +332,20 @@ fn check_keys(jobs: &[NewJob], may_have_one: Option<usize>) -> Result<(), Reject
 }
 
 impl ResolvedEdges {
-    fn of(jobs: &[NewJob]) -> Result<Self, Rejected> {
+    pub(crate) fn of(jobs: &[NewJob]) -> Result<Self, Rejected> {
         let parents = resolve_parents(jobs)?;
         let order =
             parents_first(&parents).map_err(|at| Rejected::Cycle { job: jobs[at].id.clone() })?;
+        check_conditions(jobs, &parents)?;
         let mut is_waited_for = vec![false; jobs.len()];
-        parents.iter().flatten().for_each(|&parent| is_waited_for[parent] = true);
-        let mut tails = (0..jobs.len()).filter(|&at| !is_waited_for[at]);
+        for (job, parents) in jobs.iter().zip(&parents) {
+            // A failure job is no step of the work: the jobs that it watches may be the tail.
+            if !job.is_failure_job() {
+                parents.iter().for_each(|&parent| is_waited_for[parent] = true);
+            }
+        }
+        let is_tail = |&at: &usize| !is_waited_for[at] && !jobs[at].is_failure_job();
+        let mut tails = (0..jobs.len()).filter(is_tail);
         let tail = tails.next().ok_or(Rejected::EmptyFlow)?;
         if let Some(second) = tails.next() {
             let (first, second) = (jobs[tail].id.clone(), jobs[second].id.clone());
@@ -297,6 +353,22 @@ impl ResolvedEdges {
         }
         Ok(Self { tail, parents, order })
     }
+}
+
+fn check_conditions(jobs: &[NewJob], parents: &[Vec<usize>]) -> Result<(), Rejected> {
+    for (job, parents) in jobs.iter().zip(parents) {
+        let id = || job.id.clone();
+        if job.is_failure_job() && matches!(job.kind, JobKind::Join(_)) {
+            return Err(Rejected::JoinOnFailure { job: id() });
+        }
+        if job.is_failure_job() && parents.is_empty() {
+            return Err(Rejected::FailureOfNothing { job: id() });
+        }
+        if let Some(&at) = parents.iter().find(|&&at| jobs[at].is_failure_job()) {
+            return Err(Rejected::AfterFailureJob { job: id(), parent: jobs[at].id.clone() });
+        }
+    }
+    Ok(())
 }
 
 fn resolve_parents(jobs: &[NewJob]) -> Result<Vec<Vec<usize>>, Rejected> {

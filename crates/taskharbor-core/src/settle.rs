@@ -16,23 +16,36 @@ pub struct Settle {
     pub items: Vec<Settlement>,
     /// The current time.
     pub now: Timestamp,
-    /// Whether to answer [`Refusal::Busy`](crate::error::Refusal::Busy) soon where somebody else's
-    /// transaction is in the way. A hint: what a store calls soon is its own affair, and most have
-    /// nobody else in the way.
-    pub in_haste: bool,
+    /// How long to wait for rows that another transaction has locked.
+    pub lock_wait: LockWait,
+}
+
+/// How long a call waits for what another transaction on the store has locked, before the item is
+/// answered with [`Refusal::Busy`](crate::error::Refusal::Busy).
+///
+/// What is short and what is long is the driver's choice; a driver on whose store no other
+/// transactions can be open ignores it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockWait {
+    /// As long as the driver waits in general.
+    #[default]
+    Long,
+    /// As short as the driver can make it: other items of the caller are waiting.
+    Short,
 }
 
 impl Settle {
     /// A request to settle these jobs.
     #[must_use]
     pub const fn new(items: Vec<Settlement>, now: Timestamp) -> Self {
-        Self { items, now, in_haste: false }
+        Self { items, now, lock_wait: LockWait::Long }
     }
 
-    /// The same, but without waiting long for what somebody else holds.
+    /// Waits this long for rows that another transaction has locked.
     #[must_use]
-    pub const fn in_haste(mut self) -> Self {
-        self.in_haste = true;
+    pub const fn lock_wait(mut self, wait: LockWait) -> Self {
+        self.lock_wait = wait;
         self
     }
 

@@ -60,7 +60,7 @@ pub enum LifeStep {
 
 impl State {
     /// All states.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: &[Self] = &[
         Self::Ready,
         Self::Scheduled,
         Self::Blocked,
@@ -124,7 +124,7 @@ impl fmt::Display for State {
 
 impl LifeStep {
     /// All steps.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: &[Self] = &[
         Self::FallDue,
         Self::Grant,
         Self::Expire,

@@ -1,0 +1,147 @@
+//! What a unit must satisfy to be imported, checked without a store.
+
+use std::collections::HashSet;
+
+use super::{EdgeState, ExportUnit, ExportedJob};
+use crate::{
+    JobId, State,
+    driver::Limits,
+    error::Rejected,
+    flow::ResolvedEdges,
+    job::{JobKind, JobSet},
+    life::Stage,
+};
+
+/// Why a unit cannot have come from a store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It has neither a job nor a key, or both, or several jobs without a flow.
+    #[error("a unit is one job, a flow with its members, or one key")]
+    Content,
+    /// A job or the flow breaks a rule that holds for what is enqueued.
+    #[error(transparent)]
+    Job(#[from] Rejected),
+    /// The job has not one edge state for each parent, or waits for another number of parents than
+    /// it has open edges.
+    #[error("the edges of job {0} do not agree with its parents")]
+    Edges(JobId),
+    /// The job's stage contradicts its other fields.
+    #[error("the state of job {0} contradicts its other fields")]
+    State(JobId),
+    /// The job says that it belongs to another flow than the one it comes with.
+    #[error("job {0} does not belong to the flow that it comes with")]
+    Flow(JobId),
+    /// The flow's tail is not among its members.
+    #[error("the tail {0} of the flow is not among its members")]
+    Tail(JobId),
+    /// The job holds a key that it does not have.
+    #[error("job {0} holds a key that it does not have")]
+    Key(JobId),
+}
+
+impl ExportUnit {
+    /// Checks that the unit can have come from a store.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction, as [`Damage`].
+    pub fn check(&self, limits: &Limits) -> Result<(), Damage> {
+        // MOV-6
+        match (&self.flow, &self.key, self.jobs.len()) {
+            (None, Some(_), 0) => return Ok(()),
+            (None, None, 1) | (Some(_), None, 1..) => {}
+            _ => return Err(Damage::Content),
+        }
+        if self.flow.is_some() && !limits.has_flows() {
+            return Err(Rejected::FlowsNotSupported.into());
+        }
+        let members: HashSet<&JobId> = self.jobs.iter().map(|job| &job.new.id).collect();
+        for job in &self.jobs {
+            // Payloads that the source took are taken: its limit may have been higher.
+            let largest = limits.with_payload_bytes(Limits::MAX_PAYLOAD_BYTES).unwrap_or(*limits);
+            let mut alone = job.new.clone();
+            alone.parents.clear();
+            alone.condition = crate::job::Condition::ParentsDone;
+            alone.kind = JobKind::Work;
+            JobSet::from(alone).check(&largest)?;
+            self.check_job(job, &members)?;
+        }
+        let Some(flow) = &self.flow else { return Ok(()) };
+        if members.len() != self.jobs.len() {
+            return Err(self.repeated());
+        }
+        if !members.contains(&flow.tail) {
+            return Err(Damage::Tail(flow.tail.clone()));
+        }
+        // Edges to members that were detached lead nowhere, so only those inside are looked at.
+        let inside: Vec<_> = self.jobs.iter().map(|job| job.inside(&members)).collect();
+        match ResolvedEdges::of(&inside) {
+            // An expanded job is waited for by none, so several may look like tails.
+            Ok(_) | Err(Rejected::SeveralTails { .. }) => Ok(()),
+            Err(Rejected::FailureOfNothing { .. }) => Ok(()),
+            Err(rejected) => Err(rejected.into()),
+        }
+    }
+
+    fn repeated(&self) -> Damage {
+        let mut seen = HashSet::new();
+        let twice = self.jobs.iter().find(|job| !seen.insert(&job.new.id));
+        twice
+            .map_or(Damage::Content, |job| Rejected::DuplicateId { job: job.new.id.clone() }.into())
+    }
+
+    fn check_job(&self, job: &ExportedJob, members: &HashSet<&JobId>) -> Result<(), Damage> {
+        let id = || job.new.id.clone();
+        let open = job.edges.iter().filter(|edge| **edge == EdgeState::Open).count();
+        // A terminal job keeps the count it had, but never more than it has parents.
+        let is_count_right = match &job.life.stage {
+            Stage::Blocked => open == job.life.pending && open > 0,
+            Stage::Waiting | Stage::Inflight(_) => open == 0 && job.life.pending == 0,
+            Stage::Finished(_) => job.life.pending <= job.edges.len(),
+        };
+        if job.edges.len() != job.new.parents.len() || !is_count_right {
+            return Err(Damage::Edges(id()));
+        }
+        let waits_outside = job
+            .new
+            .parents
+            .iter()
+            .zip(&job.edges)
+            .any(|(parent, edge)| *edge == EdgeState::Open && !members.contains(parent));
+        if waits_outside || job.edges.iter().any(is_spent_without_failure) {
+            return Err(Damage::Edges(id()));
+        }
+        if job.life.finish().is_some_and(|finish| !finish.state.is_terminal()) {
+            return Err(Damage::State(id()));
+        }
+        if job.life.flow.as_ref() != self.flow.as_ref().map(|flow| &flow.id) {
+            return Err(Damage::Flow(id()));
+        }
+        if job.holds_key && job.new.idempotency_key.is_none() {
+            return Err(Damage::Key(id()));
+        }
+        Ok(())
+    }
+}
+
+fn is_spent_without_failure(edge: &EdgeState) -> bool {
+    matches!(edge, EdgeState::Spent { state, .. } if !matches!(state, State::Dlq | State::Cancelled))
+}
+
+impl ExportedJob {
+    /// The job with the edges to those members alone, for the rules of flows.
+    fn inside(&self, members: &HashSet<&JobId>) -> crate::NewJob {
+        let parents = self.new.parents.iter().filter(|parent| members.contains(parent));
+        let mut job = crate::NewJob::new(
+            self.new.id.clone(),
+            self.new.queue.clone(),
+            self.new.job_type.clone(),
+            &[],
+        );
+        job.parents = parents.cloned().collect();
+        job.condition = self.new.condition;
+        job.kind = self.new.kind;
+        job
+    }
+}
