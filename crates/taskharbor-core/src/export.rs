@@ -10,6 +10,8 @@ pub use check::Damage;
 
 use crate::{
     JobId, NewJob, QueueName, State, Text, Timestamp,
+    driver::Limits,
+    error::InvalidRequest,
     life::{Life, Stage},
     name::{FlowName, IdempotencyKey},
 };
@@ -27,6 +29,16 @@ pub struct ExportUnit {
 }
 
 impl ExportUnit {
+    /// Checks how many units one page of an export may have.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::OutOfRange`].
+    pub const fn check_limit(limit: usize) -> Result<(), InvalidRequest> {
+        // MOV-1
+        crate::check::range("limit", limit, 1, Limits::MAX_PAGE)
+    }
+
     /// A single job.
     #[must_use]
     pub fn job(job: ExportedJob) -> Self {

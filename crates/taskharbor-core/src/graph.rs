@@ -146,8 +146,9 @@ impl<F> Facts<F> {
 ///
 /// What the store answers.
 pub fn succeeded<G: Graph>(graph: &mut G, job: G::Job, now: Timestamp) -> Result<(), G::Error> {
-    let mut done = vec![job];
-    while let Some(job) = done.pop() {
+    // Most jobs have no dependants, and for them nothing is allocated.
+    let (mut done, mut first) = (Vec::new(), Some(job));
+    while let Some(job) = first.take().or_else(|| done.pop()) {
         let facts = graph.facts(job)?;
         free_keys(graph, job, &facts, State::Done)?;
         if facts.flow.is_some() {

@@ -460,9 +460,10 @@ impl Life {
         true
     }
 
-    /// Cancels a failure job because its parent `done` succeeded; `false` if it does not wait any
-    /// more.
+    /// Waits for one parent less, since `done` succeeded, and so cancels a failure job that is
+    /// blocked; `false` if it was not.
     pub fn cancel_as_not_needed(&mut self, done: &JobId, now: Timestamp) -> bool {
+        self.pending = self.pending.saturating_sub(1);
         if self.stage != Stage::Blocked {
             return false;
         }

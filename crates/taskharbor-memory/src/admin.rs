@@ -1,11 +1,14 @@
 //! [`MemoryDriver`] for people.
 
 use taskharbor_core::{
-    Admin, DriverError, JobId, QueueName, State, Timestamp,
-    admin::{Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    Admin, DriverError, JobId, State, Timestamp,
+    admin::{
+        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
+        QueueCounts, Setting,
+    },
     driver::Answers,
     error::Denied,
-    export::{ExportUnit, Imported},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
 };
@@ -28,38 +31,34 @@ impl Admin for MemoryDriver {
         Ok(store.list(&request)?)
     }
 
-    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
-        Ok(self.lock()?.counts(now))
+    async fn counts(&self, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        let store = self.lock()?;
+        request.check()?;
+        Ok(store.counts(request.now))
     }
 
     async fn manage(&self, request: Manage) -> Answers<State, Denied> {
-        self.act(|store, wakes| {
+        self.act(|store| {
             request.check()?;
-            Ok(store.manage(&request, wakes))
+            Ok(store.manage(&request))
         })
     }
 
-    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
-        self.act(|store, _| {
-            let queue = store.queue(&queue);
-            store.queues[queue].paused_since.get_or_insert(now);
-            Ok(())
+    async fn configure(&self, request: Configure) -> Answers<(), Denied> {
+        self.act(|store| {
+            request.check()?;
+            Ok(store.configure(request))
         })
     }
 
-    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
-        self.act(|store, wakes| {
-            if let Some(at) = store.queue_ids.get(&queue).copied() {
-                store.queues[at].paused_since = None;
-                store.forget_if_idle(at);
-                wakes.push(queue);
-            }
-            Ok(())
-        })
+    async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
+        let store = self.lock()?;
+        request.check()?;
+        Ok(store.settings(&request)?)
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
-        self.act(|store, _| {
+        self.act(|store| {
             request.check()?;
             Ok(store.prune(&request))
         })
@@ -81,13 +80,14 @@ impl Admin for MemoryDriver {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Page<ExportUnit>, DriverError> {
-        Ok(self.lock()?.export(after.as_ref(), limit)?)
+        let store = self.lock()?;
+        ExportUnit::check_limit(limit)?;
+        Ok(store.export(after.as_ref(), limit)?)
     }
 
-    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
-        self.act(|store, wakes| {
-            Ok(parcels.into_iter().map(|parcel| store.import(parcel, wakes)).collect())
-        })
+    async fn import(&self, units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused> {
+        // MOV-3
+        self.act(|store| Ok(units.into_iter().map(|unit| store.import(unit)).collect()))
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

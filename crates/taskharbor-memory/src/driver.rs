@@ -16,7 +16,7 @@ use taskharbor_core::{
     error::{Refusal, Rejected},
 };
 
-use crate::store::{Store, Wakes};
+use crate::store::Store;
 
 /// Jobs in memory. Clones share one store; it is gone with the last of them.
 #[derive(Clone)]
@@ -61,8 +61,8 @@ impl MemoryDriver {
         if store.closed { Err(DriverError::Closed) } else { Ok(store) }
     }
 
-    /// Steps aside while somebody else is in the critical section, so that the thread can do other
-    /// work; for a bounded number of times, since what follows waits for the lock anyway.
+    /// Yields while another call is in the critical section, so that the thread can do other work;
+    /// for a bounded number of times, since what follows waits for the lock anyway.
     async fn turn(&self) {
         for _ in 0..8 {
             if !matches!(self.shared.store.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -80,16 +80,17 @@ impl MemoryDriver {
         }
     }
 
-    /// Does something in one critical section, then wakes those for whom it made work.
+    /// Runs one step in a critical section, then wakes the watches for which it made work.
     pub(crate) fn act<T>(
         &self,
-        act: impl FnOnce(&mut Store, &mut Wakes) -> Result<T, DriverError>,
+        act: impl FnOnce(&mut Store) -> Result<T, DriverError>,
     ) -> Result<T, DriverError> {
-        let mut wakes = Wakes::new();
         let mut store = self.lock()?;
-        let answer = act(&mut store, &mut wakes);
+        let answer = act(&mut store);
+        let mut wakes = std::mem::take(&mut store.wakes);
         drop(store);
         wakes.dedup();
+        // WAK-1
         self.shared.hub.wake(&wakes);
         answer
     }
@@ -116,27 +117,27 @@ impl Driver for MemoryDriver {
         // Outside of the lock, though a closed driver says so first.
         let checked = request.check();
         self.turn().await;
-        self.act(|store, wakes| {
+        self.act(|store| {
             checked?;
-            Ok(store.enqueue(request, wakes))
+            Ok(store.enqueue(request))
         })
     }
 
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
         self.turn().await;
-        self.act(|store, wakes| store.reserve(&request, wakes))
+        self.act(|store| store.reserve(&request))
     }
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
-        self.act(|store, _| store.extend(request))
+        self.act(|store| store.extend(request))
     }
 
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
         let checked = request.check();
         self.turn().await;
-        self.act(|store, wakes| {
+        self.act(|store| {
             checked?;
-            Ok(store.settle(request, wakes))
+            Ok(store.settle(request))
         })
     }
 

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use taskharbor_core::{
     JobId, NewJob, State, Timestamp,
     admin::StateCounts,
+    export::EdgeState,
     flow::{FlowRecord, ResolvedEdges},
     name::FlowName,
 };
 
-use crate::store::{Link, Slot, Standing, Store, Tie, Wakes};
+use crate::store::{Edge, Slot, Standing, Store};
 
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -27,11 +28,11 @@ pub(crate) struct Flow {
     /// Members that are over, by the time until which they must be kept.
     pub(crate) over: BTreeSet<(Timestamp, u64)>,
     /// Where it stands among the flows that are over.
-    pub(crate) retired_as: Option<(State, Timestamp)>,
+    pub(crate) terminal_as: Option<(State, Timestamp)>,
 }
 
 impl Flow {
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         self.not_started.is_empty() && self.inflight.is_empty()
     }
 }
@@ -56,14 +57,14 @@ impl Store {
             not_started: BTreeMap::new(),
             inflight: BTreeMap::new(),
             over: BTreeSet::new(),
-            retired_as: None,
+            terminal_as: None,
         });
         self.flow_ids.insert(id, flow);
         self.flows_by_seq.insert(seq, flow);
         flow
     }
 
-    /// Stores the members of a flow or of a expansion and ties them; answers their slots.
+    /// Stores the members of a flow or of an expansion with their edges; answers their slots.
     pub(crate) fn insert_members(
         &mut self,
         jobs: Vec<NewJob>,
@@ -75,8 +76,8 @@ impl Store {
             jobs.into_iter().map(|job| self.insert(job, Some(flow), now)).collect();
         for (child, parents) in shape.parents.iter().enumerate() {
             for (order, parent) in parents.iter().enumerate() {
-                let parent = self.place_of(slots[*parent]);
-                self.jobs[slots[child]].links.push(Link { parent, tie: Tie::Open });
+                let parent = self.job_ref(slots[*parent]);
+                self.jobs[slots[child]].edges.push(Edge { parent, state: EdgeState::Open });
                 self.jobs[parent.slot].dependants.push((slots[child], order));
             }
         }
@@ -112,55 +113,54 @@ impl Store {
             Some(Standing::Over(until)) => drop(counted.over.insert((until, seq))),
             None => {}
         }
-        self.retire_flow(flow);
+        self.index_flow(flow);
     }
 
     /// Puts a flow among those that are over if it is, and takes it out if it is not.
-    fn retire_flow(&mut self, flow: usize) {
-        self.unretire_flow(flow);
+    fn index_flow(&mut self, flow: usize) {
+        self.unindex_flow(flow);
         let entry = &self.flows[flow];
         // While its first members are being stored, its tail is not there yet.
         let tail = self.jobs.get(entry.tail).filter(|tail| tail.flow == Some(flow));
-        let ended = tail.filter(|_| entry.is_over()).and_then(|tail| tail.life.finish());
+        let ended = tail.filter(|_| entry.is_terminal()).and_then(|tail| tail.life.finish());
         if let (Some(&(until, _)), Some(finish)) = (entry.over.last(), ended) {
-            self.retired.add_flow(finish.state, (until, entry.seq, flow));
-            self.flows[flow].retired_as = Some((finish.state, until));
+            self.terminal.add_flow(finish.state, (until, entry.seq, flow));
+            self.flows[flow].terminal_as = Some((finish.state, until));
         }
     }
 
-    fn unretire_flow(&mut self, flow: usize) {
+    fn unindex_flow(&mut self, flow: usize) {
         let entry = &mut self.flows[flow];
-        if let Some((state, until)) = entry.retired_as.take() {
-            self.retired.remove_flow(state, &(until, entry.seq, flow));
+        if let Some((state, until)) = entry.terminal_as.take() {
+            self.terminal.remove_flow(state, &(until, entry.seq, flow));
         }
     }
 
     /// Changes which member's output is the flow's.
-    pub(crate) fn set_tail(&mut self, flow: usize, tail: Slot) {
+    pub(crate) fn change_tail(&mut self, flow: usize, tail: Slot) {
         self.flows[flow].tail = tail;
-        self.retire_flow(flow);
+        self.index_flow(flow);
     }
 
-    /// Takes an ended job out of its flow. Nobody waits for anybody across the border; what is left
-    /// is that the job can read what it could read before.
-    pub(crate) fn detach(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) {
-        self.release_dependants(slot, now, wakes);
+    /// Takes a terminal job out of its flow. No edge across the border is open afterwards; the job
+    /// can still read what it could read before.
+    pub(crate) fn detach(&mut self, slot: Slot) {
         let standing = self.jobs[slot].standing();
         self.count_in_flow(slot, Some(standing), None);
         self.unindex(slot);
         let entry = &mut self.jobs[slot];
         entry.dependants.clear();
         entry.life.detach();
-        for link in entry.links.iter_mut().filter(|link| link.tie == Tie::Open) {
-            link.tie = Tie::Closed;
+        for edge in entry.edges.iter_mut().filter(|edge| edge.state == EdgeState::Open) {
+            edge.state = EdgeState::Closed;
         }
-        let parents: Vec<_> = entry.links.iter().map(|link| link.parent).collect();
+        let parents: Vec<_> = entry.edges.iter().map(|edge| edge.parent).collect();
         if let Some(flow) = entry.flow.take() {
             self.flows[flow].members.remove(&entry.seq);
         }
         self.index(slot);
         for parent in parents {
-            if self.still_at(parent).is_some() {
+            if self.resolve(parent).is_some() {
                 self.jobs[parent.slot].dependants.retain(|(dependant, _)| *dependant != slot);
             }
         }
@@ -168,7 +168,7 @@ impl Store {
 
     /// Removes a flow and all its members; answers how many there were.
     pub(crate) fn remove_flow(&mut self, flow: usize) -> usize {
-        self.unretire_flow(flow);
+        self.unindex_flow(flow);
         let flow = self.flows.remove(flow);
         self.flow_ids.remove(&flow.id);
         self.flows_by_seq.remove(&flow.seq);

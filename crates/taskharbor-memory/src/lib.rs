@@ -7,11 +7,11 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::time::Duration;
-//! use taskharbor_core::{Driver, JobId, JobType, NewJob, QueueName, name::Holder};
+//! use taskharbor_core::{AnyDriver, JobId, JobType, NewJob, QueueName, name::Holder};
 //! use taskharbor_memory::MemoryDriver;
 //!
-//! let driver = MemoryDriver::new();
-//! let now = driver.store_time().await?;
+//! let driver = AnyDriver::new(MemoryDriver::new());
+//! let now = driver.now().await?;
 //! let mail = QueueName::new("mail")?;
 //! let job = NewJob::new(JobId::generate(now)?, mail.clone(), JobType::new("email:send")?, b"ada");
 //! driver.enqueue_job(job, now).await?;
@@ -19,7 +19,7 @@
 //! let me = Holder::new("worker-1")?;
 //! let leased = driver.reserve_job(mail, me, now, Duration::from_secs(60)).await?.unwrap();
 //! assert_eq!(&leased.job.payload[..], b"ada");
-//! driver.ack(leased.job.id, leased.lease.token, None, now).await?;
+//! driver.ack(&leased, None, now).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -28,16 +28,17 @@ mod admin;
 mod check;
 mod driver;
 mod enqueue;
+mod export;
 mod flow;
+mod graph;
+mod key;
 mod manage;
 mod output;
-mod parcel;
 mod prune;
 mod queue;
 mod read;
 mod reserve;
 mod settle;
-mod spread;
 mod store;
 
 pub use driver::MemoryDriver;

@@ -2,97 +2,48 @@
 
 use taskharbor_core::{
     JobId, State, Timestamp,
-    admin::{Action, Manage, Requeue},
+    admin::{Action, Change, Configure, Manage},
     error::Denied,
+    graph::{self, Graph},
 };
 
-use crate::store::{Slot, Store, Wakes};
+use crate::store::{Slot, Store};
 
 impl Store {
-    pub(crate) fn manage(
-        &mut self,
-        request: &Manage,
-        wakes: &mut Wakes,
-    ) -> Vec<Result<State, Denied>> {
-        let act = |id| self.manage_one(id, &request.action, request.now, wakes);
+    pub(crate) fn manage(&mut self, request: &Manage) -> Vec<Result<State, Denied>> {
+        // SET-9, REF-3
+        let act = |id| self.manage_one(id, &request.action, request.now);
         request.ids.iter().map(act).collect()
     }
 
-    fn manage_one(
-        &mut self,
-        id: &JobId,
-        action: &Action,
-        now: Timestamp,
-        wakes: &mut Wakes,
-    ) -> Result<State, Denied> {
+    fn manage_one(&mut self, id: &JobId, action: &Action, now: Timestamp) -> Result<State, Denied> {
         let flow = || self.flow_ids.get(id).copied().ok_or(Denied::JobNotFound);
         let slot = || self.slot(id).ok_or(Denied::JobNotFound);
-        match action {
-            Action::Requeue(requeue) => self.requeue(slot()?, requeue, now, wakes),
-            Action::Cancel => self.cancel(slot()?, now, wakes),
-            Action::RunNow => self.run_now(slot()?, now, wakes),
+        let Ok(answer) = match action {
+            Action::Requeue(requeue) => graph::requeue(self, slot()?, requeue, now),
+            Action::Cancel => graph::cancel(self, slot()?, now),
+            Action::CancelFlow => graph::cancel_flow(self, flow()?, now),
+            Action::RunNow => Ok(self.run_now(slot()?, now)),
             Action::SetPriority(priority) => {
-                self.change(slot()?, |_, life| life.set_priority(*priority, now))
+                // ADM-6
+                self.change(slot()?, |life| life.set_priority(*priority, now))
             }
-            Action::Purge => self.purge(slot()?, now),
-            Action::CancelFlow => self.cancel_flow(flow()?, now),
-            Action::PurgeFlow => self.purge_flow(flow()?, now),
-        }
-    }
-
-    fn run_now(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) -> Result<State, Denied> {
-        let state = self.change(slot, |_, life| life.run_now(now))?;
-        wakes.push(self.jobs[slot].new.queue.clone());
-        Ok(state)
-    }
-
-    fn requeue(
-        &mut self,
-        slot: Slot,
-        request: &Requeue,
-        now: Timestamp,
-        wakes: &mut Wakes,
-    ) -> Result<State, Denied> {
-        let state = self.jobs[slot].life.state(now);
-        if !matches!(state, State::Dlq | State::Cancelled) {
-            return Err(Denied::WrongState(state));
-        }
-        if self.is_flow_over_for(slot) {
-            if !request.detach {
-                return Err(Denied::FlowOver);
-            }
-            self.detach(slot, now, wakes);
-        }
-        let state = self.change(slot, |new, life| life.requeue(request, new.kind, now))?;
-        match state {
-            State::Done => self.spread_success(slot, now, wakes),
-            State::Blocked => {}
-            _ => wakes.push(self.jobs[slot].new.queue.clone()),
-        }
-        Ok(state)
-    }
-
-    /// Whether nobody in its flow would use what the job produces.
-    fn is_flow_over_for(&self, slot: Slot) -> bool {
-        let Some(flow) = self.jobs[slot].flow else {
-            return false;
+            Action::Purge => Ok(self.purge(slot()?, now)),
+            Action::PurgeFlow => Ok(self.purge_flow(flow()?, now)),
         };
-        let tail = self.flows[flow].tail;
-        let ended = self.jobs[tail].life.finish().map(|finish| finish.state);
-        tail != slot && matches!(ended, Some(State::Done | State::Cancelled))
+        answer
     }
 
-    fn cancel(&mut self, slot: Slot, now: Timestamp, wakes: &mut Wakes) -> Result<State, Denied> {
-        let state = self.change(slot, |_, life| life.cancel(now))?;
-        if state == State::Cancelled {
-            self.spread_failure(slot, now, wakes);
-        }
+    fn run_now(&mut self, slot: Slot, now: Timestamp) -> Result<State, Denied> {
+        let state = self.change_life(slot, |life| life.run_now(now))?;
+        let Ok(()) = self.wake(slot);
         Ok(state)
     }
 
     fn purge(&mut self, slot: Slot, now: Timestamp) -> Result<State, Denied> {
         let entry = &self.jobs[slot];
         let state = entry.life.state(now);
+        // ADM-7
         if !state.is_terminal() {
             return Err(Denied::WrongState(state));
         }
@@ -103,29 +54,37 @@ impl Store {
         Ok(state)
     }
 
-    fn cancel_flow(&mut self, flow: usize, now: Timestamp) -> Result<State, Denied> {
-        if self.flows[flow].is_over() {
-            return Err(Denied::WrongState(self.tail_state(flow, now)));
-        }
-        let entry = &self.flows[flow];
-        let members: Vec<Slot> =
-            entry.not_started.values().chain(entry.inflight.values()).copied().collect();
-        for slot in members {
-            self.change(slot, |_, life| life.cancel(now))?;
-        }
-        Ok(self.tail_state(flow, now))
-    }
-
     fn purge_flow(&mut self, flow: usize, now: Timestamp) -> Result<State, Denied> {
-        let state = self.tail_state(flow, now);
-        if !self.flows[flow].is_over() {
+        let state = self.jobs[self.flows[flow].tail].life.state(now);
+        // ADM-8
+        if !self.flows[flow].is_terminal() {
             return Err(Denied::WrongState(state));
         }
         self.remove_flow(flow);
         Ok(state)
     }
 
-    fn tail_state(&self, flow: usize, now: Timestamp) -> State {
-        self.jobs[self.flows[flow].tail].life.state(now)
+    pub(crate) fn configure(&mut self, request: Configure) -> Vec<Result<(), Denied>> {
+        let now = request.now;
+        // PAU-4
+        request.changes.into_iter().map(|change| self.configure_one(change, now)).collect()
+    }
+
+    fn configure_one(&mut self, change: Change, now: Timestamp) -> Result<(), Denied> {
+        match change {
+            // PAU-2
+            Change::PauseQueue(queue) => {
+                let queue = self.queue(&queue);
+                self.queues[queue].paused_since.get_or_insert(now);
+            }
+            Change::ResumeQueue(queue) => {
+                if let Some(at) = self.queue_ids.get(&queue).copied() {
+                    self.queues[at].paused_since = None;
+                    self.forget_if_idle(at);
+                    self.wakes.push(queue);
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -2,12 +2,13 @@
 
 use taskharbor_core::{
     State, Timestamp,
-    driver::{Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
+    driver::{JoinList, Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
     error::Refusal,
+    export::EdgeState,
     job::JobKind,
 };
 
-use crate::store::{Entry, Link, Store, Tie, Whereabouts};
+use crate::store::{Edge, Entry, JobRef, Slot, Store};
 
 impl Store {
     pub(crate) fn outputs(&self, request: &Outputs) -> Vec<Result<OutputPage, Refusal>> {
@@ -15,32 +16,49 @@ impl Store {
     }
 
     fn output_page(&self, query: &OutputQuery, limit: usize) -> Result<OutputPage, Refusal> {
+        // OUT-5
         let slot = self.slot(&query.id).ok_or(Refusal::JobNotFound)?;
+        let page_of = |slot: Slot| {
+            let edges = &self.jobs[slot].edges;
+            page(edges, query.from, limit, |edge| self.input_through(edge))
+        };
         Ok(match query.of {
             OutputOf::Itself => {
-                let whole = [self.place_of(slot)];
-                page(&whole, query.from, limit, |place| self.output_of(*place))
+                let whole = [self.job_ref(slot)];
+                page(&whole, query.from, limit, |job| self.output_of(*job))
             }
-            OutputOf::Parents => {
-                let links = &self.jobs[slot].links;
-                page(links, query.from, limit, |link| self.input_through(link))
-            }
+            OutputOf::Parents => page_of(slot),
+            OutputOf::Input => match self.only_join_of(slot) {
+                Some((join, list)) => page_of(join).of_join(list),
+                None => page_of(slot),
+            },
         })
     }
 
-    fn input_through(&self, link: &Link) -> OutputEntry {
-        match &link.tie {
-            Tie::Open | Tie::Closed => self.output_of(link.parent),
-            Tie::Spent { state, reason } => {
+    /// The join that is done and is all that a job waits for.
+    fn only_join_of(&self, slot: Slot) -> Option<(Slot, JoinList)> {
+        let [edge] = &self.jobs[slot].edges[..] else { return None };
+        // OUT-6
+        match self.input_through(edge) {
+            OutputEntry::List(list) => Some((self.slot(&list.join)?, list)),
+            _ => None,
+        }
+    }
+
+    fn input_through(&self, edge: &Edge) -> OutputEntry {
+        match &edge.state {
+            EdgeState::Open | EdgeState::Closed => self.output_of(edge.parent),
+            EdgeState::Spent { state, reason } => {
                 OutputEntry::Failed { state: *state, reason: reason.clone() }
             }
         }
     }
 
-    fn output_of(&self, mut place: Whereabouts) -> OutputEntry {
+    fn output_of(&self, mut job: JobRef) -> OutputEntry {
         loop {
-            match self.still_at(place) {
-                Some(Entry { grown: Some(next), .. }) => place = *next,
+            match self.resolve(job) {
+                // OUT-3
+                Some(Entry { expanded: Some(next), .. }) => job = *next,
                 Some(entry) => return output(entry),
                 None => return OutputEntry::Missing,
             }
@@ -49,12 +67,13 @@ impl Store {
 }
 
 fn output(entry: &Entry) -> OutputEntry {
-    match entry.life.state(Timestamp::MAX) {
-        State::Done if entry.new.kind == JobKind::Join => {
-            OutputEntry::List { join: entry.new.id.clone(), len: entry.links.len() }
+    match (entry.life.state(Timestamp::MAX), entry.new.kind) {
+        // OUT-2
+        (State::Done, JobKind::Join(reading)) => {
+            OutputEntry::List(JoinList::new(entry.new.id.clone(), entry.edges.len(), reading))
         }
-        State::Done => OutputEntry::Done(entry.life.output.clone()),
-        state @ (State::Dlq | State::Cancelled) => {
+        (State::Done, JobKind::Work) => OutputEntry::Done(entry.life.output.clone()),
+        (state @ (State::Dlq | State::Cancelled), _) => {
             OutputEntry::Failed { state, reason: entry.life.reason.clone() }
         }
         _ => OutputEntry::Pending,
@@ -70,6 +89,7 @@ fn page<T>(whole: &[T], from: usize, limit: usize, read: impl Fn(&T) -> OutputEn
         if let OutputEntry::Done(Some(output)) = &entry {
             bytes += output.len();
         }
+        // OUT-4
         if bytes > Limits::PAGE_BYTES && !entries.is_empty() {
             break;
         }

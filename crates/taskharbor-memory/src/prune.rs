@@ -1,14 +1,14 @@
-//! [`Retired`]: what is over, by the time until which it must be kept, and its removal.
+//! [`TerminalIndex`]: what is over, by the time until which it must be kept, and its removal.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, convert::Infallible};
 
-use taskharbor_core::{State, Timestamp, admin::Prune};
+use taskharbor_core::{State, Timestamp, admin::Prune, graph};
 
-use crate::{queue::Place, store::Store};
+use crate::{queue::Position, store::Store};
 
 /// Jobs without a flow and whole flows that are over.
 #[derive(Debug, Default)]
-pub(crate) struct Retired {
+pub(crate) struct TerminalIndex {
     done: Shelf,
     dlq: Shelf,
     cancelled: Shelf,
@@ -17,24 +17,24 @@ pub(crate) struct Retired {
 /// What ended in one way.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    pub(crate) jobs: BTreeSet<Place>,
-    pub(crate) flows: BTreeSet<Place>,
+    pub(crate) jobs: BTreeSet<Position>,
+    pub(crate) flows: BTreeSet<Position>,
 }
 
-impl Retired {
-    pub(crate) fn add_job(&mut self, state: State, place: Place) {
+impl TerminalIndex {
+    pub(crate) fn add_job(&mut self, state: State, place: Position) {
         self.shelf_mut(state).jobs.insert(place);
     }
 
-    pub(crate) fn remove_job(&mut self, state: State, place: &Place) {
+    pub(crate) fn remove_job(&mut self, state: State, place: &Position) {
         self.shelf_mut(state).jobs.remove(place);
     }
 
-    pub(crate) fn add_flow(&mut self, state: State, place: Place) {
+    pub(crate) fn add_flow(&mut self, state: State, place: Position) {
         self.shelf_mut(state).flows.insert(place);
     }
 
-    pub(crate) fn remove_flow(&mut self, state: State, place: &Place) {
+    pub(crate) fn remove_flow(&mut self, state: State, place: &Position) {
         self.shelf_mut(state).flows.remove(place);
     }
 
@@ -55,46 +55,38 @@ impl Retired {
     }
 }
 
-/// The next thing to remove.
-enum Oldest {
+/// A job without a flow, or a whole flow.
+pub(crate) enum Unit {
     Job(usize),
     Flow(usize),
 }
 
 impl Store {
     pub(crate) fn prune(&mut self, request: &Prune) -> usize {
-        let mut removed = 0;
-        while removed < request.limit {
-            match self.oldest(request) {
-                Some(Oldest::Job(slot)) => {
-                    self.remove(slot);
-                    removed += 1;
-                }
-                Some(Oldest::Flow(flow)) => removed += self.remove_flow(flow),
-                None => break,
-            }
-        }
+        let Ok(removed) = graph::prune(self, request);
+        self.forget_keys(request.now);
         removed
     }
+}
 
-    fn oldest(&self, request: &Prune) -> Option<Oldest> {
-        let mut oldest: Option<(Timestamp, u64, Oldest)> = None;
-        for state in [State::Done, State::Dlq, State::Cancelled] {
-            let Some(before) = request.before(state) else {
-                continue;
-            };
-            let shelf = self.retired.shelf(state);
-            let job = shelf.jobs.first().map(|&(at, seq, slot)| (at, seq, Oldest::Job(slot)));
-            let flow = shelf.flows.first().map(|&(at, seq, flow)| (at, seq, Oldest::Flow(flow)));
-            for candidate in [job, flow].into_iter().flatten() {
-                let is_older = oldest
-                    .as_ref()
-                    .is_none_or(|(at, seq, _)| (candidate.0, candidate.1) < (*at, *seq));
-                if candidate.0 <= before && is_older {
-                    oldest = Some(candidate);
-                }
+impl graph::Shelf for Store {
+    type Unit = Unit;
+    type Error = Infallible;
+
+    fn oldest(&self, state: State) -> Result<[Option<(Timestamp, u64, Unit)>; 2], Infallible> {
+        let shelf = self.terminal.shelf(state);
+        let job = shelf.jobs.first().map(|&(at, seq, slot)| (at, seq, Unit::Job(slot)));
+        let flow = shelf.flows.first().map(|&(at, seq, flow)| (at, seq, Unit::Flow(flow)));
+        Ok([job, flow])
+    }
+
+    fn remove(&mut self, unit: Unit) -> Result<usize, Infallible> {
+        Ok(match unit {
+            Unit::Job(slot) => {
+                self.remove(slot);
+                1
             }
-        }
-        oldest.map(|(.., oldest)| oldest)
+            Unit::Flow(flow) => self.remove_flow(flow),
+        })
     }
 }

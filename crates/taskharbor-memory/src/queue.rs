@@ -10,7 +10,7 @@ use taskharbor_core::{QueueName, Timestamp, admin::StateCounts};
 use crate::store::Slot;
 
 /// Where something stands in a line: by time, then by insertion.
-pub(crate) type Place = (Timestamp, u64, Slot);
+pub(crate) type Position = (Timestamp, u64, Slot);
 
 /// The jobs of one queue.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Queue {
     pub(crate) paused_since: Option<Timestamp>,
     /// A line for each priority, by the time from which Reserve may grant: when a job falls due,
     /// or when the lease on it ends. No line is empty.
-    lines: BTreeMap<Reverse<i16>, BTreeSet<Place>>,
+    lines: BTreeMap<Reverse<i16>, BTreeSet<Position>>,
     /// How many jobs are in each state; those scheduled are counted as ready.
     pub(crate) counts: StateCounts,
 }
@@ -35,11 +35,11 @@ impl Queue {
         self.counts.total() == 0 && self.paused_since.is_none()
     }
 
-    pub(crate) fn line_up(&mut self, priority: i16, place: Place) {
+    pub(crate) fn line_up(&mut self, priority: i16, place: Position) {
         self.lines.entry(Reverse(priority)).or_default().insert(place);
     }
 
-    pub(crate) fn step_out(&mut self, priority: i16, place: &Place) {
+    pub(crate) fn step_out(&mut self, priority: i16, place: &Position) {
         if let Some(line) = self.lines.get_mut(&Reverse(priority)) {
             line.remove(place);
             if line.is_empty() {
@@ -60,12 +60,12 @@ impl Queue {
     }
 
     /// All that may be granted at `now`.
-    pub(crate) fn available(&self, now: Timestamp) -> impl Iterator<Item = &Place> {
+    pub(crate) fn available(&self, now: Timestamp) -> impl Iterator<Item = &Position> {
         self.lines.values().flat_map(move |line| line.range(..=(now, u64::MAX, Slot::MAX)))
     }
 
     /// Every place in every line, with its priority.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (i16, &Place)> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = (i16, &Position)> {
         self.lines.iter().flat_map(|(priority, line)| line.iter().map(|place| (priority.0, place)))
     }
 }

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use taskharbor_core::{
-    Timestamp,
-    admin::{Cursor, List, Page, QueueCounts},
+    QueueName, Timestamp,
+    admin::{Cursor, List, ListSettings, Order, Page, QueueCounts, Setting},
     error::InvalidRequest,
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
@@ -12,7 +12,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    queue::Place,
+    queue::Position,
     store::{Slot, Store},
 };
 
@@ -24,34 +24,71 @@ impl Store {
     }
 
     pub(crate) fn list(&self, request: &List) -> Result<Page<JobSummary>, InvalidRequest> {
-        let nobody = BTreeMap::new();
+        let none = BTreeMap::new();
         let candidates = match &request.filter.flow {
-            Some(id) => self.flow_ids.get(id).map_or(&nobody, |flow| &self.flows[*flow].members),
+            Some(id) => self.flow_ids.get(id).map_or(&none, |flow| &self.flows[*flow].members),
             None => &self.by_seq,
         };
-        page("job", candidates, request.after.as_ref(), request.limit, |slot| {
+        let turn = Turn { of: "job", order: request.order, after: request.after.as_ref() };
+        let mut looked_at = None;
+        // ADM-12
+        let page = page(&turn, candidates, request.limit, request.scan, |slot| {
+            let new = &self.jobs[slot].new;
+            looked_at = Some(self.jobs[slot].created_at);
             let job = self.record(slot, request.now).summary();
-            request.filter.matches(&job).then_some(job)
-        })
+            let key = new.idempotency_key.as_ref();
+            request.filter.matches(&job, key, &new.headers).then_some(job)
+        })?;
+        let is_last = page.next.is_none();
+        Ok(page.looked_at(looked_at.filter(|_| !is_last)))
     }
 
     pub(crate) fn list_flows(
         &self,
         request: &ListFlows,
     ) -> Result<Page<FlowRecord>, InvalidRequest> {
-        page("flow", &self.flows_by_seq, request.after.as_ref(), request.limit, |flow| {
+        let turn = Turn { of: "flow", order: request.order, after: request.after.as_ref() };
+        // ADM-9
+        page(&turn, &self.flows_by_seq, request.limit, usize::MAX, |flow| {
             let flow = self.flow_record(flow, request.now);
             request.matches(&flow).then_some(flow)
         })
     }
 
+    pub(crate) fn settings(&self, request: &ListSettings) -> Result<Page<Setting>, InvalidRequest> {
+        let after = match &request.after {
+            Some(cursor) => {
+                Some(cursor.as_str().strip_prefix("pause:").ok_or(InvalidRequest::Cursor)?)
+            }
+            None => None,
+        };
+        let mut paused: Vec<_> = self
+            .queues
+            .iter()
+            .filter_map(|(_, queue)| Some((&queue.name, queue.paused_since?)))
+            .filter(|(name, _)| after.is_none_or(|after| name.as_str() > after))
+            .collect();
+        // PAU-3
+        paused.sort();
+        let is_last = paused.len() <= request.limit;
+        paused.truncate(request.limit);
+        let last = paused.last().map(|(name, _)| Cursor::new(format!("pause:{name}")));
+        let setting = |(queue, since): (&QueueName, Timestamp)| Setting::PausedQueue {
+            queue: queue.clone(),
+            since,
+        };
+        Ok(Page::new(paused.into_iter().map(setting).collect(), last.filter(|_| !is_last)))
+    }
+
+    /// Exact, whatever the cap: the counts are kept, and those of ready jobs are found by walking.
     pub(crate) fn counts(&self, now: Timestamp) -> Vec<QueueCounts> {
         let mut all: Vec<_> = self.queues.iter().map(|(_, queue)| queue).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let counted = all.into_iter().map(|queue| {
-            let waiting = |place: &&Place| self.jobs[place.2].life.stage == Stage::Waiting;
+            let waiting = |place: &&Position| self.jobs[place.2].life.stage == Stage::Waiting;
             let ready: Vec<Timestamp> =
                 queue.available(now).filter(waiting).map(|(due_at, ..)| *due_at).collect();
+            // ADM-4, ADM-14
             let mut counts = QueueCounts::new(queue.name.clone());
             counts.states = queue.counts;
             counts.states.scheduled = counts.states.ready - ready.len();
@@ -64,27 +101,60 @@ impl Store {
     }
 }
 
-/// The first `limit` candidates after the cursor that `show` does not pass over. Cursors say what
-/// they are a place in, so that one list does not take another's.
-fn page<T>(
-    of: &str,
-    candidates: &BTreeMap<u64, usize>,
-    after: Option<&Cursor>,
-    limit: usize,
-    show: impl Fn(usize) -> Option<T>,
-) -> Result<Page<T>, InvalidRequest> {
-    let start = match after {
-        Some(cursor) => {
-            let seq = cursor.as_str().strip_prefix(of).and_then(|seq| seq.parse::<u64>().ok());
-            Bound::Excluded(seq.ok_or(InvalidRequest::Cursor)?)
+/// Where a page begins and which way it goes.
+struct Turn<'a> {
+    of: &'static str,
+    order: Order,
+    after: Option<&'a Cursor>,
+}
+
+impl Turn<'_> {
+    /// Cursors say of what list and in which order they are a position, so that one list does not
+    /// take another's.
+    fn prefix(&self) -> String {
+        match self.order {
+            Order::OldestFirst => format!("{}>", self.of),
+            Order::NewestFirst => format!("{}<", self.of),
         }
-        None => Bound::Unbounded,
-    };
+    }
+
+    fn cursor(&self, seq: u64) -> Cursor {
+        Cursor::new(format!("{}{seq}", self.prefix()))
+    }
+
+    /// The candidates from here on.
+    fn range(&self) -> Result<(Bound<u64>, Bound<u64>), InvalidRequest> {
+        let Some(cursor) = self.after else { return Ok((Bound::Unbounded, Bound::Unbounded)) };
+        let seq = cursor.as_str().strip_prefix(&self.prefix()).and_then(|seq| seq.parse().ok());
+        // ADM-13
+        let from = Bound::Excluded(seq.ok_or(InvalidRequest::Cursor)?);
+        Ok(match self.order {
+            Order::OldestFirst => (from, Bound::Unbounded),
+            Order::NewestFirst => (Bound::Unbounded, from),
+        })
+    }
+}
+
+/// The first `limit` candidates that `show` does not pass over, of no more than `scan`.
+fn page<T>(
+    turn: &Turn<'_>,
+    candidates: &BTreeMap<u64, usize>,
+    limit: usize,
+    scan: usize,
+    mut show: impl FnMut(usize) -> Option<T>,
+) -> Result<Page<T>, InvalidRequest> {
+    let mut range = candidates.range(turn.range()?);
     let mut items = Vec::new();
-    for (seq, candidate) in candidates.range((start, Bound::Unbounded)) {
+    // ADM-2
+    for looked in 1.. {
+        let next = match turn.order {
+            Order::OldestFirst => range.next(),
+            Order::NewestFirst => range.next_back(),
+        };
+        let Some((seq, candidate)) = next else { break };
         items.extend(show(*candidate));
-        if items.len() == limit {
-            return Ok(Page::new(items, Some(Cursor::new(format!("{of}{seq}")))));
+        if items.len() == limit || looked == scan {
+            return Ok(Page::new(items, Some(turn.cursor(*seq))));
         }
     }
     Ok(Page::new(items, None))

@@ -7,33 +7,32 @@ use taskharbor_core::{
         Settled,
     },
     error::Refusal,
+    graph,
     job::JobView,
     life::Consequence,
 };
 
-use crate::store::{Slot, Store, Wakes};
+use crate::store::{Slot, Store};
 
 impl Store {
-    pub(crate) fn reserve(
-        &mut self,
-        request: &Reserve,
-        wakes: &mut Wakes,
-    ) -> Result<Reserved, DriverError> {
+    pub(crate) fn reserve(&mut self, request: &Reserve) -> Result<Reserved, DriverError> {
         let expires_at = request.check()?;
         let wanted: usize = request.demands.iter().map(|demand| demand.limit).sum();
-        // Drawn before anything changes, so that a failure leaves nothing half done.
+        // RES-8. Drawn before anything changes, so that a failure leaves nothing half done.
         let mut tokens = LeaseToken::random_many(wanted.min(self.jobs.len()))?.into_iter();
         let (mut jobs, mut next_due) = (Vec::with_capacity(tokens.len()), None);
+        // RES-5
         for demand in &request.demands {
             let Some(queue) = self.open_queue(demand) else { continue };
             let mut left = demand.limit;
             while left > 0
-                && let Some(slot) = self.next_to_grant(queue, request.now, wakes)
+                && let Some(slot) = self.next_to_grant(queue, request.now)
                 && let Some(token) = tokens.next()
             {
                 jobs.push(self.grant(slot, Lease::new(token, expires_at), request));
                 left -= 1;
             }
+            // RES-7
             if left > 0 {
                 next_due = earlier(next_due, self.queues[queue].next_due());
             }
@@ -43,25 +42,27 @@ impl Store {
 
     fn open_queue(&self, demand: &Demand) -> Option<usize> {
         let queue = *self.queue_ids.get(&demand.queue)?;
+        // PAU-1
         self.queues[queue].paused_since.is_none().then_some(queue)
     }
 
-    /// The best job of a queue, taken back from a holder whose lease is over if need be. Those
-    /// that are cancelled by being taken back are passed by.
-    fn next_to_grant(&mut self, queue: usize, now: Timestamp, wakes: &mut Wakes) -> Option<Slot> {
+    /// The best job of a queue, reclaimed if its lease is over. Jobs that a reclaim cancels are passed
+    /// by.
+    fn next_to_grant(&mut self, queue: usize, now: Timestamp) -> Option<Slot> {
         loop {
             let slot = self.queues[queue].best(now)?;
             if !self.jobs[slot].life.is_expired(now) {
                 return Some(slot);
             }
-            if self.change(slot, |_, life| life.reclaim(now)) == Consequence::Failed {
-                self.spread_failure(slot, now, wakes);
+            // LEA-3
+            if self.change_life(slot, |life| life.reclaim(now)) == Consequence::Failed {
+                let Ok(()) = graph::failed(self, slot, now);
             }
         }
     }
 
     fn grant(&mut self, slot: Slot, lease: Lease, request: &Reserve) -> Leased {
-        self.change(slot, |_, life| life.grant(lease, request.holder.clone(), request.now));
+        self.change_life(slot, |life| life.grant(lease, request.holder.clone(), request.now));
         let entry = &self.jobs[slot];
         Leased::new(JobView::assemble(&entry.new, entry.created_at, &entry.life), lease)
     }
@@ -74,9 +75,10 @@ impl Store {
         let extend = |item: Extension| {
             let slot = self.slot(&item.id).ok_or(Refusal::JobNotFound)?;
             if self.jobs[slot].life.authorize(item.token, now)? == Settled::AlreadyTerminal {
+                // SET-7
                 return Err(Refusal::JobNotInflight);
             }
-            self.change(slot, |_, life| life.extend(item.token, item.progress, expires_at, now))
+            self.change_life(slot, |life| life.extend(item.token, item.progress, expires_at, now))
         };
         Ok(request.items.into_iter().map(extend).collect())
     }

@@ -1,28 +1,29 @@
 //! [`Store`]: the jobs and every index over them.
 //!
-//! One rule keeps the indexes true: whoever changes a job does it through [`Store::change`], which
-//! takes the job out of its line before, puts it back after, and tells its flow what changed.
+//! One rule keeps the indexes true: every change to a job goes through [`Store::change_life`], which
+//! takes the job out of the indexes before, puts it back after, and tells its flow what changed.
 
 use std::collections::{BTreeMap, HashMap};
 
 use slab::Slab;
 use taskharbor_core::{
-    JobId, NewJob, QueueName, State, Text, Timestamp,
+    JobId, NewJob, QueueName, State, Timestamp,
     driver::Limits,
+    export::EdgeState,
     life::{Life, Stage},
-    name::IdempotencyKey,
 };
 
 use crate::{
     flow::Flow,
-    prune::Retired,
-    queue::{Place, Queue},
+    key::Keys,
+    prune::TerminalIndex,
+    queue::{Position, Queue},
 };
 
 /// Where a job is kept.
 pub(crate) type Slot = usize;
 
-/// A job and its ties to others.
+/// A job and its edges.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) new: NewJob,
@@ -33,36 +34,31 @@ pub(crate) struct Entry {
     pub(crate) queue: usize,
     pub(crate) flow: Option<usize>,
     /// One for each of `new.parents`.
-    pub(crate) links: Vec<Link>,
-    /// Those in its flow who wait for this job or read its output, and which of their links it is.
+    pub(crate) edges: Vec<Edge>,
+    /// The members of its flow that wait for this job or read its output, and which of their edges
+    /// leads here.
     pub(crate) dependants: Vec<(Slot, usize)>,
     /// Where `life.expanded_into` is.
-    pub(crate) grown: Option<Whereabouts>,
+    pub(crate) expanded: Option<JobRef>,
 }
 
 /// A job that may be gone: its slot, and the number that tells it from a later job there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct JobRef {
     pub(crate) slot: Slot,
     pub(crate) seq: u64,
 }
 
-/// A tie to a parent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
-    pub(crate) parent: Whereabouts,
-    pub(crate) tie: Tie,
+impl JobRef {
+    /// A job that is stored nowhere. Numbers begin with one.
+    pub(crate) const NOWHERE: Self = Self { slot: Slot::MAX, seq: 0 };
 }
 
-/// What a job and its parent are to each other.
+/// An edge to a parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tie {
-    /// The parent is waited for.
-    Open,
-    /// It no longer is, and its output is read.
-    Closed,
-    /// It failed and let go; what became of it later is nobody's business.
-    Spent { state: State, reason: Option<Text> },
+pub(crate) struct Edge {
+    pub(crate) parent: JobRef,
+    pub(crate) state: EdgeState,
 }
 
 /// Where a job stands as far as its flow is concerned.
@@ -74,9 +70,6 @@ pub(crate) enum Standing {
     Over(Timestamp),
 }
 
-/// Queues in which somebody should look for work.
-pub(crate) type Wakes = Vec<QueueName>;
-
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) limits: Limits,
@@ -85,14 +78,16 @@ pub(crate) struct Store {
     pub(crate) last_told: Timestamp,
     pub(crate) jobs: Slab<Entry>,
     pub(crate) by_id: HashMap<JobId, Slot>,
-    pub(crate) by_key: HashMap<(QueueName, IdempotencyKey), Slot>,
+    pub(crate) keys: Keys,
     pub(crate) by_seq: BTreeMap<u64, Slot>,
     pub(crate) queues: Slab<Queue>,
     pub(crate) queue_ids: HashMap<QueueName, usize>,
     pub(crate) flows: Slab<Flow>,
     pub(crate) flow_ids: HashMap<JobId, usize>,
     pub(crate) flows_by_seq: BTreeMap<u64, usize>,
-    pub(crate) retired: Retired,
+    pub(crate) terminal: TerminalIndex,
+    /// Queues whose watches are woken after this step.
+    pub(crate) wakes: Vec<QueueName>,
     next_seq: u64,
 }
 
@@ -104,14 +99,15 @@ impl Store {
             last_told: Timestamp::EPOCH,
             jobs: Slab::new(),
             by_id: HashMap::new(),
-            by_key: HashMap::new(),
+            keys: Keys::new(),
             by_seq: BTreeMap::new(),
             queues: Slab::new(),
             queue_ids: HashMap::new(),
             flows: Slab::new(),
             flow_ids: HashMap::new(),
             flows_by_seq: BTreeMap::new(),
-            retired: Retired::default(),
+            terminal: TerminalIndex::default(),
+            wakes: Vec::new(),
             next_seq: 0,
         }
     }
@@ -121,7 +117,7 @@ impl Store {
         self.next_seq
     }
 
-    /// Stores a job that is not stored yet, without ties.
+    /// Stores a job that is not stored yet, without edges.
     pub(crate) fn insert(&mut self, new: NewJob, flow: Option<usize>, now: Timestamp) -> Slot {
         let flow_id = flow.map(|flow| self.flows[flow].id.clone());
         let life = Life::new(&new, new.parents.len(), flow_id, now);
@@ -138,8 +134,7 @@ impl Store {
         flow: Option<usize>,
     ) -> Slot {
         let (seq, queue) = (self.next_seq(), self.queue(&new.queue));
-        let (id, key) = (new.id.clone(), new.idempotency_key.clone().filter(|_| holds_key));
-        let in_queue = new.queue.clone();
+        let id = new.id.clone();
         let slot = self.jobs.insert(Entry {
             new,
             created_at,
@@ -147,13 +142,13 @@ impl Store {
             seq,
             queue,
             flow,
-            links: Vec::new(),
+            edges: Vec::new(),
             dependants: Vec::new(),
-            grown: None,
+            expanded: None,
         });
         self.by_id.insert(id, slot);
-        if let Some(key) = key {
-            self.by_key.insert((in_queue, key), slot);
+        if holds_key {
+            self.take_key(slot);
         }
         self.by_seq.insert(seq, slot);
         self.index(slot);
@@ -166,7 +161,8 @@ impl Store {
     /// Removes a job that is in no flow, or whose whole flow is being removed.
     pub(crate) fn remove(&mut self, slot: Slot) {
         self.unindex(slot);
-        self.release_key(slot);
+        // PRU-3
+        self.drop_key_with_record(slot);
         let entry = self.jobs.remove(slot);
         self.by_id.remove(&entry.new.id);
         self.by_seq.remove(&entry.seq);
@@ -174,15 +170,11 @@ impl Store {
     }
 
     /// Changes a job's life and keeps every index true.
-    pub(crate) fn change<T>(
-        &mut self,
-        slot: Slot,
-        change: impl FnOnce(&NewJob, &mut Life) -> T,
-    ) -> T {
+    pub(crate) fn change_life<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Life) -> T) -> T {
         self.unindex(slot);
         let entry = &mut self.jobs[slot];
         let before = entry.standing();
-        let answer = change(&entry.new, &mut entry.life);
+        let answer = change(&mut entry.life);
         let after = entry.standing();
         self.index(slot);
         if before != after {
@@ -195,24 +187,13 @@ impl Store {
         self.by_id.get(id).copied()
     }
 
-    pub(crate) fn place_of(&self, slot: Slot) -> Whereabouts {
-        Whereabouts { slot, seq: self.jobs[slot].seq }
+    pub(crate) fn job_ref(&self, slot: Slot) -> JobRef {
+        JobRef { slot, seq: self.jobs[slot].seq }
     }
 
-    /// The job that was at this place, if it still is.
-    pub(crate) fn still_at(&self, place: Whereabouts) -> Option<&Entry> {
+    /// The job, if it is still stored.
+    pub(crate) fn resolve(&self, place: JobRef) -> Option<&Entry> {
         self.jobs.get(place.slot).filter(|entry| entry.seq == place.seq)
-    }
-
-    /// Gives up the key that a job holds, if it does.
-    pub(crate) fn release_key(&mut self, slot: Slot) {
-        let new = &self.jobs[slot].new;
-        if let Some(key) = new.idempotency_key.clone() {
-            let key = (new.queue.clone(), key);
-            if self.by_key.get(&key) == Some(&slot) {
-                self.by_key.remove(&key);
-            }
-        }
     }
 
     pub(crate) fn queue(&mut self, name: &QueueName) -> usize {
@@ -238,7 +219,7 @@ impl Store {
         match (entry.place(slot), entry.life.finish()) {
             (Some(place), None) => queue.line_up(entry.life.priority, place),
             (Some(place), Some(finish)) if entry.flow.is_none() => {
-                self.retired.add_job(finish.state, place);
+                self.terminal.add_job(finish.state, place);
             }
             _ => {}
         }
@@ -251,7 +232,7 @@ impl Store {
         match (entry.place(slot), entry.life.finish()) {
             (Some(place), None) => queue.step_out(entry.life.priority, &place),
             (Some(place), Some(finish)) if entry.flow.is_none() => {
-                self.retired.remove_job(finish.state, &place);
+                self.terminal.remove_job(finish.state, &place);
             }
             _ => {}
         }
@@ -260,7 +241,7 @@ impl Store {
 
 impl Entry {
     /// Its place in the line of its queue, or among those that are over.
-    pub(crate) fn place(&self, slot: Slot) -> Option<Place> {
+    pub(crate) fn place(&self, slot: Slot) -> Option<Position> {
         let at = self.life.available_at().or_else(|| self.life.kept_until())?;
         Some((at, self.seq, slot))
     }
@@ -270,7 +251,7 @@ impl Entry {
         self.life.state(Timestamp::MAX)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         self.life.finish().is_some()
     }
 

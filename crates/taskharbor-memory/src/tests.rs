@@ -9,7 +9,7 @@ use std::{
 };
 
 use taskharbor_core::{
-    Driver, JobId, JobType, NewJob, QueueName, Timestamp,
+    AnyDriver, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
     clock::{Clock, StoreClock},
     driver::{Enqueue, Limits, Watch},
     error::Rejected,
@@ -41,8 +41,8 @@ fn is_woken(watch: &mut Watch) -> bool {
 }
 
 #[tokio::test]
-async fn whoever_waits_is_woken_before_enqueue_returns() {
-    let driver = MemoryDriver::new();
+async fn a_watch_is_woken_before_enqueue_returns() {
+    let driver = AnyDriver::new(MemoryDriver::new());
     let mut watch = driver.watch(vec![QueueName::new("q").unwrap()]).await.unwrap();
     assert!(!is_woken(&mut watch));
     driver.enqueue_job(job("a", b""), NOON).await.unwrap();

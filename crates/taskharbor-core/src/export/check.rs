@@ -94,12 +94,11 @@ impl ExportUnit {
     fn check_job(&self, job: &ExportedJob, members: &HashSet<&JobId>) -> Result<(), Damage> {
         let id = || job.new.id.clone();
         let open = job.edges.iter().filter(|edge| **edge == EdgeState::Open).count();
-        // A terminal job keeps the count it had, but never more than it has parents.
         let is_count_right = match &job.life.stage {
-            Stage::Blocked => open == job.life.pending && open > 0,
-            Stage::Waiting | Stage::Inflight(_) => open == 0 && job.life.pending == 0,
-            Stage::Finished(_) => job.life.pending <= job.edges.len(),
-        };
+            Stage::Blocked => open > 0,
+            Stage::Waiting | Stage::Inflight(_) => open == 0,
+            Stage::Finished(_) => true,
+        } && open == job.life.pending;
         if job.edges.len() != job.new.parents.len() || !is_count_right {
             return Err(Damage::Edges(id()));
         }
