@@ -5,7 +5,10 @@
 //! an inflight job refused ([`Refusal`]), an operator's wish denied ([`Denied`]). The single-job
 //! calls fold these into [`CallError`].
 
-pub use crate::{random::NoRandomness, set::Rejected};
+mod rejected;
+
+pub use crate::random::NoRandomness;
+pub use rejected::Rejected;
 
 use std::{error::Error, sync::Arc};
 

@@ -1,0 +1,87 @@
+//! The parts of a life: where the job stands, the lease on it, how it ended.
+
+use crate::{
+    State, Timestamp,
+    driver::{Lease, Settled},
+    name::Holder,
+};
+
+/// Where a job stands, with what belongs to each place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits for other jobs.
+    Blocked,
+    /// It waits for its time or for a worker: scheduled or ready.
+    Waiting,
+    /// A worker has it.
+    Inflight(ActiveLease),
+    /// It is over.
+    Finished(Finish),
+}
+
+/// The lease on an inflight job, with what is known about its holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ActiveLease {
+    /// The lease.
+    pub lease: Lease,
+    /// What the worker calls itself.
+    pub holder: Holder,
+    /// Whether somebody asked for the job to be cancelled.
+    pub cancel_requested: bool,
+}
+
+impl ActiveLease {
+    /// The lease of this holder.
+    #[must_use]
+    pub const fn new(lease: Lease, holder: Holder, cancel_requested: bool) -> Self {
+        Self { lease, holder, cancel_requested }
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finish {
+    /// Done, dlq or cancelled.
+    pub state: State,
+    /// When.
+    pub at: Timestamp,
+    /// The lease whose holder ended it. Its token may repeat the call that did, and the record is
+    /// kept for as long as the lease would have lasted.
+    pub by: Option<Lease>,
+}
+
+impl Finish {
+    /// The end in this state at this instant, by the holder of this lease if there was one.
+    #[must_use]
+    pub const fn new(state: State, at: Timestamp, by: Option<Lease>) -> Self {
+        Self { state, at, by }
+    }
+}
+
+/// What a settlement means for the rest of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequence {
+    /// Nothing: it had been applied before.
+    None,
+    /// The job is back in the line.
+    Waits,
+    /// The job is done: its dependants wait for one job less.
+    Done,
+    /// The job is done and its expansion takes its place.
+    Expanded,
+    /// The job is dead-lettered or cancelled: its failure policy applies.
+    Failed,
+}
+
+impl Consequence {
+    /// What the caller of settle is told.
+    #[must_use]
+    pub const fn answer(self) -> Settled {
+        match self {
+            Self::None => Settled::AlreadyTerminal,
+            Self::Waits | Self::Done | Self::Expanded | Self::Failed => Settled::Applied,
+        }
+    }
+}
