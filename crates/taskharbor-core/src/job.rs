@@ -343,4 +343,19 @@ mod tests {
         }
         assert_eq!(job().timeout(Duration::MAX).timeout, Some(Duration::MAX));
     }
+
+    #[test]
+    fn a_key_is_freed_by_the_states_that_its_hold_names() {
+        let freed = |hold: KeyHold| {
+            let states = State::ALL.iter().copied().filter(|state| hold.is_freed_by(*state));
+            states.collect::<Vec<_>>()
+        };
+        assert_eq!(freed(KeyHold::UntilPruned), []);
+        assert_eq!(freed(KeyHold::UntilDone), [State::Done]);
+        assert_eq!(freed(KeyHold::UntilTerminal), [State::Done, State::Dlq, State::Cancelled]);
+        let hour = KeyHold::For(Duration::from_secs(3_600));
+        assert_eq!(freed(hour), []);
+        let until = Timestamp::EPOCH.saturating_add(Duration::from_secs(3_600));
+        assert_eq!(hour.held_until(Timestamp::EPOCH), Some(until));
+    }
 }

@@ -505,3 +505,64 @@ impl Life {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Blob, JobType, QueueName, flow::Expansion};
+
+    const NOW: Timestamp = Timestamp::EPOCH;
+
+    fn inflight() -> (Life, LeaseToken) {
+        let queue = QueueName::new("q").unwrap();
+        let id = JobId::new("a").unwrap();
+        let job = NewJob::new(id, queue, JobType::new("work").unwrap(), &[]);
+        let mut life = Life::new(&job, 0, None, NOW);
+        let end = NOW.saturating_add(std::time::Duration::from_secs(60));
+        let lease = Lease::new(LeaseToken::from_bits(7), end);
+        assert!(life.grant(lease, Holder::new("h").unwrap(), NOW));
+        (life, lease.token)
+    }
+
+    fn transitions() -> [Transition; 5] {
+        let failure = FailedAttempt::new(1, "it failed", NOW);
+        [
+            Transition::Ack { output: Some(Blob::from(b"out")) },
+            Transition::Expand(Expansion::new(Vec::new())),
+            Transition::Retry { failure: failure.clone(), run_at: None },
+            Transition::Fail { failure, reason: Text::new("no more") },
+            Transition::Release { run_at: None },
+        ]
+    }
+
+    /// What the token that ended the job is told when it settles again in each way.
+    fn repeated(life: &Life, token: LeaseToken) -> [bool; 5] {
+        transitions().map(|transition| match life.may_settle(token, &transition, NOW) {
+            Ok(Settled::AlreadyTerminal) => true,
+            Err(Refusal::JobNotInflight) => false,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn only_what_was_recorded_can_be_repeated() {
+        let [ack, expand, _, fail, _] = transitions();
+        let (mut done, token) = inflight();
+        done.settle(token, &ack, NOW).unwrap();
+        assert_eq!(repeated(&done, token), [true, false, false, false, false]);
+
+        let (mut expanded, token) = inflight();
+        expanded.settle(token, &expand, NOW).unwrap();
+        expanded.expand_into(JobId::new("tail").unwrap(), JobId::new("a").unwrap());
+        assert_eq!(repeated(&expanded, token), [false, true, false, false, false]);
+
+        let (mut dead, token) = inflight();
+        dead.settle(token, &fail, NOW).unwrap();
+        assert_eq!(repeated(&dead, token), [false, false, false, true, false]);
+
+        let (mut cancelled, token) = inflight();
+        cancelled.cancel(NOW).unwrap();
+        cancelled.settle(token, &fail, NOW).unwrap();
+        assert_eq!(repeated(&cancelled, token), [false, true, true, true, true]);
+    }
+}

@@ -297,3 +297,38 @@ impl<T> Page<T> {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(micros).unwrap()
+    }
+
+    #[test]
+    fn a_range_has_its_first_instant_and_not_its_last() {
+        let range = TimeRange::new(Some(at(2)), Some(at(4)));
+        let inside = [1, 2, 3, 4].map(|micros| range.contains(Some(at(micros))));
+        assert_eq!(inside, [false, true, true, false]);
+        assert!(!range.contains(None));
+        assert!(TimeRange::ALL.contains(None));
+    }
+
+    #[test]
+    fn a_range_without_an_instant_is_refused() {
+        for (from, before) in [(3, 3), (4, 3)] {
+            let filter = Filter::all().finished(TimeRange::new(Some(at(from)), Some(at(before))));
+            let list = List::new(filter, 1, at(0));
+            assert_eq!(list.check(), Err(InvalidRequest::EmptyRange("finished")));
+        }
+    }
+
+    #[test]
+    fn a_scan_of_nothing_and_one_without_bounds_are_refused() {
+        let list = List::new(Filter::all(), 1, at(0));
+        assert!(list.clone().scan(0).check().is_err());
+        assert!(list.clone().scan(Limits::MAX_SCAN + 1).check().is_err());
+        assert!(list.scan(Limits::MAX_SCAN).check().is_ok());
+    }
+}

@@ -287,3 +287,59 @@ pub fn parents_first(parents: &[Vec<usize>]) -> Result<Vec<usize>, usize> {
     }
     Err(at)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JobType, QueueName};
+
+    fn job(text: &str) -> NewJob {
+        let id = JobId::new(text).unwrap();
+        NewJob::new(id, QueueName::new("q").unwrap(), JobType::new("work").unwrap(), &[])
+    }
+
+    fn ids(texts: &[&str]) -> Vec<JobId> {
+        texts.iter().map(|text| JobId::new(*text).unwrap()).collect()
+    }
+
+    fn check(jobs: Vec<NewJob>) -> Result<ResolvedEdges, Rejected> {
+        match JobSet::flow(jobs).check(&Limits::default())? {
+            CheckedSet::Flow(edges) => Ok(edges),
+            CheckedSet::Plain => panic!("a flow is not plain"),
+        }
+    }
+
+    #[test]
+    fn a_failure_job_is_never_the_tail() {
+        let edges = check(vec![
+            job("handler").after_failure_of(ids(&["b"])),
+            job("a"),
+            job("b").after(ids(&["a"])),
+        ]);
+        assert_eq!(edges.unwrap().tail, 2);
+    }
+
+    #[test]
+    fn shapes_with_impossible_failure_jobs_are_rejected() {
+        let id = |text: &str| JobId::new(text).unwrap();
+        let behind =
+            vec![job("a"), job("f").after_failure_of(ids(&["a"])), job("b").after(ids(&["f"]))];
+        let rejected = Rejected::AfterFailureJob { job: id("b"), parent: id("f") };
+        assert_eq!(check(behind), Err(rejected));
+        let of_nothing = vec![job("a"), job("f").after_failure_of([])];
+        assert_eq!(check(of_nothing), Err(Rejected::FailureOfNothing { job: id("f") }));
+        let join = NewJob::join(id("f"), QueueName::new("q").unwrap(), []);
+        let join = vec![job("a"), join.after_failure_of(ids(&["a"]))];
+        assert_eq!(check(join), Err(Rejected::JoinOnFailure { job: id("f") }));
+    }
+
+    #[test]
+    fn limits_without_flows_reject_flows_and_expansions_and_nothing_else() {
+        let limits = Limits::default().without_flows();
+        assert_eq!(JobSet::from(job("a")).check(&limits), Ok(CheckedSet::Plain));
+        let flow = JobSet::flow(vec![job("a")]).check(&limits);
+        assert_eq!(flow, Err(Rejected::FlowsNotSupported));
+        let expansion = Expansion::new(vec![job("a")]).check(&limits);
+        assert_eq!(expansion, Err(Rejected::FlowsNotSupported));
+    }
+}

@@ -144,3 +144,63 @@ impl ExportedJob {
         job
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JobType, NewJob, QueueName, Timestamp, export::ExportedFlow, life::Life};
+
+    const NOW: Timestamp = Timestamp::EPOCH;
+
+    fn id(text: &str) -> JobId {
+        JobId::new(text).unwrap()
+    }
+
+    fn job(text: &str, parents: &[&str], flow: Option<&str>) -> ExportedJob {
+        let (queue, job_type) = (QueueName::new("q").unwrap(), JobType::new("work").unwrap());
+        let new = NewJob::new(id(text), queue, job_type, &[]);
+        let new = new.after(parents.iter().map(|parent| id(parent)));
+        let life = Life::new(&new, parents.len(), flow.map(id), NOW);
+        ExportedJob::new(new, NOW, life, vec![EdgeState::Open; parents.len()], false)
+    }
+
+    fn flow() -> ExportUnit {
+        let head = ExportedFlow::new(id("b"), None, NOW, id("b"));
+        ExportUnit::flow(head, vec![job("a", &[], Some("b")), job("b", &["a"], Some("b"))])
+    }
+
+    fn damage(change: impl FnOnce(&mut ExportUnit)) -> Damage {
+        let mut unit = flow();
+        change(&mut unit);
+        unit.check(&Limits::default()).unwrap_err()
+    }
+
+    #[test]
+    fn what_a_store_exports_is_not_damaged() {
+        assert_eq!(flow().check(&Limits::default()), Ok(()));
+        let alone = ExportUnit::job(job("a", &[], None));
+        assert_eq!(alone.check(&Limits::default()), Ok(()));
+    }
+
+    #[test]
+    fn every_contradiction_is_named() {
+        assert_eq!(damage(|unit| unit.flow = None), Damage::Content);
+        assert_eq!(damage(|unit| unit.jobs.clear()), Damage::Content);
+        assert_eq!(damage(|unit| drop(unit.jobs[1].edges.pop())), Damage::Edges(id("b")));
+        assert_eq!(damage(|unit| unit.jobs[1].life.pending = 2), Damage::Edges(id("b")));
+        let elsewhere = |unit: &mut ExportUnit| unit.jobs[1].new.parents = vec![id("x")];
+        assert_eq!(damage(elsewhere), Damage::Edges(id("b")));
+        assert_eq!(damage(|unit| unit.jobs[0].life.flow = None), Damage::Flow(id("a")));
+        assert_eq!(damage(|unit| unit.jobs[0].holds_key = true), Damage::Key(id("a")));
+        let tail = |unit: &mut ExportUnit| unit.flow.as_mut().unwrap().tail = id("x");
+        assert_eq!(damage(tail), Damage::Tail(id("x")));
+        let twice = |unit: &mut ExportUnit| unit.jobs[1] = unit.jobs[0].clone();
+        assert_eq!(damage(twice), Damage::Job(Rejected::DuplicateId { job: id("a") }));
+        let cycle = |unit: &mut ExportUnit| {
+            unit.jobs[0] = job("a", &["b"], Some("b"));
+        };
+        assert!(matches!(damage(cycle), Damage::Job(Rejected::Cycle { .. })));
+        let timeout = |unit: &mut ExportUnit| unit.jobs[0].new.max_attempts = Some(0);
+        assert!(matches!(damage(timeout), Damage::Job(Rejected::MaxAttemptsOutOfRange { .. })));
+    }
+}
