@@ -1,16 +1,30 @@
 //! The contract of TaskHarbor: what a job is, what may happen to it, and what a store does.
 //!
 //! A [`Driver`] keeps jobs for clients and workers; [`Admin`] is its other side, for people. Every
-//! operation takes the current time as a [`Timestamp`], so what happens depends on arguments alone
-//! and behaves the same on every store. [`AnyDriver`] is a handle to any driver.
+//! operation takes the current time as a [`Timestamp`], so its effect depends on arguments alone and
+//! is the same on every store. [`AnyDriver`] is a handle to any driver.
 //!
-//! A [`NewJob`] goes in, in a [`JobSet`]. A worker gets it as [`Leased`] and proves with the
-//! [`LeaseToken`] that it holds it, until it is settled with a [`Transition`]. People see a
-//! [`JobRecord`]. What can happen to a job is a table, [`State::after`]; what it does to the job's
-//! fields is [`Life`].
+//! | module | what it has |
+//! |---|---|
+//! | [`job`] | a job to be stored ([`NewJob`]), as its worker sees it, and as people do |
+//! | [`driver`] | the requests and answers of [`Driver`]; leases, wake-ups, transactions |
+//! | [`admin`] | the requests and answers of [`Admin`]; lists, counts, settings |
+//! | [`flow`] | flows and expansions |
+//! | [`life`] | the mutable half of a job and the rules that change it |
+//! | [`graph`] | the rules over several jobs |
+//! | [`export`] | everything that a store has, on its way to another |
+//! | [`error`] | what can go wrong, by what the caller can do next |
+//! | [`name`], [`time`], [`clock`] | validated names; instants; where `now` comes from |
+//! | [`testing`] | what tests need |
 //!
-//! There is no I/O here and no runtime. The rules are numbered in `docs/SEMANTICS.md`, and the
-//! crate `taskharbor-conformance` tests any driver against them.
+//! A [`NewJob`] goes in, in a [`JobSet`](job::JobSet). A worker gets it as [`Leased`](driver::Leased)
+//! and proves with the [`LeaseToken`](driver::LeaseToken) that it holds it, until it is settled with
+//! a [`Transition`](driver::Transition). People see a [`JobRecord`](job::JobRecord). The life cycle of
+//! a job is a table, [`State::after`].
+//!
+//! There is no I/O here and no runtime. The rules are numbered in `docs/SEMANTICS.md`, their numbers
+//! stand in comments at the code, and the crate `taskharbor-conformance` tests any driver against
+//! them.
 
 pub mod admin;
 mod blob;
