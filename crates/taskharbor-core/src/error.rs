@@ -1,7 +1,7 @@
 //! What can go wrong, by what the caller can do next.
 //!
 //! A call fails as a whole with [`DriverError`], and then nothing was written. Inside a call that
-//! succeeds, each item has its own answer: a set may be [`Rejected`](crate::error::Rejected), a change to
+//! succeeds, each item has its own answer: a set may be [`Rejected`], a change to
 //! an inflight job refused ([`Refusal`]), an operator's wish denied ([`Denied`]). The single-job
 //! calls fold these into [`CallError`].
 
@@ -16,7 +16,7 @@ use crate::{JobId, QueueName, State};
 
 /// A call failed as a whole.
 ///
-/// Nothing was written, except that after `Unavailable` and `ContractViolation` nobody knows: the
+/// Nothing was written, except that after `Unavailable` and `ContractViolation` it is unknown: the
 /// store may have done its part before the answer was lost. Then repeat the call. Enqueue answers
 /// `Existing` for what was stored, an ack, expansion or dead-lettering `AlreadyTerminal`, a retry or
 /// release `JobNotInflight`, and jobs that a lost reserve has granted come back when their leases
@@ -108,7 +108,7 @@ pub enum Refusal {
     /// The job is not inflight.
     #[error("the job is not inflight")]
     JobNotInflight,
-    /// The token is not that of the current lease: somebody else holds the job now.
+    /// The token is not that of the current lease: another worker holds the job now.
     #[error("the token is not that of the current lease")]
     LeaseMismatch,
     /// The lease is over.
@@ -155,7 +155,7 @@ pub enum Denied {
     /// The job's state does not allow it.
     #[error("the job is {0}, which does not allow this")]
     WrongState(State),
-    /// The job's flow is over, so nobody would use what it produces; detach it to run it alone.
+    /// The job's flow is over, so no member would use what it produces; detach it to run it alone.
     #[error("the job's flow is over: requeue its last job first, or detach this one to run alone")]
     FlowOver,
     /// The job's idempotency key is held by this job by now.

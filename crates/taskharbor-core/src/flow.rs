@@ -123,7 +123,7 @@ pub struct FlowRecord {
     pub name: Option<FlowName>,
     /// Where it stands.
     pub state: FlowState,
-    /// The member whose output is the flow's today: the first tail, or what that grew into.
+    /// The member whose output is the flow's today: the first tail, or the tail of its expansion.
     pub tail: JobId,
     /// How many members are in each state.
     pub members: StateCounts,

@@ -69,7 +69,7 @@ impl AnyDriver {
         matches!(*self.timeline, Timeline::Given(_))
     }
 
-    /// The current time for everybody who holds this handle or a clone of it. The store is asked
+    /// The current time for all users of this handle and its clones. The store is asked
     /// the first time, and again about once a minute.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ impl Headers {
     /// The prefix of the names that TaskHarbor keeps for itself.
     pub const RESERVED: &str = "th-";
     /// The greatest number of headers on one job.
-    /// Those whose names start with [`Headers::RESERVED`] do not count.
+    /// Headers whose names start with [`Headers::RESERVED`] do not count.
     pub const MAX_ENTRIES: usize = 32;
     /// The greatest size of all names and values of one job together.
     pub const MAX_BYTES: usize = 8 * 1024;

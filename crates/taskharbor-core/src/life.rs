@@ -30,7 +30,7 @@ pub struct Life {
     pub stage: Stage,
     /// The earliest time it may run, if one was set and no lease has run out since.
     pub run_at: Option<Timestamp>,
-    /// Its place in the line: never before the moment at which it was put there.
+    /// Its position: never before the moment at which it was given it.
     pub due_at: Timestamp,
     /// Higher runs first.
     pub priority: i16,
@@ -220,7 +220,7 @@ impl Life {
     ///
     /// # Errors
     ///
-    /// As [`Life::authorize`]; a job that is over is [`Refusal::JobNotInflight`] to everybody.
+    /// As [`Life::authorize`]; a terminal job is [`Refusal::JobNotInflight`] to every token.
     pub fn extend(
         &mut self,
         token: LeaseToken,
@@ -426,13 +426,13 @@ impl Life {
         Ok(self.state(now))
     }
 
-    /// Takes an ended job out of its flow: it waits for nobody.
+    /// Takes a terminal job out of its flow: it waits for no parent.
     pub fn detach(&mut self) {
         self.flow = None;
         self.pending = 0;
     }
 
-    /// Another job of `flow` stands for this one, which has grown into it.
+    /// The tail of an expansion in `flow` stands for this job.
     pub fn expand_into(&mut self, tail: JobId, flow: JobId) {
         self.expanded_into = Some(tail);
         self.flow = Some(flow);

@@ -28,7 +28,7 @@ impl Limits {
     pub const MAX_CALL_EDGES: usize = 1_000_000;
     /// The greatest size of all payloads, headers, outputs and texts that one call may carry.
     pub const MAX_CALL_BYTES: usize = 256 * 1024 * 1024;
-    /// The greatest number of jobs that one job may grow into.
+    /// The greatest number of jobs in one expansion.
     pub const MAX_EXPANSION_JOBS: usize = 10_000;
     /// The greatest value of attempts and maximum attempts.
     pub const MAX_ATTEMPTS: u32 = i32::MAX.unsigned_abs();

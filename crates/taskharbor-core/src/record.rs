@@ -117,19 +117,19 @@ pub struct JobRecord {
     pub job: JobView,
     /// Where it stands at the time of asking.
     pub state: State,
-    /// Its place in the line while it is ready or scheduled.
+    /// Its position while it is ready or scheduled.
     pub due_at: Option<Timestamp>,
     /// When it was last leased to a worker.
     pub started_at: Option<Timestamp>,
     /// Who holds it while it is inflight.
     pub held: Option<Held>,
-    /// Whether it is inflight and somebody asked for it to be cancelled.
+    /// Whether it is inflight and its cancellation was requested.
     pub cancel_requested: bool,
     /// What its worker last reported.
     pub progress: Option<Text>,
     /// What it produced.
     pub output: Option<Blob>,
-    /// The job whose output stands for this one's, if it grew.
+    /// The tail of its expansion, whose output stands for this one's.
     pub expanded_into: Option<JobId>,
     /// Its last failures, oldest first.
     pub errors: Vec<FailedAttempt>,
@@ -244,7 +244,7 @@ pub struct JobSummary {
     pub priority: i16,
     /// The earliest time it may run, if one was set.
     pub run_at: Option<Timestamp>,
-    /// Its place in the line while it is ready or scheduled.
+    /// Its position while it is ready or scheduled.
     pub due_at: Option<Timestamp>,
     /// When it was enqueued.
     pub created_at: Timestamp,

@@ -165,7 +165,7 @@ impl Extension {
 pub struct Extended {
     /// The lease as it is now; a driver may have changed its token.
     pub lease: Lease,
-    /// Whether somebody asked for the job to be cancelled.
+    /// Whether cancellation of the job was requested.
     pub cancel_requested: bool,
 }
 

@@ -30,7 +30,8 @@ pub struct JobSet {
 pub enum SetKind {
     /// Nothing: each goes its own way once stored.
     Plain,
-    /// Members of one flow, joined by edges, with exactly one tail: the job that nobody waits for.
+    /// Members of one flow, joined by edges, with exactly one tail: the job without a dependant, failure
+    /// jobs aside.
     /// The flow's id is the tail's, its output is the tail's, and the tail carries the flow's
     /// idempotency key if there is one.
     Flow {
@@ -98,7 +99,7 @@ pub enum CheckedSet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ResolvedEdges {
-    /// The job that nobody waits for.
+    /// The job without a dependant, failure jobs aside.
     pub tail: usize,
     /// For each job, its parents in declared order.
     pub parents: Vec<Vec<usize>>,
@@ -106,11 +107,12 @@ pub struct ResolvedEdges {
     pub order: Vec<usize>,
 }
 
-/// Jobs that take the place of the job that grew into them.
+/// Jobs that take the place of the job that expanded into them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Expansion {
-    /// The new jobs: a flow with exactly one tail, whose output stands for the grower's.
+    /// The new jobs: a flow with exactly one tail, whose output stands for that of the
+    /// expanded job.
     pub jobs: Vec<NewJob>,
 }
 
@@ -255,11 +257,11 @@ fn resolve_parents(jobs: &[NewJob]) -> Result<Vec<Vec<usize>>, Rejected> {
     jobs.iter().enumerate().map(parents_of).collect()
 }
 
-/// An order in which everybody comes after those they wait for, given as positions.
+/// An order in which every job comes after its parents, given as positions.
 ///
 /// # Errors
 ///
-/// One of those that wait for each other in a circle.
+/// One of the jobs that wait for each other in a cycle.
 pub fn parents_first(parents: &[Vec<usize>]) -> Result<Vec<usize>, usize> {
     let mut children = vec![Vec::new(); parents.len()];
     for (child, parents) in parents.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Recording what became of inflight jobs: what is asked and answered.
+//! Settling inflight jobs: what is asked and answered.
 
 use crate::{
     Blob, JobId, NewJob, Text, Timestamp, check,
@@ -56,8 +56,9 @@ impl Settle {
     /// [`InvalidRequest`] for one job named twice and for a call that is too large.
     pub fn check(&self) -> Result<(), InvalidRequest> {
         let bytes = self.items.iter().map(|item| item.transition.bytes()).sum();
-        let grown = self.items.iter().map(|item| item.transition.expansion_jobs()).sum::<usize>();
-        check::call_size(self.items.len() + grown, bytes)?;
+        let expansions =
+            self.items.iter().map(|item| item.transition.expansion_jobs()).sum::<usize>();
+        check::call_size(self.items.len() + expansions, bytes)?;
         check::items(self.items.iter().map(|item| &item.id), bytes)
     }
 }
@@ -110,7 +111,7 @@ pub enum Transition {
     },
     /// It is given back; nothing is charged.
     Release {
-        /// Not before this instant; in its old place in the line if `None`.
+        /// Not before this instant; in its old position if `None`.
         run_at: Option<Timestamp>,
     },
 }

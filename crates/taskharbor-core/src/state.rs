@@ -17,11 +17,11 @@ pub enum State {
     Blocked,
     /// Reserved by a worker, under a lease.
     Inflight,
-    /// Over: it succeeded.
+    /// Terminal: it succeeded.
     Done,
-    /// Over: dead-lettered.
+    /// Terminal: dead-lettered.
     Dlq,
-    /// Over: cancelled.
+    /// Terminal: cancelled.
     Cancelled,
 }
 
@@ -32,29 +32,29 @@ pub enum LifeStep {
     FallDue,
     /// Reserve leases it to a worker.
     Grant,
-    /// Reserve takes it back because its lease is over.
+    /// Reserve reclaims it because its lease is over.
     Expire,
     /// Its worker succeeded.
     Ack,
-    /// Its worker put other jobs in its place.
+    /// Its worker replaces it with an expansion.
     Expand,
-    /// Its worker failed and asks for another try.
+    /// Its worker failed and asks for a retry.
     Retry,
     /// Its worker gives up on it.
     Fail,
-    /// Its worker gives it back untouched.
+    /// Its worker releases it without charging an attempt.
     Release,
-    /// The last job it waited for let it go.
+    /// It waits for no parent any more.
     Unblock,
-    /// The last job a join waited for let it go.
+    /// It is a join, and waits for no parent any more.
     Join,
-    /// Somebody wants it not to run; if it runs, its worker is told.
+    /// A person cancels it; if it is inflight, its worker is told.
     Cancel,
-    /// It runs, somebody wanted it not to, and it did not succeed.
+    /// It is inflight and cancelled by a person, and its worker did not ack it.
     Abandon,
-    /// Somebody gives it another life.
+    /// A person starts its next epoch.
     Requeue,
-    /// Somebody wants it to run without waiting for its time.
+    /// A person lets it run without waiting for its time.
     RunNow,
 }
 
@@ -95,7 +95,7 @@ impl State {
         })
     }
 
-    /// Whether the job is over, until somebody requeues it.
+    /// Whether the job is terminal: done, dead-lettered or cancelled.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Done | Self::Dlq | Self::Cancelled)

@@ -2,7 +2,7 @@
 //!
 //! A store that the application's own data lives in too can take jobs and outcomes in the same
 //! transaction as that data. The driver makes a [`Transaction`] of the one that the application has
-//! open; whoever is handed it compares its [`DriverId`] with that of the driver it uses itself, since
+//! open. A client or worker compares its [`DriverId`] with that of the driver it uses itself, since
 //! a job put into the transaction of another store would wait there for ever.
 
 use std::{
@@ -19,14 +19,14 @@ use crate::{
 /// transaction commits.
 ///
 /// Requests are answered as [`Driver`](crate::Driver) answers them, from what the transaction sees.
-/// Hints for those who wait for work go out when it commits.
+/// Wake-ups go out when it commits.
 ///
 /// # Cancel safety
 ///
 /// Dropping a future leaves open whether the transaction has what was asked for; its owner rolls it
 /// back then.
 pub trait Transaction: Send {
-    /// The driver that made it: what [`Driver::id`](crate::Driver::id) answers there.
+    /// The driver that made it: what [`Driver::driver_id`](crate::Driver::driver_id) answers there.
     fn driver(&self) -> DriverId;
 
     /// As [`Driver::enqueue`](crate::Driver::enqueue).
@@ -66,7 +66,7 @@ impl<T: Transaction> Transaction for &mut T {
 pub struct DriverId(u64);
 
 impl DriverId {
-    /// An identity that nobody else has.
+    /// An identity that no other driver has.
     #[must_use]
     #[expect(clippy::new_without_default, reason = "no two are equal, and a default would be")]
     pub fn new() -> Self {

@@ -1,6 +1,6 @@
-//! [`WakeHub`] and [`Watch`]: telling those who wait for work that there may be some.
+//! [`WakeHub`] and [`Watch`]: waking workers that wait for jobs.
 //!
-//! A hint is a flag, not a message: any number of them before the next look count as one, so
+//! A wake-up is a flag, not a message: any number of them before the next look count as one, so
 //! nothing can pile up. It needs no runtime, so every driver can use it.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 
 use crate::QueueName;
 
-/// Passes hints from the driver to those who wait for work in a queue.
+/// Passes wake-ups from the driver to the watches of a queue.
 #[derive(Clone, Debug, Default)]
 pub struct WakeHub {
     registry: Arc<Mutex<Registry>>,
@@ -22,11 +22,11 @@ pub struct WakeHub {
 struct Registry {
     watchers: HashMap<QueueName, Vec<Weak<Watcher>>>,
     closed: bool,
-    /// Hints do not arrive at the moment.
+    /// Wake-ups do not arrive at the moment.
     cut_off: bool,
 }
 
-/// Waits for hints about some queues.
+/// Waits for wake-ups about some queues.
 #[derive(Debug)]
 pub struct Watch {
     queues: Vec<QueueName>,
@@ -47,13 +47,13 @@ struct Signal {
 }
 
 impl WakeHub {
-    /// A hub with nobody waiting.
+    /// A hub without watches.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Waits for hints about these queues from now on.
+    /// Waits for wake-ups about these queues from now on.
     #[must_use]
     pub fn watch(&self, queues: Vec<QueueName>) -> Watch {
         let mut registry = lock(&self.registry);
@@ -67,7 +67,7 @@ impl WakeHub {
         Watch { queues, watcher, hub: self.clone() }
     }
 
-    /// Wakes everybody who waits for work in one of these queues.
+    /// Wakes every watch of one of these queues.
     pub fn wake<'a>(&self, queues: impl IntoIterator<Item = &'a QueueName>) {
         let mut woken = Vec::new();
         let registry = lock(&self.registry);
@@ -79,30 +79,30 @@ impl WakeHub {
         raise_all(&woken);
     }
 
-    /// Wakes everybody: there may be work in any queue.
+    /// Wakes every watch: there may be jobs in any queue.
     pub fn wake_all(&self) {
-        let everybody = lock(&self.registry).everybody();
-        raise_all(&everybody);
+        let watchers = lock(&self.registry).all();
+        raise_all(&watchers);
     }
 
-    /// Whether anybody waits for hints: a driver that has to do something to notice them need not do
-    /// it otherwise.
+    /// Whether there is a watch: a driver that has to do something to receive wake-ups need not do it
+    /// otherwise.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         !lock(&self.registry).watchers.is_empty()
     }
 
-    /// Says whether hints arrive: `false` while the connection over which they come is broken.
-    /// Those who wait then look as often as if there were no hints. Each change wakes everybody,
-    /// because what was hinted at meanwhile is lost, and because they have to choose anew when to
-    /// look next. Hints arrive unless this says otherwise.
+    /// Says whether wake-ups arrive: `false` while the connection over which they come is broken.
+    /// Workers then look as often as if there were no wake-ups. Each change wakes every watch,
+    /// because wake-ups were lost meanwhile, and because workers have to choose anew when to look
+    /// next. Wake-ups arrive unless this says otherwise.
     pub fn set_reaching(&self, reaching: bool) {
         let mut registry = lock(&self.registry);
         let changes = registry.cut_off == reaching;
         registry.cut_off = !reaching;
-        let everybody = if changes { registry.everybody() } else { Vec::new() };
+        let watchers = if changes { registry.all() } else { Vec::new() };
         drop(registry);
-        raise_all(&everybody);
+        raise_all(&watchers);
     }
 
     /// Ends every watch: the driver is closed.
@@ -118,20 +118,20 @@ impl WakeHub {
 }
 
 impl Registry {
-    /// Those who watch several queues are among them several times, which does no harm.
-    fn everybody(&self) -> Vec<Arc<Watcher>> {
+    /// A watch of several queues is among them several times, which does no harm.
+    fn all(&self) -> Vec<Arc<Watcher>> {
         self.watchers.values().flatten().filter_map(Weak::upgrade).collect()
     }
 }
 
 impl Watch {
-    /// A watch that never wakes, for drivers that have no hints to give.
+    /// A watch that never wakes, for drivers without wake-ups.
     #[must_use]
     pub fn never() -> Self {
         WakeHub::new().watch(Vec::new())
     }
 
-    /// Whether hints can come at the moment: not from [`Watch::never`], and not while the driver
+    /// Whether wake-ups can come at the moment: not from [`Watch::never`], and not while the driver
     /// says that they do not reach it ([`WakeHub::set_reaching`]). When that changes the watch is
     /// woken.
     #[must_use]
@@ -139,12 +139,12 @@ impl Watch {
         !self.queues.is_empty() && !lock(&self.hub.registry).cut_off
     }
 
-    /// Waits until there may be work: at once if there was a hint since the last time. `false`
+    /// Waits until there may be jobs: at once if there was a wake-up since the last time. `false`
     /// when the driver was closed and there will be no more.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses no hint.
+    /// Dropping the future loses no wake-up.
     pub async fn woken(&mut self) -> bool {
         poll_fn(|context| {
             let mut signal = lock(&self.watcher.signal);
@@ -216,12 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn hints_reach_those_who_watch_the_queue_and_count_once() {
+    fn wake_ups_reach_the_watches_of_the_queue_and_count_once() {
         let hub = WakeHub::new();
         let mut mail = hub.watch(vec![queue("mail"), queue("bulk")]);
         let mut other = hub.watch(vec![queue("other")]);
         assert_eq!(poll(&mut mail), Poll::Pending);
-        hub.wake([&queue("mail"), &queue("bulk"), &queue("nobody")]);
+        hub.wake([&queue("mail"), &queue("bulk"), &queue("unwatched")]);
         assert_eq!(poll(&mut mail), Poll::Ready(true));
         assert_eq!(poll(&mut mail), Poll::Pending);
         assert_eq!(poll(&mut other), Poll::Pending);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn while_hints_do_not_reach_nobody_relies_on_them() {
+    fn a_watch_knows_when_wake_ups_do_not_arrive() {
         let hub = WakeHub::new();
         let mut watch = hub.watch(vec![queue("mail"), queue("bulk")]);
         assert!(watch.can_wake());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn saying_again_that_hints_reach_or_do_not_wakes_nobody() {
+    fn saying_again_whether_wake_ups_arrive_wakes_no_watch() {
         let hub = WakeHub::new();
         let mut watch = hub.watch(vec![queue("mail")]);
         hub.set_reaching(true);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_can_be_woken_and_a_watch_that_never_wakes_is_not() {
+    fn every_watch_can_be_woken_but_one_that_never_wakes() {
         let hub = WakeHub::new();
         let mut watches = [hub.watch(vec![queue("mail")]), hub.watch(vec![queue("bulk")])];
         hub.wake_all();

@@ -1,4 +1,4 @@
-//! [`Queue`]: the lines of one queue, in the order in which Reserve grants.
+//! [`Queue`]: the jobs of one queue, in the order in which Reserve grants them.
 
 use std::{
     cmp::Reverse,

@@ -74,7 +74,7 @@ pub(crate) enum Standing {
 pub(crate) struct Store {
     pub(crate) limits: Limits,
     pub(crate) closed: bool,
-    /// The latest time that the store has told anybody.
+    /// The latest time that the store has told.
     pub(crate) last_told: Timestamp,
     pub(crate) jobs: Slab<Entry>,
     pub(crate) by_id: HashMap<JobId, Slot>,
@@ -240,7 +240,7 @@ impl Store {
 }
 
 impl Entry {
-    /// Its place in the line of its queue, or among those that are over.
+    /// Its position in its queue, or among the terminal jobs.
     pub(crate) fn place(&self, slot: Slot) -> Option<Position> {
         let at = self.life.available_at().or_else(|| self.life.kept_until())?;
         Some((at, self.seq, slot))

@@ -16,16 +16,16 @@ use crate::{Driver, DriverError, Timestamp, clock::Clock};
 
 /// A clock set by the store, kept by the machine's monotonic clock. It never steps back.
 ///
-/// Somebody has to call [`StoreClock::sync`] now and then, about once a minute; workers do.
+/// Call [`StoreClock::sync`] about once a minute; workers do.
 #[derive(Debug)]
 pub struct StoreClock {
     started: Instant,
     estimate: Mutex<Estimate>,
-    /// What the estimate says, for those who only ask for the time: the store's time at `started`,
+    /// What the estimate says, for readers of the time: the store's time at `started`,
     /// in microseconds.
     offset: AtomicI64,
     latest: AtomicI64,
-    /// When somebody last set out to ask the store, in seconds since the start.
+    /// When the store was last asked, in seconds since the start.
     asked: AtomicU64,
     warned: AtomicBool,
 }
@@ -39,7 +39,7 @@ pub struct ClockReading {
     /// How far this machine's wall clock is off the store's, in either direction.
     pub wall_skew: Duration,
     /// How far this clock is ahead of the store's, because the store's was set back: it stands
-    /// still for so long. Whoever reserves meanwhile takes leases from others too soon.
+    /// still for so long. A worker that reserves meanwhile reclaims leases too soon.
     pub ahead: Duration,
 }
 

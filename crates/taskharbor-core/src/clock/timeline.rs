@@ -2,7 +2,7 @@
 //!
 //! Two clocks set by the same store differ by a fraction of a round trip. Were a client's ahead of
 //! its worker's, a job enqueued just now would not be due yet. So a handle has one clock, started
-//! when somebody first asks for the time.
+//! at the first question for the time.
 
 use std::sync::{Arc, OnceLock};
 
@@ -49,6 +49,6 @@ async fn started(
         return Ok(Arc::clone(clock));
     }
     let mine = Arc::new(StoreClock::start(driver).await?);
-    // Whoever was first has set it; all go by that one.
+    // The first call has set it; all go by that one.
     Ok(Arc::clone(cell.get_or_init(|| mine)))
 }

@@ -84,8 +84,8 @@ pub enum Rejected {
         /// One of them.
         job: JobId,
     },
-    /// More than one job has nobody that waits for it.
-    #[error("nobody waits for {first}, nor for {second}: a flow ends in one job, add a join")]
+    /// More than one job is without a dependant.
+    #[error("neither {first} nor {second} has a dependant: a flow ends in one job, add a join")]
     SeveralTails {
         /// One of them.
         first: JobId,
@@ -133,7 +133,7 @@ pub enum Rejected {
     FlowsNotSupported,
     /// More jobs than one expansion may add.
     #[error(
-        "a expansion of {count} jobs: grow in steps of {} or fewer",
+        "an expansion of {count} jobs: expand in steps of {} or fewer",
         Limits::MAX_EXPANSION_JOBS
     )]
     ExpansionTooLarge {

@@ -27,7 +27,7 @@ pub struct ActiveLease {
     pub lease: Lease,
     /// What the worker calls itself.
     pub holder: Holder,
-    /// Whether somebody asked for the job to be cancelled.
+    /// Whether cancellation of the job was requested.
     pub cancel_requested: bool,
 }
 
@@ -65,7 +65,7 @@ impl Finish {
 pub enum Consequence {
     /// Nothing: it had been applied before.
     None,
-    /// The job is back in the line.
+    /// The job is ready or scheduled again.
     Waits,
     /// The job is done: its dependants wait for one job less.
     Done,
