@@ -76,8 +76,8 @@ fn the_diagram_shows_the_life_cycle_and_nothing_else() {
         .map(str::to_owned)
         .collect();
     let mut allowed = BTreeSet::new();
-    for state in State::ALL {
-        for step in LifeStep::ALL {
+    for state in State::ALL.iter().copied() {
+        for step in LifeStep::ALL.iter().copied() {
             if let Some(next) = state.after(step) {
                 allowed.insert(format!("{state} --> {next}: {}", in_words(step)));
             }

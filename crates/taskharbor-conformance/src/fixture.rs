@@ -5,10 +5,10 @@ use std::{fmt::Debug, time::Duration};
 use taskharbor_core::{
     Blob, DriverError, JobId, JobType, NewJob, QueueName, Text, Timestamp,
     admin::{Action, Requeue},
-    driver::{Extension, Lease, LeaseToken, Leased, OutputEntry, Settlement, Transition},
+    driver::{Extension, JoinList, Lease, LeaseToken, Leased, OutputEntry, Settlement, Transition},
     error::InvalidRequest,
     flow::Expansion,
-    job::FailedAttempt,
+    job::{FailedAttempt, JoinReading},
     name::{Holder, IdempotencyKey},
 };
 
@@ -126,7 +126,12 @@ pub(crate) fn requeue() -> Action {
 /// The entry for a join of so many parents, as [`DriverUnderTest`](crate::driver_under_test::DriverUnderTest) shows it: whichever
 /// join it is.
 pub(crate) fn list(len: usize) -> OutputEntry {
-    OutputEntry::List { join: id("list"), len }
+    list_of("list", len)
+}
+
+/// The entry for this join of so many parents, read as a list.
+pub(crate) fn list_of(join: &str, len: usize) -> OutputEntry {
+    OutputEntry::List(JoinList::new(id(join), len, JoinReading::List))
 }
 
 /// The entry for a job that is done with this output.

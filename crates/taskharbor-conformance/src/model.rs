@@ -2,19 +2,22 @@
 //!
 //! It is slow, small, and written to be believed: no index, no cache, nothing stored that can be
 //! worked out. It shares the life cycle of a single job with the drivers that use
-//! `taskharbor-core` for it, and nothing else, so what concerns several jobs (order, keys, edges,
-//! expansion, pruning) is here a second time, in another way.
+//! `taskharbor-core` for it, and nothing else, so the rules over several jobs (order, keys, edges,
+//! expansion, pruning) are here a second time, in another way.
 
 mod admin;
+mod export;
 mod outcome;
+mod read;
 mod write;
 
 use std::collections::BTreeMap;
 
 use taskharbor_core::{
-    JobId, NewJob, QueueName, State, Text, Timestamp,
+    JobId, NewJob, QueueName, Timestamp,
     driver::{LeaseToken, Limits},
-    job::{JobRecord, JobView},
+    export::{EdgeState, ExportedKey},
+    job::{Condition, JobRecord, JobView},
     life::{Life, Stage},
     name::FlowName,
 };
@@ -25,6 +28,8 @@ pub(crate) struct Model {
     pub(crate) limits: Limits,
     pub(crate) jobs: Vec<Kept>,
     pub(crate) flows: Vec<KeptFlow>,
+    /// Keys that outlived their jobs.
+    pub(crate) keys: Vec<ExportedKey>,
     pub(crate) paused: BTreeMap<QueueName, Timestamp>,
     pub(crate) last_serial: u64,
 }
@@ -37,22 +42,12 @@ pub(crate) struct Kept {
     pub(crate) new: NewJob,
     pub(crate) created_at: Timestamp,
     pub(crate) life: Life,
-    /// One for each of `new.parents`: its serial, and what it is to this job.
-    pub(crate) parents: Vec<(u64, Tie)>,
-    /// The serial of the job it grew into.
-    pub(crate) grown: Option<u64>,
+    /// One for each of `new.parents`: its serial, and the state of the edge to it. The serial is
+    /// zero if the job was imported and the parent was not stored then.
+    pub(crate) parents: Vec<(u64, EdgeState)>,
+    /// The serial of the tail of its expansion; zero as above.
+    pub(crate) expansion: Option<u64>,
     pub(crate) holds_key: bool,
-}
-
-/// What a job and its parent are to each other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Tie {
-    /// The parent is waited for.
-    Open,
-    /// It no longer is, and its output is read.
-    Closed,
-    /// It failed in this way and let go.
-    Spent(State, Option<Text>),
 }
 
 /// One flow; its members are the jobs that name it.
@@ -112,11 +107,15 @@ impl Model {
 impl Kept {
     /// Whether this job waits for the one with that serial.
     pub(crate) fn waits_for(&self, serial: u64) -> bool {
-        self.parents.contains(&(serial, Tie::Open))
+        self.parents.contains(&(serial, EdgeState::Open))
     }
 
     pub(crate) fn is_over(&self) -> bool {
         self.life.finish().is_some()
+    }
+
+    pub(crate) fn is_failure_job(&self) -> bool {
+        self.new.condition == Condition::ParentsFailed
     }
 
     pub(crate) fn job(&self) -> JobView {

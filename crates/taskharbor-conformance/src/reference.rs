@@ -7,13 +7,17 @@ use std::sync::{Mutex, MutexGuard};
 
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
-    admin::{Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    admin::{
+        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
+        QueueCounts, Setting,
+    },
     clock::StoreClock,
     driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved,
-        Settle, Settled, Watch,
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs, Reserve,
+        Reserved, Settle, Settled, Watch,
     },
     error::{Denied, Refusal, Rejected},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
 };
@@ -71,6 +75,23 @@ pub(crate) trait Behaviour: Send + Sync + 'static {
     fn outputs(&self, model: &Model, request: Outputs) -> Answers<OutputPage, Refusal> {
         model.outputs(&request)
     }
+
+    fn counts(&self, model: &Model, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        model.counts(request)
+    }
+
+    fn import(
+        &self,
+        model: &mut Model,
+        units: Vec<ExportUnit>,
+    ) -> Answers<Imported, ImportRefused> {
+        model.import(units)
+    }
+
+    /// The bounds that the driver declares.
+    fn limits(&self) -> Limits {
+        Limits::default()
+    }
 }
 
 /// As the contract says.
@@ -86,7 +107,8 @@ pub(crate) struct ModelDriver {
 
 impl ModelDriver {
     pub(crate) fn new(behaviour: Box<dyn Behaviour>) -> Self {
-        Self { model: Mutex::new(Some(Model::default())), behaviour }
+        let model = Model { limits: behaviour.limits(), ..Model::default() };
+        Self { model: Mutex::new(Some(model)), behaviour }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Model) -> T) -> Result<T, DriverError> {
@@ -100,6 +122,10 @@ impl ModelDriver {
 }
 
 impl Driver for ModelDriver {
+    fn limits(&self) -> Limits {
+        self.behaviour.limits()
+    }
+
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
         if !self.behaviour.looks_first() {
             return self.with(|model| self.behaviour.enqueue(model, request))?;
@@ -157,24 +183,20 @@ impl Admin for ModelDriver {
         self.with(|model| self.behaviour.list(model, request))?
     }
 
-    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
-        self.with(|model| model.counts(now))
+    async fn counts(&self, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        self.with(|model| self.behaviour.counts(model, request))?
     }
 
     async fn manage(&self, request: Manage) -> Answers<State, Denied> {
         self.with(|model| self.behaviour.manage(model, request))?
     }
 
-    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
-        self.with(|model| {
-            model.paused.entry(queue).or_insert(now);
-        })
+    async fn configure(&self, request: Configure) -> Answers<(), Denied> {
+        self.with(|model| model.configure(request))?
     }
 
-    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
-        self.with(|model| {
-            model.paused.remove(&queue);
-        })
+    async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
+        self.with(|model| model.settings(&request))?
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
@@ -187,6 +209,18 @@ impl Admin for ModelDriver {
 
     async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
         self.with(|model| model.list_flows(&request))?
+    }
+
+    async fn export(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<ExportUnit>, DriverError> {
+        self.with(|model| model.export(after.as_ref(), limit))?
+    }
+
+    async fn import(&self, units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused> {
+        self.with(|model| self.behaviour.import(model, units))?
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

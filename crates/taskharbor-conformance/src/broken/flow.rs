@@ -4,14 +4,12 @@ use taskharbor_core::{
     JobId, State, Timestamp,
     driver::{Answers, OutputPage, Outputs, Settle, Settled, Settlement, Transition},
     error::Refusal,
+    export::EdgeState,
     job::JobKind,
     life::Stage,
 };
 
-use crate::{
-    model::{Model, Tie},
-    reference::Behaviour,
-};
+use crate::{model::Model, reference::Behaviour};
 
 fn is_done(model: &Model, serial: u64) -> bool {
     model.by_serial(serial).is_some_and(|at| {
@@ -119,7 +117,9 @@ impl Behaviour for ReleasedCountsTwice {
             let (parent, epoch) = (model.jobs[at].serial, model.jobs[at].life.epoch);
             if *answer == Ok(Settled::Applied) && epoch > 0 && is_done(model, parent) {
                 for job in model.jobs.iter_mut().filter(|job| {
-                    job.parents.iter().any(|(serial, tie)| *serial == parent && *tie != Tie::Open)
+                    job.parents
+                        .iter()
+                        .any(|(serial, tie)| *serial == parent && *tie != EdgeState::Open)
                 }) {
                     job.life.unblock(job.new.kind, now);
                 }

@@ -98,7 +98,7 @@ impl Behaviour for FailOverwritesDone {
             if let Some(life) = life_mut(model, item)
                 && let Some(by) = life.finish().map(|finish| finish.by)
             {
-                life.stage = Stage::Finished(Finish { state: State::Dlq, at: now, by });
+                life.stage = Stage::Finished(Finish::new(State::Dlq, now, by));
             }
         }
         Ok(answers)

@@ -29,7 +29,7 @@ group! {
         a_purged_job_is_gone ["ADM-7"]
         a_job_that_is_not_over_is_not_purged ["ADM-7"]
         a_member_of_a_flow_is_not_purged_by_itself ["ADM-7"]
-        a_plain_job_that_grew_is_not_purged_by_itself ["ADM-7" "GRO-1"]
+        a_plain_job_that_grew_is_not_purged_by_itself ["ADM-7" "EXP-1"]
         every_job_of_a_call_has_its_own_answer_in_order ["REF-3" "REQ-1"]
         a_call_about_no_job_has_no_answers ["REF-3"]
         a_job_named_twice_fails_the_whole_call ["REF-4"]

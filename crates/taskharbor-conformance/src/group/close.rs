@@ -4,7 +4,7 @@ use std::{fmt::Debug, time::Duration};
 
 use taskharbor_core::{
     Admin, Driver, DriverError, Timestamp,
-    admin::{Action, Filter, List, Manage, Prune},
+    admin::{Action, Configure, Counts, Filter, List, ListSettings, Manage, Prune},
     driver::{Enqueue, ExtendLeases, Limits, OutputQuery, Outputs, Reserve, Settle},
     error::CallError,
     flow::ListFlows,
@@ -13,9 +13,7 @@ use taskharbor_core::{
 
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
-    fixture::{
-        LEASE, STRANGER, T0, ack, at, extension, failure, holder, id, ids, job, queue, settlement,
-    },
+    fixture::{LEASE, T0, ack, at, extension, failure, holder, id, ids, job, queue, settlement},
 };
 
 group! {
@@ -63,22 +61,23 @@ async fn every_operation_for_workers_fails_after_close(t: DriverUnderTest) {
 
 async fn every_call_for_one_job_fails_after_close(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
+    let leased = t.take_the("a", T0).await;
     close(&t).await;
     let driver = &t.driver;
-    let (a, token) = (|| id("a"), STRANGER);
+    let leased = &leased;
     assert_closed("enqueue_job", driver.enqueue_job(job("b"), T0).await);
     let reserved = driver.reserve_job(queue("q"), holder(), T0, LEASE).await;
     assert_closed("reserve_job", reserved);
-    let extended = driver.extend_lease(a(), token, T0, LEASE).await;
+    let extended = driver.extend_lease(leased, T0, LEASE).await;
     assert_closed("extend_lease", extended);
-    let settled = driver.settle_job(a(), token, ack(), T0).await;
+    let settled = driver.settle_job(leased, ack(), T0).await;
     assert_closed("settle_job", settled);
-    assert_closed("ack", driver.ack(a(), token, None, T0).await);
-    let retried = driver.retry(a(), token, failure(1, T0), None, T0).await;
+    assert_closed("ack", driver.ack(leased, None, T0).await);
+    let retried = driver.retry(leased, failure(1, T0), None, T0).await;
     assert_closed("retry", retried);
-    let failed = driver.fail(a(), token, failure(1, T0), "enough".into(), T0).await;
+    let failed = driver.fail(leased, failure(1, T0), "enough".into(), T0).await;
     assert_closed("fail", failed);
-    assert_closed("release", driver.release(a(), token, None, T0).await);
+    assert_closed("release", driver.release(leased, None, T0).await);
 }
 
 async fn every_operation_for_people_fails_after_close(t: DriverUnderTest) {
@@ -88,11 +87,16 @@ async fn every_operation_for_people_fails_after_close(t: DriverUnderTest) {
     assert_closed("migrate", driver.migrate().await);
     assert_closed("inspect", driver.inspect(id("a"), T0).await);
     assert_closed("list", driver.list(List::new(Filter::all(), 10, T0)).await);
-    assert_closed("counts", driver.counts(T0).await);
+    assert_closed("counts", driver.counts(Counts::new(T0)).await);
     let manage = Manage::new(ids(&["a"]), Action::Cancel, T0);
     assert_closed("manage", driver.manage(manage).await);
     assert_closed("pause", driver.pause(queue("q"), T0).await);
-    assert_closed("resume", driver.resume(queue("q")).await);
+    assert_closed("resume", driver.resume(queue("q"), T0).await);
+    let configure = Configure::new(Vec::new(), T0);
+    assert_closed("configure", driver.configure(configure).await);
+    assert_closed("settings", driver.settings(ListSettings::new(10)).await);
+    assert_closed("export", driver.export(None, 10).await);
+    assert_closed("import", driver.import(Vec::new()).await);
     let prune = Prune::new(10, T0).done_before(T0);
     assert_closed("prune", driver.prune(prune).await);
     assert_closed("flow", driver.flow(id("a"), T0).await);

@@ -30,7 +30,7 @@ group! {
         only_an_ack_lets_a_dependant_go ["FLO-1" "POL-1"]
         a_member_that_failed_and_then_succeeded_counts_once ["FLO-1" "FLO-2" "POL-1"]
         an_ack_repeated_lowers_nothing_a_second_time ["FLO-2" "SET-6"]
-        a_member_that_ran_twice_counts_once ["FLO-2" "LEA-7"]
+        a_member_that_ran_twice_counts_once ["FLO-2" "LEA-10"]
         an_ack_at_the_end_of_the_lease_lets_nobody_go ["FLO-2" "LEA-1"]
         a_chain_of_a_thousand_steps_runs_to_its_end ["FLO-1"]
         a_thousand_members_let_their_dependant_go_after_the_last ["FLO-1"]

@@ -14,7 +14,7 @@ use crate::{
 group! {
     edge_race {
         racing_acks_of_the_last_parents_let_their_dependant_go_once ["FLO-8"]
-        racing_repeats_of_an_ack_count_once ["FLO-8" "FLO-2" "SET-9"]
+        racing_repeats_of_an_ack_count_once ["FLO-8" "FLO-2" "SET-10"]
         racing_acks_through_a_join_let_its_dependant_go_once ["FLO-8" "FLO-6"]
         workers_that_race_through_a_flow_run_every_member_once ["FLO-8" "RES-9"]
         racing_enqueues_of_one_flow_store_it_once ["FLO-5" "ENQ-7"]

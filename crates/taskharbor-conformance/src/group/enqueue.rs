@@ -158,11 +158,11 @@ async fn a_call_without_sets_has_no_answers(t: DriverUnderTest) {
 }
 
 async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t: DriverUnderTest) {
-    for state in State::ALL {
+    for state in State::ALL.iter().copied() {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
     }
     let stored = t.snapshot(T0).await;
-    for state in State::ALL {
+    for state in State::ALL.iter().copied() {
         let again = job_in("another queue", state.as_str())
             .priority(9)
             .run_at(at(5))

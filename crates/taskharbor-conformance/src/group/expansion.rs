@@ -20,30 +20,30 @@ use OutputEntry::{Done, Pending};
 
 group! {
     expansion {
-        a_plain_job_that_grows_becomes_a_flow_under_its_own_id ["GRO-1"]
-        the_grower_is_done_in_the_step_that_stores_its_growth ["GRO-1"]
-        a_grown_job_waits_for_its_time_and_in_its_queue ["GRO-1" "RES-1"]
-        whoever_waits_for_the_grower_waits_for_the_growths_tail ["GRO-2"]
-        the_tails_output_is_read_in_the_growers_place ["GRO-2"]
-        a_growth_that_ends_in_a_join_is_read_as_a_list ["GRO-2" "OUT-2"]
-        a_growth_whose_tail_failed_is_read_as_failed ["GRO-2"]
-        the_growths_tail_takes_over_the_growers_policy ["GRO-2" "POL-1"]
-        all_who_waited_for_the_grower_wait_for_the_tail ["GRO-2"]
-        a_member_that_grows_within_a_group_holds_its_finalizer ["GRO-2" "FLO-1"]
-        a_growth_that_is_done_at_once_lets_go_in_the_same_step ["GRO-4"]
-        a_growth_of_nothing_but_joins_lets_go_in_the_same_step ["GRO-4" "FLO-6"]
-        a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done ["GRO-4" "GRO-1"]
-        grown_jobs_may_grow_again ["GRO-5" "GRO-2"]
-        a_job_may_grow_a_thousand_times ["GRO-5" "GRO-2"]
-        when_the_tail_grows_the_flow_ends_with_what_it_grew_into ["GRO-5"]
-        a_flow_whose_grown_tail_fails_has_failed ["GRO-5" "FLO-7"]
-        a_growth_whose_member_fails_is_held ["GRO-1" "FLO-7"]
-        a_dependant_cancelled_before_the_growth_waits_for_its_tail_later ["GRO-2" "REQ-3"]
-        a_growth_repeated_stores_nothing_again ["GRO-6"]
-        a_growers_key_is_held_until_its_growth_is_done ["KEY-4" "GRO-5"]
-        a_growers_key_is_free_at_once_if_its_growth_is_done_at_once ["KEY-4" "GRO-4"]
-        a_flows_key_is_held_until_what_its_tail_grew_into_is_done ["KEY-4" "KEY-5" "GRO-5"]
-        growth_racing_the_ack_of_another_parent_keeps_the_dependant ["GRO-2" "FLO-8"]
+        a_plain_job_that_grows_becomes_a_flow_under_its_own_id ["EXP-1"]
+        the_grower_is_done_in_the_step_that_stores_its_growth ["EXP-1"]
+        a_grown_job_waits_for_its_time_and_in_its_queue ["EXP-1" "RES-1"]
+        whoever_waits_for_the_grower_waits_for_the_growths_tail ["EXP-2"]
+        the_tails_output_is_read_in_the_growers_place ["EXP-2"]
+        a_growth_that_ends_in_a_join_is_read_as_a_list ["EXP-2" "OUT-2"]
+        a_growth_whose_tail_failed_is_read_as_failed ["EXP-2"]
+        the_growths_tail_takes_over_the_growers_policy ["EXP-2" "POL-1"]
+        all_who_waited_for_the_grower_wait_for_the_tail ["EXP-2"]
+        a_member_that_grows_within_a_group_holds_its_finalizer ["EXP-2" "FLO-1"]
+        a_growth_that_is_done_at_once_lets_go_in_the_same_step ["EXP-4"]
+        a_growth_of_nothing_but_joins_lets_go_in_the_same_step ["EXP-4" "FLO-6"]
+        a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done ["EXP-4" "EXP-1"]
+        grown_jobs_may_grow_again ["EXP-5" "EXP-2"]
+        a_job_may_grow_a_thousand_times ["EXP-5" "EXP-2"]
+        when_the_tail_grows_the_flow_ends_with_what_it_grew_into ["EXP-5"]
+        a_flow_whose_grown_tail_fails_has_failed ["EXP-5" "FLO-7"]
+        a_growth_whose_member_fails_is_held ["EXP-1" "FLO-7"]
+        a_dependant_cancelled_before_the_growth_waits_for_its_tail_later ["EXP-2" "REQ-3"]
+        a_growth_repeated_stores_nothing_again ["EXP-6"]
+        a_growers_key_is_held_until_its_growth_is_done ["KEY-4" "EXP-5"]
+        a_growers_key_is_free_at_once_if_its_growth_is_done_at_once ["KEY-4" "EXP-4"]
+        a_flows_key_is_held_until_what_its_tail_grew_into_is_done ["KEY-4" "KEY-5" "EXP-5"]
+        growth_racing_the_ack_of_another_parent_keeps_the_dependant ["EXP-2" "FLO-8"]
     }
 }
 
@@ -144,7 +144,7 @@ async fn the_growths_tail_takes_over_the_growers_policy(t: DriverUnderTest) {
     t.put_flow([g, child("end", &["g"])], T0).await;
     let x = job("x").on_failure(FailurePolicy::Cancel);
     t.run("g", grow([x]), T0).await;
-    assert_eq!(t.record("x", T0).await.on_failure, FailurePolicy::Continue);
+    assert_eq!(t.record("x", T0).await.job.on_failure, FailurePolicy::Continue);
     t.run("x", fail(T0), T0).await;
     assert_eq!(t.state("end", T0).await, State::Ready);
 }
@@ -261,7 +261,7 @@ async fn a_growth_whose_member_fails_is_held(t: DriverUnderTest) {
     t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", fail(T0), T0).await;
     let flow = t.flow("end", T0).await;
-    assert_eq!(flow.state, FlowState::Held);
+    assert_eq!(flow.state, FlowState::Blocked);
     assert_eq!(flow.members.blocked, 2);
 }
 

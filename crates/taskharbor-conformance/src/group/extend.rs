@@ -19,22 +19,22 @@ use crate::{
 
 group! {
     extend {
-        a_lease_is_extended_to_now_and_its_length ["LEA-4" "LEA-5"]
-        a_lease_is_never_shortened ["LEA-4"]
-        an_extended_lease_lasts_until_its_new_end ["LEA-1" "LEA-4"]
-        another_has_the_job_at_the_new_end ["LEA-4" "RES-4"]
-        only_the_token_of_the_answer_counts ["LEA-5"]
-        many_leases_are_extended_in_one_call ["LEA-4" "LEA-5"]
+        a_lease_is_extended_to_now_and_its_length ["LEA-7" "LEA-8"]
+        a_lease_is_never_shortened ["LEA-7"]
+        an_extended_lease_lasts_until_its_new_end ["LEA-1" "LEA-7"]
+        another_has_the_job_at_the_new_end ["LEA-7" "RES-4"]
+        only_the_token_of_the_answer_counts ["LEA-8"]
+        many_leases_are_extended_in_one_call ["LEA-7" "LEA-8"]
         a_lease_that_is_none_is_refused_and_changes_nothing ["TIM-3"]
-        a_lease_may_be_extended_to_the_last_instant ["TIM-3" "LEA-4"]
-        nothing_is_extended_by_an_empty_call ["LEA-5"]
-        progress_is_kept_until_other_is_given ["LEA-6"]
-        progress_is_stored_when_the_lease_stays_as_it_is ["LEA-4" "LEA-6"]
-        progress_is_forgotten_at_the_next_grant ["LEA-6"]
-        progress_is_forgotten_when_an_expired_job_is_granted ["LEA-6"]
-        progress_stays_with_a_job_that_is_over ["LEA-6"]
-        progress_of_an_earlier_life_is_kept_until_the_next_grant ["LEA-6"]
-        a_refused_report_is_not_stored ["LEA-6" "REF-2"]
+        a_lease_may_be_extended_to_the_last_instant ["TIM-3" "LEA-7"]
+        nothing_is_extended_by_an_empty_call ["LEA-8"]
+        progress_is_kept_until_other_is_given ["LEA-9"]
+        progress_is_stored_when_the_lease_stays_as_it_is ["LEA-7" "LEA-9"]
+        progress_is_forgotten_at_the_next_grant ["LEA-9"]
+        progress_is_forgotten_when_an_expired_job_is_granted ["LEA-9"]
+        progress_stays_with_a_job_that_is_over ["LEA-9"]
+        progress_of_an_earlier_life_is_kept_until_the_next_grant ["LEA-9"]
+        a_refused_report_is_not_stored ["LEA-9" "REF-2"]
     }
 }
 

@@ -72,7 +72,7 @@ async fn every_field_is_read_back_by_people(t: DriverUnderTest) {
     assert_eq!(record.job.created_at, T0);
     assert_eq!(record.kind, JobKind::Work);
     assert_eq!(record.key_hold, KeyHold::UntilDone);
-    assert_eq!(record.on_failure, FailurePolicy::Continue);
+    assert_eq!(record.job.on_failure, FailurePolicy::Continue);
 }
 
 async fn every_field_is_read_back_by_the_worker(t: DriverUnderTest) {
@@ -102,7 +102,7 @@ async fn what_was_not_given_is_absent(t: DriverUnderTest) {
     assert_eq!((record.epoch, record.pending), (0, 0));
     assert_eq!(record.parents, []);
     assert_eq!(record.key_hold, KeyHold::UntilPruned);
-    assert_eq!(record.on_failure, FailurePolicy::Block);
+    assert_eq!(record.job.on_failure, FailurePolicy::Block);
 }
 
 async fn numbers_at_their_limits_are_stored_exactly(t: DriverUnderTest) {
@@ -127,7 +127,7 @@ async fn every_failure_policy_is_stored(t: DriverUnderTest) {
         ("release", FailurePolicy::Continue),
     ] {
         t.put(job(text).on_failure(policy), T0).await;
-        assert_eq!(t.record(text, T0).await.on_failure, policy);
+        assert_eq!(t.record(text, T0).await.job.on_failure, policy);
     }
 }
 

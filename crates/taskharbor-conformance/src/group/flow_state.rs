@@ -160,7 +160,7 @@ async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: DriverUnder
     t.act("c", Action::Cancel, at(1)).await;
     for (text, state) in [("b", State::Dlq), ("d", State::Cancelled)] {
         let flow = t.flow(text, at(1)).await;
-        assert_eq!(flow.state, FlowState::Held);
+        assert_eq!(flow.state, FlowState::Blocked);
         assert_eq!(flow.finished_at, None);
         assert_eq!(flow.members, counts(&[(state, 1), (State::Blocked, 1)]));
     }
@@ -171,7 +171,7 @@ async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: Drive
     t.run("a", fail(T0), T0).await;
     t.act("c", Action::Cancel, T0).await;
     let flow = t.flow("c", T0).await;
-    assert_eq!(flow.state, FlowState::Held);
+    assert_eq!(flow.state, FlowState::Blocked);
     assert_eq!(flow.finished_at, None);
 }
 
@@ -183,7 +183,7 @@ async fn a_flow_is_not_held_while_another_member_can_run(t: DriverUnderTest) {
     t.run("b", retry(Some(at(9)), T0), T0).await;
     assert_eq!(t.flow_state("c", T0).await, FlowState::Running);
     t.run("b", ack(), at(9)).await;
-    assert_eq!(t.flow_state("c", at(9)).await, FlowState::Held);
+    assert_eq!(t.flow_state("c", at(9)).await, FlowState::Blocked);
 }
 
 async fn a_held_flow_whose_member_is_requeued_runs_again(t: DriverUnderTest) {
@@ -270,7 +270,7 @@ async fn flows_are_listed_by_state(t: DriverUnderTest) {
     t.put_flow(pair(["busy-1", "busy"], Block), T0).await;
     for (state, expected) in [
         (FlowState::Running, "busy"),
-        (FlowState::Held, "held"),
+        (FlowState::Blocked, "held"),
         (FlowState::Done, "done"),
         (FlowState::Failed, "failed"),
         (FlowState::Cancelled, "over"),

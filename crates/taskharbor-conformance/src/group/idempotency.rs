@@ -34,7 +34,7 @@ group! {
         a_key_taken_by_another_is_not_freed_with_its_first_job ["KEY-3" "KEY-4"]
         a_job_does_not_collide_with_itself_on_any_way ["KEY-5"]
         a_requeued_job_frees_its_key_when_it_is_done_at_last ["KEY-4" "KEY-5"]
-        a_key_until_done_waits_for_what_its_job_grew_into ["KEY-4" "GRO-1"]
+        a_key_until_done_waits_for_what_its_job_grew_into ["KEY-4" "EXP-1"]
         a_key_repeated_inside_one_call_is_existing ["KEY-1" "ENQ-5"]
         a_rejected_set_does_not_take_its_keys ["KEY-1" "ENQ-2"]
         racing_enqueues_with_one_key_store_one_job ["KEY-6"]
@@ -182,7 +182,7 @@ async fn names_of_the_greatest_length_are_told_apart_by_their_last_byte(t: Drive
 }
 
 async fn a_key_is_held_whatever_the_state_of_its_job(t: DriverUnderTest) {
-    for state in State::ALL {
+    for state in State::ALL.iter().copied() {
         let name = state.as_str();
         t.bring(job_in(name, name).idempotency_key(key("k")), state).await;
         let second = job_in(name, "second").idempotency_key(key("k"));
@@ -213,7 +213,7 @@ async fn a_key_until_done_is_free_as_soon_as_its_job_is(t: DriverUnderTest) {
 }
 
 async fn a_key_until_done_is_held_in_every_other_state(t: DriverUnderTest) {
-    for state in State::ALL.into_iter().filter(|it| *it != State::Done) {
+    for state in State::ALL.iter().copied().filter(|it| *it != State::Done) {
         let name = state.as_str();
         let first = job_in(name, name).idempotency_key(key("k"));
         t.bring(first.key_hold(KeyHold::UntilDone), state).await;

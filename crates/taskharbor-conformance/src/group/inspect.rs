@@ -70,7 +70,7 @@ async fn page(
 }
 
 async fn counts(t: &DriverUnderTest, now: Timestamp) -> Vec<QueueCounts> {
-    t.driver.counts(now).await.expect("counts")
+    t.counts(now).await
 }
 
 async fn an_unknown_job_is_none(t: DriverUnderTest) {
@@ -254,7 +254,7 @@ async fn jobs_are_listed_by_every_state(t: DriverUnderTest) {
     t.act("cancelled", Action::Cancel, T0).await;
     t.put(job("scheduled").run_at(at(1)), T0).await;
     t.put_flow([job("ready"), child("blocked", &["ready"])], T0).await;
-    for state in State::ALL {
+    for state in State::ALL.iter().copied() {
         let expected = [state.as_str()];
         assert_eq!(listed(&t, Filter::all().state(state)).await, expected);
     }

@@ -3,7 +3,7 @@
 use taskharbor_core::{
     NewJob, State,
     flow::FlowState,
-    job::{JobKind, JobSet},
+    job::{JobKind, JobSet, JoinReading},
 };
 
 use crate::{
@@ -44,7 +44,7 @@ async fn a_join_is_done_in_the_step_in_which_its_last_parent_is(t: DriverUnderTe
     let record = t.record("j", at(2)).await;
     assert_eq!(record.state, State::Done);
     assert_eq!(record.finished_at, Some(at(2)));
-    assert_eq!(record.kind, JobKind::Join);
+    assert_eq!(record.kind, JobKind::Join(JoinReading::List));
     assert_eq!(record.pending, 0);
     assert_eq!(record.output, None);
 }

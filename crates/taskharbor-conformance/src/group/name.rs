@@ -116,7 +116,7 @@ async fn any_name_can_be_an_id(t: DriverUnderTest) {
 async fn any_name_can_be_a_queue(t: DriverUnderTest) {
     let names = hostile();
     t.put_all(names.iter().map(|name| job_in(name, name)), T0).await;
-    let counts = t.driver.counts(T0).await.expect("counts");
+    let counts = t.counts(T0).await;
     assert_eq!(counts.len(), names.len());
     assert!(counts.iter().all(|it| it.states.total() == 1));
     for name in &names {
@@ -124,7 +124,7 @@ async fn any_name_can_be_a_queue(t: DriverUnderTest) {
         assert_eq!(listed.len(), 1, "{name:?}");
         t.driver.pause(queue(name), T0).await.expect("pause");
         assert_eq!(t.take_from(name, T0).await, None);
-        t.driver.resume(queue(name)).await.expect("resume");
+        t.driver.resume(queue(name), T0).await.expect("resume");
         let leased = t.take_from(name, T0).await.expect("a grant");
         assert_eq!((leased.job.queue.as_str(), leased.job.id.as_str()), (&**name, &**name));
     }

@@ -12,7 +12,7 @@ use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{
         T0, ack, ack_with, at, child, done_with, fail, grow, id, ids, invalid, job, join, list,
-        requeue, settlement,
+        list_of, requeue, settlement,
     },
 };
 
@@ -38,8 +38,8 @@ group! {
         pages_of_every_size_are_together_the_whole ["OUT-4" "OUT-2"]
         a_join_among_the_parents_is_named_and_read_by_itself ["OUT-2" "OUT-3"]
         joins_upon_joins_cost_no_more_than_their_edges ["OUT-2" "OUT-4"]
-        a_released_dependant_reads_the_failure_whatever_happens_later ["OUT-1" "POL-4" "GRO-2"]
-        what_a_removed_job_grew_from_reads_as_missing ["OUT-3" "GRO-2"]
+        a_released_dependant_reads_the_failure_whatever_happens_later ["OUT-1" "POL-4" "EXP-2"]
+        what_a_removed_job_grew_from_reads_as_missing ["OUT-3" "EXP-2"]
         a_list_longer_than_a_page_can_be_read_to_its_end ["OUT-4"]
         pages_of_large_outputs_are_together_the_whole ["OUT-4"]
         a_page_of_outputs_has_one_to_a_thousand ["OUT-4"]
@@ -247,7 +247,7 @@ async fn pages_of_every_size_are_together_the_whole(t: DriverUnderTest) {
     let end = [join("empty", &[]), child("end", &["a", "empty", "b", "c", "d", "e"])];
     t.put_flow(names.map(job).into_iter().chain(end), T0).await;
     ack_each(&t, &names).await;
-    let empty = OutputEntry::List { join: id("empty"), len: 0 };
+    let empty = list_of("empty", 0);
     let mut whole = names.map(done_with).to_vec();
     whole.insert(1, empty);
     for limit in 1..=8 {
@@ -261,7 +261,7 @@ async fn a_join_among_the_parents_is_named_and_read_by_itself(t: DriverUnderTest
     let jobs = [job("a"), join("inner", &["a"]), child("end", &["inner"])];
     t.put_flow(jobs, T0).await;
     ack_each(&t, &["a"]).await;
-    let inner = OutputEntry::List { join: id("inner"), len: 1 };
+    let inner = list_of("inner", 1);
     let read = |query| pages(&t, query, 10);
     assert_eq!(read(OutputQuery::parents_of(id("end"))).await, [[inner.clone()]]);
     assert_eq!(read(OutputQuery::of(id("inner"))).await, [[inner]]);
@@ -283,7 +283,7 @@ async fn joins_upon_joins_cost_no_more_than_their_edges(t: DriverUnderTest) {
     let whole = pages(&t, OutputQuery::parents_of(id("end")).from(usize::MAX), 10).await;
     assert_eq!(whole, [[]]);
     let top = pages(&t, OutputQuery::parents_of(id("end")), 10).await.concat();
-    let join = |text| OutputEntry::List { join: id(text), len: 2 };
+    let join = |text| list_of(text, 2);
     assert_eq!(top, [join("79-a"), join("79-b")]);
 }
 

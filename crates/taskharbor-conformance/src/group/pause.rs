@@ -1,7 +1,7 @@
 //! Queues that are paused, and resumed.
 
 use taskharbor_core::{
-    Admin, State, Timestamp,
+    State, Timestamp,
     admin::{Action, QueueCounts},
     driver::Settled,
     job::FailurePolicy,
@@ -37,12 +37,12 @@ async fn pause(t: &DriverUnderTest, name: &str, now: Timestamp) {
 }
 
 async fn resume(t: &DriverUnderTest, name: &str) {
-    t.driver.resume(queue(name)).await.expect("resume");
+    t.driver.resume(queue(name), T0).await.expect("resume");
 }
 
 /// What is told of one queue, if it is listed.
 async fn counts(t: &DriverUnderTest, name: &str, now: Timestamp) -> Option<QueueCounts> {
-    let all = t.driver.counts(now).await.expect("counts");
+    let all = t.counts(now).await;
     all.into_iter().find(|it| it.queue == queue(name))
 }
 

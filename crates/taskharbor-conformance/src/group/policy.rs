@@ -71,7 +71,7 @@ async fn dependants_are_held_unless_a_policy_says_otherwise(t: DriverUnderTest) 
     t.run("a", fail(at(1)), at(1)).await;
     assert_eq!(t.record("b", at(1)).await, waiting.0);
     assert_eq!(t.record("c", at(1)).await, waiting.1);
-    assert_eq!(t.record("a", at(1)).await.on_failure, Block);
+    assert_eq!(t.record("a", at(1)).await.job.on_failure, Block);
     assert_eq!(t.take(at(1)).await, None);
 }
 

@@ -29,7 +29,7 @@ group! {
         a_pruned_jobs_id_and_key_are_free ["PRU-3" "KEY-3"]
         a_key_is_held_until_its_job_is_purged ["KEY-3" "ADM-7"]
         a_pruned_jobs_token_is_that_of_no_job ["PRU-3"]
-        a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id ["PRU-3" "LEA-7"]
+        a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id ["PRU-3" "LEA-10"]
         a_pruned_job_is_counted_and_listed_no_more ["PRU-1" "ADM-4"]
         a_detached_job_is_pruned_by_itself ["PRU-4" "REQ-4"]
         a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole ["PRU-1" "REQ-1"]

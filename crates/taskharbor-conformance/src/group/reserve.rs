@@ -75,7 +75,7 @@ async fn a_queue_is_meant_byte_for_byte(t: DriverUnderTest) {
 }
 
 async fn nothing_to_grant_is_an_empty_answer(t: DriverUnderTest) {
-    for state in State::ALL.into_iter().filter(|it| *it != State::Ready) {
+    for state in State::ALL.iter().copied().filter(|it| *it != State::Ready) {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let demands = [(state.as_str(), 10)];
         let reserved = t.reserve(&demands, at(1), LEASE).await.expect("reserve");

@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use taskharbor_core::{
-    Admin, Driver, NewJob,
+    Driver, NewJob,
     admin::{Action, Requeue},
     driver::{Leased, Watch},
     job::FailurePolicy,
@@ -191,7 +191,7 @@ async fn a_job_told_to_run_now_wakes(t: DriverUnderTest) {
 async fn a_queue_that_is_resumed_wakes(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.driver.pause(queue("q"), T0).await.expect("pause");
-    wakes(&t, t.driver.resume(queue("q"))).await;
+    wakes(&t, t.driver.resume(queue("q"), T0)).await;
 }
 
 async fn whoever_watches_several_queues_is_woken_by_each(t: DriverUnderTest) {

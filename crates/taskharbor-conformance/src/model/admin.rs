@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 
 use taskharbor_core::{
     DriverError, JobId, QueueName, State, Timestamp,
-    admin::{Action, Cursor, List, Manage, Page, Prune, QueueCounts, Requeue, StateCounts},
+    admin::{
+        Action, Change, Configure, Counts, Cursor, List, ListSettings, Manage, Order, Page, Prune,
+        QueueCounts, Requeue, Setting, StateCounts,
+    },
     driver::Answers,
     error::{Denied, InvalidRequest},
+    export::EdgeState,
     flow::{FlowRecord, ListFlows},
     job::JobSummary,
 };
 
-use super::{Model, Tie};
+use super::Model;
 
 impl Model {
     pub(crate) fn manage(&mut self, request: &Manage) -> Answers<State, Denied> {
@@ -44,7 +48,7 @@ impl Model {
                     _ if !job.is_over() => Err(Denied::WrongState(state)),
                     Some(flow) => Err(Denied::InFlow(flow.clone())),
                     None => {
-                        self.jobs.remove(at);
+                        self.remove(at, now);
                         Ok(state)
                     }
                 }
@@ -59,19 +63,27 @@ impl Model {
             return Err(Denied::WrongState(state));
         }
         let (serial, kind) = (job.serial, job.new.kind);
+        let was_not_needed = job.is_failure_job()
+            && job.life.flow.is_some()
+            && job.parents.iter().any(|(_, edge)| *edge == EdgeState::Closed);
         let flow = job.life.flow.as_ref().and_then(|flow| self.flow(flow));
         let tail = flow.map(|flow| self.tail(flow)).filter(|tail| tail.serial != serial);
         let tail_state = tail.map(|tail| tail.life.state(now));
-        if let Some(State::Done | State::Cancelled) = tail_state {
-            if !request.detach {
-                return Err(Denied::FlowOver);
-            }
-            self.release(at, now);
+        let is_over = was_not_needed || matches!(tail_state, Some(State::Done | State::Cancelled));
+        if is_over && !request.detach {
+            return Err(Denied::FlowOver);
+        }
+        let keys = self.keys_to_take(serial, now).map_err(Denied::KeyHeld)?;
+        if is_over {
+            self.spend_edges(serial, now, |_| true);
             let job = &mut self.jobs[at];
             job.life.detach();
-            for parent in job.parents.iter_mut().filter(|parent| parent.1 == Tie::Open) {
-                parent.1 = Tie::Closed;
+            for edge in job.parents.iter_mut().filter(|edge| edge.1 == EdgeState::Open) {
+                edge.1 = EdgeState::Closed;
             }
+        }
+        for key in keys {
+            self.hold_key(self.jobs[key].serial);
         }
         let state = self.jobs[at].life.requeue(request, kind, now)?;
         if state == State::Done {
@@ -94,21 +106,66 @@ impl Model {
             return Err(Denied::WrongState(state));
         }
         if is_purge {
-            self.remove_flow(flow);
+            self.remove_flow(flow, now);
             return Ok(state);
         }
-        for job in self.jobs.iter_mut().filter(|job| job.life.flow.as_ref() == Some(id)) {
-            // Members that are over are denied, and stay as they are.
-            let _ = job.life.cancel(now);
+        for at in 0..self.jobs.len() {
+            // Terminal members are denied, and stay as they are.
+            if self.jobs[at].life.flow.as_ref() == Some(id)
+                && self.jobs[at].life.cancel(now) == Ok(State::Cancelled)
+            {
+                self.free_keys(self.jobs[at].serial, State::Cancelled);
+            }
         }
         Ok(self.tail(flow).life.state(now))
     }
 
-    fn remove_flow(&mut self, flow: usize) -> usize {
+    fn remove_flow(&mut self, flow: usize, now: Timestamp) -> usize {
         let id = self.flows.remove(flow).id;
         let before = self.jobs.len();
-        self.jobs.retain(|job| job.life.flow.as_ref() != Some(&id));
+        while let Some(at) = self.jobs.iter().position(|job| job.life.flow.as_ref() == Some(&id)) {
+            self.remove(at, now);
+        }
         before - self.jobs.len()
+    }
+
+    pub(crate) fn configure(&mut self, request: Configure) -> Answers<(), Denied> {
+        request.check()?;
+        let change = |change: Change| {
+            match change {
+                Change::PauseQueue(queue) => {
+                    self.paused.entry(queue).or_insert(request.now);
+                }
+                Change::ResumeQueue(queue) => {
+                    self.paused.remove(&queue);
+                }
+            }
+            Ok(())
+        };
+        Ok(request.changes.into_iter().map(change).collect())
+    }
+
+    pub(crate) fn settings(&self, request: &ListSettings) -> Result<Page<Setting>, DriverError> {
+        request.check()?;
+        let after = match &request.after {
+            Some(cursor) => {
+                Some(cursor.as_str().strip_prefix("paused:").ok_or(InvalidRequest::Cursor)?)
+            }
+            None => None,
+        };
+        let mut left: Vec<_> = self
+            .paused
+            .iter()
+            .filter(|(queue, _)| after.is_none_or(|after| queue.as_str() > after))
+            .collect();
+        let next = (left.len() > request.limit)
+            .then(|| Cursor::new(format!("paused:{}", left[request.limit - 1].0)));
+        left.truncate(request.limit);
+        let setting = |(queue, since): (&QueueName, &Timestamp)| Setting::PausedQueue {
+            queue: queue.clone(),
+            since: *since,
+        };
+        Ok(Page::new(left.into_iter().map(setting).collect(), next))
     }
 
     pub(crate) fn prune(&mut self, request: &Prune) -> Result<usize, DriverError> {
@@ -129,11 +186,11 @@ impl Model {
             });
             let Some((_, oldest)) = jobs.chain(flows).min() else { break };
             if let Some(at) = self.by_serial(oldest) {
-                self.jobs.remove(at);
+                self.remove(at, request.now);
                 removed += 1;
             } else {
                 let flow = self.flows.iter().position(|flow| flow.serial == oldest);
-                removed += self.remove_flow(flow.expect("found just now"));
+                removed += self.remove_flow(flow.expect("found just now"), request.now);
             }
         }
         Ok(removed)
@@ -141,21 +198,40 @@ impl Model {
 
     pub(crate) fn list(&self, request: &List) -> Result<Page<JobSummary>, DriverError> {
         request.check()?;
-        let all = self
-            .jobs
-            .iter()
-            .enumerate()
-            .map(|(at, job)| (job.serial, self.record(at, request.now).summary()));
-        let matching = all.filter(|(_, job)| request.filter.matches(job));
-        Ok(page("job", matching, request.after.as_ref(), request.limit)?)
+        let after = parse("jobs", request.order, request.after.as_ref())?;
+        let mut left = in_order(0..self.jobs.len(), request.order, |at| self.jobs[at].serial);
+        left.retain(|&at| is_after(self.jobs[at].serial, after, request.order));
+        let (mut items, mut looked) = (Vec::new(), 0_usize);
+        for &at in left.iter().take(request.scan) {
+            if items.len() == request.limit {
+                break;
+            }
+            looked += 1;
+            let (job, summary) = (&self.jobs[at], self.record(at, request.now).summary());
+            let key = job.new.idempotency_key.as_ref();
+            if request.filter.matches(&summary, key, &job.new.headers) {
+                items.push(summary);
+            }
+        }
+        let last = looked.checked_sub(1).map(|last| &self.jobs[left[last]]);
+        let last = last.filter(|_| looked < left.len());
+        let next = last.map(|last| cursor("jobs", request.order, last.serial));
+        Ok(Page::new(items, next).looked_at(last.map(|last| last.created_at)))
     }
 
     pub(crate) fn list_flows(&self, request: &ListFlows) -> Result<Page<FlowRecord>, DriverError> {
         request.check()?;
-        let all = (0..self.flows.len())
-            .map(|flow| (self.flows[flow].serial, self.flow_record(flow, request.now)));
-        let matching = all.filter(|(_, flow)| request.matches(flow));
-        Ok(page("flow", matching, request.after.as_ref(), request.limit)?)
+        let after = parse("flows", request.order, request.after.as_ref())?;
+        let mut left = in_order(0..self.flows.len(), request.order, |at| self.flows[at].serial);
+        left.retain(|&at| {
+            is_after(self.flows[at].serial, after, request.order)
+                && request.matches(&self.flow_record(at, request.now))
+        });
+        let next = (left.len() > request.limit)
+            .then(|| cursor("flows", request.order, self.flows[left[request.limit - 1]].serial));
+        left.truncate(request.limit);
+        let items = left.into_iter().map(|at| self.flow_record(at, request.now)).collect();
+        Ok(Page::new(items, next))
     }
 
     pub(crate) fn flow_record(&self, flow: usize, now: Timestamp) -> FlowRecord {
@@ -172,7 +248,9 @@ impl Model {
             .named(kept.name.clone())
     }
 
-    pub(crate) fn counts(&self, now: Timestamp) -> Vec<QueueCounts> {
+    pub(crate) fn counts(&self, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        request.check()?;
+        let now = request.now;
         let mut queues: BTreeSet<&QueueName> = self.paused.keys().collect();
         queues.extend(self.jobs.iter().map(|job| &job.new.queue));
         let counted = queues.into_iter().map(|queue| {
@@ -188,24 +266,37 @@ impl Model {
             }
             counts
         });
-        counted.collect()
+        Ok(counted.collect())
     }
 }
 
-fn page<T>(
-    of: &str,
-    matching: impl Iterator<Item = (u64, T)>,
-    after: Option<&Cursor>,
-    limit: usize,
-) -> Result<Page<T>, InvalidRequest> {
-    let after: u64 = match after.map(|cursor| cursor.as_str().strip_prefix(of)) {
-        Some(serial) => {
-            serial.and_then(|serial| serial.parse().ok()).ok_or(InvalidRequest::Cursor)?
-        }
-        None => 0,
-    };
-    let mut left: Vec<(u64, T)> = matching.filter(|(serial, _)| *serial > after).collect();
-    let next = left.get(limit - 1).map(|(serial, _)| Cursor::new(format!("{of}{serial}")));
-    left.truncate(limit);
-    Ok(Page::new(left.into_iter().map(|(_, item)| item).collect(), next))
+fn in_order(
+    all: std::ops::Range<usize>,
+    order: Order,
+    serial: impl Fn(usize) -> u64,
+) -> Vec<usize> {
+    let mut all: Vec<usize> = all.collect();
+    all.sort_by_key(|&at| serial(at));
+    if order == Order::NewestFirst {
+        all.reverse();
+    }
+    all
+}
+
+fn is_after(serial: u64, after: Option<u64>, order: Order) -> bool {
+    after.is_none_or(|after| match order {
+        Order::OldestFirst => serial > after,
+        Order::NewestFirst => serial < after,
+    })
+}
+
+fn cursor(of: &str, order: Order, serial: u64) -> Cursor {
+    Cursor::new(format!("{of} {order:?} {serial}"))
+}
+
+/// The serial after which a list goes on.
+fn parse(of: &str, order: Order, after: Option<&Cursor>) -> Result<Option<u64>, InvalidRequest> {
+    let Some(after) = after else { return Ok(None) };
+    let serial = after.as_str().strip_prefix(&format!("{of} {order:?} "));
+    serial.and_then(|serial| serial.parse().ok()).map(Some).ok_or(InvalidRequest::Cursor)
 }

@@ -1,44 +1,56 @@
-//! What the end of a job means for others, and what they read of it.
+//! What the end of a job means for others.
 
 use taskharbor_core::{
-    State, Timestamp,
-    driver::{Answers, Limits, OutputEntry, OutputOf, OutputPage, Outputs},
-    error::Refusal,
-    job::{FailurePolicy, JobKind, KeyHold},
+    JobId, State, Timestamp,
+    export::EdgeState,
+    job::{FailurePolicy, KeyHold},
     life::Stage,
 };
 
-use super::{Kept, Model, Tie};
+use super::{Kept, Model};
 
 impl Model {
-    /// The job is done: those who wait for it wait for one less.
+    /// The job is done: dependants that wait for its success wait for one job less, and those that
+    /// wait for its failure are not needed.
     pub(crate) fn succeeded(&mut self, serial: u64, now: Timestamp) {
-        self.release_keys(serial);
-        self.let_go(serial, &Tie::Closed, now);
+        self.free_keys(serial, State::Done);
+        let Some(at) = self.by_serial(serial) else { return };
+        let id = self.jobs[at].new.id.clone();
+        for dependant in self.dependants(serial) {
+            if self.close_edge(dependant, serial, &EdgeState::Closed) {
+                let at = self.by_serial(dependant).expect("found just now");
+                self.jobs[at].life.cancel_as_not_needed(&id, now);
+            } else {
+                self.wait_for_one_less(dependant, now);
+            }
+        }
     }
 
     /// The job is dead-lettered or cancelled: look for jobs that have to be cancelled because of
-    /// it until there are none, then let go of those that failed members release.
+    /// it until there are none, then unblock the dependants of those that failed.
     pub(crate) fn failed(&mut self, serial: u64, now: Timestamp) {
         let Some(at) = self.by_serial(serial) else { return };
         let root = self.jobs[at].new.id.clone();
+        self.free_keys(serial, self.jobs[at].life.state(now));
         let mut failed = vec![serial];
         while let Some(next) = self.next_to_cancel(&failed) {
             self.jobs[next].life.cancel_after_failure(&root, now);
-            failed.push(self.jobs[next].serial);
+            let serial = self.jobs[next].serial;
+            self.free_keys(serial, State::Cancelled);
+            failed.push(serial);
         }
         for serial in failed {
             let at = self.by_serial(serial).expect("nothing is removed here");
-            if self.jobs[at].new.on_failure == FailurePolicy::Continue {
-                self.release(at, now);
-            }
+            let continues = self.jobs[at].new.on_failure == FailurePolicy::Continue;
+            self.spend_edges(serial, now, |dependant| continues || dependant.is_failure_job());
         }
     }
 
     /// A job that has not started and must not, because one of `failed` did.
     fn next_to_cancel(&self, failed: &[u64]) -> Option<usize> {
-        let has_not_started =
-            |job: &Kept| matches!(job.life.stage, Stage::Blocked | Stage::Waiting);
+        let may_be_cancelled = |job: &Kept| {
+            matches!(job.life.stage, Stage::Blocked | Stage::Waiting) && !job.is_failure_job()
+        };
         let is_stopped_by = |job: &Kept, cause: &Kept| match cause.new.on_failure {
             FailurePolicy::Continue => false,
             FailurePolicy::Block if failed[0] == cause.serial => false,
@@ -48,98 +60,84 @@ impl Model {
         let causes: Vec<&Kept> =
             self.jobs.iter().filter(|job| failed.contains(&job.serial)).collect();
         self.jobs.iter().position(|job| {
-            has_not_started(job) && causes.iter().any(|cause| is_stopped_by(job, cause))
+            may_be_cancelled(job) && causes.iter().any(|cause| is_stopped_by(job, cause))
         })
     }
 
-    /// The job has failed, and nobody waits for it any longer, whatever becomes of it.
-    pub(crate) fn release(&mut self, at: usize, now: Timestamp) {
-        let job = &self.jobs[at];
-        let fate = Tie::Spent(job.life.state(now), job.life.reason.clone());
-        self.let_go(job.serial, &fate, now);
-    }
-
-    fn let_go(&mut self, serial: u64, tie: &Tie, now: Timestamp) {
-        let waiting = self.jobs.iter().filter(|job| job.waits_for(serial));
-        for dependant in waiting.map(|job| job.serial).collect::<Vec<_>>() {
+    /// The job has failed, and these of its dependants wait for it no longer, whatever becomes of
+    /// it.
+    pub(crate) fn spend_edges(
+        &mut self,
+        serial: u64,
+        now: Timestamp,
+        is_unblocked: impl Fn(&Kept) -> bool,
+    ) {
+        let at = self.by_serial(serial).expect("it has just failed");
+        let life = &self.jobs[at].life;
+        let spent = EdgeState::Spent { state: life.state(now), reason: life.reason.clone() };
+        for dependant in self.dependants(serial) {
             let at = self.by_serial(dependant).expect("found just now");
-            let job = &mut self.jobs[at];
-            for parent in job.parents.iter_mut().filter(|parent| parent.0 == serial) {
-                parent.1 = tie.clone();
-            }
-            if job.life.unblock(job.new.kind, now) == Some(State::Done) {
-                self.succeeded(dependant, now);
+            if is_unblocked(&self.jobs[at]) {
+                self.close_edge(dependant, serial, &spent);
+                self.wait_for_one_less(dependant, now);
             }
         }
     }
 
-    /// A key held until its job is done is given up when the job is, and whatever it grew into.
-    fn release_keys(&mut self, serial: u64) {
-        let flow = self.flows.iter().find(|flow| flow.tail == serial).map(|flow| flow.id.clone());
-        for job in &mut self.jobs {
-            if job.new.key_hold == KeyHold::UntilDone
-                && (job.serial == serial || Some(&job.new.id) == flow.as_ref())
+    /// The serials of the jobs that wait for this one.
+    fn dependants(&self, serial: u64) -> Vec<u64> {
+        self.jobs.iter().filter(|job| job.waits_for(serial)).map(|job| job.serial).collect()
+    }
+
+    /// Closes the edge between two jobs; whether the dependant is a failure job.
+    fn close_edge(&mut self, dependant: u64, parent: u64, state: &EdgeState) -> bool {
+        let at = self.by_serial(dependant).expect("it is stored");
+        let job = &mut self.jobs[at];
+        for edge in job.parents.iter_mut().filter(|edge| edge.0 == parent) {
+            edge.1 = state.clone();
+        }
+        job.is_failure_job()
+    }
+
+    fn wait_for_one_less(&mut self, serial: u64, now: Timestamp) {
+        let at = self.by_serial(serial).expect("it is stored");
+        let job = &mut self.jobs[at];
+        if job.life.unblock(job.new.kind, now) == Some(State::Done) {
+            self.succeeded(serial, now);
+        }
+    }
+
+    /// The job ended in `state`: it gives up its key if it holds it no longer than that. So does the
+    /// job under whose id its flow began, if this one is the flow's tail.
+    pub(crate) fn free_keys(&mut self, serial: u64, state: State) {
+        for at in self.keys_of(serial) {
+            if self.jobs[at].new.key_hold.is_freed_by(state) {
+                self.jobs[at].holds_key = false;
+            }
+        }
+    }
+
+    /// The jobs whose keys are held until this one ends.
+    fn keys_of(&self, serial: u64) -> Vec<usize> {
+        let flow = self.flows.iter().find(|flow| flow.tail == serial).map(|flow| &flow.id);
+        let stands_for = |job: &Kept| {
+            job.new.idempotency_key.is_some() && (job.serial == serial || Some(&job.new.id) == flow)
+        };
+        (0..self.jobs.len()).filter(|&at| stands_for(&self.jobs[at])).collect()
+    }
+
+    /// The jobs whose keys a requeue of this one takes again; the holder of one of them if it is
+    /// taken.
+    pub(crate) fn keys_to_take(&self, serial: u64, now: Timestamp) -> Result<Vec<usize>, JobId> {
+        let mut keys = self.keys_of(serial);
+        keys.retain(|&at| self.jobs[at].new.key_hold == KeyHold::UntilTerminal);
+        for &at in &keys {
+            if let Some(holder) = self.key_holder(&self.jobs[at].new, now)
+                && holder != self.jobs[at].new.id
             {
-                job.holds_key = false;
+                return Err(holder);
             }
         }
+        Ok(keys)
     }
-
-    pub(crate) fn outputs(&self, request: &Outputs) -> Answers<OutputPage, Refusal> {
-        request.check()?;
-        let answer = |query: &taskharbor_core::driver::OutputQuery| {
-            let at = self.find(&query.id).ok_or(Refusal::JobNotFound)?;
-            let all = match query.of {
-                OutputOf::Itself => vec![self.output(self.jobs[at].serial)],
-                OutputOf::Parents => self.inputs(at),
-            };
-            Ok(page(all, query.from, request.limit))
-        };
-        Ok(request.items.iter().map(answer).collect())
-    }
-
-    fn inputs(&self, at: usize) -> Vec<OutputEntry> {
-        let input = |(parent, tie): &(u64, Tie)| match tie {
-            Tie::Open | Tie::Closed => self.output(*parent),
-            Tie::Spent(state, reason) => {
-                OutputEntry::Failed { state: *state, reason: reason.clone() }
-            }
-        };
-        self.jobs[at].parents.iter().map(input).collect()
-    }
-
-    fn output(&self, serial: u64) -> OutputEntry {
-        let Some(at) = self.by_serial(serial) else { return OutputEntry::Missing };
-        let job = &self.jobs[at];
-        if let Some(next) = job.grown {
-            return self.output(next);
-        }
-        match job.life.state(Timestamp::MAX) {
-            State::Done if job.new.kind == JobKind::Join => {
-                OutputEntry::List { join: job.new.id.clone(), len: job.parents.len() }
-            }
-            State::Done => OutputEntry::Done(job.life.output.clone()),
-            state @ (State::Dlq | State::Cancelled) => {
-                OutputEntry::Failed { state, reason: job.life.reason.clone() }
-            }
-            _ => OutputEntry::Pending,
-        }
-    }
-}
-
-fn page(all: Vec<OutputEntry>, from: usize, limit: usize) -> OutputPage {
-    let total = all.len();
-    let mut bytes = 0;
-    let mut entries: Vec<OutputEntry> = Vec::new();
-    for entry in all.into_iter().skip(from).take(limit) {
-        if let OutputEntry::Done(Some(output)) = &entry {
-            bytes += output.len();
-        }
-        if bytes > Limits::PAGE_BYTES && !entries.is_empty() {
-            break;
-        }
-        entries.push(entry);
-    }
-    let end = from.saturating_add(entries.len());
-    OutputPage::new(entries, (end < total).then_some(end))
 }

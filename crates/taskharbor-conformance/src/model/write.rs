@@ -7,13 +7,14 @@ use taskharbor_core::{
         Reserved, Settle, Settled, Settlement, Transition,
     },
     error::{InvalidTransition, Refusal, Rejected},
+    export::{EdgeState, ExportedKey},
     flow::{CheckedSet, Expansion, ResolvedEdges},
     job::{JobSet, SetKind},
     life::{Consequence, Life},
-    name::FlowName,
+    name::{FlowName, IdempotencyKey},
 };
 
-use super::{Kept, KeptFlow, Model, Tie};
+use super::{Kept, KeptFlow, Model};
 
 impl Model {
     pub(crate) fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
@@ -38,7 +39,7 @@ impl Model {
                 return Err(Rejected::Overlap { job: job.id.clone() });
             }
         }
-        if let Some(holder) = self.key_holder(&set.jobs[shape.tail]) {
+        if let Some(holder) = self.key_holder(&set.jobs[shape.tail], now) {
             return Ok(vec![Enqueued::Existing(holder); set.jobs.len()]);
         }
         let answers = set.jobs.iter().map(|job| Enqueued::Inserted(job.id.clone())).collect();
@@ -53,7 +54,7 @@ impl Model {
         if self.find(&job.id).is_some() {
             return Enqueued::Existing(job.id);
         }
-        if let Some(holder) = self.key_holder(&job) {
+        if let Some(holder) = self.key_holder(&job, now) {
             return Enqueued::Existing(holder);
         }
         let id = job.id.clone();
@@ -61,22 +62,73 @@ impl Model {
         Enqueued::Inserted(id)
     }
 
-    fn key_holder(&self, job: &NewJob) -> Option<JobId> {
+    /// The job that took the key of `job`, while it is held.
+    pub(crate) fn key_holder(&self, job: &NewJob, now: Timestamp) -> Option<JobId> {
         let key = job.idempotency_key.as_ref()?;
+        let stored = self.jobs.iter().filter(|other| {
+            let until = other.new.key_hold.held_until(other.created_at);
+            other.holds_key && until.is_none_or(|until| now < until)
+        });
+        let stored = stored
+            .filter(|other| {
+                (&other.new.queue, other.new.idempotency_key.as_ref()) == (&job.queue, Some(key))
+            })
+            .map(|holder| &holder.new.id);
+        let outlived = self.keys.iter().filter(|other| now < other.held_until);
+        let outlived = outlived
+            .filter(|other| (&other.queue, &other.key) == (&job.queue, key))
+            .map(|holder| &holder.job);
+        stored.chain(outlived).next().cloned()
+    }
+
+    /// As `key_holder`, without regard to times.
+    pub(crate) fn any_key_holder(&self, job: &NewJob) -> Option<JobId> {
+        self.any_holder(&job.queue, job.idempotency_key.as_ref()?)
+    }
+
+    pub(crate) fn any_holder(&self, queue: &QueueName, key: &IdempotencyKey) -> Option<JobId> {
         let holds = |other: &&Kept| {
             other.holds_key
-                && other.new.queue == job.queue
+                && other.new.queue == *queue
                 && other.new.idempotency_key.as_ref() == Some(key)
         };
-        self.jobs.iter().find(holds).map(|holder| holder.new.id.clone())
+        let stored = self.jobs.iter().find(holds).map(|holder| &holder.new.id);
+        let outlived = self.keys.iter().find(|it| it.queue == *queue && it.key == *key);
+        stored.or(outlived.map(|it| &it.job)).cloned()
+    }
+
+    /// Lets a job hold its key. A holder whose time is up loses it.
+    pub(crate) fn hold_key(&mut self, serial: u64) {
+        let at = self.by_serial(serial).expect("it is stored");
+        let job = &self.jobs[at];
+        let Some(key) = job.new.idempotency_key.clone() else { return };
+        let queue = job.new.queue.clone();
+        self.keys.retain(|it| it.queue != queue || it.key != key);
+        for job in &mut self.jobs {
+            if job.new.queue == queue && job.new.idempotency_key.as_ref() == Some(&key) {
+                job.holds_key = job.serial == serial;
+            }
+        }
+    }
+
+    /// Removes the record of a job. Its key stays if it has a time of its own that is not up.
+    pub(crate) fn remove(&mut self, at: usize, now: Timestamp) {
+        let job = self.jobs.remove(at);
+        if let Some(held_until) = job.new.key_hold.held_until(job.created_at)
+            && let Some(key) = job.new.idempotency_key
+            && job.holds_key
+            && now < held_until
+        {
+            self.keys.push(ExportedKey::new(job.new.queue, key, job.new.id, held_until));
+        }
     }
 
     pub(crate) fn store(&mut self, new: NewJob, flow: Option<JobId>, now: Timestamp) -> u64 {
         let serial = self.next_serial();
         let life = Life::new(&new, new.parents.len(), flow, now);
-        let holds_key = new.idempotency_key.is_some();
-        let (parents, grown) = (Vec::new(), None);
-        self.jobs.push(Kept { serial, new, created_at: now, life, parents, grown, holds_key });
+        let (parents, expansion, holds_key) = (Vec::new(), None, false);
+        self.jobs.push(Kept { serial, new, created_at: now, life, parents, expansion, holds_key });
+        self.hold_key(serial);
         serial
     }
 
@@ -91,7 +143,8 @@ impl Model {
         let serials: Vec<u64> =
             jobs.into_iter().map(|job| self.store(job, Some(flow.clone()), now)).collect();
         for (member, parents) in shape.parents.iter().enumerate() {
-            let parents = parents.iter().map(|parent| (serials[*parent], Tie::Open)).collect();
+            let parents =
+                parents.iter().map(|parent| (serials[*parent], EdgeState::Open)).collect();
             self.jobs[first + member].parents = parents;
         }
         serials
@@ -187,7 +240,7 @@ impl Model {
         let serial = self.jobs[at].serial;
         match (aftermath, &item.transition, shape) {
             (Consequence::Expanded, Transition::Expand(expansion), Some(shape)) => {
-                self.grow(at, expansion, &shape, now);
+                self.expand(at, expansion, &shape, now);
             }
             (Consequence::Done, ..) => self.succeeded(serial, now),
             (Consequence::Failed, ..) => self.failed(serial, now),
@@ -196,11 +249,11 @@ impl Model {
         Ok(aftermath.answer())
     }
 
-    fn grow(&mut self, at: usize, expansion: &Expansion, shape: &ResolvedEdges, now: Timestamp) {
-        let (grower, grower_id) = (self.jobs[at].serial, self.jobs[at].new.id.clone());
+    fn expand(&mut self, at: usize, expansion: &Expansion, shape: &ResolvedEdges, now: Timestamp) {
+        let (expanded, expanded_id) = (self.jobs[at].serial, self.jobs[at].new.id.clone());
         let flow = self.jobs[at].life.flow.clone().unwrap_or_else(|| {
-            self.store_flow(grower_id.clone(), None, grower, now);
-            grower_id
+            self.store_flow(expanded_id.clone(), None, expanded, now);
+            expanded_id
         });
         let mut jobs = expansion.jobs.clone();
         jobs[shape.tail].on_failure = self.jobs[at].new.on_failure;
@@ -208,17 +261,17 @@ impl Model {
         self.jobs[at].life.expand_into(tail_id.clone(), flow.clone());
         let serials = self.store_members(jobs, shape, &flow, now);
         let tail = serials[shape.tail];
-        self.jobs[at].grown = Some(tail);
+        self.jobs[at].expansion = Some(tail);
         for job in self.jobs.iter_mut().filter(|job| job.life.flow.as_ref() == Some(&flow)) {
             for (order, parent) in job.parents.iter_mut().enumerate() {
-                if *parent == (grower, Tie::Open) {
+                if *parent == (expanded, EdgeState::Open) {
                     parent.0 = tail;
                     job.new.parents[order] = tail_id.clone();
                 }
             }
         }
         for flow in &mut self.flows {
-            if flow.tail == grower {
+            if flow.tail == expanded {
                 flow.tail = tail;
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, Text, Timestamp,
-    admin::{Action, Filter, List, Manage, Prune, Requeue},
+    admin::{Action, Counts, Filter, List, Manage, Prune, Requeue},
     driver::{
         Demand, Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Reserve,
         Settle, Settlement, Transition,
@@ -96,7 +96,7 @@ impl Replay<'_> {
             }
             Act::Resume(queue) => {
                 self.model.paused.remove(&queue_name(*queue));
-                self.driver.resume(queue_name(*queue)).await.map_err(|error| error.to_string())
+                self.driver.resume(queue_name(*queue), now).await.map_err(|error| error.to_string())
             }
             Act::Prune { done, dlq, cancelled, limit } => {
                 let before =
@@ -285,8 +285,9 @@ impl Replay<'_> {
         let listed = self.driver.list_flows(list.clone()).await.map_err(failed)?;
         let expected = self.model.list_flows(&list).map_err(failed)?;
         same("list_flows", &listed.items, &expected.items)?;
-        let counts = self.driver.counts(now).await.map_err(failed)?;
-        same("counts", &counts, &self.model.counts(now))?;
+        let request = Counts::new(now);
+        let counts = self.driver.counts(request).await.map_err(failed)?;
+        same("counts", &counts, &self.model.counts(request).map_err(failed)?)?;
         if look == Look::Over {
             return Ok(());
         }
