@@ -12,7 +12,7 @@ use crate::{
     JobId, NewJob, QueueName, State, Text, Timestamp,
     driver::Limits,
     error::InvalidRequest,
-    life::{Life, Stage},
+    life::Life,
     name::{FlowName, IdempotencyKey},
 };
 
@@ -156,9 +156,7 @@ impl ExportedJob {
         edges: Vec<EdgeState>,
         holds_key: bool,
     ) -> Self {
-        if !matches!(life.stage, Stage::Waiting | Stage::Inflight(_)) {
-            life.due_at = created_at;
-        }
+        life.due_at = life.position().unwrap_or(created_at);
         new.priority = life.priority;
         new.run_at = life.run_at;
         Self { new, created_at, life, edges, holds_key }

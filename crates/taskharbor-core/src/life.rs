@@ -134,6 +134,16 @@ impl Life {
         }
     }
 
+    /// The job's position among those of its queue and priority: while it is inflight, the one at
+    /// which it was granted. `None` if it is blocked or terminal.
+    #[must_use]
+    pub const fn position(&self) -> Option<Timestamp> {
+        match &self.stage {
+            Stage::Waiting | Stage::Inflight(_) => Some(self.due_at),
+            Stage::Blocked | Stage::Finished(_) => None,
+        }
+    }
+
     /// Whether a lease exists and is over at `now`.
     #[must_use]
     pub fn is_expired(&self, now: Timestamp) -> bool {

@@ -55,7 +55,8 @@ pub struct JobView {
     pub condition: Condition,
     /// What becomes of its dependants if it fails.
     pub on_failure: FailurePolicy,
-    /// Its position: when it became available to workers, at the grant.
+    /// When it became available to workers: its position, at the grant if it is inflight. When it was
+    /// enqueued, if it is blocked or terminal and has no position.
     pub available_at: Timestamp,
 }
 
@@ -86,7 +87,7 @@ impl JobView {
             condition: new.condition,
             on_failure: new.on_failure,
             // JOB-8
-            available_at: life.due_at,
+            available_at: life.position().unwrap_or(created_at),
         }
     }
 }

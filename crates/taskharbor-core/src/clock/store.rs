@@ -102,7 +102,7 @@ impl StoreClock {
         Ok(reading)
     }
 
-    /// As [`StoreClock::sync`], if nobody has asked for [`StoreClock::SYNC_EVERY`]. Of those who
+    /// As [`StoreClock::sync`], if the last question is [`StoreClock::SYNC_EVERY`] ago. Of calls that
     /// come at the same time one asks; the others do not wait for it.
     pub(crate) async fn sync_if_due(&self, driver: &impl Driver) -> Result<(), DriverError> {
         let now = self.started.elapsed().as_secs();
