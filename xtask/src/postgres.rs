@@ -37,8 +37,8 @@ use place::Place;
 use run::Run;
 
 use crate::Failure;
-use crate::shell;
 use crate::step::{Outcome, Step};
+use crate::watchdog::run_tests;
 
 pub(crate) use option::{Options, Version};
 
@@ -158,7 +158,7 @@ pub(crate) fn steps(
         Step::new(name, move || match shared.get() {
             Some(provision) => {
                 provision.pass_on(&mut command);
-                shell::run(&mut command).map(|()| Outcome::Passed)
+                run_tests(&mut command).map(|()| Outcome::Passed)
             }
             None => Ok(Outcome::PassedExcept("not run")),
         })
