@@ -56,6 +56,15 @@ enum Failure {
     Check(String),
 }
 
+impl Failure {
+    /// The message alone.
+    fn into_message(self) -> String {
+        match self {
+            Self::Usage(message) | Self::Check(message) => message,
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     match dispatch(&args) {
@@ -126,6 +135,7 @@ fn test(args: &[OsString]) -> Result<(), Failure> {
         return run_steps("test", postgres::steps("postgres", options, commands));
     }
     let provision = Provision::new(options)?;
+    provision.warn();
     let mut command = cargo::chosen_tests(&args);
     provision.pass_on(&mut command);
     run_tests(&mut command)

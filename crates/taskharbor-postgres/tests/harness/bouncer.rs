@@ -35,19 +35,17 @@ pub(crate) struct Bouncer {
     _guardian: Child,
 }
 
-/// The one of this process, started when it is first asked for. None where there is no pgbouncer,
-/// which is said aloud, and in CI is an error of `cargo xtask`.
-pub(crate) fn shared() -> Option<&'static Bouncer> {
-    static SHARED: LazyLock<Option<Bouncer>> = LazyLock::new(|| {
+/// The one of this process, started when it is first asked for.
+pub(crate) fn shared() -> &'static Bouncer {
+    static SHARED: LazyLock<Bouncer> = LazyLock::new(|| {
         // Without a server at all, that is what must be said.
         let server = environment::required("TASKHARBOR_TEST_POSTGRES");
-        let program = environment::optional("TASKHARBOR_PGBOUNCER");
-        if program.is_none() {
-            environment::announce("no pgbouncer: its tests go STRAIGHT TO THE SERVER; install it");
-        }
-        Some(start(&program?, &server))
+        let program = environment::optional("TASKHARBOR_PGBOUNCER").unwrap_or_else(|| {
+            environment::give_up("no pgbouncer: install it, and run `cargo xtask test`")
+        });
+        start(&program, &server)
     });
-    SHARED.as_ref()
+    &SHARED
 }
 
 impl Bouncer {
@@ -163,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_serves_another_client_after_every_transaction() {
-        let Some(bouncer) = shared() else { return };
+        let bouncer = shared();
         let backend = async || {
             let config: Config = bouncer.url().parse().unwrap();
             let (client, connection) = config.connect(NoTls).await.unwrap();

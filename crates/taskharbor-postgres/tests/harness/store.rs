@@ -30,7 +30,7 @@ impl Way {
     fn url(self) -> String {
         match self {
             Self::Direct => environment::required("TASKHARBOR_TEST_POSTGRES"),
-            Self::Pooled => bouncer::shared().expect("it is not chosen without one").url(),
+            Self::Pooled => bouncer::shared().url(),
         }
     }
 }
@@ -151,10 +151,9 @@ pub(crate) async fn unnamed() -> Store {
     Store::open(Way::Direct, Role::Part("worker"), StatementMode::Unnamed).await
 }
 
-/// A driver that reaches the server through pgbouncer, where there is one.
+/// A driver that reaches the server through pgbouncer.
 pub(crate) async fn pooled() -> Store {
-    let way = if bouncer::shared().is_some() { Way::Pooled } else { Way::Direct };
-    Store::open(way, Role::Owner, StatementMode::Unnamed).await
+    Store::open(Way::Pooled, Role::Owner, StatementMode::Unnamed).await
 }
 
 /// The name of a schema that does not exist yet, and how to reach it. Whoever tests on this server
