@@ -15,7 +15,7 @@ use std::{
 
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, config::Host};
 
-use crate::harness::{account, environment, port};
+use crate::postgres::{account, environment, port};
 
 /// Starts the program and ends it when our end of the input is closed, also by a signal that leaves
 /// us no time for anything. Arguments: the program and its configuration.
@@ -28,7 +28,7 @@ kill -9 $!
 "#;
 
 /// A pgbouncer that runs as long as this process.
-pub(crate) struct Bouncer {
+pub struct Bouncer {
     url: String,
     console: Config,
     // Holds the other end of its input.
@@ -36,7 +36,7 @@ pub(crate) struct Bouncer {
 }
 
 /// The one of this process, started when it is first asked for.
-pub(crate) fn shared() -> &'static Bouncer {
+pub fn shared() -> &'static Bouncer {
     static SHARED: LazyLock<Bouncer> = LazyLock::new(|| {
         // Without a server at all, that is what must be said.
         let server = environment::required("TASKHARBOR_TEST_POSTGRES");
@@ -50,13 +50,13 @@ pub(crate) fn shared() -> &'static Bouncer {
 
 impl Bouncer {
     /// Leads to the shared server.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url.clone()
     }
 
     /// Whether an application has no client here any more, and each of its connections to the
     /// server (they keep the name of whoever used them last) is at rest.
-    pub(crate) async fn is_done_with(&self, application: &str, backends: &[i32]) -> bool {
+    pub async fn is_done_with(&self, application: &str, backends: &[i32]) -> bool {
         let (console, connection) =
             self.console.connect(NoTls).await.expect("pgbouncer can be reached");
         let connection = tokio::spawn(connection);

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Error};
 
 use super::{Way, connect, pool};
-use crate::harness::bouncer;
+use crate::postgres::bouncer;
 
 /// How long the connections of a test may outlive it before its schema is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
