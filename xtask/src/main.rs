@@ -12,8 +12,10 @@ mod audit;
 mod cargo;
 mod deny_tool;
 mod postgres;
+mod progress;
 mod shell;
 mod step;
+mod watchdog;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -23,6 +25,7 @@ use audit::MissingTool;
 use postgres::{Options, Provision, Version};
 use shell::run;
 use step::{Outcome, Step, run_steps};
+use watchdog::run_tests;
 
 const HELP: &str = "\
 usage: cargo xtask <command>
@@ -37,6 +40,7 @@ usage: cargo xtask <command>
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
   help          print this text
 
+Tests that print nothing for ten minutes are killed, and the run fails.
 test, ci, pg and `bench postgres` start a private PostgreSQL, found or fetched, and stop it:
 
   --install            install PostgreSQL with apt-get if there is no other way; CI always does
@@ -50,6 +54,15 @@ enum Failure {
     Usage(String),
     /// A check did not pass: exit code 1.
     Check(String),
+}
+
+impl Failure {
+    /// The message alone.
+    fn into_message(self) -> String {
+        match self {
+            Self::Usage(message) | Self::Check(message) => message,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -108,7 +121,7 @@ fn quick() -> Result<(), Failure> {
         vec![
             Step::command("fmt", cargo::fmt()),
             Step::command("clippy", cargo::clippy()),
-            Step::command("test", cargo::quick_tests()),
+            Step::tests("test", cargo::quick_tests()),
         ],
     )
 }
@@ -122,9 +135,10 @@ fn test(args: &[OsString]) -> Result<(), Failure> {
         return run_steps("test", postgres::steps("postgres", options, commands));
     }
     let provision = Provision::new(options)?;
+    provision.warn();
     let mut command = cargo::chosen_tests(&args);
     provision.pass_on(&mut command);
-    run(&mut command)
+    run_tests(&mut command)
 }
 
 fn bench(args: &[OsString]) -> Result<(), Failure> {
@@ -159,7 +173,7 @@ fn ci(options: Options) -> Result<(), Failure> {
     let commands = vec![("test on it", cargo::newer_postgres_tests())];
     steps.extend(postgres::steps("newer postgres", newer, commands));
     steps.extend([
-        Step::command("scripts", cargo::scripts()),
+        Step::tests("scripts", cargo::scripts()),
         Step::command("doc", cargo::doc()),
         Step::new("audit", || audit::dependencies(MissingTool::IsReported)),
     ]);

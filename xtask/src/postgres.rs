@@ -9,7 +9,7 @@
 //! | `TASKHARBOR_PG_BIN` | the directory of `initdb`, `pg_ctl` and `postgres` |
 //! | `TASKHARBOR_PG_DIR` | a directory for servers of the tests' own: what has its data directory in there is stopped and removed at the end |
 //! | `TASKHARBOR_PG_USER` | the account to run them under; only set where ours is root, to which they object |
-//! | `TASKHARBOR_PGBOUNCER` | the program; unset where it cannot be had, which in CI is an error |
+//! | `TASKHARBOR_PGBOUNCER` | the program; unset where it cannot be had: tests that need it fail |
 //! | `TASKHARBOR_PGBOUNCER_LIBS` | its `LD_LIBRARY_PATH`, if it needs one |
 
 mod account;
@@ -37,8 +37,8 @@ use place::Place;
 use run::Run;
 
 use crate::Failure;
-use crate::shell;
 use crate::step::{Outcome, Step};
+use crate::watchdog::run_tests;
 
 pub(crate) use option::{Options, Version};
 
@@ -71,7 +71,8 @@ impl Stage {
 pub(crate) struct Provision {
     stage: Stage,
     url: OsString,
-    bouncer: Option<Bouncer>,
+    /// Or why there is none, and what to install.
+    bouncer: Result<Bouncer, String>,
 }
 
 impl Provision {
@@ -82,20 +83,35 @@ impl Provision {
             (Some(url), Version::Usual) => url,
             _ => stage.start_server()?.into(),
         };
-        let bouncer = match bouncer::provide(&stage.place, options.installing) {
-            Ok(bouncer) => Some(bouncer),
-            Err(failure) => {
-                tolerate(failure, "pgbouncer")?;
-                None
-            }
-        };
+        let bouncer = bouncer::provide(&stage.place, options.installing).map_err(|failure| {
+            format!(
+                "no pgbouncer to test with ({}): install pgbouncer, or set TASKHARBOR_PGBOUNCER to \
+                 the program",
+                failure.into_message()
+            )
+        });
         Ok(Self { stage, url, bouncer })
+    }
+
+    /// Fails unless nothing is missing: every test can be run.
+    fn complete(self) -> Result<Self, Failure> {
+        match &self.bouncer {
+            Ok(_) => Ok(self),
+            Err(missing) => Err(Failure::Check(missing.clone())),
+        }
+    }
+
+    /// Says what is missing, which may be needed by none of the tests that were chosen.
+    pub(crate) fn warn(&self) {
+        if let Err(missing) = &self.bouncer {
+            eprintln!("WARNING: {missing}; tests that need it fail");
+        }
     }
 
     /// Tells a command where everything is.
     pub(crate) fn pass_on(&self, command: &mut Command) {
         let Stage { account, binaries, run, .. } = &self.stage;
-        let bouncer = self.bouncer.as_ref();
+        let bouncer = self.bouncer.as_ref().ok();
         let variables: [(&str, Option<OsString>); 6] = [
             ("TASKHARBOR_TEST_POSTGRES", Some(self.url.clone())),
             ("TASKHARBOR_PG_BIN", Some(binaries.dir().into())),
@@ -111,24 +127,6 @@ impl Provision {
             };
         }
     }
-
-    fn outcome(&self) -> Outcome {
-        match self.bouncer {
-            Some(_) => Outcome::Passed,
-            None => Outcome::PassedExcept("no pgbouncer"),
-        }
-    }
-}
-
-/// Warns of something that tests can do without, except in CI, which must not overlook it.
-fn tolerate(failure: Failure, missing: &str) -> Result<(), Failure> {
-    let (Failure::Check(reason) | Failure::Usage(reason)) = failure;
-    let message = format!("no {missing} to test with ({reason}): install {missing}");
-    if package::in_ci() {
-        return Err(Failure::Check(message));
-    }
-    eprintln!("WARNING: {message}");
-    Ok(())
 }
 
 /// A step that provides everything and one for each command that is told about it. All of it is gone
@@ -141,26 +139,19 @@ pub(crate) fn steps(
     let shared = Rc::new(OnceCell::new());
     let provided = Rc::clone(&shared);
     let provide = Step::new(name, move || {
-        let provision = match (Provision::new(options), options.version) {
-            (Err(failure), Version::Newer) => {
-                tolerate(failure, "newer PostgreSQL")?;
-                return Ok(Outcome::PassedExcept("there is none"));
-            }
-            (result, _) => result?,
-        };
-        let outcome = provision.outcome();
-        // Nobody else sets it.
+        let provision = Provision::new(options)?.complete()?;
+        // It is set here alone.
         let _ = provided.set(provision);
-        Ok(outcome)
+        Ok(Outcome::Passed)
     });
     let steps = commands.into_iter().map(|(name, mut command)| {
         let shared = Rc::clone(&shared);
         Step::new(name, move || match shared.get() {
             Some(provision) => {
                 provision.pass_on(&mut command);
-                shell::run(&mut command).map(|()| Outcome::Passed)
+                run_tests(&mut command).map(|()| Outcome::Passed)
             }
-            None => Ok(Outcome::PassedExcept("not run")),
+            None => Err(Failure::Check("there is no server".to_owned())),
         })
     });
     [provide].into_iter().chain(steps).collect()

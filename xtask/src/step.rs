@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::Failure;
 use crate::shell::run;
+use crate::watchdog::run_tests;
 
 /// How a step that did not fail ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,6 +31,11 @@ impl Step {
 
     pub(crate) fn command(name: &'static str, mut command: Command) -> Self {
         Self::new(name, move || run(&mut command).map(|()| Outcome::Passed))
+    }
+
+    /// A command that runs tests, which may hang.
+    pub(crate) fn tests(name: &'static str, mut command: Command) -> Self {
+        Self::new(name, move || run_tests(&mut command).map(|()| Outcome::Passed))
     }
 }
 

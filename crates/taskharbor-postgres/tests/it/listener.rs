@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::{
     given::{id, job, noon, queue},
     harness::{
-        bouncer,
         proxy::Proxy,
         server::{Server, Stop},
         store,
@@ -143,9 +142,6 @@ async fn a_connection_that_went_silent_is_found_out_and_replaced() {
 
 #[tokio::test]
 async fn behind_a_pooler_nobody_waits_for_hints() {
-    if bouncer::shared().is_none() {
-        return;
-    }
     let store = store::pooled().await;
     let watch = store.watch(vec![QueueName::new("q").unwrap()]).await.unwrap();
     // For longer than it takes to find out.

@@ -10,9 +10,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../harness/mod.rs"]
-mod harness;
-
 mod cancel;
 mod check;
 mod conformance;
@@ -30,3 +27,5 @@ mod snapshot;
 mod sql;
 mod tls;
 mod view;
+
+use taskharbor_testkit::postgres as harness;

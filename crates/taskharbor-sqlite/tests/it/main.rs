@@ -8,10 +8,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../../../taskharbor-postgres/tests/harness/delegate.rs"]
-#[macro_use]
-mod delegate;
-
 #[path = "../crash/mod.rs"]
 mod crash;
 

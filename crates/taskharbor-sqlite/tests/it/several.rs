@@ -3,9 +3,9 @@
 use std::{collections::HashSet, time::Duration};
 
 use taskharbor_core::{
-    Admin, Driver, State,
+    Admin, Driver, DriverError, State,
     driver::{Demand, Enqueue, Reserve, Settle, Settlement, Transition, Watch},
-    name::Holder,
+    name::{Holder, IdempotencyKey},
 };
 use taskharbor_sqlite::{SqliteDriver, Synchronous, rusqlite};
 
@@ -142,4 +142,38 @@ async fn whoever_reads_does_not_wait_for_who_writes() {
     drop(other);
     writing.await.unwrap();
     assert_eq!(state(&driver, "b").await, Some(State::Ready));
+}
+
+#[tokio::test]
+async fn a_call_that_fails_in_a_shared_transaction_is_rolled_back_alone() {
+    let place = Place::new();
+    let driver = open(&place).await;
+    let mut conn = rusqlite::Connection::open(place.file()).unwrap();
+    conn.execute_batch(
+        "CREATE TRIGGER no_keys BEFORE INSERT ON th_key
+         BEGIN SELECT RAISE(ABORT, 'no keys here'); END",
+    )
+    .unwrap();
+    // While another connection has the file locked, calls gather, and then share a transaction.
+    let other = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).unwrap();
+    let mut keyed = job("written after it");
+    keyed.idempotency_key = Some(IdempotencyKey::new("key").unwrap());
+    let failing = Enqueue::new(vec![job("written first").into(), keyed.into()], NOON);
+    let (.., failed, (), ()) = tokio::join!(
+        biased;
+        put(&driver, "before"),
+        put(&driver, "beside"),
+        driver.enqueue(failing),
+        put(&driver, "after"),
+        async { drop(other) },
+    );
+    let failed = failed.unwrap_err();
+    assert!(matches!(failed, DriverError::Backend(_)), "{failed:?}");
+    for text in ["before", "beside", "after"] {
+        assert_eq!(state(&driver, text).await, Some(State::Ready), "{text}");
+    }
+    for text in ["written first", "written after it"] {
+        assert_eq!(state(&driver, text).await, None, "{text}");
+    }
+    assert_eq!(driver.check().await.unwrap(), []);
 }

@@ -10,9 +10,9 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../../../taskharbor-postgres/tests/harness/mod.rs"]
-mod harness;
 mod library;
 mod statement;
 #[path = "../../../taskharbor/tests/postgres/transaction/mod.rs"]
 mod transaction;
+
+use taskharbor_testkit::postgres as harness;

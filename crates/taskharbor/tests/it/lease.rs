@@ -149,6 +149,21 @@ async fn an_outcome_waits_for_the_heartbeat_in_the_air_and_uses_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_job_whose_lease_is_nearly_over_on_arrival_is_not_started() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    // Two seconds of the lease are left when the answer comes, and handlers stop three before it ends.
+    port.store.next(Op::Reserve, [Fault::Late(LEASE - 2 * SECOND)]);
+    let start = port.now();
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.attempts, record.job.deliveries), (State::Done, 0, 2));
+    assert_eq!(port.log.time_of("reserved").since(start), LEASE - 2 * SECOND);
+    assert_eq!(port.log.count("reserved"), 2);
+    assert_eq!(port.log.count("started"), 1, "{:#?}", port.log.lines());
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_a_worker_dies_another_finishes_its_job() {
     let port = Port::new();
     let id = port.enqueue("a").await;

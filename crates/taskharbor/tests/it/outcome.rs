@@ -1,15 +1,17 @@
 //! What becomes of a job, by what its handler does.
 
 use std::{
+    collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
 
 use taskharbor::{
-    Context, Exponential, Flow, Handlers, Job, JobError, JobResult, Options, Outcome, State,
+    Context, Exponential, Failed, Flow, Handlers, Job, JobError, JobResult, Options, Outcome,
+    RetryPolicy, State,
 };
 
 use crate::port::{DONE, Port, SECOND, Work, handler, work};
@@ -44,6 +46,42 @@ async fn a_job_that_fails_is_tried_again_after_the_policys_delay() {
     assert_eq!(record.errors.len(), 3);
     let times = [1, 2, 3, 4].map(|n| port.log.time_of(&format!("attempt {n}")).since(start));
     assert_eq!(times, [0, 1, 3, 7].map(Duration::from_secs));
+}
+
+/// Keeps the random numbers that it is given.
+#[derive(Clone, Default)]
+struct Drawn(Arc<Mutex<Vec<f64>>>);
+
+impl RetryPolicy for Drawn {
+    fn delay(&self, failed: &Failed<'_>) -> Duration {
+        self.0.lock().unwrap().push(failed.chance);
+        SECOND
+    }
+
+    fn max_attempts(&self) -> u32 {
+        41
+    }
+}
+
+/// What a policy is given by a worker with this seed, for one job that always fails.
+async fn drawn_with(seed: u64) -> Vec<f64> {
+    let (port, policy) = (Port::new(), Drawn::default());
+    let id = port.enqueue("a").await;
+    let run = port.worker(handler(|_, _| async { Err("no luck".into()) }));
+    let _running = run.seed(seed).retry(policy.clone()).build().unwrap().start();
+    assert_eq!(port.finished(&id).await.job.attempts, 41);
+    let drawn = policy.0.lock().unwrap();
+    drawn.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_is_given_another_random_number_for_each_retry() {
+    let drawn = drawn_with(7).await;
+    assert!(drawn.len() >= 40 && drawn.iter().all(|chance| (0.0..1.0).contains(chance)));
+    let different: HashSet<_> = drawn.iter().map(|chance| chance.to_bits()).collect();
+    assert_eq!(different.len(), drawn.len(), "{drawn:?}");
+    assert_eq!(drawn_with(7).await, drawn);
+    assert_ne!(drawn_with(8).await, drawn);
 }
 
 /// Runs a job that always fails; answers how often it ran and what it came to.
@@ -135,6 +173,23 @@ async fn a_snoozed_job_comes_back_without_an_attempt_charged() {
     assert_eq!((record.job.attempts, record.job.deliveries), (0, 10));
     assert_eq!(record.started_at.unwrap().since(start), 540 * SECOND);
     assert_eq!(port.log.count("released Snoozed"), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_snoozes_for_no_time_comes_back_a_millisecond_later() {
+    let port = Port::new();
+    let handle = port.client.enqueue(work("a")).await.unwrap();
+    let log = Arc::clone(&port.log);
+    let run = port.worker(handler(move |_, cx| {
+        log.note(format!("delivery {}", cx.delivery()));
+        let again = cx.delivery() < 4;
+        async move { Ok(if again { Outcome::Snooze(Duration::ZERO) } else { Outcome::Done(4) }) }
+    }));
+    let start = port.now();
+    let _running = run.build().unwrap().start();
+    assert_eq!(handle.wait().await.unwrap(), 4);
+    let times = [1, 2, 3, 4].map(|n| port.log.time_of(&format!("delivery {n}")).since(start));
+    assert_eq!(times, [0, 1, 2, 3].map(Duration::from_millis));
 }
 
 /// Tells the log when the handler is dropped.

@@ -9,10 +9,6 @@
     reason = "a test fails by panicking"
 )]
 
-// The harness of the driver's own tests, which is not worth a crate.
-#[path = "../../../taskharbor-postgres/tests/harness/mod.rs"]
-mod harness;
-
 mod bare;
 mod client;
 #[path = "../crash/mod.rs"]
@@ -23,6 +19,8 @@ mod idle;
 mod library;
 mod outage;
 mod transaction;
+
+use taskharbor_testkit::postgres as harness;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chord_ends_once_whoever_is_killed() {

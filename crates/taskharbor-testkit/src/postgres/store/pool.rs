@@ -24,10 +24,10 @@ use tokio::sync::{
 };
 
 use super::{Role, Way, cleaner::Cleaner};
-use crate::harness::environment;
+use crate::postgres::environment;
 
 /// A schema in the hands of a test, given back when it is dropped.
-pub(super) struct Loan {
+pub struct Loan {
     pub(super) schema: String,
     /// The name by which the server knows the connections of this test and of no other.
     pub(super) application: String,

@@ -15,7 +15,7 @@ use std::{
 
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, config::Host};
 
-use crate::harness::{account, environment, port};
+use crate::postgres::{account, environment, port};
 
 /// Starts the program and ends it when our end of the input is closed, also by a signal that leaves
 /// us no time for anything. Arguments: the program and its configuration.
@@ -28,37 +28,35 @@ kill -9 $!
 "#;
 
 /// A pgbouncer that runs as long as this process.
-pub(crate) struct Bouncer {
+pub struct Bouncer {
     url: String,
     console: Config,
     // Holds the other end of its input.
     _guardian: Child,
 }
 
-/// The one of this process, started when it is first asked for. None where there is no pgbouncer,
-/// which is said aloud, and in CI is an error of `cargo xtask`.
-pub(crate) fn shared() -> Option<&'static Bouncer> {
-    static SHARED: LazyLock<Option<Bouncer>> = LazyLock::new(|| {
+/// The one of this process, started when it is first asked for.
+pub fn shared() -> &'static Bouncer {
+    static SHARED: LazyLock<Bouncer> = LazyLock::new(|| {
         // Without a server at all, that is what must be said.
         let server = environment::required("TASKHARBOR_TEST_POSTGRES");
-        let program = environment::optional("TASKHARBOR_PGBOUNCER");
-        if program.is_none() {
-            environment::announce("no pgbouncer: its tests go STRAIGHT TO THE SERVER; install it");
-        }
-        Some(start(&program?, &server))
+        let program = environment::optional("TASKHARBOR_PGBOUNCER").unwrap_or_else(|| {
+            environment::give_up("no pgbouncer: install it, and run `cargo xtask test`")
+        });
+        start(&program, &server)
     });
-    SHARED.as_ref()
+    &SHARED
 }
 
 impl Bouncer {
     /// Leads to the shared server.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url.clone()
     }
 
     /// Whether an application has no client here any more, and each of its connections to the
     /// server (they keep the name of whoever used them last) is at rest.
-    pub(crate) async fn is_done_with(&self, application: &str, backends: &[i32]) -> bool {
+    pub async fn is_done_with(&self, application: &str, backends: &[i32]) -> bool {
         let (console, connection) =
             self.console.connect(NoTls).await.expect("pgbouncer can be reached");
         let connection = tokio::spawn(connection);
@@ -163,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_serves_another_client_after_every_transaction() {
-        let Some(bouncer) = shared() else { return };
+        let bouncer = shared();
         let backend = async || {
             let config: Config = bouncer.url().parse().unwrap();
             let (client, connection) = config.connect(NoTls).await.unwrap();

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 /// How often another port is tried after somebody else was faster.
-pub(crate) const ATTEMPTS: usize = 5;
+pub const ATTEMPTS: usize = 5;
 
 /// A port that is free now.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("it has an address").port()
 }

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use crate::harness::{account, environment, port};
+use crate::postgres::{account, environment, port};
 
 /// The user who owns all databases.
 const USER: &str = "taskharbor";
@@ -25,7 +25,7 @@ static TEMPLATE: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// Where servers of tests live. Whatever runs in there is stopped and removed with the whole run,
 /// should a test not come to do so.
-pub(crate) fn home() -> PathBuf {
+pub fn home() -> PathBuf {
     environment::required("TASKHARBOR_PG_DIR").into()
 }
 
@@ -35,7 +35,7 @@ fn program(name: &str) -> Command {
 
 /// How a server that is stopped treats those who are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// Ends their transactions and leaves everything in order.
     Fast,
     /// As if the power had failed.
@@ -43,19 +43,19 @@ pub(crate) enum Stop {
 }
 
 /// A running server; stopped and removed when it is dropped.
-pub(crate) struct Server {
+pub struct Server {
     data: PathBuf,
     port: u16,
 }
 
 impl Server {
     /// A new server with no data.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with("")
     }
 
     /// A new server with these lines in its configuration.
-    pub(crate) fn start_with(settings: &str) -> Self {
+    pub fn start_with(settings: &str) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let data = home().join(format!("server-{}-{number}", process::id()));
@@ -76,16 +76,17 @@ impl Server {
     }
 
     /// How to reach it, also after it was started again.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("postgres://{USER}@127.0.0.1:{}/postgres", self.port)
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Stops it; nobody can connect any more.
-    pub(crate) fn stop(&self, stop: Stop) {
+    pub fn stop(&self, stop: Stop) {
         let mode = match stop {
             Stop::Fast => "fast",
             Stop::Immediate => "immediate",
@@ -94,25 +95,25 @@ impl Server {
     }
 
     /// Starts it after it was stopped, and returns when it answers.
-    pub(crate) fn start_again(&self) {
+    pub fn start_again(&self) {
         self.try_start().unwrap_or_else(|failure| panic!("{failure}"));
     }
 
     /// Stops and starts it, cutting all connections.
-    pub(crate) fn restart(&self, stop: Stop) {
+    pub fn restart(&self, stop: Stop) {
         self.stop(stop);
         self.start_again();
     }
 
     /// Restarts it as a standby: it answers, but nothing can be written.
-    pub(crate) fn demote(&self) {
+    pub fn demote(&self) {
         self.stop(Stop::Fast);
         account::script(r#": > "$1/standby.signal""#, &self.data, &[]);
         self.start_again();
     }
 
     /// Makes a primary of a standby without cutting a connection.
-    pub(crate) fn promote(&self) {
+    pub fn promote(&self) {
         account::run(&mut self.pg_ctl("promote"));
     }
 

@@ -12,14 +12,17 @@ use taskharbor_postgres::{Config, PostgresDriver, SchemaName, StatementMode};
 use tokio_postgres::{Client, NoTls};
 
 use self::pool::Loan;
-use crate::harness::{bouncer, environment};
+use crate::{
+    Intercept, KeepAlive,
+    postgres::{bouncer, environment},
+};
 
 /// How many connections the driver of a test has: enough for calls to overlap.
 const POOL_SIZE: usize = 2;
 
 /// How a store is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// Straight from the driver to the server.
     Direct,
     /// Through pgbouncer, which gives a connection to somebody else after every transaction.
@@ -30,14 +33,14 @@ impl Way {
     fn url(self) -> String {
         match self {
             Self::Direct => environment::required("TASKHARBOR_TEST_POSTGRES"),
-            Self::Pooled => bouncer::shared().expect("it is not chosen without one").url(),
+            Self::Pooled => bouncer::shared().url(),
         }
     }
 }
 
 /// As whom the server knows a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub enum Role {
     /// Who installed the schema.
     Owner,
     /// A role that may do what `th_grant` lets a part do, and nothing else.
@@ -46,10 +49,10 @@ pub(crate) enum Role {
 
 impl Role {
     /// The parts that every schema of the tests is granted to.
-    pub(crate) const PARTS: [&'static str; 3] = ["worker", "producer", "viewer"];
+    pub const PARTS: [&'static str; 3] = ["worker", "producer", "viewer"];
 
     /// The name of the role that has this part in all schemas of tests.
-    pub(crate) fn name(part: &str) -> String {
+    pub fn name(part: &str) -> String {
         format!("th_test_{part}")
     }
 
@@ -62,67 +65,56 @@ impl Role {
     }
 }
 
-/// A driver on an empty store that nobody else uses. When the last clone of it is dropped, the
+/// A driver on an empty store that no other test uses. When the last clone of it is dropped, the
 /// store goes to another test.
-#[derive(Clone)]
-pub(crate) struct Store {
-    // Dropped in this order: the connections end before the schema is given back.
-    driver: PostgresDriver,
-    loan: Arc<Loan>,
-}
-
-delegate_driver!(Store, driver);
+pub type Store = Intercept<PostgresDriver, KeepAlive<Arc<Loan>>>;
 
 impl Store {
     /// A driver with this way of sending statements on a store of its own.
-    pub(crate) async fn open(way: Way, role: Role, statements: StatementMode) -> Self {
+    pub async fn open(way: Way, role: Role, statements: StatementMode) -> Self {
         let loan = pool::take(way).await;
         let config = config_as(way, role, &loan.schema, &loan.application).statements(statements);
         let driver = PostgresDriver::open(config).await.expect("the server can be reached");
-        Self { driver, loan: Arc::new(loan) }
+        Self::new(driver, KeepAlive(Arc::new(loan)))
     }
 
-    /// The driver itself, for what it can do beyond the contract.
-    pub(crate) fn driver(&self) -> &PostgresDriver {
-        &self.driver
+    fn loan(&self) -> &Loan {
+        &self.hook().0
     }
 
     /// Another driver on the same store, as another process would have.
-    pub(crate) async fn another(&self) -> PostgresDriver {
+    pub async fn another(&self) -> PostgresDriver {
         self.another_with(|config| config).await
     }
 
     /// As [`Store::another`], with settings of its own.
-    pub(crate) async fn another_with(
-        &self,
-        settings: impl FnOnce(Config) -> Config,
-    ) -> PostgresDriver {
-        let Loan { schema, application, way } = &*self.loan;
+    pub async fn another_with(&self, settings: impl FnOnce(Config) -> Config) -> PostgresDriver {
+        let Loan { schema, application, way } = self.loan();
         let driver = PostgresDriver::open(settings(config(*way, schema, application))).await;
         driver.expect("the server can be reached")
     }
 
     /// Another driver on the same store, of somebody with another role.
-    pub(crate) async fn another_as(&self, role: Role) -> PostgresDriver {
-        let Loan { schema, application, way } = &*self.loan;
+    pub async fn another_as(&self, role: Role) -> PostgresDriver {
+        let Loan { schema, application, way } = self.loan();
         let driver = PostgresDriver::open(config_as(*way, role, schema, application)).await;
         driver.expect("the server can be reached")
     }
 
     /// The schema in which everything is.
-    pub(crate) fn schema(&self) -> &str {
-        &self.loan.schema
+    pub fn schema(&self) -> &str {
+        &self.loan().schema
     }
 
     /// The name that connections of this test have to have, so that the store is not given to
     /// another test before they have ended.
-    pub(crate) fn application(&self) -> &str {
-        &self.loan.application
+    pub fn application(&self) -> &str {
+        &self.loan().application
     }
 
     /// A connection to the server on which the test looks at the tables itself.
-    pub(crate) async fn sql(&self) -> Client {
-        let client = connect(&Way::Direct.url(), &self.loan.application, self.schema()).await;
+    pub async fn sql(&self) -> Client {
+        let client = connect(&Way::Direct.url(), &self.loan().application, self.schema()).await;
         client.expect("the server can be reached")
     }
 }
@@ -141,32 +133,31 @@ fn config_as(way: Way, role: Role, schema: &str, application: &str) -> Config {
 }
 
 /// A driver as applications have it.
-pub(crate) async fn named() -> Store {
+pub async fn named() -> Store {
     Store::open(Way::Direct, Role::Owner, StatementMode::Named).await
 }
 
 /// A driver that leaves no statement prepared on a connection, of somebody who may do what a worker
 /// does.
-pub(crate) async fn unnamed() -> Store {
+pub async fn unnamed() -> Store {
     Store::open(Way::Direct, Role::Part("worker"), StatementMode::Unnamed).await
 }
 
-/// A driver that reaches the server through pgbouncer, where there is one.
-pub(crate) async fn pooled() -> Store {
-    let way = if bouncer::shared().is_some() { Way::Pooled } else { Way::Direct };
-    Store::open(way, Role::Owner, StatementMode::Unnamed).await
+/// A driver that reaches the server through pgbouncer.
+pub async fn pooled() -> Store {
+    Store::open(Way::Pooled, Role::Owner, StatementMode::Unnamed).await
 }
 
 /// The name of a schema that does not exist yet, and how to reach it. Whoever tests on this server
 /// next removes it.
-pub(crate) fn blank() -> (String, Config) {
+pub fn blank() -> (String, Config) {
     let schema = pool::new_name();
     let config = config(Way::Direct, &schema, &schema);
     (schema, config)
 }
 
 /// A connection that ends when its client is dropped.
-pub(crate) async fn connect(
+pub async fn connect(
     url: &str,
     application: &str,
     schema: &str,

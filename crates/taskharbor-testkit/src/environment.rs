@@ -11,19 +11,19 @@ use std::{
 const TESTS_FAILED: i32 = 101;
 
 /// A variable that is set whenever there is a server.
-pub(crate) fn required(name: &str) -> String {
+pub fn required(name: &str) -> String {
     let message = "no PostgreSQL server: run `cargo xtask test`, which starts one";
     optional(name).unwrap_or_else(|| give_up(message))
 }
 
 /// A variable that may have nothing to say.
-pub(crate) fn optional(name: &str) -> Option<String> {
+pub fn optional(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Ends the process. Every test would fail for the same reason, and thousands of failures would
 /// hide it; and what a test prints in the usual way is only seen when it has ended.
-pub(crate) fn give_up(message: &str) -> ! {
+pub fn give_up(message: &str) -> ! {
     static ONCE: Mutex<()> = Mutex::new(());
     let _first = ONCE.lock();
     let _ = writeln!(io::stderr(), "error: {message}");
@@ -31,6 +31,6 @@ pub(crate) fn give_up(message: &str) -> ! {
 }
 
 /// Says something that must be seen even if the test that says it passes.
-pub(crate) fn announce(message: &str) {
+pub fn announce(message: &str) {
     let _ = writeln!(io::stderr(), "WARNING: {message}");
 }

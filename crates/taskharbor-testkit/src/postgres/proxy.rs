@@ -7,7 +7,7 @@ use tokio::{
 };
 
 /// Passes bytes on between clients and a server on this machine, until it is told not to.
-pub(crate) struct Proxy {
+pub struct Proxy {
     port: u16,
     /// Which connections are cut: those with a lower number.
     cut: watch::Sender<usize>,
@@ -15,7 +15,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn start(server: u16) -> Self {
+    /// Leads to the server at this port.
+    pub async fn start(server: u16) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (cut, is_cut) = watch::channel(0);
@@ -30,12 +31,13 @@ impl Proxy {
         Self { port, cut, made }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// Where clients connect.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// From here on nothing passes over the connections there are, and neither side is told.
-    pub(crate) fn swallow(&self) {
+    pub fn swallow(&self) {
         self.cut.send_replace(*self.made.borrow());
     }
 }

@@ -3,10 +3,10 @@
 
 use std::{ffi::OsStr, path::Path, process::Command, sync::OnceLock};
 
-use crate::harness::environment;
+use crate::postgres::environment;
 
 /// A command under the account of the servers.
-pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+pub fn command(program: impl AsRef<OsStr>) -> Command {
     static PREFIX: OnceLock<Vec<String>> = OnceLock::new();
     let prefix = PREFIX.get_or_init(|| {
         environment::optional("TASKHARBOR_PG_USER").map(|user| prefix(&user)).unwrap_or_default()
@@ -42,12 +42,12 @@ fn prefix(user: &str) -> Vec<String> {
 }
 
 /// Runs a command to its end and returns what it printed.
-pub(crate) fn run(command: &mut Command) -> String {
+pub fn run(command: &mut Command) -> String {
     attempt(command).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// Runs a command to its end; what it printed, or why it failed.
-pub(crate) fn attempt(command: &mut Command) -> Result<String, String> {
+pub fn attempt(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{command:?} did not start: {error}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match output.status.success() {
@@ -57,7 +57,7 @@ pub(crate) fn attempt(command: &mut Command) -> Result<String, String> {
 }
 
 /// Runs a few lines of shell in a directory, which are told it as `$1` and the rest after it.
-pub(crate) fn script(lines: &str, dir: &Path, arguments: &[&str]) -> String {
+pub fn script(lines: &str, dir: &Path, arguments: &[&str]) -> String {
     let lines = format!("set -eu; umask 022; {lines}");
     run(command("sh").args(["-c", &lines, "sh"]).arg(dir).args(arguments))
 }

@@ -9,7 +9,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::{Client, Error};
 
 use super::{Way, connect, pool};
-use crate::harness::bouncer;
+use crate::postgres::bouncer;
 
 /// How long the connections of a test may outlive it before its schema is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -102,9 +102,9 @@ async fn until_gone(client: &Client, application: &str, way: Way) -> Result<(), 
     loop {
         let rows = client.query(&backends, &[&application]).await?;
         let backends: Vec<i32> = rows.iter().map(|row| row.get(0)).collect();
-        let gone = match (way, bouncer::shared()) {
-            (Way::Pooled, Some(bouncer)) => bouncer.is_done_with(application, &backends).await,
-            _ => backends.is_empty(),
+        let gone = match way {
+            Way::Pooled => bouncer::shared().is_done_with(application, &backends).await,
+            Way::Direct => backends.is_empty(),
         };
         if gone {
             return Ok(());
