@@ -1,11 +1,14 @@
 //! [`SqliteDriver`] for people.
 
 use taskharbor_core::{
-    Admin, DriverError, JobId, QueueName, State, Timestamp,
-    admin::{Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    Admin, DriverError, JobId, State, Timestamp,
+    admin::{
+        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
+        QueueCounts, Setting,
+    },
     driver::Answers,
     error::Denied,
-    export::{ExportUnit, Imported},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
 };
@@ -30,9 +33,10 @@ impl Admin for SqliteDriver {
         self.read(move |store| store.list(&request)).await
     }
 
-    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
+    async fn counts(&self, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
         self.check_open()?;
-        self.read(move |store| store.counts(now)).await
+        request.check()?;
+        self.read(move |store| store.counts(&request)).await
     }
 
     async fn manage(&self, request: Manage) -> Answers<State, Denied> {
@@ -41,14 +45,16 @@ impl Admin for SqliteDriver {
         self.write(Ask::about(request.ids.len()), move |store| store.manage(&request)).await
     }
 
-    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
+    async fn configure(&self, request: Configure) -> Answers<(), Denied> {
         self.check_open()?;
-        self.write(Ask::about(1), move |store| store.pause(&queue, now)).await
+        request.check()?;
+        self.write(Ask::about(request.changes.len()), move |store| store.configure(&request)).await
     }
 
-    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
+    async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
         self.check_open()?;
-        self.write(Ask::about(1), move |store| store.resume(&queue)).await
+        request.check()?;
+        self.read(move |store| store.settings(&request)).await
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
@@ -74,13 +80,14 @@ impl Admin for SqliteDriver {
         limit: usize,
     ) -> Result<Page<ExportUnit>, DriverError> {
         self.check_open()?;
+        ExportUnit::check_limit(limit)?;
         self.read(move |store| store.export(after.as_ref(), limit)).await
     }
 
-    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
+    async fn import(&self, units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused> {
         self.check_open()?;
-        let jobs = parcels.iter().map(|parcel| parcel.jobs.len()).sum();
-        self.write(Ask::about(jobs), move |store| store.import(&parcels)).await
+        let jobs = units.iter().map(|unit| unit.jobs.len().max(1)).sum();
+        self.write(Ask::about(jobs), move |store| store.import(&units)).await
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

@@ -34,6 +34,7 @@ pub(crate) fn read(row: &Row<'_>, entry: &Entry, payload: Blob) -> Result<Body, 
     let job_type = name(JobType::new(text(row, TYPE)?))?;
     let mut new = NewJob::new(entry.id.clone(), entry.queue.clone(), job_type, payload);
     new.kind = entry.kind;
+    new.condition = entry.condition;
     new.key_hold = entry.key_hold;
     new.on_failure = entry.on_failure;
     new.timeout = optional_number::<u64>(row, TYPE + 2)?.map(Duration::from_micros);

@@ -238,7 +238,7 @@ impl Driver for SqliteDriver {
         self.shared.config.limits
     }
 
-    fn id(&self) -> Option<DriverId> {
+    fn driver_id(&self) -> Option<DriverId> {
         Some(self.shared.id)
     }
 
@@ -266,8 +266,8 @@ impl Driver for SqliteDriver {
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
         self.check_open()?;
         request.check()?;
-        let grown: usize = request.items.iter().map(|item| item.transition.expansion_jobs()).sum();
-        let jobs = request.items.len() + grown;
+        let added: usize = request.items.iter().map(|item| item.transition.expansion_jobs()).sum();
+        let jobs = request.items.len() + added;
         self.write(Ask::about(jobs), move |store| store.settle(&request)).await
     }
 

@@ -4,11 +4,13 @@
 //! is there only when nothing changes any more, and its recorded failures. So of an entry's life,
 //! `errors` are those to be added, and an output is one to be written.
 
+use std::time::Duration;
+
 use rusqlite::{Row, types::ValueRef};
 use taskharbor_core::{
     JobId, QueueName, State, Text, Timestamp,
     driver::{Lease, LeaseToken},
-    job::{FailurePolicy, JobKind, KeyHold},
+    job::{Condition, FailurePolicy, JobKind, JoinReading, KeyHold},
     life::{ActiveLease, Finish, Life, Stage},
     name::Holder,
 };
@@ -26,7 +28,7 @@ pub(crate) mod state {
 }
 
 /// How many columns a narrow row has.
-pub(crate) const COLUMNS: usize = 30;
+pub(crate) const COLUMNS: usize = 31;
 
 /// A job as its narrow row has it.
 #[derive(Clone, Debug)]
@@ -35,21 +37,24 @@ pub(crate) struct Entry {
     pub(crate) id: JobId,
     pub(crate) queue: QueueName,
     pub(crate) kind: JobKind,
+    pub(crate) condition: Condition,
     pub(crate) key_hold: KeyHold,
     pub(crate) on_failure: FailurePolicy,
     /// Whether it was enqueued with a key.
     pub(crate) keyed: bool,
     /// The number of its flow, which stands for that of its life.
     pub(crate) flow: Option<i64>,
-    /// The number of the job it grew into.
-    pub(crate) grown: Option<i64>,
+    /// The number of the job that it expanded into.
+    pub(crate) expanded: Option<i64>,
     /// How many failures were recorded in all.
     pub(crate) failures: i64,
+    /// The number of the state that is in the row.
+    pub(crate) stored_state: i64,
     pub(crate) life: Life,
 }
 
 impl Entry {
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         self.life.finish().is_some()
     }
 }
@@ -75,10 +80,15 @@ pub(crate) fn stage_number(life: &Life) -> i64 {
     }
 }
 
-/// The state that a number stands for at `now`, of a job that may be granted from `at` on.
-pub(crate) fn state_of(number: i64, at: Option<i64>, now: Timestamp) -> Result<State, Fault> {
+/// The state that a number stands for at `now`, of a job that is available from
+/// `available_at` on.
+pub(crate) fn state_of(
+    number: i64,
+    available_at: Option<i64>,
+    now: Timestamp,
+) -> Result<State, Fault> {
     Ok(match number {
-        state::WAITING if at.is_some_and(|at| at <= now.as_micros()) => State::Ready,
+        state::WAITING if available_at.is_some_and(|at| at <= now.as_micros()) => State::Ready,
         state::WAITING => State::Scheduled,
         state::BLOCKED => State::Blocked,
         state::INFLIGHT => State::Inflight,
@@ -104,47 +114,87 @@ pub(crate) fn read(row: &Row<'_>) -> Result<Entry, Fault> {
 
 /// As [`read`], where the names are known and need not be made anew.
 pub(crate) fn read_known(row: &Row<'_>, id: JobId, queue: QueueName) -> Result<Entry, Fault> {
-    let grown = row.get(22)?;
-    let expanded_into = match grown {
-        Some(_) => Some(name(JobId::new(text(row, 26)?))?),
-        None => None,
-    };
-    let life = Life {
-        stage: stage(row)?,
-        run_at: optional_time(row, 17)?,
-        due_at: time(row.get(3)?)?,
-        priority: number(row, 4)?,
-        attempts: number(row, 10)?,
-        attempt_limit: optional_number(row, 21)?,
-        errors: Vec::new(),
-        deliveries: number(row, 11)?,
-        started_at: optional_time(row, 18)?,
-        expirations: number(row, 12)?,
-        epoch: number(row, 13)?,
-        pending: number(row, 5)?,
-        progress: optional_text(row, 28)?,
-        output: None,
-        reason: optional_text(row, 29)?,
-        flow: None,
-        expanded_into,
-    };
+    let expanded: Option<i64> = row.get(22)?;
+    let mut life = Life::in_stage(stage(row)?, time(row.get(3)?)?);
+    life.run_at = optional_time(row, 17)?;
+    life.priority = number(row, 4)?;
+    life.attempts = number(row, 10)?;
+    life.attempt_limit = optional_number(row, 21)?;
+    life.deliveries = number(row, 11)?;
+    life.started_at = optional_time(row, 18)?;
+    life.expirations = number(row, 12)?;
+    life.epoch = number(row, 13)?;
+    life.pending = number(row, 5)?;
+    life.progress = optional_text(row, 28)?;
+    life.reason = optional_text(row, 29)?;
+    if expanded.is_some() {
+        life.expanded_into = Some(name(JobId::new(text(row, 26)?))?);
+    }
+    let (kind, condition) = kind(row.get(6)?)?;
     Ok(Entry {
         seq: row.get(0)?,
         id,
         queue,
-        kind: if row.get::<_, i64>(6)? == 0 { JobKind::Work } else { JobKind::Join },
-        key_hold: if row.get::<_, i64>(7)? == 0 {
-            KeyHold::UntilPruned
-        } else {
-            KeyHold::UntilDone
-        },
+        kind,
+        condition,
+        key_hold: key_hold(row.get(7)?, optional_number(row, 30)?)?,
         on_failure: policy(row.get(8)?)?,
         keyed: row.get::<_, i64>(9)? != 0,
         flow: row.get(16)?,
-        grown,
+        expanded,
         failures: row.get(14)?,
+        stored_state: row.get(1)?,
         life,
     })
+}
+
+/// The number under which the store keeps what a job is.
+pub(crate) fn kind_number(kind: JobKind, condition: Condition) -> i64 {
+    match (kind, condition) {
+        (JobKind::Work, Condition::ParentsDone) => 0,
+        (JobKind::Work, Condition::ParentsFailed) => 1,
+        (JobKind::Join(JoinReading::List), _) => 2,
+        (JobKind::Join(JoinReading::Gather), _) => 3,
+        (JobKind::Join(JoinReading::Empty), _) => 4,
+        (JobKind::Join(JoinReading::Discard), _) => 5,
+        (JobKind::Join(JoinReading::First), _) => 6,
+    }
+}
+
+pub(crate) fn kind(number: i64) -> Result<(JobKind, Condition), Fault> {
+    let reading = match number {
+        0 => return Ok((JobKind::Work, Condition::ParentsDone)),
+        1 => return Ok((JobKind::Work, Condition::ParentsFailed)),
+        2 => JoinReading::List,
+        3 => JoinReading::Gather,
+        4 => JoinReading::Empty,
+        5 => JoinReading::Discard,
+        6 => JoinReading::First,
+        _ => return Err(Fault::damaged("a kind")),
+    };
+    Ok((JobKind::Join(reading), Condition::ParentsDone))
+}
+
+/// The number under which the store keeps how long a key is held, and the time in microseconds if
+/// it is held for one.
+pub(crate) fn key_hold_number(hold: KeyHold) -> (i64, Option<i64>) {
+    match hold {
+        KeyHold::UntilPruned => (0, None),
+        KeyHold::UntilDone => (1, None),
+        KeyHold::UntilTerminal => (2, None),
+        // KEY-11: the range was checked, so nothing is cut off.
+        KeyHold::For(time) => (3, Some(i64::try_from(time.as_micros()).unwrap_or(i64::MAX))),
+    }
+}
+
+fn key_hold(number: i64, micros: Option<u64>) -> Result<KeyHold, Fault> {
+    match (number, micros) {
+        (0, _) => Ok(KeyHold::UntilPruned),
+        (1, _) => Ok(KeyHold::UntilDone),
+        (2, _) => Ok(KeyHold::UntilTerminal),
+        (3, Some(micros)) => Ok(KeyHold::For(Duration::from_micros(micros))),
+        _ => Err(Fault::damaged("a time for which a key is held")),
+    }
 }
 
 fn stage(row: &Row<'_>) -> Result<Stage, Fault> {
@@ -155,11 +205,11 @@ fn stage(row: &Row<'_>) -> Result<Stage, Fault> {
             let lease = lease(row)?.ok_or_else(|| Fault::damaged("a lease"))?;
             let holder = name(Holder::new(text(row, 25)?))?;
             let cancel_requested = row.get::<_, i64>(15)? != 0;
-            Stage::Inflight(ActiveLease { lease, holder, cancel_requested })
+            Stage::Inflight(ActiveLease::new(lease, holder, cancel_requested))
         }
         other => {
             let at = optional_time(row, 20)?.ok_or_else(|| Fault::damaged("an end"))?;
-            Stage::Finished(Finish { state: ended_as(other)?, at, by: lease(row)? })
+            Stage::Finished(Finish::new(ended_as(other)?, at, lease(row)?))
         }
     })
 }

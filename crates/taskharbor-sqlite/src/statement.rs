@@ -1,15 +1,15 @@
 //! Every statement of the driver, with the index that serves it.
 //!
-//! A test asks SQLite how it carries each of them out, and fails on a scan or a sort that is not
+//! A test asks SQLite for the plan of each of them, and fails on a scan or a sort that is not
 //! announced here.
 
 /// The narrow row of a job, in the order in which `entry::read` expects it.
 macro_rules! job {
     () => {
-        "j.seq, j.state, j.at, j.due_at, j.priority, j.pending, j.kind, j.key_hold, j.on_failure, j.keyed, \
+        "j.seq, j.state, j.available_at, j.due_at, j.priority, j.pending, j.kind, j.key_hold, j.on_failure, j.keyed, \
          j.attempts, j.deliveries, j.expirations, j.epoch, j.failures, j.cancel, j.flow, j.run_at, j.started_at, \
          j.expires_at, j.finished_at, j.attempt_limit, j.expanded_into, j.id, j.queue, j.holder, j.expanded_id, j.token, \
-         j.progress, j.reason"
+         j.progress, j.reason, j.key_us"
     };
 }
 
@@ -17,6 +17,13 @@ macro_rules! job {
 macro_rules! body {
     () => {
         "b.type, b.created_at, b.timeout_us, b.max_attempts, b.parents, b.idempotency_key, b.headers"
+    };
+}
+
+/// A flow with its tail.
+macro_rules! flow_head {
+    () => {
+        "f.seq, f.id, f.name, f.created_at, t.id, t.state, t.available_at"
     };
 }
 
@@ -46,32 +53,40 @@ statements! {
     Seek SET_SEQ = "UPDATE th_meta SET seq = ?1 WHERE one = 1";
 
     /// `th_job_id` says whether the id is stored already.
-    Seek INSERT_JOB = "INSERT INTO th_job (seq, state, at, due_at, priority, pending, kind, key_hold, on_failure, keyed, \
-         flow, run_at, finished_at, kept_until, id, queue) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) ON CONFLICT (id) DO NOTHING";
+    Seek INSERT_JOB = "INSERT INTO th_job (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
+         on_failure, keyed, flow, run_at, finished_at, kept_until, id, queue, key_us) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) ON CONFLICT (id) DO NOTHING";
     Seek INSERT_BODY = "INSERT INTO th_body (seq, type, created_at, timeout_us, max_attempts, parents, idempotency_key, \
          headers, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     /// `th_job_id`.
     Seek SEQ_OF = "SELECT seq FROM th_job WHERE id = ?1";
-    /// The primary key of `th_key`.
-    Seek KEY_HOLDER = "SELECT j.id FROM th_key k CROSS JOIN th_job j ON j.seq = k.seq WHERE k.queue = ?1 AND k.key = ?2";
-    Seek HOLD_KEY = "INSERT INTO th_key (queue, key, seq) VALUES (?1, ?2, ?3)";
-    Seek KEY_OF = "SELECT idempotency_key FROM th_body WHERE seq = ?1";
-    Seek RELEASE_KEY = "DELETE FROM th_key WHERE queue = ?1 AND key = ?2 AND seq = ?3";
+    /// KEY-1, KEY-10. The primary key of `th_key`, as in the next five.
+    Seek KEY_HOLDER = "SELECT job FROM th_key WHERE queue = ?1 AND key = ?2 AND (held_until IS NULL OR held_until > ?3)";
+    /// In the place of a key whose time is over.
+    Seek HOLD_KEY = "INSERT INTO th_key (queue, key, job, seq, held_until) VALUES (?1, ?2, ?3, ?4, ?5) \
+         ON CONFLICT (queue, key) DO UPDATE SET job = excluded.job, seq = excluded.seq, held_until = excluded.held_until";
+    Seek FREE_KEY = "DELETE FROM th_key WHERE queue = ?1 AND key = ?2 AND seq = ?3";
+    /// KEY-9: the record of the job is removed, and the key stays.
+    Seek ORPHAN_KEY = "UPDATE th_key SET seq = 0 WHERE queue = ?1 AND key = ?2 AND seq = ?3";
+    /// Whatever the time.
+    Seek STORED_KEY = "SELECT job, seq FROM th_key WHERE queue = ?1 AND key = ?2";
+    Seek KEY_OF = "SELECT idempotency_key, created_at FROM th_body WHERE seq = ?1";
+    /// `th_key_orphan`.
+    Seek DELETE_KEYS = "DELETE FROM th_key WHERE seq = 0 AND held_until <= ?1";
 
     /// `th_job_id`.
     Seek JOB_BY_ID = concat!("SELECT ", job!(), " FROM th_job j WHERE j.id = ?1");
     Seek JOB_BY_SEQ = concat!("SELECT ", job!(), " FROM th_job j WHERE j.seq = ?1");
-    Seek WRITE_JOB = "UPDATE th_job SET state = ?2, at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
+    Seek WRITE_JOB = "UPDATE th_job SET state = ?2, available_at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
          deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel = ?12, flow = ?13, run_at = ?14, \
          started_at = ?15, expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, expanded_into = ?20, \
          holder = ?21, expanded_id = ?22, token = ?23, progress = ?24, reason = ?25 WHERE seq = ?1";
     Seek WRITE_OUTPUT = "UPDATE th_job SET output = ?2 WHERE seq = ?1";
-    /// What a grant changes, of a job that was waiting or whose lease was over.
-    Seek GRANT = "UPDATE th_job SET state = 2, at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel = 0, \
+    /// What a grant changes, of a job that was waiting or whose lease was over. LEA-4: `run_at` too.
+    Seek GRANT = "UPDATE th_job SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel = 0, \
          run_at = ?6, started_at = ?7, expires_at = ?2, holder = ?8, token = ?9, progress = NULL WHERE seq = ?1";
     /// What an ack changes, of a job that is in no flow.
-    Seek ACK = "UPDATE th_job SET state = 3, at = NULL, cancel = 0, finished_at = ?2, kept_until = ?3, holder = NULL, \
+    Seek ACK = "UPDATE th_job SET state = 3, available_at = NULL, cancel = 0, finished_at = ?2, kept_until = ?3, holder = NULL, \
          output = ?4 WHERE seq = ?1";
     /// The primary key of `th_error`, as in the next three.
     Seek ADD_ERROR = "INSERT INTO th_error (seq, failure, attempts, failed_at, error) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -79,66 +94,75 @@ statements! {
     Seek LAST_ERROR = "SELECT attempts, failed_at, error FROM th_error WHERE seq = ?1 AND failure = ?2";
     Seek ERRORS = "SELECT attempts, failed_at, error FROM th_error WHERE seq = ?1 ORDER BY failure";
 
-    /// The next priority in which somebody stands in line. `th_job_line`, its first entry below the last one.
-    Seek NEXT_PRIORITY = "SELECT priority FROM th_job INDEXED BY th_job_line \
-         WHERE queue = ?1 AND at IS NOT NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
-    /// The jobs of one priority that may be granted. `th_job_line`, from the front.
+    /// The next priority that has jobs. `th_job_position`, its first entry below the last one.
+    Seek NEXT_PRIORITY = "SELECT priority FROM th_job INDEXED BY th_job_position \
+         WHERE queue = ?1 AND available_at IS NOT NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
+    /// The jobs of one priority that may be granted. `th_job_position`, from the front.
     Seek DUE = concat!("SELECT ", job!(), ", ", body!(), ", b.payload \
-         FROM th_job j INDEXED BY th_job_line CROSS JOIN th_body b ON b.seq = j.seq \
-         WHERE j.queue = ?1 AND j.priority = ?2 AND j.at IS NOT NULL AND j.at <= ?3 AND (j.at, j.seq) > (?4, ?5) \
-         ORDER BY j.at, j.seq LIMIT ?6");
-    /// When the next job of one priority may be granted. `th_job_line`, its first entry.
-    Seek FIRST_AT = "SELECT at FROM th_job INDEXED BY th_job_line \
-         WHERE queue = ?1 AND priority = ?2 AND at IS NOT NULL ORDER BY at LIMIT 1";
+         FROM th_job j INDEXED BY th_job_position CROSS JOIN th_body b ON b.seq = j.seq \
+         WHERE j.queue = ?1 AND j.priority = ?2 AND j.available_at IS NOT NULL AND j.available_at <= ?3 \
+         AND (j.available_at, j.seq) > (?4, ?5) ORDER BY j.available_at, j.seq LIMIT ?6");
+    /// When the next job of one priority may be granted. `th_job_position`, its first entry.
+    Seek FIRST_AT = "SELECT available_at FROM th_job INDEXED BY th_job_position \
+         WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL ORDER BY available_at LIMIT 1";
 
     /// The primary key of `th_pause`, as in the next two.
     Seek PAUSED = "SELECT since FROM th_pause WHERE queue = ?1";
     Seek PAUSE = "INSERT INTO th_pause (queue, since) VALUES (?1, ?2) ON CONFLICT (queue) DO NOTHING";
     Seek RESUME = "DELETE FROM th_pause WHERE queue = ?1";
 
-    Seek INSERT_EDGE = "INSERT INTO th_edge (child, ord, parent, tie, parent_id) VALUES (?1, ?2, ?3, 0, ?4)";
+    Seek INSERT_EDGE = "INSERT INTO th_edge (child, ord, parent, state, parent_id) VALUES (?1, ?2, ?3, ?4, ?5)";
     /// `th_edge_parent`.
-    Seek DEPENDANTS = "SELECT child, ord FROM th_edge WHERE parent = ?1 AND tie = 0 ORDER BY child, ord";
-    Seek CLOSE_EDGE = "UPDATE th_edge SET tie = ?3, spent_state = ?4, spent_reason = ?5 WHERE child = ?1 AND ord = ?2";
+    Seek DEPENDANTS = "SELECT child, ord FROM th_edge WHERE parent = ?1 AND state = 0 ORDER BY child, ord";
+    /// `th_edge_failure`.
+    Seek FAILURE_DEPENDANTS = "SELECT child, ord FROM th_edge WHERE parent = ?1 AND state = 3 ORDER BY child, ord";
+    Seek CLOSE_EDGE = "UPDATE th_edge SET state = ?3, spent_state = ?4, spent_reason = ?5 WHERE child = ?1 AND ord = ?2";
     /// `th_edge_parent`.
-    Seek CLOSE_EDGES = "UPDATE th_edge SET tie = 1 WHERE parent = ?1 AND tie = 0 RETURNING child";
-    /// Unless it would wait for nobody then.
+    Seek CLOSE_EDGES = "UPDATE th_edge SET state = 1 WHERE parent = ?1 AND state = 0 RETURNING child";
+    /// Unless it would wait for no parent then.
     Seek WAIT_FOR_FEWER = "UPDATE th_job SET pending = pending - ?2 WHERE seq = ?1 AND state = 1 AND pending > ?2";
-    /// The primary key of `th_edge`.
-    Seek CLOSE_INPUTS = "UPDATE th_edge SET tie = 1 WHERE child = ?1 AND tie = 0";
+    /// The primary key of `th_edge`, as in the next one.
+    Seek CLOSE_INPUTS = "UPDATE th_edge SET state = 1 WHERE child = ?1 AND state IN (0, 3)";
+    Seek NOT_NEEDED = "SELECT 1 FROM th_edge WHERE child = ?1 AND state = 1 LIMIT 1";
     /// `th_edge_parent`.
-    Seek STEP_ASIDE = "UPDATE th_edge SET parent = ?2, parent_id = ?3 WHERE parent = ?1 AND tie = 0";
+    Seek MOVE_EDGES = "UPDATE th_edge SET parent = ?2, parent_id = ?3 WHERE parent = ?1 AND state = 0";
+    /// `th_edge_failure`.
+    Seek MOVE_FAILURE_EDGES = "UPDATE th_edge SET parent = ?2, parent_id = ?3 WHERE parent = ?1 AND state = 3";
     /// The primary key of `th_edge`, as in the next two.
     Seek PARENTS = "SELECT parent_id FROM th_edge WHERE child = ?1 ORDER BY ord";
-    Seek INPUTS = "SELECT parent, tie, spent_state, spent_reason FROM th_edge \
+    Seek INPUTS = "SELECT parent, state, spent_state, spent_reason FROM th_edge \
          WHERE child = ?1 AND ord >= ?2 ORDER BY ord LIMIT ?3";
     Seek INPUT_COUNT = "SELECT count(*) FROM th_edge WHERE child = ?1";
 
     Seek INSERT_FLOW = "INSERT INTO th_flow (seq, id, name, created_at, tail, live) VALUES (?1, ?2, ?3, ?4, ?5, 0)";
-    Seek FLOW_BY_SEQ = "SELECT seq, id, tail, live FROM th_flow WHERE seq = ?1";
+    Seek FLOW_BY_SEQ = "SELECT seq, id, tail, watched FROM th_flow WHERE seq = ?1";
     /// The unique index on `id`.
-    Seek FLOW_BY_ID = "SELECT seq, id, tail, live FROM th_flow WHERE id = ?1";
+    Seek FLOW_BY_ID = "SELECT seq FROM th_flow WHERE id = ?1";
+    Seek TAIL = "SELECT tail FROM th_flow WHERE seq = ?1";
+    /// `th_job_id`.
+    Seek FIRST_TAIL = "SELECT j.seq FROM th_flow f CROSS JOIN th_job j ON j.id = f.id WHERE f.seq = ?1";
+    Seek WATCH_FLOW = "UPDATE th_flow SET watched = 1 WHERE seq = ?1";
     Seek COUNT_LIVE = "UPDATE th_flow SET live = live + ?2 WHERE seq = ?1 RETURNING live";
     Seek SET_TAIL = "UPDATE th_flow SET tail = ?2 WHERE seq = ?1";
-    Seek RETIRE_FLOW = "UPDATE th_flow SET state = ?2, kept_until = ?3 WHERE seq = ?1";
-    /// All members, once, when the last of them is over. `th_job_flow`.
+    Seek END_FLOW = "UPDATE th_flow SET state = ?2, kept_until = ?3 WHERE seq = ?1";
+    /// All members, once, when the last of them is terminal. `th_job_flow`.
     Seek FLOW_KEPT = "SELECT max(kept_until) FROM th_job WHERE flow = ?1";
     /// `th_job_flow`, as in the next two.
     Seek MEMBERS = "SELECT seq FROM th_job WHERE flow = ?1";
     Seek NOT_STARTED = "SELECT seq FROM th_job WHERE flow = ?1 AND state IN (0, 1)";
-    Seek NOT_OVER = "SELECT seq FROM th_job WHERE flow = ?1 AND state IN (0, 1, 2)";
+    Seek NOT_TERMINAL = "SELECT seq FROM th_job WHERE flow = ?1 AND state IN (0, 1, 2)";
     Seek DELETE_FLOW = "DELETE FROM th_flow WHERE seq = ?1";
 
     Seek DELETE_JOB = "DELETE FROM th_job WHERE seq = ?1";
     Seek DELETE_BODY = "DELETE FROM th_body WHERE seq = ?1";
     Seek DELETE_ERRORS = "DELETE FROM th_error WHERE seq = ?1";
     Seek DELETE_EDGES = "DELETE FROM th_edge WHERE child = ?1";
-    /// `th_job_end`, from the front.
+    /// PRU-1. `th_job_end`, from the front.
     Seek OLDEST_JOB = "SELECT kept_until, seq FROM th_job INDEXED BY th_job_end \
-         WHERE state = ?1 AND kept_until IS NOT NULL AND kept_until <= ?2 AND flow IS NULL ORDER BY kept_until, seq LIMIT 1";
-    /// `th_flow_end`, from the front.
+         WHERE state = ?1 AND kept_until IS NOT NULL AND flow IS NULL ORDER BY kept_until, seq LIMIT 1";
+    /// PRU-4. `th_flow_end`, from the front.
     Seek OLDEST_FLOW = "SELECT kept_until, seq FROM th_flow INDEXED BY th_flow_end \
-         WHERE state = ?1 AND kept_until <= ?2 ORDER BY kept_until, seq LIMIT 1";
+         WHERE state = ?1 ORDER BY kept_until, seq LIMIT 1";
 
     /// What a job produced. Its parents are counted for a join alone.
     Seek OUTPUT = "SELECT state, kind, expanded_into, id, reason, output FROM th_job WHERE seq = ?1";
@@ -147,30 +171,32 @@ statements! {
     Seek RECORD = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, \
          (SELECT f.id FROM th_flow f WHERE f.seq = j.flow) \
          FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq WHERE j.id = ?1");
-    Walk LIST = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), \
+    /// One record that a list looks at, if it matches as far as that is seen here.
+    Seek LIST_ROW = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), \
          (SELECT f.id FROM th_flow f WHERE f.seq = j.flow), e.error \
          FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq \
          LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures \
-         WHERE j.seq > ?1 AND (?2 IS NULL OR j.queue = ?2) AND (?3 IS NULL OR j.state = ?3) \
-         AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR j.at <= ?5) AND (?6 IS NULL OR j.at > ?6) \
-         ORDER BY j.seq LIMIT ?7");
-    /// As [`LIST`], of those that are dead-lettered or cancelled. `th_job_dead`.
-    Seek LIST_DEAD = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), \
-         (SELECT f.id FROM th_flow f WHERE f.seq = j.flow), e.error \
-         FROM th_job j INDEXED BY th_job_dead CROSS JOIN th_body b ON b.seq = j.seq \
-         LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures \
-         WHERE j.seq > ?1 AND (?2 IS NULL OR j.queue = ?2) AND j.state >= 4 AND j.state = ?3 \
-         AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR j.at <= ?5) AND (?6 IS NULL OR j.at > ?6) \
-         ORDER BY j.seq LIMIT ?7");
-    /// As [`LIST`], of the members of one flow, which are sorted. `th_job_flow`.
-    Walk LIST_FLOW = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), f.id, e.error \
-         FROM th_flow f CROSS JOIN th_job j INDEXED BY th_job_flow ON j.flow = f.seq \
-         CROSS JOIN th_body b ON b.seq = j.seq LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures \
-         WHERE j.seq > ?1 AND (?2 IS NULL OR j.queue = ?2) AND (?3 IS NULL OR j.state = ?3) \
-         AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR j.at <= ?5) AND (?6 IS NULL OR j.at > ?6) \
-         AND f.id = ?8 ORDER BY j.seq LIMIT ?7");
+         WHERE j.seq = ?1 AND (?2 IS NULL OR j.queue = ?2) AND (?3 IS NULL OR j.state = ?3) \
+         AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR b.idempotency_key = ?5) \
+         AND (?6 IS NULL OR b.created_at >= ?6) AND (?7 IS NULL OR b.created_at < ?7) \
+         AND (?8 IS NULL OR j.finished_at >= ?8) AND (?9 IS NULL OR j.finished_at < ?9) \
+         AND (?10 IS NULL OR instr(e.error, ?10) > 0 OR instr(j.reason, ?10) > 0)");
+    /// The records that a list looks at, in its order. The primary key.
+    Seek JOBS_AFTER = "SELECT seq FROM th_job WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+    Seek JOBS_BEFORE = "SELECT seq FROM th_job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+    /// Of those that are dead-lettered or cancelled. `th_job_dead`.
+    Seek DEAD_AFTER = "SELECT seq FROM th_job INDEXED BY th_job_dead \
+         WHERE state >= 4 AND state = ?3 AND seq > ?1 ORDER BY seq LIMIT ?2";
+    Seek DEAD_BEFORE = "SELECT seq FROM th_job INDEXED BY th_job_dead \
+         WHERE state >= 4 AND state = ?3 AND seq < ?1 ORDER BY seq DESC LIMIT ?2";
+    /// Of the members of one flow, which are sorted. `th_job_flow`.
+    Walk MEMBERS_AFTER = "SELECT seq FROM th_job INDEXED BY th_job_flow \
+         WHERE flow = ?3 AND seq > ?1 ORDER BY seq LIMIT ?2";
+    Walk MEMBERS_BEFORE = "SELECT seq FROM th_job INDEXED BY th_job_flow \
+         WHERE flow = ?3 AND seq < ?1 ORDER BY seq DESC LIMIT ?2";
+    Seek CREATED_AT = "SELECT created_at FROM th_body WHERE seq = ?1";
     /// What is exported, a flow at the first of its members. The primary key; `th_job_flow`.
-    Seek PARCELS = "SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
+    Seek UNITS = "SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
          OR NOT EXISTS (SELECT 1 FROM th_job m INDEXED BY th_job_flow WHERE m.flow = j.flow \
          AND m.state IN (0, 1, 2, 3, 4, 5) AND m.seq < j.seq)) \
          ORDER BY j.seq LIMIT ?2";
@@ -180,25 +206,46 @@ statements! {
          WHERE f.seq = ?1";
     Seek STORED_JOB = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, f.id \
          FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq LEFT JOIN th_flow f ON f.seq = j.flow WHERE j.seq = ?1");
-    /// The primary key of `th_key`.
-    Seek KEY_HELD_BY = "SELECT seq FROM th_key WHERE queue = ?1 AND key = ?2";
+    /// The keys that outlived their jobs, past those that did not. The primary key of `th_key`.
+    Seek ORPHAN_KEYS = "SELECT queue, key, job, held_until FROM th_key \
+         WHERE (queue, key) > (?1, ?2) AND +seq = 0 ORDER BY queue, key LIMIT ?3";
     /// The primary key of `th_edge`.
-    Seek TIES = "SELECT tie, spent_state, spent_reason FROM th_edge WHERE child = ?1 ORDER BY ord";
-    Seek SET_GROWN = "UPDATE th_job SET expanded_into = ?2 WHERE seq = ?1";
-    /// Every job, in the order in which they lie: grouping them would sort them.
-    Walk COUNTS = "SELECT queue, state, at FROM th_job";
+    Seek EDGES = "SELECT state, spent_state, spent_reason FROM th_edge WHERE child = ?1 ORDER BY ord";
+    Seek SET_EXPANDED = "UPDATE th_job SET expanded_into = ?2 WHERE seq = ?1";
+    Seek SET_FLOW = "UPDATE th_job SET flow = ?2 WHERE seq = ?1";
+
+    /// The primary key of `th_count`, as in the next one.
+    Seek ADD_COUNT = "INSERT INTO th_count (queue, state, jobs) VALUES (?1, ?2, ?3) \
+         ON CONFLICT (queue, state) DO UPDATE SET jobs = jobs + excluded.jobs RETURNING jobs";
+    Seek DROP_COUNTS = "DELETE FROM th_count WHERE queue = ?1 AND jobs = 0";
+    Walk COUNTS = "SELECT queue, state, jobs FROM th_count WHERE jobs <> 0";
+    /// The next queue with jobs that wait or are inflight. `th_job_position`, its first entry behind the last one.
+    Seek NEXT_QUEUE = "SELECT queue FROM th_job INDEXED BY th_job_position \
+         WHERE available_at IS NOT NULL AND queue > ?1 ORDER BY queue LIMIT 1";
+    /// `th_job_position`, past the jobs that are inflight, and no further than the limit. As in the next two.
+    Seek COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+         WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 LIMIT ?4)";
+    Seek COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+         WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at > ?3 AND state = 0 LIMIT ?4)";
+    Seek OLDEST_READY = "SELECT available_at FROM th_job INDEXED BY th_job_position WHERE queue = ?1 AND priority = ?2 \
+         AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1";
     Walk PAUSES = "SELECT queue, since FROM th_pause";
+    /// The primary key of `th_pause`.
+    Seek PAUSES_AFTER = "SELECT queue, since FROM th_pause WHERE queue > ?1 ORDER BY queue LIMIT ?2";
     /// A flow and its members by state. `th_job_flow`.
-    Seek FLOW_HEAD = "SELECT f.seq, f.id, f.name, f.created_at, t.id, t.state, t.at \
-         FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail WHERE f.id = ?1";
-    Walk FLOW_HEADS = "SELECT f.seq, f.id, f.name, f.created_at, t.id, t.state, t.at \
-         FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \
-         WHERE f.seq > ?1 AND (?2 IS NULL OR f.name = ?2) ORDER BY f.seq";
-    /// `th_flow_name`.
-    Seek FLOW_HEADS_NAMED = "SELECT f.seq, f.id, f.name, f.created_at, t.id, t.state, t.at \
+    Seek FLOW_HEAD = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail WHERE f.id = ?1");
+    Seek FLOWS_AFTER = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \
+         WHERE f.seq > ?1 AND (?2 IS NULL OR f.name = ?2) ORDER BY f.seq");
+    Seek FLOWS_BEFORE = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \
+         WHERE f.seq < ?1 AND (?2 IS NULL OR f.name = ?2) ORDER BY f.seq DESC");
+    /// `th_flow_name`, as in the next one.
+    Seek NAMED_FLOWS_AFTER = concat!("SELECT ", flow_head!(), " \
          FROM th_flow f INDEXED BY th_flow_name CROSS JOIN th_job t ON t.seq = f.tail \
-         WHERE f.seq > ?1 AND f.name = ?2 ORDER BY f.seq";
+         WHERE f.seq > ?1 AND f.name = ?2 ORDER BY f.seq");
+    Seek NAMED_FLOWS_BEFORE = concat!("SELECT ", flow_head!(), " \
+         FROM th_flow f INDEXED BY th_flow_name CROSS JOIN th_job t ON t.seq = f.tail \
+         WHERE f.seq < ?1 AND f.name = ?2 ORDER BY f.seq DESC");
     /// Every member of a flow, read once. `th_job_flow` gives them state by state.
-    Seek FLOW_COUNTS = "SELECT state, count(*), count(CASE WHEN state = 0 AND at <= ?2 THEN 1 END), max(finished_at) \
+    Seek FLOW_COUNTS = "SELECT state, count(*), count(CASE WHEN state = 0 AND available_at <= ?2 THEN 1 END), max(finished_at) \
          FROM th_job INDEXED BY th_job_flow WHERE flow = ?1 GROUP BY state";
 }

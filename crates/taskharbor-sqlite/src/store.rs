@@ -1,45 +1,69 @@
-//! [`Store`]: one call's view of the file, inside a transaction that somebody else begins and ends.
+//! [`Store`]: one call's view of the file, inside a transaction that the caller begins and ends.
 //!
-//! One rule keeps the store true: whoever changes a job does it through [`Store::change`], which
-//! writes the row and tells the job's flow what changed. Rules about a single job are core's.
+//! One rule keeps the store consistent: every change to a job goes through [`Store::write`] or a
+//! statement that stands for it, and is told to the job's flow and to the counts of its queue. Rules
+//! about a single job are in core's [`Life`], rules about several in core's
+//! [`graph`](taskharbor_core::graph), which the store serves as a [`Graph`](taskharbor_core::graph::Graph).
 
 mod check;
+mod count;
 mod enqueue;
+mod export;
 mod flow;
+mod graph;
+mod key;
+mod list;
 mod manage;
 mod members;
 mod output;
-mod parcel;
 mod prune;
 mod read;
 mod reserve;
+mod setting;
 mod settle;
-mod spread;
+
+use std::{cell::RefCell, collections::BTreeMap};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
-use taskharbor_core::{JobId, QueueName, Timestamp, driver::Limits, job::KeyHold, life::Life};
+use taskharbor_core::{JobId, QueueName, Timestamp, driver::Limits, life::Life};
 
 use crate::{
-    entry::{self, Entry, stage_number},
+    entry::{self, Entry, stage_number, state},
     error::Fault,
     statement as sql,
 };
+use count::Recount;
 
 /// One call's view of the file.
 #[derive(Debug)]
 pub(crate) struct Store<'c> {
     conn: &'c Connection,
     limits: Limits,
-    /// Queues in which somebody should look for work once the transaction has committed.
+    /// Queues whose watches are woken once the transaction has committed.
     wakes: Vec<QueueName>,
     /// The last number given to a job or a flow, once it was read; and whether it has to be written.
     last_seq: Option<i64>,
     numbered: bool,
+    /// The row that a rule over several jobs looked at last: it mostly asks several things about one
+    /// job. It is as the file has it.
+    last: RefCell<Option<Entry>>,
+    /// By flow: by how much the number of its members that are not terminal has changed.
+    live: BTreeMap<i64, i64>,
+    recount: Recount,
 }
 
 impl<'c> Store<'c> {
     pub(crate) fn new(conn: &'c Connection, limits: Limits) -> Self {
-        Self { conn, limits, wakes: Vec::new(), last_seq: None, numbered: false }
+        Self {
+            conn,
+            limits,
+            wakes: Vec::new(),
+            last_seq: None,
+            numbered: false,
+            last: RefCell::new(None),
+            live: BTreeMap::new(),
+            recount: Recount::default(),
+        }
     }
 
     /// Writes what is kept back until the end of the call; the queues to wake when all is committed.
@@ -47,6 +71,8 @@ impl<'c> Store<'c> {
         if let (true, Some(last)) = (self.numbered, self.last_seq) {
             self.statement(sql::SET_SEQ)?.execute([last])?;
         }
+        self.write_flows()?;
+        self.write_counts()?;
         self.wakes.dedup();
         Ok(std::mem::take(&mut self.wakes))
     }
@@ -93,7 +119,8 @@ impl<'c> Store<'c> {
         Ok(next)
     }
 
-    fn wake(&mut self, queue: &QueueName) {
+    fn wake_queue(&mut self, queue: &QueueName) {
+        // WAK-1
         if self.wakes.last() != Some(queue) {
             self.wakes.push(queue.clone());
         }
@@ -107,47 +134,81 @@ impl<'c> Store<'c> {
         entry::read_known(row, id.clone(), queue).map(Some)
     }
 
-    fn by_seq(&self, seq: i64) -> Result<Option<Entry>, Fault> {
-        let mut statement = self.statement(sql::JOB_BY_SEQ)?;
-        let mut rows = statement.query([seq])?;
-        rows.next()?.map(entry::read).transpose()
-    }
-
     /// A job that another row says is there.
     fn member(&self, seq: i64) -> Result<Entry, Fault> {
-        self.by_seq(seq)?.ok_or_else(|| Fault::damaged("a number of a job"))
+        let mut statement = self.statement(sql::JOB_BY_SEQ)?;
+        let mut rows = statement.query([seq])?;
+        match rows.next()? {
+            Some(row) => entry::read(row),
+            None => Err(Fault::damaged("a number of a job")),
+        }
     }
 
-    fn is_stored(&self, id: &JobId) -> Result<bool, Fault> {
-        Ok(self.find::<i64>(sql::SEQ_OF, [id.as_str()])?.is_some())
+    fn seq_of(&self, id: &JobId) -> Result<Option<i64>, Fault> {
+        self.find(sql::SEQ_OF, [id.as_str()])
     }
 
-    /// Changes a job's life and writes it, unless it stays as it was because the change was refused.
-    fn change<T, E>(
+    /// Reads something of a job that another row says is there.
+    fn look_at<T>(&self, seq: i64, read: impl FnOnce(&Entry) -> T) -> Result<T, Fault> {
+        let mut last = self.last.borrow_mut();
+        if let Some(entry) = last.as_ref()
+            && entry.seq == seq
+        {
+            return Ok(read(entry));
+        }
+        Ok(read(last.insert(self.member(seq)?)))
+    }
+
+    /// A job to be changed, which [`Store::keep`] takes back.
+    fn take(&self, seq: i64) -> Result<Entry, Fault> {
+        match self.last.take() {
+            Some(entry) if entry.seq == seq => Ok(entry),
+            _ => self.member(seq),
+        }
+    }
+
+    /// Keeps the row of a job at hand, as the file has it.
+    fn keep(&mut self, entry: Entry) {
+        *self.last.get_mut() = Some(entry);
+    }
+
+    /// Forgets the row at hand, if it is the one of this job.
+    fn forget(&mut self, seq: i64) {
+        let last = self.last.get_mut();
+        if last.as_ref().is_some_and(|entry| entry.seq == seq) {
+            *last = None;
+        }
+    }
+
+    /// Changes a job's life, and writes it if it is another then.
+    fn change_entry<T>(
         &mut self,
         entry: &mut Entry,
-        change: impl FnOnce(&mut Life) -> Result<T, E>,
-    ) -> Result<Result<T, E>, Fault> {
-        let was_over = entry.is_over();
+        change: impl FnOnce(&mut Life) -> T,
+    ) -> Result<T, Fault> {
+        let before = entry.life.clone();
         let answer = change(&mut entry.life);
-        if answer.is_ok() {
+        // REF-2
+        if entry.life != before {
             self.write(entry)?;
-            self.count_in_flow(entry, was_over)?;
+            self.count_in_flow(entry, before.finish().is_some());
         }
         Ok(answer)
     }
 
     /// Writes a job's row.
     fn write(&mut self, entry: &mut Entry) -> Result<(), Fault> {
+        self.forget(entry.seq);
         self.write_errors(entry)?;
         let life = &entry.life;
         let (hold, finish) = (life.active_lease(), life.finish());
         let lease = hold.map(|hold| hold.lease).or_else(|| finish.and_then(|finish| finish.by));
+        let stage = stage_number(life);
         self.execute(
             sql::WRITE_JOB,
             params![
                 entry.seq,
-                stage_number(life),
+                stage,
                 micros(life.available_at()),
                 life.due_at.as_micros(),
                 life.priority,
@@ -165,7 +226,7 @@ impl<'c> Store<'c> {
                 micros(finish.map(|finish| finish.at)),
                 micros(life.kept_until()),
                 life.attempt_limit,
-                entry.grown,
+                entry.expanded,
                 hold.map(|hold| hold.holder.as_str()),
                 life.expanded_into.as_ref().map(JobId::as_str),
                 lease.map(|lease| lease.token.to_bits().to_be_bytes()),
@@ -173,9 +234,11 @@ impl<'c> Store<'c> {
                 life.reason.as_ref().map(taskharbor_core::Text::as_str),
             ],
         )?;
-        if let Some(output) = &life.output {
-            self.execute(sql::WRITE_OUTPUT, params![entry.seq, &**output])?;
+        if let Some(output) = entry.life.output.take() {
+            self.execute(sql::WRITE_OUTPUT, params![entry.seq, &*output])?;
         }
+        self.recount.moved(&entry.queue, entry.stored_state, stage);
+        entry.stored_state = stage;
         Ok(())
     }
 
@@ -194,43 +257,17 @@ impl<'c> Store<'c> {
         Ok(())
     }
 
-    /// Gives up the key that a job holds, if it does.
-    fn release_key(&self, entry: &Entry) -> Result<(), Fault> {
-        if !entry.keyed {
-            return Ok(());
-        }
-        if let Some(Some(key)) = self.find::<Option<String>>(sql::KEY_OF, [entry.seq])? {
-            self.execute(sql::RELEASE_KEY, params![entry.queue.as_str(), key, entry.seq])?;
-        }
-        Ok(())
-    }
-
-    /// Gives up the keys that were held until this job is done: its own, and that of the job whose
-    /// output it has produced in the end.
-    fn release_key_when_done(&self, entry: &Entry) -> Result<(), Fault> {
-        if entry.key_hold == KeyHold::UntilDone {
-            self.release_key(entry)?;
-        }
-        let Some(flow) = entry.flow.map(|flow| self.flow(flow)).transpose()? else { return Ok(()) };
-        if flow.tail == entry.seq
-            && flow.id != entry.id
-            && let Some(begun_as) = self.by_id(&flow.id)?
-            && begun_as.key_hold == KeyHold::UntilDone
-        {
-            self.release_key(&begun_as)?;
-        }
-        Ok(())
-    }
-
     /// Removes a job that is in no flow, or whose whole flow is being removed.
-    fn remove(&self, entry: &Entry) -> Result<(), Fault> {
-        self.release_key(entry)?;
+    fn remove_job(&mut self, entry: &Entry) -> Result<(), Fault> {
+        self.forget(entry.seq);
+        self.leave_key(entry)?;
         if entry.failures > 0 {
             self.execute(sql::DELETE_ERRORS, [entry.seq])?;
         }
         self.execute(sql::DELETE_EDGES, [entry.seq])?;
         self.execute(sql::DELETE_BODY, [entry.seq])?;
         self.execute(sql::DELETE_JOB, [entry.seq])?;
+        self.recount.moved(&entry.queue, entry.stored_state, state::WAITING);
         Ok(())
     }
 
@@ -239,18 +276,8 @@ impl<'c> Store<'c> {
     }
 
     pub(crate) fn migrate(&self) -> Result<(), Fault> {
+        // ADM-11
         crate::migration::bring_up(self.conn)
-    }
-
-    pub(crate) fn pause(&mut self, queue: &QueueName, now: Timestamp) -> Result<(), Fault> {
-        self.execute(sql::PAUSE, params![queue.as_str(), now.as_micros()]).map(drop)
-    }
-
-    pub(crate) fn resume(&mut self, queue: &QueueName) -> Result<(), Fault> {
-        if self.execute(sql::RESUME, [queue.as_str()])? > 0 {
-            self.wake(queue);
-        }
-        Ok(())
     }
 }
 

@@ -1,15 +1,15 @@
 -- The tables. Times are microseconds since 1970. NULL stands for none.
 --
--- What SQLite changes of a row it writes whole, so a job is in two: a narrow row that changes with every step, and a body
--- that is written once. Numbers stand for words where a row is read for every step:
+-- SQLite writes a changed row whole, so a job has two: a narrow row that changes with every step, and a body that is
+-- written once. Numbers stand for words where a row is read for every step:
 --   state:      0 waiting, 1 blocked, 2 inflight, 3 done, 4 dlq, 5 cancelled
---   kind:       0 work, 1 join
---   key_hold:   0 until pruned, 1 until done
---   on_failure: 0 hold, 1 cancel, 2 fail fast, 3 release
---   tie:        0 waited for, 1 no longer, 2 failed and let go
+--   kind:       0 work, 1 failure job, joins by how they are read: 2 list, 3 gather, 4 empty, 5 discard, 6 first
+--   key_hold:   0 until pruned, 1 until done, 2 until terminal, 3 for a time
+--   on_failure: 0 block, 1 cancel, 2 fail fast, 3 continue
+--   edge state: 0 waits for success, 1 closed, 2 spent: the parent failed, 3 waits for failure
 
--- One row: which version this is, and the last number that a job or a flow was given. Numbers are never used again, so
--- that one finds its job or nothing.
+-- One row: the version of the store, and the last number that a job or a flow was given. Numbers are never used again,
+-- so a number finds its job or nothing.
 CREATE TABLE th_meta (
   one     INTEGER PRIMARY KEY CHECK (one = 1),
   version INTEGER NOT NULL,
@@ -20,8 +20,8 @@ INSERT INTO th_meta (one, version, seq) VALUES (1, 1, 0);
 CREATE TABLE th_job (
   seq           INTEGER PRIMARY KEY,          -- the order of insertion
   state         INTEGER NOT NULL,
-  at            INTEGER,                      -- from when Reserve may grant it: when it is due, or its lease ends
-  due_at        INTEGER NOT NULL,             -- its place in line, also while it is inflight
+  available_at  INTEGER,                      -- from when Reserve may grant it: when it is due, or its lease ends
+  due_at        INTEGER NOT NULL,             -- its position, also while it is inflight
   priority      INTEGER NOT NULL,
   pending       INTEGER NOT NULL,             -- how many parents it waits for
   kind          INTEGER NOT NULL,
@@ -33,7 +33,7 @@ CREATE TABLE th_job (
   expirations   INTEGER NOT NULL DEFAULT 0,
   epoch         INTEGER NOT NULL DEFAULT 0,
   failures      INTEGER NOT NULL DEFAULT 0,   -- how many were recorded; the last ten are in th_error
-  cancel        INTEGER NOT NULL DEFAULT 0,   -- inflight, and somebody asked for it to be cancelled
+  cancel        INTEGER NOT NULL DEFAULT 0,   -- inflight, and its cancellation was asked for
   flow          INTEGER,                      -- th_flow.seq
   run_at        INTEGER,
   started_at    INTEGER,
@@ -41,27 +41,29 @@ CREATE TABLE th_job (
   finished_at   INTEGER,
   kept_until    INTEGER,                      -- its end, or that of the lease under which it ended if later
   attempt_limit INTEGER,
-  expanded_into    INTEGER,                      -- the job whose output stands for this one's
+  key_us        INTEGER,                      -- how long its key is held, if for a time
+  expanded_into INTEGER,                      -- the job whose output stands for this one's
   id            TEXT NOT NULL,
   queue         TEXT NOT NULL,
   holder        TEXT,
-  expanded_id      TEXT,
+  expanded_id   TEXT,
   token         BLOB,                         -- of the lease it is or was finished under
   progress      TEXT,
   reason        TEXT,
   output        BLOB,
-  CHECK ((state IN (0, 2)) = (at IS NOT NULL)),
+  CHECK ((state IN (0, 2)) = (available_at IS NOT NULL)),
   CHECK ((state = 2) = (holder IS NOT NULL)),
   CHECK ((state >= 3) = (kept_until IS NOT NULL)),
-  CHECK (state <> 2 OR token IS NOT NULL AND expires_at = at)
+  CHECK (state <> 2 OR token IS NOT NULL AND expires_at = available_at),
+  CHECK ((key_hold = 3) = (key_us IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX th_job_id ON th_job (id);
--- The order of Reserve, of the jobs that are not over.
-CREATE INDEX th_job_line ON th_job (queue, priority DESC, at, seq) WHERE at IS NOT NULL;
+-- ORD-1: the order of Reserve, over the jobs that time can make available. The state is there to be counted.
+CREATE INDEX th_job_position ON th_job (queue, priority DESC, available_at, seq, state) WHERE available_at IS NOT NULL;
 -- The order of pruning.
 CREATE INDEX th_job_end ON th_job (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;
 CREATE INDEX th_job_flow ON th_job (flow, state, seq) WHERE flow IS NOT NULL;
--- Few, and what people look for.
+-- Few, and often listed.
 CREATE INDEX th_job_dead ON th_job (state, seq) WHERE state >= 4;
 
 -- What was enqueued. The payload is last, so that the rest is read without it.
@@ -87,26 +89,32 @@ CREATE TABLE th_error (
   PRIMARY KEY (seq, failure)
 ) STRICT, WITHOUT ROWID;
 
--- Keys that are held, and by whom.
+-- KEY-2: keys that are held, by queue. A key that is held for a time stays when its job's record is removed (KEY-9).
 CREATE TABLE th_key (
-  queue TEXT NOT NULL,
-  key   TEXT NOT NULL,
-  seq   INTEGER NOT NULL,
-  PRIMARY KEY (queue, key)
+  queue      TEXT NOT NULL,
+  key        TEXT NOT NULL,
+  job        TEXT NOT NULL,                   -- the job that took it
+  seq        INTEGER NOT NULL,                -- its number; 0 if its record was removed
+  held_until INTEGER,                         -- the first instant at which it is free, if it is held for a time
+  PRIMARY KEY (queue, key),
+  CHECK (seq <> 0 OR held_until IS NOT NULL)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX th_key_orphan ON th_key (held_until) WHERE seq = 0;
 
--- Who reads whose output, and whether the reader still waits for it.
+-- Which job reads the output of which parent, and whether it still waits for it.
 CREATE TABLE th_edge (
   child        INTEGER NOT NULL,
   ord          INTEGER NOT NULL,
   parent       INTEGER NOT NULL,
-  tie          INTEGER NOT NULL,
+  state        INTEGER NOT NULL,
   spent_state  INTEGER,
   parent_id    TEXT NOT NULL,
   spent_reason TEXT,
   PRIMARY KEY (child, ord)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX th_edge_parent ON th_edge (parent, child, ord) WHERE tie = 0;
+CREATE INDEX th_edge_parent ON th_edge (parent, child, ord) WHERE state = 0;
+-- Few: the open edges of failure jobs.
+CREATE INDEX th_edge_failure ON th_edge (parent, child, ord) WHERE state = 3;
 
 CREATE TABLE th_flow (
   seq        INTEGER PRIMARY KEY,
@@ -114,9 +122,10 @@ CREATE TABLE th_flow (
   name       TEXT,
   created_at INTEGER NOT NULL,
   tail       INTEGER NOT NULL,                -- the member whose output is the flow's
-  live       INTEGER NOT NULL,                -- how many members are not over
-  state      INTEGER,                         -- how it ended; NULL while a member is not over
-  kept_until INTEGER
+  live       INTEGER NOT NULL,                -- how many members are not terminal
+  state      INTEGER,                         -- how it ended; NULL while a member is not terminal
+  kept_until INTEGER,
+  watched    INTEGER NOT NULL DEFAULT 0       -- whether it has had failure jobs
 ) STRICT;
 CREATE INDEX th_flow_end ON th_flow (state, kept_until, seq) WHERE state IS NOT NULL;
 CREATE INDEX th_flow_name ON th_flow (name, seq) WHERE name IS NOT NULL;
@@ -125,6 +134,14 @@ CREATE INDEX th_flow_name ON th_flow (name, seq) WHERE name IS NOT NULL;
 CREATE TABLE th_pause (
   queue TEXT PRIMARY KEY,
   since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- How many jobs of a queue are in a state. Those that wait are counted by their positions.
+CREATE TABLE th_count (
+  queue TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  jobs  INTEGER NOT NULL,
+  PRIMARY KEY (queue, state)
 ) STRICT, WITHOUT ROWID;
 
 -- Every job, for people: one row each, with the columns and words of the documentation.
@@ -137,10 +154,11 @@ SELECT j.id, b.type, j.queue, b.payload,
   coalesce(e.error, '') AS last_error,
   strftime('%Y-%m-%dT%H:%M:%S', e.failed_at / 1000000, 'unixepoch') || printf('.%06dZ', e.failed_at % 1000000) AS failed_at,
   CASE j.state WHEN 1 THEN 'blocked' WHEN 2 THEN 'inflight' WHEN 3 THEN 'done' WHEN 4 THEN 'dlq' WHEN 5 THEN 'cancelled'
-    ELSE CASE WHEN j.at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) THEN 'ready' ELSE 'scheduled' END END AS status,
+    ELSE CASE WHEN j.available_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) THEN 'ready' ELSE 'scheduled' END END AS status,
   CASE WHEN j.state = 2 THEN lower(hex(j.token)) END AS lease_token,
   CASE WHEN j.state = 2 THEN
-    strftime('%Y-%m-%dT%H:%M:%S', j.at / 1000000, 'unixepoch') || printf('.%06dZ', j.at % 1000000) END AS lease_expires_at,
+    strftime('%Y-%m-%dT%H:%M:%S', j.expires_at / 1000000, 'unixepoch') || printf('.%06dZ', j.expires_at % 1000000)
+    END AS lease_expires_at,
   CASE WHEN j.state = 4 THEN j.reason END AS dlq_reason,
   CASE WHEN j.state = 4 THEN
     strftime('%Y-%m-%dT%H:%M:%S', j.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', j.finished_at % 1000000)

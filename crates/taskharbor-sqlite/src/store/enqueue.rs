@@ -2,18 +2,19 @@
 
 use rusqlite::{CachedStatement, params};
 use taskharbor_core::{
-    JobId, NewJob, Timestamp,
+    NewJob, Timestamp,
     driver::{Enqueue, Enqueued},
     error::Rejected,
     flow::{CheckedSet, ResolvedEdges},
-    job::{Headers, JobKind, JobSet, KeyHold, SetKind},
+    graph,
+    job::{Headers, JobSet, SetKind},
     life::Life,
     name::FlowName,
 };
 
 use super::{Store, flow::live, micros};
 use crate::{
-    entry::{policy_number, stage_number},
+    entry::{key_hold_number, kind_number, policy_number, stage_number, state},
     error::Fault,
     statement as sql,
 };
@@ -32,6 +33,7 @@ impl<'c> Store<'c> {
         let now = request.now;
         let mut inserter = self.inserter()?;
         let mut answers = Vec::with_capacity(request.sets.len());
+        // ENQ-2, ENQ-3, ORD-4
         for set in &request.sets {
             answers.push(self.enqueue_set(set, &mut inserter, now)?);
         }
@@ -46,8 +48,8 @@ impl<'c> Store<'c> {
     ) -> Result<Result<Vec<Enqueued>, Rejected>, Fault> {
         match (set.check(&self.limits), &set.kind) {
             (Err(rejected), _) => Ok(Err(rejected)),
-            (Ok(CheckedSet::Flow(shape)), SetKind::Flow { name }) => {
-                self.enqueue_flow(&set.jobs, &shape, name.as_ref(), inserter, now)
+            (Ok(CheckedSet::Flow(edges)), SetKind::Flow { name }) => {
+                self.enqueue_flow(&set.jobs, &edges, name.as_ref(), inserter, now)
             }
             (Ok(CheckedSet::Plain | CheckedSet::Flow(_)), _) => {
                 let store = |job| self.enqueue_job(job, inserter, now);
@@ -65,60 +67,65 @@ impl<'c> Store<'c> {
         // Whether the id is stored already shows when the job is stored, unless a key has to be
         // looked at in between.
         if job.idempotency_key.is_some() {
-            if self.is_stored(&job.id)? {
+            // KEY-1
+            if self.seq_of(&job.id)?.is_some() {
                 return Ok(Enqueued::Existing(job.id.clone()));
             }
-            if let Some(holder) = self.key_holder(job)? {
+            if let Some(holder) = self.key_holder(job, now)? {
                 return Ok(Enqueued::Existing(holder));
             }
         }
         let life = Life::new(job, 0, None, now);
+        // ENQ-4, ENQ-5
         let Some(seq) = self.insert(job, &life, None, inserter, now)? else {
             return Ok(Enqueued::Existing(job.id.clone()));
         };
-        self.hold_key(job, seq)?;
-        self.wake(&job.queue);
+        self.take_key(job, seq, now)?;
+        self.wake_queue(&job.queue);
         Ok(Enqueued::Inserted(job.id.clone()))
     }
 
     fn enqueue_flow(
         &mut self,
         jobs: &[NewJob],
-        shape: &ResolvedEdges,
+        edges: &ResolvedEdges,
         name: Option<&FlowName>,
         inserter: &mut Inserter<'_>,
         now: Timestamp,
     ) -> Result<Result<Vec<Enqueued>, Rejected>, Fault> {
         let mut stored = Vec::new();
         for job in jobs {
-            if self.is_stored(&job.id)? {
+            if self.seq_of(&job.id)?.is_some() {
                 stored.push(&job.id);
             }
         }
+        // FLO-5
         if stored.len() == jobs.len() {
             return Ok(Ok(jobs.iter().map(|job| Enqueued::Existing(job.id.clone())).collect()));
         }
         if let Some(&job) = stored.first() {
             return Ok(Err(Rejected::Overlap { job: job.clone() }));
         }
-        if let Some(holder) = self.key_holder(&jobs[shape.tail])? {
+        // FLO-4
+        if let Some(holder) = self.key_holder(&jobs[edges.tail], now)? {
             return Ok(Ok(vec![Enqueued::Existing(holder); jobs.len()]));
         }
         let flow = self.next_seq()?;
-        // Members are numbered one after the other, and nobody else is in between.
-        let tail = flow + 1 + place(shape.tail);
-        self.begin_flow(flow, &jobs[shape.tail].id, name, tail, now)?;
-        let members = self.insert_members(jobs, shape, flow, inserter, now)?;
-        self.count_live(flow, live(&members))?;
-        self.start_members(&members, now)?;
+        // Members are numbered one after the other, without gaps.
+        let tail = flow + 1 + place(edges.tail);
+        self.begin_flow(flow, &jobs[edges.tail].id, name, tail, now)?;
+        let members = self.insert_members(jobs, edges, flow, inserter, now)?;
+        self.count_live(flow, live(&members));
+        // As `graph::started`, without reading what was just written.
+        for (job, member) in jobs.iter().zip(&members) {
+            if !member.is_terminal && job.parents.is_empty() {
+                self.wake_queue(&job.queue);
+            }
+        }
+        for member in members.iter().filter(|member| member.is_terminal) {
+            graph::succeeded(self, member.seq, now)?;
+        }
         Ok(Ok(jobs.iter().map(|job| Enqueued::Inserted(job.id.clone())).collect()))
-    }
-
-    pub(super) fn key_holder(&self, job: &NewJob) -> Result<Option<JobId>, Fault> {
-        let Some(key) = &job.idempotency_key else { return Ok(None) };
-        let holder: Option<String> =
-            self.find(sql::KEY_HOLDER, [job.queue.as_str(), key.as_str()])?;
-        holder.map(|id| crate::entry::name(JobId::new(id))).transpose()
     }
 
     pub(super) fn inserter(&self) -> Result<Inserter<'c>, Fault> {
@@ -136,15 +143,17 @@ impl<'c> Store<'c> {
         now: Timestamp,
     ) -> Result<Option<i64>, Fault> {
         let seq = self.next_seq()?;
+        let (stage, (key_hold, key_us)) = (stage_number(life), key_hold_number(job.key_hold));
+        // JOB-1
         let inserted = inserter.job.execute(params![
             seq,
-            stage_number(life),
+            stage,
             micros(life.available_at()),
             life.due_at.as_micros(),
             life.priority,
             place(life.pending),
-            job.kind == JobKind::Join,
-            job.key_hold == KeyHold::UntilDone,
+            kind_number(job.kind, job.condition),
+            key_hold,
             policy_number(job.on_failure),
             job.idempotency_key.is_some(),
             flow,
@@ -153,10 +162,12 @@ impl<'c> Store<'c> {
             micros(life.kept_until()),
             job.id.as_str(),
             job.queue.as_str(),
+            key_us,
         ])?;
         if inserted == 0 {
             return Ok(None);
         }
+        self.recount.moved(&job.queue, state::WAITING, stage);
         // The range was checked, so nothing is cut off.
         let timeout = job.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX));
         inserter.body.execute(params![
@@ -171,14 +182,6 @@ impl<'c> Store<'c> {
             &*job.payload,
         ])?;
         Ok(Some(seq))
-    }
-
-    /// Lets a job that is stored hold its key, if it has one.
-    pub(super) fn hold_key(&self, job: &NewJob, seq: i64) -> Result<(), Fault> {
-        if let Some(key) = &job.idempotency_key {
-            self.execute(sql::HOLD_KEY, params![job.queue.as_str(), key.as_str(), seq])?;
-        }
-        Ok(())
     }
 }
 

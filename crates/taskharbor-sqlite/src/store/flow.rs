@@ -6,6 +6,7 @@ use taskharbor_core::{JobId, NewJob, Timestamp, flow::ResolvedEdges, life::Life,
 use super::{
     Store,
     enqueue::{Inserter, place},
+    graph::edge,
 };
 use crate::{
     entry::{self, Entry, stage_number},
@@ -16,31 +17,25 @@ use crate::{
 /// A flow's row.
 #[derive(Clone, Debug)]
 pub(super) struct Flow {
-    pub(super) seq: i64,
     pub(super) id: JobId,
     /// The member whose output is the flow's.
     pub(super) tail: i64,
-    /// How many members are not over.
-    pub(super) live: i64,
+    /// Whether it has had failure jobs.
+    pub(super) watched: bool,
 }
 
 impl Store<'_> {
     /// The flow of a member.
     pub(super) fn flow(&self, seq: i64) -> Result<Flow, Fault> {
-        let found = self.find_flow(sql::FLOW_BY_SEQ, [seq])?;
-        found.ok_or_else(|| Fault::damaged("a number of a flow"))
-    }
-
-    pub(super) fn flow_by_id(&self, id: &JobId) -> Result<Option<Flow>, Fault> {
-        self.find_flow(sql::FLOW_BY_ID, [id.as_str()])
-    }
-
-    fn find_flow(&self, sql: &str, key: impl rusqlite::Params) -> Result<Option<Flow>, Fault> {
-        let mut statement = self.statement(sql)?;
-        let mut rows = statement.query(key)?;
-        let Some(row) = rows.next()? else { return Ok(None) };
+        let mut statement = self.statement(sql::FLOW_BY_SEQ)?;
+        let mut rows = statement.query([seq])?;
+        let row = rows.next()?.ok_or_else(|| Fault::damaged("a number of a flow"))?;
         let id = entry::name(JobId::new(entry::text(row, 1)?))?;
-        Ok(Some(Flow { seq: row.get(0)?, id, tail: row.get(2)?, live: row.get(3)? }))
+        Ok(Flow { id, tail: row.get(2)?, watched: row.get::<_, i64>(3)? != 0 })
+    }
+
+    pub(super) fn flow_by_id(&self, id: &JobId) -> Result<Option<i64>, Fault> {
+        self.find(sql::FLOW_BY_ID, [id.as_str()])
     }
 
     /// A flow without members.
@@ -57,12 +52,12 @@ impl Store<'_> {
         self.execute(sql::INSERT_FLOW, row).map(drop)
     }
 
-    /// Stores the members of a flow or of a expansion, one after the other, and ties them. They have to
-    /// be counted.
+    /// Stores the members of a flow or of an expansion with their edges, one after the other. The
+    /// caller counts them.
     pub(super) fn insert_members(
         &mut self,
         jobs: &[NewJob],
-        shape: &ResolvedEdges,
+        edges: &ResolvedEdges,
         flow: i64,
         inserter: &mut Inserter<'_>,
         now: Timestamp,
@@ -70,71 +65,63 @@ impl Store<'_> {
         let mut members = Vec::with_capacity(jobs.len());
         for job in jobs {
             let life = Life::new(job, job.parents.len(), None, now);
-            let is_over = life.finish().is_some();
-            // Nobody has the id: that was looked at before.
+            // The caller has made sure that the id is not stored.
             let seq = self.insert(job, &life, Some(flow), inserter, now)?;
             let seq = seq.ok_or_else(|| Fault::damaged("an id"))?;
-            self.hold_key(job, seq)?;
-            members.push(Member { seq, is_over });
-            if life.pending == 0 {
-                self.wake(&job.queue);
-            }
+            self.take_key(job, seq, now)?;
+            members.push(Member { seq, is_terminal: life.finish().is_some() });
         }
-        let mut edge = self.statement(sql::INSERT_EDGE)?;
-        for (child, parents) in shape.parents.iter().enumerate() {
+        let mut insert = self.statement(sql::INSERT_EDGE)?;
+        for (child, parents) in edges.parents.iter().enumerate() {
+            let state = edge::open(jobs[child].condition);
             for (order, &parent) in parents.iter().enumerate() {
                 let (child, id) = (members[child].seq, jobs[parent].id.as_str());
-                edge.execute(params![child, place(order), members[parent].seq, id])?;
+                insert.execute(params![child, place(order), members[parent].seq, state, id])?;
             }
+        }
+        if jobs.iter().any(NewJob::is_failure_job) {
+            self.execute(sql::WATCH_FLOW, [flow])?;
         }
         Ok(members)
     }
 
-    /// Counts a member that was written, if whether it is over has changed.
-    pub(super) fn count_in_flow(&mut self, entry: &Entry, was_over: bool) -> Result<(), Fault> {
+    /// Counts a member that was written, if whether it is terminal has changed.
+    pub(super) fn count_in_flow(&mut self, entry: &Entry, was_terminal: bool) {
         match entry.flow {
-            Some(flow) if was_over != entry.is_over() => {
-                self.count_live(flow, if was_over { 1 } else { -1 })
+            Some(flow) if was_terminal != entry.is_terminal() => {
+                self.count_live(flow, if was_terminal { 1 } else { -1 });
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
-    pub(super) fn count_live(&mut self, flow: i64, more: i64) -> Result<(), Fault> {
-        let live: Option<i64> = self.find(sql::COUNT_LIVE, [flow, more])?;
-        match live {
-            Some(0) => self.retire_flow(flow),
-            // It may have been over before.
-            Some(live) if live == more => {
-                self.execute(sql::RETIRE_FLOW, params![flow, None::<i64>, None::<i64>]).map(drop)
-            }
-            Some(_) => Ok(()),
-            None => Err(Fault::damaged("a number of a flow")),
-        }
+    /// A flow has so many members more that are not terminal, or other members or another tail.
+    pub(super) fn count_live(&mut self, flow: i64, more: i64) {
+        *self.live.entry(flow).or_default() += more;
     }
 
-    /// Puts a flow whose members are all over among those that are.
-    pub(super) fn retire_flow(&mut self, flow: i64) -> Result<(), Fault> {
+    /// Writes how many members of the flows are not terminal, and which flows have ended by that.
+    pub(super) fn write_flows(&mut self) -> Result<(), Fault> {
+        for (flow, more) in std::mem::take(&mut self.live) {
+            match self.find::<i64>(sql::COUNT_LIVE, [flow, more])? {
+                Some(0) => self.end_flow(flow)?,
+                // It may have ended before.
+                Some(live) if live == more => {
+                    self.execute(sql::END_FLOW, params![flow, None::<i64>, None::<i64>])?;
+                }
+                Some(_) => {}
+                None => return Err(Fault::damaged("a number of a flow")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a flow whose members are all terminal among those that prune looks at.
+    fn end_flow(&self, flow: i64) -> Result<(), Fault> {
         let tail = self.member(self.flow(flow)?.tail)?;
         let kept: Option<Option<i64>> = self.find(sql::FLOW_KEPT, [flow])?;
         let row = params![flow, stage_number(&tail.life), kept.flatten()];
-        self.execute(sql::RETIRE_FLOW, row).map(drop)
-    }
-
-    /// Takes an ended job out of its flow. Nobody waits for anybody across the border; what is left
-    /// is that the job can read what it could read before.
-    pub(super) fn detach(&mut self, entry: &mut Entry, now: Timestamp) -> Result<(), Fault> {
-        self.release_dependants(entry, now)?;
-        self.execute(sql::CLOSE_INPUTS, [entry.seq])?;
-        entry.life.detach();
-        let flow = entry.flow.take();
-        self.write(entry)?;
-        if let Some(flow) = flow
-            && self.flow(flow)?.live == 0
-        {
-            self.retire_flow(flow)?;
-        }
-        Ok(())
+        self.execute(sql::END_FLOW, row).map(drop)
     }
 
     /// Removes a flow and all its members; answers how many there were.
@@ -142,9 +129,10 @@ impl Store<'_> {
         let members = self.find_all(sql::MEMBERS, [flow])?;
         for &seq in &members {
             let entry = self.member(seq)?;
-            self.remove(&entry)?;
+            self.remove_job(&entry)?;
         }
         self.execute(sql::DELETE_FLOW, [flow])?;
+        self.live.remove(&flow);
         Ok(members.len())
     }
 }
@@ -153,10 +141,10 @@ impl Store<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) seq: i64,
-    pub(super) is_over: bool,
+    pub(super) is_terminal: bool,
 }
 
-/// How many of these are not over.
+/// How many of these are not terminal.
 pub(super) fn live(members: &[Member]) -> i64 {
-    place(members.iter().filter(|member| !member.is_over).count())
+    place(members.iter().filter(|member| !member.is_terminal).count())
 }

@@ -1,13 +1,14 @@
 //! Reading what jobs produced.
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 use taskharbor_core::{
     Blob, JobId,
-    driver::{Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
+    driver::{JoinList, Limits, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
     error::Refusal,
+    job::JobKind,
 };
 
-use super::{Store, enqueue::place};
+use super::{Store, enqueue::place, graph::edge};
 use crate::{
     entry::{self, ended_as, optional_text, state},
     error::Fault,
@@ -18,6 +19,12 @@ use crate::{
 enum Input {
     Of(i64),
     Spent(OutputEntry),
+}
+
+/// What a job produced, and the job: the one asked for, or its expansion.
+struct Found {
+    seq: i64,
+    entry: OutputEntry,
 }
 
 impl Store<'_> {
@@ -33,30 +40,57 @@ impl Store<'_> {
         query: &OutputQuery,
         limit: usize,
     ) -> Result<Result<OutputPage, Refusal>, Fault> {
-        let Some(seq) = self.find::<i64>(sql::SEQ_OF, [query.id.as_str()])? else {
+        // OUT-5
+        let Some(seq) = self.seq_of(&query.id)? else {
             return Ok(Err(Refusal::JobNotFound));
         };
-        let (inputs, total) = match query.of {
-            OutputOf::Itself if query.from == 0 => (vec![Input::Of(seq)], 1),
-            OutputOf::Itself => (Vec::new(), 1),
-            OutputOf::Parents => (self.inputs(seq, query.from, limit)?, self.input_count(seq)?),
+        let join = match query.of {
+            OutputOf::Input => self.only_join_of(seq)?,
+            OutputOf::Itself | OutputOf::Parents => None,
+        };
+        let (inputs, total) = match (query.of, &join) {
+            (OutputOf::Itself, _) if query.from == 0 => (vec![Input::Of(seq)], 1),
+            (OutputOf::Itself, _) => (Vec::new(), 1),
+            (_, Some((join, list))) => (self.inputs(*join, query.from, limit)?, list.len),
+            (_, None) => (self.inputs(seq, query.from, limit)?, self.input_count(seq)?),
         };
         let (mut entries, mut bytes): (Vec<OutputEntry>, usize) = (Vec::new(), 0);
         for input in inputs {
-            let entry = match input {
-                Input::Of(seq) => self.output_of(seq)?,
-                Input::Spent(entry) => entry,
-            };
+            let entry = self.read_input(input)?.entry;
             if let OutputEntry::Done(Some(output)) = &entry {
                 bytes += output.len();
             }
+            // OUT-4
             if bytes > Limits::PAGE_BYTES && !entries.is_empty() {
                 break;
             }
             entries.push(entry);
         }
         let end = query.from.saturating_add(entries.len());
-        Ok(Ok(OutputPage::new(entries, (end < total).then_some(end))))
+        let page = OutputPage::new(entries, (end < total).then_some(end));
+        Ok(Ok(match join {
+            Some((_, list)) => page.of_join(list),
+            None => page,
+        }))
+    }
+
+    /// The join that is done and is all that a job waits for.
+    fn only_join_of(&self, seq: i64) -> Result<Option<(i64, JoinList)>, Fault> {
+        let mut inputs = self.inputs(seq, 0, 2)?.into_iter();
+        let (Some(only), None) = (inputs.next(), inputs.next()) else { return Ok(None) };
+        let Found { seq, entry } = self.read_input(only)?;
+        // OUT-6
+        Ok(match entry {
+            OutputEntry::List(list) => Some((seq, list)),
+            _ => None,
+        })
+    }
+
+    fn read_input(&self, input: Input) -> Result<Found, Fault> {
+        match input {
+            Input::Of(seq) => self.output_of(seq),
+            Input::Spent(entry) => Ok(Found { seq: 0, entry }),
+        }
     }
 
     fn input_count(&self, child: i64) -> Result<usize, Fault> {
@@ -69,7 +103,8 @@ impl Store<'_> {
         let mut rows = statement.query(params![child, place(from), place(limit)])?;
         let mut inputs = Vec::new();
         while let Some(row) = rows.next()? {
-            inputs.push(if row.get::<_, i64>(1)? == 2 {
+            // OUT-1
+            inputs.push(if row.get::<_, i64>(1)? == edge::SPENT {
                 let (state, reason) = (ended_as(row.get(2)?)?, optional_text(row, 3)?);
                 Input::Spent(OutputEntry::Failed { state, reason })
             } else {
@@ -79,30 +114,39 @@ impl Store<'_> {
         Ok(inputs)
     }
 
-    fn output_of(&self, mut seq: i64) -> Result<OutputEntry, Fault> {
+    fn output_of(&self, mut seq: i64) -> Result<Found, Fault> {
         let mut statement = self.statement(sql::OUTPUT)?;
         loop {
             let mut rows = statement.query([seq])?;
-            let Some(row) = rows.next()? else { return Ok(OutputEntry::Missing) };
-            if let Some(grown) = row.get::<_, Option<i64>>(2)? {
-                seq = grown;
+            let Some(row) = rows.next()? else {
+                return Ok(Found { seq, entry: OutputEntry::Missing });
+            };
+            // OUT-3
+            if let Some(expanded) = row.get::<_, Option<i64>>(2)? {
+                seq = expanded;
                 continue;
             }
-            return Ok(match row.get(0)? {
-                state::DONE if row.get::<_, i64>(1)? == 1 => {
-                    let join = entry::name(JobId::new(entry::text(row, 3)?))?;
-                    OutputEntry::List { join, len: self.input_count(seq)? }
-                }
-                state::DONE => {
-                    let output = row.get_ref(5)?.as_blob_or_null();
-                    let output = output.map_err(|_| Fault::damaged("an output"))?;
-                    OutputEntry::Done(output.map(Blob::from))
-                }
-                ended @ (state::DLQ | state::CANCELLED) => {
-                    OutputEntry::Failed { state: ended_as(ended)?, reason: optional_text(row, 4)? }
-                }
-                _ => OutputEntry::Pending,
-            });
+            return Ok(Found { seq, entry: self.read_output(seq, row)? });
         }
+    }
+
+    fn read_output(&self, seq: i64, row: &Row<'_>) -> Result<OutputEntry, Fault> {
+        let (kind, _) = entry::kind(row.get(1)?)?;
+        Ok(match (row.get(0)?, kind) {
+            // OUT-2
+            (state::DONE, JobKind::Join(reading)) => {
+                let join = entry::name(JobId::new(entry::text(row, 3)?))?;
+                OutputEntry::List(JoinList::new(join, self.input_count(seq)?, reading))
+            }
+            (state::DONE, JobKind::Work) => {
+                let output = row.get_ref(5)?.as_blob_or_null();
+                let output = output.map_err(|_| Fault::damaged("an output"))?;
+                OutputEntry::Done(output.map(Blob::from))
+            }
+            (ended @ (state::DLQ | state::CANCELLED), _) => {
+                OutputEntry::Failed { state: ended_as(ended)?, reason: optional_text(row, 4)? }
+            }
+            _ => OutputEntry::Pending,
+        })
     }
 }

@@ -1,51 +1,65 @@
-//! Removing what is over.
+//! Removing terminal records.
 
-use rusqlite::params;
-use taskharbor_core::{State, admin::Prune};
+use taskharbor_core::{
+    State, Timestamp,
+    admin::Prune,
+    graph::{self, Shelf},
+};
 
 use super::Store;
-use crate::{entry::number_of, error::Fault, statement as sql};
+use crate::{
+    entry::{self, number_of},
+    error::Fault,
+    statement as sql,
+};
 
-/// The next thing to remove.
+/// A job without a flow, or a whole flow.
 #[derive(Clone, Copy)]
-enum Oldest {
+pub(crate) enum Unit {
     Job(i64),
     Flow(i64),
 }
 
 impl Store<'_> {
     pub(crate) fn prune(&mut self, request: &Prune) -> Result<usize, Fault> {
-        let mut removed = 0;
-        while removed < request.limit {
-            match self.oldest(request)? {
-                Some(Oldest::Job(seq)) => {
-                    let entry = self.member(seq)?;
-                    self.remove(&entry)?;
-                    removed += 1;
-                }
-                Some(Oldest::Flow(seq)) => removed += self.remove_flow(seq)?,
-                None => break,
-            }
-        }
+        let removed = graph::prune(self, request)?;
+        // KEY-9, KEY-10
+        self.execute(sql::DELETE_KEYS, [request.now.as_micros()])?;
         Ok(removed)
     }
 
-    fn oldest(&self, request: &Prune) -> Result<Option<Oldest>, Fault> {
-        let mut oldest: Option<(i64, i64, Oldest)> = None;
-        for state in [State::Done, State::Dlq, State::Cancelled] {
-            let Some(before) = request.before(state) else { continue };
-            for of_flows in [false, true] {
-                let sql = if of_flows { sql::OLDEST_FLOW } else { sql::OLDEST_JOB };
-                let mut statement = self.statement(sql)?;
-                let mut rows = statement.query(params![number_of(state), before.as_micros()])?;
-                let Some(row) = rows.next()? else { continue };
-                let (at, seq): (i64, i64) = (row.get(0)?, row.get(1)?);
-                if oldest.is_none_or(|(than, first, _)| (at, seq) < (than, first)) {
-                    let what = if of_flows { Oldest::Flow(seq) } else { Oldest::Job(seq) };
-                    oldest = Some((at, seq, what));
-                }
+    fn oldest_of(
+        &self,
+        sql: &str,
+        state: State,
+        unit: fn(i64) -> Unit,
+    ) -> Result<Option<(Timestamp, u64, Unit)>, Fault> {
+        let mut statement = self.statement(sql)?;
+        let mut rows = statement.query([number_of(state)])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let seq = row.get(1)?;
+        Ok(Some((entry::time(row.get(0)?)?, entry::number(row, 1)?, unit(seq))))
+    }
+}
+
+impl Shelf for Store<'_> {
+    type Unit = Unit;
+    type Error = Fault;
+
+    fn oldest(&self, state: State) -> Result<[Option<(Timestamp, u64, Unit)>; 2], Fault> {
+        let job = self.oldest_of(sql::OLDEST_JOB, state, Unit::Job)?;
+        let flow = self.oldest_of(sql::OLDEST_FLOW, state, Unit::Flow)?;
+        Ok([job, flow])
+    }
+
+    fn remove(&mut self, unit: Unit) -> Result<usize, Fault> {
+        match unit {
+            Unit::Job(seq) => {
+                let entry = self.member(seq)?;
+                self.remove_job(&entry)?;
+                Ok(1)
             }
+            Unit::Flow(flow) => self.remove_flow(flow),
         }
-        Ok(oldest.map(|(.., oldest)| oldest))
     }
 }

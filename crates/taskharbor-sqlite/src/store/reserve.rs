@@ -4,6 +4,7 @@ use rusqlite::params;
 use taskharbor_core::{
     Blob, Timestamp,
     driver::{Demand, Lease, LeaseToken, Leased, Limits, Reserve, Reserved},
+    graph,
     job::JobView,
     life::Consequence,
 };
@@ -11,21 +12,21 @@ use taskharbor_core::{
 use super::{Store, micros};
 use crate::{
     body::{self, Body},
-    entry::{self, Entry},
+    entry::{self, Entry, state},
     error::Fault,
     statement as sql,
 };
 
-/// A job in line that may be granted.
+/// A job that may be granted.
 struct Due {
     entry: Entry,
     body: Body,
 }
 
-/// A place in the line of one priority.
+/// A position among the jobs of one priority.
 #[derive(Clone, Copy)]
-struct Place {
-    at: i64,
+struct Position {
+    available_at: i64,
     seq: i64,
 }
 
@@ -37,7 +38,7 @@ enum Walked {
     Dry,
     /// The answer is as large as one may be.
     Full,
-    /// Somebody was cancelled on the way, and others may stand in line because of it.
+    /// A job was cancelled on the way, and others may be available because of it.
     Again,
 }
 
@@ -57,6 +58,7 @@ impl Store<'_> {
         let mut walk = Walk { request, expires_at, granted: Vec::new(), bytes: 0 };
         let mut next_due = None;
         for demand in &request.demands {
+            // PAU-1
             if self.find::<i64>(sql::PAUSED, [demand.queue.as_str()])?.is_some() {
                 continue;
             }
@@ -68,7 +70,9 @@ impl Store<'_> {
                 }
             };
             match walked {
+                // RES-7
                 Walked::Dry => next_due = earlier(next_due, self.first_at(demand, request.now)?),
+                // RES-5
                 Walked::Full => {
                     let soon = request.now.as_micros() + 1;
                     return Ok(Reserved::new(walk.granted, Timestamp::from_micros(soon).ok()));
@@ -87,9 +91,10 @@ impl Store<'_> {
         walk: &mut Walk<'_>,
     ) -> Result<Walked, Fault> {
         let mut below = i64::from(i16::MAX) + 1;
+        // ORD-1
         while let Some(priority) = self.next_priority(demand, below)? {
             below = priority;
-            let mut from = Place { at: -1, seq: -1 };
+            let mut from = Position { available_at: -1, seq: -1 };
             loop {
                 let left = wanted - walk.granted.len();
                 if left == 0 {
@@ -97,6 +102,7 @@ impl Store<'_> {
                 }
                 let limit = left.min(Self::CHUNK);
                 let (due, seen) = self.due(demand, priority, walk, &mut from, limit)?;
+                // RES-8
                 let tokens = LeaseToken::random_many(due.len())?;
                 for (due, token) in due.into_iter().zip(tokens) {
                     if !self.grant(due, Lease::new(token, walk.expires_at), walk)? {
@@ -127,25 +133,25 @@ impl Store<'_> {
         demand: &Demand,
         priority: i64,
         walk: &Walk<'_>,
-        from: &mut Place,
+        from: &mut Position,
         limit: usize,
     ) -> Result<(Vec<Due>, usize), Fault> {
         let (mut found, mut seen, mut bytes) = (Vec::with_capacity(limit.min(128)), 0, walk.bytes);
         let (queue, now) = (demand.queue.as_str(), walk.request.now.as_micros());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut statement = self.statement(sql::DUE)?;
-        let mut rows = statement.query(params![queue, priority, now, from.at, from.seq, limit])?;
+        let mut rows = statement.query(params![queue, priority, now, from.available_at, from.seq, limit])?;
         while let Some(row) = rows.next()? {
             seen += 1;
-            *from = Place { at: row.get(2)?, seq: row.get(0)? };
+            *from = Position { available_at: row.get(2)?, seq: row.get(0)? };
             match read(row, demand) {
                 Ok(due) => {
                     bytes += due.body.new.payload.len();
                     found.push(due);
                 }
-                // Somebody wrote a row past the driver. It must not keep the others from their worker.
+                // A row that the driver did not write. It must not keep other jobs from being granted.
                 Err(Fault::Driver(error)) => {
-                    tracing::error!(%error, "a job in the store is not one, and is passed by");
+                    tracing::error!(%error, "a row in the store is not a valid job and is skipped");
                 }
                 Err(fault) => return Err(fault),
             }
@@ -156,19 +162,24 @@ impl Store<'_> {
         Ok((found, seen))
     }
 
-    /// Leases a job, taken back from a holder whose lease is over if need be; `false` if it is
-    /// cancelled by being taken back.
+    /// Leases a job, reclaimed from a holder whose lease is over if need be; `false` if the reclaim
+    /// cancels it.
     fn grant(&mut self, due: Due, lease: Lease, walk: &mut Walk<'_>) -> Result<bool, Fault> {
         let Due { mut entry, body } = due;
         let now = walk.request.now;
+        // LEA-3, LEA-5
         if entry.life.reclaim(now) == Consequence::Failed {
             self.write(&mut entry)?;
-            self.count_in_flow(&entry, false)?;
-            self.spread_failure(&entry, now)?;
+            self.count_in_flow(&entry, false);
+            let seq = entry.seq;
+            self.keep(entry);
+            graph::failed(self, seq, now)?;
             return Ok(false);
         }
+        // RES-3
         entry.life.grant(lease, walk.request.holder.clone(), now);
         let life = &entry.life;
+        // LEA-4: the stored record loses its `run_at` too.
         self.execute(
             sql::GRANT,
             params![
@@ -183,6 +194,8 @@ impl Store<'_> {
                 lease.token.to_bits().to_be_bytes(),
             ],
         )?;
+        self.forget(entry.seq);
+        self.recount.moved(&entry.queue, entry.stored_state, state::INFLIGHT);
         walk.bytes += body.new.payload.len();
         let mut job = body.job(life);
         self.complete(&mut job, &entry)?;
@@ -213,7 +226,7 @@ impl Store<'_> {
             below = priority;
             let at: Option<i64> =
                 self.find(sql::FIRST_AT, params![demand.queue.as_str(), priority])?;
-            // What is due and still there was passed by.
+            // A job that is due and still there was skipped.
             let at = at.map(|at| entry::time(at.max(now.as_micros() + 1))).transpose()?;
             first = earlier(first, at);
         }

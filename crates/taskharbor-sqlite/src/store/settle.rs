@@ -1,17 +1,16 @@
-//! Recording what became of inflight jobs, and keeping them.
+//! Recording the outcomes of inflight jobs, and extending their leases.
 
-use rusqlite::params;
 use taskharbor_core::{
-    NewJob, Timestamp,
+    NewJob, State, Timestamp,
     driver::{ExtendLeases, Extended, Extension, Settle, Settled, Settlement, Transition},
     error::{InvalidTransition, Refusal, Rejected},
-    flow::{Expansion, ResolvedEdges},
-    job::KeyHold,
+    flow::ResolvedEdges,
+    graph::{self, Graph},
     life::Consequence,
 };
 
-use super::{Store, enqueue::place, flow::live, members::Acked, micros};
-use crate::{entry::Entry, error::Fault, statement as sql};
+use super::{Store, members::Acked};
+use crate::{entry::Entry, error::Fault};
 
 impl Store<'_> {
     pub(crate) fn settle(
@@ -20,10 +19,11 @@ impl Store<'_> {
     ) -> Result<Vec<Result<Settled, Refusal>>, Fault> {
         let mut acked = Acked::default();
         let mut answers = Vec::with_capacity(request.items.len());
+        // SET-9, REF-3
         for item in &request.items {
             answers.push(self.settle_one(item, &mut acked, request.now)?);
         }
-        self.let_go(&mut acked, request.now)?;
+        self.unblock_dependants(&mut acked, request.now)?;
         Ok(answers)
     }
 
@@ -33,27 +33,33 @@ impl Store<'_> {
         acked: &mut Acked,
         now: Timestamp,
     ) -> Result<Result<Settled, Refusal>, Fault> {
-        let shape = match item.transition.check(&self.limits) {
-            Ok(shape) => shape,
+        // SET-11
+        let edges = match item.transition.check(&self.limits) {
+            Ok(edges) => edges,
             Err(invalid) => return Ok(Err(invalid.into())),
         };
         let Some(mut entry) = self.by_id(&item.id)? else {
             return Ok(Err(Refusal::JobNotFound));
         };
-        match entry.life.authorize(item.token, now) {
+        match entry.life.may_settle(item.token, &item.transition, now) {
             Err(refusal) => return Ok(Err(refusal)),
+            // EXP-6
             Ok(Settled::AlreadyTerminal) => return Ok(Ok(Settled::AlreadyTerminal)),
             Ok(Settled::Applied) => {}
         }
         if self.ack_member(&mut entry, item, acked, now)? {
             return Ok(Ok(Settled::Applied));
         }
-        if entry.flow.is_some() {
-            // What happens to this one may depend on what became of those before it, which may have
-            // changed it.
-            self.let_go(acked, now)?;
-            entry = self.member(entry.seq)?;
+        if entry.flow.is_none() && matches!(item.transition, Transition::Ack { .. }) {
+            return self.ack_alone(&mut entry, item, now);
         }
+        if entry.flow.is_some() {
+            // What happens to this job may depend on what became of those before it, which may have
+            // changed it.
+            self.unblock_dependants(acked, now)?;
+            entry = self.take(entry.seq)?;
+        }
+        // CAN-5, EXP-3
         if let Transition::Expand(expansion) = &item.transition
             && entry.life.will_apply(&item.transition)
             && let Some(job) = self.first_stored(&expansion.jobs)?
@@ -61,102 +67,63 @@ impl Store<'_> {
             let overlap = Rejected::Overlap { job: job.id.clone() };
             return Ok(Err(InvalidTransition::Expansion(overlap).into()));
         }
-        self.apply(&mut entry, item, shape.as_ref(), now)
+        self.apply(entry, item, edges.as_ref(), now)
     }
 
     fn apply(
         &mut self,
-        entry: &mut Entry,
+        entry: Entry,
         item: &Settlement,
-        shape: Option<&ResolvedEdges>,
+        edges: Option<&ResolvedEdges>,
         now: Timestamp,
     ) -> Result<Result<Settled, Refusal>, Fault> {
-        if entry.flow.is_none() && matches!(item.transition, Transition::Ack { .. }) {
-            return self.ack_alone(entry, item, now);
-        }
-        let aftermath = match entry.life.settle(item.token, &item.transition, now) {
-            Ok(aftermath) => aftermath,
+        let seq = entry.seq;
+        self.keep(entry);
+        let settle = |life: &mut taskharbor_core::life::Life| {
+            life.settle(item.token, &item.transition, now)
+        };
+        let consequence = match self.change(seq, settle)? {
+            Ok(consequence) => consequence,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        if let (Consequence::Expanded, Transition::Expand(expansion), Some(shape)) =
-            (aftermath, &item.transition, shape)
-        {
-            self.grow(entry, expansion, shape, now)?;
-            return Ok(Ok(aftermath.answer()));
+        match (consequence, &item.transition, edges) {
+            (Consequence::Expanded, Transition::Expand(expansion), Some(edges)) => {
+                graph::expanded(self, seq, expansion.clone(), edges, now)?;
+            }
+            (Consequence::Done, ..) => graph::succeeded(self, seq, now)?,
+            (Consequence::Failed, ..) => graph::failed(self, seq, now)?,
+            (Consequence::Waits, ..) => self.wake(seq)?,
+            (Consequence::None | Consequence::Expanded, ..) => {}
         }
-        self.write(entry)?;
-        self.count_in_flow(entry, false)?;
-        match aftermath {
-            Consequence::Done => self.spread_success(entry, now)?,
-            Consequence::Failed => self.spread_failure(entry, now)?,
-            Consequence::Waits => self.wake(&entry.queue),
-            Consequence::None | Consequence::Expanded => {}
-        }
-        Ok(Ok(aftermath.answer()))
+        Ok(Ok(consequence.answer()))
     }
 
-    /// The most frequent end: nobody waits for the job, and little of its row changes.
+    /// The most frequent end: the job has no dependants, and little of its row changes.
     fn ack_alone(
         &mut self,
         entry: &mut Entry,
         item: &Settlement,
         now: Timestamp,
     ) -> Result<Result<Settled, Refusal>, Fault> {
-        let aftermath = match entry.life.settle(item.token, &item.transition, now) {
-            Ok(aftermath) => aftermath,
+        let consequence = match entry.life.settle(item.token, &item.transition, now) {
+            Ok(consequence) => consequence,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let (ended_at, kept) = (entry.life.finish().map(|it| it.at), entry.life.kept_until());
-        let output = entry.life.output.as_deref();
-        self.execute(sql::ACK, params![entry.seq, micros(ended_at), micros(kept), output])?;
-        if entry.key_hold == KeyHold::UntilDone {
-            self.release_key(entry)?;
+        self.write_ack(entry)?;
+        // KEY-4, KEY-7
+        if entry.key_hold.is_freed_by(State::Done) {
+            self.drop_key(entry)?;
         }
-        Ok(Ok(aftermath.answer()))
+        Ok(Ok(consequence.answer()))
     }
 
     fn first_stored<'j>(&self, jobs: &'j [NewJob]) -> Result<Option<&'j NewJob>, Fault> {
         for job in jobs {
-            if self.is_stored(&job.id)? {
+            if self.seq_of(&job.id)?.is_some() {
                 return Ok(Some(job));
             }
         }
         Ok(None)
-    }
-
-    fn grow(
-        &mut self,
-        grower: &mut Entry,
-        expansion: &Expansion,
-        shape: &ResolvedEdges,
-        now: Timestamp,
-    ) -> Result<(), Fault> {
-        let mut jobs = expansion.jobs.clone();
-        // Whoever waits for the grower cares about its policy, and waits for the tail from now on.
-        jobs[shape.tail].on_failure = grower.on_failure;
-        let (flow, is_new) = match grower.flow {
-            Some(flow) => (flow, false),
-            None => (self.next_seq()?, true),
-        };
-        // The new jobs are numbered one after the other.
-        let tail = self.last_seq()? + 1 + place(shape.tail);
-        if is_new {
-            self.begin_flow(flow, &grower.id, None, tail, now)?;
-        } else if self.flow(flow)?.tail == grower.seq {
-            self.execute(sql::SET_TAIL, [flow, tail])?;
-        }
-        let tail_id = jobs[shape.tail].id.clone();
-        let flow_id = self.flow(flow)?.id;
-        grower.flow = Some(flow);
-        grower.grown = Some(tail);
-        grower.life.expand_into(tail_id.clone(), flow_id);
-        self.write(grower)?;
-        self.execute(sql::STEP_ASIDE, params![grower.seq, tail, tail_id.as_str()])?;
-        let mut inserter = self.inserter()?;
-        let members = self.insert_members(&jobs, shape, flow, &mut inserter, now)?;
-        // The grower is over as a member, or was none.
-        self.count_live(flow, live(&members) - i64::from(!is_new))?;
-        self.start_members(&members, now)
     }
 
     pub(crate) fn extend(
@@ -164,6 +131,7 @@ impl Store<'_> {
         request: &ExtendLeases,
         expires_at: Timestamp,
     ) -> Result<Vec<Result<Extended, Refusal>>, Fault> {
+        // REF-3
         let extend = |item| self.extend_one(item, expires_at, request.now);
         request.items.iter().map(extend).collect()
     }
@@ -178,6 +146,7 @@ impl Store<'_> {
             return Ok(Err(Refusal::JobNotFound));
         };
         let progress = item.progress.clone();
-        self.change(&mut entry, |life| life.extend(item.token, progress, expires_at, now))
+        // LEA-8: the token stays.
+        self.change_entry(&mut entry, |life| life.extend(item.token, progress, expires_at, now))
     }
 }
