@@ -27,22 +27,21 @@ pub struct Call {
     input: Input,
 }
 
-/// What the step before a job has produced for it.
+/// The input of a job.
 #[derive(Clone)]
 pub(crate) enum Input {
-    /// It waits for nobody, or takes nothing.
+    /// It has no parents, or takes nothing.
     None,
-    /// The output of what it waited for.
+    /// The output of its parent.
     Output(Option<Blob>),
-    /// The same where something failed and let it go: with nothing in its place, and why.
-    Released(Option<Blob>, Arc<Failure>),
-    /// Outputs that are read one by one, when it asks.
+    /// The same where a step before it has failed: nothing in the place of its output, or for a
+    /// failure job the failure itself.
+    Failed(Option<Blob>, Arc<Failure>),
+    /// Outputs that the handler reads one by one.
     Each(Source),
-    /// Outputs that are read one by one, and in hand.
+    /// Outputs that the handler reads one by one, given by a test.
     #[cfg(feature = "testing")]
     Given(Vec<Blob>),
-    /// It runs only if the step before it has failed, and that has not.
-    NotNeeded,
 }
 
 impl Call {
@@ -185,7 +184,7 @@ impl Call {
     ///
     /// Unrecoverable if there was no such step, or if what it produced is something else.
     pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
-        // Whoever takes nothing takes nothing of a failure either.
+        // A job that takes nothing runs without looking at failures.
         if let Some(nothing) = unit() {
             return Ok(nothing);
         }
@@ -198,18 +197,19 @@ impl Call {
     #[must_use]
     pub fn input_raw(&self) -> Option<&Blob> {
         match &self.input {
-            Input::Output(output) | Input::Released(output, _) => output.as_ref(),
+            Input::Output(output) | Input::Failed(output, _) => output.as_ref(),
             _ => None,
         }
     }
 
-    /// What became of the step before this one, or of the first of several, that failed and let it
-    /// go: for handlers of raw bytes, see [`Handlers::on_raw`](crate::Handlers::on_raw). `None` if
-    /// none has failed.
+    /// The failure of the step before this one, or of the first of several that failed: for failure
+    /// jobs ([`Flow::on_failure`](crate::Flow::on_failure)), and for handlers of raw bytes behind a
+    /// step with the policy continue ([`Handlers::on_raw`](crate::Handlers::on_raw)). `None` if none
+    /// has failed.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match &self.input {
-            Input::Released(_, failure) => Some(failure),
+            Input::Failed(_, failure) => Some(failure),
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ mod context;
 mod draft;
 mod flow;
 mod handler;
+pub mod header;
 mod inflight;
 mod job;
 mod middleware;
@@ -30,7 +31,10 @@ pub use taskharbor_core::{
     driver::{Limits, Transaction},
     error::{Denied, Refusal, Rejected},
     flow::{FlowRecord, FlowState, ListFlows},
-    job::{FailurePolicy, HeaderError, Headers, JobKind, JobRecord, JobSummary, KeyHold},
+    job::{
+        Condition, FailurePolicy, HeaderError, Headers, JobKind, JobRecord, JobSummary, JoinReading,
+        KeyHold,
+    },
     name::{FlowName, IdempotencyKey, NameError},
 };
 

@@ -34,7 +34,7 @@ impl Store {
 
     /// The identity of the transactions on this store.
     pub(super) fn id(&self) -> Option<DriverId> {
-        self.driver.id()
+        self.driver.driver_id()
     }
 
     pub(super) async fn enqueue_within(

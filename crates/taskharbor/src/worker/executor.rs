@@ -17,7 +17,6 @@ use super::{
 use crate::{
     Call, CallResult, CancelReason, Event, LossReason, Next, Outcome, ReleaseReason,
     codec::Format,
-    context::Input,
     handler::Entry,
     inflight::Inflight,
     middleware::{recover, within},
@@ -179,12 +178,9 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
     }
     let execution = within(timeout, &inflight.cancellation, async {
         let input = input::of(shared, inflight, entry).await?;
-        if matches!(input, Input::NotNeeded) {
-            return Ok(Outcome::Done(None));
-        }
         let format = format_of(shared, inflight).cloned();
         let clock = Arc::clone(shared) as Arc<dyn Clock>;
-        let driver = shared.driver.id();
+        let driver = shared.driver.driver_id();
         let call = Call::new(Arc::clone(inflight), format, driver, clock, deadline, input);
         let next = Next::new(Arc::clone(&shared.middleware), Arc::clone(&entry.run));
         next.run(call).await

@@ -9,7 +9,7 @@ use std::{collections::HashSet, panic::resume_unwind, sync::Arc, time::Duration}
 
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, State, Text, Timestamp,
-    driver::{LeaseToken, Limits, Settle, Settled, Settlement, Transition},
+    driver::{LeaseToken, Limits, LockWait, Settle, Settled, Settlement, Transition},
     error::Refusal,
 };
 use tokio::{
@@ -242,7 +242,7 @@ impl Settler {
 
     async fn send(&mut self, batch: Batch) {
         let shared = Arc::clone(&self.shared);
-        match settle(&shared, request(&shared, &batch).in_haste()).await {
+        match settle(&shared, request(&shared, &batch).lock_wait(LockWait::Short)).await {
             Ok(answers) => {
                 (self.failures, self.resume_at) = (0, None);
                 self.take_answers(batch, answers).await;
