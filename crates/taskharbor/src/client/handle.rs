@@ -12,7 +12,10 @@ use crate::{
     Client, CodecError, Data, EnqueueError, Failure,
     codec::Format,
     context::unit,
-    flow::read::{self, ReadError},
+    flow::{
+        graph::Records,
+        read::{self, ReadError},
+    },
     retry::Exponential,
 };
 

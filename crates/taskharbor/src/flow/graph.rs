@@ -9,10 +9,10 @@ use std::{
 
 use taskharbor_core::{
     Admin, Blob, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
-    admin::{Filter, List},
+    admin::{Filter, List, Page},
     driver::Limits,
     flow::FlowRecord,
-    job::{Condition, FailurePolicy, JobKind, JobRecord},
+    job::{Condition, FailurePolicy, JobKind, JobRecord, JobSummary},
 };
 
 use crate::header;
@@ -91,6 +91,15 @@ impl FlowTree {
     /// Dropping the future changes nothing.
     pub async fn read(
         store: &impl Admin,
+        id: &JobId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Option<Self>, DriverError> {
+        Self::read_from(store, id, now, limit).await
+    }
+
+    pub(crate) async fn read_from(
+        store: &impl Records,
         id: &JobId,
         now: Timestamp,
         limit: usize,
@@ -175,8 +184,7 @@ impl FlowTree {
         let mut text = String::from("flowchart LR\n");
         for (at, member) in self.members.iter().enumerate() {
             let title = escaped(&member.title());
-            let (open, close) =
-                if member.is_join() { ("((", "))") } else { ("[", "]") };
+            let (open, close) = if member.is_join() { ("((", "))") } else { ("[", "]") };
             let state = member.state;
             let _ = writeln!(text, "  n{at}{open}\"{title}<br/>{state}\"{close}:::{state}");
         }
@@ -226,10 +234,44 @@ impl FlowTree {
     }
 }
 
+/// The calls with which a flow is read.
+pub(crate) trait Records: Sync {
+    fn flow(
+        &self,
+        id: JobId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<FlowRecord>, DriverError>> + Send;
+
+    fn inspect(
+        &self,
+        id: JobId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<JobRecord>, DriverError>> + Send;
+
+    fn list(
+        &self,
+        request: List,
+    ) -> impl Future<Output = Result<Page<JobSummary>, DriverError>> + Send;
+}
+
+impl<A: Admin> Records for A {
+    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
+        Admin::flow(self, id, now).await
+    }
+
+    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
+        Admin::inspect(self, id, now).await
+    }
+
+    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
+        Admin::list(self, request).await
+    }
+}
+
 /// The members without which the picture of a large flow falls apart: backwards from its tail, of
 /// what each waits for the first few. At most so many, the tail first.
 async fn spine(
-    store: &impl Admin,
+    store: &impl Records,
     tail: &JobId,
     now: Timestamp,
     limit: usize,
@@ -250,7 +292,7 @@ async fn spine(
 
 /// These members, those left out that are gone; a few at a time.
 async fn inspected(
-    store: &impl Admin,
+    store: &impl Records,
     ids: &mut Vec<JobId>,
     now: Timestamp,
 ) -> Result<Vec<FlowMember>, DriverError> {

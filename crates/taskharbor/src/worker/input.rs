@@ -6,7 +6,7 @@ use taskharbor_core::{Driver, DriverError, job::Condition};
 
 use super::{executor::format_of, outage::Part, shared::Shared};
 use crate::{
-    JobError,
+    JobError, Operation,
     context::Input,
     flow::read::{self, Source},
     handler::{Entry, Reads},
@@ -25,8 +25,8 @@ fn source(shared: &Arc<Shared>) -> Source {
         Box::pin(async move {
             let mut failures = 0;
             loop {
-                let call = shared.driver.outputs(request.clone());
-                match shared.call(Part::Input, "outputs", call).await {
+                let (call, queries) = (shared.driver.outputs(request.clone()), request.items.len());
+                match shared.call(Part::Input, Operation::Outputs, queries, call).await {
                     Ok(answers) => return Ok(answers),
                     // A store that is away comes back; one that fails is tried a few times.
                     Err(error @ (DriverError::Backend(_) | DriverError::Invalid(_)))

@@ -23,7 +23,7 @@ use super::{
     shared::{Phase, Shared},
     verdict::{self, Report, Verdict},
 };
-use crate::{Event, LossReason, inflight::Inflight};
+use crate::{Event, LossReason, Operation, inflight::Inflight};
 
 /// A call carries no more outcomes than this.
 const BATCH: usize = 1_000;
@@ -409,7 +409,8 @@ fn take_batch(waiting: &mut Vec<Finished>) -> Batch {
 }
 
 async fn settle(shared: &Shared, request: Settle) -> Answers {
-    shared.call(Part::Settler, "settle", shared.driver.settle(request)).await
+    let items = request.items.len();
+    shared.call(Part::Settler, Operation::Settle, items, shared.driver.settle(request)).await
 }
 
 fn request(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Settle {
@@ -432,7 +433,7 @@ async fn was_committed(shared: &Shared, finished: &Finished) -> bool {
         return true;
     }
     let inspect = shared.driver.inspect(finished.inflight.job.id.clone(), shared.now());
-    let record = shared.call(Part::Settler, "inspect", inspect).await;
+    let record = shared.call(Part::Settler, Operation::Inspect, 1, inspect).await;
     matches!(record, Ok(Some(record)) if record.state == State::Done)
 }
 

@@ -24,7 +24,7 @@ use super::{
     settler,
     shared::{Phase, Shared},
 };
-use crate::{CancelReason, Event, middleware::recover};
+use crate::{CancelReason, Event, Operation, middleware::recover};
 
 /// How long the last outcomes have to be recorded once every handler has stopped.
 pub(super) const FLUSH: Duration = Duration::from_secs(5);
@@ -177,7 +177,7 @@ async fn start_clock(shared: &Shared, driver: &AnyDriver) -> bool {
         let clock = tokio::select! {
             biased;
             () = shared.reached(Phase::Draining) => return false,
-            clock = shared.call(Part::Reserver, "clock", driver.clock()) => clock,
+            clock = shared.call(Part::Reserver, Operation::StoreTime, 0, driver.clock()) => clock,
         };
         if let Ok(clock) = clock {
             let _ = shared.clock.set(clock);

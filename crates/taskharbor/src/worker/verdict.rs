@@ -96,7 +96,8 @@ impl Circumstances<'_> {
 
     fn success(&self, job: &JobView, transition: Transition) -> Verdict {
         if transition.bytes() > Limits::MAX_CALL_BYTES / 2 {
-            let text = "the handler returned a flow that is larger than a call to the store can carry";
+            let text =
+                "the handler returned a flow that is larger than a call to the store can carry";
             return self.failure(job, &JobError::unrecoverable(text));
         }
         match transition.check(&self.limits) {

@@ -215,8 +215,7 @@ impl fmt::Display for FlowTree {
         // Members for which the picture has no place: their dependants are in different groups.
         for at in 0..self.members.len() {
             if !layout.is_shown[at] {
-                let prefix =
-                    if self.members[at].is_failure_job() { ON_FAILURE } else { "" };
+                let prefix = if self.members[at].is_failure_job() { ON_FAILURE } else { "" };
                 writeln!(f, "{prefix}{}", line(&self.members[at]))?;
             }
         }

@@ -11,11 +11,7 @@ use taskharbor_core::{
 };
 
 use super::{Document, DocumentError, Fault, at, compile, flow};
-use crate::{
-    Options,
-    flow::plan::Plan,
-    header::LABEL,
-};
+use crate::{Options, flow::plan::Plan, header::LABEL};
 
 /// How deep steps may be inside one another.
 pub(super) const MAX_DEPTH: usize = 50;
