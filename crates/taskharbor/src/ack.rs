@@ -11,7 +11,7 @@ use taskharbor_core::{
     error::Refusal,
 };
 
-use crate::{CodecError, Context, Data, Outcome, handler, inflight::NoAck};
+use crate::{CodecError, Context, Data, Operation, Outcome, handler, inflight::NoAck};
 
 /// Why a job was not acknowledged in a transaction.
 ///
@@ -148,7 +148,8 @@ impl<S> Context<S> {
             NoAck::Over => AckError::Over,
         })?;
         let ack = Settlement::new(self.id().clone(), token, Transition::Ack { output });
-        let answers = transaction.settle(Settle::new(vec![ack], self.now())).await?;
+        let call = transaction.settle(Settle::new(vec![ack], self.now()));
+        let answers = self.observers().call(Operation::Settle, 1, call).await?;
         match <[_; 1]>::try_from(answers) {
             Ok([answer]) => {
                 answer?;

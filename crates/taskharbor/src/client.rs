@@ -18,7 +18,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Codec, Data, Event, IntoFlow, InvalidJob, Job, NoInput, Observer, codec::Format,
+    Codec, Data, Event, IntoFlow, IntoStep, InvalidJob, Job, NoInput, Observer, codec::Format,
     flow::json::Document, observe::Observers,
 };
 
@@ -67,7 +67,6 @@ pub struct Client {
 struct Shared {
     store: Store,
     format: Format,
-    observers: Observers,
     coalescer: Arc<Coalescer>,
 }
 
@@ -85,14 +84,10 @@ impl Client {
         ClientBuilder { store, format: Ok(Format::json()), observers: Vec::new() }
     }
 
-    fn with(store: Store, format: Format, observers: Vec<Arc<dyn Observer>>) -> Self {
-        let shared = Shared {
-            coalescer: Arc::new(Coalescer::new(store.clone())),
-            store,
-            format,
-            observers: Observers::new(observers),
-        };
-        Self { shared: Arc::new(shared) }
+    fn with(mut store: Store, format: Format, observers: Vec<Arc<dyn Observer>>) -> Self {
+        store.observers = Observers::new(observers);
+        let coalescer = Arc::new(Coalescer::new(store.clone()));
+        Self { shared: Arc::new(Shared { store, format, coalescer }) }
     }
 
     /// A job to be stored: set what differs from its type's options, then await it.
@@ -116,16 +111,38 @@ impl Client {
         EnqueueBuilder::raw(self, job_type.into(), payload.into())
     }
 
-    /// Many jobs in one call to the store, which stores all of them or none.
-    pub fn enqueue_many<J>(&self, jobs: impl IntoIterator<Item = J>) -> EnqueueMany<'_, J::Output>
+    /// Many jobs of one type in one call to the store, which stores all of them or none. Each may
+    /// have options of its own:
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// use taskharbor::{Client, EnqueueError, Job, Options};
+    ///
+    /// #[derive(Serialize, Deserialize, Job)]
+    /// #[job(type = "invoice:send")]
+    /// struct SendInvoice {
+    ///     number: u64,
+    /// }
+    ///
+    /// async fn send_invoices(client: &Client, numbers: Vec<u64>) -> Result<usize, EnqueueError> {
+    ///     let jobs = numbers.into_iter().map(|number| {
+    ///         let once = Options::new().idempotency_key(format!("invoice:{number}"));
+    ///         SendInvoice { number }.with(once)
+    ///     });
+    ///     let handles = client.enqueue_many(jobs).await?;
+    ///     Ok(handles.iter().filter(|handle| handle.is_new()).count())
+    /// }
+    /// ```
+    pub fn enqueue_many<S>(&self, jobs: impl IntoIterator<Item = S>) -> EnqueueMany<'_, S::Output>
     where
-        J: Job,
-        J::Input: NoInput,
+        S: IntoStep,
+        S::Input: NoInput,
     {
         EnqueueMany::new(self, jobs)
     }
 
-    /// A flow to be started: all of it is stored in one step, or nothing.
+    /// A flow to be started: all of it is stored in one step, or nothing. A store whose driver keeps
+    /// no flows refuses it with [`Rejected::FlowsNotSupported`].
     pub fn start<F>(&self, flow: F) -> Start<'_, F::Output>
     where
         F: IntoFlow,
@@ -140,7 +157,7 @@ impl Client {
         let Document { flow, name, key } = document;
         let start = Start::new(self, flow).format(Format::json());
         let start = name.into_iter().fold(start, Start::name);
-        key.into_iter().fold(start, Start::key)
+        key.into_iter().fold(start, Start::idempotency_key)
     }
 
     /// A handle to a job that was enqueued before, by this process or another, to wait for what
@@ -165,7 +182,7 @@ impl Client {
     }
 
     fn observers(&self) -> &Observers {
-        &self.shared.observers
+        &self.shared.store.observers
     }
 
     fn coalescer(&self) -> &Arc<Coalescer> {
@@ -247,7 +264,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Tells this observer what is enqueued. Defaults to none but the log.
+    /// Adds an observer of what is enqueued and of calls to the store. Defaults to the log alone.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Arc::new(observer));

@@ -224,7 +224,7 @@ pub struct CodecError {
 
 impl Format {
     /// The header that names a job's codec.
-    pub(crate) const HEADER: &str = "th-codec";
+    pub(crate) const HEADER: &str = crate::header::CODEC;
     /// The codec of jobs that name none, as other languages may enqueue them.
     pub(crate) const UNNAMED: &str = "json";
 

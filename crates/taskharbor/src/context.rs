@@ -1,4 +1,4 @@
-//! [`Call`] and [`Context`]: what an execution knows about itself.
+//! [`Call`] and [`Context`]: one execution of a job, as middleware and handlers see it.
 
 use std::{any::TypeId, fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -12,49 +12,51 @@ use taskharbor_core::{
 
 use crate::{
     CancelReason, Data, Each, Failure, Inputs, Job, JobError, JobResult, codec::Format,
-    flow::read::Source, inflight::Inflight,
+    flow::read::Source, inflight::Inflight, observe::Observers,
 };
 
 /// One execution of a job, as middleware sees it. Cheap to clone.
 #[derive(Clone)]
 pub struct Call {
     inflight: Arc<Inflight>,
-    format: Option<Format>,
-    /// Whose transactions the job can be acknowledged in.
-    driver: Option<DriverId>,
-    clock: Arc<dyn Clock>,
-    deadline: Option<Timestamp>,
+    setting: Setting,
     input: Input,
 }
 
-/// What the step before a job has produced for it.
+/// What a worker sets up for an execution.
+#[derive(Clone)]
+pub(crate) struct Setting {
+    /// The format of the job, if the worker knows it.
+    pub(crate) format: Option<Format>,
+    /// The driver in whose transactions the job can be acknowledged.
+    pub(crate) driver: Option<DriverId>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) observers: Observers,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) max_attempts: u32,
+}
+
+/// The input of a job.
 #[derive(Clone)]
 pub(crate) enum Input {
-    /// It waits for nobody, or takes nothing.
+    /// It has no parents, or takes nothing.
     None,
-    /// The output of what it waited for.
+    /// The output of its parent.
     Output(Option<Blob>),
-    /// The same where something failed and let it go: with nothing in its place, and why.
-    Released(Option<Blob>, Arc<Failure>),
-    /// Outputs that are read one by one, when it asks.
+    /// The same where a step before it has failed: nothing in the place of its output, or for a
+    /// failure job the failure itself.
+    Failed(Option<Blob>, Arc<Failure>),
+    /// Outputs that the handler reads one by one.
     Each(Source),
-    /// Outputs that are read one by one, and in hand.
+    /// Outputs that the handler reads one by one, given by a test.
     #[cfg(feature = "testing")]
     Given(Vec<Blob>),
-    /// It runs only if the step before it has failed, and that has not.
-    NotNeeded,
 }
 
 impl Call {
-    pub(crate) const fn new(
-        inflight: Arc<Inflight>,
-        format: Option<Format>,
-        driver: Option<DriverId>,
-        clock: Arc<dyn Clock>,
-        deadline: Option<Timestamp>,
-        input: Input,
-    ) -> Self {
-        Self { inflight, format, driver, clock, deadline, input }
+    pub(crate) const fn new(inflight: Arc<Inflight>, setting: Setting, input: Input) -> Self {
+        Self { inflight, setting, input }
     }
 
     pub(crate) fn inflight(&self) -> &Inflight {
@@ -62,11 +64,15 @@ impl Call {
     }
 
     pub(crate) const fn driver(&self) -> Option<DriverId> {
-        self.driver
+        self.setting.driver
+    }
+
+    pub(crate) const fn observers(&self) -> &Observers {
+        &self.setting.observers
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.setting.clock.now()
     }
 
     fn job(&self) -> &JobFields {
@@ -97,8 +103,16 @@ impl Call {
         self.job().attempts.saturating_add(1)
     }
 
-    /// How often the job was handed to a worker, this time included. More than [`Call::attempt`]
-    /// if workers died with it or gave it back.
+    /// How many executions of this job may fail before it is dead-lettered: the job's own maximum,
+    /// or that of the worker's retry policy if the job has none. In the last attempt it is equal to
+    /// [`Call::attempt`].
+    #[must_use]
+    pub fn max_attempts(&self) -> u32 {
+        self.setting.max_attempts
+    }
+
+    /// How often the job was leased to a worker, this time included. More than [`Call::attempt`] if
+    /// workers died with it or released it.
     #[must_use]
     pub fn delivery(&self) -> u32 {
         self.job().deliveries
@@ -110,7 +124,22 @@ impl Call {
         self.job().created_at
     }
 
-    /// What travels with it.
+    /// The earliest time at which the job was allowed to run, if one was set: when it was enqueued,
+    /// or by the retry or snooze that put it back.
+    #[must_use]
+    pub fn run_at(&self) -> Option<Timestamp> {
+        self.job().run_at
+    }
+
+    /// When the job became available to workers: its due time, or after a lost lease a time up to
+    /// the end of that lease. The time from here to the start of the handler is what it waited for
+    /// a worker.
+    #[must_use]
+    pub fn available_at(&self) -> Timestamp {
+        self.job().available_at
+    }
+
+    /// The headers it was enqueued with.
     #[must_use]
     pub fn headers(&self) -> &Headers {
         &self.job().headers
@@ -140,16 +169,23 @@ impl Call {
         &self.job().payload
     }
 
-    /// When this execution is ended for having taken too long, on the store's clock.
+    /// How long this execution may take: the job's own timeout, or the worker's if the job has none.
+    /// `None` if neither has one.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        self.setting.timeout
+    }
+
+    /// When the timeout ends this execution, on the store's clock.
     #[must_use]
     pub fn deadline(&self) -> Option<Timestamp> {
-        self.deadline
+        self.setting.deadline
     }
 
     /// How long until [`Call::deadline`].
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        Some(self.deadline?.since(self.clock.now()))
+        Some(self.deadline()?.since(self.now()))
     }
 
     /// Why the handler is to stop, if it is.
@@ -185,7 +221,7 @@ impl Call {
     ///
     /// Unrecoverable if there was no such step, or if what it produced is something else.
     pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
-        // Whoever takes nothing takes nothing of a failure either.
+        // A job that takes nothing runs without looking at failures.
         if let Some(nothing) = unit() {
             return Ok(nothing);
         }
@@ -198,18 +234,19 @@ impl Call {
     #[must_use]
     pub fn input_raw(&self) -> Option<&Blob> {
         match &self.input {
-            Input::Output(output) | Input::Released(output, _) => output.as_ref(),
+            Input::Output(output) | Input::Failed(output, _) => output.as_ref(),
             _ => None,
         }
     }
 
-    /// What became of the step before this one, or of the first of several, that failed and let it
-    /// go: for handlers of raw bytes, see [`Handlers::on_raw`](crate::Handlers::on_raw). `None` if
-    /// none has failed.
+    /// The failure of the step before this one, or of the first of several that failed: for failure
+    /// jobs ([`Flow::on_failure`](crate::Flow::on_failure)), and for handlers of raw bytes behind a
+    /// step with the policy continue ([`Handlers::on_raw`](crate::Handlers::on_raw)). `None` if none
+    /// has failed.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match &self.input {
-            Input::Released(_, failure) => Some(failure),
+            Input::Failed(_, failure) => Some(failure),
             _ => None,
         }
     }
@@ -255,7 +292,7 @@ impl Call {
 
     /// The format in which the job was written, or the name of one that this worker does not know.
     pub(crate) fn known_format(&self) -> Result<&Format, &str> {
-        self.format.as_ref().ok_or_else(|| Format::named_in(self.headers()))
+        self.setting.format.as_ref().ok_or_else(|| Format::named_in(self.headers()))
     }
 
     /// The format in which the job was written, if this worker knows it.
@@ -290,7 +327,7 @@ impl fmt::Debug for Call {
     }
 }
 
-/// What a handler knows about its execution: everything of [`Call`], and the application's state.
+/// The execution that a handler is called for: everything of [`Call`], and the application's state.
 pub struct Context<S = ()> {
     call: Call,
     state: Arc<S>,

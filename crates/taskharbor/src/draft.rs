@@ -3,24 +3,24 @@
 use taskharbor_core::{
     Blob, JobId, JobType, NewJob, QueueName, Timestamp,
     error::NoRandomness,
-    job::{FailurePolicy, HeaderError, Headers},
-    name::NameError,
+    job::{HeaderError, Headers},
+    name::{IdempotencyKey, NameError},
 };
 
-use crate::{CodecError, Options, job::When};
+use crate::{CodecError, Options, header, job::When};
 
 /// Why a job could not be made; nothing was stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJob {
-    /// A name is not one.
+    /// Invalid name: of a queue, a job type, a flow or an idempotency key.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A header is refused.
+    /// Invalid header.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// The job's data cannot be written.
-    #[error("the job cannot be encoded")]
+    /// The codec cannot encode the job's data.
+    #[error("the job cannot be encoded: {0}")]
     Encode(#[from] CodecError),
     /// The delay ends after the year 9999.
     #[error("the delay ends after the year 9999: choose a shorter one")]
@@ -30,37 +30,10 @@ pub enum InvalidJob {
     NoId(#[from] NoRandomness),
 }
 
-/// The header that holds what people call a job.
-pub(crate) const LABEL: &str = "th-label";
-
-/// The header that tells a job's failure policy to its worker, if it is not the default: what the
-/// job grows into takes after it, and a worker is not told otherwise.
-const ON_FAILURE: &str = "th-on-failure";
-
-fn with_policy(headers: Headers, policy: FailurePolicy) -> Result<Headers, HeaderError> {
-    let word = match policy {
-        FailurePolicy::Block => return Ok(headers),
-        FailurePolicy::Cancel => "cancel",
-        FailurePolicy::FailFast => "fail_fast",
-        FailurePolicy::Continue => "release",
-    };
-    headers.with_any(ON_FAILURE, word)
-}
-
-/// The failure policy of a job with these headers.
-pub(crate) fn policy_in(headers: &Headers) -> FailurePolicy {
-    match headers.get(ON_FAILURE) {
-        Some("cancel") => FailurePolicy::Cancel,
-        Some("fail_fast") => FailurePolicy::FailFast,
-        Some("release") => FailurePolicy::Continue,
-        _ => FailurePolicy::Block,
-    }
-}
-
 /// These headers, with the label that the options give.
 pub(crate) fn labelled(headers: Headers, options: &Options) -> Result<Headers, HeaderError> {
     match &options.label {
-        Some(label) => headers.with_any(LABEL, label),
+        Some(label) => headers.with_any(header::LABEL, label),
         None => Ok(headers),
     }
 }
@@ -90,7 +63,10 @@ pub(crate) fn job(
     }
     job.max_attempts = options.max_attempts;
     job.priority = options.priority.unwrap_or_default();
-    job.on_failure = options.on_failure.unwrap_or_default();
-    job.headers = with_policy(job.headers, job.on_failure)?;
+    job.on_failure = options.failure_policy.unwrap_or_default();
+    if let Some(key) = &options.idempotency_key {
+        let hold = options.key_hold.unwrap_or_default();
+        job = job.idempotency_key(IdempotencyKey::new(key)?).key_hold(hold);
+    }
     Ok(job)
 }

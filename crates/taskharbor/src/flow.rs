@@ -10,13 +10,12 @@ pub(crate) mod graph;
 pub mod json;
 mod plan;
 pub(crate) mod read;
-mod shape;
 
 use std::{fmt, marker::PhantomData};
 
 use taskharbor_core::{
     NewJob, Timestamp,
-    job::{FailurePolicy, Headers},
+    job::{FailurePolicy, JoinReading},
 };
 
 use crate::{Job, Options, Step, codec::Format, draft::InvalidJob};
@@ -26,8 +25,6 @@ pub use each::{Each, Inputs};
 pub use failure::Failure;
 pub use graph::{FlowMember, FlowTree};
 use plan::Plan;
-pub(crate) use plan::{AFTER_FAILURE_OF, INPUT};
-pub(crate) use shape::Shape;
 
 /// Jobs that wait for each other; `O` is what the last one produces, `I` what the first ones take.
 ///
@@ -86,7 +83,7 @@ impl<T> ProducedBy<Vec<T>> for Each<T> {}
 /// The input of what can be run by itself: none.
 #[diagnostic::on_unimplemented(
     message = "this takes the output of a step before it, which is `{Self}`, and cannot be run by itself",
-    label = "nobody has produced its input",
+    label = "no step before it produces its input",
     note = "make it a step of a flow: `client.start(Flow::first(…).then(…))`, after one that produces `{Self}`"
 )]
 pub trait NoInput {}
@@ -96,7 +93,7 @@ impl NoInput for () {}
 /// What a job that runs because a flow failed may take: the [`Failure`], or nothing.
 #[diagnostic::on_unimplemented(
     message = "a job that runs because a flow failed takes the `Failure` or nothing, but this one takes `{Self}`",
-    label = "nobody produces its input",
+    label = "no step produces its input",
     note = "let it take `()`, or `taskharbor::Failure` to learn what went wrong"
 )]
 pub trait TakesFailure {}
@@ -143,7 +140,7 @@ impl Flow<()> {
         F::Input: ProducedBy<F::Output>,
     {
         let steps = steps.into_iter().map(|step| step.into_flow().plan);
-        Flow::of(steps.reduce(Plan::then).unwrap_or_else(|| Plan::all([], Shape::First)))
+        Flow::of(steps.reduce(Plan::then).unwrap_or_else(|| Plan::all([], JoinReading::First)))
     }
 
     /// All at once. It produces what they produce, in their order, when the last of them is done;
@@ -151,11 +148,11 @@ impl Flow<()> {
     pub fn group<F: IntoFlow>(
         members: impl IntoIterator<Item = F>,
     ) -> Flow<Vec<F::Output>, F::Input> {
-        Flow::of(Plan::all(plans(members), Shape::List))
+        Flow::of(Plan::all(plans(members), JoinReading::List))
     }
 
-    /// As [`Flow::group`], but what comes next runs whatever becomes of the members, and sees each
-    /// one's fate.
+    /// Members that run in parallel, whose outcomes the next step takes. It runs whatever becomes of
+    /// the members, and takes an output or a [`Failure`] for each.
     ///
     /// A member that is a flow has failed when its last step has, so its other steps get the policy
     /// [`FailurePolicy::Cancel`] unless they have one of their own.
@@ -171,7 +168,7 @@ impl Flow<()> {
         A: IntoFlow,
         B: IntoFlow<Input = A::Input>,
     {
-        Flow::of(Plan::all([a.into_flow().plan, b.into_flow().plan], Shape::List))
+        Flow::of(Plan::all([a.into_flow().plan, b.into_flow().plan], JoinReading::List))
     }
 
     /// All at once, and when the last of them is done the finalizer, which takes what they
@@ -209,43 +206,44 @@ impl<O, I> Flow<O, I> {
 
     /// The same, but what it produces is dropped: the next step takes nothing.
     pub fn discard(self) -> Flow<(), I> {
-        Flow::of(Plan::all([self.plan], Shape::Discard))
+        Flow::of(Plan::all([self.plan], JoinReading::Discard))
     }
 
-    /// What becomes of those that wait for a step of this flow if it fails. It holds for all steps so
-    /// far that have no policy of their own, and likewise for what they grow into; there
-    /// [`FailurePolicy::Continue`] is of the last step, and the others are cancelled. Defaults to
-    /// [`FailurePolicy::Block`].
+    /// Sets what becomes of the steps that wait for a step of this flow if that fails. It applies to
+    /// all steps so far that have no policy of their own. A flow that a step's handler returns
+    /// inherits it; inside that flow [`FailurePolicy::Continue`] applies to the last step, and the
+    /// others get [`FailurePolicy::Cancel`]. Defaults to [`FailurePolicy::Block`].
     pub fn policy(mut self, policy: FailurePolicy) -> Self {
         self.plan.default_policy(policy);
         self
     }
 
-    /// What people call this part of the flow: the label of its last step, or of the group that it
-    /// is. A single job gets one with [`Options::label`].
+    /// Names this part of the flow where the flow is shown: the label of its last step, or of the
+    /// group that it is. A single job gets one with [`Options::label`].
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.plan.label_tail(label.into());
         self
     }
 
     /// Runs this job if the flow so far fails: if its last step is dead-lettered, or cancelled
-    /// because another failed. It takes the [`Failure`] or nothing; what it produces is dropped.
+    /// because another step failed. The job takes the [`Failure`] or nothing. Its output is not
+    /// used; steps that follow wait for the flow, not for this job.
     ///
-    /// The flow's steps get the policy [`FailurePolicy::Cancel`] unless they have one of their own,
-    /// since a flow that is held has not failed; before or after this, [`Flow::policy`] means the
-    /// same. Fail-fast would cancel the job along with the rest, so in all of a flow that has such a
-    /// job somewhere it is taken for cancel; a job with fail-fast that *grows* into such a flow keeps it,
-    /// and the failure job in there may be cancelled. A flow that was cancelled by a person does not run it. While
-    /// nothing fails, the job is stored with the flow and waits; when the flow is done a worker of
-    /// the job's queue marks it done without running it, and then the flow is over: somebody has to
-    /// serve that queue and know the job. See `docs/guides/workflows.md` and
-    /// `docs/adr/0012-failure-jobs.md`.
+    /// The job is stored with the flow and stays blocked until the flow fails, whatever the policies
+    /// are: fail-fast does not cancel it. If the flow succeeds, the store cancels the job as not
+    /// needed in the step in which the flow's last step is done, so no worker has to serve its
+    /// queue. It does not run if the flow is cancelled by a person.
+    ///
+    /// A flow that is blocked has not failed. So its steps get the policy
+    /// [`FailurePolicy::Cancel`] unless another is set, for the step or with [`Flow::policy`] before
+    /// or after this. The handler of the failure job can return a flow; its steps get the same
+    /// policy unless the failure job has one of its own. See `docs/guides/workflows.md`.
     pub fn on_failure<N>(self, job: N) -> Self
     where
         N: IntoStep,
         N::Input: TakesFailure,
     {
-        Self::of(self.plan.on_failure(job.into_plan()))
+        Self::of(self.plan.on_failure(Plan::of(job.into_step())))
     }
 
     /// The same jobs, whose output is looked at as bytes.
@@ -268,13 +266,13 @@ impl<O, I> Flow<O, I> {
         self.plan.len()
     }
 
-    /// The same jobs, in the place of one with these headers that grew into them.
-    pub(crate) fn in_place_of(mut self, grower: &Headers) -> Self {
-        self.plan.in_place_of(grower);
+    /// The same jobs, as the expansion of a job with this policy.
+    pub(crate) fn in_place_of(mut self, policy: FailurePolicy) -> Self {
+        self.plan.in_place_of(policy);
         self
     }
 
-    /// The jobs, the last one last.
+    /// The jobs, the tail last.
     pub(crate) fn into_jobs(
         self,
         format: &Format,
@@ -293,35 +291,36 @@ impl<O, I> fmt::Debug for Flow<O, I> {
 /// A single step: a job, or a job with options.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a single job",
-    note = "give a job or `job.with(options)`; a job may grow into a flow by returning one"
+    note = "give a job or `job.with(options)`; its handler can return a flow"
 )]
 pub trait IntoStep: IntoFlow + single::Single {}
 
 impl<J: Job> IntoStep for J {}
 impl<J: Job> IntoStep for Step<J> {}
 
-/// Keeps flows from being steps, and the plan private.
-mod single {
-    use super::{Job, Plan, Step};
+/// Keeps flows from being single steps.
+pub(crate) mod single {
+    use super::{Job, Step};
     use crate::Options;
 
     pub trait Single {
         #[doc(hidden)]
-        #[expect(private_interfaces, reason = "nobody outside can name the trait")]
-        fn into_plan(self) -> Plan;
+        type Job: Job;
+        #[doc(hidden)]
+        fn into_step(self) -> Step<Self::Job>;
     }
 
     impl<J: Job> Single for J {
-        #[expect(private_interfaces, reason = "nobody outside can name the trait")]
-        fn into_plan(self) -> Plan {
-            Plan::of(self.with(Options::new()))
+        type Job = J;
+        fn into_step(self) -> Step<J> {
+            self.with(Options::new())
         }
     }
 
     impl<J: Job> Single for Step<J> {
-        #[expect(private_interfaces, reason = "nobody outside can name the trait")]
-        fn into_plan(self) -> Plan {
-            Plan::of(self)
+        type Job = J;
+        fn into_step(self) -> Self {
+            self
         }
     }
 }

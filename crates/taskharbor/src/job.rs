@@ -1,9 +1,12 @@
 //! [`Job`]: a kind of work and the data it needs, and [`Options`]: how it is to be run.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use serde::{Serialize, de::DeserializeOwned};
-use taskharbor_core::{Timestamp, job::FailurePolicy};
+use taskharbor_core::{
+    Timestamp,
+    job::{FailurePolicy, KeyHold},
+};
 
 /// What can be stored with a job: everything that serde can write and read back.
 pub trait Data: Serialize + DeserializeOwned + Send + Sync + 'static {}
@@ -59,19 +62,19 @@ pub trait Job: Data {
     /// What its handler produces.
     type Output: Data;
 
-    /// How jobs of this kind are run unless whoever enqueues one says otherwise.
+    /// The options of jobs of this kind, unless the caller that enqueues one sets others.
     #[must_use]
     fn options() -> Options {
         Options::new()
     }
 
-    /// This job as a step of a flow, with options of its own.
+    /// This job with options of its own: as a step of a flow, or among many to be enqueued.
     fn with(self, options: Options) -> Step<Self> {
         Step { job: self, options }
     }
 }
 
-/// A job with options of its own, as a step of a flow.
+/// A job with options of its own: a step of a flow, or one of many to be enqueued.
 #[derive(Clone, Debug)]
 pub struct Step<J> {
     pub(crate) job: J,
@@ -87,7 +90,9 @@ pub struct Options {
     pub(crate) max_attempts: Option<u32>,
     pub(crate) priority: Option<i16>,
     pub(crate) headers: Vec<(String, String)>,
-    pub(crate) on_failure: Option<FailurePolicy>,
+    pub(crate) failure_policy: Option<FailurePolicy>,
+    pub(crate) idempotency_key: Option<String>,
+    pub(crate) key_hold: Option<KeyHold>,
     pub(crate) label: Option<String>,
 }
 
@@ -122,8 +127,9 @@ impl Options {
         self
     }
 
-    /// Not before this time has passed, for a step of a flow since the flow was started or grown, not
-    /// since the step before it ended. Defaults to at once.
+    /// Not before this time has passed. For a step of a flow it counts from the start of the flow, or
+    /// from the moment at which a handler returned the flow, not from the end of the step before it.
+    /// Defaults to at once.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.when = Some(When::After(delay));
@@ -158,10 +164,28 @@ impl Options {
         self
     }
 
-    /// What becomes of the steps that wait for this one if it fails. Defaults to holding them.
+    /// What becomes of the steps that wait for this one if it fails. Defaults to
+    /// [`FailurePolicy::Block`]: they stay blocked. A job that runs if a flow fails is added with
+    /// [`Flow::on_failure`](crate::Flow::on_failure).
     #[must_use]
-    pub fn on_failure(mut self, policy: FailurePolicy) -> Self {
-        self.on_failure = Some(policy);
+    pub fn failure_policy(mut self, policy: FailurePolicy) -> Self {
+        self.failure_policy = Some(policy);
+        self
+    }
+
+    /// Keeps a second job from being stored: if a job with this key is stored in the same queue,
+    /// enqueueing answers that job, whatever its type. Begin keys with what they are about. Of the
+    /// steps of a flow only the last may have a key, which is the flow's. Defaults to none.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl fmt::Display) -> Self {
+        self.idempotency_key = Some(key.to_string());
+        self
+    }
+
+    /// How long the job holds its key. Defaults to [`KeyHold::UntilPruned`].
+    #[must_use]
+    pub fn key_hold(mut self, hold: KeyHold) -> Self {
+        self.key_hold = Some(hold);
         self
     }
 
@@ -183,7 +207,9 @@ impl Options {
             max_attempts: self.max_attempts.or(base.max_attempts),
             priority: self.priority.or(base.priority),
             headers: base.headers.into_iter().chain(self.headers).collect(),
-            on_failure: self.on_failure.or(base.on_failure),
+            failure_policy: self.failure_policy.or(base.failure_policy),
+            idempotency_key: self.idempotency_key.or(base.idempotency_key),
+            key_hold: self.key_hold.or(base.key_hold),
             label: self.label.or(base.label),
         }
     }

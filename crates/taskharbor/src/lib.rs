@@ -11,6 +11,7 @@ mod context;
 mod draft;
 mod flow;
 mod handler;
+pub mod header;
 mod inflight;
 mod job;
 mod middleware;
@@ -26,11 +27,17 @@ pub use taskharbor_macros::Job;
 
 pub use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
-    admin::{Action, Cursor, Filter, List, Manage, Page, Prune, QueueCounts, Requeue, StateCounts},
+    admin::{
+        Action, Counts, Cursor, Filter, List, Manage, Page, Prune, QueueCounts, Requeue,
+        StateCounts,
+    },
     driver::{Limits, Transaction},
     error::{Denied, Refusal, Rejected},
     flow::{FlowRecord, FlowState, ListFlows},
-    job::{FailurePolicy, HeaderError, Headers, JobKind, JobRecord, JobSummary, KeyHold},
+    job::{
+        Condition, FailurePolicy, HeaderError, Headers, JobKind, JobRecord, JobSummary,
+        JoinReading, KeyHold,
+    },
     name::{FlowName, IdempotencyKey, NameError},
 };
 
@@ -55,7 +62,7 @@ pub use flow::{
 pub use handler::Handlers;
 pub use job::{Data, Job, Options, Step};
 pub use middleware::{BoxFuture, CallResult, Middleware, Next};
-pub use observe::{Counters, Counts, Event, LossReason, Observer, ReleaseReason};
+pub use observe::{Counters, Event, EventCounts, LossReason, Observer, Operation, ReleaseReason};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
 pub use worker::{

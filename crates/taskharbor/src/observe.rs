@@ -1,25 +1,32 @@
-//! [`Observer`]: seeing what happens to jobs and to workers.
+//! [`Observer`]: receiving events about jobs, workers and calls to the store.
 //!
 //! Everything is told once, where it happens, as an [`Event`]. Logs are an observer that every
 //! client and worker has; counting is one that an application may add.
 
 mod count;
 mod log;
+mod operation;
 
 use std::{
     fmt,
+    future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
 use taskharbor_core::{DriverError, JobId, JobType, QueueName, Text, Timestamp, job::JobView};
 
+use tokio::time::Instant;
+
 use crate::{CancelReason, JobError};
 
-pub use count::{Counters, Counts};
+pub use count::{Counters, EventCounts};
+pub use operation::Operation;
 
-/// Is told what happens to jobs and to workers.
+/// Receives events about jobs, workers and calls to the store.
 ///
 /// A closure is one, if its argument is spelled out:
 ///
@@ -142,6 +149,19 @@ pub enum Event<'a> {
         /// How.
         why: &'a LossReason,
     },
+    /// A call to the store has ended. A call whose future was dropped is not told.
+    #[non_exhaustive]
+    Called {
+        /// What was asked for.
+        operation: Operation,
+        /// How many items the call carried: jobs, queries or queues; for a reserve the number of
+        /// jobs it asked for. Zero for calls about no particular job.
+        items: usize,
+        /// How long it took, waiting for a connection and retries inside the driver included.
+        took: Duration,
+        /// Why the call failed as a whole, if it did. Refusals of single items are not told here.
+        error: Option<&'a DriverError>,
+    },
     /// The store cannot be reached. Told once, until it is back.
     #[non_exhaustive]
     StoreUnavailable {
@@ -236,6 +256,30 @@ impl Observers {
     pub(crate) fn new(added: Vec<Arc<dyn Observer>>) -> Self {
         let log: Arc<dyn Observer> = Arc::new(log::Log);
         Self(std::iter::once(log).chain(added).collect())
+    }
+
+    /// Waits for a call to the store and tells how it went. Without an observer, and with debug
+    /// logs off, it only waits.
+    pub(crate) async fn call<T>(
+        &self,
+        operation: Operation,
+        items: usize,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let is_observed = self.0.len() > 1 || tracing::enabled!(tracing::Level::DEBUG);
+        if !is_observed {
+            return call.await;
+        }
+        let (started, mut call) = (Instant::now(), pin!(call));
+        let answer = match poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
+            // The clock answers at once, without a call, unless it is due to ask the store.
+            Poll::Ready(Ok(time)) if operation == Operation::StoreTime => return Ok(time),
+            Poll::Ready(answer) => answer,
+            Poll::Pending => call.await,
+        };
+        let (took, error) = (started.elapsed(), answer.as_ref().err());
+        self.tell(&Event::Called { operation, items, took, error });
+        answer
     }
 
     pub(crate) fn tell(&self, event: &Event<'_>) {

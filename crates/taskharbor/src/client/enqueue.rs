@@ -13,12 +13,12 @@ use taskharbor_core::{
     Blob, JobId, NewJob, Timestamp,
     driver::Transaction,
     job::{Headers, JobSet, KeyHold},
-    name::IdempotencyKey,
 };
 
 use super::{Label, within::Within};
 use crate::{
-    Client, CodecError, EnqueueError, Handle, InvalidJob, Job, Options, codec::Format, draft,
+    Client, CodecError, EnqueueError, Handle, IntoStep, InvalidJob, Job, Options, Step,
+    codec::Format, draft,
 };
 
 /// A future that ends with the answer to a call of the client's.
@@ -40,8 +40,6 @@ pub struct EnqueueBuilder<'a, O> {
     codec: Option<Cow<'static, str>>,
     options: Options,
     id: Option<JobId>,
-    key: Option<String>,
-    key_hold: KeyHold,
     within: Option<Within<'a>>,
     output: PhantomData<fn() -> O>,
 }
@@ -65,8 +63,6 @@ impl<'a, O> EnqueueBuilder<'a, O> {
             codec: None,
             options,
             id: None,
-            key: None,
-            key_hold: KeyHold::UntilPruned,
             within: None,
             output: PhantomData,
         }
@@ -117,17 +113,16 @@ impl<'a, O> EnqueueBuilder<'a, O> {
         self.change(|options| options.header(name, value))
     }
 
-    /// If a job with this key is stored in the same queue, that one is answered and no new one
-    /// made, whatever its type: begin keys with what they are about. Defaults to none.
-    pub fn idempotency_key(mut self, key: impl fmt::Display) -> Self {
-        self.key = Some(key.to_string());
-        self
+    /// Keeps a second job from being stored: if a job with this key is stored in the same queue,
+    /// that one is answered, whatever its type. Begin keys with what they are about. Defaults to
+    /// none.
+    pub fn idempotency_key(self, key: impl fmt::Display) -> Self {
+        self.change(|options| options.idempotency_key(key))
     }
 
-    /// How long the key is held. Defaults to [`KeyHold::UntilPruned`].
-    pub fn key_hold(mut self, hold: KeyHold) -> Self {
-        self.key_hold = hold;
-        self
+    /// How long the job holds its key. Defaults to [`KeyHold::UntilPruned`].
+    pub fn key_hold(self, hold: KeyHold) -> Self {
+        self.change(|options| options.key_hold(hold))
     }
 
     /// Gives the job this id; enqueueing the same id again changes nothing. Defaults to a new one.
@@ -168,20 +163,17 @@ impl<'a, O> EnqueueBuilder<'a, O> {
             Some(id) => id,
             None => JobId::generate(now)?,
         };
-        let mut job = draft::job(id, &self.job_type, self.payload?, headers, &self.options, now)?;
-        if let Some(key) = self.key {
-            job = job.idempotency_key(IdempotencyKey::new(key)?).key_hold(self.key_hold);
-        }
-        Ok(job)
+        draft::job(id, &self.job_type, self.payload?, headers, &self.options, now)
     }
 
     async fn send(mut self) -> Result<Handle<O>, EnqueueError> {
         let client = self.client;
         let within = self.within.take();
         let now = client.now(within.as_ref().map(Within::driver)).await?;
-        // A job that may meet another with its key or id is left to the store to judge, alone. A
-        // transaction is shared with nobody.
-        let alone = self.key.is_some() || self.id.is_some() || within.is_some();
+        // A job with a key or id of its own may be stored already, so it is sent alone. Jobs in a
+        // transaction are not batched with others either.
+        let has_key = self.options.idempotency_key.is_some();
+        let alone = has_key || self.id.is_some() || within.is_some();
         let job = self.draft(now)?;
         let handles = if alone {
             client.send(JobSet::from(job), now, within).await?
@@ -234,23 +226,37 @@ impl<O> fmt::Debug for EnqueueBuilder<'_, O> {
 pub struct EnqueueMany<'a, O> {
     client: &'a Client,
     job_type: &'static str,
-    payloads: Vec<Result<Blob, CodecError>>,
+    items: Vec<Item>,
     options: Options,
     within: Option<Within<'a>>,
     output: PhantomData<fn() -> O>,
 }
 
+/// One of many jobs.
+struct Item {
+    payload: Result<Blob, CodecError>,
+    /// Its own options, if it has any.
+    options: Option<Options>,
+}
+
 impl<'a, O> EnqueueMany<'a, O> {
-    pub(super) fn new<J: Job<Output = O>>(
+    pub(super) fn new<S: IntoStep<Output = O>>(
         client: &'a Client,
-        jobs: impl IntoIterator<Item = J>,
+        jobs: impl IntoIterator<Item = S>,
     ) -> Self {
-        let payloads = jobs.into_iter().map(|job| client.format().encode(&job)).collect();
-        let (job_type, options) = (J::TYPE, J::options());
-        Self { client, job_type, payloads, options, within: None, output: PhantomData }
+        let unset = Options::new();
+        let items = jobs.into_iter().map(|job| {
+            let Step { job, options } = job.into_step();
+            let options = (options != unset).then_some(options);
+            Item { payload: client.format().encode(&job), options }
+        });
+        let (job_type, options) = (<S::Job as Job>::TYPE, <S::Job as Job>::options());
+        let items = items.collect();
+        Self { client, job_type, items, options, within: None, output: PhantomData }
     }
 
-    /// Sets options for all of them; what they leave open stays as their type says.
+    /// Sets options for all of them. Options of a single job go before these, these before those of
+    /// the type.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options.over(self.options);
         self
@@ -265,12 +271,14 @@ impl<'a, O> EnqueueMany<'a, O> {
     async fn send(self) -> Result<Vec<Handle<O>>, EnqueueError> {
         let (client, within) = (self.client, self.within);
         let now = client.now(within.as_ref().map(Within::driver)).await?;
-        let ids = JobId::generate_many(now, self.payloads.len()).map_err(InvalidJob::from)?;
-        let draft = |(payload, id): (Result<Blob, CodecError>, JobId)| {
+        let ids = JobId::generate_many(now, self.items.len()).map_err(InvalidJob::from)?;
+        let draft = |(Item { payload, options }, id): (Item, JobId)| {
             let headers = client.format().headers().clone();
-            draft::job(id, self.job_type, payload?, headers, &self.options, now)
+            let own = options.map(|options| options.over(self.options.clone()));
+            let options = own.as_ref().unwrap_or(&self.options);
+            draft::job(id, self.job_type, payload?, headers, options, now)
         };
-        let jobs = self.payloads.into_iter().zip(ids).map(draft);
+        let jobs = self.items.into_iter().zip(ids).map(draft);
         let jobs = jobs.collect::<Result<_, InvalidJob>>()?;
         client.send(JobSet::plain(jobs), now, within).await
     }
@@ -289,7 +297,7 @@ impl<O> fmt::Debug for EnqueueMany<'_, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EnqueueMany")
             .field("job_type", &self.job_type)
-            .field("jobs", &self.payloads.len())
+            .field("jobs", &self.items.len())
             .finish_non_exhaustive()
     }
 }

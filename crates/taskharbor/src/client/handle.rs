@@ -12,7 +12,10 @@ use crate::{
     Client, CodecError, Data, EnqueueError, Failure,
     codec::Format,
     context::unit,
-    flow::read::{self, ReadError},
+    flow::{
+        graph::Records,
+        read::{self, ReadError},
+    },
     retry::Exponential,
 };
 
@@ -48,7 +51,7 @@ pub enum WaitError {
     /// The job is not over, and there is nothing here to wait with.
     #[error("there is no tokio runtime here: wait inside one")]
     NoRuntime,
-    /// A member of the group whose outputs it produces has none, and was let go.
+    /// A member of the group has failed, and its policy let the group continue.
     #[error("a member of the group is {0}")]
     Member(Failure),
     /// What the group produced is too large to be put together.
@@ -79,7 +82,7 @@ impl From<ReadError> for WaitError {
             ReadError::TooLarge | ReadError::EntryTooLarge => Self::TooLarge,
             ReadError::Codec(error) => Self::Decode(error),
             ReadError::Store(error) => Self::Store(error),
-            ReadError::Pending | ReadError::Refused(_) => {
+            ReadError::Pending | ReadError::NotFailed | ReadError::Refused(_) => {
                 let text = "the output of what is done cannot be read".to_owned();
                 Self::Store(DriverError::ContractViolation(text))
             }
@@ -157,7 +160,7 @@ impl<O> Handle<O> {
             OutputEntry::Missing => Err(WaitError::Gone),
             group => {
                 let format = self.format().await?;
-                Ok(Some(read::value(&source, group, None, &format).await?))
+                Ok(Some(read::value(&source, read::Input::Entry(group), &format).await?))
             }
         }
     }

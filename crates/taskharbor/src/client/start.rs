@@ -9,6 +9,7 @@ use std::{
 use taskharbor_core::{
     Timestamp,
     driver::Transaction,
+    error::Rejected,
     job::{JobSet, KeyHold},
     name::{FlowName, IdempotencyKey},
 };
@@ -28,14 +29,13 @@ pub struct Start<'a, O> {
     format: Option<Format>,
     name: Option<String>,
     key: Option<String>,
-    key_hold: KeyHold,
+    key_hold: Option<KeyHold>,
     within: Option<Within<'a>>,
 }
 
 impl<'a, O> Start<'a, O> {
     pub(super) const fn new(client: &'a Client, flow: Flow<O>) -> Self {
-        let key_hold = KeyHold::UntilPruned;
-        Self { client, flow, format: None, name: None, key: None, key_hold, within: None }
+        Self { client, flow, format: None, name: None, key: None, key_hold: None, within: None }
     }
 
     /// The format in which its jobs are written already, if that is not the client's.
@@ -44,23 +44,24 @@ impl<'a, O> Start<'a, O> {
         self
     }
 
-    /// What people call it. Defaults to no name.
+    /// Names the flow, for lists and pictures. Defaults to no name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// If a flow with this key is stored, that one is answered and no new one started. The key is
-    /// held in the queue of the flow's last step, [`Options::DEFAULT_QUEUE`](crate::Options) if that
-    /// is a group, and shared with the plain jobs of that queue. Defaults to none.
-    pub fn key(mut self, key: impl fmt::Display) -> Self {
+    /// Keeps a second flow from being started: if a flow with this key is stored, that one is
+    /// answered. The key is held in the queue of the flow's last step,
+    /// [`Options::DEFAULT_QUEUE`](crate::Options) if that is a group, and shared with the plain jobs
+    /// of that queue. Defaults to the key of the last step's options, or none.
+    pub fn idempotency_key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self
     }
 
     /// How long the key is held. Defaults to [`KeyHold::UntilPruned`].
     pub fn key_hold(mut self, hold: KeyHold) -> Self {
-        self.key_hold = hold;
+        self.key_hold = Some(hold);
         self
     }
 
@@ -73,9 +74,13 @@ impl<'a, O> Start<'a, O> {
     fn draft(self, now: Timestamp) -> Result<JobSet, InvalidJob> {
         let format = self.format.as_ref().unwrap_or_else(|| self.client.format());
         let mut jobs = self.flow.into_jobs(format, now)?;
-        if let (Some(key), Some(tail)) = (self.key, jobs.last_mut()) {
-            tail.idempotency_key = Some(IdempotencyKey::new(key)?);
-            tail.key_hold = self.key_hold;
+        if let Some(tail) = jobs.last_mut() {
+            if let Some(key) = self.key {
+                tail.idempotency_key = Some(IdempotencyKey::new(key)?);
+            }
+            if tail.idempotency_key.is_some() {
+                tail.key_hold = self.key_hold.unwrap_or(tail.key_hold);
+            }
         }
         Ok(match self.name {
             Some(name) => JobSet::named_flow(FlowName::new(name)?, jobs),
@@ -86,6 +91,9 @@ impl<'a, O> Start<'a, O> {
     async fn send(mut self) -> Result<Handle<O>, EnqueueError> {
         let client = self.client;
         let within = self.within.take();
+        if !client.store().limits().has_flows() {
+            return Err(Rejected::FlowsNotSupported.into());
+        }
         let now = client.now(within.as_ref().map(Within::driver)).await?;
         let is_ours = self.format.is_none();
         let handle = one(client.send(self.draft(now)?, now, within).await?)?;

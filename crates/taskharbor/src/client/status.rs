@@ -1,14 +1,14 @@
 //! What can be asked of a [`Handle`] beside the output, and done to what it stands for.
 
 use taskharbor_core::{
-    Admin, DriverError, JobId, State,
+    DriverError, JobId, State,
     admin::{Action, Filter, List, Manage, Requeue, StateCounts},
     driver::Limits,
     error::Denied,
     flow::FlowRecord,
 };
 
-use crate::{FlowTree, Handle, WaitError};
+use crate::{FlowTree, Handle, WaitError, flow::graph::Records};
 
 /// Why something was not done to a job or a flow.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ impl<O> Handle<O> {
     pub async fn status(&self) -> Result<FlowRecord, WaitError> {
         let store = self.client().store();
         let now = store.now().await?;
-        if let Some(flow) = store.bounded(store.driver().flow(self.id().clone(), now)).await? {
+        if let Some(flow) = store.flow(self.id().clone(), now).await? {
             return Ok(flow);
         }
         let record = store.inspect(self.id().clone(), now).await?.ok_or(WaitError::Gone)?;
@@ -60,7 +60,7 @@ impl<O> Handle<O> {
     pub async fn tree(&self, limit: usize) -> Result<FlowTree, WaitError> {
         let store = self.client().store();
         let now = store.now().await?;
-        let tree = FlowTree::read(store.driver(), self.id(), now, limit).await?;
+        let tree = FlowTree::read_from(store, self.id(), now, limit).await?;
         tree.ok_or(WaitError::Gone)
     }
 
@@ -85,7 +85,7 @@ impl<O> Handle<O> {
             Some(answer) => return Ok(answer?),
             None => return Err(unanswered()),
         };
-        // Meanwhile it may have ended by growing, and what it grew into has not run.
+        // Meanwhile its handler may have returned a flow, whose jobs have not run.
         match self.manage(vec![self.id().clone()], Action::CancelFlow).await?.pop() {
             Some(Err(Denied::JobNotFound)) => Err(denied.into()),
             Some(answer) => Ok(answer?),
@@ -107,13 +107,13 @@ impl<O> Handle<O> {
     pub async fn requeue_failed(&self, requeue: Requeue) -> Result<usize, ManageError> {
         let store = self.client().store();
         let now = store.now().await?;
-        let is_flow = store.bounded(store.driver().flow(self.id().clone(), now)).await?.is_some();
+        let is_flow = store.flow(self.id().clone(), now).await?.is_some();
         let mut failed = Vec::new();
         if is_flow {
             let filter = Filter::all().flow(self.id().clone()).state(State::Dlq);
             let mut list = List::new(filter, Limits::MAX_PAGE, now);
             loop {
-                let page = store.bounded(store.driver().list(list.clone())).await?;
+                let page = store.list(list.clone()).await?;
                 failed.extend(page.items.into_iter().map(|job| job.id));
                 match page.next {
                     Some(next) => list = list.after(next),
@@ -143,7 +143,7 @@ impl<O> Handle<O> {
     ) -> Result<Vec<Result<State, Denied>>, DriverError> {
         let store = self.client().store();
         let now = store.now().await?;
-        store.bounded(store.driver().manage(Manage::new(ids, action, now))).await
+        store.manage(Manage::new(ids, action, now)).await
     }
 }
 

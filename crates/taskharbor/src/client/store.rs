@@ -3,38 +3,47 @@
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use taskharbor_core::{
-    Admin, AnyDriver, Driver, DriverError, JobId, Timestamp,
-    driver::{Answers, DriverId, Enqueue, Enqueued, OutputPage, Outputs},
-    error::{Refusal, Rejected},
-    job::JobRecord,
+    Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
+    admin::{List, Manage, Page},
+    driver::{Answers, DriverId, Enqueue, Enqueued, Limits, OutputPage, Outputs},
+    error::{Denied, Refusal, Rejected},
+    flow::FlowRecord,
+    job::{JobRecord, JobSummary},
 };
 use tokio::runtime::Handle;
 
 use super::within::Within;
-use crate::flow::read::Source;
+use crate::{
+    Operation,
+    flow::{graph::Records, read::Source},
+    observe::Observers,
+};
 
 #[derive(Clone)]
 pub(super) struct Store {
     driver: AnyDriver,
     pub(super) call_timeout: Duration,
+    pub(super) observers: Observers,
 }
 
 impl Store {
     pub(super) fn new(driver: &AnyDriver) -> Self {
-        Self { driver: driver.clone(), call_timeout: Duration::from_secs(30) }
+        let (driver, observers) = (driver.clone(), Observers::new(Vec::new()));
+        Self { driver, call_timeout: Duration::from_secs(30), observers }
     }
 
     pub(super) async fn now(&self) -> Result<Timestamp, DriverError> {
-        self.bounded(self.driver.now()).await
+        self.call(Operation::StoreTime, 0, self.driver.now()).await
     }
 
     pub(super) async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        self.bounded(self.driver.enqueue(request)).await
+        let jobs = job_count(&request);
+        self.call(Operation::Enqueue, jobs, self.driver.enqueue(request)).await
     }
 
     /// The identity of the transactions on this store.
     pub(super) fn id(&self) -> Option<DriverId> {
-        self.driver.id()
+        self.driver.driver_id()
     }
 
     pub(super) async fn enqueue_within(
@@ -42,26 +51,25 @@ impl Store {
         within: &mut Within<'_>,
         request: Enqueue,
     ) -> Answers<Vec<Enqueued>, Rejected> {
-        self.bounded(within.enqueue(request)).await
+        let jobs = job_count(&request);
+        self.call(Operation::Enqueue, jobs, within.enqueue(request)).await
     }
 
     pub(super) async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
-        self.bounded(self.driver.outputs(request)).await
+        let queries = request.items.len();
+        self.call(Operation::Outputs, queries, self.driver.outputs(request)).await
     }
 
-    pub(super) async fn inspect(
-        &self,
-        id: JobId,
-        now: Timestamp,
-    ) -> Result<Option<JobRecord>, DriverError> {
-        self.bounded(self.driver.inspect(id, now)).await
+    pub(super) async fn manage(&self, request: Manage) -> Answers<State, Denied> {
+        let jobs = request.ids.len();
+        self.call(Operation::Manage, jobs, self.driver.manage(request)).await
     }
 
-    pub(super) const fn driver(&self) -> &AnyDriver {
-        &self.driver
+    pub(super) fn limits(&self) -> Limits {
+        self.driver.limits()
     }
 
-    /// This store, for whoever reads outputs.
+    /// This store as a source of outputs.
     pub(super) fn source(&self) -> Source {
         let store = self.clone();
         Arc::new(move |request| {
@@ -70,7 +78,17 @@ impl Store {
         })
     }
 
-    pub(super) async fn bounded<T>(
+    /// Waits for a call, bounds the time it takes and tells observers of it.
+    async fn call<T>(
+        &self,
+        operation: Operation,
+        items: usize,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        self.observers.call(operation, items, self.bounded(call)).await
+    }
+
+    async fn bounded<T>(
         &self,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
@@ -79,7 +97,7 @@ impl Store {
         if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
             return answer;
         }
-        // Without a runtime there are no timers, and whoever polls this has to bound it.
+        // Without a runtime there are no timers, and the caller has to bound this.
         if Handle::try_current().is_err() {
             return call.await;
         }
@@ -88,4 +106,23 @@ impl Store {
             Err(DriverError::unavailable(format!("no answer within {limit:?}")))
         })
     }
+}
+
+/// Reading records, for the state of a job and the tree of a flow.
+impl Records for Store {
+    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
+        self.call(Operation::Flow, 1, Admin::flow(&self.driver, id, now)).await
+    }
+
+    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
+        self.call(Operation::Inspect, 1, Admin::inspect(&self.driver, id, now)).await
+    }
+
+    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
+        self.call(Operation::List, 0, Admin::list(&self.driver, request)).await
+    }
+}
+
+fn job_count(request: &Enqueue) -> usize {
+    request.sets.iter().map(|set| set.jobs.len()).sum()
 }

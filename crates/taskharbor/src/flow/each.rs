@@ -9,13 +9,11 @@ use serde::{
 };
 use taskharbor_core::{
     Blob, JobId,
-    driver::{OutputEntry, OutputQuery},
+    driver::{JoinList, OutputEntry, OutputPage, OutputQuery},
+    job::JoinReading,
 };
 
-use super::{
-    Shape,
-    read::{self, ReadError, Source},
-};
+use super::read::{self, ReadError, Source};
 use crate::{Data, JobError, JobResult, codec::Format};
 
 /// The input of a job that takes the outputs of a group one by one, and not all in a `Vec`: for
@@ -113,10 +111,10 @@ pub struct Inputs<T> {
 
 /// What is read next.
 enum Next {
-    /// What this job waited for.
-    Of { source: Source, job: JobId },
+    /// The input of this job.
+    Input { source: Source, job: JobId },
     /// The list of this join, from there on.
-    Page { source: Source, join: JobId, from: usize },
+    Page { source: Source, list: JoinList, from: usize },
     /// Nothing.
     End,
 }
@@ -124,7 +122,7 @@ enum Next {
 /// What is left of a page.
 struct Leaf {
     source: Source,
-    shape: Shape,
+    reading: JoinReading,
     entries: VecDeque<OutputEntry>,
     groups_at_once: usize,
 }
@@ -134,22 +132,22 @@ impl Leaf {
     async fn turn(&mut self, format: &Format) -> Result<Vec<Option<Blob>>, ReadError> {
         let mut groups = 0;
         let is_in = |entry: &&OutputEntry| {
-            groups += usize::from(matches!(entry, OutputEntry::List { .. }));
+            groups += usize::from(matches!(entry, OutputEntry::List(_)));
             groups <= self.groups_at_once
         };
         let some: Vec<_> = self.entries.iter().take_while(is_in).cloned().collect();
-        let (source, shape, count) = (&self.source, self.shape, some.len());
-        let values = match read::values(source, some, shape, format).await {
+        let (source, reading, count) = (&self.source, self.reading, some.len());
+        let values = match read::values(source, some, reading, format).await {
             Err(ReadError::TooLarge) if self.groups_at_once > 1 => {
                 self.groups_at_once = 1;
                 return Ok(Vec::new());
             }
             Err(ReadError::TooLarge) if count > 1 => {
                 // Single outputs stand around the group; without them it may fit.
-                let is_group = |entry: &OutputEntry| matches!(entry, OutputEntry::List { .. });
+                let is_group = |entry: &OutputEntry| matches!(entry, OutputEntry::List(_));
                 let before = self.entries.iter().position(is_group).unwrap_or_default();
                 let first = self.entries.iter().take(before.max(1)).cloned().collect();
-                read::values(source, first, shape, format).await
+                read::values(source, first, reading, format).await
             }
             values => values,
         };
@@ -165,7 +163,7 @@ impl Leaf {
 
 impl<T: Data> Inputs<T> {
     pub(crate) const fn of(source: Source, job: JobId, format: Format) -> Self {
-        Self::with(Next::Of { source, job }, format)
+        Self::with(Next::Input { source, job }, format)
     }
 
     /// These outputs, which are in hand.
@@ -206,7 +204,7 @@ impl<T: Data> Inputs<T> {
         }
     }
 
-    /// Puts together what is next on the page, reads the next page, or finds out whose to read.
+    /// Combines the next entries of the page, or reads the next page.
     async fn turn(&mut self) -> Result<(), ReadError> {
         if let Some(page) = &mut self.page {
             let nothing = self.format.encode(&())?;
@@ -217,51 +215,63 @@ impl<T: Data> Inputs<T> {
         }
         match &self.next {
             Next::End => {}
-            Next::Of { source, job } => {
+            Next::Input { source, job } => {
                 let source = source.clone();
-                let query = OutputQuery::parents_of(job.clone());
-                let entry = read::only(read::page(&source, query).await?)?;
-                self.enter(source, entry).await?;
+                let input = read::input(&source, job.clone()).await?;
+                self.enter(source, input).await?;
             }
-            Next::Page { source, join, from } => {
-                let (source, join) = (source.clone(), join.clone());
-                let query = OutputQuery::parents_of(join.clone()).from(*from);
+            Next::Page { source, list, from } => {
+                let (source, list) = (source.clone(), list.clone());
+                let query = OutputQuery::parents_of(list.join.clone()).from(*from);
                 let page = read::page(&source, query).await?;
-                self.page = Some(Leaf {
-                    source: source.clone(),
-                    shape: Shape::of(&join),
-                    entries: page.entries.into(),
-                    groups_at_once: GROUPS_AT_ONCE,
-                });
-                self.next = match page.next {
-                    Some(from) => Next::Page { source, join, from },
-                    None => Next::End,
-                };
+                self.take(source, list, page);
             }
         }
         Ok(())
     }
 
-    async fn enter(&mut self, source: Source, entry: OutputEntry) -> Result<(), ReadError> {
-        match entry {
-            OutputEntry::List { join, .. } => {
-                self.next = match Shape::of(&join) {
-                    Shape::Empty => Next::End,
-                    Shape::First => Next::Of { source, job: join },
-                    Shape::List | Shape::Gather | Shape::Discard => {
-                        Next::Page { source, join, from: 0 }
+    /// Takes the first page of the list that the input is, or the whole list from one job.
+    async fn enter(&mut self, source: Source, mut input: read::Input) -> Result<(), ReadError> {
+        loop {
+            input = match input {
+                read::Input::Entry(OutputEntry::List(list)) => {
+                    let query = OutputQuery::parents_of(list.join.clone());
+                    read::Input::List(list, read::page(&source, query).await?)
+                }
+                // One job has produced the whole list.
+                input @ read::Input::Entry(_) => {
+                    let bytes = read::value(&source, input, &self.format).await?;
+                    let bytes = bytes.unwrap_or_else(|| (&[] as &[u8]).into());
+                    self.decoded = self.format.decode::<Vec<T>>(&bytes)?.into();
+                    self.next = Next::End;
+                    return Ok(());
+                }
+                read::Input::List(list, page) => match list.reading {
+                    JoinReading::First => read::Input::Entry(read::only(page)?),
+                    JoinReading::Empty => {
+                        self.next = Next::End;
+                        return Ok(());
                     }
-                };
-            }
-            // One job has produced the whole list.
-            entry => {
-                let bytes = read::value(&source, entry, None, &self.format).await?;
-                let bytes = bytes.unwrap_or_else(|| (&[] as &[u8]).into());
-                self.decoded = self.format.decode::<Vec<T>>(&bytes)?.into();
-                self.next = Next::End;
-            }
+                    JoinReading::List | JoinReading::Gather | JoinReading::Discard => {
+                        self.take(source, list, page);
+                        return Ok(());
+                    }
+                },
+            };
         }
-        Ok(())
+    }
+
+    fn take(&mut self, source: Source, list: JoinList, page: OutputPage) {
+        self.page = Some(Leaf {
+            source: source.clone(),
+            reading: list.reading,
+            entries: page.entries.into(),
+            groups_at_once: GROUPS_AT_ONCE,
+        });
+        self.next = match page.next {
+            Some(from) => Next::Page { source, list, from },
+            None => Next::End,
+        };
     }
 }
 
@@ -286,8 +296,6 @@ impl ReadError {
 mod tests {
     use std::sync::Arc;
 
-    use taskharbor_core::driver::OutputPage;
-
     use super::*;
 
     /// A store in which a job waited for this many groups of so many outputs of 1 MiB.
@@ -296,12 +304,15 @@ mod tests {
         let id = |name: &str| JobId::new(name).unwrap();
         Arc::new(move |request| {
             let pages = request.items.iter().map(|query| {
-                let entries = match query.id.as_str() {
-                    "job" => vec![OutputEntry::List { join: id("all"), len: count }],
-                    "all" => vec![OutputEntry::List { join: id("group"), len }; count],
-                    _ => vec![OutputEntry::Done(Some(output.clone())); len],
-                };
-                Ok(OutputPage::new(entries, None))
+                let list = |join, len| JoinList::new(id(join), len, JoinReading::List);
+                let groups = || vec![OutputEntry::List(list("group", len)); count];
+                Ok(match query.id.as_str() {
+                    "job" => OutputPage::new(groups(), None).of_join(list("all", count)),
+                    _ => {
+                        let outputs = vec![OutputEntry::Done(Some(output.clone())); len];
+                        OutputPage::new(outputs, None)
+                    }
+                })
             });
             let pages = pages.collect();
             Box::pin(async { Ok(pages) })

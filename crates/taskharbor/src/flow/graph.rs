@@ -9,13 +9,13 @@ use std::{
 
 use taskharbor_core::{
     Admin, Blob, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
-    admin::{Filter, List},
+    admin::{Filter, List, Page},
     driver::Limits,
     flow::FlowRecord,
-    job::{FailurePolicy, JobKind, JobRecord},
+    job::{Condition, FailurePolicy, JobKind, JobRecord, JobSummary},
 };
 
-use crate::draft::LABEL;
+use crate::header;
 
 /// How many members are asked about at once.
 const AT_ONCE: usize = 16;
@@ -23,7 +23,7 @@ const AT_ONCE: usize = 16;
 /// A flow with its members, as it stood when it was read.
 ///
 /// Its `Display` is a tree of text, as a terminal shows it: one line for each member in the order
-/// in which they run, those that run at once indented below the group they are.
+/// in which they run, members of a group indented below it, a failure job below the step it watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowTree {
@@ -45,7 +45,7 @@ pub struct FlowMember {
     pub job_type: JobType,
     /// Whether a worker runs it or the store completes it.
     pub kind: JobKind,
-    /// What people call it.
+    /// The label that it was given.
     pub label: Option<String>,
     /// The queue it is in.
     pub queue: QueueName,
@@ -53,15 +53,17 @@ pub struct FlowMember {
     pub state: State,
     /// The members whose outputs it reads, in that order.
     pub parents: Vec<JobId>,
-    /// What becomes of those that wait for it if it fails.
+    /// What has to become of those members before it may run.
+    pub condition: Condition,
+    /// What becomes of its dependants if it fails.
     pub on_failure: FailurePolicy,
-    /// The member that produces its output in its place, if it grew.
+    /// The member that produces its output in its place, if its handler returned a flow.
     pub expanded_into: Option<JobId>,
     /// When it was stored.
     pub created_at: Timestamp,
     /// When it was last leased to a worker.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it became terminal.
     pub finished_at: Option<Timestamp>,
     /// How many executions have failed.
     pub attempts: u32,
@@ -89,6 +91,15 @@ impl FlowTree {
     /// Dropping the future changes nothing.
     pub async fn read(
         store: &impl Admin,
+        id: &JobId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Option<Self>, DriverError> {
+        Self::read_from(store, id, now, limit).await
+    }
+
+    pub(crate) async fn read_from(
+        store: &impl Records,
         id: &JobId,
         now: Timestamp,
         limit: usize,
@@ -144,15 +155,19 @@ impl FlowTree {
         for (at, member) in self.members.iter().enumerate() {
             let color = color(member.state);
             let text = member.title().replace('\\', "\\\\").replace('"', "\\\"");
-            let shape = if member.kind == JobKind::Join { ", shape=circle" } else { "" };
+            let shape = if member.is_join() { ", shape=circle" } else { "" };
             let state = member.state;
             let _ = writeln!(
                 dot,
                 "  n{at} [label=\"{text}\\n{state}\", fillcolor=\"{color}\"{shape}];"
             );
         }
-        for (from, to, is_growth) in self.edges() {
-            let style = if is_growth { " [style=dashed]" } else { "" };
+        for (from, to, edge) in self.edges() {
+            let style = match edge {
+                Edge::Input => "",
+                Edge::Expansion => " [style=dashed]",
+                Edge::Failure => " [style=dotted, label=\"on failure\"]",
+            };
             let _ = writeln!(dot, "  n{from} -> n{to}{style};");
         }
         for (at, more) in self.left_out() {
@@ -169,34 +184,38 @@ impl FlowTree {
         let mut text = String::from("flowchart LR\n");
         for (at, member) in self.members.iter().enumerate() {
             let title = escaped(&member.title());
-            let (open, close) =
-                if member.kind == JobKind::Join { ("((", "))") } else { ("[", "]") };
+            let (open, close) = if member.is_join() { ("((", "))") } else { ("[", "]") };
             let state = member.state;
             let _ = writeln!(text, "  n{at}{open}\"{title}<br/>{state}\"{close}:::{state}");
         }
-        for (from, to, is_growth) in self.edges() {
-            let arrow = if is_growth { "-.->" } else { "-->" };
+        for (from, to, edge) in self.edges() {
+            let arrow = match edge {
+                Edge::Input => "-->",
+                Edge::Expansion => "-.->",
+                Edge::Failure => "-. on failure .->",
+            };
             let _ = writeln!(text, "  n{from} {arrow} n{to}");
         }
         for (at, more) in self.left_out() {
             let _ = writeln!(text, "  m{at}([\"… and {more} more\"]) --> n{at}");
         }
-        for state in State::ALL {
+        for &state in State::ALL {
             let color = color(state);
             let _ = writeln!(text, "  classDef {state} fill:{color},stroke:#555,color:#000");
         }
         text
     }
 
-    /// Who waited for whom, as positions; and who grew into whom.
-    fn edges(&self) -> Vec<(usize, usize, bool)> {
+    /// The edges between members, as positions.
+    fn edges(&self) -> Vec<(usize, usize, Edge)> {
         let positions = self.positions();
         let at = |id: &JobId| positions.get(id).copied();
         let mut edges = Vec::new();
         for (child, member) in self.members.iter().enumerate() {
-            edges.extend(member.parents.iter().filter_map(at).map(|it| (it, child, false)));
-            let grown = member.expanded_into.as_ref().and_then(at);
-            edges.extend(grown.map(|into| (child, into, true)));
+            let edge = if member.is_failure_job() { Edge::Failure } else { Edge::Input };
+            edges.extend(member.parents.iter().filter_map(at).map(|it| (it, child, edge)));
+            let expanded = member.expanded_into.as_ref().and_then(at);
+            edges.extend(expanded.map(|into| (child, into, Edge::Expansion)));
         }
         edges
     }
@@ -215,10 +234,44 @@ impl FlowTree {
     }
 }
 
+/// The calls with which a flow is read.
+pub(crate) trait Records: Sync {
+    fn flow(
+        &self,
+        id: JobId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<FlowRecord>, DriverError>> + Send;
+
+    fn inspect(
+        &self,
+        id: JobId,
+        now: Timestamp,
+    ) -> impl Future<Output = Result<Option<JobRecord>, DriverError>> + Send;
+
+    fn list(
+        &self,
+        request: List,
+    ) -> impl Future<Output = Result<Page<JobSummary>, DriverError>> + Send;
+}
+
+impl<A: Admin> Records for A {
+    async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
+        Admin::flow(self, id, now).await
+    }
+
+    async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
+        Admin::inspect(self, id, now).await
+    }
+
+    async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
+        Admin::list(self, request).await
+    }
+}
+
 /// The members without which the picture of a large flow falls apart: backwards from its tail, of
 /// what each waits for the first few. At most so many, the tail first.
 async fn spine(
-    store: &impl Admin,
+    store: &impl Records,
     tail: &JobId,
     now: Timestamp,
     limit: usize,
@@ -239,7 +292,7 @@ async fn spine(
 
 /// These members, those left out that are gone; a few at a time.
 async fn inspected(
-    store: &impl Admin,
+    store: &impl Records,
     ids: &mut Vec<JobId>,
     now: Timestamp,
 ) -> Result<Vec<FlowMember>, DriverError> {
@@ -252,13 +305,36 @@ async fn inspected(
     Ok(members)
 }
 
+/// How one member leads to another.
+#[derive(Clone, Copy)]
+enum Edge {
+    /// The second waits for the first and reads its output.
+    Input,
+    /// The first expanded, and the second is the tail of its expansion.
+    Expansion,
+    /// The second runs if the first fails.
+    Failure,
+}
+
 impl FlowMember {
-    /// What it is called: its label and type, or what a join is to people.
+    /// Whether the store completes it.
+    #[must_use]
+    pub const fn is_join(&self) -> bool {
+        matches!(self.kind, JobKind::Join(_))
+    }
+
+    /// Whether it runs only if its parents fail.
+    #[must_use]
+    pub const fn is_failure_job(&self) -> bool {
+        matches!(self.condition, Condition::ParentsFailed)
+    }
+
+    /// The name under which pictures show it: its type, or the size of a join, and its label.
     #[must_use]
     pub fn title(&self) -> String {
         let name = match self.kind {
             JobKind::Work => self.job_type.as_str().to_owned(),
-            JobKind::Join => format!("all of {}", self.parents.len()),
+            JobKind::Join(_) => format!("all of {}", self.parents.len()),
         };
         match &self.label {
             Some(label) => format!("{name} [{label}]"),
@@ -271,14 +347,15 @@ impl From<JobRecord> for FlowMember {
     fn from(record: JobRecord) -> Self {
         let job = record.job;
         Self {
-            label: job.headers.get(LABEL).map(ToOwned::to_owned),
+            label: job.headers.get(header::LABEL).map(ToOwned::to_owned),
             id: job.id,
             job_type: job.job_type,
             kind: record.kind,
             queue: job.queue,
             state: record.state,
             parents: record.parents,
-            on_failure: record.on_failure,
+            condition: job.condition,
+            on_failure: job.on_failure,
             expanded_into: record.expanded_into,
             created_at: job.created_at,
             started_at: record.started_at,

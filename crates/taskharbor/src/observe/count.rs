@@ -28,18 +28,18 @@ macro_rules! counters {
             $($name: AtomicU64,)*
         }
 
-        /// How often each thing has happened.
+        /// How often each event has happened.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Counts {
+        pub struct EventCounts {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counters {
             /// What has been counted so far.
             #[must_use]
-            pub fn read(&self) -> Counts {
-                Counts { $($name: self.0.$name.load(Ordering::Relaxed),)* }
+            pub fn read(&self) -> EventCounts {
+                EventCounts { $($name: self.0.$name.load(Ordering::Relaxed),)* }
             }
         }
 
@@ -76,6 +76,10 @@ counters! {
     leases_extended = Event::LeaseExtended { .. },
     /// Leases lost.
     leases_lost = Event::LeaseLost { .. },
+    /// Calls to the store.
+    calls = Event::Called { .. },
+    /// Calls to the store that failed as a whole.
+    failed_calls = Event::Called { error: Some(_), .. },
     /// Times the store went away.
     outages = Event::StoreUnavailable { .. },
 }

@@ -39,6 +39,10 @@ impl Observer for Log {
             Event::LeaseLost { job, why } => {
                 tracing::warn!(id = %job.id, r#type = %job.job_type, %why, "lease lost: the result is not recorded");
             }
+            Event::Called { operation, items, took, error } => {
+                let error = error.map(tracing::field::display);
+                tracing::debug!(%operation, items, ?took, error, "called the store");
+            }
             Event::StoreUnavailable { doing, error } => {
                 let cause = std::error::Error::source(error).map(ToString::to_string);
                 tracing::warn!(doing, %error, cause, "the store is unavailable; going on when it is back");

@@ -18,13 +18,14 @@ use taskharbor_core::{
 
 use super::clock::TokioClock;
 use crate::{
-    Call, CancelReason, CodecError, Context, Data, Each, IntoOutcome, Job, JobError, JobResult,
-    Options, Outcome,
+    Call, CancelReason, CodecError, Context, Data, Each, Exponential, IntoOutcome, Job, JobError,
+    JobResult, Options, Outcome, RetryPolicy,
     codec::Format,
-    context::{Input, unit},
+    context::{Input, Setting, unit},
     handler::{Handlers, Run},
     inflight::Inflight,
     middleware::within,
+    observe::Observers,
 };
 
 /// Runs a handler by itself: no store, no worker, no retry. What it returns is the answer, encoded
@@ -163,8 +164,18 @@ impl<S, J: Job> HandlerCall<S, J> {
         };
         let cancellation = Arc::clone(&inflight);
         let deadline = self.timeout.map(|timeout| clock.now().saturating_add(timeout));
-        let call =
-            Call::new(inflight, Some(format.clone()), None, Arc::new(clock), deadline, input);
+        let own_attempts = J::options().max_attempts;
+        let setting = Setting {
+            format: Some(format.clone()),
+            driver: None,
+            clock: Arc::new(clock),
+            observers: Observers::new(Vec::new()),
+            timeout: self.timeout,
+            deadline,
+            max_attempts: own_attempts
+                .unwrap_or_else(|| RetryPolicy::max_attempts(&Exponential::new())),
+        };
+        let call = Call::new(inflight, setting, input);
         let run = self.run.ok_or("there is no handler")?;
         let result = run(call, self.state);
         let result = within(self.timeout, &cancellation.cancellation, result).await?;

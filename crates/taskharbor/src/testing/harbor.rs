@@ -11,7 +11,7 @@ use std::{
 
 use taskharbor_core::{
     Admin, AnyDriver, JobId, State, Timestamp,
-    admin::{Filter, List, StateCounts},
+    admin::{Counts, Filter, List, StateCounts},
     driver::Limits,
     job::JobRecord,
 };
@@ -51,7 +51,7 @@ pub struct StoredJob<J> {
     pub record: JobRecord,
 }
 
-/// Counts what happens, so that one can tell when nothing does.
+/// Counts events, so that the harbor can tell when nothing happens any more.
 #[derive(Debug, Default)]
 struct Activity {
     events: AtomicU64,
@@ -60,8 +60,8 @@ struct Activity {
 
 impl Observer for Activity {
     fn on(&self, event: &Event<'_>) {
-        // A heartbeat moves nothing, and there are many of them in a handler that sleeps for long.
-        if matches!(event, Event::LeaseExtended { .. }) {
+        // Calls and heartbeats move no job, and there are many of them while a handler sleeps.
+        if matches!(event, Event::LeaseExtended { .. } | Event::Called { .. }) {
             return;
         }
         self.events.fetch_add(1, Ordering::SeqCst);
@@ -212,7 +212,7 @@ impl Harbor {
     }
 
     async fn busy(&self) -> usize {
-        let counts = self.driver.counts(self.now().await).await;
+        let counts = self.driver.counts(Counts::new(self.now().await)).await;
         let counts = counts.unwrap_or_else(|error| panic!("no counts: {error}"));
         let states: StateCounts = counts.into_iter().map(|queue| queue.states).sum();
         states.ready + states.inflight

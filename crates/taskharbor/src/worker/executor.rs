@@ -17,7 +17,7 @@ use super::{
 use crate::{
     Call, CallResult, CancelReason, Event, LossReason, Next, Outcome, ReleaseReason,
     codec::Format,
-    context::Input,
+    context::Setting,
     handler::Entry,
     inflight::Inflight,
     middleware::{recover, within},
@@ -179,13 +179,16 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
     }
     let execution = within(timeout, &inflight.cancellation, async {
         let input = input::of(shared, inflight, entry).await?;
-        if matches!(input, Input::NotNeeded) {
-            return Ok(Outcome::Done(None));
-        }
-        let format = format_of(shared, inflight).cloned();
-        let clock = Arc::clone(shared) as Arc<dyn Clock>;
-        let driver = shared.driver.id();
-        let call = Call::new(Arc::clone(inflight), format, driver, clock, deadline, input);
+        let setting = Setting {
+            format: format_of(shared, inflight).cloned(),
+            driver: shared.driver.driver_id(),
+            clock: Arc::clone(shared) as Arc<dyn Clock>,
+            observers: shared.observers.clone(),
+            timeout,
+            deadline,
+            max_attempts: job.max_attempts.unwrap_or_else(|| shared.retry.max_attempts()),
+        };
+        let call = Call::new(Arc::clone(inflight), setting, input);
         let next = Next::new(Arc::clone(&shared.middleware), Arc::clone(&entry.run));
         next.run(call).await
     });

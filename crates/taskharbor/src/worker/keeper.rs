@@ -18,12 +18,10 @@ use super::{
     outage::Part,
     shared::{Phase, Shared},
 };
-use crate::{CancelReason, Event, LossReason, inflight::Inflight};
+use crate::{CancelReason, Event, LossReason, Operation, inflight::Inflight};
 
 /// No more leases than this are extended in one call.
 const BATCH: usize = 10_000;
-/// How long the store may take to tell its time; the clock goes on without.
-const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A lease to be extended.
 type Item = (Arc<Inflight>, Extension);
@@ -207,8 +205,7 @@ fn is_overdue(shared: &Shared, inflight: &Arc<Inflight>, now: Timestamp) -> bool
 }
 
 async fn extend(shared: Arc<Shared>, driver: AnyDriver, batch: Vec<Item>) -> bool {
-    // Keeps the clock in step with the store's, about once a minute.
-    let _ = tokio::time::timeout(CLOCK_PATIENCE, driver.now()).await;
+    shared.sync_clock(&driver).await;
     let mut batches = vec![batch];
     let mut answered = true;
     while let Some(mut batch) = batches.pop() {
@@ -249,7 +246,7 @@ async fn call(
             Err(DriverError::unavailable("no answer before a lease was nearly over"))
         })
     };
-    shared.call(Part::Keeper, "extend leases", call).await
+    shared.call(Part::Keeper, Operation::ExtendLeases, batch.len(), call).await
 }
 
 fn take_answer(shared: &Shared, inflight: &Arc<Inflight>, answer: Result<Extended, Refusal>) {

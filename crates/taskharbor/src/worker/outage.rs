@@ -11,7 +11,7 @@ use std::{
 use taskharbor_core::DriverError;
 use tokio::time::Instant;
 
-use crate::{Event, observe::Observers, retry::Exponential};
+use crate::{Event, Operation, observe::Observers, retry::Exponential};
 
 /// How long to wait before a call that failed is made again.
 pub(super) const BACKOFF: Exponential =
@@ -40,7 +40,7 @@ impl Outage {
     pub(super) fn failed(
         &self,
         part: Part,
-        doing: &'static str,
+        operation: Operation,
         error: &DriverError,
         observers: &Observers,
     ) {
@@ -49,6 +49,7 @@ impl Outage {
         if since.is_none() {
             *since = Some(Instant::now());
             drop(since);
+            let doing = operation.as_str();
             observers.tell(&Event::StoreUnavailable { doing, error });
         }
     }

@@ -13,7 +13,7 @@ use super::{
     outage::Part,
     shared::{Phase, Shared},
 };
-use crate::middleware::recover;
+use crate::{Operation, middleware::recover};
 
 /// One call removes no more than this, so that none takes long.
 const BATCH: usize = 1_000;
@@ -66,5 +66,5 @@ async fn remove(shared: &Shared) -> Result<usize, DriverError> {
         let removed = recover(shared.driver.prune(request)).await;
         removed.unwrap_or_else(|panic| Err(DriverError::ContractViolation(panic.to_string())))
     };
-    shared.call(Part::Pruner, "prune", call).await
+    shared.call(Part::Pruner, Operation::Prune, 0, call).await
 }

@@ -21,7 +21,7 @@ use super::{
     slot::Slot,
     verdict,
 };
-use crate::{Event, ReleaseReason};
+use crate::{Event, Operation, ReleaseReason};
 
 /// No more than this is asked of one queue in one call, to bound what a call brings, nor of all.
 const BATCH: usize = 1_000;
@@ -162,8 +162,9 @@ impl Reserver {
         if self.watch.is_some() || Instant::now() < self.watch_again {
             return;
         }
-        let queues = shared.queues.iter().map(|slots| slots.queue.clone()).collect();
-        match shared.call(Part::Watch, "watch", shared.driver.watch(queues)).await {
+        let queues: Vec<_> = shared.queues.iter().map(|slots| slots.queue.clone()).collect();
+        let (count, call) = (queues.len(), shared.driver.watch(queues));
+        match shared.call(Part::Watch, Operation::Watch, count, call).await {
             Ok(watch) => (self.watch, self.watch_failures) = (Some(watch), 0),
             Err(_) => {
                 self.watch_failures = self.watch_failures.saturating_add(1);
@@ -179,12 +180,10 @@ impl Reserver {
         let asked = shared.queues.iter().zip(taken).filter(|(_, taken)| **taken > 0);
         let demands = asked.map(|(slots, taken)| Demand::new(slots.queue.clone(), *taken));
         let (demands, holder) = (demands.collect(), shared.config.holder.clone());
-        let call = async {
-            let now = shared.driver.now().await?;
-            let request = Reserve::new(demands, holder, now, shared.config.lease_for);
-            shared.driver.reserve(request).await
-        };
-        shared.call(Part::Reserver, "reserve", call).await
+        shared.sync_clock(&shared.driver).await;
+        let request = Reserve::new(demands, holder, shared.now(), shared.config.lease_for);
+        let (jobs, call) = (taken.iter().sum(), shared.driver.reserve(request));
+        shared.call(Part::Reserver, Operation::Reserve, jobs, call).await
     }
 
     /// How long to sleep if no hint comes.

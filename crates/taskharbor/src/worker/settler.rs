@@ -9,7 +9,7 @@ use std::{collections::HashSet, panic::resume_unwind, sync::Arc, time::Duration}
 
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, State, Text, Timestamp,
-    driver::{LeaseToken, Limits, Settle, Settled, Settlement, Transition},
+    driver::{LeaseToken, Limits, LockWait, Settle, Settled, Settlement, Transition},
     error::Refusal,
 };
 use tokio::{
@@ -23,7 +23,7 @@ use super::{
     shared::{Phase, Shared},
     verdict::{self, Report, Verdict},
 };
-use crate::{Event, LossReason, inflight::Inflight};
+use crate::{Event, LossReason, Operation, inflight::Inflight};
 
 /// A call carries no more outcomes than this.
 const BATCH: usize = 1_000;
@@ -242,7 +242,7 @@ impl Settler {
 
     async fn send(&mut self, batch: Batch) {
         let shared = Arc::clone(&self.shared);
-        match settle(&shared, request(&shared, &batch).in_haste()).await {
+        match settle(&shared, request(&shared, &batch).lock_wait(LockWait::Short)).await {
             Ok(answers) => {
                 (self.failures, self.resume_at) = (0, None);
                 self.take_answers(batch, answers).await;
@@ -409,7 +409,8 @@ fn take_batch(waiting: &mut Vec<Finished>) -> Batch {
 }
 
 async fn settle(shared: &Shared, request: Settle) -> Answers {
-    shared.call(Part::Settler, "settle", shared.driver.settle(request)).await
+    let items = request.items.len();
+    shared.call(Part::Settler, Operation::Settle, items, shared.driver.settle(request)).await
 }
 
 fn request(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Settle {
@@ -432,7 +433,7 @@ async fn was_committed(shared: &Shared, finished: &Finished) -> bool {
         return true;
     }
     let inspect = shared.driver.inspect(finished.inflight.job.id.clone(), shared.now());
-    let record = shared.call(Part::Settler, "inspect", inspect).await;
+    let record = shared.call(Part::Settler, Operation::Inspect, 1, inspect).await;
     matches!(record, Ok(Some(record)) if record.state == State::Done)
 }
 

@@ -20,12 +20,15 @@ use super::{
     slot::Slots,
 };
 use crate::{
-    CancelReason, Event, LossReason, Middleware, Retention, RetryPolicy,
+    CancelReason, Event, LossReason, Middleware, Operation, Retention, RetryPolicy,
     codec::Format,
     handler::Entry,
     inflight::{Inflight, Registry},
     observe::Observers,
 };
+
+/// How long the store may take to tell its time.
+const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How far a worker is on its way from start to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,27 +139,33 @@ impl Shared {
         let _ = self.phase.subscribe().wait_for(|now| *now >= phase).await;
     }
 
-    /// Waits for a call to the store, as long as a call may take.
+    /// Waits for a call to the store with this many items, bounds the time it takes and tells
+    /// observers of it.
     pub(super) async fn call<T>(
         &self,
         part: Part,
-        doing: &'static str,
+        operation: Operation,
+        items: usize,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
-        let limit = self.config.limit_of(part);
-        let answer = match tokio::time::timeout(limit, call).await {
-            Ok(answer) => answer,
-            Err(_) => Err(DriverError::unavailable(format!("no answer within {limit:?}"))),
-        };
+        let call = in_time(self.config.limit_of(part), call);
+        let answer = self.observers.call(operation, items, call).await;
         match &answer {
             Ok(_) => self.outage.answered(part, &self.observers),
             Err(DriverError::Closed) => self.close(),
             // Refused for what it asks, which says nothing about the store.
             Err(DriverError::Invalid(_)) => {}
             Err(DriverError::Backend(_)) if part == Part::Settler => {}
-            Err(error) => self.outage.failed(part, doing, error, &self.observers),
+            Err(error) => self.outage.failed(part, operation, error, &self.observers),
         }
         answer
+    }
+
+    /// Keeps the clock in step with the store's: asks the store about once a minute. Without an answer
+    /// the clock goes on as it is.
+    pub(super) async fn sync_clock(&self, driver: &AnyDriver) {
+        let call = in_time(CLOCK_PATIENCE, driver.now());
+        let _ = self.observers.call(Operation::StoreTime, 0, call).await;
     }
 
     /// The driver was closed under the worker: nothing can be recorded any more.
@@ -183,6 +192,15 @@ impl Shared {
     pub(super) fn backoff(&self, failures: u32) -> Duration {
         super::outage::BACKOFF.after(failures, self.chance())
     }
+}
+
+async fn in_time<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, DriverError>>,
+) -> Result<T, DriverError> {
+    let answer = tokio::time::timeout(limit, call).await;
+    let late = |_| Err(DriverError::unavailable(format!("no answer within {limit:?}")));
+    answer.unwrap_or_else(late)
 }
 
 impl fmt::Debug for Shared {

@@ -2,8 +2,8 @@
 //!
 //! The supervisor and the lease keeper have a thread and a runtime of their own, so that handlers
 //! which block every thread of the application's keep neither leases from being extended nor the
-//! worker from ending. A driver that is bound to the application's runtime gives them a handle apart
-//! ([`Driver::apart`]), which is the worker's own and closed with it. Under a driver with a clock of
+//! worker from ending. A driver that is bound to the application's runtime gives them a handle of their
+//! own ([`Driver::detached_handle`]), which is closed with the worker. Under a driver with a clock of
 //! its own they share the runtime, so that all live in the same time.
 
 use std::{io, sync::Arc, time::Duration};
@@ -24,7 +24,7 @@ use super::{
     settler,
     shared::{Phase, Shared},
 };
-use crate::{CancelReason, Event, middleware::recover};
+use crate::{CancelReason, Event, Operation, middleware::recover};
 
 /// How long the last outcomes have to be recorded once every handler has stopped.
 pub(super) const FLUSH: Duration = Duration::from_secs(5);
@@ -72,8 +72,8 @@ fn start_thread(
         let thread = std::thread::Builder::new().name("taskharbor-leases".to_owned());
         thread.spawn(move || {
             runtime.block_on(async {
-                let apart = guard.shared.driver.apart();
-                guard.supervise(home, apart).await;
+                let detached = guard.shared.driver.detached_handle();
+                guard.supervise(home, detached).await;
             });
         })
     };
@@ -87,13 +87,13 @@ struct Guard {
 }
 
 impl Guard {
-    async fn supervise(self, home: Handle, apart: Option<AnyDriver>) {
-        let driver = apart.as_ref().unwrap_or(&self.shared.driver);
+    async fn supervise(self, home: Handle, detached: Option<AnyDriver>) {
+        let driver = detached.as_ref().unwrap_or(&self.shared.driver);
         let end = recover(supervise(&self.shared, driver, &home)).await;
         self.shared.advance(Phase::Ended);
-        if let Some(apart) = apart {
-            // Whether that goes well changes nothing: nobody has the handle any more.
-            let _ = timeout(CLOSE, recover(apart.close())).await;
+        if let Some(detached) = detached {
+            // The result changes nothing: this was the last use of the handle.
+            let _ = timeout(CLOSE, recover(detached.close())).await;
         }
         self.ending.send_replace(Some(end.unwrap_or(Ending::Crashed)));
     }
@@ -177,7 +177,7 @@ async fn start_clock(shared: &Shared, driver: &AnyDriver) -> bool {
         let clock = tokio::select! {
             biased;
             () = shared.reached(Phase::Draining) => return false,
-            clock = shared.call(Part::Reserver, "clock", driver.clock()) => clock,
+            clock = shared.call(Part::Reserver, Operation::StoreTime, 0, driver.clock()) => clock,
         };
         if let Ok(clock) = clock {
             let _ = shared.clock.set(clock);

@@ -72,14 +72,14 @@ impl Circumstances<'_> {
             Ok(Outcome::Done(output)) => self.success(job, Transition::Ack { output }),
             Ok(Outcome::Continue(flow)) if flow.len() > Limits::MAX_EXPANSION_JOBS => {
                 let text = format!(
-                    "the job grew into {} jobs: {} at most can take its place",
+                    "the handler returned a flow of {} jobs: an expansion has at most {}",
                     flow.len(),
                     Limits::MAX_EXPANSION_JOBS
                 );
                 self.failure(job, &JobError::unrecoverable(text))
             }
             Ok(Outcome::Continue(flow)) => {
-                match flow.in_place_of(&job.headers).into_jobs(self.format, self.now) {
+                match flow.in_place_of(job.on_failure).into_jobs(self.format, self.now) {
                     Ok(jobs) => self.success(job, Transition::Expand(Expansion::new(jobs))),
                     Err(error) => self.failure(job, &JobError::unrecoverable(error)),
                 }
@@ -96,7 +96,8 @@ impl Circumstances<'_> {
 
     fn success(&self, job: &JobView, transition: Transition) -> Verdict {
         if transition.bytes() > Limits::MAX_CALL_BYTES / 2 {
-            let text = "the job grew into more than one call to the store can carry";
+            let text =
+                "the handler returned a flow that is larger than a call to the store can carry";
             return self.failure(job, &JobError::unrecoverable(text));
         }
         match transition.check(&self.limits) {

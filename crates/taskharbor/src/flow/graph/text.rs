@@ -1,7 +1,8 @@
 //! A flow as a tree of text.
 //!
 //! Members are shown in the order in which they run. A group is a line and its members below it,
-//! each with what leads to it; what several of them wait for stands before the group, not in it.
+//! each with the steps that lead to it; a step for which several of them wait stands before the
+//! group, not in it. A failure job is a line below the member that it watches.
 
 use std::{collections::HashSet, fmt};
 
@@ -13,8 +14,10 @@ use super::{FlowMember, FlowTree};
 pub(super) const SHOWN: usize = 20;
 /// How deep groups are shown in groups.
 const DEPTH: usize = 50;
+/// What stands before a failure job.
+const ON_FAILURE: &str = "on failure: ";
 
-/// What runs one after another.
+/// Members that run one after another.
 type Sequence = Vec<Item>;
 
 enum Item {
@@ -22,7 +25,9 @@ enum Item {
     Member(usize),
     /// A join, what it waits for, how many of them there are, and how many more were not read.
     Group(usize, Vec<Sequence>, usize, usize),
-    /// What was not read.
+    /// A failure job of the member before it, and what it expanded into.
+    OnFailure(Sequence),
+    /// Members that were not read.
     Cut,
 }
 
@@ -34,6 +39,10 @@ struct Layout<'a> {
     members: &'a [FlowMember],
     parents: Vec<Vec<usize>>,
     dependants: Vec<usize>,
+    /// The failure jobs that watch each member.
+    failure_jobs: Vec<Vec<usize>>,
+    /// The tail of each member's expansion.
+    expanded_into: Vec<Option<usize>>,
     /// How many of those it waits for were not read.
     left_out: Vec<usize>,
     is_shown: Vec<bool>,
@@ -48,14 +57,23 @@ impl<'a> Layout<'a> {
             .iter()
             .map(|member| member.parents.iter().filter_map(at).collect())
             .collect();
-        // A job that grew stands before the first jobs of what it grew into. Which those are nobody
-        // has stored: those of its expansion that wait for nobody, found from its tail. What was stored
-        // last goes first, so that a expansion inside another finds its own.
-        for (grower, member) in tree.members.iter().enumerate().rev() {
-            let Some(tail) = member.expanded_into.as_ref().and_then(at) else { continue };
+        // A failure job is shown with the member that it watches; no sequence leads through it.
+        let mut failure_jobs = vec![Vec::new(); parents.len()];
+        for (job, _) in tree.members.iter().enumerate().filter(|(_, it)| it.is_failure_job()) {
+            if let Some(watched) = std::mem::take(&mut parents[job]).pop() {
+                failure_jobs[watched].push(job);
+            }
+        }
+        let expanded_into = tree.members.iter().map(|it| it.expanded_into.as_ref().and_then(at));
+        let expanded_into: Vec<Option<usize>> = expanded_into.collect();
+        // An expanded job stands before the first jobs of its expansion. The store does not list
+        // those: they are the members without parents on the ways to the expansion's tail. Members
+        // stored last go first, so that an expansion inside another finds its own.
+        for (expanded, tail) in expanded_into.iter().enumerate().rev() {
+            let Some(tail) = *tail else { continue };
             for head in heads(&parents, tail) {
-                if head != grower && !leads_to(&parents, grower, head) {
-                    parents[head].push(grower);
+                if head != expanded && !leads_to(&parents, expanded, head) {
+                    parents[head].push(expanded);
                 }
             }
         }
@@ -63,10 +81,20 @@ impl<'a> Layout<'a> {
         parents.iter().flatten().for_each(|&parent| dependants[parent] += 1);
         let (mut left_out, is_shown) = (vec![0; parents.len()], vec![false; parents.len()]);
         tree.left_out().into_iter().for_each(|(at, more)| left_out[at] = more);
-        Self { members: &tree.members, parents, dependants, left_out, is_shown }
+        let members = &tree.members;
+        Self { members, parents, dependants, failure_jobs, expanded_into, left_out, is_shown }
     }
 
-    /// What leads to this member, itself last, as far as nobody else needs it.
+    /// A failure job and what it expanded into.
+    fn failure_job(&mut self, job: usize, depth: usize) -> Sequence {
+        let mut last = job;
+        while let Some(tail) = self.expanded_into[last].filter(|&tail| !self.is_shown[tail]) {
+            last = tail;
+        }
+        self.sequence(last, depth).0
+    }
+
+    /// The members that lead to this one, itself last, as far as no other member needs them.
     fn sequence(&mut self, last: usize, depth: usize) -> (Sequence, Stop) {
         let mut backwards = Vec::new();
         let mut at = last;
@@ -74,9 +102,15 @@ impl<'a> Layout<'a> {
             if std::mem::replace(&mut self.is_shown[at], true) {
                 break;
             }
+            if depth < DEPTH {
+                for job in self.failure_jobs[at].clone() {
+                    let sequence = self.failure_job(job, depth + 1);
+                    backwards.push(Item::OnFailure(sequence));
+                }
+            }
             let parents = self.parents[at].clone();
             let next = match (&parents[..], self.members[at].kind) {
-                ([], JobKind::Join) if self.left_out[at] > 0 => {
+                ([], JobKind::Join(_)) if self.left_out[at] > 0 => {
                     backwards.push(Item::Group(at, Vec::new(), 0, self.left_out[at]));
                     None
                 }
@@ -137,7 +171,7 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The members that wait for nobody, on all ways to this one.
+/// The members without parents, on all ways to this one.
 fn heads(parents: &[Vec<usize>], tail: usize) -> Vec<usize> {
     ancestors(parents, tail).into_iter().filter(|&at| parents[at].is_empty()).collect()
 }
@@ -178,10 +212,11 @@ impl fmt::Display for FlowTree {
         let tail = self.members.iter().position(|member| member.id == flow.tail);
         let sequence = tail.map(|tail| layout.sequence(tail, 0).0).unwrap_or_default();
         write_sequence(f, self, &sequence, "")?;
-        // What the picture has no place for: members behind which ways part and meet elsewhere.
+        // Members for which the picture has no place: their dependants are in different groups.
         for at in 0..self.members.len() {
             if !layout.is_shown[at] {
-                writeln!(f, "{}", line(&self.members[at]))?;
+                let prefix = if self.members[at].is_failure_job() { ON_FAILURE } else { "" };
+                writeln!(f, "{prefix}{}", line(&self.members[at]))?;
             }
         }
         if !self.is_complete {
@@ -209,6 +244,10 @@ fn write_sequence(
         match item {
             Item::Member(member) => writeln!(f, "{start}{}", line(&tree.members[*member]))?,
             Item::Cut => writeln!(f, "{start}…")?,
+            Item::OnFailure(sequence) => {
+                write!(f, "{start}{ON_FAILURE}")?;
+                write_sequence(f, tree, sequence, &format!("{indent}  "))?;
+            }
             Item::Group(join, branches, len, left_out) => {
                 writeln!(f, "{start}{}", line(&tree.members[*join]))?;
                 write_branches(f, tree, branches, (*len, *left_out), indent)?;
@@ -238,8 +277,12 @@ fn write_branches(
     } else if shown < branches.len() {
         let mut members = StateCounts::default();
         for branch in &branches[shown..] {
-            if let Some(Item::Member(at) | Item::Group(at, ..)) = branch.last() {
-                *members.get_mut(tree.members[*at].state) += 1;
+            let last = branch.iter().rev().find_map(|item| match item {
+                Item::Member(at) | Item::Group(at, ..) => Some(*at),
+                Item::OnFailure(_) | Item::Cut => None,
+            });
+            if let Some(at) = last {
+                *members.get_mut(tree.members[at].state) += 1;
             }
         }
         writeln!(f, "{indent}└─ … and {} more ({})", len - shown, counts(&members))?;
@@ -254,7 +297,7 @@ fn line(member: &FlowMember) -> String {
         line.push_str(&format!(" in {:?}", end.since(start)));
     }
     if member.expanded_into.is_some() {
-        line.push_str(", grew");
+        line.push_str(", expanded");
     }
     if member.attempts > 0 {
         let times = if member.attempts == 1 { "once" } else { "times" };
@@ -271,9 +314,9 @@ fn line(member: &FlowMember) -> String {
     line
 }
 
-/// How many are in which state, those that are not in any left out.
+/// How many members are in each state, without the states that no member is in.
 fn counts(members: &StateCounts) -> String {
-    let some = State::ALL.into_iter().filter(|state| members.get(*state) > 0);
-    let texts: Vec<_> = some.map(|state| format!("{} {state}", members.get(state))).collect();
+    let some = State::ALL.iter().filter(|state| members.get(**state) > 0);
+    let texts: Vec<_> = some.map(|state| format!("{} {state}", members.get(*state))).collect();
     texts.join(", ")
 }

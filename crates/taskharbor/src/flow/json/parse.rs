@@ -6,16 +6,12 @@ use serde_json::{Map, Value};
 use taskharbor_core::{
     Blob, JobType, QueueName, Timestamp,
     driver::Limits,
-    job::{FailurePolicy, Headers},
+    job::{FailurePolicy, Headers, JoinReading},
     name::{FlowName, IdempotencyKey},
 };
 
 use super::{Document, DocumentError, Fault, at, compile, flow};
-use crate::{
-    Options,
-    draft::LABEL,
-    flow::{Shape, plan::Plan},
-};
+use crate::{Options, flow::plan::Plan, header::LABEL};
 
 /// How deep steps may be inside one another.
 pub(super) const MAX_DEPTH: usize = 50;
@@ -72,14 +68,14 @@ fn step(value: &Value, place: &str, depth: usize) -> Parsed<Plan> {
     let mut plan = match kind {
         "chain" => {
             let chain = steps.into_iter().reduce(Plan::then);
-            chain.unwrap_or_else(|| Plan::all([], Shape::First))
+            chain.unwrap_or_else(|| Plan::all([], JoinReading::First))
         }
         "gather" => Plan::gather(steps),
         "chord" => {
             let then = given(fields, "then").ok_or_else(|| at(place, Fault::Missing("then")))?;
-            Plan::all(steps, Shape::List).then(step(then, &field(place, "then"), depth + 1)?)
+            Plan::all(steps, JoinReading::List).then(step(then, &field(place, "then"), depth + 1)?)
         }
-        _ => Plan::all(steps, Shape::List),
+        _ => Plan::all(steps, JoinReading::List),
     };
     if let Some(label) = text(fields, place, "label")? {
         valid(Some(Headers::new().with_any(LABEL, &label)), &field(place, "label"))?;
@@ -138,7 +134,7 @@ fn options(fields: &Object, place: &str) -> Parsed<Options> {
     let mut options = Options::new();
     options.queue = text(fields, place, "queue")?;
     options.label = text(fields, place, "label")?;
-    options.on_failure = policy(fields, place)?;
+    options.failure_policy = policy(fields, place)?;
     valid(options.queue.as_deref().map(QueueName::new), &field(place, "queue"))?;
     if let Some(millis) = number(fields, place, "delay_ms")? {
         let (delay, rule) = (Duration::from_millis(millis), "the delay ends after the year 9999");
@@ -219,17 +215,10 @@ fn number(fields: &Object, place: &str, name: &str) -> Parsed<Option<u64>> {
 }
 
 fn policy(fields: &Object, place: &str) -> Parsed<Option<FailurePolicy>> {
-    match text(fields, place, "on_failure")?.as_deref() {
-        None => Ok(None),
-        Some("hold") => Ok(Some(FailurePolicy::Block)),
-        Some("cancel") => Ok(Some(FailurePolicy::Cancel)),
-        Some("fail_fast") => Ok(Some(FailurePolicy::FailFast)),
-        Some("release") => Ok(Some(FailurePolicy::Continue)),
-        Some(_) => {
-            let fault = Fault::Expected("hold, cancel, fail_fast or release");
-            Err(at(&field(place, "on_failure"), fault))
-        }
-    }
+    let Some(word) = text(fields, place, "on_failure")? else { return Ok(None) };
+    let policy = FailurePolicy::ALL.iter().find(|policy| policy.as_str() == word);
+    let fault = Fault::Expected("block, cancel, fail_fast or continue");
+    policy.map(|policy| Some(*policy)).ok_or_else(|| at(&field(place, "on_failure"), fault))
 }
 
 fn known(fields: &Object, place: &str, names: &[&str], rule: &'static str) -> Parsed<()> {

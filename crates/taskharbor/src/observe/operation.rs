@@ -1,0 +1,76 @@
+//! [`Operation`]: the calls that clients and workers make to a store.
+
+use std::fmt;
+
+/// A call that a client or worker makes to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Operation {
+    /// Storing jobs or a flow.
+    Enqueue,
+    /// Leasing jobs to a worker.
+    Reserve,
+    /// Extending leases.
+    ExtendLeases,
+    /// Recording outcomes of jobs.
+    Settle,
+    /// Reading outputs.
+    Outputs,
+    /// Asking for wake-ups.
+    Watch,
+    /// Asking for the store's time. It is told when the answer had to be waited for.
+    StoreTime,
+    /// Removing old records.
+    Prune,
+    /// Reading the record of a job.
+    Inspect,
+    /// Reading the record of a flow.
+    Flow,
+    /// Listing jobs.
+    List,
+    /// Cancelling or requeueing jobs or flows.
+    Manage,
+}
+
+impl Operation {
+    /// All operations.
+    pub const ALL: &[Self] = &[
+        Self::Enqueue,
+        Self::Reserve,
+        Self::ExtendLeases,
+        Self::Settle,
+        Self::Outputs,
+        Self::Watch,
+        Self::StoreTime,
+        Self::Prune,
+        Self::Inspect,
+        Self::Flow,
+        Self::List,
+        Self::Manage,
+    ];
+
+    /// The name of the operation, as logs and metrics show it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enqueue => "enqueue",
+            Self::Reserve => "reserve",
+            Self::ExtendLeases => "extend_leases",
+            Self::Settle => "settle",
+            Self::Outputs => "outputs",
+            Self::Watch => "watch",
+            Self::StoreTime => "store_time",
+            Self::Prune => "prune",
+            Self::Inspect => "inspect",
+            Self::Flow => "flow",
+            Self::List => "list",
+            Self::Manage => "manage",
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
