@@ -86,7 +86,9 @@ impl Failure {
             ),
             Denied::InFlow(flow) => Self::refused(
                 "in_flow",
-                format!("{cannot}: it belongs to flow {flow}; act on the flow with `taskharbor flow`"),
+                format!(
+                    "{cannot}: it belongs to flow {flow}; act on the flow with `taskharbor flow`"
+                ),
             ),
             other => Self::refused("denied", format!("{cannot}: {other}")),
         }

@@ -11,8 +11,8 @@ use taskharbor_sqlite::{Config, ConfigError, OpenError, SqliteDriver};
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
-    shape,
-    voice::note,
+    json_output,
+    stderr::note,
 };
 
 /// The store if none is named: a file in the current directory.
@@ -156,7 +156,7 @@ impl Url {
         remember(AnyDriver::new(driver.clone()));
         if is_new {
             let created = path.display().to_string();
-            note(&shape::Created { created: &created }, &format!("created {created}"));
+            note(&json_output::Created { created: &created }, &format!("created {created}"));
         }
         Ok(driver)
     }

@@ -6,10 +6,10 @@ use super::list::id;
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
+    stderr::tell,
     store::{Missing, Url},
-    voice::tell,
 };
 
 /// Cancel jobs, or ask their workers to stop them
@@ -111,7 +111,7 @@ pub(crate) async fn on(
                 if screen.is_json {
                     let message = Some(refused.text.clone());
                     let error = Some(refused.code);
-                    screen.document(&shape::Managed {
+                    screen.document(&json_output::Managed {
                         id: id.as_str(),
                         state: None,
                         error,
@@ -139,7 +139,7 @@ pub(crate) async fn on(
 fn told(id: &str, state: State, action: &Action, screen: &mut Screen) -> Outcome {
     if screen.is_json {
         let state = Some(state.as_str());
-        return screen.document(&shape::Managed { id, state, error: None, message: None });
+        return screen.document(&json_output::Managed { id, state, error: None, message: None });
     }
     let id = clean::line(id);
     let text = match (action, state) {

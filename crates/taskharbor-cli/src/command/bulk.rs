@@ -11,8 +11,8 @@ use taskharbor::{Action, Admin, AnyDriver, Filter, JobId, List, Manage};
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
     store::Url,
 };
 
@@ -87,7 +87,7 @@ impl Bulk<'_> {
         let jobs = if matched == 1 { "job" } else { "jobs" };
         let place = clean::line(&self.url.shown());
         let what = format!("{} {matched} {jobs} {} in {place}", self.verb, self.target);
-        let mut told = shape::Bulk {
+        let mut told = json_output::Bulk {
             action: self.verb,
             dry_run: self.ahead.dry_run,
             matched,
@@ -143,11 +143,7 @@ impl Bulk<'_> {
         }
         screen.line(&format!("{}: {} of {matched} {jobs}", self.verb, told.done))?;
         if let Some(text) = first_refusal {
-            screen.line(&format!(
-                "{} refused; the first: {}",
-                told.refused,
-                clean::line(&text)
-            ))?;
+            screen.line(&format!("{} refused; the first: {}", told.refused, clean::line(&text)))?;
         }
         screen.flush()?;
         if nothing_done { Err(Failure::silent(Exit::Refused)) } else { Ok(()) }

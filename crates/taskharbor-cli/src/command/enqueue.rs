@@ -19,11 +19,11 @@ use taskharbor_core::{
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
+    json_output,
     screen::{Screen, counted},
-    shape,
+    stderr::{self, note, tell},
     store::{Missing, Url},
     value,
-    voice::{self, note, tell},
 };
 
 /// Jobs in one call, and lines between two looks at the progress.
@@ -137,7 +137,7 @@ pub(crate) async fn wait<O>(handle: &Handle<O>, existed: bool, screen: &mut Scre
     }
     let output = handle.wait_raw().await?;
     if screen.is_json {
-        return screen.document(&shape::Waited::of(id, existed, output.as_ref()));
+        return screen.document(&json_output::Waited::of(id, existed, output.as_ref()));
     }
     screen.bytes(output.as_deref().unwrap_or_default())
 }
@@ -145,7 +145,7 @@ pub(crate) async fn wait<O>(handle: &Handle<O>, existed: bool, screen: &mut Scre
 /// Says that something is stored, or was before.
 pub(crate) fn stored(id: &str, existed: bool, screen: &mut Screen) -> Outcome {
     if screen.is_json {
-        return screen.document(&shape::Enqueued { id, existed });
+        return screen.document(&json_output::Enqueued { id, existed });
     }
     if existed {
         tell("a job with this key existed; nothing was stored");
@@ -362,8 +362,8 @@ async fn lines(
             progress.clear();
             for (at, error) in template.store(driver, std::mem::take(&mut batch), screen).await? {
                 let (line, message) = (numbers[at], chain(&error));
-                let error = shape::ProblemText { code: "rejected", message: &message };
-                note(&shape::RefusedLine { line, error }, &format!("line {line}: {message}"));
+                let error = json_output::ProblemText { code: "rejected", message: &message };
+                note(&json_output::RefusedLine { line, error }, &format!("line {line}: {message}"));
                 refused += 1;
             }
             numbers.clear();
@@ -405,7 +405,7 @@ impl Progress {
         self.jobs += jobs;
         self.done += done as u64;
         if self.is_shown {
-            voice::write(format!("\r\x1b[K{}", self.text()).as_bytes());
+            stderr::write(format!("\r\x1b[K{}", self.text()).as_bytes());
         }
     }
 
@@ -421,7 +421,7 @@ impl Progress {
     /// Makes room for what else is written.
     fn clear(&self) {
         if self.is_shown {
-            voice::write(b"\r\x1b[K");
+            stderr::write(b"\r\x1b[K");
         }
     }
 }

@@ -17,12 +17,12 @@ use super::{
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
+    stderr::tell,
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
-    voice::tell,
 };
 
 /// Start, show, cancel and requeue flows
@@ -138,8 +138,8 @@ fn flow_state(text: &str) -> Result<FlowState, String> {
         FlowState::Failed,
         FlowState::Cancelled,
     ];
-    all.into_iter().find(|state| shape::flow_state(*state) == text).ok_or_else(|| {
-        let known = all.map(shape::flow_state).join(", ");
+    all.into_iter().find(|state| json_output::flow_state(*state) == text).ok_or_else(|| {
+        let known = all.map(json_output::flow_state).join(", ");
         format!("unknown state {text:?}: choose {known}")
     })
 }
@@ -199,7 +199,7 @@ async fn show_list(
     let page = driver.list_flows(request).await?;
     if screen.is_json {
         for flow in &page.items {
-            screen.document(&shape::Flow::of(flow))?;
+            screen.document(&json_output::Flow::of(flow))?;
         }
     } else if page.items.is_empty() {
         tell("no flows");
@@ -232,7 +232,7 @@ fn row(flow: &FlowRecord, now: Timestamp, screen: &Screen) -> Vec<Cell> {
     vec![
         Cell::plain(clean::line(flow.id.as_str())),
         Cell::plain(clean::cut(&clean::line(name), 32)),
-        Cell::new(tone(flow.state), shape::flow_state(flow.state)),
+        Cell::new(tone(flow.state), json_output::flow_state(flow.state)),
         Cell::plain(flow.members.total().to_string()),
         Cell::count(Tone::Good, flow.members.done),
         Cell::count(Tone::Bad, flow.members.dlq),
@@ -254,7 +254,7 @@ async fn inspect(
 ) -> Outcome {
     let tree = tree(driver, &args.id, args.limit, now).await?;
     if screen.is_json {
-        return screen.document(&shape::FlowWhole::of(&tree));
+        return screen.document(&json_output::FlowWhole::of(&tree));
     }
     let head = vec![row(&tree.flow, now, screen)];
     screen.table(&HEADINGS, &COLUMNS, head)?;

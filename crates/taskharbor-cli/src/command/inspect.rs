@@ -7,8 +7,8 @@ use super::list::{id, tone};
 use crate::{
     clean,
     failure::{Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
     store::{Missing, Url},
     table::{self, Align, Cell},
     terminal::Tone,
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
     let record = stored(&driver, &args.id, now).await?;
     if screen.is_json {
         let summary = record.summary();
-        return screen.document(&shape::Whole::of(&record, &summary));
+        return screen.document(&json_output::Whole::of(&record, &summary));
     }
     for line in lines(&record, now, screen) {
         screen.line(&line)?;
@@ -88,7 +88,7 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
     }
     add("enqueued", time(job.created_at));
     // While it waits, that is when it is due.
-    let available = shape::available_at(record).filter(|_| record.state == State::Inflight);
+    let available = json_output::available_at(record).filter(|_| record.state == State::Inflight);
     for (name, at) in [
         ("not before", job.run_at),
         ("due", record.due_at),
@@ -105,7 +105,7 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
     }
     if let Some(key) = &job.idempotency_key {
         add("key", text(key.as_str()));
-        let hold = shape::key_hold(record.key_hold).replace('_', " ");
+        let hold = json_output::key_hold(record.key_hold).replace('_', " ");
         match record.key_hold.held_until(job.created_at) {
             Some(until) => add("key held until", time(until)),
             None => add("key held", Cell::plain(hold)),

@@ -12,13 +12,13 @@ use taskharbor_core::{
 use crate::{
     clean,
     failure::{Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
+    stderr::{note, tell},
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
     value::{self, When},
-    voice::{note, tell},
 };
 
 /// Show jobs, oldest first
@@ -178,8 +178,7 @@ pub(crate) async fn show(
     let mut rows = Vec::new();
     while left > 0 && scan > 0 {
         let limit = left.min(Limits::MAX_PAGE);
-        let mut request =
-            List::new(filter.clone(), limit, now).scan(scan.min(Limits::MAX_SCAN));
+        let mut request = List::new(filter.clone(), limit, now).scan(scan.min(Limits::MAX_SCAN));
         request.order = order;
         request.after = cursor.take();
         let budget = request.scan;
@@ -187,7 +186,7 @@ pub(crate) async fn show(
         left = left.saturating_sub(page.items.len());
         for job in &page.items {
             if screen.is_json {
-                screen.document(&shape::Line::of(job))?;
+                screen.document(&json_output::Line::of(job))?;
             } else {
                 rows.push(row(job, now, screen));
             }
@@ -249,7 +248,7 @@ pub(crate) fn more(next: &Cursor, looked: Option<Looked>) {
         _ => format!("there is more: --cursor {next_cursor}"),
     };
     let looked_at = looked.map(|looked| looked.at.to_string());
-    note(&shape::More { next_cursor, looked_at }, &text);
+    note(&json_output::More { next_cursor, looked_at }, &text);
 }
 
 pub(crate) const fn tone(state: State) -> Tone {

@@ -8,8 +8,8 @@ use crate::{
     clean,
     failure::Outcome,
     screen::Screen,
+    stderr::tell,
     store::{Missing, Url},
-    voice::tell,
 };
 
 /// Show, pause and resume queues
@@ -53,7 +53,7 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
     let counts = counts.into_iter().find(|it| it.queue == queue);
     let counts = counts.unwrap_or_else(|| QueueCounts::new(queue));
     if screen.is_json {
-        return screen.document(&crate::shape::Queue::of(&counts, now, None, None));
+        return screen.document(&crate::json_output::Queue::of(&counts, now, None, None));
     }
     let name = clean::line(counts.queue.as_str());
     screen.line(&format!("{name} {text}"))?;

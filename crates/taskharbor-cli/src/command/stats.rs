@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 use crate::{
     clean,
     failure::Outcome,
+    json_output,
     screen::{Screen, span},
-    shape,
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
@@ -113,7 +113,7 @@ pub(crate) fn show(
         for queue in queues {
             let rate = rates.and_then(|rates| rates.of(queue));
             let rate = rate.map(|rate| (rate * 10.0).round() / 10.0);
-            screen.document(&shape::Queue::of(queue, now, at_most, rate))?;
+            screen.document(&json_output::Queue::of(queue, now, at_most, rate))?;
         }
         return Ok(());
     }

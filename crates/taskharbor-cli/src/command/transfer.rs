@@ -24,8 +24,8 @@ use crate::{
     failure::{Failure, Outcome, chain},
     interrupt::{self, Hold},
     screen::{Screen, counted},
+    stderr::tell,
     store::{Missing, Url},
-    voice::tell,
 };
 use pause::Paused;
 

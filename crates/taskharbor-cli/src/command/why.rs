@@ -10,8 +10,8 @@ use super::{inspect, stats::capped};
 use crate::{
     clean,
     failure::Outcome,
+    json_output,
     screen::{Screen, counted, relative, span},
-    shape,
     store::{Missing, Url},
 };
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
     let text = clean::line(&text);
     if screen.is_json {
         let (id, state) = (record.job.id.as_str(), record.state.as_str());
-        return screen.document(&shape::Why { id, state, code, text });
+        return screen.document(&json_output::Why { id, state, code, text });
     }
     screen.line(&text)
 }
@@ -58,7 +58,9 @@ async fn explain(
                 "expanded",
                 format!("It is done and expanded into job {into}, whose output replaces its own."),
             ),
-            (None, Some(at)) => ("done", format!("It has been done since {at}, {}.", relative(at, now))),
+            (None, Some(at)) => {
+                ("done", format!("It has been done since {at}, {}.", relative(at, now)))
+            }
             (None, None) => ("done", "It is done.".to_owned()),
         },
         State::Dlq => {

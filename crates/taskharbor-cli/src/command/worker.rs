@@ -16,8 +16,9 @@ use tokio::{
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
     screen::counted,
+    stderr,
     store::{Missing, Url},
-    value, voice,
+    value,
 };
 use exec::Program;
 use status::Status;
@@ -103,7 +104,7 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     // What is wrong with the options is found before a store is made.
     let nowhere = taskharbor::connect("memory:").await?;
     drop(build(&args, &queues, self::handlers(&args, &is_hasty)?, &nowhere, &status)?);
-    voice::detach();
+    stderr::detach();
     let driver = url.open(Missing::Create).await?;
     let worker = build(&args, &queues, handlers, &driver, &status)?;
     let mut signals = Signals::listen()?;

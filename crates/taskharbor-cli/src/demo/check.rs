@@ -4,7 +4,7 @@ use super::{
     finding::{Dead, Findings},
     job::report,
     plan::{self, Fate, KINDS, Kind},
-    tally::Seen,
+    progress::Seen,
 };
 
 /// What differs from the plan, one sentence each; nothing if all went as planned.

@@ -3,7 +3,7 @@
 use super::{
     finding::Findings,
     plan,
-    tally::{self, Seen},
+    progress::{self, Seen},
 };
 use crate::{
     duration::{human, median},
@@ -98,7 +98,7 @@ fn crash(findings: &Findings) -> Option<String> {
     let killed =
         format!("Process {pid} was killed after {seconds:.1} s with {running} jobs running");
     let is_all_there =
-        tally::over(&findings.kinds) == plan::jobs() && findings.run_again.is_empty();
+        progress::over(&findings.kinds) == plan::jobs() && findings.run_again.is_empty();
     Some(if is_all_there {
         format!(
             "{killed}: they came back when their leases ended. Nothing was lost, and nothing that was done ran again."
@@ -130,7 +130,7 @@ fn reports(findings: &Findings) -> Option<String> {
 /// The totals, whether all went as planned, and what to do next.
 fn verdict(findings: &Findings, differences: &[String], terminal: &Terminal) -> Vec<String> {
     let jobs: usize = findings.kinds.values().map(|seen| seen.jobs).sum();
-    let over = tally::over(&findings.kinds);
+    let over = progress::over(&findings.kinds);
     let seconds = findings.elapsed.as_secs_f64();
     let rate = if seconds > 0.0 { format!("{:.0}", over as f64 / seconds) } else { "-".to_owned() };
     let totals = format!("{jobs} jobs in {seconds:.1} s, {rate} jobs per second");

@@ -16,7 +16,7 @@ use taskharbor_core::{
 use crate::{
     clean,
     failure::{Failure, Outcome},
-    voice::tell,
+    stderr::tell,
 };
 
 /// The queue in the source that remembers when a move has paused the others.

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::tail::Tail;
-use crate::{store::VARIABLE, voice::tell};
+use crate::{stderr::tell, store::VARIABLE};
 
 /// The job is of no use: what `sysexits.h` calls bad input.
 const UNRECOVERABLE: i32 = 65;

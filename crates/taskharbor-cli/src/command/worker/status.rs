@@ -14,7 +14,7 @@ use serde::Serialize;
 use taskharbor::{Event, Observer, ReleaseReason};
 use taskharbor_core::job::JobView;
 
-use crate::{clean, failure::chain, voice};
+use crate::{clean, failure::chain, stderr};
 
 const REDRAWN: Duration = Duration::from_millis(250);
 
@@ -81,7 +81,7 @@ impl Status {
             return std::future::pending().await;
         }
         loop {
-            voice::write(format!("\r\x1b[K{}", self.line()).as_bytes());
+            stderr::write(format!("\r\x1b[K{}", self.line()).as_bytes());
             tokio::time::sleep(REDRAWN).await;
         }
     }
@@ -91,7 +91,7 @@ impl Status {
         self.clear();
         let [done, retried, dead_lettered] = self.counts();
         let ended = Ended { event: "ended", done, retried, dead_lettered };
-        voice::note(&ended, &self.line());
+        stderr::note(&ended, &self.line());
     }
 
     /// A line of its own, above the one that is redrawn.
@@ -102,12 +102,12 @@ impl Status {
     fn say_of(&self, event: &'static str, job: Option<&JobView>, text: &str) {
         self.clear();
         let (id, job_type) = (job.map(|job| job.id.as_str()), job.map(|job| job.job_type.as_str()));
-        voice::note(&Said { event, job: id, r#type: job_type, message: text }, &clean::line(text));
+        stderr::note(&Said { event, job: id, r#type: job_type, message: text }, &clean::line(text));
     }
 
     fn clear(&self) {
         if self.is_drawn {
-            voice::write(b"\r\x1b[K");
+            stderr::write(b"\r\x1b[K");
         }
     }
 

@@ -55,7 +55,7 @@ struct LeftOut {
 }
 
 /// From now on everything is told as JSON.
-pub(crate) fn speak_json() {
+pub(crate) fn set_json() {
     JSON.store(true, Ordering::Relaxed);
 }
 
