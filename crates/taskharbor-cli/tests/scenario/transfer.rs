@@ -247,7 +247,20 @@ fn the_command_moves_everything_and_can_be_repeated() {
 }
 
 #[test]
-fn what_somebody_has_paused_stays_paused_and_what_does_not_move_goes_on() {
+fn a_key_that_outlived_its_job_is_moved() {
+    let (from, to) = (Store::new(), Store::new());
+    let key = ["--key", "k", "--key-hold", "24h", "--max-attempts", "1"];
+    let dead = from.enqueue(&[&["fail"], &key[..]].concat());
+    from.work(&["--builtin"]);
+    from.ok(&["dlq", "purge", &dead, "--yes"]);
+    let report = from.json(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    assert_eq!((&report["moved"], &report["keys"]), (&0.into(), &1.into()), "{report}");
+    let again = to.json(&[&["enqueue", "fail"], &key[..]].concat());
+    assert_eq!((&again["id"], &again["existed"]), (&dead.as_str().into(), &true.into()));
+}
+
+#[test]
+fn queues_paused_by_an_operator_stay_paused_and_a_refused_move_changes_nothing() {
     let (from, to) = (Store::new(), Store::new());
     from.enqueue(&["echo", "--queue", "resting"]);
     from.ok(&["queue", "pause", "resting"]);
@@ -271,7 +284,7 @@ fn what_somebody_has_paused_stays_paused_and_what_does_not_move_goes_on() {
     worker.wait().unwrap();
     let id = from.lines(&["list", "--state", "inflight"])[0]["id"].as_str().unwrap().to_owned();
     from.ok(&["cancel", &id]);
-    // Its lease has to run out first; a job that nobody holds moves at once.
+    // Its lease has to run out first; a job without a valid lease moves at once.
     let report = from.json(&["move", "--from", from.url(), "--to", to.url(), "--dry-run"]);
     assert_eq!(report["moved"], 2);
 }
