@@ -64,7 +64,7 @@ fn kinds(findings: &Findings, palette: Palette) -> Vec<String> {
     table::lines(&columns, &rows, palette)
 }
 
-/// What was seen, in the order of the plan; what nobody planned comes last.
+/// The jobs by type, in the order of the plan; types that are not in the plan come last.
 fn in_order(findings: &Findings) -> Vec<(&str, &Seen)> {
     let place = |job_type: &str| plan::KINDS.iter().position(|kind| kind.job_type == job_type);
     let mut kinds: Vec<_> =

@@ -33,7 +33,7 @@ const NOT_THERE: i32 = 127;
 
 /// How long a job waits that its program did not want now.
 const LATER_DELAY: Duration = Duration::from_secs(5);
-/// How long one waits whose program is not there: until somebody has put it there.
+/// How long a job waits whose program cannot be run.
 const MISTAKE_DELAY: Duration = Duration::from_secs(30);
 /// How long a program that is told to stop has for it.
 const STOPPING: Duration = Duration::from_secs(3);
