@@ -39,7 +39,7 @@ pub(crate) async fn run(sizes: &Sizes) -> Outcome {
     rate(&format!("{backlog} waiting, {backlog} over"), &with_many);
     ratio("many / few", &with_many.over(&with_few), Bound::AtLeast(0.7));
     let started = now();
-    many.driver.counts(many.now()).await?;
+    many.driver.counts(taskharbor_core::admin::Counts::new(many.now())).await?;
     let took = started.elapsed().as_secs_f64() * 1e3;
     figure("counting all of them, for people", took, " ms", 0, Bound::None);
     many.driver.close().await?;

@@ -8,11 +8,10 @@ use crate::{
     clean, command,
     failure::{Failure, Outcome},
     interrupt,
+    json_output::{Problem, ProblemText},
     screen::Screen,
-    secret,
-    shape::{Problem, ProblemText},
+    secret, stderr,
     store::{self, Url},
-    voice,
 };
 
 /// Background jobs with one strict contract on every store.
@@ -82,20 +81,20 @@ pub(crate) fn run() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     if cli.global.json {
-        voice::speak_json();
+        stderr::set_json();
     }
     let code = match start(cli) {
         Ok(code) => code,
         Err(failure) => report(&failure),
     };
-    voice::finish();
+    stderr::finish();
     code
 }
 
 /// What is wrong with the arguments, as JSON if that is what was asked for.
 fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
-        voice::speak_json();
+        stderr::set_json();
         return report(&Failure::usage(error.to_string().trim_end()));
     }
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
@@ -105,7 +104,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         // With colours, where they are welcome. Into a closed pipe there is nothing to be said.
         let _ = error.print();
     } else {
-        voice::write(safe.as_bytes());
+        stderr::write(safe.as_bytes());
     }
     code
 }
@@ -114,7 +113,7 @@ fn report(failure: &Failure) -> ExitCode {
     if !failure.text.is_empty() {
         let message = secret::scrubbed(&failure.text);
         let error = ProblemText { code: failure.code, message: &message };
-        voice::note(&Problem { error }, &format!("taskharbor: {message}"));
+        stderr::note(&Problem { error }, &format!("taskharbor: {message}"));
     }
     failure.exit_code()
 }

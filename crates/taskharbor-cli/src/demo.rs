@@ -1,20 +1,20 @@
 //! `taskharbor demo`: jobs in a file, a worker that is killed half way, and what became of them.
 //!
-//! The [`plan`] says what is enqueued and what is to come of it. The worker is a process of its own
-//! ([`crew`]), which is killed without a warning; another goes on. What is shown comes from the
-//! store ([`tally`], [`finding`]). It is compared with the plan ([`check`]), and the exit code says
-//! whether they agree.
+//! The [`plan`] has the jobs and their expected outcomes. The worker is a process of its own
+//! ([`worker_process`]), which is killed without a warning; a second one continues. The outcomes
+//! shown come from the store ([`progress`], [`finding`]). They are compared with the plan
+//! ([`check`]), and the exit code says whether they agree.
 
 mod check;
-pub(crate) mod crew;
 mod display;
 mod finding;
-mod hush;
 mod job;
-mod place;
 mod plan;
+mod progress;
 mod report;
-mod tally;
+mod silence;
+mod temp_dir;
+pub(crate) mod worker_process;
 
 use std::{io, process::ExitCode, time::Duration};
 
@@ -24,13 +24,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::{
     interrupt,
+    stderr::tell,
     terminal::{Terminal, Tone},
-    voice::tell,
 };
-use crew::Crew;
 use display::{Display, Progress};
 use finding::{Crash, Findings};
-use place::Place;
+use temp_dir::TempDir;
+use worker_process::WorkerProcess;
 
 /// A run that takes longer than this will not end as planned.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -39,9 +39,9 @@ const LIMIT: Duration = Duration::from_secs(40);
 pub(crate) async fn run() -> anyhow::Result<ExitCode> {
     let terminal = Terminal::stdout();
     let mut display = Display::new(io::stdout().lock(), terminal);
-    let place = Place::make().context("no file can be made for the demo")?;
-    let driver = crew::open(place.file(), true).await?;
-    tell(&format!("created {} for the time of the demo", place.file().display()));
+    let dir = TempDir::make().context("no file can be made for the demo")?;
+    let driver = worker_process::open(dir.file(), true).await?;
+    tell(&format!("created {} for the time of the demo", dir.file().display()));
     let enqueued = job::enqueue(&Client::new(&driver)).await?;
 
     let started = Instant::now();
@@ -52,14 +52,14 @@ pub(crate) async fn run() -> anyhow::Result<ExitCode> {
             let exit = exit.map_err(|failure| anyhow::anyhow!(failure.text));
             Err(exit.context("the process cannot listen for signals")?)
         }
-        crash = watch(&mut display, &driver, &place, started) => Ok(crash?),
+        crash = watch(&mut display, &driver, &dir, started) => Ok(crash?),
     };
     let elapsed = started.elapsed();
     let crash = match watched {
         Ok(crash) => crash,
         Err(exit) => {
             let now = driver.now().await?;
-            let over = tally::over(&tally::count(&tally::jobs(&driver, now).await?));
+            let over = progress::over(&progress::count(&progress::jobs(&driver, now).await?));
             let left = format!("  Interrupted: {over} of {} jobs were finished.", plan::jobs());
             display.print(&[left])?;
             return Ok(ExitCode::from(exit as u8));
@@ -77,41 +77,41 @@ pub(crate) async fn run() -> anyhow::Result<ExitCode> {
 async fn watch<W: io::Write>(
     display: &mut Display<W>,
     driver: &AnyDriver,
-    place: &Place,
+    dir: &TempDir,
     started: Instant,
 ) -> anyhow::Result<Option<Crash>> {
     let (jobs, queues) = (plan::jobs(), plan::queues().len());
     let title = format!("TaskHarbor: {jobs} jobs in {queues} queues, one worker process, a file");
     display.print(&[display.palette().paint(Tone::Strong, &title), String::new()])?;
-    let mut crew = Crew::start(place.file())?;
+    let mut worker = WorkerProcess::start(dir.file())?;
     let mut crash = None;
     let mut ticks = interval_at(started + display.interval(), display.interval());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         tokio::select! {
             biased;
-            error = crew.ended() => return Err(error),
+            error = worker.ended() => return Err(error),
             _ = ticks.tick() => {}
         }
-        let stored = tally::jobs(driver, driver.now().await?).await?;
-        let (kinds, elapsed) = (tally::count(&stored), started.elapsed());
-        let over = tally::over(&kinds);
+        let stored = progress::jobs(driver, driver.now().await?).await?;
+        let (kinds, elapsed) = (progress::count(&stored), started.elapsed());
+        let over = progress::over(&kinds);
         if crash.is_none() && over >= jobs / 2 {
-            let (pid, at) = (crew.id(), started.elapsed());
-            crew.kill().await?;
+            let (pid, at) = (worker.id(), started.elapsed());
+            worker.kill().await?;
             // What it had recorded by then is what counts.
-            let stored = tally::jobs(driver, driver.now().await?).await?;
+            let stored = progress::jobs(driver, driver.now().await?).await?;
             let killed = Crash::new(pid, at, &stored);
             display.print(&[
                 display.palette().paint(Tone::Warning, &killed.sentence()),
                 String::new(),
             ])?;
             crash = Some(killed);
-            crew = Crew::start(place.file())?;
+            worker = WorkerProcess::start(dir.file())?;
         }
         display.show(&Progress { kinds, states: states(&stored), elapsed })?;
         if over == jobs || elapsed > LIMIT {
-            crew.dismiss().await?;
+            worker.dismiss().await?;
             return Ok(crash);
         }
     }

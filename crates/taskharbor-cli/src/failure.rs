@@ -4,7 +4,8 @@
 
 use std::{error::Error, io, process::ExitCode};
 
-use taskharbor::{ConnectError, Denied, DriverError, EnqueueError, WaitError, WorkerError};
+use taskharbor::{Action, ConnectError, Denied, DriverError, EnqueueError, WaitError, WorkerError};
+use taskharbor_core::error::CallError;
 
 /// What a shell is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,25 +62,49 @@ impl Failure {
     }
 
     /// What an operator asked for was not done.
-    pub(crate) fn denied(id: &str, denied: &Denied) -> Self {
+    pub(crate) fn denied(id: &str, action: &Action, denied: &Denied) -> Self {
+        let cannot = format!("cannot {} {id}", verb(action));
         match denied {
-            Denied::JobNotFound => Self::not_found(format!("no job {id} is stored")),
-            Denied::WrongState(state) => Self::refused(
-                "wrong_state",
-                format!("job {id} is {state}, which does not allow this"),
-            ),
+            Denied::JobNotFound => Self::not_found(match action {
+                Action::CancelFlow | Action::PurgeFlow => format!("no flow {id} is stored"),
+                _ => format!("no job {id} is stored"),
+            }),
+            Denied::WrongState(state) => {
+                Self::refused("wrong_state", format!("{cannot}: it is {state}"))
+            }
             Denied::FlowOver => Self::refused(
                 "flow_over",
                 format!(
-                    "the flow of job {id} is over: requeue its last job first, or pass --detach to run this one alone"
+                    "{cannot}: no other job of its flow would use what it produces; requeue the flow's last job first, or pass --detach to run this one alone"
+                ),
+            ),
+            Denied::KeyHeld(holder) => Self::refused(
+                "key_held",
+                format!(
+                    "{cannot}: job {holder} holds its idempotency key by now; requeue it when that job is terminal"
                 ),
             ),
             Denied::InFlow(flow) => Self::refused(
                 "in_flow",
-                format!("job {id} belongs to flow {flow}: act on the flow with `taskharbor flow`"),
+                format!(
+                    "{cannot}: it belongs to flow {flow}; act on the flow with `taskharbor flow`"
+                ),
             ),
-            other => Self::refused("denied", format!("job {id}: {other}")),
+            other => Self::refused("denied", format!("{cannot}: {other}")),
         }
+    }
+}
+
+/// An action as the beginning of a sentence about a job.
+const fn verb(action: &Action) -> &'static str {
+    match action {
+        Action::Requeue(_) => "requeue job",
+        Action::Cancel => "cancel job",
+        Action::RunNow => "run job",
+        Action::SetPriority(_) => "change the priority of job",
+        Action::Purge => "purge job",
+        Action::CancelFlow => "cancel flow",
+        Action::PurgeFlow => "purge flow",
     }
 }
 
@@ -115,6 +140,16 @@ impl From<DriverError> for Failure {
             _ => (Exit::Error, "error"),
         };
         Self::new(exit, code, chain(&error))
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Failed(error) => error.into(),
+            CallError::Rejected(error) => Self::new(Exit::Usage, "rejected", chain(&error)),
+            error => Self::refused("denied", chain(&error)),
+        }
     }
 }
 

@@ -109,12 +109,12 @@ impl Hold {
         Self(())
     }
 
-    /// Whether somebody wants the command to end.
+    /// Whether a signal has asked the command to end.
     pub(crate) fn is_asked(&self) -> bool {
         *ASKED.borrow()
     }
 
-    /// Waits until somebody does.
+    /// Waits until a signal does.
     pub(crate) async fn asked(&self) {
         let mut asked = ASKED.subscribe();
         // The sender is never dropped.

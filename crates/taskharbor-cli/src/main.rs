@@ -11,14 +11,14 @@ mod duration;
 mod failure;
 mod interrupt;
 mod json;
+mod json_output;
 mod screen;
 mod secret;
-mod shape;
+mod stderr;
 mod store;
 mod table;
 mod terminal;
 mod value;
-mod voice;
 
 use std::process::ExitCode;
 

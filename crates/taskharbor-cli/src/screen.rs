@@ -47,7 +47,7 @@ impl Screen {
         Ok(writeln!(self.out, "{text}")?)
     }
 
-    /// Bytes as they are, where nobody would be harmed; on a terminal, as text.
+    /// Bytes as they are, or on a terminal as text without control characters.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Outcome {
         if io::stdout().is_terminal() {
             let text = clean::lines(&String::from_utf8_lossy(bytes));

@@ -11,8 +11,8 @@ use taskharbor_sqlite::{Config, ConfigError, OpenError, SqliteDriver};
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
-    shape,
-    voice::note,
+    json_output,
+    stderr::note,
 };
 
 /// The store if none is named: a file in the current directory.
@@ -26,12 +26,12 @@ fn remember(driver: AnyDriver) {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(driver);
 }
 
-/// Closes every store that was opened, however the command has ended: whoever has a file open last
-/// puts everything into it and removes what lies beside it.
+/// Closes every store that was opened, however the command has ended. The last process that closes a
+/// file writes everything into it and removes the files beside it.
 pub(crate) async fn close_all() {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for driver in open {
-        // All is recorded; that a store does not say goodbye is nobody's concern.
+        // Everything is recorded, so an error while closing does not matter.
         let _ = driver.close().await;
     }
 }
@@ -156,7 +156,7 @@ impl Url {
         remember(AnyDriver::new(driver.clone()));
         if is_new {
             let created = path.display().to_string();
-            note(&shape::Created { created: &created }, &format!("created {created}"));
+            note(&json_output::Created { created: &created }, &format!("created {created}"));
         }
         Ok(driver)
     }
@@ -177,7 +177,7 @@ fn invalid(error: &ConfigError) -> Failure {
     Failure::new(Exit::Usage, "invalid_url", chain(error))
 }
 
-/// Why a file is not opened, with what somebody at a command line can do.
+/// Why a file is not opened, with what to do at a command line.
 fn not_opened(error: &OpenError) -> Failure {
     let text = match error {
         OpenError::Empty { path } => format!(

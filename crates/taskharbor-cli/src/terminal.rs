@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_terminal_is_coloured_and_only_if_nobody_minds() {
+    fn only_a_terminal_is_coloured_and_only_without_no_color() {
         assert_eq!(Terminal::with(Some(Size::USUAL), false).palette, Palette::Coloured);
         assert_eq!(Terminal::with(Some(Size::USUAL), true).palette, Palette::Plain);
         assert_eq!(Terminal::with(None, false).palette, Palette::Plain);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use taskharbor_core::{Timestamp, job::KeyHold};
+
 /// A duration such as `250ms`, `5s`, `10m`, `1h30m` or `2d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration: write it as 250ms, 5s, 10m, 1h30m or 2d");
@@ -27,6 +29,54 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         rest = after;
     }
     if text.is_empty() { Err(wrong()) } else { Ok(total) }
+}
+
+/// An instant as people write it: exactly, or as a duration ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl When {
+    pub(crate) fn instant(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => now.saturating_sub(ago),
+        }
+    }
+}
+
+/// An instant such as `2026-11-15T10:00:00Z`, or `2h` for two hours ago.
+pub(crate) fn when(text: &str) -> Result<When, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(When::At(at));
+    }
+    duration(text).map(When::Ago).map_err(|_| {
+        format!(
+            "{text:?} is not a time: write it as 2026-11-15T10:00:00Z, or as 2h for two hours ago"
+        )
+    })
+}
+
+/// How long an idempotency key is held: until an event in the life of its job, or for a time.
+pub(crate) fn key_hold(text: &str) -> Result<KeyHold, String> {
+    match text {
+        "until-pruned" => return Ok(KeyHold::UntilPruned),
+        "until-done" => return Ok(KeyHold::UntilDone),
+        "until-terminal" => return Ok(KeyHold::UntilTerminal),
+        _ => {}
+    }
+    match duration(text) {
+        Ok(time) if time.is_zero() => {
+            Err("a key cannot be held for no time: choose 1us or more, or leave out the key"
+                .to_owned())
+        }
+        Ok(time) => Ok(KeyHold::For(time)),
+        Err(_) => Err(format!(
+            "{text:?} is not a key hold: choose until-pruned, until-done, until-terminal, or a duration above zero such as 24h"
+        )),
+    }
 }
 
 /// A rate such as `50/s`, `600/m` or `10`, which is per second; as what lies between two.
@@ -88,6 +138,29 @@ mod tests {
         {
             assert!(duration(text).unwrap_err().contains("is not a duration"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_time_is_an_instant_or_a_duration_ago() {
+        let now: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
+        let hour = Duration::from_secs(3_600);
+        assert_eq!(when("2h").unwrap().instant(now), now.saturating_sub(hour * 2));
+        assert_eq!(when("2026-11-15T10:00:00Z"), Ok(When::At(now)));
+        for text in ["", "yesterday", "-2h", "2026-11-15"] {
+            assert!(when(text).unwrap_err().contains("is not a time"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_held_until_an_event_or_for_a_time() {
+        assert_eq!(key_hold("until-pruned"), Ok(KeyHold::UntilPruned));
+        assert_eq!(key_hold("until-done"), Ok(KeyHold::UntilDone));
+        assert_eq!(key_hold("until-terminal"), Ok(KeyHold::UntilTerminal));
+        assert_eq!(key_hold("24h"), Ok(KeyHold::For(Duration::from_secs(86_400))));
+        for text in ["", "-24h", "until_done", "24"] {
+            assert!(key_hold(text).unwrap_err().contains("is not a key hold"), "{text}");
+        }
+        assert!(key_hold("0s").unwrap_err().contains("for no time"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an error of sqlx means to whoever made the call.
+//! What an error of sqlx means to the caller.
 
 use taskharbor_core::DriverError;
 use taskharbor_postgres::error::refused;

@@ -1,4 +1,4 @@
-//! `taskharbor cancel`, `requeue` and `run-now`: one thing done to jobs that are named.
+//! `taskharbor cancel`, `requeue` and `run-now`: one action on the jobs that are named.
 
 use taskharbor::{Action, Admin, AnyDriver, Denied, Manage, Requeue, State, Timestamp};
 
@@ -6,10 +6,10 @@ use super::list::id;
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
+    stderr::tell,
     store::{Missing, Url},
-    voice::tell,
 };
 
 /// Cancel jobs, or ask their workers to stop them
@@ -21,7 +21,7 @@ pub(crate) struct CancelArgs {
     ids: Vec<String>,
 }
 
-/// Give dead-lettered or cancelled jobs another life
+/// Requeue dead-lettered or cancelled jobs
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
@@ -32,7 +32,7 @@ pub(crate) struct RequeueArgs {
     ids: Vec<String>,
     #[command(flatten)]
     how: How,
-    /// If the job's flow is over, run it alone
+    /// If no other job of its flow would use its output any more, run it outside the flow
     #[arg(long)]
     detach: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) struct RunNowArgs {
 /// How jobs are requeued.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct How {
-    /// Start counting attempts anew; otherwise the job may be executed once more
+    /// Start counting attempts anew; otherwise the job is executed at most once more
     #[arg(long)]
     pub(crate) reset_attempts: bool,
     /// Not before this instant, as 2026-11-15T10:00:00Z
@@ -85,7 +85,7 @@ async fn act(ids: &[String], action: Action, url: &Url, screen: &mut Screen) -> 
     on(&driver, ids, action, screen).await
 }
 
-/// Does one thing to each of these; fails as the first that was refused.
+/// Does one action to each of these jobs; fails like the first that was refused.
 pub(crate) async fn on(
     driver: &AnyDriver,
     ids: &[String],
@@ -95,7 +95,7 @@ pub(crate) async fn on(
     let mut parsed = Vec::with_capacity(ids.len());
     for text in ids {
         let id = id(text)?;
-        // Naming a job twice asks for nothing more.
+        // A job that is named twice is acted on once.
         if !parsed.contains(&id) {
             parsed.push(id);
         }
@@ -107,18 +107,18 @@ pub(crate) async fn on(
         match answer {
             Ok(state) => told(id.as_str(), state, &action, screen)?,
             Err(denied) => {
-                let refused = Failure::denied(id.as_str(), &denied);
+                let refused = Failure::denied(id.as_str(), &action, &denied);
                 if screen.is_json {
                     let message = Some(refused.text.clone());
                     let error = Some(refused.code);
-                    screen.document(&shape::Managed {
+                    screen.document(&json_output::Managed {
                         id: id.as_str(),
                         state: None,
                         error,
                         message,
                     })?;
                 }
-                // Of several, what is wrong with the state says more than what is not there.
+                // A refusal because of the state says more than a job that is not stored.
                 let is_first =
                     failure.as_ref().is_none_or(|it: &Failure| it.exit == Exit::NotFound);
                 if is_first || !matches!(denied, Denied::JobNotFound) {
@@ -139,14 +139,14 @@ pub(crate) async fn on(
 fn told(id: &str, state: State, action: &Action, screen: &mut Screen) -> Outcome {
     if screen.is_json {
         let state = Some(state.as_str());
-        return screen.document(&shape::Managed { id, state, error: None, message: None });
+        return screen.document(&json_output::Managed { id, state, error: None, message: None });
     }
     let id = clean::line(id);
     let text = match (action, state) {
         (Action::Cancel, State::Inflight) => {
-            format!("{id} is running; its worker is asked to stop")
+            format!("{id} is running; its worker was asked to stop")
         }
-        (Action::Purge | Action::PurgeFlow, _) => format!("{id} is removed; it was {state}"),
+        (Action::Purge | Action::PurgeFlow, _) => format!("{id} was removed; it was {state}"),
         _ => format!("{id} is {state}"),
     };
     screen.line(&text)

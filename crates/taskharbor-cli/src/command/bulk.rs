@@ -1,5 +1,5 @@
-//! What commands that act on many jobs have in common: they say what they are about to do, and to
-//! what, and do it only when told to.
+//! What commands that act on many jobs have in common: they say what they are about to do and to
+//! which jobs, and do it only after a confirmation.
 
 use std::{
     io::{self, BufRead, IsTerminal, Write},
@@ -11,8 +11,8 @@ use taskharbor::{Action, Admin, AnyDriver, Filter, JobId, List, Manage};
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
     store::Url,
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Asks whoever sits at the terminal; elsewhere `--yes` is needed.
+    /// Asks for a confirmation on a terminal; without one `--yes` is required.
     pub(crate) fn confirm(self, what: &str) -> Outcome {
         if self.yes {
             return Ok(());
@@ -53,7 +53,7 @@ impl Ahead {
     }
 }
 
-/// All jobs that match now.
+/// All jobs that match now, however many records have to be looked at.
 pub(crate) async fn matching(driver: &AnyDriver, filter: &Filter) -> Outcome<Vec<JobId>> {
     let now = driver.now().await?;
     let (mut ids, mut cursor) = (Vec::new(), None);
@@ -69,13 +69,13 @@ pub(crate) async fn matching(driver: &AnyDriver, filter: &Filter) -> Outcome<Vec
     }
 }
 
-/// One thing to be done to many jobs.
+/// One action on many jobs.
 pub(crate) struct Bulk<'a> {
     pub(crate) verb: &'static str,
     pub(crate) target: String,
     pub(crate) ids: Vec<JobId>,
     pub(crate) action: Action,
-    /// What lies between two jobs.
+    /// The time between two jobs.
     pub(crate) pace: Option<Duration>,
     pub(crate) ahead: Ahead,
     pub(crate) url: &'a Url,
@@ -87,7 +87,7 @@ impl Bulk<'_> {
         let jobs = if matched == 1 { "job" } else { "jobs" };
         let place = clean::line(&self.url.shown());
         let what = format!("{} {matched} {jobs} {} in {place}", self.verb, self.target);
-        let mut told = shape::Bulk {
+        let mut told = json_output::Bulk {
             action: self.verb,
             dry_run: self.ahead.dry_run,
             matched,
@@ -129,7 +129,8 @@ impl Bulk<'_> {
                     Ok(_) => told.done += 1,
                     Err(denied) => {
                         told.refused += 1;
-                        first_refusal.get_or_insert(Failure::denied(id.as_str(), &denied).text);
+                        let refused = Failure::denied(id.as_str(), &self.action, &denied);
+                        first_refusal.get_or_insert(refused.text);
                     }
                 }
             }
@@ -142,11 +143,7 @@ impl Bulk<'_> {
         }
         screen.line(&format!("{}: {} of {matched} {jobs}", self.verb, told.done))?;
         if let Some(text) = first_refusal {
-            screen.line(&format!(
-                "{} refused; the first because {}",
-                told.refused,
-                clean::line(&text)
-            ))?;
+            screen.line(&format!("{} refused; the first: {}", told.refused, clean::line(&text)))?;
         }
         screen.flush()?;
         if nothing_done { Err(Failure::silent(Exit::Refused)) } else { Ok(()) }

@@ -18,10 +18,10 @@ use crate::{
     clean,
     failure::{Exit, Failure, Outcome, chain},
     screen::{Screen, counted},
+    stderr::tell,
     store::Url,
     table::{Align, Cell},
     terminal::Tone,
-    voice::tell,
 };
 
 /// Run the published suite on a store and report clause by clause

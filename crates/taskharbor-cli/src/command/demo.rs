@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> Outcome<ExitCode> {
     let ended = match args.worker_on {
-        Some(path) => demo::crew::work(path).await.map(|()| ExitCode::SUCCESS),
+        Some(path) => demo::worker_process::work(path).await.map(|()| ExitCode::SUCCESS),
         None => demo::run().await,
     };
     ended.map_err(|error| match error.downcast::<std::io::Error>() {

@@ -1,24 +1,24 @@
-//! `taskharbor dlq`: the jobs that failed for good.
+//! `taskharbor dlq`: dead-lettered jobs.
 
 use std::time::Duration;
 
-use taskharbor::{Action, AnyDriver, JobId, State};
+use taskharbor::{Action, AnyDriver, JobId, State, Timestamp};
+use taskharbor_core::admin::Order;
 
 use super::{
     act::{self, How},
     bulk::{Ahead, Bulk, matching},
     inspect,
-    list::{self, Which},
+    list::{self, PageArgs, Which},
 };
 use crate::{
-    clean,
     failure::{Failure, Outcome},
     screen::Screen,
     store::{Missing, Url},
     value,
 };
 
-/// Look at dead-lettered jobs, give them another life, or remove them
+/// Show, requeue or remove dead-lettered jobs
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(ListArgs),
@@ -26,31 +26,35 @@ pub(crate) enum Command {
     Purge(PurgeArgs),
 }
 
-/// Show dead-lettered jobs, oldest first
+/// Show dead-lettered jobs, newest first
+///
+/// The order is that in which they were enqueued.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  taskharbor dlq list --queue mail")]
+#[command(after_help = "Examples:
+  taskharbor dlq list --queue mail
+  taskharbor dlq list --finished-since 1h --error timeout")]
 pub(crate) struct ListArgs {
     #[command(flatten)]
     which: Which,
-    /// Show at most so many
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    limit: u32,
-    /// Go on after the page that gave this
-    #[arg(long, value_name = "CURSOR")]
-    cursor: Option<String>,
+    /// Oldest first
+    #[arg(long)]
+    oldest: bool,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
-/// Give dead-lettered jobs another life: those that are named, or all that match
+/// Requeue dead-lettered jobs: those that are named, or all that match
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor dlq requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
-  taskharbor dlq requeue --queue mail --all --rate 50/s --yes")]
+  taskharbor dlq requeue --queue mail --all --rate 50/s --yes
+  taskharbor dlq requeue --all --error 'connection refused' --finished-since 2h --yes")]
 pub(crate) struct RequeueArgs {
     #[command(flatten)]
     jobs: Jobs,
     #[command(flatten)]
     how: How,
-    /// No more than this, as 50/s or 600/m
+    /// Requeue no faster than this, as 50/s or 600/m
     #[arg(long, value_name = "RATE", value_parser = value::rate, requires = "all")]
     rate: Option<Duration>,
     #[command(flatten)]
@@ -82,24 +86,14 @@ pub(crate) struct Jobs {
     which: Which,
 }
 
-fn in_words(which: &Which) -> String {
-    let mut words = "from the DLQ".to_owned();
-    if let Some(queue) = &which.queue {
-        words += &format!(" of queue {}", clean::line(queue.as_str()));
-    }
-    if let Some(job_type) = &which.r#type {
-        words += &format!(", type {}", clean::line(job_type.as_str()));
-    }
-    words
-}
-
 pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Outcome {
     match command {
-        Command::List(ListArgs { which, limit, cursor }) => {
+        Command::List(ListArgs { which, oldest, page }) => {
             let driver = url.open(Missing::Refuse).await?;
             let now = driver.now().await?;
-            let dead = which.filter().state(State::Dlq);
-            list::show(&driver, dead, limit, cursor, now, screen).await
+            let dead = which.filter(now).state(State::Dlq);
+            let order = if oldest { Order::OldestFirst } else { Order::NewestFirst };
+            list::show(&driver, dead, order, page, now, screen).await
         }
         Command::Requeue(RequeueArgs { jobs, how, rate, ahead }) => {
             let action = Action::Requeue(how.request());
@@ -111,7 +105,7 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
     }
 }
 
-/// Something to be done to jobs of the DLQ.
+/// An action on jobs of the DLQ.
 struct Many {
     verb: &'static str,
     jobs: Jobs,
@@ -125,14 +119,15 @@ impl Many {
         if ids.is_empty() && !all {
             return Err(Failure::usage("name jobs by their ids, or pass --all for all that match"));
         }
-        if !ids.is_empty() && (which.queue.is_some() || which.r#type.is_some()) {
+        if !ids.is_empty() && !which.is_all() {
             return Err(Failure::usage(
-                "--queue and --type choose among all: pass --all with them, or ids alone",
+                "--queue, --type and other filters choose among all: pass --all with them, or ids alone",
             ));
         }
         let driver = url.open(Missing::Refuse).await?;
+        let now = driver.now().await?;
         if !ids.is_empty() {
-            let dead = named(&driver, &ids).await?;
+            let dead = named(&driver, &ids, now).await?;
             if ahead.dry_run || action == Action::Purge {
                 let target = "that are named".to_owned();
                 return Bulk { verb, target, ids: dead, action, pace, ahead, url }
@@ -141,21 +136,19 @@ impl Many {
             }
             return act::on(&driver, &ids, action, screen).await;
         }
-        let ids = matching(&driver, &which.filter().state(State::Dlq)).await?;
-        Bulk { verb, target: in_words(&which), ids, action, pace, ahead, url }
-            .run(&driver, screen)
-            .await
+        let ids = matching(&driver, &which.filter(now).state(State::Dlq)).await?;
+        let target = format!("from the DLQ{}", which.in_words(now));
+        Bulk { verb, target, ids, action, pace, ahead, url }.run(&driver, screen).await
     }
 }
 
-/// The jobs with these ids, each once. What is not in the DLQ is none of this command's business.
-async fn named(driver: &AnyDriver, ids: &[String]) -> Outcome<Vec<JobId>> {
-    let now = driver.now().await?;
+/// The jobs with these ids, each once. A job that is not in the DLQ is refused.
+async fn named(driver: &AnyDriver, ids: &[String], now: Timestamp) -> Outcome<Vec<JobId>> {
     let mut dead = Vec::with_capacity(ids.len());
     for text in ids {
         let record = inspect::stored(driver, text, now).await?;
         if record.state != State::Dlq {
-            let text = format!("job {text} is {}, and not in the DLQ", record.state);
+            let text = format!("job {text} is {}, not in the DLQ", record.state);
             return Err(Failure::refused("wrong_state", text));
         }
         if !dead.contains(&record.job.id) {

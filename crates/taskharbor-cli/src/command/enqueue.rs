@@ -13,17 +13,17 @@ use taskharbor_core::{
     clock::StoreClock,
     driver::{Enqueue, Enqueued},
     error::Rejected,
-    job::{Headers, JobSet},
+    job::{Headers, JobSet, KeyHold},
     name::IdempotencyKey,
 };
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
+    json_output,
     screen::{Screen, counted},
-    shape,
+    stderr::{self, note, tell},
     store::{Missing, Url},
     value,
-    voice::{self, note, tell},
 };
 
 /// Jobs in one call, and lines between two looks at the progress.
@@ -39,6 +39,7 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 #[command(after_help = "Examples:
   taskharbor enqueue email:send '{\"to\": \"ada@example.org\"}' --queue mail
   taskharbor enqueue report:build @report.json --delay 10m --key report-2026-11
+  taskharbor enqueue digest:send --key digest-ada --key-hold 24h
   taskharbor enqueue sum '[1, 2]' --wait
   cat rows.jsonl | taskharbor enqueue row:import --lines")]
 pub(crate) struct Args {
@@ -64,6 +65,20 @@ pub(crate) struct Args {
     /// Store no second job with this key in the queue
     #[arg(long, visible_alias = "key", value_name = "KEY", conflicts_with_all = ["count", "lines"])]
     idempotency_key: Option<String>,
+    /// How long the key is held: until-pruned, until-done, until-terminal or a duration such as 24h
+    ///
+    /// until-pruned, the default: until the record of the job is removed. until-done: until the job
+    /// is done; a dead-lettered or cancelled job still holds it. until-terminal: until the job is
+    /// done, dead-lettered or cancelled. A duration: so long after the job was enqueued, whatever
+    /// becomes of it.
+    #[arg(
+        long,
+        value_name = "HOLD",
+        value_parser = value::key_hold,
+        requires = "idempotency_key",
+        allow_hyphen_values = true
+    )]
+    key_hold: Option<KeyHold>,
     /// Higher runs first, from -32768 to 32767
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i16>,
@@ -82,7 +97,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
-    // All that can be wrong without a store is found before one is made.
+    // Everything that can be checked without a store is checked before one is created.
     let template = args.template()?;
     if args.lines {
         let input = args.input()?;
@@ -109,7 +124,7 @@ pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
     wait(&handle, existed, screen).await
 }
 
-/// A job of any type, for whoever waits for the bytes that it produces.
+/// A job of any type, to wait for the bytes that it produces.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "any")]
 struct Any;
@@ -122,7 +137,7 @@ pub(crate) async fn wait<O>(handle: &Handle<O>, existed: bool, screen: &mut Scre
     }
     let output = handle.wait_raw().await?;
     if screen.is_json {
-        return screen.document(&shape::Waited::of(id, existed, output.as_ref()));
+        return screen.document(&json_output::Waited::of(id, existed, output.as_ref()));
     }
     screen.bytes(output.as_deref().unwrap_or_default())
 }
@@ -130,7 +145,7 @@ pub(crate) async fn wait<O>(handle: &Handle<O>, existed: bool, screen: &mut Scre
 /// Says that something is stored, or was before.
 pub(crate) fn stored(id: &str, existed: bool, screen: &mut Screen) -> Outcome {
     if screen.is_json {
-        return screen.document(&shape::Enqueued { id, existed });
+        return screen.document(&json_output::Enqueued { id, existed });
     }
     if existed {
         tell("a job with this key existed; nothing was stored");
@@ -153,6 +168,7 @@ impl Args {
             queue: QueueName::new(queue).map_err(|error| wrong(&error))?,
             headers,
             key: key.map_err(|error| wrong(&error))?,
+            key_hold: self.key_hold.unwrap_or_default(),
             delay: self.delay,
             at: self.at,
             timeout: self.timeout,
@@ -210,6 +226,7 @@ struct Template {
     queue: QueueName,
     headers: Headers,
     key: Option<IdempotencyKey>,
+    key_hold: KeyHold,
     delay: Option<Duration>,
     at: Option<Timestamp>,
     timeout: Option<Duration>,
@@ -239,6 +256,7 @@ impl Template {
         job.timeout = self.timeout;
         job.max_attempts = self.max_attempts;
         job.idempotency_key.clone_from(&self.key);
+        job.key_hold = self.key_hold;
         Ok(job)
     }
 
@@ -344,12 +362,12 @@ async fn lines(
             progress.clear();
             for (at, error) in template.store(driver, std::mem::take(&mut batch), screen).await? {
                 let (line, message) = (numbers[at], chain(&error));
-                let error = shape::ProblemText { code: "rejected", message: &message };
-                note(&shape::RefusedLine { line, error }, &format!("line {line}: {message}"));
+                let error = json_output::ProblemText { code: "rejected", message: &message };
+                note(&json_output::RefusedLine { line, error }, &format!("line {line}: {message}"));
                 refused += 1;
             }
             numbers.clear();
-            // Whoever reads the ids sees them when they are stored.
+            // A reader of the ids sees them when the jobs are stored.
             screen.flush()?;
             bytes = 0;
             progress.add(count, std::mem::take(&mut consumed));
@@ -387,7 +405,7 @@ impl Progress {
         self.jobs += jobs;
         self.done += done as u64;
         if self.is_shown {
-            voice::write(format!("\r\x1b[K{}", self.text()).as_bytes());
+            stderr::write(format!("\r\x1b[K{}", self.text()).as_bytes());
         }
     }
 
@@ -403,7 +421,7 @@ impl Progress {
     /// Makes room for what else is written.
     fn clear(&self) {
         if self.is_shown {
-            voice::write(b"\r\x1b[K");
+            stderr::write(b"\r\x1b[K");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `taskharbor flow`: jobs that wait for each other, as a whole.
+//! `taskharbor flow`: flows, jobs that wait for each other.
 
 use std::{fs, io::Read};
 
@@ -17,15 +17,15 @@ use super::{
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
+    stderr::tell,
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
-    voice::tell,
 };
 
-/// Look at flows, cancel them, let them go on
+/// Start, show, cancel and requeue flows
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Start(StartArgs),
@@ -52,7 +52,7 @@ pub(crate) struct StartArgs {
     wait: bool,
 }
 
-/// Print a picture of a flow, for Mermaid or Graphviz
+/// Print a diagram of a flow, for Mermaid or Graphviz
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor flow graph ID
@@ -63,12 +63,12 @@ pub(crate) struct GraphArgs {
     /// The language
     #[arg(long, value_enum, default_value_t = Format::Mermaid)]
     format: Format,
-    /// Show at most so many of its jobs
+    /// Show at most this many of its jobs
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     limit: u32,
 }
 
-/// A language for pictures.
+/// The language of a diagram.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
     Mermaid,
@@ -77,18 +77,21 @@ enum Format {
 
 /// Show flows, oldest first
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  taskharbor flow list --state held")]
+#[command(after_help = "Example:\n  taskharbor flow list --state blocked")]
 pub(crate) struct ListArgs {
-    /// In this state: running, held, done, failed or cancelled
+    /// In this state: running, blocked, done, failed or cancelled
     #[arg(long, value_name = "STATE", value_parser = flow_state)]
     state: Option<FlowState>,
     /// With this name
     #[arg(long, value_name = "NAME")]
     name: Option<FlowName>,
-    /// Show at most so many
+    /// The flow that began last first
+    #[arg(long)]
+    newest: bool,
+    /// Show at most this many flows
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Go on after the page that gave this
+    /// Continue after the page that gave this cursor; repeat the other options
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
 }
@@ -99,12 +102,12 @@ pub(crate) struct ListArgs {
 pub(crate) struct InspectArgs {
     /// The id of the flow
     id: String,
-    /// Show at most so many of its jobs
+    /// Show at most this many of its jobs
     #[arg(long, value_name = "N", default_value_t = 200)]
     limit: u32,
 }
 
-/// Cancel what has not run of a flow, and ask the workers of the rest to stop
+/// Cancel the jobs of a flow that have not started, and ask the workers of running ones to stop
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  taskharbor flow cancel 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
 pub(crate) struct CancelArgs {
@@ -113,7 +116,7 @@ pub(crate) struct CancelArgs {
     ids: Vec<String>,
 }
 
-/// Requeue all dead-lettered jobs of a flow, so that it goes on
+/// Requeue all dead-lettered jobs of a flow, so that the flow continues
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  taskharbor flow requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11 --yes"
@@ -130,14 +133,14 @@ pub(crate) struct RequeueArgs {
 fn flow_state(text: &str) -> Result<FlowState, String> {
     let all = [
         FlowState::Running,
-        FlowState::Held,
+        FlowState::Blocked,
         FlowState::Done,
         FlowState::Failed,
         FlowState::Cancelled,
     ];
-    all.into_iter().find(|state| shape::flow_state(*state) == text).ok_or_else(|| {
-        let known = all.map(shape::flow_state).join(", ");
-        format!("there is no state {text:?}: choose {known}")
+    all.into_iter().find(|state| json_output::flow_state(*state) == text).ok_or_else(|| {
+        let known = all.map(json_output::flow_state).join(", ");
+        format!("unknown state {text:?}: choose {known}")
     })
 }
 
@@ -190,10 +193,13 @@ async fn show_list(
     request.state = args.state;
     request.name = args.name;
     request.after = args.cursor.map(Cursor::new);
+    if args.newest {
+        request = request.newest_first();
+    }
     let page = driver.list_flows(request).await?;
     if screen.is_json {
         for flow in &page.items {
-            screen.document(&shape::Flow::of(flow))?;
+            screen.document(&json_output::Flow::of(flow))?;
         }
     } else if page.items.is_empty() {
         tell("no flows");
@@ -203,7 +209,7 @@ async fn show_list(
     }
     if let Some(next) = page.next {
         screen.flush()?;
-        more(&next);
+        more(&next, None);
     }
     Ok(())
 }
@@ -226,7 +232,7 @@ fn row(flow: &FlowRecord, now: Timestamp, screen: &Screen) -> Vec<Cell> {
     vec![
         Cell::plain(clean::line(flow.id.as_str())),
         Cell::plain(clean::cut(&clean::line(name), 32)),
-        Cell::new(tone(flow.state), shape::flow_state(flow.state)),
+        Cell::new(tone(flow.state), json_output::flow_state(flow.state)),
         Cell::plain(flow.members.total().to_string()),
         Cell::count(Tone::Good, flow.members.done),
         Cell::count(Tone::Bad, flow.members.dlq),
@@ -248,7 +254,7 @@ async fn inspect(
 ) -> Outcome {
     let tree = tree(driver, &args.id, args.limit, now).await?;
     if screen.is_json {
-        return screen.document(&shape::FlowWhole::of(&tree));
+        return screen.document(&json_output::FlowWhole::of(&tree));
     }
     let head = vec![row(&tree.flow, now, screen)];
     screen.table(&HEADINGS, &COLUMNS, head)?;

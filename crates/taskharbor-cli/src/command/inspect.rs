@@ -1,13 +1,14 @@
 //! `taskharbor inspect`: all there is to know about a job.
 
-use taskharbor::{Admin, AnyDriver, Blob, JobRecord, Timestamp};
+use taskharbor::{Admin, AnyDriver, Blob, JobRecord, State, Timestamp};
+use taskharbor_core::job::{Condition, FailurePolicy, JobKind};
 
 use super::list::{id, tone};
 use crate::{
     clean,
     failure::{Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
     store::{Missing, Url},
     table::{self, Align, Cell},
     terminal::Tone,
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
     let record = stored(&driver, &args.id, now).await?;
     if screen.is_json {
         let summary = record.summary();
-        return screen.document(&shape::Whole::of(&record, &summary));
+        return screen.document(&json_output::Whole::of(&record, &summary));
     }
     for line in lines(&record, now, screen) {
         screen.line(&line)?;
@@ -42,7 +43,7 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
 pub(crate) async fn stored(driver: &AnyDriver, text: &str, now: Timestamp) -> Outcome<JobRecord> {
     driver.inspect(id(text)?, now).await?.ok_or_else(|| {
         Failure::not_found(format!(
-            "no job {text} is stored: it was never enqueued here, or it is over and was removed after its retention"
+            "no job {text} is stored: it was never enqueued here, or its record was removed after its retention"
         ))
     })
 }
@@ -86,9 +87,12 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
         add("priority", Cell::plain(job.priority.to_string()));
     }
     add("enqueued", time(job.created_at));
+    // While it waits, that is when it is due.
+    let available = json_output::available_at(record).filter(|_| record.state == State::Inflight);
     for (name, at) in [
         ("not before", job.run_at),
         ("due", record.due_at),
+        ("available", available),
         ("started", record.started_at),
         ("finished", record.finished_at),
     ] {
@@ -101,22 +105,37 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
     }
     if let Some(key) = &job.idempotency_key {
         add("key", text(key.as_str()));
+        let hold = json_output::key_hold(record.key_hold).replace('_', " ");
+        match record.key_hold.held_until(job.created_at) {
+            Some(until) => add("key held until", time(until)),
+            None => add("key held", Cell::plain(hold)),
+        }
     }
     if let Some(flow) = &job.flow {
         add("flow", text(flow.as_str()));
+        if job.on_failure != FailurePolicy::default() {
+            add("on failure", Cell::plain(job.on_failure.as_str()));
+        }
+    }
+    if let JobKind::Join(reading) = record.kind {
+        add("join", Cell::plain(reading.as_str()));
     }
     if !record.parents.is_empty() {
         let parents: Vec<_> =
             record.parents.iter().take(10).map(|id| clean::line(id.as_str())).collect();
         let more = record.parents.len() - parents.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        add("after", Cell::plain(format!("{}{more}", parents.join(", "))));
+        let name = match job.condition {
+            Condition::ParentsDone => "after",
+            Condition::ParentsFailed => "if these fail",
+        };
+        add(name, Cell::plain(format!("{}{more}", parents.join(", "))));
         if record.pending > 0 {
             add("waits for", Cell::plain(format!("{} of them", record.pending)));
         }
     }
-    if let Some(grown) = &record.expanded_into {
-        add("became", text(grown.as_str()));
+    if let Some(tail) = &record.expanded_into {
+        add("expanded into", text(tail.as_str()));
     }
     for (name, value) in job.headers.iter() {
         add("header", Cell::plain(format!("{} = {}", clean::line(name), clean::line(value))));

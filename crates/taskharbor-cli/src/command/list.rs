@@ -3,22 +3,32 @@
 use taskharbor::{
     Admin, AnyDriver, Cursor, Filter, JobSummary, JobType, List, QueueName, State, Timestamp,
 };
+use taskharbor_core::{
+    admin::{Order, TimeRange},
+    driver::Limits,
+    name::IdempotencyKey,
+};
 
 use crate::{
     clean,
     failure::{Failure, Outcome},
+    json_output,
     screen::Screen,
-    shape,
+    stderr::{note, tell},
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
-    voice::{note, tell},
+    value::{self, When},
 };
 
 /// Show jobs, oldest first
+///
+/// Times of --since, --until and their like are instants such as 2026-11-15T10:00:00Z, or durations
+/// such as 2h, which mean that long ago.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor list --queue mail --state dlq
+  taskharbor list --newest --error 'connection refused' --since 2h
   taskharbor list --json --limit 1000 | jq -r .id")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -26,84 +36,176 @@ pub(crate) struct Args {
     /// In this state
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<State>,
-    /// Show at most so many
+    /// Newest first
+    #[arg(long)]
+    newest: bool,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+/// Which page of a list.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PageArgs {
+    /// Show at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) limit: u32,
-    /// Go on after the page that gave this
+    limit: u32,
+    /// Look at no more than this many records
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..))]
+    scan: u32,
+    /// Continue after the page that gave this cursor; repeat the other options
     #[arg(long, value_name = "CURSOR")]
-    pub(crate) cursor: Option<String>,
+    cursor: Option<String>,
 }
 
 /// Which jobs.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct Which {
-    /// Of this queue
+    /// In this queue
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
     /// Of this type
     #[arg(long, value_name = "TYPE")]
     pub(crate) r#type: Option<JobType>,
+    /// Enqueued with this idempotency key
+    #[arg(long, value_name = "KEY")]
+    key: Option<IdempotencyKey>,
+    /// With this header
+    #[arg(long, value_name = "NAME=VALUE", value_parser = value::pair)]
+    header: Option<(String, String)>,
+    /// With this text in the last error or in the reason
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// Enqueued at this time or later
+    #[arg(long, value_name = "TIME", value_parser = value::when)]
+    since: Option<When>,
+    /// Enqueued before this time
+    #[arg(long, value_name = "TIME", value_parser = value::when)]
+    until: Option<When>,
+    /// Done, dead-lettered or cancelled at this time or later
+    #[arg(long, value_name = "TIME", value_parser = value::when)]
+    finished_since: Option<When>,
+    /// Done, dead-lettered or cancelled before this time
+    #[arg(long, value_name = "TIME", value_parser = value::when)]
+    finished_until: Option<When>,
 }
 
 impl Which {
-    pub(crate) fn filter(&self) -> Filter {
+    pub(crate) fn filter(&self, now: Timestamp) -> Filter {
+        let range = |from: Option<When>, before: Option<When>| {
+            let instant = |when: Option<When>| when.map(|when| when.instant(now));
+            TimeRange::new(instant(from), instant(before))
+        };
         let mut filter = Filter::all();
         filter.queue.clone_from(&self.queue);
         filter.job_type.clone_from(&self.r#type);
+        filter.key.clone_from(&self.key);
+        filter.header.clone_from(&self.header);
+        filter.error.clone_from(&self.error);
+        filter.created = range(self.since, self.until);
+        filter.finished = range(self.finished_since, self.finished_until);
         filter
+    }
+
+    /// Whether it restricts anything.
+    pub(crate) fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The restrictions in words, each with a comma before it.
+    pub(crate) fn in_words(&self, now: Timestamp) -> String {
+        let mut words = String::new();
+        let mut add = |name: &str, value: &str| {
+            words += &format!(", {name} {}", clean::line(value));
+        };
+        if let Some(queue) = &self.queue {
+            add("queue", queue.as_str());
+        }
+        if let Some(job_type) = &self.r#type {
+            add("type", job_type.as_str());
+        }
+        if let Some(key) = &self.key {
+            add("key", key.as_str());
+        }
+        if let Some((name, value)) = &self.header {
+            add("header", &format!("{name}={value}"));
+        }
+        if let Some(error) = &self.error {
+            add("error containing", &format!("{error:?}"));
+        }
+        for (name, when) in [
+            ("enqueued since", self.since),
+            ("enqueued before", self.until),
+            ("finished since", self.finished_since),
+            ("finished before", self.finished_until),
+        ] {
+            if let Some(when) = when {
+                add(name, &when.instant(now).to_string());
+            }
+        }
+        words
     }
 }
 
 fn state(text: &str) -> Result<State, String> {
-    State::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
-        let known = State::ALL.map(State::as_str).join(", ");
-        format!("there is no state {text:?}: choose {known}")
+    State::ALL.iter().copied().find(|state| state.as_str() == text).ok_or_else(|| {
+        let known: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
+        format!("unknown state {text:?}: choose {}", known.join(", "))
     })
 }
 
 pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
     let driver = url.open(Missing::Refuse).await?;
     let now = driver.now().await?;
-    let mut filter = args.which.filter();
+    let mut filter = args.which.filter(now);
     filter.state = args.state;
-    show(&driver, filter, args.limit, args.cursor, now, screen).await
+    let order = if args.newest { Order::NewestFirst } else { Order::OldestFirst };
+    show(&driver, filter, order, args.page, now, screen).await
 }
 
-/// Shows the jobs that match, up to `limit` of them.
+/// Shows the jobs that match, up to the limit of the page.
 pub(crate) async fn show(
     driver: &AnyDriver,
     filter: Filter,
-    limit: u32,
-    cursor: Option<String>,
+    order: Order,
+    page: PageArgs,
     now: Timestamp,
     screen: &mut Screen,
 ) -> Outcome {
-    let mut left = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut cursor = cursor.map(Cursor::new);
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let (mut left, mut scan) = (count(page.limit), count(page.scan));
+    let mut cursor = page.cursor.map(Cursor::new);
+    let mut looked_at = None;
     let mut rows = Vec::new();
-    while left > 0 {
-        let mut request = List::new(filter.clone(), left.min(taskharbor::Limits::MAX_PAGE), now);
+    while left > 0 && scan > 0 {
+        let limit = left.min(Limits::MAX_PAGE);
+        let mut request = List::new(filter.clone(), limit, now).scan(scan.min(Limits::MAX_SCAN));
+        request.order = order;
         request.after = cursor.take();
+        let budget = request.scan;
         let page = driver.list(request).await?;
         left = left.saturating_sub(page.items.len());
         for job in &page.items {
             if screen.is_json {
-                screen.document(&shape::Line::of(job))?;
+                screen.document(&json_output::Line::of(job))?;
             } else {
                 rows.push(row(job, now, screen));
             }
         }
-        cursor = page.next;
+        // A short page with a cursor has used its budget.
+        if page.items.len() < limit {
+            scan = scan.saturating_sub(budget);
+        }
+        (cursor, looked_at) = (page.next, page.looked_at);
         if cursor.is_none() {
             break;
         }
     }
     if !screen.is_json {
         if rows.is_empty() {
-            tell("no jobs");
+            tell(if cursor.is_none() { "no jobs" } else { "no jobs so far" });
         } else {
             screen.table(
-                &["ID", "TYPE", "QUEUE", "STATE", "TRIES", "ENQUEUED", "ABOUT"],
+                &["ID", "TYPE", "QUEUE", "STATE", "FAILED", "ENQUEUED", "ABOUT"],
                 &[
                     Align::Left,
                     Align::Left,
@@ -118,17 +220,35 @@ pub(crate) async fn show(
         }
     }
     if let Some(next) = cursor {
-        // So that whoever reads the output as data is not told in the middle of it.
+        // The note comes after the output, not in the middle of it.
         screen.flush()?;
-        more(&next);
+        more(&next, looked_at.map(|at| Looked { at, order, is_short: left > 0 }));
     }
     Ok(())
 }
 
+/// How far a list looked.
+pub(crate) struct Looked {
+    at: Timestamp,
+    order: Order,
+    /// Whether the page is short because the call looked at as many records as it may.
+    is_short: bool,
+}
+
 /// Says how to get the next page.
-pub(crate) fn more(next: &Cursor) {
+pub(crate) fn more(next: &Cursor, looked: Option<Looked>) {
     let next_cursor = next.as_str();
-    note(&shape::More { next_cursor }, &format!("there is more: --cursor {next_cursor}"));
+    let text = match &looked {
+        Some(Looked { at, order: Order::NewestFirst, is_short: true }) => {
+            format!("looked back to {at}; look further back with --cursor {next_cursor}")
+        }
+        Some(Looked { at, order: Order::OldestFirst, is_short: true }) => {
+            format!("looked at jobs enqueued up to {at}; go on with --cursor {next_cursor}")
+        }
+        _ => format!("there is more: --cursor {next_cursor}"),
+    };
+    let looked_at = looked.map(|looked| looked.at.to_string());
+    note(&json_output::More { next_cursor, looked_at }, &text);
 }
 
 pub(crate) const fn tone(state: State) -> Tone {
@@ -142,7 +262,7 @@ pub(crate) const fn tone(state: State) -> Tone {
 }
 
 fn row(job: &JobSummary, now: Timestamp, screen: &Screen) -> Vec<Cell> {
-    let tries = match job.max_attempts {
+    let failed = match job.max_attempts {
         Some(max) => format!("{}/{max}", job.attempts),
         None => job.attempts.to_string(),
     };
@@ -151,7 +271,7 @@ fn row(job: &JobSummary, now: Timestamp, screen: &Screen) -> Vec<Cell> {
         Cell::plain(clean::cut(&clean::line(job.job_type.as_str()), 32)),
         Cell::plain(clean::cut(&clean::line(job.queue.as_str()), 24)),
         Cell::new(tone(job.state), job.state.as_str()),
-        Cell::plain(tries),
+        Cell::plain(failed),
         Cell::plain(screen.time(job.created_at, now)),
         Cell::new(Tone::Faint, clean::cut(&about(job, now, screen), 60)),
     ]
@@ -164,7 +284,8 @@ fn about(job: &JobSummary, now: Timestamp, screen: &Screen) -> String {
     match (job.state, &job.held, job.due_at) {
         (State::Inflight, Some(held), _) => {
             let until = screen.time(held.expires_at, now);
-            format!("held by {} until {until}", clean::line(held.holder.as_str()))
+            let verb = if held.expires_at > now { "ends" } else { "ended" };
+            format!("held by {}, lease {verb} {until}", clean::line(held.holder.as_str()))
         }
         (State::Scheduled, _, Some(due)) => match &*failed() {
             "" => format!("due {}", screen.time(due, now)),

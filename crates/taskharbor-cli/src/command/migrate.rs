@@ -10,16 +10,16 @@ use crate::{
     store::{Missing, Url},
 };
 
-/// Look at the schema of the store, install it or bring it up to date
+/// Show the schema of the store, install it or bring it up to date
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Say which version is installed; ends with 4 if it has to be brought up to date
     #[command(after_help = "Example:\n  taskharbor migrate status --url postgres://db/jobs")]
     Status,
-    /// Install the newest version, or bring an older one up to date; again is fine
+    /// Install the newest version, or bring an older one up to date; repeating it changes nothing
     #[command(after_help = "Example:\n  taskharbor migrate up --url postgres://db/jobs")]
     Up,
-    /// Print the SQL that installs the schema, for those whose database is managed by others
+    /// Print the SQL that installs the schema, for a database that others administer
     #[command(
         after_help = "Example:\n  taskharbor migrate print --url 'postgres:///?schema=jobs' > jobs.sql"
     )]
@@ -37,10 +37,19 @@ pub(crate) async fn run(command: &Command, url: &Url, screen: &mut Screen) -> Ou
     match command {
         Command::Status => status(url, screen).await,
         Command::Up => {
-            // A file is made by the commands that fill it.
+            // A file is created by the commands that fill it.
             let driver = url.open(Missing::Refuse).await?;
+            let before = found(url).await?;
             driver.migrate().await?;
-            if screen.is_json { status(url, screen).await } else { screen.line("up to date") }
+            if screen.is_json {
+                return status(url, screen).await;
+            }
+            let newest = before.newest;
+            screen.line(&match before.installed {
+                _ if before.up_to_date => "up to date".to_owned(),
+                None => format!("installed version {newest}"),
+                Some(older) => format!("upgraded from version {older} to {newest}"),
+            })
         }
         Command::Print if url.is_postgres() => {
             let config = config(url)?;
@@ -55,17 +64,21 @@ fn config(url: &Url) -> Outcome<Config> {
         .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))
 }
 
+/// The version that is installed, and the newest.
+async fn found(url: &Url) -> Outcome<Status> {
+    if !url.is_postgres() {
+        return file_status(url).await;
+    }
+    let driver = PostgresDriver::open(config(url)?)
+        .await
+        .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
+    let installed = driver.installed_version().await?;
+    let newest = PostgresDriver::VERSION;
+    Ok(Status { installed, newest, up_to_date: installed == Some(newest) })
+}
+
 async fn status(url: &Url, screen: &mut Screen) -> Outcome {
-    let status = if url.is_postgres() {
-        let driver = PostgresDriver::open(config(url)?)
-            .await
-            .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
-        let installed = driver.installed_version().await?;
-        let newest = PostgresDriver::VERSION;
-        Status { installed, newest, up_to_date: installed == Some(newest) }
-    } else {
-        file_status(url).await?
-    };
+    let status = found(url).await?;
     if screen.is_json {
         screen.document(&status)?;
     } else {

@@ -1,28 +1,30 @@
-//! `taskharbor queue`: queues, and whether they are worked on.
+//! `taskharbor queue`: queues, and whether they are paused.
 
-use taskharbor::{Admin, QueueName};
+use taskharbor::{Admin, QueueCounts, QueueName};
+use taskharbor_core::admin::Counts;
 
 use super::stats;
 use crate::{
     clean,
     failure::Outcome,
     screen::Screen,
+    stderr::tell,
     store::{Missing, Url},
 };
 
-/// Look at queues, stop and resume them
+/// Show, pause and resume queues
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Show all queues that have jobs or are paused
     #[command(after_help = "Example:\n  taskharbor queue list")]
     List,
-    /// Reserve nothing from a queue until it is resumed; what runs, runs on
+    /// Pause a queue: no job of it starts until it is resumed; running jobs go on
     #[command(after_help = "Example:\n  taskharbor queue pause mail")]
     Pause {
         /// The name of the queue
         queue: QueueName,
     },
-    /// Reserve from a queue again
+    /// Resume a paused queue
     #[command(after_help = "Example:\n  taskharbor queue resume mail")]
     Resume {
         /// The name of the queue
@@ -35,23 +37,29 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
     let now = driver.now().await?;
     let (queue, text) = match command {
         Command::List => {
-            let counts = driver.counts(now).await?;
-            return stats::show(&counts, None, now, screen);
+            let counts = driver.counts(Counts::new(now)).await?;
+            return stats::show(&counts, None, None, now, screen);
         }
         Command::Pause { queue } => {
             driver.pause(queue.clone(), now).await?;
             (queue, "is paused")
         }
         Command::Resume { queue } => {
-            driver.resume(queue.clone()).await?;
+            driver.resume(queue.clone(), now).await?;
             (queue, "is resumed")
         }
     };
+    let counts = driver.counts(Counts::new(now)).await?;
+    let counts = counts.into_iter().find(|it| it.queue == queue);
+    let counts = counts.unwrap_or_else(|| QueueCounts::new(queue));
     if screen.is_json {
-        let counts = driver.counts(now).await?;
-        let counts = counts.into_iter().find(|it| it.queue == queue);
-        let counts = counts.unwrap_or_else(|| taskharbor::QueueCounts::new(queue));
-        return screen.document(&crate::shape::Queue::of(&counts, now, None));
+        return screen.document(&crate::json_output::Queue::of(&counts, now, None, None));
     }
-    screen.line(&format!("{} {text}", clean::line(queue.as_str())))
+    let name = clean::line(counts.queue.as_str());
+    screen.line(&format!("{name} {text}"))?;
+    if counts.states.total() == 0 {
+        screen.flush()?;
+        tell(&format!("queue {name} has no jobs: is the name right?"));
+    }
+    Ok(())
 }

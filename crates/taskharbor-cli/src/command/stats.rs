@@ -1,15 +1,16 @@
-//! `taskharbor stats`: how many jobs are where, and how fast they go.
+//! `taskharbor stats`: how many jobs are in each state, and how fast they are done.
 
 use std::time::Duration;
 
 use taskharbor::{Admin, AnyDriver, QueueCounts, State, Timestamp};
+use taskharbor_core::admin::Counts;
 use tokio::time::{Instant, sleep};
 
 use crate::{
     clean,
     failure::Outcome,
+    json_output,
     screen::{Screen, span},
-    shape,
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
@@ -21,11 +22,15 @@ use crate::{
 #[command(after_help = "Examples:
   taskharbor stats
   taskharbor stats --watch
-  taskharbor stats --json --window 0s | jq .ready")]
+  taskharbor stats --json --window 0s | jq .ready
+  taskharbor stats --at-most 10000 --window 0s")]
 pub(crate) struct Args {
-    /// Show it again and again
+    /// Repeat until interrupted
     #[arg(long)]
     watch: bool,
+    /// Stop counting here: 10000+ means that many or more, and is found faster in a large store
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    at_most: Option<u32>,
     /// How long to count jobs that become done, for the rate; 0s leaves it out
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = value::duration)]
     window: Duration,
@@ -33,22 +38,23 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
     let driver = url.open(Missing::Refuse).await?;
-    let mut before = counts(&driver).await?;
+    let at_most = args.at_most.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+    let mut before = counts(&driver, at_most).await?;
     if args.window.is_zero() && !args.watch {
-        return show(&before.0, None, before.1, screen);
+        return show(&before.0, at_most, None, before.1, screen);
     }
     let window = args.window.max(Duration::from_millis(100));
     loop {
         let started = Instant::now();
         sleep(window).await;
-        let after = counts(&driver).await?;
+        let after = counts(&driver, at_most).await?;
         let seconds = started.elapsed().as_secs_f64();
         if args.watch && screen.terminal.size.is_some() && !screen.is_json {
             // Home, and nothing below.
             screen.line("\x1b[H\x1b[J")?;
         }
-        let rates = Rates { before: &before.0, seconds };
-        show(&after.0, Some(&rates), after.1, screen)?;
+        let rates = Rates { before: &before.0, at_most, seconds };
+        show(&after.0, at_most, Some(&rates), after.1, screen)?;
         if !args.watch {
             return Ok(());
         }
@@ -57,37 +63,57 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
     }
 }
 
-async fn counts(driver: &AnyDriver) -> Outcome<(Vec<QueueCounts>, Timestamp)> {
+async fn counts(
+    driver: &AnyDriver,
+    at_most: Option<usize>,
+) -> Outcome<(Vec<QueueCounts>, Timestamp)> {
     let now = driver.now().await?;
-    Ok((driver.counts(now).await?, now))
+    let mut request = Counts::new(now);
+    request.at_most = at_most;
+    Ok((driver.counts(request).await?, now))
 }
 
-/// What there was before, and how long ago that was.
+/// The counts of the last time, and how long ago that was.
 pub(crate) struct Rates<'a> {
     before: &'a [QueueCounts],
+    at_most: Option<usize>,
     seconds: f64,
 }
 
 impl Rates<'_> {
-    /// Jobs that became done, in a second. What was removed meanwhile cannot be told.
-    fn of(&self, queue: &QueueCounts) -> f64 {
+    /// Jobs that became done per second; `None` if counting stopped before all were counted. Jobs
+    /// whose records were removed meanwhile are not seen.
+    fn of(&self, queue: &QueueCounts) -> Option<f64> {
+        if self.at_most.is_some_and(|at_most| queue.states.done >= at_most) {
+            return None;
+        }
         let before = self.before.iter().find(|it| it.queue == queue.queue);
         let before = before.map_or(0, |it| it.states.done);
         let done = u32::try_from(queue.states.done.saturating_sub(before)).unwrap_or(u32::MAX);
-        f64::from(done) / self.seconds
+        Some(f64::from(done) / self.seconds)
+    }
+}
+
+/// A number of jobs, with a sign behind it if counting stopped there.
+pub(crate) fn capped(count: usize, at_most: Option<usize>) -> String {
+    match at_most {
+        Some(at_most) if count >= at_most => format!("{count}+"),
+        _ => count.to_string(),
     }
 }
 
 pub(crate) fn show(
     queues: &[QueueCounts],
+    at_most: Option<usize>,
     rates: Option<&Rates<'_>>,
     now: Timestamp,
     screen: &mut Screen,
 ) -> Outcome {
     if screen.is_json {
         for queue in queues {
-            let rate = rates.map(|rates| (rates.of(queue) * 10.0).round() / 10.0);
-            screen.document(&shape::Queue::of(queue, now, rate))?;
+            let rate = rates.and_then(|rates| rates.of(queue));
+            let rate = rate.map(|rate| (rate * 10.0).round() / 10.0);
+            screen.document(&json_output::Queue::of(queue, now, at_most, rate))?;
         }
         return Ok(());
     }
@@ -102,12 +128,15 @@ pub(crate) fn show(
     ];
     let rows = queues.iter().map(|queue| {
         let mut row = vec![Cell::plain(clean::cut(&clean::line(queue.queue.as_str()), 40))];
-        row.extend(states.map(|(state, tone)| Cell::count(tone, queue.states.get(state))));
+        row.extend(states.map(|(state, tone)| {
+            let count = queue.states.get(state);
+            let tone = if count == 0 { Tone::Faint } else { tone };
+            Cell::new(tone, capped(count, at_most))
+        }));
         let oldest = queue.oldest_ready.map(|at| span(now.since(at)));
         row.push(Cell::plain(oldest.unwrap_or_else(|| "-".to_owned())));
-        row.push(Cell::plain(
-            rates.map_or_else(|| "-".to_owned(), |rates| format!("{:.1}", rates.of(queue))),
-        ));
+        let rate = rates.and_then(|rates| rates.of(queue));
+        row.push(Cell::plain(rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"))));
         if let Some(since) = queue.paused_since {
             row.push(Cell::new(Tone::Warning, format!("paused {}", screen.time(since, now))));
         }
@@ -134,4 +163,16 @@ pub(crate) fn show(
     columns[0] = Align::Left;
     columns[10] = Align::Left;
     screen.table(&names, &columns, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_at_the_cap_says_so() {
+        assert_eq!(capped(9_999, Some(10_000)), "9999");
+        assert_eq!(capped(10_000, Some(10_000)), "10000+");
+        assert_eq!(capped(10_000, None), "10000");
+    }
 }

@@ -1,8 +1,8 @@
 //! `taskharbor move`: all jobs from one store to another.
 //!
-//! The queues of the source are paused first, so that nothing is given to a worker while it is on
-//! its way, and stay so: what was copied must not run in two places. What has arrived is not sent
-//! again, so that a move which was interrupted goes on where it was.
+//! The queues of the source are paused first, so that no worker gets a job that is being copied, and
+//! they stay paused: a copied job must not run in two places. A unit that has arrived is not stored
+//! again, so an interrupted move can be repeated.
 
 mod pause;
 
@@ -11,8 +11,11 @@ use std::{collections::HashMap, time::Duration};
 use serde::Serialize;
 use taskharbor::{Admin, AnyDriver, Cursor, JobId, QueueName};
 use taskharbor_core::{
-    export::{ExportUnit, Imported},
+    Timestamp,
+    admin::Counts,
+    export::{ExportUnit, ImportRefused, Imported},
     life::Stage,
+    name::IdempotencyKey,
 };
 
 use super::bulk::Ahead;
@@ -21,22 +24,22 @@ use crate::{
     failure::{Failure, Outcome, chain},
     interrupt::{self, Hold},
     screen::{Screen, counted},
+    stderr::tell,
     store::{Missing, Url},
-    voice::tell,
 };
 use pause::Paused;
 
-/// Parcels in one call.
+/// Units in one call.
 const PAGE: usize = 50;
-/// How often to look whether workers have let go.
-const LOOK: Duration = Duration::from_millis(500);
+/// Time between two looks at the jobs that workers hold.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Move all jobs, with their states, attempts, errors and edges, to another store
 ///
-/// Stop producers first. The queues of the source are paused, and stay so: the copy is what runs
-/// from then on. Refuses while workers hold jobs, unless told to wait. Started again after it was
-/// interrupted, it goes on where it was. At the end, both stores are compared job by job. The source
-/// is left as it is, for you to delete.
+/// Stop producers first. The queues of the source are paused and stay paused, because the jobs run in
+/// the destination from then on. The command refuses to start while workers hold jobs, unless --wait
+/// is given. An interrupted move can be repeated: it continues where it stopped. At the end, both
+/// stores are compared job by job. The source is left as it is, for you to delete.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   taskharbor migrate up --url postgres://db/jobs
@@ -60,6 +63,8 @@ struct Report {
     moved: usize,
     existed: usize,
     compared: usize,
+    /// Idempotency keys that outlived their jobs, moved now or before.
+    keys: usize,
     dry_run: bool,
     /// Whether something was given to the destination.
     #[serde(skip)]
@@ -73,7 +78,8 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     }
     let source = from.open(Missing::Refuse).await?;
     let now = source.now().await?;
-    let jobs: usize = source.counts(now).await?.iter().map(|it| it.states.total()).sum();
+    let counts = source.counts(Counts::new(now)).await?;
+    let jobs: usize = counts.iter().map(|it| it.states.total()).sum();
     let many = counted(jobs, "job");
     let (shown_from, shown_to) = (clean::line(&from.shown()), clean::line(&to.shown()));
     let what = format!("move {many} from {shown_from} to {shown_to}");
@@ -87,7 +93,7 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     }
     args.ahead.confirm(&what)?;
     let destination = to.open(Missing::Create).await?;
-    // From here on something is to be put back if it does not come to an end.
+    // From here on, pauses have to be undone if the move fails.
     let hold = Hold::begin();
     if is_same(&source, &destination).await? {
         return Err(Failure::usage("--from and --to lead to the same store"));
@@ -98,7 +104,9 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
         paused.pause(&source, &destination).await?;
         held(&source, args.wait, &hold).await?;
         copy(&source, &destination, &mut report, &hold).await?;
-        compare(&source, &destination, &hold).await
+        let compared = compare(&source, &destination, &hold).await?;
+        paused.check(&source).await?;
+        Ok::<_, Failure>(compared)
     };
     match moved.await {
         Ok(compared) => report.compared = compared,
@@ -114,7 +122,7 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
             };
             return Err(failure);
         }
-        // What is there, or is on its way, must not run in two places.
+        // Jobs that have arrived, or may have, must not run in two places.
         Err(mut failure) => {
             let queues = match paused.names(&source).await {
                 Ok(names) => clean::line(&names.join(", ")),
@@ -132,13 +140,17 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     if screen.is_json {
         return screen.document(&report);
     }
-    let Report { moved, existed, compared, .. } = report;
+    let Report { moved, existed, compared, keys, .. } = report;
     screen.line(&format!(
         "moved {}, {existed} were there before; {compared} are the same in both stores",
         counted(moved, "job")
     ))?;
+    if keys > 0 {
+        let keys = counted(keys, "idempotency key");
+        screen.line(&format!("also moved {keys} that outlived the jobs they were used for"))?;
+    }
     screen.line(&format!(
-        "the queues in {shown_from} stay paused; delete it when you no longer need it"
+        "the queues in {shown_from} stay paused; delete that store when you no longer need it"
     ))
 }
 
@@ -149,9 +161,9 @@ async fn is_same(source: &AnyDriver, destination: &AnyDriver) -> Outcome<bool> {
     let probe = QueueName::new(format!("{}-{id}", pause::MARK))
         .map_err(|error| Failure::error("name", error.to_string()))?;
     source.pause(probe.clone(), now).await?;
-    let shows = destination.counts(now).await;
-    source.resume(probe.clone()).await?;
-    Ok(shows?.iter().any(|it| it.queue == probe))
+    let seen = pause::pauses(destination).await;
+    source.resume(probe.clone(), now).await?;
+    Ok(seen?.contains_key(&probe))
 }
 
 /// Fails while a worker holds a job, or waits until none does.
@@ -159,7 +171,8 @@ async fn held(source: &AnyDriver, wait: bool, hold: &Hold) -> Outcome {
     let mut is_told = false;
     loop {
         let now = source.now().await?;
-        let held: usize = source.counts(now).await?.iter().map(|it| it.states.inflight).sum();
+        let counts = source.counts(Counts::new(now)).await?;
+        let held: usize = counts.iter().map(|it| it.states.inflight).sum();
         let expired = if held > 0 { expired(source).await? } else { 0 };
         let held = held.saturating_sub(expired);
         if held == 0 {
@@ -179,12 +192,12 @@ async fn held(source: &AnyDriver, wait: bool, hold: &Hold) -> Outcome {
         tokio::select! {
             biased;
             () = hold.asked() => return Err(interrupted()),
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }
 }
 
-/// Jobs whose lease is over: nobody holds them any more.
+/// The number of inflight jobs whose lease is over.
 async fn expired(source: &AnyDriver) -> Outcome<usize> {
     let now = source.now().await?;
     let filter = taskharbor::Filter::all().state(taskharbor::State::Inflight);
@@ -215,38 +228,25 @@ async fn copy(
     hold: &Hold,
 ) -> Outcome {
     let mut pages = Pages::new(source);
-    while let Some(parcels) = pages.next(hold).await? {
-        let sizes: Vec<usize> = parcels.iter().map(|parcel| parcel.jobs.len()).collect();
+    while let Some(units) = pages.next(hold).await? {
+        let sizes: Vec<_> =
+            units.iter().map(|unit| (unit.jobs.len(), usize::from(unit.key.is_some()))).collect();
         let is_more = !sizes.is_empty();
         report.is_begun |= is_more;
-        let mut failed = None;
-        for (answer, size) in destination.import(parcels).await?.into_iter().zip(sizes) {
+        let mut refused = None;
+        for (answer, (jobs, keys)) in destination.import(units).await?.into_iter().zip(sizes) {
             match answer {
-                Imported::Stored => report.moved += size,
-                Imported::Existing => report.existed += size,
-                other => failed = failed.or(Some(other)),
+                Ok(Imported::Stored) => report.moved += jobs,
+                Ok(Imported::Existing) => report.existed += jobs,
+                Err(why) => {
+                    refused.get_or_insert(why);
+                    continue;
+                }
             }
+            report.keys += keys;
         }
-        match failed {
-            None => {}
-            Some(Imported::KeyHeld(job)) => {
-                let text = format!(
-                    "the idempotency key of job {job} is held by another job in the destination: cancel or purge that one, or move into an empty store"
-                );
-                return Err(Failure::refused("key_held", text));
-            }
-            Some(Imported::Overlap(job)) => {
-                let text = format!(
-                    "job {job} is in the destination already, but not the rest of its flow: move into an empty store"
-                );
-                return Err(Failure::refused("overlap", text));
-            }
-            Some(other) => {
-                return Err(Failure::error(
-                    "import",
-                    format!("the destination answered {other:?}"),
-                ));
-            }
+        if let Some(why) = refused {
+            return Err(not_imported(&why));
         }
         let arrived = report.moved + report.existed;
         if is_more && arrived.is_multiple_of(10_000) {
@@ -256,49 +256,98 @@ async fn copy(
     Ok(())
 }
 
-/// Compares everything that is in the source with the same in the destination; how many jobs.
+/// Why the destination refused a unit, and what to do.
+fn not_imported(why: &ImportRefused) -> Failure {
+    match why {
+        ImportRefused::KeyHeld(job) => Failure::refused(
+            "key_held",
+            format!(
+                "cannot import job {job}: another job in the destination holds its idempotency key; purge that one, or move into an empty store"
+            ),
+        ),
+        ImportRefused::Overlap(job) => Failure::refused(
+            "overlap",
+            format!(
+                "cannot import job {job}: it is stored in the destination already, but the rest of its flow is not; move into an empty store"
+            ),
+        ),
+        ImportRefused::Damaged(damage) => Failure::error(
+            "damaged",
+            format!(
+                "cannot import a job because its record contradicts itself: {damage}; run `taskharbor check` on the source"
+            ),
+        ),
+        other => Failure::error("import", format!("cannot import a job: {other}")),
+    }
+}
+
+/// What identifies a unit in both stores.
+#[derive(PartialEq, Eq, Hash)]
+enum UnitId {
+    Jobs(JobId),
+    Key(QueueName, IdempotencyKey),
+}
+
+impl UnitId {
+    fn of(unit: &ExportUnit) -> Option<Self> {
+        let job = unit.jobs.first().map(|job| Self::Jobs(job.new.id.clone()));
+        let key = unit.key.as_ref();
+        job.or_else(|| key.map(|key| Self::Key(key.queue.clone(), key.key.clone())))
+    }
+}
+
+/// Compares everything in the source with the same in the destination; answers how many jobs.
 async fn compare(source: &AnyDriver, destination: &AnyDriver, hold: &Hold) -> Outcome<usize> {
     let mut arrived = HashMap::new();
     let mut pages = Pages::new(destination);
-    while let Some(parcels) = pages.next(hold).await? {
-        for parcel in parcels {
-            if let Some(first) = parcel.jobs.first() {
-                arrived.insert(first.new.id.clone(), fingerprint(&parcel));
+    while let Some(units) = pages.next(hold).await? {
+        for unit in units {
+            if let Some(id) = UnitId::of(&unit) {
+                arrived.insert(id, fingerprint(&unit));
             }
         }
     }
+    let now = source.now().await?;
     let mut jobs = 0;
     let mut pages = Pages::new(source);
-    while let Some(parcels) = pages.next(hold).await? {
-        for parcel in parcels {
-            let Some(first) = parcel.jobs.first() else { continue };
-            let id = first.new.id.clone();
-            if arrived.get(&id) != Some(&fingerprint(&parcel)) {
+    while let Some(units) = pages.next(hold).await? {
+        for unit in units {
+            let Some(id) = UnitId::of(&unit) else { continue };
+            if arrived.get(&id) != Some(&fingerprint(&unit)) && !is_expired_key(&unit, now) {
+                let what = match id {
+                    UnitId::Jobs(job) => format!("job {job}"),
+                    UnitId::Key(queue, key) => format!("key {key} of queue {queue}"),
+                };
                 let text = format!(
-                    "job {id} is not the same in both stores: something changed it meanwhile; stop producers and workers of both, and compare it with `taskharbor inspect`"
+                    "{what} is not the same in both stores: it was changed meanwhile; stop producers and workers of both stores, and compare it with `taskharbor inspect`"
                 );
                 return Err(Failure::error("different", text));
             }
-            jobs += parcel.jobs.len();
+            jobs += unit.jobs.len();
         }
     }
     Ok(jobs)
 }
 
-/// What tells one content from another. Leases that are over may be taken back in the destination.
-fn fingerprint(parcel: &ExportUnit) -> u64 {
+/// Whether the unit is a key that is free by now, which a store may forget at any time.
+fn is_expired_key(unit: &ExportUnit, now: Timestamp) -> bool {
+    unit.key.as_ref().is_some_and(|key| key.held_until <= now)
+}
+
+/// A hash of everything in a unit. Leases that are over may be reclaimed in the destination.
+fn fingerprint(unit: &ExportUnit) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    let mut parcel = parcel.clone();
-    for job in &mut parcel.jobs {
+    let mut unit = unit.clone();
+    for job in &mut unit.jobs {
         if matches!(job.life.stage, Stage::Inflight(_)) {
             job.life.stage = Stage::Waiting;
         }
     }
-    // What is printed for debugging has all but the content of payloads, outputs and headers. Of
-    // tokens it has enough to tell two apart.
-    format!("{parcel:?}").hash(&mut hasher);
-    for job in &parcel.jobs {
+    // The debug output has everything but the content of payloads, outputs and headers. Of tokens it
+    // has enough to tell two apart.
+    format!("{unit:?}").hash(&mut hasher);
+    for job in &unit.jobs {
         job.new.payload[..].hash(&mut hasher);
         job.life.output.as_deref().hash(&mut hasher);
         for header in job.new.headers.iter() {
@@ -308,7 +357,7 @@ fn fingerprint(parcel: &ExportUnit) -> u64 {
     hasher.finish()
 }
 
-/// The parcels of a store, a page at a time.
+/// The units of a store, a page at a time.
 struct Pages<'a> {
     store: &'a AnyDriver,
     cursor: Option<Cursor>,

@@ -1,18 +1,24 @@
-//! `taskharbor why`: one sentence on where a job stands.
+//! `taskharbor why`: one sentence on why a job is in its state.
 
-use taskharbor::{Admin, AnyDriver, JobRecord, QueueCounts, State, Timestamp};
+use taskharbor::{Admin, AnyDriver, JobId, JobRecord, QueueCounts, State, Timestamp};
+use taskharbor_core::{
+    admin::Counts,
+    job::{Condition, FailurePolicy},
+};
 
-use super::inspect;
+use super::{inspect, stats::capped};
 use crate::{
     clean,
     failure::Outcome,
+    json_output,
     screen::{Screen, counted, relative, span},
-    shape,
     store::{Missing, Url},
 };
 
-/// So much of an error or a reason is shown; `inspect` has all of it.
+/// The most characters of an error or a reason that are shown; `inspect` has all of it.
 const SHORT: usize = 200;
+/// Where counting the jobs of a queue stops.
+const COUNTED: usize = 10_000;
 
 /// Say in one sentence why a job is not running yet, or what is happening to it
 #[derive(Debug, clap::Args)]
@@ -30,7 +36,7 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
     let text = clean::line(&text);
     if screen.is_json {
         let (id, state) = (record.job.id.as_str(), record.state.as_str());
-        return screen.document(&shape::Why { id, state, code, text });
+        return screen.document(&json_output::Why { id, state, code, text });
     }
     screen.line(&text)
 }
@@ -49,10 +55,12 @@ async fn explain(
         State::Blocked => blocked(driver, record, now).await?,
         State::Done => match (&record.expanded_into, record.finished_at) {
             (Some(into), _) => (
-                "grown",
-                format!("It is done and became job {into}, whose output stands for its own."),
+                "expanded",
+                format!("It is done and expanded into job {into}, whose output replaces its own."),
             ),
-            (None, Some(at)) => ("done", format!("It is done since {at}, {}.", relative(at, now))),
+            (None, Some(at)) => {
+                ("done", format!("It has been done since {at}, {}.", relative(at, now)))
+            }
             (None, None) => ("done", "It is done.".to_owned()),
         },
         State::Dlq => {
@@ -66,25 +74,32 @@ async fn explain(
             (
                 "dlq",
                 format!(
-                    "It was dead-lettered {since}{after}: {}. Nothing runs it until somebody requeues it (taskharbor requeue {}).",
+                    "It was dead-lettered {since}{after}: {}. It does not run again unless it is requeued (taskharbor requeue {}).",
                     short(reason).trim_end_matches('.'),
                     job.id
                 ),
             )
         }
-        State::Cancelled => {
-            let since = record.finished_at.map(|at| relative(at, now)).unwrap_or_default();
-            let reason = record
-                .reason
-                .as_ref()
-                .map_or_else(String::new, |it| format!(": {}", short(it.as_str())));
-            ("cancelled", format!("It was cancelled {since}{reason}."))
-        }
+        State::Cancelled => cancelled(record, now),
         state => ("other", format!("It is {state}.")),
     })
 }
 
-/// So many of them.
+fn cancelled(record: &JobRecord, now: Timestamp) -> (&'static str, String) {
+    let since = record.finished_at.map(|at| relative(at, now)).unwrap_or_default();
+    let reason = record.reason.as_ref().map(|reason| short(reason.as_str()));
+    let is_failure_job = record.job.condition == Condition::ParentsFailed;
+    match reason {
+        Some(reason) if is_failure_job && reason.starts_with("not needed") => (
+            "not_needed",
+            format!("It runs only if other jobs fail, and was cancelled {since} as {reason}."),
+        ),
+        Some(reason) => ("cancelled", format!("It was cancelled {since}: {reason}.")),
+        None => ("cancelled", format!("It was cancelled {since}.")),
+    }
+}
+
+/// A number with its noun.
 fn times(count: u32, what: &str) -> String {
     counted(usize::try_from(count).unwrap_or(usize::MAX), what)
 }
@@ -97,7 +112,8 @@ fn short(text: &str) -> String {
 /// The queue of a job as it is now.
 async fn queue_of(driver: &AnyDriver, record: &JobRecord, now: Timestamp) -> Outcome<QueueCounts> {
     let queue = &record.job.queue;
-    let counts = driver.counts(now).await?.into_iter().find(|it| it.queue == *queue);
+    let counts = driver.counts(Counts::new(now).at_most(COUNTED)).await?;
+    let counts = counts.into_iter().find(|it| it.queue == *queue);
     Ok(counts.unwrap_or_else(|| QueueCounts::new(queue.clone())))
 }
 
@@ -111,14 +127,14 @@ async fn scheduled(
     let when = format!("{due}, {}", relative(due, now));
     let paused = match queue_of(driver, record, now).await?.paused_since {
         Some(since) => format!(
-            " Queue {0} is paused since {since}, {1}: nothing of it runs until it is resumed (taskharbor queue resume {0}).",
+            " Queue {0} has been paused since {since}, {1}: no job of it starts until it is resumed (taskharbor queue resume {0}).",
             job.queue,
             relative(since, now)
         ),
         None => String::new(),
     };
-    // What has been delivered, and neither failed nor been requeued, was given back.
-    let was_given_back = job.deliveries > job.expirations && record.epoch == 0;
+    // A job that was delivered, and neither failed nor was requeued, was released.
+    let was_released = job.deliveries > job.expirations && record.epoch == 0;
     let (code, text) = match &job.last_error {
         Some(error) if job.attempts > 0 => {
             let (failed, error) = (times(job.attempts, "time"), short(error.as_str()));
@@ -131,12 +147,12 @@ async fn scheduled(
             let error = short(error.as_str());
             ("retry_scheduled", format!("It is tried again at {when}; the last error was: {error}"))
         }
-        None if was_given_back => {
+        None if was_released => {
             let text = format!(
-                "A worker has given it back at no charge, and it is tried again at {when}: the worker has no handler for type {}, or the program cannot be run (exit codes 126 and 127) or asked for later (75); the worker says which.",
+                "A worker released it without charging an attempt, and it is tried again at {when}: its handler snoozed it (a program does so with exit code 75), or the worker has no handler for type {}, or the program could not be run (exit codes 126 and 127). The log of the worker says which.",
                 job.job_type
             );
-            ("scheduled", text)
+            ("released", text)
         }
         None => ("scheduled", format!("It is scheduled for {when}.")),
     };
@@ -155,25 +171,26 @@ async fn ready(
         return Ok((
             "queue_paused",
             format!(
-                "It is ready, but queue {queue} is paused since {since}, {} (taskharbor queue resume {queue}).",
+                "It is ready, but queue {queue} has been paused since {since}, {} (taskharbor queue resume {queue}).",
                 relative(since, now)
             ),
         ));
     }
-    let (ready, inflight) = (counts.states.ready, counts.states.inflight);
+    let number = |count| capped(count, Some(COUNTED));
+    let (ready, inflight) = (number(counts.states.ready), number(counts.states.inflight));
     let waits = record.due_at.map(|due| span(now.since(due))).unwrap_or_default();
-    if inflight == 0 {
+    if counts.states.inflight == 0 {
         return Ok((
             "no_worker",
             format!(
-                "It is ready for {waits}, one of {ready} in queue {queue}, and no job of the queue is running: is a worker serving it?"
+                "It has been ready for {waits}, one of {ready} in queue {queue}, and no job of the queue is running: is a worker serving it?"
             ),
         ));
     }
     Ok((
         "in_line",
         format!(
-            "It is ready for {waits} and waits for its turn: {ready} ready in queue {queue}, {inflight} running."
+            "It has been ready for {waits} and waits for its turn: {ready} ready in queue {queue}, {inflight} running."
         ),
     ))
 }
@@ -187,54 +204,65 @@ fn inflight(record: &JobRecord, now: Timestamp) -> (&'static str, String) {
         return (
             "lease_expired",
             format!(
-                "Worker {holder} had it, but its lease ended {}: it is taken back when its turn comes.",
+                "Worker {holder} had it, but its lease ended {}: another worker gets it when its turn comes.",
                 relative(until, now)
             ),
         );
     }
     let since =
-        record.started_at.map(|at| format!(" since {}", span(now.since(at)))).unwrap_or_default();
-    let asked = if record.cancel_requested { " It was asked to stop." } else { "" };
+        record.started_at.map(|at| format!(" for {}", span(now.since(at)))).unwrap_or_default();
+    let asked = if record.cancel_requested { " The worker was asked to stop it." } else { "" };
     let progress = record
         .progress
         .as_ref()
-        .map_or_else(String::new, |it| format!(" It says: {}.", short(it.as_str())));
+        .map_or_else(String::new, |it| format!(" Progress: {}.", short(it.as_str())));
     (
         "running",
         format!(
-            "Worker {holder} is running it{since}; its lease lasts until {until}, {}.{progress}{asked}",
+            "Worker {holder} has been running it{since}; its lease ends at {until}, {}.{progress}{asked}",
             relative(until, now)
         ),
     )
 }
 
-/// Looks for the parent that will not end by itself; else for one that is not over.
+/// The most parents that are looked at.
+const PARENTS_LOOKED_AT: usize = 1_000;
+
+/// Looks for a parent that failed and keeps the job blocked; else for one that is not terminal.
 async fn blocked(
     driver: &AnyDriver,
     record: &JobRecord,
     now: Timestamp,
 ) -> Outcome<(&'static str, String)> {
-    /// So many parents are looked at.
-    const LOOKED_AT: usize = 1_000;
+    let is_failure_job = record.job.condition == Condition::ParentsFailed;
     let mut waiting = None;
-    for id in record.parents.iter().take(LOOKED_AT) {
+    for id in record.parents.iter().take(PARENTS_LOOKED_AT) {
         let Some(parent) = driver.inspect(id.clone(), now).await? else { continue };
         match parent.state {
+            State::Done => {}
+            // The job does not wait for these any more.
+            State::Dlq | State::Cancelled
+                if is_failure_job || parent.job.on_failure == FailurePolicy::Continue => {}
             State::Dlq | State::Cancelled => {
                 let since = parent.finished_at.map(|at| relative(at, now)).unwrap_or_default();
-                let (state, verb) = (parent.state, "requeue it to go on");
+                let happened = match parent.state {
+                    State::Dlq => "was dead-lettered",
+                    _ => "was cancelled",
+                };
                 return Ok((
                     "blocked_by_failed",
                     format!(
-                        "It waits for job {id}, which is {state} since {since}: {verb} (taskharbor requeue {id})."
+                        "It waits for job {id}, which {happened} {since}: requeue that job to continue (taskharbor requeue {id})."
                     ),
                 ));
             }
-            State::Done => {}
             state => {
                 waiting.get_or_insert((id.clone(), state));
             }
         }
+    }
+    if is_failure_job {
+        return Ok(("waits_for_failure", waits_for_failure(record, waiting)));
     }
     let pending = counted(record.pending, "other job");
     Ok(match waiting {
@@ -246,4 +274,19 @@ async fn blocked(
         }
         None => ("blocked", format!("It waits for {pending}.")),
     })
+}
+
+/// Why a failure job waits, with a parent that has not failed.
+fn waits_for_failure(record: &JobRecord, waiting: Option<(JobId, State)>) -> String {
+    let condition = match &*record.parents {
+        [parent] => format!("It runs only if job {parent} fails"),
+        parents => format!("It runs only if all of {} other jobs fail", parents.len()),
+    };
+    match waiting {
+        Some((_, state)) if record.parents.len() == 1 => {
+            format!("{condition}, which is {state}.")
+        }
+        Some((id, state)) => format!("{condition}; one of them is {id}, which is {state}."),
+        None => format!("{condition}."),
+    }
 }

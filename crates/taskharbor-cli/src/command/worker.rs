@@ -7,7 +7,11 @@ mod tail;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use taskharbor::{Admin, AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker};
+use taskharbor::{
+    Admin, AnyDriver, DriverError, Exponential, Handlers, MissingHandler, QueueCounts, Running,
+    Worker,
+};
+use taskharbor_core::admin::Counts;
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval},
@@ -16,30 +20,33 @@ use tokio::{
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
     screen::counted,
+    stderr,
     store::{Missing, Url},
-    value, voice,
+    value,
 };
 use exec::Program;
 use status::Status;
 
-/// How many jobs of a queue run at once unless it says so.
+/// How many jobs of a queue run at once by default.
 const CONCURRENCY: usize = 8;
-/// How often to look whether anything is left to run.
-const LOOK: Duration = Duration::from_millis(200);
-/// After so many looks it is said what is waited for.
+/// Time between two looks at the jobs that are left.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// After this many looks the worker says what it waits for.
 const TOLD_AFTER: u32 = 50;
+/// Where counting the jobs that are left stops.
+const COUNTED: usize = 1_000;
 /// How long a worker that is stopped by force has to end.
-const ABORTING: Duration = Duration::from_secs(2);
-/// A job that this worker has no handler for is left to others for so long.
-const UNKNOWN: Duration = Duration::from_secs(30);
+const ABORT_WAIT: Duration = Duration::from_secs(2);
+/// How long a job without a handler here is left to other workers.
+const UNKNOWN_DELAY: Duration = Duration::from_secs(30);
 
 /// Run jobs; any program can be a handler
 ///
 /// A program gets the payload on standard input and the job's fields in environment variables
 /// (TASKHARBOR_JOB_ID, TASKHARBOR_JOB_TYPE, TASKHARBOR_QUEUE, TASKHARBOR_ATTEMPT and others); what it
-/// writes to standard output is the job's output. It ends with 0 for success, 65 if trying again is
-/// of no use, 75 to be tried later without being charged, anything else to be tried again. The first
-/// Ctrl-C or SIGTERM lets running jobs finish, the second kills their programs and ends at once.
+/// writes to standard output is the job's output. It ends with 0 for success, 65 for a permanent
+/// failure, 75 to be run later without charging an attempt, and anything else to be retried. The
+/// first Ctrl-C or SIGTERM lets running jobs finish, the second kills their programs and ends at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor worker --exec 'email:send=./send-mail.py' --queue mail=4
@@ -58,10 +65,10 @@ pub(crate) struct Args {
     /// Serve the types echo, sleep and fail, to try things
     #[arg(long)]
     builtin: bool,
-    /// How long a job is held without a sign of life [default: 60s]
+    /// How long a lease lasts without a heartbeat [default: 60s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     lease: Option<Duration>,
-    /// How often a sign of life is given [default: a third of the lease]
+    /// Time between two heartbeats [default: a third of the lease]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     heartbeat: Option<Duration>,
     /// The delay before the first retry, which doubles each time [default: 2s]
@@ -73,7 +80,7 @@ pub(crate) struct Args {
     /// How long running jobs may take to finish when the worker stops [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     grace: Option<Duration>,
-    /// What the worker calls itself [default: host and process]
+    /// The name of the worker [default: host and process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// End when no job in the queues is ready, running or scheduled; paused queues do not count
@@ -103,7 +110,7 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     // What is wrong with the options is found before a store is made.
     let nowhere = taskharbor::connect("memory:").await?;
     drop(build(&args, &queues, self::handlers(&args, &is_hasty)?, &nowhere, &status)?);
-    voice::detach();
+    stderr::detach();
     let driver = url.open(Missing::Create).await?;
     let worker = build(&args, &queues, handlers, &driver, &status)?;
     let mut signals = Signals::listen()?;
@@ -161,7 +168,7 @@ fn build(
     let mut builder = Worker::builder(driver)
         .handlers(handlers)
         .retry(retry)
-        .missing_handler(MissingHandler::Release(UNKNOWN))
+        .missing_handler(MissingHandler::Release(UNKNOWN_DELAY))
         .observer(Arc::clone(status));
     for (queue, concurrency) in queues {
         builder = builder.queue(queue, concurrency.unwrap_or(CONCURRENCY));
@@ -188,18 +195,22 @@ async fn until_idle(
     status: &Status,
 ) -> Outcome {
     let mut idle_looks = 0;
-    let mut looks = interval(LOOK);
+    let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
         if status.running() > 0 {
             continue;
         }
-        // A store that is away for a moment is no reason to end.
-        let Ok(now) = driver.now().await else { continue };
-        let Ok(counts) = driver.counts(now).await else { continue };
+        let counts = match left_to_count(driver).await {
+            Ok(counts) => counts,
+            // A store without a schema will not answer later either.
+            Err(error @ DriverError::Backend(_)) => return Err(error.into()),
+            // A store that is unavailable for a moment is no reason to end.
+            Err(_) => continue,
+        };
         let served = counts.iter().filter(|it| {
-            // Nothing of a paused queue will run.
+            // No job of a paused queue will run.
             it.paused_since.is_none() && queues.iter().any(|(name, _)| *name == it.queue.as_str())
         });
         let left: usize =
@@ -210,14 +221,22 @@ async fn until_idle(
         idle_looks += 1;
         if idle_looks == TOLD_AFTER {
             let jobs = counted(left, "job");
-            let text =
-                format!("waiting for {jobs}: scheduled, held by others or unknown to this worker");
+            let or_more = if left >= COUNTED { " or more" } else { "" };
+            let text = format!(
+                "waiting for {jobs}{or_more}: scheduled, held by other workers, or of a type without a handler here"
+            );
             status.say("waiting", &text);
         }
     }
 }
 
-/// Lets running jobs finish, unless somebody insists; whether somebody did.
+/// Counts the jobs of all queues, as far as that is needed here.
+async fn left_to_count(driver: &AnyDriver) -> Result<Vec<QueueCounts>, DriverError> {
+    let now = driver.now().await?;
+    driver.counts(Counts::new(now).at_most(COUNTED)).await
+}
+
+/// Lets running jobs finish, unless a second signal arrives; answers whether one did.
 async fn stop(
     running: &Running,
     signals: &mut Signals,
@@ -245,7 +264,7 @@ async fn stop(
         _ = signals.next() => {
             running.abort();
             // Executions that are dropped end their programs.
-            let _ = tokio::time::timeout(ABORTING, running.ended()).await;
+            let _ = tokio::time::timeout(ABORT_WAIT, running.ended()).await;
         }
     }
     Ok(true)

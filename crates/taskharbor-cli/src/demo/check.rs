@@ -4,7 +4,7 @@ use super::{
     finding::{Dead, Findings},
     job::report,
     plan::{self, Fate, KINDS, Kind},
-    tally::Seen,
+    progress::Seen,
 };
 
 /// What differs from the plan, one sentence each; nothing if all went as planned.
@@ -14,7 +14,7 @@ pub(crate) fn differences(findings: &Findings) -> Vec<String> {
     differences.extend(of_queues(findings));
     for (job_type, seen) in &findings.kinds {
         if Kind::of(job_type).is_none() {
-            differences.push(format!("{job_type}: {} jobs that nobody planned", seen.jobs));
+            differences.push(format!("{job_type}: {} jobs that are not in the plan", seen.jobs));
         }
     }
     match findings.schedule {

@@ -14,7 +14,7 @@ use taskharbor::StateCounts;
 
 use super::{
     plan,
-    tally::{self, Kinds},
+    progress::{self, Kinds},
 };
 use crate::{
     table::{self, Align, Cell},
@@ -122,7 +122,7 @@ fn up(lines: usize) -> String {
 fn line(progress: &Progress) -> String {
     let Progress { kinds, states, elapsed } = progress;
     let states: Vec<_> = shown(states).map(|(state, count)| format!("{count:3} {state}")).collect();
-    let (seconds, jobs, over) = (elapsed.as_secs_f64(), plan::jobs(), tally::over(kinds));
+    let (seconds, jobs, over) = (elapsed.as_secs_f64(), plan::jobs(), progress::over(kinds));
     format!("  {seconds:4.1} s  {over:3} of {jobs} jobs finished: {}", states.join(", "))
 }
 
@@ -177,7 +177,7 @@ fn bar(width: usize, done: usize, dead: usize, jobs: usize) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::tally::Seen;
+    use crate::demo::progress::Seen;
 
     fn drawn(done: usize, dead: usize, jobs: usize) -> String {
         let text = bar(10, done, dead, jobs).paint(Palette::Coloured);

@@ -9,7 +9,7 @@ use super::{
     is_over,
     job::{Enqueued, Report},
     plan,
-    tally::{self, Kinds},
+    progress::{self, Kinds},
 };
 
 /// What a run came to.
@@ -115,11 +115,11 @@ impl Findings {
                 reports.push(handle.wait().await.context("a report cannot be read")?);
             }
         }
-        let jobs = tally::jobs(driver, now).await?;
+        let jobs = progress::jobs(driver, now).await?;
         let run_again = crash.as_ref().map(|crash| crash.run_again(&jobs)).unwrap_or_default();
         let inconsistencies = driver.check().await?.iter().map(ToString::to_string).collect();
         Ok(Self {
-            kinds: tally::count(&jobs),
+            kinds: progress::count(&jobs),
             queues: driver.counts(now).await?,
             dead: dead_letters(jobs),
             crash,

@@ -1,6 +1,6 @@
 //! The jobs of the demo and the functions that run them.
 //!
-//! Nobody gets mail: a handler that works only waits, for a time that depends on its job, so that
+//! No mail is sent: a handler that works only waits, for a time that depends on its job, so that
 //! the durations look like those of real work and every run looks alike.
 
 use std::time::Duration;
@@ -10,8 +10,8 @@ use taskharbor::{Client, Context, EnqueueError, Handle, Handlers, Job, JobError,
 use tokio::time::sleep;
 
 use super::{
-    hush::hushed,
     plan::{self, Kind},
+    silence::silenced,
 };
 
 #[derive(Debug, Serialize, Deserialize, Job)]
@@ -109,8 +109,8 @@ async fn call_webhook(_: CallWebhook, _: Context) -> JobResult {
 
 async fn split_invoice(job: SplitInvoice, _: Context) -> JobResult {
     works(40, job.amount).await?;
-    // Among nobody, which is the mistake this handler is here for.
-    let share = hushed(|| job.amount / job.people);
+    // Division by zero: the bug that this handler shows.
+    let share = silenced(|| job.amount / job.people);
     works(40, share).await
 }
 

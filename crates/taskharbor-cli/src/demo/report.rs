@@ -3,7 +3,7 @@
 use super::{
     finding::Findings,
     plan,
-    tally::{self, Seen},
+    progress::{self, Seen},
 };
 use crate::{
     duration::{human, median},
@@ -64,7 +64,7 @@ fn kinds(findings: &Findings, palette: Palette) -> Vec<String> {
     table::lines(&columns, &rows, palette)
 }
 
-/// What was seen, in the order of the plan; what nobody planned comes last.
+/// The jobs by type, in the order of the plan; types that are not in the plan come last.
 fn in_order(findings: &Findings) -> Vec<(&str, &Seen)> {
     let place = |job_type: &str| plan::KINDS.iter().position(|kind| kind.job_type == job_type);
     let mut kinds: Vec<_> =
@@ -98,7 +98,7 @@ fn crash(findings: &Findings) -> Option<String> {
     let killed =
         format!("Process {pid} was killed after {seconds:.1} s with {running} jobs running");
     let is_all_there =
-        tally::over(&findings.kinds) == plan::jobs() && findings.run_again.is_empty();
+        progress::over(&findings.kinds) == plan::jobs() && findings.run_again.is_empty();
     Some(if is_all_there {
         format!(
             "{killed}: they came back when their leases ended. Nothing was lost, and nothing that was done ran again."
@@ -130,7 +130,7 @@ fn reports(findings: &Findings) -> Option<String> {
 /// The totals, whether all went as planned, and what to do next.
 fn verdict(findings: &Findings, differences: &[String], terminal: &Terminal) -> Vec<String> {
     let jobs: usize = findings.kinds.values().map(|seen| seen.jobs).sum();
-    let over = tally::over(&findings.kinds);
+    let over = progress::over(&findings.kinds);
     let seconds = findings.elapsed.as_secs_f64();
     let rate = if seconds > 0.0 { format!("{:.0}", over as f64 / seconds) } else { "-".to_owned() };
     let totals = format!("{jobs} jobs in {seconds:.1} s, {rate} jobs per second");

@@ -12,7 +12,7 @@ fn a_job_is_cancelled_and_lives_again() {
     assert_eq!(store.json(&["cancel", &id])["state"], "cancelled");
     let again = store.run(&["cancel", &id]);
     assert_eq!(again.code, Some(4));
-    assert!(again.err.contains("is cancelled, which does not allow this"), "{again:?}");
+    assert!(again.err.contains(&format!("cannot cancel job {id}: it is cancelled")), "{again:?}");
     let later = store.json(&["requeue", &id, "--at", "2999-01-01T00:00:00Z"]);
     assert_eq!((&later["id"], &later["state"]), (&id.as_str().into(), &"scheduled".into()));
     assert_eq!(store.ok(&["run-now", &id]), format!("{id} is ready\n"));
@@ -39,12 +39,55 @@ fn a_paused_queue_rests_until_it_is_resumed() {
     let id = store.enqueue(&["echo", "--queue", "mail"]);
     assert_eq!(store.ok(&["queue", "pause", "mail"]), "mail is paused\n");
     assert!(store.json(&["queue", "pause", "mail"])["paused_since"].is_string());
-    assert!(store.ok(&["why", &id]).contains("queue mail is paused since"), "why");
+    assert!(store.ok(&["why", &id]).contains("queue mail has been paused since"), "why");
     let list = store.ok(&["queue", "list"]);
     assert!(list.contains("mail") && list.contains("paused"), "{list}");
     assert!(store.json(&["queue", "resume", "mail"])["paused_since"].is_null());
     store.work(&["--builtin", "--queue", "mail=2"]);
     assert_eq!(store.state(&id), "done");
+}
+
+#[test]
+fn pausing_a_queue_without_jobs_asks_whether_the_name_is_right() {
+    let store = Store::new();
+    let paused = store.run(&["queue", "pause", "nosuch"]);
+    assert_eq!((paused.code, &*paused.out), (Some(0), "nosuch is paused\n"), "{paused:?}");
+    assert!(paused.err.contains("queue nosuch has no jobs"), "{paused:?}");
+}
+
+#[test]
+fn a_requeue_is_refused_while_another_job_holds_the_key() {
+    let store = Store::new();
+    let key = ["t", "--key", "k", "--key-hold", "until-terminal"];
+    let first = store.enqueue(&key);
+    store.ok(&["cancel", &first]);
+    let second = store.enqueue(&key);
+    assert_ne!(first, second);
+    let refused = store.run(&["requeue", &first, "--json"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let answer: serde_json::Value = serde_json::from_str(refused.out.trim()).unwrap();
+    assert_eq!(answer["error"], "key_held");
+    assert!(answer["message"].as_str().unwrap().contains(&second), "{answer}");
+    store.ok(&["cancel", &second]);
+    store.ok(&["requeue", &first]);
+}
+
+#[test]
+fn a_failure_job_says_what_it_waits_for_and_that_it_was_not_needed() {
+    let store = Store::new();
+    let document =
+        br#"{"flow": {"type": "say", "payload": 1, "on_failure_job": {"type": "undo"}}}"#;
+    let started = piped(&mut store.command(&["flow", "start", "-"]), document);
+    assert_eq!(started.code, Some(0), "{started:?}");
+    let undo = store.lines(&["list", "--type", "undo"])[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(store.inspect(&undo)["condition"], "parents_failed");
+    let why = store.json(&["why", &undo]);
+    assert_eq!(why["code"], "waits_for_failure", "{why}");
+    assert!(why["text"].as_str().unwrap().starts_with("It runs only if job "), "{why}");
+    store.work(&["--exec", "say=cat", "--exec", "undo=cat"]);
+    let why = store.json(&["why", &undo]);
+    assert_eq!((&why["state"], &why["code"]), (&"cancelled".into(), &"not_needed".into()), "{why}");
+    assert!(why["text"].as_str().unwrap().contains("as not needed: job "), "{why}");
 }
 
 #[test]
@@ -74,7 +117,7 @@ fn a_scheduled_job_says_what_keeps_it() {
     let planned = store.enqueue(&["t", "--queue", "resting", "--delay", "1h"]);
     assert!(why(&planned).contains("It is scheduled for "), "{}", why(&planned));
     store.ok(&["queue", "pause", "resting"]);
-    assert!(why(&planned).contains("Queue resting is paused since"), "{}", why(&planned));
+    assert!(why(&planned).contains("Queue resting has been paused since"), "{}", why(&planned));
 
     let fails = store.enqueue(&["fails"]);
     let later = store.enqueue(&["later"]);
@@ -92,9 +135,9 @@ fn a_scheduled_job_says_what_keeps_it() {
     let mut worker = worker.stderr(Stdio::null()).spawn().unwrap();
     until("the end of the attempt", || store.state(&fails) == "scheduled");
     // It is taken again every few seconds, so this is looked for while the worker lives.
-    until("why it was given back", || {
+    until("why it was released", || {
         let text = why(&later);
-        text.contains("given it back at no charge") && text.contains("type later")
+        text.contains("its handler snoozed it") && text.contains("type later")
     });
     signal(&worker, "-TERM");
     assert_eq!(worker.wait().unwrap().code(), Some(0));

@@ -12,10 +12,17 @@ fn dead(store: &Store, count: usize) -> Vec<String> {
 #[test]
 fn what_failed_is_listed_and_requeued_by_name() {
     let store = Store::new();
-    let ids = dead(&store, 2);
+    let mut ids = dead(&store, 2);
+    let listed = |args: &[&str]| -> Vec<String> {
+        let lines = store.lines(&[&["dlq", "list"], args].concat());
+        lines.iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(listed(&["--oldest"]), ids);
+    ids.reverse();
+    assert_eq!(listed(&[]), ids, "newest first");
+    assert_eq!(listed(&["--error", "as it was asked to", "--finished-since", "1h"]), ids);
+    assert!(listed(&["--finished-until", "1h"]).is_empty());
     let listed = store.lines(&["dlq", "list"]);
-    let found: Vec<_> = listed.iter().map(|it| it["id"].as_str().unwrap()).collect();
-    assert_eq!(found, ids);
     assert_eq!(listed[0]["state"], "dlq");
     assert!(listed[0]["reason"].as_str().unwrap().contains("as it was asked to"), "{listed:?}");
     store.ok(&["dlq", "requeue", &ids[0], "--reset-attempts"]);
@@ -42,6 +49,12 @@ fn many_are_requeued_or_removed_only_when_told_to() {
     );
     let none = store.json(&["dlq", "requeue", "--all", "--queue", "other", "--yes"]);
     assert_eq!(none["matched"], 0);
+    let filtered = store.ok(&["dlq", "requeue", "--all", "--error", "asked", "--dry-run"]);
+    assert!(filtered.contains("3 jobs from the DLQ, error containing"), "{filtered}");
+    let none = store.json(&["dlq", "requeue", "--all", "--error", "other", "--dry-run"]);
+    assert_eq!(none["matched"], 0);
+    let both = store.run(&["dlq", "requeue", &ids[0], "--since", "1h"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
     let done =
         store.json(&["dlq", "requeue", "--all", "--type", "fail", "--rate", "1000/s", "--yes"]);
     assert_eq!((&done["matched"], &done["done"]), (&3.into(), &3.into()));
@@ -50,7 +63,7 @@ fn many_are_requeued_or_removed_only_when_told_to() {
     let alive = store.enqueue(&["echo"]);
     let refused = store.run(&["dlq", "purge", &alive, "--yes"]);
     assert_eq!(refused.code, Some(4), "{refused:?}");
-    assert!(refused.err.contains("is ready, and not in the DLQ"), "{refused:?}");
+    assert!(refused.err.contains("is ready, not in the DLQ"), "{refused:?}");
     let purged = store.json(&["dlq", "purge", "--all", "--yes"]);
     assert_eq!(purged["done"], 3);
     assert_eq!(store.run(&["inspect", &ids[0]]).code, Some(3));

@@ -67,6 +67,29 @@ fn a_key_that_is_held_answers_with_the_job_that_holds_it() {
 }
 
 #[test]
+fn a_key_is_held_as_long_as_was_said() {
+    let store = Store::new();
+    let hold = |hold: &str| {
+        let id = store.enqueue(&["t", "--key", hold, "--key-hold", hold]);
+        let job = store.inspect(&id);
+        (job["key_hold"].as_str().unwrap().to_owned(), job["key_held_until"].clone())
+    };
+    assert_eq!(hold("until-pruned"), ("until_pruned".to_owned(), ().into()));
+    assert_eq!(hold("until-done"), ("until_done".to_owned(), ().into()));
+    assert_eq!(hold("until-terminal"), ("until_terminal".to_owned(), ().into()));
+    let (name, until) = hold("24h");
+    assert_eq!(name, "for");
+    assert!(until.is_string(), "{until}");
+    let id = store.enqueue(&["t", "--key", "shown", "--key-hold", "until-done"]);
+    let text = store.ok(&["inspect", &id]);
+    assert!(text.contains("until done"), "{text}");
+    // A key of a job that is cancelled is free if that was said.
+    let first = store.enqueue(&["t", "--key", "k", "--key-hold", "until-terminal"]);
+    store.ok(&["cancel", &first]);
+    assert_eq!(store.json(&["enqueue", "t", "--key", "k"])["existed"], false);
+}
+
+#[test]
 fn many_are_stored_from_one_line_or_many() {
     let store = Store::new();
     let ids = store.ok(&["enqueue", "t", "--count", "2500", "--queue", "copies"]);

@@ -46,18 +46,18 @@ fn a_document_is_started_run_by_programs_and_shown() {
     assert!(picture.starts_with("flowchart LR") && picture.contains("-->"), "{picture}");
     let picture = store.ok(&["flow", "graph", &id, "--format", "dot"]);
     assert!(picture.starts_with("digraph flow {") && picture.contains("->"), "{picture}");
-    assert!(store.lines(&["flow", "list", "--state", "held"]).is_empty());
+    assert!(store.lines(&["flow", "list", "--state", "blocked"]).is_empty());
 }
 
 #[test]
-fn a_flow_that_is_held_goes_on_when_what_failed_is_requeued() {
+fn a_blocked_flow_goes_on_when_what_failed_is_requeued() {
     let store = Store::new();
     let document = br#"{"flow": {"chain": [
         {"type": "fails", "max_attempts": 1}, {"type": "say", "payload": "end"}]}}"#;
     let mut start = store.command(&["flow", "start", "-"]);
     let id = piped(&mut start, document).out.trim().to_owned();
     store.work(&["--shell", "--exec", "fails=exit 1", "--exec", "say=cat"]);
-    assert_eq!(store.json(&["flow", "inspect", &id])["state"], "held");
+    assert_eq!(store.json(&["flow", "inspect", &id])["state"], "blocked");
     let why = store.json(&["why", &id]);
     assert_eq!(why["code"], "blocked_by_failed", "{why}");
     let dry = store.json(&["flow", "requeue", &id, "--dry-run"]);
@@ -120,10 +120,10 @@ fn a_flow_with_more_jobs_than_are_shown_stands_and_says_what_is_left_out() {
 }
 
 #[test]
-fn a_program_runs_behind_a_step_that_failed_and_let_it_go() {
+fn a_program_runs_behind_a_step_that_failed_under_continue() {
     let store = Store::new();
     let document = br#"{"flow": {"chain": [
-        {"type": "fails", "on_failure": "release"}, {"type": "look"}]}}"#;
+        {"type": "fails", "on_failure": "continue"}, {"type": "look"}]}}"#;
     let mut start = store.command(&["flow", "start", "-"]);
     let id = piped(&mut start, document).out.trim().to_owned();
     let look = r#"look=printf '"%s %s"' "$(cat $TASKHARBOR_INPUT_FILE)" "$TASKHARBOR_FAILURE""#;

@@ -157,6 +157,6 @@ fn a_type_that_nobody_takes_is_told_once() {
     let mut said = String::new();
     worker.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(worker.wait().unwrap().code(), Some(0));
-    assert_eq!(said.matches("no handler here takes jobs of type mystery").count(), 1, "{said}");
+    assert_eq!(said.matches("no handler for jobs of type mystery").count(), 1, "{said}");
     assert!(said.contains("--exec 'mystery=COMMAND'"), "{said}");
 }

@@ -29,6 +29,51 @@ fn a_list_is_filtered_and_goes_on_where_it_ended() {
 }
 
 #[test]
+fn a_list_goes_either_way_and_is_filtered_by_key_header_and_time() {
+    let store = Store::new();
+    let first = store.enqueue(&["t", "--key", "k", "--header", "tenant=acme"]);
+    let second = store.enqueue(&["t", "--header", "tenant=other"]);
+    let of = |args: &[&str]| -> Vec<String> {
+        let lines = store.lines(&[&["list"], args].concat());
+        lines.iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let (first, second) = (first.as_str(), second.as_str());
+    assert_eq!(of(&[]), [first, second]);
+    assert_eq!(of(&["--newest"]), [second, first]);
+    assert_eq!(of(&["--key", "k"]), [first]);
+    assert_eq!(of(&["--header", "tenant=other"]), [second]);
+    assert_eq!(of(&["--since", "1h"]).len(), 2);
+    assert!(of(&["--until", "1h"]).is_empty());
+    assert!(of(&["--finished-since", "1h"]).is_empty());
+    assert_eq!(of(&["--until", "2999-01-01T00:00:00Z"]).len(), 2);
+    let page = store.run(&["list", "--newest", "--limit", "1", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&page.err).unwrap();
+    assert!(told["looked_at"].is_string(), "{told}");
+    let cursor = told["next_cursor"].as_str().unwrap();
+    assert_eq!(of(&["--newest", "--cursor", cursor]), [first]);
+    let wrong = store.run(&["list", "--cursor", cursor]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.err.contains("cursor"), "{wrong:?}");
+    let empty = store.run(&["list", "--since", "1h", "--until", "2h"]);
+    assert_eq!(empty.code, Some(2), "{empty:?}");
+}
+
+#[test]
+fn a_list_that_stops_early_says_how_far_it_looked() {
+    let store = Store::new();
+    store.ok(&["enqueue", "t", "--count", "30"]);
+    let short = store.run(&["list", "--newest", "--scan", "10", "--error", "x"]);
+    assert_eq!((short.code, &*short.out), (Some(0), ""), "{short:?}");
+    assert!(short.err.starts_with("no jobs so far\nlooked back to 2"), "{short:?}");
+    assert!(short.err.contains("look further back with --cursor"), "{short:?}");
+    let whole = store.run(&["list", "--newest", "--error", "x"]);
+    assert_eq!((whole.code, &*whole.err), (Some(0), "no jobs\n"), "{whole:?}");
+    let json = store.run(&["list", "--scan", "10", "--error", "x", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(json.err.trim()).unwrap();
+    assert!(told["looked_at"].is_string() && told["next_cursor"].is_string(), "{told}");
+}
+
+#[test]
 fn the_shape_of_a_line_is_the_documented_one() {
     let store = Store::new();
     store.enqueue(&["t"]);
@@ -93,4 +138,12 @@ fn counts_tell_states_and_the_age_of_the_oldest() {
     assert_eq!(with_rate["done_per_second"], 0.0);
     let text = store.ok(&["stats", "--window", "0s"]);
     assert!(text.contains("OLDEST") && text.contains("default"), "{text}");
+    store.ok(&["enqueue", "echo", "--count", "5", "--queue", "full"]);
+    let capped = store.ok(&["stats", "--at-most", "3", "--window", "0s"]);
+    let full = capped.lines().find(|line| line.contains("full")).unwrap();
+    assert!(full.contains('+'), "{capped}");
+    let queues = store.lines(&["stats", "--at-most", "3", "--window", "0s"]);
+    let full = queues.iter().find(|it| it["queue"] == "full").unwrap();
+    assert_eq!(full["at_most"], 3);
+    assert!(full["ready"].as_u64().unwrap() >= 3, "{full}");
 }

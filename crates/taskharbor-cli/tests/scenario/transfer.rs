@@ -5,8 +5,9 @@ use std::time::Duration;
 use taskharbor::{Action, Admin, AnyDriver, Driver, JobId, Manage, QueueName, Requeue, Timestamp};
 use taskharbor_core::{
     JobType, NewJob, Text,
+    admin::Counts,
     driver::{Demand, Enqueue, Leased, Reserve, Settle, Settlement, Transition},
-    export::{ExportUnit, Imported},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::Expansion,
     job::{FailedAttempt, FailurePolicy, Headers, JobSet, KeyHold},
     name::{Holder, IdempotencyKey},
@@ -130,7 +131,7 @@ async fn filled() -> AnyDriver {
     driver
 }
 
-/// One that is done, one that is held, one that let go, one that grows.
+/// A flow that is done, a blocked one, one that continued after a failure, one with an expansion.
 fn flows() -> Vec<JobSet> {
     let member = |name: &str, policy| job(name).on_failure(policy);
     let queue = QueueName::new("q").unwrap();
@@ -171,10 +172,10 @@ async fn what_is_stored_arrives_as_it_was_and_goes_on_as_it_would_have() {
     let sent = all(&source, 3).await;
     assert!(sent.len() > 10 && sent.iter().filter(|it| it.flow.is_some()).count() == 4);
     let answers = there.import(sent.clone()).await.unwrap();
-    assert_eq!(answers, vec![Imported::Stored; sent.len()]);
+    assert_eq!(answers, vec![Ok(Imported::Stored); sent.len()]);
     assert_eq!(there.check().await.unwrap(), []);
     assert_eq!(all(&there, 4).await, sent);
-    assert_eq!(there.import(sent.clone()).await.unwrap(), vec![Imported::Existing; sent.len()]);
+    assert_eq!(there.import(sent.clone()).await.unwrap(), vec![Ok(Imported::Existing); sent.len()]);
 
     // And back, into a store that is then the same as the first.
     let back = taskharbor::connect("memory:").await.unwrap();
@@ -182,7 +183,7 @@ async fn what_is_stored_arrives_as_it_was_and_goes_on_as_it_would_have() {
     assert_eq!(back.check().await.unwrap(), []);
     assert_eq!(all(&back, 5).await, sent);
 
-    // All three go on alike: what is held is let go, and everything that is left is run.
+    // All three go on alike: the blocked flow continues, and everything that is left is run.
     let mut ends = Vec::new();
     for driver in [&source, &there, &back] {
         manage(driver, "fail-b", Action::Requeue(Requeue::new()), at(20_000)).await;
@@ -193,7 +194,7 @@ async fn what_is_stored_arrives_as_it_was_and_goes_on_as_it_would_have() {
             }
         }
         assert_eq!(driver.check().await.unwrap(), []);
-        let counts = driver.counts(at(30_000)).await.unwrap();
+        let counts = driver.counts(Counts::new(at(30_000))).await.unwrap();
         assert_eq!(
             counts[0].states.done + counts[0].states.dlq + counts[0].states.cancelled,
             counts[0].states.total(),
@@ -206,7 +207,7 @@ async fn what_is_stored_arrives_as_it_was_and_goes_on_as_it_would_have() {
 }
 
 #[tokio::test]
-async fn a_parcel_that_does_not_fit_is_refused_whole() {
+async fn a_unit_that_does_not_fit_is_refused_whole() {
     let store = Store::new();
     let there = store.open().await;
     let source = filled().await;
@@ -214,8 +215,8 @@ async fn a_parcel_that_does_not_fit_is_refused_whole() {
     let taken = job("other").idempotency_key(IdempotencyKey::new("held").unwrap());
     put(&there, vec![taken.into(), job("ack-b").into()], at(0)).await;
     let answers = there.import(sent.clone()).await.unwrap();
-    let refused: Vec<_> = answers.iter().filter(|it| **it != Imported::Stored).collect();
-    assert_eq!(refused, [&Imported::KeyHeld(id("rich")), &Imported::Overlap(id("ack-b"))]);
+    let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    assert_eq!(refused, [ImportRefused::KeyHeld(id("rich")), ImportRefused::Overlap(id("ack-b"))]);
     assert_eq!(there.check().await.unwrap(), []);
     assert!(there.inspect(id("waits"), at(0)).await.unwrap().is_none());
 }
@@ -246,7 +247,20 @@ fn the_command_moves_everything_and_can_be_repeated() {
 }
 
 #[test]
-fn what_somebody_has_paused_stays_paused_and_what_does_not_move_goes_on() {
+fn a_key_that_outlived_its_job_is_moved() {
+    let (from, to) = (Store::new(), Store::new());
+    let key = ["--key", "k", "--key-hold", "24h", "--max-attempts", "1"];
+    let dead = from.enqueue(&[&["fail"], &key[..]].concat());
+    from.work(&["--builtin"]);
+    from.ok(&["dlq", "purge", &dead, "--yes"]);
+    let report = from.json(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    assert_eq!((&report["moved"], &report["keys"]), (&0.into(), &1.into()), "{report}");
+    let again = to.json(&[&["enqueue", "fail"], &key[..]].concat());
+    assert_eq!((&again["id"], &again["existed"]), (&dead.as_str().into(), &true.into()));
+}
+
+#[test]
+fn queues_paused_by_an_operator_stay_paused_and_a_refused_move_changes_nothing() {
     let (from, to) = (Store::new(), Store::new());
     from.enqueue(&["echo", "--queue", "resting"]);
     from.ok(&["queue", "pause", "resting"]);
@@ -270,7 +284,7 @@ fn what_somebody_has_paused_stays_paused_and_what_does_not_move_goes_on() {
     worker.wait().unwrap();
     let id = from.lines(&["list", "--state", "inflight"])[0]["id"].as_str().unwrap().to_owned();
     from.ok(&["cancel", &id]);
-    // Its lease has to run out first; a job that nobody holds moves at once.
+    // Its lease has to run out first; a job without a valid lease moves at once.
     let report = from.json(&["move", "--from", from.url(), "--to", to.url(), "--dry-run"]);
     assert_eq!(report["moved"], 2);
 }
@@ -306,9 +320,9 @@ fn a_job_that_differs_in_content_alone_is_found() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let (source, destination) = (from.open().await, to.open().await);
-        let mut parcels = all(&source, 10).await;
-        parcels[0].jobs[0].new.payload = b"[2]".into();
-        destination.import(parcels).await.unwrap();
+        let mut units = all(&source, 10).await;
+        units[0].jobs[0].new.payload = b"[2]".into();
+        destination.import(units).await.unwrap();
         for driver in [source, destination] {
             driver.close().await.unwrap();
         }

@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::tail::Tail;
-use crate::{store::VARIABLE, voice::tell};
+use crate::{stderr::tell, store::VARIABLE};
 
 /// The job is of no use: what `sysexits.h` calls bad input.
 const UNRECOVERABLE: i32 = 65;
@@ -33,7 +33,7 @@ const NOT_THERE: i32 = 127;
 
 /// How long a job waits that its program did not want now.
 const LATER_DELAY: Duration = Duration::from_secs(5);
-/// How long one waits whose program is not there: until somebody has put it there.
+/// How long a job waits whose program cannot be run.
 const MISTAKE_DELAY: Duration = Duration::from_secs(30);
 /// How long a program that is told to stop has for it.
 const STOPPING: Duration = Duration::from_secs(3);

@@ -1,4 +1,4 @@
-//! What a worker tells about itself: a line that is redrawn on a terminal, or a few lines elsewhere.
+//! The status of a worker: a line that is redrawn on a terminal, or a few lines elsewhere.
 
 use std::{
     collections::HashSet,
@@ -14,7 +14,7 @@ use serde::Serialize;
 use taskharbor::{Event, Observer, ReleaseReason};
 use taskharbor_core::job::JobView;
 
-use crate::{clean, failure::chain, voice};
+use crate::{clean, failure::chain, stderr};
 
 const REDRAWN: Duration = Duration::from_millis(250);
 
@@ -24,8 +24,10 @@ pub(super) struct Status {
     done: AtomicU64,
     retried: AtomicU64,
     dead: AtomicU64,
-    /// Types of jobs that nobody here takes, each told once.
+    /// Types of jobs without a handler here, each told once.
     unknown: Mutex<HashSet<String>>,
+    /// Types of jobs whose handlers have snoozed one, each told once.
+    snoozed: Mutex<HashSet<String>>,
     is_drawn: bool,
 }
 
@@ -57,6 +59,7 @@ impl Status {
             retried: AtomicU64::new(0),
             dead: AtomicU64::new(0),
             unknown: Mutex::default(),
+            snoozed: Mutex::default(),
             is_drawn: io::stderr().is_terminal() && !is_json,
         }
     }
@@ -81,7 +84,7 @@ impl Status {
             return std::future::pending().await;
         }
         loop {
-            voice::write(format!("\r\x1b[K{}", self.line()).as_bytes());
+            stderr::write(format!("\r\x1b[K{}", self.line()).as_bytes());
             tokio::time::sleep(REDRAWN).await;
         }
     }
@@ -91,7 +94,7 @@ impl Status {
         self.clear();
         let [done, retried, dead_lettered] = self.counts();
         let ended = Ended { event: "ended", done, retried, dead_lettered };
-        voice::note(&ended, &self.line());
+        stderr::note(&ended, &self.line());
     }
 
     /// A line of its own, above the one that is redrawn.
@@ -102,26 +105,42 @@ impl Status {
     fn say_of(&self, event: &'static str, job: Option<&JobView>, text: &str) {
         self.clear();
         let (id, job_type) = (job.map(|job| job.id.as_str()), job.map(|job| job.job_type.as_str()));
-        voice::note(&Said { event, job: id, r#type: job_type, message: text }, &clean::line(text));
+        stderr::note(&Said { event, job: id, r#type: job_type, message: text }, &clean::line(text));
     }
 
     fn clear(&self) {
         if self.is_drawn {
-            voice::write(b"\r\x1b[K");
+            stderr::write(b"\r\x1b[K");
+        }
+    }
+
+    /// Says once that the handler of a type has snoozed a job.
+    fn snoozed(&self, job: &JobView) {
+        let job_type = job.job_type.as_str();
+        if is_first(&self.snoozed, job_type) {
+            let text = format!(
+                "the handler of type {job_type} snoozed job {}: it is tried again later, and no attempt is charged",
+                job.id
+            );
+            self.say_of("snoozed", Some(job), &text);
         }
     }
 
     /// Says once that there is no handler for a type.
     fn unknown(&self, job: &JobView) {
-        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         let job_type = job.job_type.as_str();
-        if unknown.insert(job_type.to_owned()) {
+        if is_first(&self.unknown, job_type) {
             let text = format!(
-                "no handler here takes jobs of type {job_type}, which are left to other workers: add --exec '{job_type}=COMMAND' if this one should run them"
+                "no handler for jobs of type {job_type}, which are left to other workers: add --exec '{job_type}=COMMAND' if this one should run them"
             );
             self.say_of("no_handler", Some(job), &text);
         }
     }
+}
+
+/// Whether this type was not told before.
+fn is_first(told: &Mutex<HashSet<String>>, job_type: &str) -> bool {
+    told.lock().unwrap_or_else(PoisonError::into_inner).insert(job_type.to_owned())
 }
 
 impl Observer for Status {
@@ -138,17 +157,25 @@ impl Observer for Status {
             }
             Event::DeadLettered { job, reason, .. } => {
                 self.dead.fetch_add(1, Ordering::Relaxed);
-                let text = format!("job {} ({}) is dead-lettered: {reason}", job.id, job.job_type);
+                let text = format!("job {} ({}) was dead-lettered: {reason}", job.id, job.job_type);
                 self.say_of("dead_lettered", Some(job), &text);
             }
             Event::StoreUnavailable { error, .. } => {
-                self.say("store_away", &format!("the store is away: {}", chain(error)));
+                self.say("store_away", &format!("the store is unavailable: {}", chain(error)));
             }
             Event::StoreBack { .. } => self.say("store_back", "the store is back"),
             Event::WorkerStarted { name, .. } if !self.is_drawn => {
                 self.say("started", &format!("worker {name} started"));
             }
             Event::Released { job, why: ReleaseReason::NoHandler, .. } => self.unknown(job),
+            Event::Released { job, why: ReleaseReason::Snoozed, .. } => self.snoozed(job),
+            Event::LeaseLost { job, why, .. } => {
+                let text = format!(
+                    "the lease of job {} ({}) was lost, and its result is not recorded: {why}",
+                    job.id, job.job_type
+                );
+                self.say_of("lease_lost", Some(job), &text);
+            }
             _ => {}
         }
         let is_over = matches!(

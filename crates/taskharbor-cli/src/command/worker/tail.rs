@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::{clean, voice};
+use crate::{clean, stderr};
 
 /// How much of standard error is kept as the error.
 const TAIL: usize = 4 * 1024;
@@ -44,7 +44,7 @@ impl Tail {
         self.kept.extend_from_slice(bytes);
         let surplus = self.kept.len().saturating_sub(TAIL);
         self.kept.drain(..surplus);
-        if !voice::is_json() {
+        if !stderr::is_json() {
             return speak(bytes);
         }
         for &byte in bytes {
@@ -60,7 +60,7 @@ impl Tail {
     fn speak_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let stderr = String::from_utf8_lossy(&line);
-        voice::note(&Line { job: &self.job, stderr: &stderr }, &stderr);
+        stderr::note(&Line { job: &self.job, stderr: &stderr }, &stderr);
     }
 
     /// What is kept, when there is nothing more to come.
@@ -81,8 +81,8 @@ impl Drop for Tail {
 /// are cleaned.
 fn speak(bytes: &[u8]) {
     if io::stderr().is_terminal() {
-        voice::write(clean::lines(&String::from_utf8_lossy(bytes)).as_bytes());
+        stderr::write(clean::lines(&String::from_utf8_lossy(bytes)).as_bytes());
     } else {
-        voice::write(bytes);
+        stderr::write(bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Where the demo keeps its file: a directory that is gone afterwards.
+//! [`TempDir`]: the directory of the demo, which is removed afterwards.
 
 use std::{
     env, fs, io,
@@ -8,12 +8,12 @@ use std::{
 
 /// A directory of the demo's own; removed when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TempDir {
     dir: PathBuf,
     file: PathBuf,
 }
 
-impl Place {
+impl TempDir {
     pub(crate) fn make() -> io::Result<Self> {
         let dir = env::temp_dir().join(format!("taskharbor-demo-{}", process::id()));
         fs::create_dir(&dir)?;
@@ -21,13 +21,13 @@ impl Place {
         Ok(Self { dir, file })
     }
 
-    /// The file, which somebody has to create.
+    /// The path of the file, which does not exist yet.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }

@@ -8,7 +8,11 @@ use taskharbor::{
     Blob, FlowMember, FlowRecord, FlowTree, Headers, JobRecord, JobSummary, QueueCounts,
     StateCounts, Timestamp,
 };
-use taskharbor_core::job::JobKind;
+use taskharbor_core::{
+    State,
+    flow::FlowState,
+    job::{Condition, JobKind, KeyHold},
+};
 
 /// Bytes as JSON if they are, else in base64.
 pub(crate) enum Bytes {
@@ -105,12 +109,18 @@ pub(crate) struct Whole<'a> {
     line: Line<'a>,
     timeout_nanos: Option<u64>,
     idempotency_key: Option<&'a str>,
+    key_hold: Option<&'static str>,
+    key_held_until: Option<String>,
     headers: std::collections::BTreeMap<&'a str, &'a str>,
     cancel_requested: bool,
     progress: Option<&'a str>,
     errors: Vec<Error<'a>>,
     epoch: u32,
     kind: &'static str,
+    join_reading: Option<&'static str>,
+    condition: &'static str,
+    on_failure: &'static str,
+    available_at: Option<String>,
     parents: Vec<&'a str>,
     pending: usize,
     expanded_into: Option<&'a str>,
@@ -139,12 +149,25 @@ impl<'a> Whole<'a> {
             line: Line::of(summary),
             timeout_nanos: job.timeout.map(|it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX)),
             idempotency_key: job.idempotency_key.as_ref().map(taskharbor::IdempotencyKey::as_str),
+            key_hold: job.idempotency_key.as_ref().map(|_| key_hold(record.key_hold)),
+            key_held_until: job
+                .idempotency_key
+                .as_ref()
+                .and_then(|_| record.key_hold.held_until(job.created_at))
+                .map(time),
             headers: headers(&job.headers),
             cancel_requested: record.cancel_requested,
             progress: record.progress.as_ref().map(taskharbor::Text::as_str),
             errors: errors.collect(),
             epoch: record.epoch,
             kind: kind(record.kind),
+            join_reading: match record.kind {
+                JobKind::Work => None,
+                JobKind::Join(reading) => Some(reading.as_str()),
+            },
+            condition: condition(job.condition),
+            on_failure: job.on_failure.as_str(),
+            available_at: available_at(record).map(time),
             parents: record.parents.iter().map(taskharbor::JobId::as_str).collect(),
             pending: record.pending,
             expanded_into: record.expanded_into.as_ref().map(taskharbor::JobId::as_str),
@@ -156,6 +179,12 @@ impl<'a> Whole<'a> {
     }
 }
 
+/// Since when workers could take the job, or from when on they can; nothing once it is terminal.
+pub(crate) fn available_at(record: &JobRecord) -> Option<Timestamp> {
+    matches!(record.state, State::Ready | State::Scheduled | State::Inflight)
+        .then_some(record.job.available_at)
+}
+
 fn headers(headers: &Headers) -> std::collections::BTreeMap<&str, &str> {
     headers.iter().collect()
 }
@@ -163,18 +192,34 @@ fn headers(headers: &Headers) -> std::collections::BTreeMap<&str, &str> {
 const fn kind(kind: JobKind) -> &'static str {
     match kind {
         JobKind::Work => "work",
-        JobKind::Join => "join",
+        JobKind::Join(_) => "join",
     }
 }
 
-/// A job that was stored, or stood there already.
+const fn condition(condition: Condition) -> &'static str {
+    match condition {
+        Condition::ParentsDone => "parents_done",
+        Condition::ParentsFailed => "parents_failed",
+    }
+}
+
+pub(crate) const fn key_hold(hold: KeyHold) -> &'static str {
+    match hold {
+        KeyHold::UntilPruned => "until_pruned",
+        KeyHold::UntilDone => "until_done",
+        KeyHold::UntilTerminal => "until_terminal",
+        KeyHold::For(_) => "for",
+    }
+}
+
+/// A job that was stored, or existed before.
 #[derive(Debug, Serialize)]
 pub(crate) struct Enqueued<'a> {
     pub(crate) id: &'a str,
     pub(crate) existed: bool,
 }
 
-/// What came of a job that was waited for.
+/// The result of a job that was waited for.
 #[derive(Debug, Serialize)]
 pub(crate) struct Waited<'a> {
     id: &'a str,
@@ -241,6 +286,9 @@ pub(crate) struct Queue<'a> {
     queue: &'a str,
     #[serde(flatten)]
     states: States,
+    /// A number that is not below this means that many or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at_most: Option<usize>,
     paused_since: Option<String>,
     oldest_ready_at: Option<String>,
     oldest_ready_seconds: Option<f64>,
@@ -249,10 +297,16 @@ pub(crate) struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    pub(crate) fn of(counts: &'a QueueCounts, now: Timestamp, rate: Option<f64>) -> Self {
+    pub(crate) fn of(
+        counts: &'a QueueCounts,
+        now: Timestamp,
+        at_most: Option<usize>,
+        rate: Option<f64>,
+    ) -> Self {
         Self {
             queue: counts.queue.as_str(),
             states: States::of(&counts.states),
+            at_most,
             paused_since: counts.paused_since.map(time),
             oldest_ready_at: counts.oldest_ready.map(time),
             oldest_ready_seconds: counts.oldest_ready.map(|at| now.since(at).as_secs_f64()),
@@ -353,11 +407,10 @@ impl<'a> Member<'a> {
     }
 }
 
-pub(crate) const fn flow_state(state: taskharbor_core::flow::FlowState) -> &'static str {
-    use taskharbor_core::flow::FlowState;
+pub(crate) const fn flow_state(state: FlowState) -> &'static str {
     match state {
         FlowState::Running => "running",
-        FlowState::Held => "held",
+        FlowState::Blocked => "blocked",
         FlowState::Done => "done",
         FlowState::Failed => "failed",
         FlowState::Cancelled => "cancelled",
@@ -374,13 +427,16 @@ pub(crate) struct Why<'a> {
     pub(crate) text: String,
 }
 
-/// Told beside a list that does not end here.
+/// Written to standard error after a list that goes on.
 #[derive(Debug, Serialize)]
 pub(crate) struct More<'a> {
     pub(crate) next_cursor: &'a str,
+    /// When the last job that was looked at was enqueued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) looked_at: Option<String>,
 }
 
-/// Told by whoever has made a store.
+/// Written to standard error when a store was created.
 #[derive(Debug, Serialize)]
 pub(crate) struct Created<'a> {
     pub(crate) created: &'a str,

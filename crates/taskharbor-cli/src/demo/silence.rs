@@ -1,44 +1,43 @@
 //! Panics that are part of the show and are not reported on the terminal.
 //!
-//! A worker makes one failed attempt of a panic, but before that the process reports it, in the
-//! middle of the display. Only what runs inside [`hushed`] is spared that; any other panic is
-//! reported as ever.
+//! A worker records a panic as a failed attempt, but before that the process reports it, in the middle
+//! of the display. Only panics inside [`silenced`] are not reported.
 
 use std::{cell::Cell, panic};
 
 thread_local! {
-    static IS_HUSHED: Cell<bool> = const { Cell::new(false) };
+    static IS_SILENT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on panics inside [`hushed`] are not reported.
+/// From now on panics inside [`silenced`] are not reported.
 pub(crate) fn install() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
-        if !IS_HUSHED.get() {
+        if !IS_SILENT.get() {
             report(panic);
         }
     }));
 }
 
 /// Runs this; if it panics, nothing is said about it here.
-pub(crate) fn hushed<T>(run: impl FnOnce() -> T) -> T {
-    let _guard = Hush::begin();
+pub(crate) fn silenced<T>(run: impl FnOnce() -> T) -> T {
+    let _guard = Silence::begin();
     run()
 }
 
-/// Ends the hush when it goes, however that comes about.
-struct Hush;
+/// Ends the silence when it is dropped.
+struct Silence;
 
-impl Hush {
+impl Silence {
     fn begin() -> Self {
-        IS_HUSHED.set(true);
+        IS_SILENT.set(true);
         Self
     }
 }
 
-impl Drop for Hush {
+impl Drop for Silence {
     fn drop(&mut self) {
-        IS_HUSHED.set(false);
+        IS_SILENT.set(false);
     }
 }
 
@@ -52,17 +51,17 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_hushed_goes_unreported() {
+    fn a_panic_is_reported_unless_it_is_silenced() {
         let standard = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             REPORTS.set(REPORTS.get() + 1);
             standard(panic);
         }));
         install();
-        assert!(panic::catch_unwind(|| hushed(|| panic!("part of the show"))).is_err());
+        assert!(panic::catch_unwind(|| silenced(|| panic!("part of the show"))).is_err());
         assert_eq!(REPORTS.get(), 0);
         assert!(panic::catch_unwind(|| panic!("a mistake")).is_err());
         assert_eq!(REPORTS.get(), 1);
-        assert_eq!(hushed(|| 7), 7);
+        assert_eq!(silenced(|| 7), 7);
     }
 }

@@ -1,8 +1,8 @@
-//! Standard error: what is told beside the output, as text or as lines of JSON.
+//! Standard error: notes beside the output, as text or as lines of JSON.
 //!
-//! A command writes there directly. A worker may live for months beside somebody who does not read
-//! what it says, and must not stand still for that: it hands everything to one thread. While nobody
-//! reads, that thread waits, and what finds no room is left out.
+//! A command writes there directly. A worker must not stand still when its standard error is a pipe
+//! that is not read, so it passes everything to one thread. While the pipe is full, that thread
+//! waits, and lines for which the buffer has no room are left out.
 
 use std::{
     collections::VecDeque,
@@ -19,17 +19,17 @@ use serde::Serialize;
 
 use crate::{clean, json};
 
-/// How many bytes wait at most.
-const ROOM: usize = 256 * 1024;
-/// How long the end of the process waits for somebody to read.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The size of the buffer in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+/// How long the end of the process waits for the buffer to be written.
+const FINISH_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether everything is told as JSON.
+/// Whether notes are written as JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
-static VOICE: Voice = Voice::new();
+static WRITER: Writer = Writer::new();
 
-/// What is to be written, and who writes it.
-struct Voice {
+/// The buffer, and the thread that writes it.
+struct Writer {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -37,7 +37,7 @@ struct Voice {
 struct State {
     pieces: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Bytes that found no room since somebody was told.
+    /// Bytes that were left out since the last notice about that.
     left_out: usize,
     /// Whether there is a thread that writes.
     is_served: bool,
@@ -54,8 +54,8 @@ struct LeftOut {
     left_out_bytes: usize,
 }
 
-/// From now on everything is told as JSON.
-pub(crate) fn speak_json() {
+/// From now on notes are written as JSON.
+pub(crate) fn set_json() {
     JSON.store(true, Ordering::Relaxed);
 }
 
@@ -63,12 +63,12 @@ pub(crate) fn is_json() -> bool {
     JSON.load(Ordering::Relaxed)
 }
 
-/// Tells people something beside the output.
+/// Writes a message for people.
 pub(crate) fn tell(text: &str) {
     note(&Message { message: text }, text);
 }
 
-/// Tells programs this value, or people this text.
+/// Writes this value with `--json`, else this text.
 pub(crate) fn note(value: &impl Serialize, text: &str) {
     let mut line = match json::text(value) {
         Ok(line) if is_json() => line,
@@ -78,31 +78,31 @@ pub(crate) fn note(value: &impl Serialize, text: &str) {
     write(line.as_bytes());
 }
 
-/// Writes bytes as they are. If that is not possible, nobody reads them.
+/// Writes bytes as they are, and ignores errors.
 pub(crate) fn write(bytes: &[u8]) {
-    VOICE.write(bytes);
+    WRITER.write(bytes);
 }
 
-/// From now on nobody who writes waits for those who read.
+/// From now on writing never waits for the reader.
 pub(crate) fn detach() {
-    let mut state = VOICE.lock();
+    let mut state = WRITER.lock();
     if !state.is_served {
-        // Without a thread everything is written where it is said.
+        // Without a thread everything is written directly.
         let thread = thread::Builder::new().name("taskharbor-stderr".to_owned());
-        state.is_served = thread.spawn(|| VOICE.serve()).is_ok();
+        state.is_served = thread.spawn(|| WRITER.serve()).is_ok();
     }
 }
 
-/// Waits until everything is written, but not for long.
+/// Waits a bounded time until everything is written.
 pub(crate) fn finish() {
-    let state = VOICE.lock();
+    let state = WRITER.lock();
     let is_busy = |state: &mut State| {
         state.is_served && (state.is_writing || state.left_out > 0 || !state.pieces.is_empty())
     };
-    drop(VOICE.changed.wait_timeout_while(state, PATIENCE, is_busy));
+    drop(WRITER.changed.wait_timeout_while(state, FINISH_WAIT, is_busy));
 }
 
-impl Voice {
+impl Writer {
     const fn new() -> Self {
         let state = State {
             pieces: VecDeque::new(),
@@ -150,7 +150,7 @@ impl Voice {
 
 impl State {
     fn push(&mut self, bytes: &[u8]) {
-        if self.bytes + bytes.len() > ROOM {
+        if self.bytes + bytes.len() > BUFFER_BYTES {
             self.left_out += bytes.len();
             return;
         }
@@ -168,7 +168,7 @@ impl State {
         piece.or_else(|| self.notice())
     }
 
-    /// What is said in the place of what was left out.
+    /// The line in the place of the bytes that were left out.
     fn notice(&mut self) -> Option<Vec<u8>> {
         let left_out_bytes = std::mem::take(&mut self.left_out);
         if left_out_bytes == 0 {
@@ -177,7 +177,7 @@ impl State {
         let line = match json::text(&LeftOut { left_out_bytes }) {
             Ok(line) if is_json() => format!("{line}\n"),
             _ => format!(
-                "\ntaskharbor: {left_out_bytes} bytes were left out, for nobody read them\n"
+                "\ntaskharbor: {left_out_bytes} bytes were left out because they were not read in time\n"
             ),
         };
         Some(line.into_bytes())
@@ -189,12 +189,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_finds_no_room_is_left_out_and_that_is_said_in_its_place() {
-        let mut state = Voice::new().state.into_inner().unwrap();
-        state.push(&[b'a'; ROOM]);
+    fn bytes_that_do_not_fit_are_left_out_and_a_notice_says_so() {
+        let mut state = Writer::new().state.into_inner().unwrap();
+        state.push(&[b'a'; BUFFER_BYTES]);
         state.push(b"lost");
         state.push(b"too");
-        assert_eq!(state.next().unwrap().len(), ROOM);
+        assert_eq!(state.next().unwrap().len(), BUFFER_BYTES);
         state.push(b"heard");
         let notice = String::from_utf8(state.next().unwrap()).unwrap();
         assert!(notice.contains("7 bytes were left out"), "{notice}");

@@ -14,7 +14,7 @@ use tokio::{
     process::{Child, ChildStdin, Command},
 };
 
-use super::{hush, job, plan};
+use super::{job, plan, silence};
 
 /// How many jobs of each queue run at once; of a queue that is not named here, eight.
 const CONCURRENCY: [(&str, usize); 3] = [("media", 4), ("reports", 2), ("sms", 4)];
@@ -30,13 +30,13 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(crate) const OPTION: &str = "--worker-on";
 
 /// A worker process; killed when it is dropped.
-pub(crate) struct Crew {
+pub(crate) struct WorkerProcess {
     child: Child,
     /// Its standard input. Apart, because waiting for a child closes what it holds itself.
     lifeline: Option<ChildStdin>,
 }
 
-impl Crew {
+impl WorkerProcess {
     /// Starts a worker on the file.
     pub(crate) fn start(path: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("this program cannot be found")?;
@@ -86,7 +86,7 @@ pub(crate) async fn open(path: &Path, create: bool) -> anyhow::Result<AnyDriver>
 
 /// Works on the file until standard input ends.
 pub(crate) async fn work(path: PathBuf) -> anyhow::Result<()> {
-    hush::install();
+    silence::install();
     let driver = open(&path, false).await?;
     let mut builder = Worker::builder(&driver)
         .handlers(job::handlers())
