@@ -44,7 +44,13 @@ fn the_model_itself_passes() {
 /// What the contract leaves open may differ, and the suite must not mind.
 #[test]
 fn drivers_that_use_their_freedom_pass() {
-    let freedoms: [Make; 2] = [|| Box::new(legal::RotatesTokens), || Box::new(legal::WakesEarly)];
+    let freedoms: [Make; 5] = [
+        || Box::new(legal::RotatesTokens),
+        || Box::new(legal::WakesEarly),
+        || Box::new(legal::ReclaimedKeepPosition),
+        || Box::new(legal::ReclaimedBetween),
+        || Box::new(legal::CountsUpToCap),
+    ];
     for make in freedoms {
         let failed: Vec<_> = cases().filter(|case| fails(case, make)).collect();
         assert!(failed.is_empty(), "{failed:?}");
@@ -86,7 +92,9 @@ caught! {
     attempts_reset_on_reclaim: lease::ResetsAttempts;
     expiration_not_counted: lease::ExpirationNotCounted;
     deliveries_not_counted: lease::DeliveriesNotCounted;
-    reclaimed_job_keeps_its_place: lease::ReclaimedKeepsPlace;
+    reclaimed_job_goes_to_the_front: lease::ReclaimedToTheFront;
+    reclaimed_job_goes_to_the_end: lease::ReclaimedToTheEnd;
+    reclaimed_job_keeps_its_time: lease::ReclaimKeepsRunAt;
     paused_queue_still_served: lease::IgnoresPause;
     next_due_time_not_told: lease::NextDueForgotten;
     limit_not_kept: lease::IgnoresLimit;

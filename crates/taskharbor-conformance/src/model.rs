@@ -14,7 +14,7 @@ mod write;
 use std::collections::BTreeMap;
 
 use taskharbor_core::{
-    JobId, NewJob, QueueName, Timestamp,
+    JobId, NewJob, QueueName, Text, Timestamp,
     driver::{LeaseToken, Limits},
     export::{EdgeState, ExportedKey},
     job::{Condition, JobRecord, JobView},
@@ -95,6 +95,42 @@ impl Model {
             && let Stage::Inflight(hold) = &mut self.jobs[at].life.stage
         {
             hold.lease.token = token;
+        }
+    }
+
+    /// Takes over the reason that a driver gave for the cancellation of a job, where it had a
+    /// choice; also where dependants read it.
+    pub(crate) fn adopt_reason(&mut self, id: &JobId, reason: &Text) {
+        let Some(at) = self.find(id) else { return };
+        let serial = self.jobs[at].serial;
+        let old = self.jobs[at].life.reason.replace(reason.clone());
+        for (parent, edge) in self.jobs.iter_mut().flat_map(|job| &mut job.parents) {
+            if let EdgeState::Spent { reason: read, .. } = edge
+                && *parent == serial
+                && *read == old
+            {
+                *read = Some(reason.clone());
+            }
+        }
+    }
+
+    /// As `adopt_reason`, for a failure job of which several parents were done in one step: its
+    /// reason may name any of them.
+    pub(crate) fn adopt_not_needed(&mut self, id: &JobId, reason: &Text) {
+        let Some(at) = self.find(id) else { return };
+        let job = &self.jobs[at];
+        let is_not_needed = |text: &Text, parent: &JobId| {
+            text.as_str() == format!("not needed: job {parent} succeeded")
+        };
+        let ended = job.life.finish().map(|finish| finish.at);
+        let may_name = job.new.parents.iter().zip(&job.parents).filter(|(id, (serial, edge))| {
+            let parent = self.by_serial(*serial).map(|at| &self.jobs[at].life);
+            let done_at = parent.and_then(Life::finish).map(|finish| finish.at);
+            *edge == EdgeState::Closed && done_at == ended && is_not_needed(reason, id)
+        });
+        let is_said = |said: &Text| job.new.parents.iter().any(|id| is_not_needed(said, id));
+        if may_name.count() > 0 && job.life.reason.as_ref().is_some_and(is_said) {
+            self.jobs[at].life.reason = Some(reason.clone());
         }
     }
 

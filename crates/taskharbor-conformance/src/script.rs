@@ -5,6 +5,7 @@
 //! what lets a failing script be shrunk to the few steps that matter.
 
 mod compare;
+mod follow;
 mod generate;
 mod replay;
 mod shrink;

@@ -6,7 +6,7 @@ use taskharbor_core::{
     DriverError, State, Timestamp,
     driver::{Answers, ExtendLeases, Extended, LeaseToken, Reserve, Reserved},
     error::Refusal,
-    life::{Consequence, Stage},
+    life::Stage,
 };
 
 use crate::{
@@ -153,23 +153,38 @@ impl Behaviour for DeliveriesNotCounted {
     }
 }
 
-/// A job whose worker died goes back to the front of the line.
-pub(super) struct ReclaimedKeepsPlace;
+/// A reclaimed job goes before everything that waits.
+pub(super) struct ReclaimedToTheFront;
 
-impl Behaviour for ReclaimedKeepsPlace {
+impl Behaviour for ReclaimedToTheFront {
     fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
-        request.check()?;
-        let asked_for = |job: &Kept| {
-            request.demands.iter().any(|demand| demand.queue == job.new.queue)
-                && !model.paused.contains_key(&job.new.queue)
-        };
-        for job in model.jobs.iter_mut().filter(|job| asked_for(job)) {
-            let place = job.life.due_at;
-            if job.life.reclaim(request.now) == Consequence::Waits {
-                job.life.due_at = place;
+        model
+            .reserve_by(&request, |life| Some(life.due_at.saturating_sub(Duration::from_micros(1))))
+    }
+}
+
+/// A reclaimed job goes to the end of the queue, behind jobs that fell due after its lease ended.
+pub(super) struct ReclaimedToTheEnd;
+
+impl Behaviour for ReclaimedToTheEnd {
+    fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
+        model.reserve_by(&request, |_| Some(request.now))
+    }
+}
+
+/// The answer to a reclaim is right, and the stored record keeps the old time.
+pub(super) struct ReclaimKeepsRunAt;
+
+impl Behaviour for ReclaimKeepsRunAt {
+    fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
+        let before = model.jobs.clone();
+        let reserved = model.reserve(&request)?;
+        for (was, job) in before.iter().zip(&mut model.jobs) {
+            if was.life.is_expired(request.now) && job.life.deliveries > was.life.deliveries {
+                job.life.run_at = was.life.run_at;
             }
         }
-        model.reserve(&request)
+        Ok(reserved)
     }
 }
 

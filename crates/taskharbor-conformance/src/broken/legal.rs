@@ -1,7 +1,8 @@
 //! Not broken: what a driver may do otherwise than ours.
 
 use taskharbor_core::{
-    DriverError,
+    DriverError, State, Timestamp,
+    admin::{Counts, QueueCounts},
     driver::{Answers, ExtendLeases, Extended, LeaseToken, Reserve, Reserved},
     error::Refusal,
 };
@@ -33,5 +34,43 @@ impl Behaviour for WakesEarly {
         let reserved = model.reserve(&request)?;
         let soon = request.now.saturating_add(std::time::Duration::from_micros(1));
         Ok(Reserved::new(reserved.jobs, reserved.next_due.map(|due| due.min(soon))))
+    }
+}
+
+/// A reclaimed job stands where it stood at its last grant.
+pub(super) struct ReclaimedKeepPosition;
+
+impl Behaviour for ReclaimedKeepPosition {
+    fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
+        model.reserve_by(&request, |life| Some(life.due_at))
+    }
+}
+
+/// A reclaimed job stands in the middle of what is allowed.
+pub(super) struct ReclaimedBetween;
+
+impl Behaviour for ReclaimedBetween {
+    fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
+        model.reserve_by(&request, |life| {
+            let (from, to) = (life.due_at.as_micros(), life.available_at()?.as_micros());
+            Timestamp::from_micros(from + (to - from) / 2).ok()
+        })
+    }
+}
+
+/// Stops counting at the cap.
+pub(super) struct CountsUpToCap;
+
+impl Behaviour for CountsUpToCap {
+    fn counts(&self, model: &Model, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        let mut counts = model.counts(request)?;
+        let cap = request.at_most.unwrap_or(usize::MAX);
+        for queue in &mut counts {
+            for &state in State::ALL {
+                let count = queue.states.get_mut(state);
+                *count = cap.min(*count);
+            }
+        }
+        Ok(counts)
     }
 }

@@ -23,29 +23,29 @@ group! {
     cancel {
         a_job_that_waits_is_cancelled_at_once ["CAN-1"]
         a_job_that_is_over_is_not_cancelled ["CAN-1"]
-        a_job_that_is_unknown_is_not_cancelled ["CAN-1" "CAN-7"]
+        a_job_that_is_unknown_is_not_cancelled ["CAN-1" "CAN-8"]
         the_holder_of_a_cancelled_job_is_told_when_it_extends ["CAN-2"]
-        an_ack_wins_over_the_mark ["CAN-2"]
-        a_marked_job_given_back_is_cancelled ["CAN-2"]
-        a_marked_job_that_fails_is_cancelled_with_its_failure ["CAN-2"]
-        whoever_ended_a_marked_job_may_repeat_the_call ["CAN-2" "SET-6"]
-        a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-2"]
-        dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-2" "POL-4" "LEA-2"]
+        an_ack_wins_over_the_mark ["CAN-3"]
+        a_marked_job_given_back_is_cancelled ["CAN-4"]
+        a_marked_job_that_fails_is_cancelled_with_its_failure ["CAN-4"]
+        whoever_ended_a_marked_job_may_repeat_the_call ["CAN-4" "SET-6"]
+        a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-4" "LEA-5"]
+        dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-4" "POL-4" "LEA-5"]
         dependants_released_by_an_expiry_compete_in_later_queues_of_the_call
-            ["CAN-2" "LEA-2"]
+            ["CAN-4" "LEA-5"]
         a_mark_does_not_outlive_its_job ["CAN-2" "REQ-1"]
         a_job_whose_lease_is_over_is_cancelled_at_once ["CAN-6"]
         a_cancelled_flow_stops_what_waits_and_marks_what_runs ["CAN-7"]
         a_cancelled_flow_releases_nobody ["CAN-7"]
         a_cancelled_flow_ends_expired_members_at_once ["CAN-7" "CAN-6"]
-        a_cancelled_flow_lets_an_inflight_tail_be_acked ["CAN-7" "CAN-2"]
+        a_cancelled_flow_lets_an_inflight_tail_be_acked ["CAN-7" "CAN-3"]
         a_held_flow_can_be_cancelled ["CAN-7"]
-        a_flow_with_nothing_left_to_cancel_is_denied ["CAN-7"]
-        a_flow_is_cancelled_by_its_first_tails_id_after_growth ["CAN-7" "EXP-1"]
+        a_flow_with_nothing_left_to_cancel_is_denied ["CAN-8"]
+        a_flow_is_cancelled_by_its_first_tails_id_after_growth ["CAN-8" "EXP-1"]
         cancelling_races_an_ack_to_one_end_or_the_other ["CAN-9" "CAN-6"]
-        a_mark_racing_an_ack_never_undoes_it ["CAN-9" "CAN-2"]
+        a_mark_racing_an_ack_never_undoes_it ["CAN-9" "CAN-3"]
         a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through ["CAN-7" "CAN-9"]
-        a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through ["CAN-7" "CAN-2"]
+        a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through ["CAN-7" "CAN-5"]
     }
 }
 
@@ -157,7 +157,7 @@ async fn whoever_ended_a_marked_job_may_repeat_the_call(t: DriverUnderTest) {
     let leased = marked(&t).await;
     t.apply(&leased, release(None), T0).await;
     let before = t.snapshot(T0).await;
-    for again in [release(None), fail(T0), ack()] {
+    for again in [release(None), fail(T0), retry(None, T0), grow([job("x")])] {
         let answer = t.settle(&leased, again, T0).await;
         assert_eq!(answer, Ok(Settled::AlreadyTerminal));
     }

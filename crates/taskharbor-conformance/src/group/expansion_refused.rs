@@ -36,9 +36,9 @@ group! {
         a_stale_holder_cannot_grow ["LEA-10"]
         a_fault_of_the_growth_itself_is_named_before_one_of_the_lease ["REF-1"]
         a_fault_of_the_lease_is_named_before_a_stored_job ["REF-1"]
-        a_growth_under_a_cancel_mark_ends_as_cancelled ["CAN-2" "POL-2"]
-        a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow ["CAN-2"]
-        a_marked_job_is_cancelled_whatever_its_growth_meets ["CAN-2" "REF-1"]
+        a_growth_under_a_cancel_mark_ends_as_cancelled ["CAN-4" "POL-2"]
+        a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow ["CAN-5"]
+        a_marked_job_is_cancelled_whatever_its_growth_meets ["CAN-5" "REF-1"]
     }
 }
 

@@ -22,18 +22,21 @@ group! {
         a_holder_may_extend_its_lease_in_the_last_instant ["LEA-1" "LEA-7"]
         a_holder_may_do_nothing_from_the_end_on ["LEA-1" "REF-2"]
         another_may_have_the_job_from_the_end_on ["RES-4"]
-        nothing_happens_to_an_expired_job_by_itself ["LEA-1" "LEA-2"]
-        a_job_taken_back_forgets_its_time_and_counts_an_expiration ["LEA-2"]
-        a_job_taken_back_stands_where_its_lease_ended ["LEA-2" "ORD-2"]
-        when_somebody_looks_makes_no_difference_to_a_job_taken_back ["LEA-2" "ORD-2"]
-        a_released_job_keeps_the_place_where_its_lease_ended ["LEA-2" "SET-4"]
-        any_number_of_expired_jobs_is_granted_again_in_the_order_of_their_ends ["LEA-2" "ORD-1"]
-        marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them ["LEA-2" "CAN-2"]
-        reserve_goes_no_further_than_its_demand ["LEA-2" "RES-5"]
-        only_the_demanded_queues_are_taken_back ["LEA-2"]
-        only_leases_that_are_over_are_taken_back ["LEA-2"]
-        a_job_taken_back_competes_in_the_same_call ["LEA-2"]
-        expirations_are_counted_and_attempts_are_not ["LEA-2" "LEA-6"]
+        nothing_happens_to_an_expired_job_by_itself ["LEA-1" "LEA-3"]
+        a_reclaimed_job_forgets_its_time_and_counts_an_expiration ["LEA-4"]
+        a_job_put_back_after_a_reclaim_has_no_time ["LEA-4" "SET-4"]
+        a_granted_job_says_when_it_became_available ["JOB-8" "ORD-2"]
+        a_reclaimed_job_stands_between_its_old_position_and_the_end_of_its_lease
+            ["LEA-2" "ORD-1" "JOB-8"]
+        a_job_whose_lease_is_over_goes_before_one_that_fell_due_after_it ["LEA-2" "LEA-3"]
+        a_released_job_keeps_the_position_that_its_reclaim_gave_it ["LEA-2" "SET-4" "ORD-3"]
+        any_number_of_expired_jobs_is_granted_again ["LEA-2" "JOB-8"]
+        marked_jobs_are_cancelled_in_the_order_in_which_reserve_reaches_them ["LEA-5" "CAN-4"]
+        reserve_goes_no_further_than_its_demand ["LEA-3" "RES-5"]
+        only_the_demanded_queues_are_reclaimed ["LEA-3"]
+        only_leases_that_are_over_are_reclaimed ["LEA-3"]
+        a_reclaimed_job_competes_in_the_same_call ["LEA-2"]
+        expirations_are_counted_and_attempts_are_not ["LEA-4" "LEA-6"]
         a_retry_forgets_the_expirations ["LEA-6"]
         a_requeue_forgets_the_expirations ["LEA-6"]
         nothing_else_forgets_the_expirations ["LEA-6"]
@@ -99,27 +102,64 @@ async fn nothing_happens_to_an_expired_job_by_itself(t: DriverUnderTest) {
     assert_eq!(t.record("a", at(1_000)).await, held);
 }
 
-async fn a_job_taken_back_forgets_its_time_and_counts_an_expiration(t: DriverUnderTest) {
+async fn a_reclaimed_job_forgets_its_time_and_counts_an_expiration(t: DriverUnderTest) {
     t.put(job("a").run_at(T0).max_attempts(9), T0).await;
     t.run("a", retry(Some(at(1)), T0), T0).await;
     let mut expected = t.take_the("a", at(1)).await.job;
     assert_eq!((expected.attempts, expected.deliveries), (1, 2));
     let again = t.take_the("a", at(100)).await.job;
     (expected.run_at, expected.expirations, expected.deliveries) = (None, 1, 3);
+    expected.available_at = again.available_at;
     assert_eq!(again, expected);
+    assert_eq!(t.record("a", at(100)).await.job, expected, "as it is stored");
 }
 
-async fn a_job_taken_back_stands_where_its_lease_ended(t: DriverUnderTest) {
-    t.put(job("hung"), T0).await;
-    t.take_the("hung", T0).await;
-    t.put(job("before"), before(END)).await;
-    t.put(job("at the same time"), END).await;
-    t.put(job("after"), after(END)).await;
-    let order = ["before", "hung", "at the same time", "after"];
-    assert_eq!(t.take_order(at(100)).await, order);
+async fn a_job_put_back_after_a_reclaim_has_no_time(t: DriverUnderTest) {
+    t.put(job("a").run_at(T0), T0).await;
+    t.take_the("a", T0).await;
+    let again = t.take_the("a", at(100)).await;
+    t.apply(&again, release(None), at(101)).await;
+    let record = t.record("a", at(101)).await;
+    assert_eq!((record.job.run_at, record.job.expirations), (None, 1));
+    assert_eq!(record.due_at, Some(again.job.available_at));
 }
 
-async fn when_somebody_looks_makes_no_difference_to_a_job_taken_back(t: DriverUnderTest) {
+async fn a_granted_job_says_when_it_became_available(t: DriverUnderTest) {
+    t.put(job("at once"), T0).await;
+    assert_eq!(t.take_the("at once", at(9)).await.job.available_at, T0);
+    t.put(job("scheduled").run_at(at(5)), T0).await;
+    let scheduled = t.take_the("scheduled", at(9)).await;
+    assert_eq!(scheduled.job.available_at, at(5));
+    t.apply(&scheduled, retry(Some(at(11)), at(10)), at(10)).await;
+    let retried = t.take_the("scheduled", at(20)).await;
+    assert_eq!(retried.job.available_at, at(11));
+    t.apply(&retried, release(None), at(21)).await;
+    let released = t.take_the("scheduled", at(22)).await;
+    assert_eq!(released.job.available_at, at(11));
+    let record = t.record("scheduled", at(22)).await;
+    assert_eq!(record.job.available_at, at(11), "as long as it is inflight");
+}
+
+async fn a_reclaimed_job_stands_between_its_old_position_and_the_end_of_its_lease(
+    t: DriverUnderTest,
+) {
+    t.put(job("hung").run_at(at(2)), T0).await;
+    t.take_the("hung", at(5)).await;
+    let end = at(65);
+    t.put(job("before").run_at(before(at(2))), T0).await;
+    for (text, due) in [("between", at(30)), ("after", after(end))] {
+        t.put(job(text), due).await;
+    }
+    let jobs = t.take_many(10, at(100)).await;
+    let order: Vec<_> = jobs.iter().map(|it| it.job.id.as_str()).collect();
+    let hung = jobs.iter().position(|it| it.job.id.as_str() == "hung").expect("granted");
+    let position = jobs[hung].job.available_at;
+    assert!(at(2) <= position && position <= end, "{position}");
+    let first = if position <= at(30) { ["hung", "between"] } else { ["between", "hung"] };
+    assert_eq!(order, ["before", first[0], first[1], "after"]);
+}
+
+async fn a_job_whose_lease_is_over_goes_before_one_that_fell_due_after_it(t: DriverUnderTest) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     t.put(job("urgent").priority(1), at(70)).await;
@@ -129,32 +169,34 @@ async fn when_somebody_looks_makes_no_difference_to_a_job_taken_back(t: DriverUn
     assert_eq!(t.take_order(at(100)).await, ["hung", "later"]);
 }
 
-async fn a_released_job_keeps_the_place_where_its_lease_ended(t: DriverUnderTest) {
+async fn a_released_job_keeps_the_position_that_its_reclaim_gave_it(t: DriverUnderTest) {
     t.put(job("hung"), T0).await;
     t.take_the("hung", T0).await;
     let again = t.take_the("hung", at(90)).await;
     t.apply(&again, release(None), at(90)).await;
-    assert_eq!(t.record("hung", at(90)).await.due_at, Some(END));
+    let position = t.record("hung", at(90)).await.due_at;
+    assert_eq!(position, Some(again.job.available_at));
+    assert!(Some(T0) <= position && position <= Some(END), "{position:?}");
 }
 
-async fn any_number_of_expired_jobs_is_granted_again_in_the_order_of_their_ends(
-    t: DriverUnderTest,
-) {
+async fn any_number_of_expired_jobs_is_granted_again(t: DriverUnderTest) {
     t.put_all((0..300).map(|n| job(&n.to_string())), T0).await;
     assert_eq!(t.take_many(300, T0).await.len(), 300);
     let mut order = Vec::new();
     while let Some(leased) = t.take(END).await {
         assert_eq!((leased.job.expirations, leased.job.deliveries), (1, 2));
+        assert!(T0 <= leased.job.available_at && leased.job.available_at <= END);
         order.push(leased.job.id.to_string());
     }
+    order.sort_by_key(|id| id.parse::<u32>().expect("a number"));
     let expected: Vec<String> = (0..300).map(|n| n.to_string()).collect();
     assert_eq!(order, expected);
 }
 
-async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them(t: DriverUnderTest) {
-    // The second to end would stop the whole flow; the first lets the join behind it be done.
+async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_reaches_them(t: DriverUnderTest) {
+    // The second would stop the whole flow; the first, of a higher priority, completes the join.
     let jobs = [
-        job("releases").on_failure(FailurePolicy::Continue),
+        job("releases").on_failure(FailurePolicy::Continue).priority(1),
         job("stops").on_failure(FailurePolicy::FailFast),
         join("behind", &["releases"]),
         child("end", &["behind", "stops"]),
@@ -170,7 +212,7 @@ async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_comes_to_them(t
 }
 
 async fn reserve_goes_no_further_than_its_demand(t: DriverUnderTest) {
-    t.put_all(["a", "b"].map(job), T0).await;
+    t.put_all([job("a").priority(1), job("b")], T0).await;
     assert_eq!(t.take_many(2, T0).await.len(), 2);
     t.act("b", Action::Cancel, T0).await;
     t.take_the("a", END).await;
@@ -179,7 +221,7 @@ async fn reserve_goes_no_further_than_its_demand(t: DriverUnderTest) {
     assert_eq!(t.state("b", END).await, State::Cancelled);
 }
 
-async fn only_the_demanded_queues_are_taken_back(t: DriverUnderTest) {
+async fn only_the_demanded_queues_are_reclaimed(t: DriverUnderTest) {
     for name in ["a", "b"] {
         t.bring(job_in(name, name), State::Inflight).await;
     }
@@ -188,7 +230,7 @@ async fn only_the_demanded_queues_are_taken_back(t: DriverUnderTest) {
     assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
 }
 
-async fn only_leases_that_are_over_are_taken_back(t: DriverUnderTest) {
+async fn only_leases_that_are_over_are_reclaimed(t: DriverUnderTest) {
     t.put_all(["a", "b"].map(job), T0).await;
     t.take_the("a", T0).await;
     t.take_the("b", after(T0)).await;
@@ -197,7 +239,7 @@ async fn only_leases_that_are_over_are_taken_back(t: DriverUnderTest) {
     assert_eq!((record.state, record.job.expirations), (State::Inflight, 0));
 }
 
-async fn a_job_taken_back_competes_in_the_same_call(t: DriverUnderTest) {
+async fn a_reclaimed_job_competes_in_the_same_call(t: DriverUnderTest) {
     t.put(job("hung").priority(5), T0).await;
     t.take_the("hung", T0).await;
     t.put(job("low"), T0).await;

@@ -17,8 +17,8 @@ group! {
         a_paused_queue_gives_nothing_until_it_is_resumed ["PAU-1" "PAU-2"]
         a_paused_queue_has_no_next_due_time ["PAU-1" "RES-7"]
         a_paused_queue_keeps_its_expired_leases_until_it_is_resumed
-            ["PAU-1" "PAU-2" "LEA-2"]
-        a_cancel_mark_waits_with_the_lease_in_a_paused_queue ["PAU-1" "CAN-2"]
+            ["PAU-1" "PAU-2" "LEA-3"]
+        a_cancel_mark_waits_with_the_lease_in_a_paused_queue ["PAU-1" "CAN-4"]
         other_queues_are_not_affected ["PAU-1"]
         holders_of_a_paused_queues_jobs_go_on ["PAU-1"]
         people_can_manage_a_paused_queue ["PAU-1"]

@@ -40,9 +40,9 @@ group! {
         the_policy_counts_when_a_person_cancels_the_member_too
             ["POL-1" "POL-2" "POL-3" "POL-4"]
         the_policy_counts_when_a_marked_member_fails_too
-            ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-2"]
+            ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-4"]
         the_policy_counts_when_a_marked_members_lease_ends_too
-            ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-2"]
+            ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-4"]
         a_job_cancelled_for_another_says_so ["POL-5"]
     }
 }

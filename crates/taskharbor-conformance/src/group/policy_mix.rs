@@ -33,7 +33,7 @@ group! {
         two_failing_parents_cancel_their_dependant_once ["POL-2"]
         the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer
             ["POL-1" "POL-2" "POL-3" "POL-4"]
-        a_cancelled_chain_can_be_brought_back_from_its_tail ["POL-2" "REQ-3" "REQ-4"]
+        a_cancelled_chain_can_be_brought_back_from_its_tail ["POL-2" "REQ-3" "REQ-7"]
         a_flow_that_failed_fast_can_be_brought_back_from_its_tail ["POL-3" "REQ-3"]
         acks_count_for_a_dependant_that_is_cancelled ["REQ-3" "FLO-2"]
         a_requeued_join_whose_parents_are_done_is_done_at_once ["REQ-3" "FLO-6"]

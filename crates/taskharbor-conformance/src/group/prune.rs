@@ -31,7 +31,7 @@ group! {
         a_pruned_jobs_token_is_that_of_no_job ["PRU-3"]
         a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id ["PRU-3" "LEA-10"]
         a_pruned_job_is_counted_and_listed_no_more ["PRU-1" "ADM-4"]
-        a_detached_job_is_pruned_by_itself ["PRU-4" "REQ-4"]
+        a_detached_job_is_pruned_by_itself ["PRU-4" "REQ-5"]
         a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole ["PRU-1" "REQ-1"]
     }
 }
@@ -138,8 +138,8 @@ async fn a_record_is_kept_until_its_lease_would_have_run_out(t: DriverUnderTest)
     for now in [at(1), at(30), before(at(60))] {
         assert_eq!(prune(&t, all(now)).await, 0, "at {now}");
     }
-    for leased in &leased {
-        let repeated = t.settle(leased, ack(), before(at(60))).await;
+    for (leased, step) in leased.iter().zip([ack(), fail(at(1)), release(None)]) {
+        let repeated = t.settle(leased, step, before(at(60))).await;
         assert!(repeated.is_ok(), "{repeated:?}");
     }
     assert_eq!(prune(&t, all(at(60))).await, 3);

@@ -73,6 +73,7 @@ async fn an_ack_makes_the_job_done_with_its_output(t: DriverUnderTest) {
     expected.held = None;
     expected.output = Some(Blob::from(b"result"));
     expected.finished_at = Some(at(20));
+    expected.job.available_at = expected.job.created_at;
     assert_eq!(t.record("a", at(20)).await, expected);
     assert_eq!(t.output("a").await, [done_with("result")]);
 }
@@ -94,6 +95,7 @@ async fn a_retry_puts_the_job_back_until_its_time(t: DriverUnderTest) {
     expected.held = None;
     expected.due_at = run_at;
     expected.job.run_at = run_at;
+    expected.job.available_at = at(30);
     assert_eq!(t.record("a", at(20)).await, expected);
     expected.state = State::Ready;
     assert_eq!(t.record("a", at(30)).await, expected);
@@ -108,6 +110,7 @@ async fn a_retry_without_a_time_is_due_now(t: DriverUnderTest) {
     expected.held = None;
     expected.due_at = Some(at(20));
     expected.job.run_at = None;
+    expected.job.available_at = at(20);
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
@@ -121,6 +124,7 @@ async fn a_failed_job_is_dead_lettered_with_its_reason(t: DriverUnderTest) {
     expected.held = None;
     expected.reason = Some(Text::new("no attempts left"));
     expected.finished_at = Some(at(20));
+    expected.job.available_at = expected.job.created_at;
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
@@ -140,6 +144,7 @@ async fn a_job_released_until_later_waits_with_nothing_charged(t: DriverUnderTes
     expected.held = None;
     expected.due_at = Some(at(30));
     expected.job.run_at = Some(at(30));
+    expected.job.available_at = at(30);
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 

@@ -6,6 +6,7 @@ use taskharbor_core::{
     driver::{Leased, Settled, Transition},
     error::Refusal,
     job::JobRecord,
+    life::LifeStep,
 };
 
 use crate::{
@@ -19,13 +20,15 @@ use crate::{
 group! {
     terminal {
         a_job_that_is_over_is_never_granted ["SET-5"]
-        an_acked_job_recognises_its_token ["SET-6"]
-        a_failed_job_recognises_its_token ["SET-6"]
-        an_abandoned_job_recognises_its_token ["SET-6" "CAN-2"]
-        a_job_that_is_over_refuses_every_other_token ["SET-6"]
-        a_job_that_is_over_refuses_every_extension ["SET-6"]
-        a_job_that_a_person_cancelled_knows_no_token ["SET-6" "CAN-6"]
-        a_job_cancelled_at_the_end_of_its_lease_knows_no_token ["SET-6" "CAN-2"]
+        an_acked_job_recognises_its_token ["SET-6" "SET-7"]
+        a_failed_job_recognises_its_token ["SET-6" "SET-7"]
+        an_abandoned_job_recognises_its_token ["SET-6" "SET-7" "CAN-4"]
+        an_expanded_job_recognises_its_token ["SET-6" "SET-7" "EXP-6"]
+        a_job_abandoned_in_any_way_recognises_its_token ["SET-6" "SET-7" "CAN-4" "CAN-5"]
+        a_job_that_is_over_refuses_every_other_token ["SET-7"]
+        a_job_that_is_over_refuses_every_extension ["SET-7"]
+        a_job_that_a_person_cancelled_knows_no_token ["SET-7" "CAN-6"]
+        a_job_cancelled_at_the_end_of_its_lease_knows_no_token ["SET-7" "CAN-4"]
         a_token_that_retried_its_job_is_worthless ["SET-8"]
         a_token_that_retried_its_job_until_later_is_worthless ["SET-8"]
         a_token_that_released_its_job_is_worthless ["SET-8"]
@@ -46,8 +49,13 @@ async fn abandoned(t: &DriverUnderTest) -> Leased {
     leased
 }
 
-/// Settling again in any way is taken for a repeat of what ended the job, and changes nothing.
-async fn assert_repeats_are_recognised(t: &DriverUnderTest, leased: &Leased) {
+/// What the token that ended a job repeats by these steps is recognised, every other settlement is
+/// refused, and neither changes anything.
+async fn assert_only_repeats_are_recognised(
+    t: &DriverUnderTest,
+    leased: &Leased,
+    repeats: &[LifeStep],
+) {
     for now in [T0, at(1), leased.lease.expires_at, at(1_000_000)] {
         let stored = t.snapshot(now).await;
         let more = [
@@ -60,8 +68,11 @@ async fn assert_repeats_are_recognised(t: &DriverUnderTest, leased: &Leased) {
         ];
         for transition in transitions(now).into_iter().chain(more) {
             let what = format!("{transition:?} at {now}");
-            let answer = t.settle(leased, transition, now).await;
-            assert_eq!(answer, Ok(Settled::AlreadyTerminal), "{what}");
+            let expected = match repeats.contains(&transition.step()) {
+                true => Ok(Settled::AlreadyTerminal),
+                false => Err(Refusal::JobNotInflight),
+            };
+            assert_eq!(t.settle(leased, transition, now).await, expected, "{what}");
         }
         assert_eq!(t.snapshot(now).await, stored);
     }
@@ -82,17 +93,37 @@ async fn a_job_that_is_over_is_never_granted(t: DriverUnderTest) {
 
 async fn an_acked_job_recognises_its_token(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Done).await.expect("a lease");
-    assert_repeats_are_recognised(&t, &leased).await;
+    assert_only_repeats_are_recognised(&t, &leased, &[LifeStep::Ack]).await;
 }
 
 async fn a_failed_job_recognises_its_token(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Dlq).await.expect("a lease");
-    assert_repeats_are_recognised(&t, &leased).await;
+    assert_only_repeats_are_recognised(&t, &leased, &[LifeStep::Fail]).await;
 }
 
 async fn an_abandoned_job_recognises_its_token(t: DriverUnderTest) {
     let leased = abandoned(&t).await;
-    assert_repeats_are_recognised(&t, &leased).await;
+    let repeats = [LifeStep::Retry, LifeStep::Fail, LifeStep::Release, LifeStep::Expand];
+    assert_only_repeats_are_recognised(&t, &leased, &repeats).await;
+}
+
+async fn an_expanded_job_recognises_its_token(t: DriverUnderTest) {
+    let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
+    t.apply(&leased, grow([job_in("other", "x")]), T0).await;
+    assert_only_repeats_are_recognised(&t, &leased, &[LifeStep::Expand]).await;
+}
+
+async fn a_job_abandoned_in_any_way_recognises_its_token(t: DriverUnderTest) {
+    let repeats = [LifeStep::Retry, LifeStep::Fail, LifeStep::Release, LifeStep::Expand];
+    let ways = [retry(None, T0), fail(T0), release(Some(at(9))), grow([job("never stored")])];
+    for (n, way) in ways.into_iter().enumerate() {
+        let name = n.to_string();
+        let leased = t.bring(job_in(&name, &name), State::Inflight).await.expect("a grant");
+        t.act(&name, Action::Cancel, T0).await;
+        t.apply(&leased, way, T0).await;
+        assert_only_repeats_are_recognised(&t, &leased, &repeats).await;
+    }
+    assert_eq!(t.find("never stored", T0).await, None);
 }
 
 async fn a_job_that_is_over_refuses_every_other_token(t: DriverUnderTest) {
@@ -185,7 +216,7 @@ async fn a_token_that_retried_is_not_the_one_that_ends(t: DriverUnderTest) {
     let first = t.run("a", retry(None, T0), T0).await;
     let last = t.run("a", fail(at(1)), at(1)).await;
     t.refuses(&first, Refusal::JobNotInflight, at(2)).await;
-    assert_repeats_are_recognised(&t, &last).await;
+    assert_only_repeats_are_recognised(&t, &last, &[LifeStep::Fail]).await;
 }
 
 fn ended(record: &JobRecord) -> (State, Option<Timestamp>) {
@@ -208,8 +239,10 @@ async fn a_job_ends_once_in_each_of_its_lives(t: DriverUnderTest) {
     for life in 0..3 {
         let now = at(life * 10);
         let leased = t.run("a", fail(now), now).await;
-        let again = t.settle(&leased, ack(), now).await;
+        let again = t.settle(&leased, fail(now), now).await;
         assert_eq!(again, Ok(Settled::AlreadyTerminal));
+        let other = t.settle(&leased, ack(), now).await;
+        assert_eq!(other, Err(Refusal::JobNotInflight));
         let record = t.record("a", now).await;
         assert_eq!(ended(&record), (State::Dlq, Some(now)));
         assert_eq!(u64::from(record.epoch), life);

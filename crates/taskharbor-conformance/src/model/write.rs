@@ -165,7 +165,17 @@ impl Model {
         }
     }
 
+    /// Reserves; a reclaimed job stands where its lease ended.
     pub(crate) fn reserve(&mut self, request: &Reserve) -> Result<Reserved, DriverError> {
+        self.reserve_by(request, Life::available_at)
+    }
+
+    /// Reserves; a job whose lease is over stands where `position` puts it.
+    pub(crate) fn reserve_by(
+        &mut self,
+        request: &Reserve,
+        position: impl Fn(&Life) -> Option<Timestamp>,
+    ) -> Result<Reserved, DriverError> {
         let expires_at = request.check()?;
         let (mut jobs, mut waits) = (Vec::new(), Vec::new());
         for demand in &request.demands {
@@ -174,34 +184,63 @@ impl Model {
             }
             let mut left = demand.limit;
             while left > 0
-                && let Some(at) = self.best(&demand.queue, request.now)
+                && let Some((position, at)) = self.first(&demand.queue, request.now, &position)
             {
-                if self.jobs[at].life.reclaim(request.now) == Consequence::Failed {
-                    self.failed(self.jobs[at].serial, request.now);
-                    continue;
+                match self.jobs[at].life.reclaim(request.now) {
+                    Consequence::Failed => {
+                        self.failed(self.jobs[at].serial, request.now);
+                        continue;
+                    }
+                    Consequence::Waits => self.jobs[at].life.due_at = position,
+                    _ => {}
                 }
                 let lease = Lease::new(LeaseToken::random()?, expires_at);
-                self.jobs[at].life.grant(lease, request.holder.clone(), request.now);
+                // A position that lies ahead must not keep a broken driver from granting.
+                let now = request.now.max(position);
+                self.jobs[at].life.grant(lease, request.holder.clone(), now);
+                self.jobs[at].life.started_at = Some(request.now);
                 jobs.push(Leased::new(self.jobs[at].job(), lease));
                 left -= 1;
             }
             if left > 0 {
-                let in_queue = self.jobs.iter().filter(|job| job.new.queue == demand.queue);
-                waits.extend(in_queue.filter_map(|job| job.life.available_at()));
+                waits.extend(self.next_due(&demand.queue));
             }
         }
         Ok(Reserved::new(jobs, waits.into_iter().min()))
     }
 
-    /// The first in line of those whose time or whose lease's end has come.
-    fn best(&self, queue: &QueueName, now: Timestamp) -> Option<usize> {
-        let available = (0..self.jobs.len()).filter_map(|at| {
+    /// When the next job of a queue falls due or the next lease ends.
+    pub(crate) fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
+        let in_queue = self.jobs.iter().filter(|job| job.new.queue == *queue);
+        in_queue.filter_map(|job| job.life.available_at()).min()
+    }
+
+    /// The jobs of a queue that are due or whose lease is over.
+    pub(crate) fn available<'a>(
+        &'a self,
+        queue: &'a QueueName,
+        now: Timestamp,
+    ) -> impl Iterator<Item = usize> + 'a {
+        (0..self.jobs.len()).filter(move |&at| {
             let job = &self.jobs[at];
-            let since = job.life.available_at().filter(|since| *since <= now)?;
-            let place = (-i32::from(job.life.priority), since, job.serial);
-            (job.new.queue == *queue).then_some((place, at))
+            job.new.queue == *queue && job.life.available_at().is_some_and(|it| it <= now)
+        })
+    }
+
+    /// The first of the available jobs of a queue, and its position.
+    fn first(
+        &self,
+        queue: &QueueName,
+        now: Timestamp,
+        position: impl Fn(&Life) -> Option<Timestamp>,
+    ) -> Option<(Timestamp, usize)> {
+        let in_order = self.available(queue, now).filter_map(|at| {
+            let job = &self.jobs[at];
+            let is_expired = job.life.is_expired(now);
+            let position = if is_expired { position(&job.life)? } else { job.life.due_at };
+            Some(((-i32::from(job.life.priority), position, job.serial), (position, at)))
         });
-        available.min().map(|(_, at)| at)
+        in_order.min().map(|(_, first)| first)
     }
 
     pub(crate) fn extend(&mut self, request: ExtendLeases) -> Answers<Extended, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use taskharbor_core::{DriverError, Timestamp, driver::Reserved};
+use taskharbor_core::{DriverError, State, job::JobRecord};
 
 /// Says what is different, if anything is.
 pub(super) fn same<T: PartialEq + Debug>(what: &str, driver: &T, model: &T) -> Result<(), String> {
@@ -13,11 +13,11 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, driver: &T, model: &T) -> R
 }
 
 /// The answers of both if both answered, nothing if both failed in the same way.
-pub(super) fn both<T: Debug>(
+pub(super) fn both<T: Debug, U: Debug>(
     what: &str,
     driver: Result<T, DriverError>,
-    model: Result<T, DriverError>,
-) -> Result<Option<(T, T)>, String> {
+    model: Result<U, DriverError>,
+) -> Result<Option<(T, U)>, String> {
     match (driver, model) {
         (Ok(driver), Ok(model)) => Ok(Some((driver, model))),
         (Err(driver), Err(model)) if is_same_failure(&driver, &model) => Ok(None),
@@ -32,22 +32,10 @@ fn is_same_failure(driver: &DriverError, model: &DriverError) -> bool {
     }
 }
 
-/// The same jobs in the same order under leases of the same length; tokens are the driver's own.
-pub(super) fn same_grants(
-    driver: &Reserved,
-    model: &Reserved,
-    now: Timestamp,
-) -> Result<(), String> {
-    let bare = |reserved: &Reserved| -> Vec<_> {
-        let jobs = reserved.jobs.iter();
-        jobs.map(|leased| (leased.job.clone(), leased.lease.expires_at)).collect()
-    };
-    same("reserve: jobs", &bare(driver), &bare(model))?;
-    let (answered, exact) = (driver.next_due, model.next_due);
-    let may_be = match (answered, exact) {
-        (None, None) => true,
-        (Some(answered), Some(exact)) => now < answered && answered <= exact,
-        _ => false,
-    };
-    if may_be { Ok(()) } else { same("reserve: next_due", &answered, &exact) }
+/// A record without a position where it has none: it is neither ready, scheduled nor inflight.
+pub(super) fn without_idle_position(mut record: JobRecord) -> JobRecord {
+    if !matches!(record.state, State::Ready | State::Scheduled | State::Inflight) {
+        record.job.available_at = record.job.created_at;
+    }
+    record
 }

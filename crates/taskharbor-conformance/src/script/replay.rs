@@ -3,27 +3,35 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, Text, Timestamp,
-    admin::{Action, Counts, Filter, List, Manage, Prune, Requeue},
+    Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
+    admin::{Action, Change, Configure, Counts, Filter, List, Manage, Prune, Requeue},
     driver::{
         Demand, Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Reserve,
         Settle, Settlement, Transition,
     },
     flow::{Expansion, ListFlows},
-    job::{FailedAttempt, JobSet},
+    job::{FailedAttempt, JobRecord, JobSet},
     name::{Holder, IdempotencyKey},
 };
 
 use super::{
     Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose,
-    compare::{both, same, same_grants},
+    compare::{both, same, without_idle_position},
+    follow::follow,
 };
 use crate::{fixture::T0, model::Model};
 
 /// Runs the steps on an empty store and on the model, and empties the store again.
 pub(super) async fn replay(driver: &AnyDriver, steps: &[Step]) -> Result<(), String> {
     let model = Model { limits: driver.limits(), ..Model::default() };
-    let mut replay = Replay { driver, model, clock: T0, last_run_at: T0, grants: Vec::new() };
+    let mut replay = Replay {
+        driver,
+        model,
+        clock: T0,
+        last_run_at: T0,
+        grants: Vec::new(),
+        reasons: Vec::new(),
+    };
     for (number, step) in steps.iter().enumerate() {
         let now = replay.now(step.when);
         let in_step = |difference| format!("step {number} at {now}: {difference}");
@@ -49,6 +57,8 @@ struct Replay<'a> {
     clock: Timestamp,
     last_run_at: Timestamp,
     grants: Vec<Grant>,
+    /// Reasons that the driver was free to choose.
+    reasons: Vec<(JobId, Text)>,
 }
 
 struct Grant {
@@ -90,13 +100,9 @@ impl Replay<'_> {
             Act::Extend { picks, lease_for } => self.extend(picks, *lease_for, now).await,
             Act::Settle(items) => self.settle(items, now).await,
             Act::Manage { jobs, deed } => self.manage(jobs, *deed, now).await,
-            Act::Pause(queue) => {
-                self.model.paused.entry(queue_name(*queue)).or_insert(now);
-                self.driver.pause(queue_name(*queue), now).await.map_err(|error| error.to_string())
-            }
+            Act::Pause(queue) => self.configure(Change::PauseQueue(queue_name(*queue)), now).await,
             Act::Resume(queue) => {
-                self.model.paused.remove(&queue_name(*queue));
-                self.driver.resume(queue_name(*queue), now).await.map_err(|error| error.to_string())
+                self.configure(Change::ResumeQueue(queue_name(*queue)), now).await
             }
             Act::Prune { done, dlq, cancelled, limit } => {
                 let before =
@@ -154,19 +160,87 @@ impl Replay<'_> {
             demands.iter().map(|(queue, limit)| Demand::new(queue_name(*queue), *limit)).collect();
         let holder = Holder::new("replay").expect("a valid holder");
         let request = Reserve::new(demands, holder, now, lease_for);
-        let model = self.model.reserve(&request);
-        let answers = both("reserve", self.driver.reserve(request).await, model)?;
-        let Some((driver, model)) = answers else { return Ok(()) };
-        same_grants(&driver, &model, now)?;
-        for leased in driver.jobs {
+        let expires_at = request.check();
+        let answers = both("reserve", self.driver.reserve(request.clone()).await, expires_at)?;
+        let Some((answer, expires_at)) = answers else { return Ok(()) };
+        let cancelled = self.cancelled_by(&request).await?;
+        let mut states = follow(&self.model, &request, expires_at, &answer, &cancelled)
+            .map_err(|reason| format!("{reason}\n  driver: {answer:?}"))?;
+        let at = self.matching(&states, &cancelled, now).await?;
+        self.model = states.swap_remove(at);
+        for (id, reason) in std::mem::take(&mut self.reasons) {
+            self.model.adopt_reason(&id, &reason);
+        }
+        for leased in answer.jobs {
             let (id, token) = (leased.job.id, leased.lease.token);
             if self.grants.iter().any(|grant| grant.token == token) {
                 return Err(format!("the token of {id} was given before"));
             }
-            self.model.adopt(&id, token);
             self.grants.push(Grant { id, token, expires_at: leased.lease.expires_at });
         }
         Ok(())
+    }
+
+    /// The marked jobs with a lease that is over that the driver cancelled in this call.
+    async fn cancelled_by(&self, request: &Reserve) -> Result<Vec<JobId>, String> {
+        let mut cancelled = Vec::new();
+        for job in &self.model.jobs {
+            let is_marked = job.life.active_lease().is_some_and(|it| it.cancel_requested);
+            if is_marked && job.life.is_expired(request.now) {
+                let record = self.inspect(&job.new.id, request.now).await?;
+                if record.is_some_and(|it| it.state == State::Cancelled) {
+                    cancelled.push(job.new.id.clone());
+                }
+            }
+        }
+        Ok(cancelled)
+    }
+
+    /// Which of these states the driver is in, as far as its records show. Of several jobs that
+    /// were cancelled in one call, the reason of a dependant may name any.
+    async fn matching(
+        &mut self,
+        states: &[Model],
+        cancelled: &[JobId],
+        now: Timestamp,
+    ) -> Result<usize, String> {
+        if cancelled.is_empty() {
+            return Ok(0);
+        }
+        let mut records = Vec::new();
+        for job in &self.model.jobs {
+            records.push(self.inspect(&job.new.id, now).await?);
+        }
+        let names_one = |reason: &Text| {
+            cancelled
+                .iter()
+                .any(|id| reason.as_str() == format!("job {id} of the same flow failed"))
+        };
+        let matches = |state: &&Model| {
+            records.iter().enumerate().all(|(at, record)| {
+                let mut expected = without_idle_position(state.record(at, now));
+                if let (Some(Some(reason)), Some(other)) =
+                    (record.as_ref().map(|it| &it.reason), &expected.reason)
+                    && names_one(reason)
+                    && names_one(other)
+                {
+                    expected.reason = Some(reason.clone());
+                }
+                *record == Some(expected)
+            })
+        };
+        let at = states.iter().position(|state| matches(&state)).unwrap_or(0);
+        self.reasons = records
+            .into_iter()
+            .flatten()
+            .filter_map(|it| Some((it.job.id, it.reason.filter(names_one)?)))
+            .collect();
+        Ok(at)
+    }
+
+    async fn inspect(&self, id: &JobId, now: Timestamp) -> Result<Option<JobRecord>, String> {
+        let record = self.driver.inspect(id.clone(), now).await;
+        Ok(record.map_err(|error| error.to_string())?.map(without_idle_position))
     }
 
     async fn extend(
@@ -239,6 +313,15 @@ impl Replay<'_> {
         }
     }
 
+    async fn configure(&mut self, change: Change, now: Timestamp) -> Result<(), String> {
+        let request = Configure::new(vec![change], now);
+        let model = self.model.configure(request.clone());
+        match both("configure", self.driver.configure(request).await, model)? {
+            Some((driver, model)) => same("configure", &driver, &model),
+            None => Ok(()),
+        }
+    }
+
     fn whose(&self, whose: Whose) -> JobId {
         match whose {
             Whose::Number(number) => job_id(number),
@@ -272,10 +355,15 @@ impl Replay<'_> {
         plan.jobs.iter().map(|job| new_job(job, &plan.jobs, now)).collect()
     }
 
-    async fn compare(&self, look: Look, now: Timestamp) -> Result<(), String> {
+    async fn compare(&mut self, look: Look, now: Timestamp) -> Result<(), String> {
         let failed = |error: taskharbor_core::DriverError| error.to_string();
         let list = List::new(Filter::all(), 1_000, now);
         let listed = self.driver.list(list.clone()).await.map_err(failed)?;
+        for job in &listed.items {
+            if let Some(reason) = &job.reason {
+                self.model.adopt_not_needed(&job.id, reason);
+            }
+        }
         let expected = self.model.list(&list).map_err(failed)?;
         for (listed, expected) in listed.items.iter().zip(&expected.items) {
             same("list", listed, expected)?;
@@ -292,8 +380,8 @@ impl Replay<'_> {
             return Ok(());
         }
         for at in 0..self.model.jobs.len() {
-            let expected = self.model.record(at, now);
-            let record = self.driver.inspect(expected.job.id.clone(), now).await.map_err(failed)?;
+            let expected = without_idle_position(self.model.record(at, now));
+            let record = self.inspect(&expected.job.id, now).await?;
             same("inspect", &record, &Some(expected))?;
         }
         let found = self.driver.check().await.map_err(failed)?;
