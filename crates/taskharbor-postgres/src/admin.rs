@@ -2,13 +2,16 @@
 
 use taskharbor_core::{
     Admin, DriverError, JobId, JobType, QueueName, State, Timestamp,
-    admin::{Action, Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts, Requeue},
+    admin::{
+        Action, Change, Configure, Counts, Cursor, Filter, Inconsistency, List, ListSettings,
+        Manage, Order, Page, Prune, QueueCounts, Requeue, Setting,
+    },
     driver::Answers,
     error::{Denied, InvalidRequest},
-    export::{ExportUnit, Imported},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, FlowState, ListFlows},
     job::{JobRecord, JobSummary},
-    name::FlowName,
+    name::{FlowName, IdempotencyKey},
 };
 use tokio_postgres::Row;
 
@@ -22,6 +25,7 @@ use crate::{
 
 impl Admin for PostgresDriver {
     async fn migrate(&self) -> Result<(), DriverError> {
+        // ADM-11
         self.shared.session.batch(&migration(&self.shared.schema)).await?;
         self.shared.check_version().await
     }
@@ -35,22 +39,32 @@ impl Admin for PostgresDriver {
     async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
         self.shared.session.check_open()?;
         request.check()?;
-        let filter = &request.filter;
-        let values = [
-            Value::BigInt(Some(place(request.after.as_ref(), "job")?)),
-            Value::BigInt(i64::try_from(request.limit).ok()),
-            Value::Text(filter.queue.as_ref().map(QueueName::as_str)),
-            Value::Text(filter.job_type.as_ref().map(JobType::as_str)),
-            Value::Text(filter.flow.as_ref().map(JobId::as_str)),
-            Value::Text(filter.state.map(State::as_str)),
-            Value::BigInt(Some(request.now.as_micros())),
-        ];
-        let rows = self.query(&self.shared.statements.list, &values).await?;
-        page(&rows, request.limit, "job", record::summary)
+        let place = Place::of(JOBS, request.order, request.after.as_ref())?;
+        if matches_nothing(&request.filter) {
+            return Ok(Page::new(Vec::new(), None));
+        }
+        let values = list_values(&request, place);
+        let mut rows = self.query(&self.shared.statements.list, &values).await?;
+        // ADM-12: a row without a job is the last record that a short page looked at.
+        let is_end = |row: &Row| get::<Option<&str>>(row, 1).is_ok_and(|id| id.is_none());
+        let end = rows.pop_if(|row| is_end(row));
+        let items = rows.iter().map(record::summary).collect::<Result<Vec<_>, _>>()?;
+        let last = match (items.last(), end) {
+            (_, Some(end)) => Some((get(&end, 0)?, answer::time(get(&end, 8)?)?)),
+            (Some((seq, job)), None) if items.len() == request.limit => {
+                Some((*seq, job.created_at))
+            }
+            _ => None,
+        };
+        let next = last.map(|(seq, _)| place.at(seq).cursor());
+        let page = Page::new(items.into_iter().map(|(_, item)| item).collect(), next);
+        Ok(page.looked_at(last.map(|(_, created_at)| created_at)))
     }
 
-    async fn counts(&self, now: Timestamp) -> Result<Vec<QueueCounts>, DriverError> {
-        let values = [Value::BigInt(Some(now.as_micros()))];
+    async fn counts(&self, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        self.shared.session.check_open()?;
+        request.check()?;
+        let values = [Value::BigInt(Some(request.now.as_micros()))];
         let rows = self.query(&self.shared.statements.counts, &values).await?;
         rows.iter().map(record::counts).collect()
     }
@@ -92,19 +106,54 @@ impl Admin for PostgresDriver {
         Ok(answers)
     }
 
-    async fn pause(&self, queue: QueueName, now: Timestamp) -> Result<(), DriverError> {
-        let values = [Value::Text(Some(queue.as_str())), Value::BigInt(Some(now.as_micros()))];
-        self.query(&self.shared.statements.pause, &values).await.map(drop)
-    }
-
-    async fn resume(&self, queue: QueueName) -> Result<(), DriverError> {
-        let values = [Value::Text(Some(queue.as_str())), Value::Text(None)];
-        let call = self.shared.hints.set_out(vec![queue.clone()]);
-        let rows = self.query(&self.shared.statements.resume, &values).await;
+    async fn configure(&self, request: Configure) -> Answers<(), Denied> {
+        self.shared.session.check_open()?;
+        request.check()?;
+        let (mut names, mut queues, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
+        for change in &request.changes {
+            let (name, queue) = match change {
+                Change::PauseQueue(queue) => ("pause", queue),
+                Change::ResumeQueue(queue) => {
+                    resumed.push(queue.clone());
+                    ("resume", queue)
+                }
+            };
+            names.push(Some(name));
+            queues.push(Some(queue.as_str()));
+        }
+        let values = [
+            Value::Texts(names),
+            Value::Texts(queues),
+            Value::BigInt(Some(request.now.as_micros())),
+            Value::Text(None),
+        ];
+        let call = self.shared.hints.set_out(resumed.clone());
+        let rows = self.query(&self.shared.statements.configure, &values).await;
         call.answered(&rows);
         rows?;
-        self.put_in_line(vec![queue], 0);
-        Ok(())
+        self.put_in_line(resumed, 0);
+        Ok(vec![Ok(()); request.changes.len()])
+    }
+
+    async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
+        self.shared.session.check_open()?;
+        request.check()?;
+        let after = match &request.after {
+            Some(cursor) => paused_queue(cursor).ok_or(InvalidRequest::Cursor)?,
+            None => "",
+        };
+        let values = [Value::Text(Some(after)), Value::BigInt(i64::try_from(request.limit).ok())];
+        let rows = self.query(&self.shared.statements.settings, &values).await?;
+        // PAU-3
+        let mut settings = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let queue = answer::name(QueueName::new(get::<&str>(row, 0)?))?;
+            settings.push(Setting::PausedQueue { queue, since: answer::time(get(row, 1)?)? });
+        }
+        let last = rows.last().filter(|_| rows.len() == request.limit);
+        let next = last.map(|row| get::<&str>(row, 0)).transpose()?;
+        let next = next.map(|name| Cursor::new(format!("{PAUSED_QUEUE}{name}")));
+        Ok(Page::new(settings, next))
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
@@ -116,6 +165,7 @@ impl Admin for PostgresDriver {
             before(State::Cancelled),
             before(State::Dlq),
             Value::BigInt(i64::try_from(request.limit).ok()),
+            Value::BigInt(Some(request.now.as_micros())),
         ];
         let rows = self.query(&self.shared.statements.prune, &values).await?;
         rows.first().map_or(Ok(0), |row| answer::number(get(row, 0)?))
@@ -124,6 +174,7 @@ impl Admin for PostgresDriver {
     async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
         let values = [
             Value::BigInt(Some(0)),
+            Value::Bool(false),
             Value::BigInt(Some(1)),
             Value::Text(Some(id.as_str())),
             Value::Text(None),
@@ -137,8 +188,10 @@ impl Admin for PostgresDriver {
     async fn list_flows(&self, request: ListFlows) -> Result<Page<FlowRecord>, DriverError> {
         self.shared.session.check_open()?;
         request.check()?;
+        let place = Place::of(FLOWS, request.order, request.after.as_ref())?;
         let values = [
-            Value::BigInt(Some(place(request.after.as_ref(), "flow")?)),
+            Value::BigInt(Some(place.seq)),
+            Value::Bool(place.order == Order::NewestFirst),
             Value::BigInt(i64::try_from(request.limit).ok()),
             Value::Text(None),
             Value::Text(request.name.as_ref().map(FlowName::as_str)),
@@ -146,7 +199,10 @@ impl Admin for PostgresDriver {
             Value::BigInt(Some(request.now.as_micros())),
         ];
         let rows = self.query(&self.shared.statements.flows, &values).await?;
-        page(&rows, request.limit, "flow", record::flow)
+        let items = rows.iter().map(record::flow).collect::<Result<Vec<_>, _>>()?;
+        let last = items.last().filter(|_| items.len() == request.limit);
+        let next = last.map(|(seq, _)| place.at(*seq).cursor());
+        Ok(Page::new(items.into_iter().map(|(_, item)| item).collect(), next))
     }
 
     async fn export(
@@ -158,9 +214,9 @@ impl Admin for PostgresDriver {
         self.export_page(after, limit).await
     }
 
-    async fn import(&self, parcels: Vec<ExportUnit>) -> Result<Vec<Imported>, DriverError> {
+    async fn import(&self, units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused> {
         self.shared.session.check_open()?;
-        self.import_all(parcels).await
+        self.import_all(units).await
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {
@@ -173,7 +229,7 @@ impl Admin for PostgresDriver {
 fn flow_state(state: FlowState) -> Result<&'static str, DriverError> {
     match state {
         FlowState::Running => Ok("running"),
-        FlowState::Held => Ok("held"),
+        FlowState::Blocked => Ok("blocked"),
         FlowState::Done => Ok("done"),
         FlowState::Failed => Ok("failed"),
         FlowState::Cancelled => Ok("cancelled"),
@@ -188,6 +244,9 @@ fn managed(row: &Row) -> Result<Result<State, Denied>, DriverError> {
         (Some("wrong_state"), Some(state)) => Err(Denied::WrongState(state)),
         (Some("not_found"), _) => Err(Denied::JobNotFound),
         (Some("flow_over"), _) => Err(Denied::FlowOver),
+        (Some("key_held"), _) => {
+            Err(Denied::KeyHeld(answer::id(get::<Option<&str>>(row, 2)?.unwrap_or_default())?))
+        }
         (Some("in_flow"), _) => {
             Err(Denied::InFlow(answer::id(get::<Option<&str>>(row, 2)?.unwrap_or_default())?))
         }
@@ -195,23 +254,89 @@ fn managed(row: &Row) -> Result<Result<State, Denied>, DriverError> {
     })
 }
 
-/// The number after which a page starts. Cursors say what they are a place in, so that one list
-/// does not take another's.
-fn place(after: Option<&Cursor>, of: &str) -> Result<i64, InvalidRequest> {
-    let Some(cursor) = after else { return Ok(0) };
-    let digits =
-        cursor.as_str().strip_prefix(of).filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
-    digits.and_then(|digits| digits.parse().ok()).ok_or(InvalidRequest::Cursor)
+fn list_values(request: &List, place: Place) -> Vec<Value<'_>> {
+    let filter = &request.filter;
+    let number = |number: usize| Value::BigInt(i64::try_from(number).ok());
+    let micros = |at: Option<Timestamp>| Value::BigInt(at.map(Timestamp::as_micros));
+    let (header, value) =
+        filter.header.as_ref().map(|(name, value)| (name.as_str(), value.as_str())).unzip();
+    vec![
+        Value::BigInt(Some(place.seq)),
+        Value::Bool(place.order == Order::NewestFirst),
+        number(request.limit),
+        number(request.scan),
+        Value::Text(filter.queue.as_ref().map(QueueName::as_str)),
+        Value::Text(filter.job_type.as_ref().map(JobType::as_str)),
+        Value::Text(filter.flow.as_ref().map(JobId::as_str)),
+        Value::Text(filter.state.map(State::as_str)),
+        Value::Text(filter.key.as_ref().map(IdempotencyKey::as_str)),
+        Value::Text(header),
+        Value::Text(value),
+        Value::Text(filter.error.as_deref()),
+        micros(filter.created.from),
+        micros(filter.created.before),
+        micros(filter.finished.from),
+        micros(filter.finished.before),
+        micros(Some(request.now)),
+    ]
 }
 
-fn page<T>(
-    rows: &[Row],
-    limit: usize,
-    of: &str,
-    read: impl Fn(&Row) -> Result<(i64, T), DriverError>,
-) -> Result<Page<T>, DriverError> {
-    let items = rows.iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let last = items.last().filter(|_| items.len() == limit).map(|(place, _)| *place);
-    let next = last.map(|place| Cursor::new(format!("{of}{place}")));
-    Ok(Page::new(items.into_iter().map(|(_, item)| item).collect(), next))
+/// Whether a filter asks for a text that no text in a store is or has: PostgreSQL knows no NUL.
+fn matches_nothing(filter: &Filter) -> bool {
+    let header = filter.header.iter().flat_map(|(name, value)| [name, value]);
+    header.chain(&filter.error).any(|text| text.contains('\0'))
+}
+
+/// What cursors of the lists begin with: a list takes none of another.
+const JOBS: &str = "job";
+const FLOWS: &str = "flow";
+const PAUSED_QUEUE: &str = "setting:queue:";
+
+/// The queue after which a page of settings starts.
+fn paused_queue(cursor: &Cursor) -> Option<&str> {
+    let name = cursor.as_str().strip_prefix(PAUSED_QUEUE)?;
+    QueueName::new(name).ok().map(|_| name)
+}
+
+/// The record after which a page of a list starts.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    list: &'static str,
+    order: Order,
+    seq: i64,
+}
+
+impl Place {
+    /// Where a page in this order starts. ADM-13.
+    fn of(
+        list: &'static str,
+        order: Order,
+        after: Option<&Cursor>,
+    ) -> Result<Self, InvalidRequest> {
+        let first = match order {
+            Order::OldestFirst => 0,
+            Order::NewestFirst => i64::MAX,
+        };
+        let Some(cursor) = after else { return Ok(Self { list, order, seq: first }) };
+        let digits = cursor.as_str().strip_prefix(list);
+        let digits = digits.and_then(|rest| rest.strip_prefix(Self::sign(order)));
+        let digits = digits.filter(|it| it.bytes().all(|it| it.is_ascii_digit()));
+        let seq = digits.and_then(|digits| digits.parse().ok()).ok_or(InvalidRequest::Cursor)?;
+        Ok(Self { list, order, seq })
+    }
+
+    const fn at(self, seq: i64) -> Self {
+        Self { seq, ..self }
+    }
+
+    fn cursor(self) -> Cursor {
+        Cursor::new(format!("{}{}{}", self.list, Self::sign(self.order), self.seq))
+    }
+
+    const fn sign(order: Order) -> &'static str {
+        match order {
+            Order::OldestFirst => "+",
+            Order::NewestFirst => "-",
+        }
+    }
 }

@@ -94,7 +94,7 @@ pub(crate) fn headers(json: Option<&str>) -> Result<Headers, DriverError> {
 }
 
 pub(crate) fn state(text: &str) -> Result<State, DriverError> {
-    let found = State::ALL.into_iter().find(|state| state.as_str() == text);
+    let found = State::ALL.iter().copied().find(|state| state.as_str() == text);
     found.ok_or_else(|| unknown("state", text))
 }
 

@@ -1,11 +1,11 @@
 //! [`Columns`]: jobs as the arrays that the functions of the store take.
 //!
-//! A column in which nobody says anything is sent as an empty array: most jobs have neither a time
+//! A column in which no job says anything is sent as an empty array: most jobs have neither a time
 //! nor a key.
 
 use taskharbor_core::{
     DriverError, NewJob, Timestamp,
-    job::{FailurePolicy, Headers, JobKind, KeyHold},
+    job::{Condition, FailurePolicy, Headers, JobKind, JoinReading, KeyHold},
     name::IdempotencyKey,
 };
 
@@ -95,7 +95,11 @@ impl<'a> Columns<'a> {
     }
 
     pub(crate) fn key_holds(&self) -> Value<'_> {
-        texts(self.jobs.iter().map(|job| key_hold(job)).collect())
+        self.texts(key_hold)
+    }
+
+    pub(crate) fn key_times(&self) -> Value<'_> {
+        self.numbers(key_time)
     }
 
     fn texts(&self, of: impl Fn(&'a NewJob) -> Option<&'a str>) -> Value<'_> {
@@ -113,32 +117,47 @@ pub(crate) const fn policy(job: &NewJob) -> Option<&str> {
         FailurePolicy::Block => None,
         FailurePolicy::Cancel => Some("c"),
         FailurePolicy::FailFast => Some("f"),
-        FailurePolicy::Continue => Some("r"),
+        FailurePolicy::Continue => Some("n"),
     }
 }
 
-/// What kind of job it is, if not the usual.
+/// What kind of job it is, if not the usual. Only work can be a failure job.
 pub(crate) const fn kind(job: &NewJob) -> Option<&str> {
-    match job.kind {
-        JobKind::Work => None,
-        JobKind::Join => Some("j"),
+    match (job.kind, job.condition) {
+        (JobKind::Work, Condition::ParentsDone) => None,
+        (JobKind::Work, Condition::ParentsFailed) => Some("x"),
+        (JobKind::Join(JoinReading::List), _) => Some("l"),
+        (JobKind::Join(JoinReading::Gather), _) => Some("g"),
+        (JobKind::Join(JoinReading::Empty), _) => Some("e"),
+        (JobKind::Join(JoinReading::Discard), _) => Some("d"),
+        (JobKind::Join(JoinReading::First), _) => Some("f"),
     }
 }
 
 /// How long a job's key is held, if not as usual.
-pub(crate) fn key_hold(job: &NewJob) -> Option<&'static str> {
+pub(crate) const fn key_hold(job: &NewJob) -> Option<&str> {
     match job.key_hold {
         KeyHold::UntilPruned => None,
         KeyHold::UntilDone => Some("d"),
+        KeyHold::UntilTerminal => Some("t"),
+        KeyHold::For(_) => Some("f"),
     }
 }
 
-/// A column of texts, empty if nobody says anything.
+/// For how many microseconds a job's key is held, if for a time. The range was checked.
+pub(crate) fn key_time(job: &NewJob) -> Option<i64> {
+    match job.key_hold {
+        KeyHold::For(time) => Some(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)),
+        KeyHold::UntilPruned | KeyHold::UntilDone | KeyHold::UntilTerminal => None,
+    }
+}
+
+/// A column of texts, empty if no job says anything.
 pub(crate) fn texts(all: Vec<Option<&str>>) -> Value<'_> {
     Value::Texts(if all.iter().any(Option::is_some) { all } else { Vec::new() })
 }
 
-/// A column of numbers, empty if nobody says anything.
+/// A column of numbers, empty if no job says anything.
 pub(crate) fn numbers(all: Vec<Option<i64>>) -> Value<'static> {
     Value::BigInts(if all.iter().any(Option::is_some) { all } else { Vec::new() })
 }

@@ -11,11 +11,12 @@ use std::{
 use taskharbor_core::{
     Driver, DriverError, QueueName, State, Timestamp,
     driver::{
-        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, Leased, Limits,
-        OutputEntry, OutputOf, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Transition,
-        Watch,
+        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, JoinList, LeaseToken, Leased,
+        Limits, LockWait, OutputEntry, OutputOf, OutputPage, Outputs, Reserve, Reserved, Settle,
+        Settled, Transition, Watch,
     },
     error::{Refusal, Rejected},
+    job::JobKind,
 };
 use tokio_postgres::Row;
 
@@ -26,6 +27,7 @@ use crate::{
     error,
     floor::{Floors, Place},
     hint::Hints,
+    record,
     reserve::{self, Granted},
     session::Session,
     settle::{self, Patience},
@@ -93,8 +95,8 @@ impl PostgresDriver {
         }
         let (sql, values) = part.statement(&columns, &shared.statements, now, channel);
         match self.verdicts(sql, &values).await {
-            // A server that takes no more hints, because somebody who listens does not take them
-            // from it, can store jobs all the same. Workers look for themselves.
+            // A server that takes no more wake-ups, because a listener does not take them from it,
+            // can store jobs all the same. Workers look for themselves.
             Err(error) if channel.is_some() && error::is_over_limit(&error) => {
                 let (sql, values) = part.statement(&columns, &shared.statements, now, None);
                 self.verdicts(sql, &values).await
@@ -124,17 +126,17 @@ impl Driver for PostgresDriver {
         self.shared.limits
     }
 
-    fn id(&self) -> Option<DriverId> {
+    fn driver_id(&self) -> Option<DriverId> {
         Some(self.shared.id)
     }
 
-    fn apart(&self) -> Option<Self> {
+    fn detached_handle(&self) -> Option<Self> {
         let shared = &self.shared;
         let session = shared.session.apart(1)?;
-        // It is used for leases alone, so nobody waits for hints there.
-        let apart = Self::with(session, shared.schema.clone(), shared.limits, false);
-        apart.shared.fits.store(shared.fits.load(Ordering::Acquire), Ordering::Release);
-        Some(apart.known_as(shared.id))
+        // It is used for leases alone, so no worker waits for wake-ups there.
+        let detached = Self::with(session, shared.schema.clone(), shared.limits, false);
+        detached.shared.fits.store(shared.fits.load(Ordering::Acquire), Ordering::Release);
+        Some(detached.known_as(shared.id))
     }
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
@@ -161,11 +163,13 @@ impl Driver for PostgresDriver {
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
         let shared = &self.shared;
         shared.session.check_open()?;
+        // TIM-3, RES-6
         let expires_at = request.check()?;
         if request.demands.is_empty() {
             return Ok(Reserved::new(Vec::new(), None));
         }
         let wanted = request.demands.iter().map(|demand| demand.limit).sum();
+        // RES-8
         let tokens = LeaseToken::random_many(wanted)?;
         let beginning = shared.floors.of(&request.demands);
         let floors = &beginning.floors;
@@ -185,7 +189,7 @@ impl Driver for PostgresDriver {
                     shared.floors.learn(&request.demands, &beginning, &places, walked);
                     self.put_in_line(answer::queues(Some(wakes)), request.now.as_micros());
                 }
-                // Somebody wrote a row past the functions. It must not keep the others from their
+                // A row was written past the functions. It must not keep the others from their
                 // worker.
                 Err(error) => {
                     tracing::error!(%error, "a job in the store is not one, and is passed by");
@@ -212,8 +216,8 @@ impl Driver for PostgresDriver {
         shared.session.check_open()?;
         request.check()?;
         let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
-        // What others have is passed by until the rest is recorded, so that it holds up nobody
-        // else; nor is it waited for as long then.
+        // REF-6: rows that other transactions have locked are passed by until the rest is recorded,
+        // so that they hold up no other item; nor are they waited for as long then.
         let all = batch.len();
         let mut patience = Patience::Moment;
         while !batch.is_empty() {
@@ -236,8 +240,8 @@ impl Driver for PostgresDriver {
             batch = batch.conclude(&verdicts, &mut answers)?;
             let wakes = verdicts.into_iter().find_map(|it| it.wakes);
             self.put_in_line(answer::queues(wakes), lowest(&request));
-            let in_haste = request.in_haste || batch.len() < all;
-            patience = if in_haste { Patience::Brief } else { Patience::Second };
+            let is_short = request.lock_wait == LockWait::Short || batch.len() < all;
+            patience = if is_short { Patience::Brief } else { Patience::Second };
         }
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Busy))).collect())
     }
@@ -247,7 +251,11 @@ impl Driver for PostgresDriver {
         shared.session.check_open()?;
         request.check()?;
         let number = |number: usize| i64::try_from(number).ok();
-        let of = |of: OutputOf| i64::from(matches!(of, OutputOf::Parents));
+        let of = |of: OutputOf| match of {
+            OutputOf::Itself => 0,
+            OutputOf::Parents => 1,
+            OutputOf::Input => 2,
+        };
         let values = [
             Value::Texts(request.items.iter().map(|item| Some(item.id.as_str())).collect()),
             Value::BigInts(request.items.iter().map(|item| Some(of(item.of))).collect()),
@@ -265,6 +273,7 @@ impl Driver for PostgresDriver {
                 found => {
                     let page = page.get_or_insert_with(|| Ok(OutputPage::new(Vec::new(), None)));
                     let Ok(page) = page else { continue };
+                    page.join = join_list(row, 8)?;
                     if let Found::Entry(entry) = found {
                         page.entries.push(entry);
                     }
@@ -286,13 +295,14 @@ impl Driver for PostgresDriver {
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
         let rows = self.shared.session.query(&self.shared.statements.time, &[]).await?;
         let now: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
-        // A wall clock may be set back, or another server take over; the store's time may not run
-        // backwards for that.
+        // STO-1: a wall clock may be set back, or another server take over; the store's time may
+        // not run backwards for that.
         let before = self.shared.last_told.fetch_max(now, Ordering::AcqRel);
         answer::time(now.max(before))
     }
 
     async fn close(&self) -> Result<(), DriverError> {
+        // CLO-1
         self.shared.hints.close().await;
         self.shared.session.close();
         Ok(())
@@ -305,6 +315,17 @@ fn lowest(request: &Settle) -> i64 {
         matches!(item.transition, Transition::Release { run_at: None })
     };
     if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }
+}
+
+/// Three columns with a join from the given one on: its id, length and reading.
+fn join_list(row: &Row, from: usize) -> Result<Option<JoinList>, DriverError> {
+    let Some(id) = get::<Option<&str>>(row, from)? else { return Ok(None) };
+    let len = answer::count(get(row, from + 1)?)?;
+    let (kind, _) = record::kind(get::<Option<&str>>(row, from + 2)?.unwrap_or_default())?;
+    match kind {
+        JobKind::Join(reading) => Ok(Some(JoinList::new(answer::id(id)?, len, reading))),
+        JobKind::Work => Ok(None),
+    }
 }
 
 /// What a row of outputs tells.
@@ -321,10 +342,10 @@ fn entry(row: &Row) -> Result<Found, DriverError> {
     let entry = match get::<Option<&str>>(row, 2)? {
         Some("not_found") => return Ok(Found::NoJob),
         None => return Ok(Found::NoEntry),
-        Some("list") => OutputEntry::List {
-            join: answer::id(get::<Option<&str>>(row, 5)?.unwrap_or_default())?,
-            len: answer::count(get(row, 6)?)?,
-        },
+        Some("list") => {
+            let list = join_list(row, 5)?.ok_or_else(|| answer::unknown("join", "none"))?;
+            OutputEntry::List(list)
+        }
         Some("done") => OutputEntry::Done(answer::blob(get(row, 3)?)),
         Some("dlq") => failed(State::Dlq)?,
         Some("cancelled") => failed(State::Cancelled)?,

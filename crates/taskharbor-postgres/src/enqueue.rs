@@ -7,13 +7,13 @@ use taskharbor_core::{
     driver::{Enqueue, Enqueued, Limits},
     error::Rejected,
     flow::{CheckedSet, ResolvedEdges},
-    job::{FailurePolicy, JobSet, SetKind},
+    job::{FailurePolicy, JobSet, KeyHold, SetKind},
     name::{FlowName, IdempotencyKey},
 };
 
 use crate::{
     answer::{self, Verdict},
-    column::{Columns, key_hold, place},
+    column::{Columns, key_hold, key_time, place},
     statement::Statements,
     value::Value,
 };
@@ -30,8 +30,7 @@ pub(crate) enum Part<'a> {
     Flow { set: usize, jobs: &'a [NewJob], name: Option<&'a str>, shape: ResolvedEdges },
 }
 
-/// How unrelated jobs are sent: by their ids, so that calls which meet wait for each other and not in
-/// a circle.
+/// How unrelated jobs are sent: sorted by id, so concurrent calls cannot deadlock.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// Whether ids or keys occur twice, and it matters which came first.
@@ -62,7 +61,7 @@ impl Order {
 }
 
 /// Sorts the sets of a call into what can be stored by one statement each, in their order. Sets
-/// that break a rule are answered here.
+/// that break a rule are answered here: JOB-2, JOB-5, FLO-3, FLO-9, FAI-4, KEY-11.
 pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>, Answered) {
     let (mut parts, mut answers) = (Vec::new(), Vec::with_capacity(request.sets.len()));
     for (at, set) in request.sets.iter().enumerate() {
@@ -130,7 +129,7 @@ impl Part<'_> {
             Part::Plain { order, .. } => {
                 values.extend([Value::Bool(order.repeats), order.places()]);
                 values.extend(columns.common());
-                values.extend([columns.keys(), columns.key_holds()]);
+                values.extend([columns.keys(), columns.key_holds(), columns.key_times()]);
                 &statements.enqueue
             }
             Part::Flow { jobs, name, shape, .. } => {
@@ -143,6 +142,7 @@ impl Part<'_> {
                     columns.kinds(),
                     Value::Text(key),
                     Value::Text(key_hold(tail)),
+                    Value::BigInt(key_time(tail)),
                     Value::BigInt(place(shape.tail)),
                     Value::BigInts(children),
                     Value::BigInts(parents),
@@ -163,7 +163,9 @@ impl Part<'_> {
         now: Timestamp,
     ) -> Option<(&'a str, Vec<Value<'a>>)> {
         let Part::Plain { jobs, order } = self else { return None };
-        if order.repeats || jobs.iter().any(|(_, job)| job.idempotency_key.is_some()) {
+        let has_key =
+            |job: &NewJob| job.idempotency_key.is_some() || job.key_hold != KeyHold::UntilPruned;
+        if order.repeats || jobs.iter().any(|(_, job)| has_key(job)) {
             return None;
         }
         let mut values = vec![Value::BigInt(Some(now.as_micros())), order.places()];

@@ -7,7 +7,7 @@
 //! to set it up and run it.
 //!
 //! Each call of the driver is one statement in autocommit that calls one function in the schema, so
-//! a call is one round trip whatever it carries, and dropping its future leaves nothing open.
+//! a call is one round trip whatever it carries, and dropping its future leaves nothing open (DRO-1).
 
 mod admin;
 #[doc(hidden)]
@@ -18,11 +18,11 @@ mod driver;
 mod enqueue;
 #[doc(hidden)]
 pub mod error;
+mod export;
 mod floor;
 mod hint;
 mod migration;
 mod open;
-mod parcel;
 mod record;
 mod reserve;
 mod schema;

@@ -6,7 +6,10 @@ use taskharbor_core::{
     DriverError, JobType, NewJob, QueueName, State,
     admin::{QueueCounts, StateCounts},
     flow::FlowRecord,
-    job::{FailedAttempt, FailurePolicy, Held, JobKind, JobRecord, JobSummary, KeyHold},
+    job::{
+        Condition, FailedAttempt, FailurePolicy, Held, JobKind, JobRecord, JobSummary, JoinReading,
+        KeyHold,
+    },
     name::{FlowName, Holder, IdempotencyKey},
 };
 use tokio_postgres::Row;
@@ -43,15 +46,15 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
         get::<&[u8]>(row, 3)?,
     );
     new.headers = headers(get(row, 4)?)?;
-    new.kind = kind(get(row, 5)?)?;
-    new.key_hold = hold_of_key(get(row, 6)?)?;
+    (new.kind, new.condition) = kind(get(row, 5)?)?;
+    new.key_hold = hold_of_key(get(row, 6)?, get(row, 37)?)?;
     new.on_failure = policy(get(row, 7)?)?;
     new.timeout = timeout(get(row, 8)?)?;
     new.idempotency_key = key(get(row, 10)?)?;
     let created_at = time(get(row, 9)?)?;
     let parents: Vec<&str> = get(row, 32)?;
     let parents = parents.into_iter().map(id).collect::<Result<Vec<_>, _>>()?;
-    let mut record = JobRecord::assemble(&new, created_at, &blank(&new), parents, created_at);
+    let mut record = JobRecord::assemble(&new, created_at, &blank(), parents, created_at);
 
     record.due_at = optional_time(get(row, 27)?)?;
     record.held = held(get(row, 28)?, get(row, 29)?)?;
@@ -76,6 +79,7 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
     record.job.last_error = last.map(|failure| failure.error.clone());
     record.job.failed_at = last.map(|failure| failure.failed_at);
     record.job.parent_count = record.parents.len();
+    record.job.available_at = time(get(row, 38)?)?;
     record.job.flow = optional_id(get(row, 13)?)?;
     record.job.max_attempts = optional_number(get(row, 18)?)?;
     record.job.priority = number(get(row, 19)?)?;
@@ -95,28 +99,37 @@ pub(crate) fn failures(row: &Row, from: usize) -> Result<Vec<FailedAttempt>, Dri
         .collect()
 }
 
-pub(crate) fn kind(text: &str) -> Result<JobKind, DriverError> {
+/// What kind of job it is, and what it waits for.
+pub(crate) fn kind(text: &str) -> Result<(JobKind, Condition), DriverError> {
+    let join = |reading| Ok((JobKind::Join(reading), Condition::ParentsDone));
     match text {
-        "w" => Ok(JobKind::Work),
-        "j" => Ok(JobKind::Join),
+        "w" => Ok((JobKind::Work, Condition::ParentsDone)),
+        "x" => Ok((JobKind::Work, Condition::ParentsFailed)),
+        "l" => join(JoinReading::List),
+        "g" => join(JoinReading::Gather),
+        "e" => join(JoinReading::Empty),
+        "d" => join(JoinReading::Discard),
+        "f" => join(JoinReading::First),
         other => Err(unknown("kind", other)),
     }
 }
 
-pub(crate) fn hold_of_key(text: &str) -> Result<KeyHold, DriverError> {
-    match text {
-        "p" => Ok(KeyHold::UntilPruned),
-        "d" => Ok(KeyHold::UntilDone),
-        other => Err(unknown("hold of a key", other)),
+pub(crate) fn hold_of_key(text: &str, time: Option<i64>) -> Result<KeyHold, DriverError> {
+    match (text, timeout(time)?) {
+        ("p", _) => Ok(KeyHold::UntilPruned),
+        ("d", _) => Ok(KeyHold::UntilDone),
+        ("t", _) => Ok(KeyHold::UntilTerminal),
+        ("f", Some(time)) => Ok(KeyHold::For(time)),
+        (other, _) => Err(unknown("hold of a key", other)),
     }
 }
 
 pub(crate) fn policy(text: &str) -> Result<FailurePolicy, DriverError> {
     match text {
-        "h" => Ok(FailurePolicy::Block),
+        "b" => Ok(FailurePolicy::Block),
         "c" => Ok(FailurePolicy::Cancel),
         "f" => Ok(FailurePolicy::FailFast),
-        "r" => Ok(FailurePolicy::Continue),
+        "n" => Ok(FailurePolicy::Continue),
         other => Err(unknown("policy", other)),
     }
 }

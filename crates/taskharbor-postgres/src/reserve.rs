@@ -6,7 +6,7 @@ use taskharbor_core::{
         Demand, ExtendLeases, Extended, Extension, Lease, LeaseToken, Leased, Limits, Reserve,
     },
     error::Refusal,
-    job::{FailedAttempt, JobView},
+    job::JobView,
     life::{Life, Stage},
 };
 use tokio_postgres::Row;
@@ -72,7 +72,7 @@ pub(crate) fn read(row: &Row, expires_at: Timestamp) -> Result<Granted, DriverEr
         name(JobType::new(get::<&str>(row, 2)?))?,
         get::<&[u8]>(row, 3)?,
     );
-    let mut job = JobView::assemble(&new, time(get(row, 8)?)?, &blank(&new));
+    let mut job = JobView::assemble(&new, time(get(row, 8)?)?, &blank());
     job.headers = headers(get(row, 4)?)?;
     job.priority = crate::answer::number(get(row, 5)?)?;
     job.run_at = optional_time(get(row, 6)?)?;
@@ -86,6 +86,10 @@ pub(crate) fn read(row: &Row, expires_at: Timestamp) -> Result<Granted, DriverEr
     job.idempotency_key = crate::record::key(get(row, 15)?)?;
     job.flow = optional_id(get(row, 16)?)?;
     job.parent_count = count(get(row, 17)?)?;
+    // JOB-8
+    job.available_at = time(get(row, 19)?)?;
+    job.condition = crate::record::kind(get(row, 24)?)?.1;
+    job.on_failure = crate::record::policy(get(row, 25)?)?;
     let Bits(token) = get(row, 18)?;
     let place = Place { priority: job.priority, at: get(row, 19)?, seq: get(row, 20)? };
     let lease = Lease::new(LeaseToken::from_bits(token), expires_at);
@@ -105,11 +109,8 @@ pub(crate) fn in_order(mut granted: Vec<(Place, Leased)>) -> Vec<Leased> {
 }
 
 /// A life of which everything is still to be filled in.
-pub(crate) fn blank(new: &NewJob) -> Life {
-    let mut life = Life::new(new, 0, None, Timestamp::EPOCH);
-    life.stage = Stage::Waiting;
-    life.errors = Vec::<FailedAttempt>::new();
-    life
+pub(crate) const fn blank() -> Life {
+    Life::in_stage(Stage::Waiting, Timestamp::EPOCH)
 }
 
 /// What the statement that extends is given.

@@ -17,7 +17,7 @@ use crate::{
 /// The answers to the items of a call, once there are any.
 pub(crate) type Answered = Vec<Option<Result<Settled, Refusal>>>;
 
-/// What to do about jobs and flows that others have at this moment.
+/// What to do about jobs and flows that other transactions have locked at this moment. REF-6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Wait a moment, or fail as a whole.
@@ -51,7 +51,7 @@ pub(crate) struct Batch<'a> {
     expansions: Vec<(usize, &'a Expansion, ResolvedEdges)>,
 }
 
-/// Sorts out what could be applied to no job.
+/// Sorts out what could be applied to no job: SET-11, EXP-3, FLO-9.
 pub(crate) fn batch<'a>(request: &'a Settle, limits: &Limits) -> (Batch<'a>, Answered) {
     let mut batch =
         Batch { items: Vec::with_capacity(request.items.len()), expansions: Vec::new() };
@@ -110,12 +110,12 @@ impl<'a> Batch<'a> {
             numbers(transitions().map(|it| run_at(it).map(Timestamp::as_micros)).collect()),
             texts(transitions().map(|it| reason(it).map(Text::as_str)).collect()),
         ];
-        values.extend(self.growth_values(columns));
+        values.extend(self.expansion_values(columns));
         values.push(Value::Text(channel));
         values
     }
 
-    fn growth_values(&self, columns: &'a Columns<'a>) -> Vec<Value<'a>> {
+    fn expansion_values(&self, columns: &'a Columns<'a>) -> Vec<Value<'a>> {
         let items = self.expansions.iter().map(|(item, ..)| place(*item)).collect();
         let tails = self.expansions.iter().map(|(.., shape)| place(shape.tail)).collect();
         let owners = |(item, expansion, _): &(usize, &Expansion, ResolvedEdges)| {
@@ -143,7 +143,7 @@ impl<'a> Batch<'a> {
         values
     }
 
-    /// Adds the verdicts to the answers; answers what is left because it was busy.
+    /// Adds the verdicts to the answers (REF-3); answers what is left because it was busy.
     pub(crate) fn conclude(
         self,
         verdicts: &[Verdict],
@@ -160,8 +160,8 @@ impl<'a> Batch<'a> {
         }
         let mut left = Self { items: Vec::new(), expansions: Vec::new() };
         for (at, item) in self.items.into_iter().enumerate().filter(|(at, _)| busy[*at]) {
-            let grows = |(of, ..): &&(usize, &Expansion, ResolvedEdges)| *of == at;
-            if let Some((_, expansion, shape)) = self.expansions.iter().find(grows) {
+            let expands = |(of, ..): &&(usize, &Expansion, ResolvedEdges)| *of == at;
+            if let Some((_, expansion, shape)) = self.expansions.iter().find(expands) {
                 left.expansions.push((left.items.len(), expansion, shape.clone()));
             }
             left.items.push(item);
@@ -196,7 +196,7 @@ pub(crate) fn refusal(said: &str) -> Result<Refusal, DriverError> {
 fn kind(transition: &Transition) -> &'static str {
     match transition {
         Transition::Ack { .. } => "a",
-        Transition::Expand(_) => "g",
+        Transition::Expand(_) => "e",
         Transition::Retry { .. } => "r",
         Transition::Fail { .. } => "f",
         Transition::Release { .. } => "l",

@@ -22,27 +22,29 @@ macro_rules! statements {
 }
 
 statements! {
-    enqueue: "SELECT ord, 'existing'::text, existing, NULL::text[] FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)";
+    enqueue: "SELECT ord, 'existing'::text, existing, NULL::text[] FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17)";
     enqueue_plain: include_str!("sql/enqueue_plain.sql");
     enqueue_bare: include_str!("sql/enqueue_bare.sql");
-    enqueue_flow: "SELECT NULL::bigint, verdict, id, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
+    enqueue_flow: "SELECT NULL::bigint, verdict, id, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
     reserve: "SELECT * FROM {schema}.th_reserve_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)";
     extend: "SELECT verdict, lease_exp, cancel FROM {schema}.th_extend_v1($1,$2,$3,$4,$5)";
     settle: "SELECT ord, verdict, detail, wakes FROM {schema}.th_settle_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29)";
-    outputs: "SELECT item, total, kind, output, reason, join_id, join_len FROM {schema}.th_outputs_v1($1,$2,$3,$4,$5)";
+    outputs: "SELECT item, total, kind, output, reason, join_id, join_len, reading, list_id, list_len, list_reading FROM {schema}.th_outputs_v1($1,$2,$3,$4,$5)";
     manage: "SELECT state, denied, detail, wakes FROM {schema}.th_manage_v1($1,$2,$3,$4,$5,$6,$7,$8)";
-    pause: "SELECT {schema}.th_pause_v1($1,$2)";
-    resume: "SELECT {schema}.th_resume_v1($1,$2)";
-    prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4)";
+    configure: "SELECT {schema}.th_configure_v1($1,$2,$3,$4)";
+    settings: "SELECT q.name, q.paused_since FROM {schema}.th_queue q WHERE q.name > $1 ORDER BY q.name LIMIT $2";
+    prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4,$5)";
     export_units: "SELECT j.seq, j.flow FROM {schema}.th_job j WHERE j.seq > $1 AND (j.flow IS NULL OR j.seq = (SELECT min(m.seq) FROM {schema}.th_job m WHERE m.flow = j.flow)) ORDER BY j.seq LIMIT $2";
     export_flows: "SELECT f.seq, f.id, f.name, f.created_at, t.id FROM {schema}.th_flow f JOIN {schema}.th_job t ON t.seq = f.tail WHERE f.seq = ANY ($1)";
     export: include_str!("sql/export.sql");
+    export_keys: "SELECT k.queue, k.key, k.job, k.held_until FROM {schema}.th_key k WHERE k.seq IS NULL AND (k.queue, k.key) > ($1, $2) ORDER BY k.queue, k.key LIMIT $3";
     import: "SELECT verdict, id FROM {schema}.th_import_v1($1,$2,$3,$4)";
+    import_key: "SELECT verdict, id FROM {schema}.th_import_key_v1($1,$2,$3,$4)";
     check: "SELECT th_check FROM {schema}.th_check()";
     inspect: include_str!("sql/inspect.sql");
-    list: "SELECT * FROM {schema}.th_list_v1($1,$2,$3,$4,$5,$6,$7)";
+    list: "SELECT * FROM {schema}.th_list_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17)";
     counts: include_str!("sql/counts.sql");
-    flows: "SELECT * FROM {schema}.th_flows_v1($1,$2,$3,$4,$5,$6)";
+    flows: "SELECT * FROM {schema}.th_flows_v1($1,$2,$3,$4,$5,$6,$7)";
     version: "SELECT version::bigint FROM {schema}.th_meta";
     time: "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_is_in_recovery()";
 }

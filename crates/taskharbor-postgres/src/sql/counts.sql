@@ -1,4 +1,6 @@
--- Live jobs are counted in th_hot, those that are over in th_end, which has a row for each call that ended some.
+-- Live jobs are counted in th_hot, those that are over in th_end, which has a row for each call that ended some. ADM-4.
+-- Counts are exact, which a cap allows (ADM-14): jobs that are inflight or blocked are in no index of their own, so to tell
+-- that there are few of them every live row is read, and counting the others on the way costs nothing.
 WITH counted AS (
   SELECT h.queue,
     count(*) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at <= $1) AS ready,

@@ -3,7 +3,7 @@ WITH numbers AS (
   SELECT ARRAY(SELECT nextval('{schema}.th_seq') FROM generate_series(1, cardinality($2))) AS seqs
 ), stored AS (
   INSERT INTO {schema}.th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, headers)
-  SELECT coalesce((SELECT seqs FROM numbers)[i.place], nextval('{schema}.th_seq')), $1, 0, 'w', 'p', 'h', i.id, i.queue,
+  SELECT coalesce((SELECT seqs FROM numbers)[i.place], nextval('{schema}.th_seq')), $1, 0, 'w', 'p', 'b', i.id, i.queue,
          i.type, i.payload, i.headers::jsonb
   FROM unnest($2, $3, $4, $5, $6, $7) AS i (place, id, queue, type, payload, headers)
   RETURNING seq, queue

@@ -1,6 +1,6 @@
 -- Stores jobs of no flow and without keys, none of which may be stored yet. The same as th_enqueue_v1 does, without the
--- way there: with few jobs in a call, that costs more than the jobs. They come in the order of their ids, so that calls
--- which meet wait for each other and not in a circle, and are numbered by the places that they have in the call; if those
+-- way there: with few jobs in a call, that costs more than the jobs. They come in the order of their ids, so concurrent
+-- calls cannot deadlock, and are numbered by the places that they have in the call; if those
 -- are the same, none are told. Where an id is stored already nothing happens, and the function is asked.
 WITH numbers AS (
   SELECT ARRAY(SELECT nextval('{schema}.th_seq') FROM generate_series(1, cardinality($2))) AS seqs
@@ -11,7 +11,7 @@ WITH numbers AS (
 ), stored AS (
   INSERT INTO {schema}.th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us,
                                max_attempts, run_at, headers)
-  SELECT seq, $1, coalesce(priority, 0), 'w', 'p', coalesce(policy, 'h')::"char", id, queue, type, payload, timeout_us,
+  SELECT seq, $1, coalesce(priority, 0), 'w', 'p', coalesce(policy, 'b')::"char", id, queue, type, payload, timeout_us,
          max_attempts, run_at, headers::jsonb
   FROM given
 )

@@ -18,7 +18,7 @@ SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers::text, j.kind::text, j
   ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = j.seq ORDER BY x.failure),
   ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = j.seq ORDER BY x.failure),
   EXISTS (SELECT FROM {schema}.th_key k WHERE k.queue = j.queue AND k.key = j.idempotency_key AND k.seq = j.seq),
-  (SELECT f.id FROM {schema}.th_flow f WHERE f.seq = j.flow)
+  (SELECT f.id FROM {schema}.th_flow f WHERE f.seq = j.flow), j.key_time_us
 FROM {schema}.th_job j LEFT JOIN {schema}.th_hot h ON h.seq = j.seq
 WHERE j.seq = ANY ($1) OR j.flow = ANY ($2)
 ORDER BY j.seq

@@ -19,6 +19,29 @@ BEGIN
   END IF;
 END $$;
 
+-- How long a key is held, in microseconds, if it is told as an interval.
+CREATE FUNCTION th_key_time(p_hold text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_hold interval;
+  v_time bigint;
+BEGIN
+  BEGIN
+    v_hold := p_hold::interval;
+  EXCEPTION WHEN data_exception THEN
+    NULL;
+  END;
+  -- What is far out of range, or infinite, cannot be converted.
+  IF v_hold BETWEEN interval '-1000 years' AND interval '1000 years' THEN
+    v_time := (extract(epoch FROM v_hold) * 1000000)::bigint;
+  END IF;
+  -- KEY-11
+  IF v_time IS NULL OR v_time NOT BETWEEN 1 AND 9223372036854775 THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'key_hold is unknown or out of range: choose until_pruned, until_done, '
+      || 'until_terminal, or a time such as ''1 day'', from 1 microsecond to 292 years';
+  END IF;
+  RETURN v_time;
+END $$;
+
 -- A new id that sorts by time, as the client makes them.
 CREATE FUNCTION th_new_id(p_now bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -84,6 +107,8 @@ DECLARE
   v_header   record;
   v_bytes    bigint := 0;
   v_existing text;
+  v_hold     text;
+  v_key_time bigint;
 BEGIN
   PERFORM th_check_name('job type', type, 255);
   PERFORM th_check_name('queue name', queue, 255);
@@ -118,8 +143,10 @@ BEGIN
   -- Seconds and microseconds apart: before version 14 both together are a double, too short for far years.
   v_run_at := extract(epoch FROM date_trunc('second', run_at))::bigint * 1000000
     + extract(microseconds FROM run_at)::bigint % 1000000;
-  IF key_hold IS NULL OR key_hold NOT IN ('until_pruned', 'until_done') THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'key_hold is unknown: choose until_pruned or until_done';
+  v_hold := CASE key_hold WHEN 'until_pruned' THEN 'p' WHEN 'until_done' THEN 'd' WHEN 'until_terminal' THEN 't' END;
+  IF v_hold IS NULL THEN
+    v_hold := 'f';
+    v_key_time := th_key_time(key_hold);
   END IF;
   headers := coalesce(headers, '{}');
   IF jsonb_typeof(headers) <> 'object' THEN
@@ -151,7 +178,7 @@ BEGIN
     v_now, false, '{}', ARRAY[v_id], ARRAY[queue], ARRAY[type], ARRAY[payload], ARRAY[priority::bigint], ARRAY[v_run_at],
     ARRAY[v_timeout], ARRAY[max_attempts::bigint], ARRAY[nullif(headers, '{}')::text], '{}',
     CASE WHEN idempotency_key IS NULL THEN '{}' ELSE ARRAY[idempotency_key] END,
-    ARRAY[CASE key_hold WHEN 'until_done' THEN 'd' ELSE 'p' END], CASE WHEN notify THEN '{channel}' END) e;
+    ARRAY[v_hold], ARRAY[v_key_time], CASE WHEN notify THEN '{channel}' END) e;
   job_id := coalesce(v_existing, v_id);
   inserted := v_existing IS NULL;
 END $$;

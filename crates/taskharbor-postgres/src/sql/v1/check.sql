@@ -1,5 +1,5 @@
--- Looking for contradictions: a row in words for each. Empty when all is well.
--- In PL/pgSQL because that keeps its plan. Nobody may choose to compare every row of one table with every one of another.
+-- Looking for contradictions: a row in words for each. Empty when all is well. ADM-10.
+-- In PL/pgSQL because that keeps its plan, which must not compare every row of one table with every one of another.
 CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE plpgsql STABLE SET search_path = {schema}, pg_temp SET jit = off
 SET enable_nestloop = off AS $$
 BEGIN
@@ -30,31 +30,48 @@ BEGIN
                  (SELECT (x.queue, x.state, x.kept_until, x.flow) FROM th_job x WHERE x.seq = s.seq))
   UNION ALL
   SELECT 'an empty list of jobs that are over' FROM th_end WHERE cardinality(seqs) = 0
-  -- Whoever waits, waits for as many as it has open links to.
+  -- A blocked job waits for as many parents as it has open edges.
   UNION ALL
-  SELECT 'job ' || j.id || ' waits for ' || coalesce(h.pending, 0) || ' of ' || coalesce(o.links, 0) || ' parents'
+  SELECT 'job ' || j.id || ' waits for ' || coalesce(h.pending, 0) || ' of ' || coalesce(o.edges, 0) || ' parents'
   FROM th_job j JOIN th_hot h ON h.seq = j.seq
-  LEFT JOIN (SELECT child, count(*) AS links FROM th_edge WHERE tie = 'o' GROUP BY child) o ON o.child = j.seq
-  WHERE coalesce(h.pending, 0) <> coalesce(o.links, 0)
+  LEFT JOIN (SELECT child, count(*) AS edges FROM th_edge WHERE tie IN ('o', 'f') GROUP BY child) o ON o.child = j.seq
+  WHERE coalesce(h.pending, 0) <> coalesce(o.edges, 0)
   UNION ALL
-  SELECT 'job ' || j.id || ' has ' || coalesce(o.links, 0) || ' links and reads ' || coalesce(j.parents, 0)
-  FROM th_job j LEFT JOIN (SELECT child, count(*) AS links FROM th_edge GROUP BY child) o ON o.child = j.seq
-  WHERE coalesce(j.parents, 0) <> coalesce(o.links, 0)
+  SELECT 'job ' || j.id || ' has ' || coalesce(o.edges, 0) || ' edges and reads ' || coalesce(j.parents, 0)
+  FROM th_job j LEFT JOIN (SELECT child, count(*) AS edges FROM th_edge GROUP BY child) o ON o.child = j.seq
+  WHERE coalesce(j.parents, 0) <> coalesce(o.edges, 0)
   UNION ALL
   SELECT 'job ' || c.id || ' waits for ' || e.parent_id || ', which is done or in another flow'
   FROM th_edge e JOIN th_job c ON c.seq = e.child LEFT JOIN th_job p ON p.seq = e.parent
-  WHERE e.tie = 'o' AND (p.seq IS NULL OR p.state = 'd' OR p.flow IS DISTINCT FROM c.flow OR p.id <> e.parent_id)
+  WHERE e.tie IN ('o', 'f') AND (p.seq IS NULL OR p.state = 'd' OR p.flow IS DISTINCT FROM c.flow OR p.id <> e.parent_id)
   UNION ALL
-  SELECT 'there is a link of job ' || e.child || ', which is not stored' FROM th_edge e LEFT JOIN th_job j ON j.seq = e.child
+  SELECT 'job ' || c.id || ' waits for success and failure' FROM th_edge e JOIN th_job c ON c.seq = e.child
+  WHERE e.tie = 'f' AND c.kind <> 'x' OR e.tie = 'o' AND c.kind = 'x' OR e.tie = 'n' AND (c.kind <> 'x' OR c.flow IS NULL)
+  UNION ALL
+  SELECT 'job ' || c.id || ' waits, but is not needed since ' || e.parent_id || ' is done'
+  FROM th_edge e JOIN th_job c ON c.seq = e.child WHERE e.tie = 'n' AND c.state IS NULL
+  UNION ALL
+  SELECT 'there is an edge of job ' || e.child || ', which is not stored' FROM th_edge e LEFT JOIN th_job j ON j.seq = e.child
   WHERE j.seq IS NULL
-  -- Keys, failures and flows belong to somebody.
+  -- Keys, failures and flows belong to jobs.
   UNION ALL
   SELECT 'key ' || k.key || ' of queue ' || k.queue || ' is held by no job that has it'
   FROM th_key k LEFT JOIN th_job j ON j.seq = k.seq
-  WHERE (k.queue, k.key) IS DISTINCT FROM (j.queue, j.idempotency_key)
+  WHERE k.seq IS NOT NULL AND (k.queue, k.key, k.job) IS DISTINCT FROM (j.queue, j.idempotency_key, j.id)
   UNION ALL
-  SELECT 'job ' || j.id || ' does not hold its key' FROM th_job j LEFT JOIN th_key k ON k.seq = j.seq
-  WHERE j.idempotency_key IS NOT NULL AND k.seq IS NULL AND NOT (j.key_hold = 'd' AND j.state IS NOT DISTINCT FROM 'd')
+  SELECT 'key ' || k.key || ' of queue ' || k.queue || ' is held until another time than job ' || j.id || ' says'
+  FROM th_key k JOIN th_job j ON j.seq = k.seq
+  WHERE k.held_until IS DISTINCT FROM CASE WHEN j.key_hold = 'f' THEN th_held_until(j.created_at, j.key_time_us) END
+  UNION ALL
+  SELECT 'job ' || j.id || ' says for how long its key is held, but not that it is held for a time' FROM th_job j
+  WHERE (j.key_hold = 'f') <> (j.key_time_us IS NOT NULL)
+  UNION ALL
+  SELECT 'job ' || j.id || CASE WHEN k.seq IS NULL THEN ' does not hold its key' ELSE ' still holds its key' END
+  FROM th_job j LEFT JOIN th_key k ON k.seq = j.seq
+  LEFT JOIN th_flow f ON f.seq = j.flow AND f.id = j.id LEFT JOIN th_job t ON t.seq = f.tail
+  CROSS JOIN LATERAL (SELECT CASE WHEN f.seq IS NULL THEN j.state ELSE t.state END AS state) e
+  WHERE j.idempotency_key IS NOT NULL AND j.key_hold <> 'f'
+    AND (k.seq IS NULL) <> (e.state IS NOT NULL AND (j.key_hold = 't' OR j.key_hold = 'd' AND e.state = 'd'))
   UNION ALL
   SELECT 'failures are kept of job ' || e.seq || ', which is not stored' FROM th_error e LEFT JOIN th_job j ON j.seq = e.seq
   WHERE j.seq IS NULL GROUP BY e.seq

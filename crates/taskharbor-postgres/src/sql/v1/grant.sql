@@ -1,4 +1,4 @@
--- Nobody but the owner may use anything unless th_grant says so. What others have in the schema is theirs to grant.
+-- No role but the owner may use anything unless th_grant says so. What others have in the schema is theirs to grant.
 DO $revoke$
 DECLARE
   v_function regprocedure;
@@ -34,8 +34,8 @@ BEGIN
   ELSIF part = 'producer' THEN
     -- It adds rows and changes none. What it reads tells whether a job is stored and a key held already.
     EXECUTE 'GRANT SELECT (seq, id, queue, priority, run_at, idempotency_key), INSERT (seq, created_at, priority, kind, key_hold, '
-      || 'on_failure, id, queue, type, payload, timeout_us, max_attempts, run_at, headers, idempotency_key, parents, flow, state, '
-      || 'finished_at, kept_until) ON th_job TO ' || v_role;
+      || 'on_failure, id, queue, type, payload, timeout_us, max_attempts, run_at, headers, idempotency_key, '
+      || 'key_time_us, parents, flow, state, finished_at, kept_until, reason) ON th_job TO ' || v_role;
     EXECUTE 'GRANT INSERT (seq, line_at, priority, queue, pending, flow, run_at, large) ON th_hot TO ' || v_role;
     EXECUTE 'GRANT SELECT, INSERT ON th_key TO ' || v_role;
     EXECUTE 'GRANT INSERT (child, ord, parent, parent_id, tie) ON th_edge TO ' || v_role;
@@ -52,8 +52,9 @@ BEGIN
     WHERE pronamespace = '{schema}'::regnamespace AND CASE part
       WHEN 'worker' THEN proname LIKE 'th\_%' AND proname <> 'th_grant'
       WHEN 'producer' THEN proname IN (
-        'th_enqueue', 'th_enqueue_bytes', 'th_enqueue_v1', 'th_repeated', 'th_enqueue_flow_v1', 'th_add_members',
-        'th_done_at_once', 'th_notify', 'th_now', 'th_new_id', 'th_check_name')
+        'th_enqueue', 'th_enqueue_bytes', 'th_enqueue_v1', 'th_find_existing', 'th_repeated', 'th_enqueue_flow_v1',
+        'th_add_members', 'th_plan_members', 'th_done_at_once', 'th_held_until', 'th_drop_expired_keys', 'th_notify', 'th_now',
+        'th_new_id', 'th_check_name', 'th_key_time')
       ELSE proname = 'th_time' END
   LOOP
     EXECUTE 'GRANT EXECUTE ON FUNCTION ' || v_function || ' TO ' || v_role;

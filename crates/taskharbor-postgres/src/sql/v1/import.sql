@@ -1,5 +1,6 @@
--- Takes over a job, or a flow with its members, from another store. Answers what became of it and, where it was not
--- stored, because of which job. What is said of each job is an object in p_jobs; payloads and outputs stand beside.
+-- Stores a job, or a flow with its members, that another store has exported, whole or not at all (MOV-3). Answers what
+-- became of it and, where it was not stored, because of which job. What is said of each job is an object in p_jobs;
+-- payloads and outputs stand beside.
 CREATE FUNCTION th_import_v1(p_flow text, p_jobs text, p_payloads bytea[], p_outputs bytea[])
 RETURNS TABLE (verdict text, id text)
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET jit = off AS $$
@@ -17,9 +18,11 @@ BEGIN
   v_ids := ARRAY(SELECT e.j->>'id' FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord) ORDER BY e.ord);
   SELECT count(*), min(j.id) INTO v_known, v_first FROM th_job j WHERE j.id = ANY (v_ids);
   IF v_known = v_count THEN
+    -- MOV-4
     RETURN QUERY SELECT 'existing', NULL::text;
     RETURN;
   ELSIF v_known > 0 THEN
+    -- MOV-5
     RETURN QUERY SELECT 'overlap', v_first;
     RETURN;
   END IF;
@@ -36,12 +39,12 @@ BEGIN
   v_seqs := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, v_count));
   INSERT INTO th_job (
     seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us, max_attempts, run_at, headers,
-    idempotency_key, parents, flow, expanded_id, state, finished_at, kept_until, secret, started_at, deliveries, attempts,
+    idempotency_key, key_time_us, parents, flow, expanded_id, state, finished_at, kept_until, secret, started_at, deliveries, attempts,
     expirations, failures, epoch, attempt_limit, progress, reason, output)
   SELECT v_seqs[e.ord], (j->>'created_at')::bigint, (j->>'priority')::smallint, (j->>'kind')::"char", (j->>'key_hold')::"char",
     (j->>'on_failure')::"char", j->>'id', j->>'queue', j->>'type', p_payloads[e.ord], (j->>'timeout_us')::bigint,
     (j->>'max_attempts')::int, (j->>'run_at')::bigint, nullif(j->'headers', 'null'), j->>'key',
-    nullif(jsonb_array_length(j->'parents'), 0), v_flow, j->>'expanded_into', (j->>'state')::"char", (j->>'finished_at')::bigint,
+    (j->>'key_time')::bigint, nullif(jsonb_array_length(j->'parents'), 0), v_flow, j->>'expanded_into', (j->>'state')::"char", (j->>'finished_at')::bigint,
     (j->>'kept_until')::bigint, (j->>'settled_by')::uuid,
     CASE WHEN j->>'state' IS NOT NULL THEN (j->>'started_at')::bigint END,
     CASE WHEN j->>'state' IS NOT NULL THEN nullif((j->>'deliveries')::int, 0) END,
@@ -73,8 +76,10 @@ BEGIN
   FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord)
   CROSS JOIN jsonb_array_elements(e.j->'errors') WITH ORDINALITY AS x (f, ord);
 
-  INSERT INTO th_key (queue, key, seq)
-  SELECT e.j->>'queue', e.j->>'key', v_seqs[e.ord] FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord)
+  INSERT INTO th_key (queue, key, seq, job, held_until)
+  SELECT e.j->>'queue', e.j->>'key', v_seqs[e.ord], e.j->>'id',
+    th_held_until((e.j->>'created_at')::bigint, (e.j->>'key_time')::bigint)
+  FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord)
   WHERE (e.j->>'holds_key')::boolean ORDER BY 1, 2;
 
   -- A parent that is gone is nowhere.
@@ -92,4 +97,18 @@ BEGIN
     PERFORM th_retire(ARRAY[v_flow]);
   END IF;
   RETURN QUERY SELECT 'stored', NULL::text;
+END $$;
+
+-- Stores a key that outlived its job. MOV-5.
+CREATE FUNCTION th_import_key_v1(p_queue text, p_key text, p_job text, p_held_until bigint)
+RETURNS TABLE (verdict text, id text) LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET jit = off AS $$
+BEGIN
+  INSERT INTO th_key (queue, key, seq, job, held_until) VALUES (p_queue, p_key, NULL, p_job, p_held_until)
+  ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    RETURN QUERY SELECT 'stored', NULL::text;
+  ELSE
+    RETURN QUERY SELECT CASE WHEN k.job = p_job THEN 'existing' ELSE 'key' END, p_job
+    FROM th_key k WHERE k.queue = p_queue AND k.key = p_key;
+  END IF;
 END $$;

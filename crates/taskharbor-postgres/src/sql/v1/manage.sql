@@ -11,8 +11,8 @@ CREATE FUNCTION th_state(p_seq bigint, p_now bigint) RETURNS text LANGUAGE sql S
   FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq WHERE j.seq = p_seq
 $$;
 
--- Does one thing to each of many jobs, in their order. Answers for each the state it is in, or was in if it is gone;
--- or why nothing was done. Then a row without an item: the queues in which there is work now.
+-- Does one thing to each of many jobs, in their order (SET-9). Answers for each the state it is in, or was in if it is
+-- gone; or why nothing was done. Then a row without an item: the queues in which there is work now.
 CREATE FUNCTION th_manage_v1(
   p_action text, p_ids text[], p_now bigint, p_run_at bigint, p_reset boolean, p_detach boolean, p_priority bigint,
   p_notify text
@@ -37,7 +37,7 @@ DECLARE
   v_in_flows bigint[] := '{}';
   v_wakes    text[] := '{}';
 BEGIN
-  -- Flows before jobs, and both in their order: nobody waits in a circle. An id means the job that has it now: one that
+  -- Flows before jobs, and both in their order, so calls cannot deadlock. An id means the job that has it now: one that
   -- gets it later comes too late, since neither it nor its flow is locked.
   IF p_action IN ('requeue', 'purge', 'purge_flow') THEN
     PERFORM th_lock_ends();
@@ -111,7 +111,7 @@ BEGIN
   RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, v_wakes;
 END $$;
 
--- Brings a job back to life. It is still listed among those that are over.
+-- Gives a job another life. It is still listed among those that are over. REQ-1 to REQ-8.
 CREATE FUNCTION th_requeue(
   p_seq bigint, p_now bigint, p_run_at bigint, p_reset boolean, p_detach boolean,
   OUT state text, OUT denied text, OUT detail text, OUT wakes text[]
@@ -119,8 +119,7 @@ CREATE FUNCTION th_requeue(
 #variable_conflict use_column
 DECLARE
   j         th_job;
-  v_tail    bigint;
-  v_ended   "char";
+  v_is_over boolean;
   v_pending int;
 BEGIN
   wakes := '{}';
@@ -130,20 +129,28 @@ BEGIN
     denied := 'wrong_state';
     RETURN;
   END IF;
-  IF j.flow IS NOT NULL THEN
-    SELECT f.tail, t.state INTO v_tail, v_ended FROM th_flow f JOIN th_job t ON t.seq = f.tail WHERE f.seq = j.flow;
-    IF v_tail <> p_seq AND v_ended IN ('d', 'c') THEN
-      IF NOT p_detach THEN
-        denied := 'flow_over';
-        RETURN;
-      END IF;
-      wakes := th_release_dependants(ARRAY[p_seq], p_now);
-      UPDATE th_edge SET tie = 'c' WHERE child = p_seq AND tie = 'o';
-      UPDATE th_job SET flow = NULL WHERE seq = p_seq;
-      j.flow := NULL;
-    END IF;
+  v_is_over := th_is_flow_over_for(p_seq);
+  -- REQ-4, FAI-7
+  IF v_is_over AND NOT p_detach THEN
+    denied := 'flow_over';
+    RETURN;
   END IF;
-  SELECT nullif(count(*), 0) INTO v_pending FROM th_edge WHERE child = p_seq AND tie = 'o';
+  -- KEY-8
+  detail := th_take_key(p_seq, p_now);
+  IF detail IS NOT NULL THEN
+    denied := 'key_held';
+    RETURN;
+  END IF;
+  IF v_is_over THEN
+    -- REQ-5, REQ-6; while the flow is not over and for the tail, nothing is detached: REQ-7.
+    wakes := th_spend_edges(ARRAY[p_seq], true, p_now);
+    UPDATE th_edge SET tie = 'c' WHERE child = p_seq AND tie IN ('o', 'f', 'n');
+    UPDATE th_job SET flow = NULL WHERE seq = p_seq;
+    j.flow := NULL;
+  END IF;
+  -- REQ-3
+  SELECT nullif(count(*), 0) INTO v_pending FROM th_edge WHERE child = p_seq AND tie IN ('o', 'f');
+  -- REQ-8: with the token that ended it, every token of this life is gone.
   UPDATE th_job SET
     state = NULL, finished_at = NULL, kept_until = NULL, secret = NULL, started_at = NULL, deliveries = NULL,
     attempts = NULL, expirations = NULL, failures = NULL, epoch = NULL, attempt_limit = NULL, progress = NULL,
@@ -153,20 +160,61 @@ BEGIN
                       epoch, attempt_limit, progress, large)
   VALUES (p_seq, greatest(p_run_at, p_now), j.priority, j.queue, v_pending, j.flow, p_run_at, j.started_at, j.deliveries,
           CASE WHEN p_reset THEN NULL ELSE j.attempts END, j.failures, coalesce(j.epoch, 0) + 1,
+          -- REQ-2
           CASE WHEN p_reset THEN NULL
                WHEN j.state = 'q' THEN least(coalesce(j.attempts, 0)::bigint + 1, 2147483647)::int
                ELSE j.attempt_limit END,
           j.progress, CASE WHEN octet_length(j.payload) > 65536 THEN true END);
-  IF v_pending IS NULL AND j.kind = 'j' THEN
+  IF v_pending IS NULL AND j.kind NOT IN ('w', 'x') THEN
     PERFORM th_finish(ARRAY[p_seq], 'd', p_now, false, NULL);
-    wakes := wakes || th_let_go(th_close(ARRAY[p_seq]), p_now);
+    wakes := wakes || th_unblock(th_close_edges(ARRAY[p_seq], p_now), p_now);
   ELSIF v_pending IS NULL THEN
     wakes := wakes || j.queue;
   END IF;
   state := th_state(p_seq, p_now);
 END $$;
 
--- Cancels a job, or asks its worker to; a holder whose lease is over has no say any more.
+-- Whether no member of its flow would use what a job produces: the flow's tail is done or cancelled, or the job is a
+-- failure job that was not needed.
+CREATE FUNCTION th_is_flow_over_for(p_seq bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+  SELECT coalesce((
+    SELECT f.tail <> j.seq AND (
+        coalesce(t.state IN ('d', 'c'), false)
+        OR j.kind = 'x' AND EXISTS (SELECT FROM th_edge e WHERE e.child = j.seq AND e.tie = 'n'))
+    FROM th_job j JOIN th_flow f ON f.seq = j.flow JOIN th_job t ON t.seq = f.tail WHERE j.seq = p_seq), false)
+$$;
+
+-- Takes the key that a job stands for again, if that is held until the job is terminal: its own, or as the tail of its
+-- flow that of the job under whose id the flow began. Answers the job that holds it by now, or NULL. KEY-8.
+CREATE FUNCTION th_take_key(p_seq bigint, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  b record;
+  k record;
+BEGIN
+  SELECT o.seq, o.id, o.queue, o.idempotency_key AS key INTO b
+  FROM th_job j LEFT JOIN th_flow f ON f.seq = j.flow AND f.tail = j.seq
+  JOIN th_job o ON o.id = coalesce(f.id, j.id) WHERE j.seq = p_seq AND o.key_hold = 't' AND o.idempotency_key IS NOT NULL;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  LOOP
+    SELECT x.ctid AS row, x.seq, x.job, x.held_until <= p_now AS is_expired INTO k
+    FROM th_key x WHERE x.queue = b.queue AND x.key = b.key;
+    IF NOT FOUND THEN
+      INSERT INTO th_key (queue, key, seq, job) VALUES (b.queue, b.key, b.seq, b.id) ON CONFLICT DO NOTHING;
+      EXIT WHEN FOUND;
+    ELSIF k.is_expired THEN
+      DELETE FROM th_key WHERE ctid = k.row;
+    ELSIF k.seq = b.seq THEN
+      EXIT;
+    ELSE
+      RETURN k.job;
+    END IF;
+  END LOOP;
+  RETURN NULL;
+END $$;
+
+-- Cancels a job, or asks its worker to; a holder whose lease is over has no say any more. CAN-1, CAN-2, CAN-6.
 CREATE FUNCTION th_cancel(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -180,11 +228,12 @@ BEGIN
   UPDATE th_hot h SET cancel = true WHERE h.seq = p_seq AND h.lease_exp > p_now;
   IF NOT FOUND THEN
     PERFORM th_finish(ARRAY[p_seq], 'c', p_now, false, NULL);
-    wakes := th_spread_failure(p_seq, p_now);
+    wakes := th_propagate_failure(p_seq, p_now);
   END IF;
   state := th_state(p_seq, p_now);
 END $$;
 
+-- ADM-5
 CREATE FUNCTION th_run_now(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -199,6 +248,7 @@ BEGIN
   state := th_state(p_seq, p_now);
 END $$;
 
+-- ADM-6
 CREATE FUNCTION th_set_priority(
   p_seq bigint, p_now bigint, p_priority smallint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[]
 ) LANGUAGE plpgsql AS $$
@@ -212,7 +262,7 @@ BEGIN
   state := th_state(p_seq, p_now);
 END $$;
 
--- Removes a job that is over, but not from the list of those that are.
+-- Removes a job that is over, but not from the list of those that are. ADM-7.
 CREATE FUNCTION th_purge(p_seq bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -232,23 +282,30 @@ BEGIN
   END IF;
 END $$;
 
--- Removes jobs that are over, and all that is known of them but their place in th_end.
+-- Removes jobs that are over, and all that is known of them but their place in th_end. Their keys are free, but for those
+-- that are held for a time. KEY-3, KEY-9, PRU-3.
 CREATE FUNCTION th_remove(p_seqs bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_removed bigint;
   v_failed  boolean;
-  v_keyed   boolean;
   v_tied    boolean;
 BEGIN
   WITH gone AS (
     DELETE FROM th_job j WHERE j.seq = ANY (p_seqs) AND j.state IS NOT NULL
-    RETURNING j.seq, j.failures IS NOT NULL AS failed, j.idempotency_key IS NOT NULL AS keyed, j.parents IS NOT NULL AS tied,
-              j.queue, j.idempotency_key
+    RETURNING j.seq, j.failures IS NOT NULL AS failed, j.idempotency_key IS NOT NULL AND j.key_hold <> 'f' AS keyed, j.parents IS NOT NULL AS tied,
+              j.queue, j.idempotency_key, j.key_hold = 'f' AS is_timed
   ), freed AS (
     DELETE FROM th_key WHERE ctid = ANY (ARRAY(
       SELECT k.row FROM gone g CROSS JOIN LATERAL (
-        SELECT x.ctid AS row FROM th_key x WHERE x.queue = g.queue AND x.key = g.idempotency_key AND x.seq = g.seq OFFSET 0) k
+        SELECT x.ctid AS row FROM th_key x
+        WHERE x.queue = g.queue AND x.key = g.idempotency_key AND x.seq = g.seq AND x.held_until IS NULL OFFSET 0) k
       WHERE g.keyed))
+  ), left_over AS (
+    UPDATE th_key SET seq = NULL WHERE ctid = ANY (ARRAY(
+      SELECT k.row FROM gone g CROSS JOIN LATERAL (
+        SELECT x.ctid AS row FROM th_key x
+        WHERE x.queue = g.queue AND x.key = g.idempotency_key AND x.seq = g.seq OFFSET 0) k
+      WHERE g.is_timed))
   )
   SELECT count(*), bool_or(failed), bool_or(tied) INTO v_removed, v_failed, v_tied FROM gone;
   IF v_failed THEN
@@ -260,6 +317,7 @@ BEGIN
   RETURN v_removed;
 END $$;
 
+-- CAN-7, CAN-8, FAI-6: no policy applies, so nothing travels along edges.
 CREATE FUNCTION th_cancel_flow(p_flow bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -270,7 +328,7 @@ BEGIN
   IF NOT EXISTS (SELECT FROM th_hot h WHERE h.flow = p_flow) THEN
     denied := 'wrong_state';
   ELSE
-    -- Whoever reserves one of them at this moment is waited for, and then it is inflight.
+    -- A call that reserves one of them at this moment is waited for, and then the job is inflight.
     PERFORM FROM th_hot h WHERE h.flow = p_flow ORDER BY h.seq FOR UPDATE;
     UPDATE th_hot h SET cancel = true WHERE h.flow = p_flow AND h.lease_exp > p_now;
     PERFORM th_finish(
@@ -280,6 +338,7 @@ BEGIN
   state := th_state(v_tail, p_now);
 END $$;
 
+-- ADM-8
 CREATE FUNCTION th_purge_flow(p_flow bigint, p_now bigint, OUT state text, OUT denied text, OUT detail text, OUT wakes text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -300,13 +359,19 @@ BEGIN
   RETURN th_remove(ARRAY(SELECT seq FROM th_job WHERE flow = p_flow));
 END $$;
 
-CREATE FUNCTION th_pause_v1(p_queue text, p_now bigint) RETURNS void
-LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
-  INSERT INTO th_queue (name, paused_since) VALUES (p_queue, p_now) ON CONFLICT DO NOTHING
-$$;
-
-CREATE FUNCTION th_resume_v1(p_queue text, p_notify text) RETURNS void
-LANGUAGE sql SET search_path = {schema}, pg_temp AS $$
-  DELETE FROM th_queue WHERE name = p_queue;
-  SELECT th_notify(p_notify, ARRAY[p_queue]);
-$$;
+-- Changes settings, in the order given (PAU-4). Calls change them one after another; Reserve reads them meanwhile.
+CREATE FUNCTION th_configure_v1(p_changes text[], p_names text[], p_now bigint, p_notify text) RETURNS void
+LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+BEGIN
+  LOCK TABLE th_queue IN SHARE ROW EXCLUSIVE MODE;
+  FOR at IN 1..cardinality(p_changes) LOOP
+    CASE p_changes[at]
+      WHEN 'pause' THEN
+        -- PAU-2: the first time is kept.
+        INSERT INTO th_queue (name, paused_since) VALUES (p_names[at], p_now) ON CONFLICT DO NOTHING;
+      WHEN 'resume' THEN
+        DELETE FROM th_queue WHERE name = p_names[at];
+        PERFORM th_notify(p_notify, ARRAY[p_names[at]]);
+    END CASE;
+  END LOOP;
+END $$;

@@ -1,17 +1,17 @@
 -- Removing what has been over for long enough.
 
--- Whoever removes jobs, or brings back to life what is over, waits for the others who do: all of them change rows of
--- th_end that hold many jobs, and so need no order among those. The lock ends with the transaction, so nobody can be
--- stuck with it.
+-- Calls that remove or requeue jobs wait for each other: all of them change rows of th_end that hold many jobs, and so
+-- need no order among those. The lock ends with the transaction.
 CREATE FUNCTION th_lock_ends() RETURNS void LANGUAGE sql AS $$
   SELECT pg_advisory_xact_lock(hashtextextended('taskharbor:th_end', 'th_end'::regclass::oid::bigint))
 $$;
 
 -- Removes jobs and whole flows, oldest first whatever way they ended and of equal age the first inserted, until as many
--- jobs are gone as the limit says. NULL keeps what ended in that way. Answers how many jobs went.
+-- jobs are gone as the limit says. NULL keeps what ended in that way. Answers how many jobs went. PRU-1, PRU-4.
+-- Then as many keys go that were held for a time which is over, and whose jobs are gone.
 --
 -- th_end_job and th_flow_end give the oldest, so the cost is that of what is removed.
-CREATE FUNCTION th_prune_v1(p_done bigint, p_cancelled bigint, p_dlq bigint, p_limit bigint) RETURNS bigint
+CREATE FUNCTION th_prune_v1(p_done bigint, p_cancelled bigint, p_dlq bigint, p_limit bigint, p_now bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
@@ -81,5 +81,8 @@ BEGIN
       v_removed := v_removed + th_remove_flow(v_flow);
     END LOOP;
   END IF;
+  -- th_key_left. KEY-10.
+  DELETE FROM th_key WHERE ctid = ANY (ARRAY(
+    SELECT k.ctid FROM th_key k WHERE k.seq IS NULL AND k.held_until <= p_now ORDER BY k.held_until LIMIT p_limit));
   RETURN v_removed;
 END $$;

@@ -1,10 +1,16 @@
 -- Recording what became of inflight jobs.
 
--- Whether a token may change a job: the first reason against it, or `applied`.
-CREATE FUNCTION th_authorize(p_seq bigint, p_token uuid, p_now bigint) RETURNS text LANGUAGE sql STABLE AS $$
+-- Whether a token may record this kind of outcome: the first reason against it, `already` if the token has recorded the
+-- same before, or `applied`. REF-1, SET-6, SET-7, SET-8, EXP-6.
+CREATE FUNCTION th_authorize(p_seq bigint, p_token uuid, p_kind text, p_now bigint) RETURNS text LANGUAGE sql STABLE AS $$
   SELECT coalesce((
     SELECT CASE
-        WHEN h.lease_exp IS NULL THEN CASE WHEN j.secret = p_token THEN 'already' ELSE 'not_inflight' END
+        WHEN j.state IS NOT NULL AND j.secret = p_token AND CASE p_kind
+            WHEN 'a' THEN j.state = 'd' AND j.expanded_id IS NULL
+            WHEN 'e' THEN j.state = 'c' OR j.expanded_id IS NOT NULL
+            WHEN 'f' THEN j.state IN ('q', 'c')
+            ELSE j.state = 'c' END THEN 'already'
+        WHEN h.lease_exp IS NULL THEN 'not_inflight'
         WHEN h.secret <> p_token THEN 'mismatch'
         WHEN h.lease_exp <= p_now THEN 'expired'
         ELSE 'applied' END
@@ -14,25 +20,27 @@ $$;
 -- Settles jobs. Answers only what is not simply applied: which item, and why not. Then a row without an item: the
 -- queues in which there is work now.
 --
--- p_kinds: a: ack, g: grow, r: retry, f: fail, l: release. What is said of an item by nobody is NULL, and an array that
--- would hold nothing else is empty. Growths come as lists of jobs with edges, p_growths saying whose each job is.
+-- p_kinds: a: ack, e: expand, r: retry, f: fail, l: release. What an item does not say is NULL, and an array that would
+-- hold nothing else is empty. Expansions come as lists of jobs with edges; e_owners says to which item each job belongs.
 --
 -- Jobs in no flow are settled all at once, in one statement for those that end and one for those that wait again. The
--- rest is done in order under the lock of its flow, acks that follow each other all at once. Where that is taken and nobody may wait for it, the item is
--- answered `busy` and nothing happens to it: so a transaction that somebody keeps open holds up its own flow alone.
+-- rest is done in order under the lock of its flow, acks that follow each other all at once (SET-9). Where another
+-- transaction has the lock and the call may not wait for it, the item is answered `busy` and nothing happens to it
+-- (REF-6): so a transaction that is kept open holds up its own flow alone.
 --
--- p_patience says what to do about what others have: 0: wait a moment, for jobs, or fail as a whole; 1: pass by what is
--- not free; 2: wait a second; 3: wait, as transactions do; 4: wait a moment, for flows too.
+-- p_patience says what to do about rows that other transactions have locked: 0: wait a moment, for jobs, or fail as a
+-- whole; 1: pass by what is not free; 2: wait a second; 3: wait, as transactions do; 4: wait a moment, for flows too.
 --
--- Nobody waits in a circle: whoever waits for several rows does so in their order, flows before jobs. The statements
+-- Calls cannot deadlock: a call that waits for several rows does so in their order, flows before jobs. The statements
 -- below wait in the order of the jobs as well, but one of them after the other. So where more than the first may have to
 -- wait, all rows are locked before it; and the rest, which comes last, waits for nothing that is not locked by then.
+-- Of racing settlements of one job the first to lock its row is applied (SET-10, CAN-9).
 CREATE FUNCTION th_settle_v1(
   p_patience bigint, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
   p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
-  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
-  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
-  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
+  e_items bigint[], e_tails bigint[], e_owners bigint[], e_ids text[], e_queues text[], e_types text[],
+  e_payloads bytea[], e_priorities bigint[], e_run_ats bigint[], e_timeouts bigint[], e_max_attempts bigint[],
+  e_headers text[], e_policies text[], e_kinds text[], e_edge_owners bigint[], e_children bigint[], e_parents bigint[],
   p_notify text
 ) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[])
 LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
@@ -80,7 +88,7 @@ BEGIN
     END IF;
   END IF;
 
-  -- Those that end: acknowledged, dead-lettered, or cancelled because somebody asked for it.
+  -- Those that end: acknowledged (SET-1), dead-lettered (SET-3), or cancelled because that was asked for (CAN-4).
   WITH item AS (
     SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_reasons)
       WITH ORDINALITY AS i (id, token, kind, output, attempts, error, failed_at, reason, ord)
@@ -105,7 +113,7 @@ BEGIN
       reason = CASE WHEN g.ends_as = 'q' THEN g.reason END
     FROM gone g WHERE j.seq = ANY (ARRAY[g.seq])
     RETURNING g.ord, j.seq, j.queue, j.state, j.kept_until, j.failures,
-      CASE WHEN j.state = 'd' AND j.key_hold = 'd' THEN j.idempotency_key END AS free_key
+      CASE WHEN j.key_hold = 't' OR j.key_hold = 'd' AND j.state = 'd' THEN j.idempotency_key END AS free_key
   ), listed AS (
     INSERT INTO th_end (queue, state, kept_until, seqs)
     SELECT e.queue, e.state, e.kept_until, array_agg(e.seq) FROM ended e GROUP BY 1, 2, 3
@@ -120,7 +128,7 @@ BEGIN
   SELECT coalesce(array_agg(e.ord), '{}') INTO v_ended FROM ended e;
 
   IF cardinality(v_ended) < v_count AND v_mixed THEN
-    -- Those that wait again: retried, or given back.
+    -- Those that wait again: retried (SET-2, LEA-6), or released (SET-4).
     WITH item AS (
       SELECT i.*, j.seq FROM unnest(p_ids, p_tokens, p_kinds, p_attempts, p_errors, p_failed_ats, p_run_ats)
         WITH ORDINALITY AS i (id, token, kind, attempts, error, failed_at, run_at, ord)
@@ -153,8 +161,8 @@ BEGIN
     FOR v_rest IN
       SELECT * FROM th_settle_rest(
         p_patience, p_now, p_ids, p_tokens, p_kinds, p_outputs, p_attempts, p_errors, p_failed_ats, p_run_ats, p_reasons,
-        g_items, g_tails, g_growths, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
-        g_max_attempts, g_headers, g_policies, g_kinds, g_edge_growths, g_children, g_parents,
+        e_items, e_tails, e_owners, e_ids, e_queues, e_types, e_payloads, e_priorities, e_run_ats, e_timeouts,
+        e_max_attempts, e_headers, e_policies, e_kinds, e_edge_owners, e_children, e_parents,
         ARRAY(SELECT bool_or(s.is_settled) FROM (
                 SELECT n AS ord, false AS is_settled FROM generate_series(1::bigint, v_count) AS n
                 UNION ALL
@@ -173,14 +181,14 @@ BEGIN
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
 END $$;
 
--- The items that could not be settled all at once: members of flows, growths, and what is refused. A row for each, and
+-- The items that could not be settled all at once: members of flows, expansions, and what is refused. A row for each, and
 -- one more that belongs to none.
 CREATE FUNCTION th_settle_rest(
   p_patience bigint, p_now bigint, p_ids text[], p_tokens uuid[], p_kinds text[], p_outputs bytea[], p_attempts bigint[],
   p_errors text[], p_failed_ats bigint[], p_run_ats bigint[], p_reasons text[],
-  g_items bigint[], g_tails bigint[], g_growths bigint[], g_ids text[], g_queues text[], g_types text[],
-  g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[], g_timeouts bigint[], g_max_attempts bigint[],
-  g_headers text[], g_policies text[], g_kinds text[], g_edge_growths bigint[], g_children bigint[], g_parents bigint[],
+  e_items bigint[], e_tails bigint[], e_owners bigint[], e_ids text[], e_queues text[], e_types text[],
+  e_payloads bytea[], e_priorities bigint[], e_run_ats bigint[], e_timeouts bigint[], e_max_attempts bigint[],
+  e_headers text[], e_policies text[], e_kinds text[], e_edge_owners bigint[], e_children bigint[], e_parents bigint[],
   p_settled boolean[]
 ) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -188,12 +196,12 @@ DECLARE
   v_flows  bigint[];
   v_locked bigint[];
   v_busy   bigint[] := '{}';
-  v_firsts bigint[];                -- where the jobs and the edges of each growth begin and end
+  v_firsts bigint[];                -- where the jobs and the edges of each expansion begin and end
   v_lasts  bigint[];
   v_edges  bigint[];
   v_ends   bigint[];
-  v_growth bigint := 1;
-  v_acked  bigint[] := '{}';        -- those whose links are still to be closed
+  v_expansion bigint := 1;
+  v_acked  bigint[] := '{}';        -- done in this order; the edges to them are still to be closed
   v_of     bigint[];                -- the flow of each item that is not settled
   v_seqs   bigint[];                -- and its number
   v_until  bigint := 0;             -- acks up to here are dealt with
@@ -207,23 +215,23 @@ BEGIN
   FROM unnest(p_ids, p_settled) WITH ORDINALITY AS g (id, is_settled, ord)
   LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id AND NOT g.is_settled OFFSET 0) j ON true;
   v_flows := ARRAY(SELECT DISTINCT f FROM unnest(v_of) AS f WHERE f IS NOT NULL ORDER BY f);
-  -- Whoever waits has locked the flows already. Another one, in which a job of this id is since, is passed by: those who
-  -- have it may wait for jobs that are held here.
+  -- A call that waits has locked these flows already. A flow that a job has joined since is skipped: the transaction
+  -- that has it may be waiting for rows locked here.
   IF cardinality(v_flows) > 0 AND p_patience = 3 THEN
     PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
   ELSIF cardinality(v_flows) > 0 THEN
     v_locked := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED);
     v_busy := ARRAY(SELECT unnest(v_flows) EXCEPT SELECT unnest(v_locked));
   END IF;
-  IF cardinality(g_items) > 0 THEN
+  IF cardinality(e_items) > 0 THEN
     SELECT array_agg(g.first ORDER BY g.item), array_agg(g.last ORDER BY g.item) INTO v_firsts, v_lasts
-    FROM (SELECT item, min(n) AS first, max(n) AS last FROM unnest(g_growths) WITH ORDINALITY AS g (item, n) GROUP BY item) g;
+    FROM (SELECT item, min(n) AS first, max(n) AS last FROM unnest(e_owners) WITH ORDINALITY AS g (item, n) GROUP BY item) g;
     SELECT array_agg(g.first ORDER BY g.item), array_agg(g.last ORDER BY g.item) INTO v_edges, v_ends
     FROM (
       SELECT item, min(n) AS first, max(n) AS last FROM (
-        SELECT item, n FROM unnest(g_edge_growths) WITH ORDINALITY AS e (item, n)
+        SELECT item, n FROM unnest(e_edge_owners) WITH ORDINALITY AS e (item, n)
         UNION ALL
-        SELECT item, NULL FROM unnest(g_items) AS item
+        SELECT item, NULL FROM unnest(e_items) AS item
       ) e GROUP BY item
     ) g;
   END IF;
@@ -253,40 +261,40 @@ BEGIN
       v_done := v_done || v_set.flows;
     END IF;
     CONTINUE WHEN p_settled[i.ord];
-    -- A flow that this job has joined since is another's doing, who has ended it.
+    -- A job that has joined a flow since was ended by the transaction that put it there.
     IF i.flow = ANY (v_busy) THEN
       verdict := 'busy';
     ELSE
-      -- The jobs settled so far are held: none that somebody else has is waited for.
+      -- The jobs settled so far are locked, so rows that another transaction has are not waited for.
       SELECT h.cancel INTO v_cancel FROM th_hot h WHERE h.seq = i.seq FOR UPDATE SKIP LOCKED;
       IF NOT FOUND AND EXISTS (SELECT FROM th_hot h WHERE h.seq = i.seq) AND p_patience <> 3 THEN
         verdict := 'busy';
       ELSE
-        verdict := th_authorize(i.seq, i.token, p_now);
+        verdict := th_authorize(i.seq, i.token, i.kind, p_now);
       END IF;
     END IF;
     IF verdict = 'applied' THEN
-      -- Acks next to each other let go of those that waited for them together: a join of many parents would otherwise
-      -- be written once for each. What may cancel somebody has to find all that came before it.
-      IF cardinality(v_acked) > 0 AND (i.kind IN ('f', 'g') OR v_cancel AND i.kind <> 'a') THEN
-        wakes := th_let_go(th_close(v_acked), p_now);
+      -- Acks next to each other unblock their dependants together: a join of many parents would otherwise be written
+      -- once for each. A settlement that may cancel other jobs has to find all that came before it.
+      IF cardinality(v_acked) > 0 AND (i.kind IN ('f', 'e') OR v_cancel AND i.kind <> 'a') THEN
+        wakes := th_unblock(th_close_edges(v_acked, p_now), p_now);
         v_acked := '{}';
       END IF;
-      IF i.kind = 'g' THEN
-        WHILE g_items[v_growth] < i.ord LOOP
-          v_growth := v_growth + 1;
+      IF i.kind = 'e' THEN
+        WHILE e_items[v_expansion] < i.ord LOOP
+          v_expansion := v_expansion + 1;
         END LOOP;
         FOR attempt IN 1..20 LOOP
           BEGIN
-            v_answer := th_settle_growth(
-              i.seq, p_now, g_tails[v_growth], v_firsts[v_growth], v_lasts[v_growth], v_edges[v_growth], v_ends[v_growth],
-              g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts, g_max_attempts, g_headers,
-              g_policies, g_kinds, g_children, g_parents);
+            v_answer := th_settle_expansion(
+              i.seq, p_now, e_tails[v_expansion], v_firsts[v_expansion], v_lasts[v_expansion], v_edges[v_expansion], v_ends[v_expansion],
+              e_ids, e_queues, e_types, e_payloads, e_priorities, e_run_ats, e_timeouts, e_max_attempts, e_headers,
+              e_policies, e_kinds, e_children, e_parents);
             EXIT;
           EXCEPTION WHEN unique_violation THEN
-            -- Somebody stored a job of the growth meanwhile: look again.
+            -- Another transaction stored a job of the expansion meanwhile: look again.
             IF attempt = 20 THEN
-              RAISE serialization_failure USING MESSAGE = 'other transactions keep storing the jobs of a growth: try again';
+              RAISE serialization_failure USING MESSAGE = 'other transactions keep storing the jobs of an expansion: try again';
             END IF;
           END;
         END LOOP;
@@ -311,7 +319,7 @@ BEGIN
     ord := NULL;
     verdict := 'applied';
     detail := NULL;
-    wakes := th_let_go(th_close(v_acked), p_now);
+    wakes := th_unblock(th_close_edges(v_acked, p_now), p_now);
     RETURN NEXT;
   END IF;
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_done) AS f WHERE f IS NOT NULL));
@@ -323,9 +331,9 @@ CREATE FUNCTION th_ack_run(p_after bigint, p_kinds text[], p_settled boolean[]) 
   WHERE o.n > p_after AND o.kind <> 'a' AND NOT o.is_settled
 $$;
 
--- Acknowledges those members among the given items that are free and whose tokens may, all at once; the links of whoever
--- waits for them are still to be closed. Answers what is settled after that, their numbers, and their flows, which are
--- locked.
+-- Acknowledges those members among the given items that are free and whose tokens may, all at once; the edges that lead
+-- to them are still to be closed. Answers what is settled after that, their numbers in the order of the items, and their
+-- flows, which are locked.
 CREATE FUNCTION th_ack_members(
   p_now bigint, p_busy bigint[], p_from bigint, p_until bigint, p_tokens uuid[], p_outputs bytea[], p_settled boolean[],
   p_seqs bigint[], p_flows bigint[], OUT settled boolean[], OUT acked bigint[], OUT flows bigint[]
@@ -342,7 +350,7 @@ BEGIN
     WHERE i.ord BETWEEN p_from AND p_until AND NOT i.is_settled AND i.flow IS NOT NULL AND i.flow <> ALL (p_busy)
     ORDER BY i.seq
   ), free AS (
-    -- None that somebody else has is waited for.
+    -- Rows that another transaction has are not waited for.
     SELECT h.seq, i.ord, i.output FROM item i CROSS JOIN LATERAL (
       SELECT x.seq FROM th_hot x WHERE x.seq = i.seq AND x.secret = i.token AND x.lease_exp > p_now
       FOR UPDATE SKIP LOCKED) h
@@ -360,7 +368,8 @@ BEGIN
     INSERT INTO th_end (queue, state, kept_until, flow, seqs)
     SELECT e.queue, 'd', e.kept_until, e.flow, array_agg(e.seq ORDER BY e.seq) FROM ended e GROUP BY 1, 3, 4
   )
-  SELECT coalesce(array_agg(e.ord), '{}'), coalesce(array_agg(e.seq), '{}'), coalesce(array_agg(DISTINCT e.flow), '{}')
+  SELECT coalesce(array_agg(e.ord), '{}'), coalesce(array_agg(e.seq ORDER BY e.ord), '{}'),
+    coalesce(array_agg(DISTINCT e.flow), '{}')
   INTO v_ords, acked, flows FROM ended e;
   FOR n IN 1..cardinality(v_ords) LOOP
     settled[v_ords[n]] := true;
@@ -368,7 +377,7 @@ BEGIN
 END $$;
 
 -- Settles one job that its token may settle, whose row and flow are locked: the flow that is given, or the one it is in.
--- After an ack, the links of whoever waits for it are still to be closed.
+-- After an ack, the edges that lead to it are still to be closed.
 CREATE FUNCTION th_settle_member(
   p_seq bigint, p_flow bigint, p_kind text, p_now bigint, p_output bytea, p_attempts int, p_error text, p_failed_at bigint,
   p_run_at bigint, p_reason text, OUT wakes text[], OUT flow bigint
@@ -385,10 +394,10 @@ BEGIN
   flow := coalesce(p_flow, h.flow);
   v_failures := h.failures;
   IF h.cancel AND p_kind <> 'a' THEN
-    v_kind := 'x'; -- Abandoned.
+    v_kind := 'x'; -- Abandoned: CAN-3, CAN-4.
   END IF;
   IF p_kind IN ('r', 'f') THEN
-    v_failures := th_note(p_seq, h.failures, p_attempts, p_failed_at, p_error);
+    v_failures := th_record_error(p_seq, h.failures, p_attempts, p_failed_at, p_error);
   END IF;
 
   IF v_kind IN ('r', 'l') THEN
@@ -405,7 +414,7 @@ BEGIN
     RETURN;
   END IF;
 
-  v_state := CASE v_kind WHEN 'a' THEN 'd' WHEN 'g' THEN 'd' WHEN 'f' THEN 'q' ELSE 'c' END;
+  v_state := CASE v_kind WHEN 'a' THEN 'd' WHEN 'e' THEN 'd' WHEN 'f' THEN 'q' ELSE 'c' END;
   DELETE FROM th_hot x WHERE x.seq = p_seq;
   UPDATE th_job j SET
     state = v_state, finished_at = p_now, kept_until = h.lease_exp, secret = h.secret, started_at = h.started_at,
@@ -418,32 +427,34 @@ BEGIN
   VALUES (h.queue, v_state, h.lease_exp, th_settle_member.flow, ARRAY[p_seq]);
 
   IF v_kind IN ('f', 'x') THEN
-    wakes := th_spread_failure(p_seq, p_now);
+    PERFORM th_free_keys(ARRAY[p_seq]);
+    wakes := th_propagate_failure(p_seq, p_now);
   END IF;
 END $$;
 
--- Makes a member done, stores the jobs that it has grown into, and puts their tail in its place. Answers the first of
--- them that is stored already, and then nothing has happened.
-CREATE FUNCTION th_settle_growth(
+-- Makes a job done, stores its expansion, and puts the expansion's tail in its place. Answers the first job of the
+-- expansion that is stored already, and then nothing has happened. EXP-1, EXP-3.
+CREATE FUNCTION th_settle_expansion(
   p_seq bigint, p_now bigint, p_tail bigint, p_first bigint, p_last bigint, p_first_edge bigint, p_last_edge bigint,
-  g_ids text[], g_queues text[], g_types text[], g_payloads bytea[], g_priorities bigint[], g_run_ats bigint[],
-  g_timeouts bigint[], g_max_attempts bigint[], g_headers text[], g_policies text[], g_kinds text[], g_children bigint[],
-  g_parents bigint[], OUT overlap text, OUT wakes text[], OUT flow bigint
+  e_ids text[], e_queues text[], e_types text[], e_payloads bytea[], e_priorities bigint[], e_run_ats bigint[],
+  e_timeouts bigint[], e_max_attempts bigint[], e_headers text[], e_policies text[], e_kinds text[], e_children bigint[],
+  e_parents bigint[], OUT overlap text, OUT wakes text[], OUT flow bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_cancel boolean;
   v_policy text := (SELECT on_failure::text FROM th_job WHERE seq = p_seq);
-  v_id     text := g_ids[p_first + p_tail - 1];
+  v_id     text := e_ids[p_first + p_tail - 1];
   v_added  record;
 BEGIN
   SELECT h.flow, h.cancel INTO flow, v_cancel FROM th_hot h WHERE h.seq = p_seq;
   IF v_cancel THEN
-    SELECT m.wakes INTO wakes FROM th_settle_member(p_seq, NULL, 'g', p_now, NULL, NULL, NULL, NULL, NULL, NULL) m;
+    -- CAN-5
+    SELECT m.wakes INTO wakes FROM th_settle_member(p_seq, NULL, 'e', p_now, NULL, NULL, NULL, NULL, NULL, NULL) m;
     RETURN;
   END IF;
-  SELECT g_ids[n] INTO overlap FROM generate_series(p_first, p_last) AS n
-  CROSS JOIN LATERAL (SELECT FROM th_job x WHERE x.id = g_ids[n] OFFSET 0) j ORDER BY n LIMIT 1;
+  SELECT e_ids[n] INTO overlap FROM generate_series(p_first, p_last) AS n
+  CROSS JOIN LATERAL (SELECT FROM th_job x WHERE x.id = e_ids[n] OFFSET 0) j ORDER BY n LIMIT 1;
   IF FOUND THEN
     RETURN;
   END IF;
@@ -451,19 +462,21 @@ BEGIN
     -- The job becomes a flow of its own.
     INSERT INTO th_flow (seq, id, created_at, tail) SELECT nextval('th_seq'), j.id, p_now, j.seq FROM th_job j WHERE j.seq = p_seq
     RETURNING seq INTO flow;
-    UPDATE th_job SET flow = th_settle_growth.flow WHERE seq = p_seq;
+    UPDATE th_job SET flow = th_settle_expansion.flow WHERE seq = p_seq;
   END IF;
-  PERFORM th_settle_member(p_seq, flow, 'g', p_now, NULL, NULL, NULL, NULL, NULL, NULL);
-  -- Whoever waits for the grower cares about its policy, and waits for the tail from now on.
+  PERFORM th_settle_member(p_seq, flow, 'e', p_now, NULL, NULL, NULL, NULL, NULL, NULL);
+  -- The dependants go by the policy of the job that expanded, and wait for the tail from now on. EXP-2, FAI-5.
   v_added := th_add_members(
-    flow, p_now, p_first, p_last, g_ids, g_queues, g_types, g_payloads, g_priorities, g_run_ats, g_timeouts,
-    g_max_attempts, g_headers, g_policies, g_kinds, NULL, NULL, p_tail, v_policy, p_first_edge, p_last_edge, g_children,
-    g_parents);
-  UPDATE th_edge SET parent = v_added.tail, parent_id = v_id WHERE parent = p_seq AND tie = 'o';
+    flow, p_now, p_first, p_last, e_ids, e_queues, e_types, e_payloads, e_priorities, e_run_ats, e_timeouts,
+    e_max_attempts, e_headers, e_policies, e_kinds, NULL, NULL, NULL, p_tail, v_policy, p_first_edge, p_last_edge, e_children,
+    e_parents);
+  UPDATE th_edge SET parent = v_added.tail, parent_id = v_id WHERE parent = p_seq AND tie IN ('o', 'f');
   UPDATE th_job SET expanded_into = v_added.tail, expanded_id = v_id WHERE seq = p_seq;
-  UPDATE th_flow SET tail = v_added.tail WHERE seq = th_settle_growth.flow AND tail = p_seq;
+  -- EXP-5
+  UPDATE th_flow SET tail = v_added.tail WHERE seq = th_settle_expansion.flow AND tail = p_seq;
   wakes := v_added.wakes;
   IF v_added.tail_is_done THEN
-    wakes := wakes || th_let_go(th_close(ARRAY[v_added.tail]), p_now);
+    -- EXP-4
+    wakes := wakes || th_unblock(th_close_edges(ARRAY[v_added.tail], p_now), p_now);
   END IF;
 END $$;

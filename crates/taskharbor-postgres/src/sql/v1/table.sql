@@ -15,9 +15,9 @@ CREATE TABLE th_job (
   seq             bigint PRIMARY KEY,
   created_at      bigint NOT NULL,
   priority        smallint NOT NULL,
-  kind            "char" NOT NULL,            -- w: work, j: join
-  key_hold        "char" NOT NULL,            -- p: until pruned, d: until done
-  on_failure      "char" NOT NULL,            -- h: hold, c: cancel, f: fail fast, r: release
+  kind            "char" NOT NULL,            -- w: work, x: failure job; joins: l: list, g: gather, e: empty, d: discard, f: first
+  key_hold        "char" NOT NULL,            -- p: until pruned, d: until done, t: until terminal, f: for a time
+  on_failure      "char" NOT NULL,            -- b: block, c: cancel, f: fail fast, n: continue
   id              text COLLATE "C" NOT NULL CONSTRAINT th_job_id UNIQUE,
   queue           text COLLATE "C" NOT NULL,
   type            text COLLATE "C" NOT NULL,
@@ -29,8 +29,9 @@ CREATE TABLE th_job (
   idempotency_key text COLLATE "C",
   parents         int,                        -- how many outputs it reads
   flow            bigint,                     -- th_flow.seq
-  expanded_into      bigint,                     -- the job whose output stands for this one's
-  expanded_id        text COLLATE "C",
+  expanded_into   bigint,                     -- the job whose output stands for this one's
+  expanded_id     text COLLATE "C",
+  key_time_us     bigint,                     -- for how long the key is held, if for a time
   -- While the job lives, all of this is NULL and th_hot has what there is to know.
   state           "char",                     -- d: done, q: dlq, c: cancelled
   finished_at     bigint,
@@ -106,22 +107,29 @@ CREATE TABLE th_error (
   PRIMARY KEY (seq, failure)
 );
 
--- Keys that are held, and by whom.
+-- Keys that are held, each by the job that was enqueued with it. A key that is held for a time outlives the record of
+-- its job.
 CREATE TABLE th_key (
   queue           text COLLATE "C" NOT NULL,
   key             text COLLATE "C" NOT NULL,
-  seq             bigint NOT NULL,
-  PRIMARY KEY (queue, key)
+  seq             bigint,                     -- NULL if the record of the job was removed
+  job             text COLLATE "C" NOT NULL,  -- its id
+  held_until      bigint,                     -- the first instant at which it is free, if it is held for a time
+  PRIMARY KEY (queue, key),
+  CONSTRAINT th_key_left_chk CHECK (seq IS NOT NULL OR held_until IS NOT NULL)
 );
+CREATE INDEX th_key_left ON th_key (held_until) WHERE seq IS NULL;
 
--- Who reads whose output, and whether the reader still waits for it. A link is closed by a HOT update: what changes then
--- is in no index, and the fillfactor leaves room for the members of a group, which are done together.
+-- Edges: which job reads the output of which, and whether it still waits for it. An edge is closed by a HOT update: what
+-- changes then is in no index, and the fillfactor leaves room for the members of a group, which are done together.
 CREATE TABLE th_edge (
   child           bigint NOT NULL,
   ord             int NOT NULL,
   parent          bigint NOT NULL,
   parent_id       text COLLATE "C" NOT NULL,
-  tie             "char" NOT NULL DEFAULT 'o', -- o: waited for, c: no longer, s: failed and let go
+  -- o: open, waits for success; f: open, waits for failure; c: closed; n: closed since the parent of a failure job is
+  -- done, so that the job is not needed; s: spent, the parent failed as the columns below say.
+  tie             "char" NOT NULL DEFAULT 'o',
   spent_state     "char",
   spent_reason    text,
   PRIMARY KEY (child, ord)

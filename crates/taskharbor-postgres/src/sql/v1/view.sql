@@ -8,7 +8,7 @@ $$;
 -- Every job with what there is to know of it, times in microseconds. What the driver reads.
 CREATE VIEW th_record AS
 SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, j.kind, j.key_hold, j.on_failure, j.timeout_us, j.created_at,
-  j.idempotency_key, j.parents, j.expanded_id, j.flow, j.state AS ended_as, j.finished_at, j.kept_until, j.reason, j.output,
+  j.idempotency_key, j.key_time_us, j.parents, j.expanded_id, j.flow, j.state AS ended_as, j.finished_at, j.kept_until, j.reason, j.output,
   coalesce(h.attempt_limit, j.attempt_limit, j.max_attempts) AS max_attempts,
   CASE WHEN h.seq IS NULL THEN j.priority ELSE h.priority END AS priority,
   CASE WHEN h.seq IS NULL THEN j.run_at ELSE h.run_at END AS run_at,
@@ -20,7 +20,7 @@ SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, j.kind, j.key_hold, j
   coalesce(CASE WHEN h.seq IS NULL THEN j.epoch ELSE h.epoch END, 0) AS epoch,
   CASE WHEN h.seq IS NULL THEN j.progress ELSE h.progress END AS progress,
   CASE WHEN h.lease_exp IS NULL AND h.pending IS NULL THEN h.line_at END AS due_at,
-  h.pending, h.lease_exp, h.secret AS token, h.holder, h.cancel
+  coalesce(h.due_at, h.line_at, j.created_at) AS available_at, h.pending, h.lease_exp, h.secret AS token, h.holder, h.cancel
 FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq;
 
 -- Every job, for people: one row each, with the columns and words of the documentation.

@@ -1,0 +1,376 @@
+//! Export and import: jobs on their way from or to another store.
+
+use std::collections::HashMap;
+
+use serde_json::{Value as Json, json};
+use taskharbor_core::{
+    DriverError, JobId, JobType, NewJob, QueueName, State, Timestamp,
+    admin::{Cursor, Page},
+    driver::{Answers, Lease, LeaseToken, Limits},
+    error::InvalidRequest,
+    export::{
+        EdgeState, ExportUnit, ExportedFlow, ExportedJob, ExportedKey, ImportRefused, Imported,
+    },
+    life::{ActiveLease, Finish, Life, Stage},
+    name::{FlowName, Holder, IdempotencyKey},
+};
+use tokio_postgres::Row;
+
+use crate::{
+    PostgresDriver,
+    answer::{
+        blob, count, get, headers, id, name, number, optional_id, optional_number, optional_time,
+        text, time, unknown,
+    },
+    column,
+    record::{ended, failures, hold_of_key, key, kind, policy, timeout},
+    value::{Bits, Value},
+};
+
+/// What cursors begin with: the job after which a page starts, or the key, by queue and key.
+const JOB: &str = "export:job:";
+const KEY: &str = "export:key:";
+
+/// Where a page starts. Jobs come first, then the keys that outlived theirs. MOV-1.
+#[derive(Debug)]
+enum Place {
+    Job(i64),
+    Key(String, String),
+}
+
+impl Place {
+    fn of(after: Option<&Cursor>) -> Result<Self, InvalidRequest> {
+        let Some(cursor) = after.map(Cursor::as_str) else { return Ok(Self::Job(0)) };
+        if let Some(seq) = cursor.strip_prefix(JOB) {
+            return seq.parse().map(Self::Job).map_err(|_| InvalidRequest::Cursor);
+        }
+        // A name has no control character, so the first newline is where the key begins.
+        let key = cursor.strip_prefix(KEY).and_then(|rest| rest.split_once('\n'));
+        let (queue, key) = key.ok_or(InvalidRequest::Cursor)?;
+        let is_name = QueueName::new(queue).is_ok() && IdempotencyKey::new(key).is_ok();
+        if is_name || (queue.is_empty() && key.is_empty()) {
+            return Ok(Self::Key(queue.to_owned(), key.to_owned()));
+        }
+        Err(InvalidRequest::Cursor)
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor::new(match self {
+            Self::Job(seq) => format!("{JOB}{seq}"),
+            Self::Key(queue, key) => format!("{KEY}{queue}\n{key}"),
+        })
+    }
+}
+
+impl PostgresDriver {
+    pub(crate) async fn export_page(
+        &self,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<ExportUnit>, DriverError> {
+        if !(1..=Limits::MAX_PAGE).contains(&limit) {
+            let (min, max) = (1, Limits::MAX_PAGE);
+            return Err(InvalidRequest::OutOfRange { what: "limit", value: limit, min, max }.into());
+        }
+        match Place::of(after.as_ref())? {
+            Place::Job(seq) => self.export_jobs(seq, limit).await,
+            Place::Key(queue, key) => self.export_keys(&queue, &key, limit).await,
+        }
+    }
+
+    async fn export_jobs(&self, after: i64, limit: usize) -> Result<Page<ExportUnit>, DriverError> {
+        let statements = &self.shared.statements;
+        let values = [Value::BigInt(Some(after)), Value::BigInt(i64::try_from(limit).ok())];
+        let mut places: Vec<(i64, Option<i64>)> = Vec::new();
+        for row in self.query(&statements.export_units, &values).await? {
+            places.push((get(&row, 0)?, get(&row, 1)?));
+        }
+        // After the last job come the keys.
+        let last = places.last().filter(|_| places.len() == limit);
+        let next =
+            last.map_or(Place::Key(String::new(), String::new()), |(seq, _)| Place::Job(*seq));
+        let (flows, alone): (Vec<_>, Vec<_>) = places.iter().partition(|(_, flow)| flow.is_some());
+        let values = [
+            Value::BigInts(alone.iter().map(|(seq, _)| Some(*seq)).collect()),
+            Value::BigInts(flows.iter().map(|(_, flow)| *flow).collect()),
+        ];
+        let heads = self.query(&statements.export_flows, &values[1..]).await?;
+        let rows = self.query(&statements.export, &values).await?;
+        // What was removed meanwhile is not there.
+        let mut alone: HashMap<i64, ExportedJob> = HashMap::new();
+        let mut members: HashMap<i64, Vec<ExportedJob>> = HashMap::new();
+        for row in &rows {
+            match get(row, 22)? {
+                Some(flow) => members.entry(flow).or_default().push(stored(row)?),
+                None => drop(alone.insert(get(row, 0)?, stored(row)?)),
+            }
+        }
+        let mut heads_by_seq = HashMap::new();
+        for row in &heads {
+            heads_by_seq.insert(get::<i64>(row, 0)?, stored_flow(row)?);
+        }
+        let unit = |(seq, flow): (i64, Option<i64>)| match flow {
+            None => alone.remove(&seq).map(ExportUnit::job),
+            Some(flow) => heads_by_seq
+                .remove(&flow)
+                .zip(members.remove(&flow))
+                .map(|(head, members)| ExportUnit::flow(head, members)),
+        };
+        let units: Vec<_> = places.into_iter().filter_map(unit).collect();
+        if matches!(next, Place::Job(_)) {
+            return Ok(Page::new(units, Some(next.cursor())));
+        }
+        // Most stores have no such keys, and the page with the last jobs says so.
+        let keys = self.export_keys("", "", 1).await?;
+        Ok(Page::new(units, (!keys.items.is_empty()).then(|| next.cursor())))
+    }
+
+    async fn export_keys(
+        &self,
+        queue: &str,
+        key: &str,
+        limit: usize,
+    ) -> Result<Page<ExportUnit>, DriverError> {
+        let limit_value = Value::BigInt(i64::try_from(limit).ok());
+        let values = [Value::Text(Some(queue)), Value::Text(Some(key)), limit_value];
+        let rows = self.query(&self.shared.statements.export_keys, &values).await?;
+        let keys = rows.iter().map(stored_key).collect::<Result<Vec<_>, _>>()?;
+        let last = keys.last().filter(|_| keys.len() == limit);
+        let place = |key: &ExportedKey| {
+            Place::Key(key.queue.as_str().to_owned(), key.key.as_str().to_owned())
+        };
+        let next = last.map(|key| place(key).cursor());
+        Ok(Page::new(keys.into_iter().map(ExportUnit::key).collect(), next))
+    }
+
+    pub(crate) async fn import_all(
+        &self,
+        units: Vec<ExportUnit>,
+    ) -> Answers<Imported, ImportRefused> {
+        let mut answers = Vec::with_capacity(units.len());
+        for unit in units {
+            // MOV-6
+            answers.push(match unit.check(&self.shared.limits) {
+                Ok(()) => self.import_unit(unit).await?,
+                Err(damage) => Err(ImportRefused::Damaged(damage)),
+            });
+        }
+        Ok(answers)
+    }
+
+    async fn import_unit(
+        &self,
+        unit: ExportUnit,
+    ) -> Result<Result<Imported, ImportRefused>, DriverError> {
+        let statements = &self.shared.statements;
+        let rows = if let Some(key) = &unit.key {
+            let values = [
+                Value::Text(Some(key.queue.as_str())),
+                Value::Text(Some(key.key.as_str())),
+                Value::Text(Some(key.job.as_str())),
+                Value::BigInt(Some(key.held_until.as_micros())),
+            ];
+            self.query(&statements.import_key, &values).await?
+        } else {
+            let head = unit.flow.as_ref().map(|flow| head(flow).to_string());
+            let jobs = Json::Array(unit.jobs.iter().map(job).collect()).to_string();
+            let payloads = unit.jobs.iter().map(|job| Some(&*job.new.payload)).collect();
+            let outputs = unit.jobs.iter().map(|job| job.life.output.as_deref()).collect();
+            let values = [
+                Value::Text(head.as_deref()),
+                Value::Text(Some(&jobs)),
+                Value::Byteas(payloads),
+                Value::Byteas(outputs),
+            ];
+            self.query(&statements.import, &values).await?
+        };
+        let row = rows.first().ok_or_else(|| unknown("answer", "nothing"))?;
+        let because = optional_id(get(row, 1)?)?;
+        let answer = match (get::<&str>(row, 0)?, because) {
+            ("stored", _) => Ok(Imported::Stored),
+            ("existing", _) => Ok(Imported::Existing),
+            ("overlap", Some(job)) => Err(ImportRefused::Overlap(job)),
+            ("key", Some(job)) => Err(ImportRefused::KeyHeld(job)),
+            (other, _) => return Err(unknown("verdict", other)),
+        };
+        let queues = unit.jobs.into_iter().map(|job| job.new.queue).collect();
+        self.put_in_line(queues, 0);
+        Ok(answer)
+    }
+}
+
+fn stored_key(row: &Row) -> Result<ExportedKey, DriverError> {
+    let queue = name(QueueName::new(get::<&str>(row, 0)?))?;
+    let key = name(IdempotencyKey::new(get::<&str>(row, 1)?))?;
+    Ok(ExportedKey::new(queue, key, id(get(row, 2)?)?, time(get(row, 3)?)?))
+}
+
+fn stored_flow(row: &Row) -> Result<ExportedFlow, DriverError> {
+    let flow_name =
+        get::<Option<&str>>(row, 2)?.map(|text| name(FlowName::new(text))).transpose()?;
+    Ok(ExportedFlow::new(id(get(row, 1)?)?, flow_name, time(get(row, 3)?)?, id(get(row, 4)?)?))
+}
+
+/// A job as `sql/export.sql` tells it.
+fn stored(row: &Row) -> Result<ExportedJob, DriverError> {
+    let mut new = NewJob::new(
+        id(get(row, 1)?)?,
+        name(QueueName::new(get::<&str>(row, 2)?))?,
+        name(JobType::new(get::<&str>(row, 3)?))?,
+        get::<&[u8]>(row, 4)?,
+    );
+    new.headers = headers(get(row, 5)?)?;
+    (new.kind, new.condition) = kind(get(row, 6)?)?;
+    new.key_hold = hold_of_key(get(row, 7)?, get(row, 46)?)?;
+    new.on_failure = policy(get(row, 8)?)?;
+    new.timeout = timeout(get(row, 9)?)?;
+    new.max_attempts = optional_number(get(row, 10)?)?;
+    new.idempotency_key = key(get(row, 12)?)?;
+    let created_at = time(get(row, 11)?)?;
+    let parents: Vec<&str> = get(row, 37)?;
+    new.parents = parents.into_iter().map(id).collect::<Result<_, _>>()?;
+    let (edges, pending) = edges(row)?;
+
+    let due_at = optional_time(get(row, 25)?)?.unwrap_or(created_at);
+    let mut life = Life::in_stage(stage(row)?, due_at);
+    life.flow = optional_id(get(row, 45)?)?;
+    life.pending = pending;
+    life.priority = number(get(row, 13)?)?;
+    life.run_at = optional_time(get(row, 14)?)?;
+    life.output = blob(get(row, 19)?);
+    life.reason = text(get(row, 20)?);
+    life.expanded_into = optional_id(get(row, 21)?)?;
+    life.started_at = optional_time(get(row, 30)?)?;
+    life.deliveries = count(get(row, 31)?)?;
+    life.attempts = count(get(row, 32)?)?;
+    life.expirations = count(get(row, 33)?)?;
+    life.epoch = count(get(row, 34)?)?;
+    life.attempt_limit = optional_number(get(row, 35)?)?;
+    life.progress = text(get(row, 36)?);
+    life.errors = failures(row, 41)?;
+    Ok(ExportedJob::new(new, created_at, life, edges, get(row, 44)?))
+}
+
+fn stage(row: &Row) -> Result<Stage, DriverError> {
+    if let Some(ended_as) = get::<Option<&str>>(row, 15)? {
+        let (at, kept_until) = (time(get(row, 16)?)?, time(get(row, 17)?)?);
+        let token = get::<Option<Bits>>(row, 18)?;
+        let by = token.map(|Bits(bits)| Lease::new(LeaseToken::from_bits(bits), kept_until));
+        return Ok(Stage::Finished(Finish::new(ended(ended_as)?, at, by)));
+    }
+    let lease = (get::<Option<i64>>(row, 26)?, get::<Option<Bits>>(row, 27)?);
+    Ok(match (lease, get::<Option<&str>>(row, 28)?) {
+        ((Some(expires_at), Some(Bits(bits))), Some(holder)) => {
+            let lease = Lease::new(LeaseToken::from_bits(bits), time(expires_at)?);
+            Stage::Inflight(ActiveLease::new(lease, name(Holder::new(holder))?, get(row, 29)?))
+        }
+        _ if get(row, 24)? => Stage::Blocked,
+        _ => Stage::Waiting,
+    })
+}
+
+/// The states of a job's edges, and for how many parents it waits. An edge that is closed because a
+/// failure job is not needed does not lower that number.
+fn edges(row: &Row) -> Result<(Vec<EdgeState>, usize), DriverError> {
+    let (ties, states): (Vec<&str>, Vec<Option<&str>>) = (get(row, 38)?, get(row, 39)?);
+    let reasons: Vec<Option<&str>> = get(row, 40)?;
+    let pending = ties.iter().filter(|tie| matches!(**tie, "o" | "f" | "n")).count();
+    let all = ties.into_iter().zip(states).zip(reasons);
+    let edges = all.map(|((tie, state), reason)| {
+        Ok(match (tie, state) {
+            ("o" | "f", _) => EdgeState::Open,
+            ("c" | "n", _) => EdgeState::Closed,
+            ("s", Some(state)) => EdgeState::Spent { state: ended(state)?, reason: text(reason) },
+            (other, _) => return Err(unknown("state of an edge", other)),
+        })
+    });
+    Ok((edges.collect::<Result<_, DriverError>>()?, pending))
+}
+
+fn head(flow: &ExportedFlow) -> Json {
+    json!({
+        "id": flow.id.as_str(),
+        "name": flow.name.as_ref().map(FlowName::as_str),
+        "created_at": flow.created_at.as_micros(),
+        "tail": flow.tail.as_str(),
+    })
+}
+
+/// A job as `th_import_v1` reads it.
+fn job(stored: &ExportedJob) -> Json {
+    let ExportedJob { new, created_at, life, edges, holds_key, .. } = stored;
+    let micros = |at: Option<Timestamp>| at.map(Timestamp::as_micros);
+    let headers: serde_json::Map<_, _> =
+        new.headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let (open, closed) = match (new.is_failure_job(), &life.flow) {
+        (true, Some(_)) => ("f", "n"),
+        (true, None) => ("f", "c"),
+        (false, _) => ("o", "c"),
+    };
+    let parents = new.parents.iter().zip(edges).map(|(parent, edge)| match edge {
+        EdgeState::Open => json!({"id": parent.as_str(), "tie": open}),
+        EdgeState::Closed => json!({"id": parent.as_str(), "tie": closed}),
+        EdgeState::Spent { state, reason } => json!({
+            "id": parent.as_str(),
+            "tie": "s",
+            "state": end(*state),
+            "reason": reason.as_ref().map(taskharbor_core::Text::as_str),
+        }),
+    });
+    let errors = life.errors.iter().map(|failure| {
+        json!({
+            "attempts": failure.attempts,
+            "failed_at": failure.failed_at.as_micros(),
+            "error": failure.error.as_str(),
+        })
+    });
+    let (finish, hold) = (life.finish(), life.active_lease());
+    let token = |lease: Lease| format!("{:032x}", lease.token.to_bits());
+    json!({
+        "id": new.id.as_str(),
+        "queue": new.queue.as_str(),
+        "type": new.job_type.as_str(),
+        "headers": (!headers.is_empty()).then_some(headers),
+        "kind": column::kind(new).unwrap_or("w"),
+        "key_hold": column::key_hold(new).unwrap_or("p"),
+        "key_time": column::key_time(new),
+        "on_failure": column::policy(new).unwrap_or("b"),
+        "timeout_us": new.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX)),
+        "max_attempts": new.max_attempts,
+        "created_at": created_at.as_micros(),
+        "key": new.idempotency_key.as_ref().map(taskharbor_core::name::IdempotencyKey::as_str),
+        "holds_key": holds_key,
+        "priority": life.priority,
+        "run_at": micros(life.run_at),
+        "due_at": life.due_at.as_micros(),
+        "blocked": life.stage == Stage::Blocked,
+        "pending": life.pending,
+        "lease_exp": hold.map(|hold| hold.lease.expires_at.as_micros()),
+        "secret": hold.map(|hold| token(hold.lease)),
+        "holder": hold.map(|hold| hold.holder.as_str()),
+        "cancel": hold.is_some_and(|hold| hold.cancel_requested),
+        "state": finish.map(|finish| end(finish.state)),
+        "finished_at": finish.map(|finish| finish.at.as_micros()),
+        "kept_until": micros(life.kept_until()),
+        "settled_by": finish.and_then(|finish| finish.by).map(token),
+        "started_at": micros(life.started_at),
+        "deliveries": life.deliveries,
+        "attempts": life.attempts,
+        "expirations": life.expirations,
+        "epoch": life.epoch,
+        "attempt_limit": life.attempt_limit,
+        "progress": life.progress.as_ref().map(taskharbor_core::Text::as_str),
+        "reason": life.reason.as_ref().map(taskharbor_core::Text::as_str),
+        "expanded_into": life.expanded_into.as_ref().map(JobId::as_str),
+        "parents": parents.collect::<Vec<_>>(),
+        "errors": errors.collect::<Vec<_>>(),
+    })
+}
+
+const fn end(state: State) -> &'static str {
+    match state {
+        State::Dlq => "q",
+        State::Cancelled => "c",
+        _ => "d",
+    }
+}
