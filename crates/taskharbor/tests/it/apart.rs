@@ -7,15 +7,9 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{AnyDriver, Client, Driver, DriverError, QueueName, Timestamp, Worker};
-use taskharbor_core::{
-    driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved,
-        Settle, Settled, Watch,
-    },
-    error::{Refusal, Rejected},
-};
+use taskharbor::{AnyDriver, Client, Driver, DriverError, Timestamp, Worker};
 use taskharbor_memory::MemoryDriver;
+use taskharbor_testkit::{Answer, Call as Intercepted, Hook, Intercept, Next, Op};
 use tokio::sync::watch;
 
 use crate::port::{DONE, handler, work};
@@ -29,7 +23,7 @@ enum Handle {
     Apart,
 }
 
-/// A memory driver that notes which of its handles is called from where.
+/// Notes which handle of a memory driver is called from where.
 #[derive(Clone)]
 struct Noting {
     store: MemoryDriver,
@@ -52,6 +46,10 @@ impl Noting {
         Self { store, handle: Handle::Home, calls, extended: watch::Sender::new(0), apart }
     }
 
+    fn driver(&self) -> Intercept<MemoryDriver, Self> {
+        Intercept::new(self.store.clone(), self.clone())
+    }
+
     fn note(&self, operation: &'static str) {
         let is_keeper = thread::current().name() == Some("taskharbor-leases");
         self.calls.lock().unwrap().push((operation, self.handle, is_keeper));
@@ -63,58 +61,32 @@ impl Noting {
     }
 }
 
-impl Driver for Noting {
-    fn apart(&self) -> Option<Self> {
-        self.note("apart");
-        Some(Self { handle: Handle::Apart, ..self.clone() })
-    }
-
-    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        self.store.enqueue(request).await
-    }
-
-    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
-        self.note("reserve");
-        self.store.reserve(request).await
-    }
-
-    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
-        self.note("extend_leases");
-        let answers = self.store.extend_leases(request).await;
-        self.extended.send_modify(|count| *count += 1);
-        answers
-    }
-
-    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
-        self.note("settle");
-        self.store.settle(request).await
-    }
-
-    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
-        self.store.outputs(request).await
-    }
-
-    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
-        self.store.watch(queues).await
-    }
-
-    async fn store_time(&self) -> Result<Timestamp, DriverError> {
-        self.note("store_time");
-        self.store.store_time().await
-    }
-
-    /// A handle apart is closed by itself; the store stays.
-    async fn close(&self) -> Result<(), DriverError> {
-        self.note("close");
-        match (self.handle, self.apart) {
-            (Handle::Home, _) => self.store.close().await,
-            (Handle::Apart, Apart::Closes) => Ok(()),
-            (Handle::Apart, Apart::HangsWhenClosed) => std::future::pending().await,
+impl Hook<MemoryDriver> for Noting {
+    async fn around(
+        &self,
+        call: Intercepted,
+        next: Next<'_, MemoryDriver>,
+    ) -> Result<Answer, DriverError> {
+        let op = call.op();
+        self.note(op.name());
+        match (op, self.handle, self.apart) {
+            // A handle apart is closed by itself; the store stays.
+            (Op::Close, Handle::Apart, Apart::Closes) => Ok(Answer::Close(())),
+            (Op::Close, Handle::Apart, Apart::HangsWhenClosed) => std::future::pending().await,
+            (Op::ExtendLeases, ..) => {
+                let answer = next.make(call).await;
+                self.extended.send_modify(|count| *count += 1);
+                answer
+            }
+            _ => next.make(call).await,
         }
     }
-}
 
-delegate_admin!(Noting, store);
+    fn detached(&self, _: Option<MemoryDriver>) -> Option<(MemoryDriver, Self)> {
+        self.note("apart");
+        Some((self.store.clone(), Self { handle: Handle::Apart, ..self.clone() }))
+    }
+}
 
 fn worker(driver: &AnyDriver, store: &Noting) -> Worker {
     let extended = store.extended.subscribe();
@@ -132,7 +104,7 @@ fn worker(driver: &AnyDriver, store: &Noting) -> Worker {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_are_kept_through_the_handle_apart_and_all_else_through_the_users() {
     let store = Noting::new(Apart::Closes);
-    let driver = AnyDriver::new(store.clone());
+    let driver = AnyDriver::new(store.driver());
     let running = worker(&driver, &store).start();
     while store.calls("reserve").is_empty() {
         tokio::task::yield_now().await;
@@ -161,7 +133,7 @@ async fn leases_are_kept_through_the_handle_apart_and_all_else_through_the_users
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handle_apart_that_does_not_close_does_not_keep_the_worker_from_ending() {
     let store = Noting::new(Apart::HangsWhenClosed);
-    let driver = AnyDriver::new(store.clone());
+    let driver = AnyDriver::new(store.driver());
     let running = worker(&driver, &store).start();
     let patience = Duration::from_secs(10);
     tokio::time::timeout(patience, running.shutdown()).await.unwrap().unwrap();
@@ -172,7 +144,7 @@ async fn a_handle_apart_that_does_not_close_does_not_keep_the_worker_from_ending
 async fn where_all_share_one_runtime_nobody_needs_a_handle_apart() {
     let store = Noting::new(Apart::Closes);
     let clock = taskharbor::testing::TokioClock::starting_at(Timestamp::EPOCH);
-    let driver = AnyDriver::new(store.clone()).with_clock(Arc::new(clock));
+    let driver = AnyDriver::new(store.driver()).with_clock(Arc::new(clock));
     let running = worker(&driver, &store).start();
     Client::new(&driver).enqueue(work("a")).await.unwrap().wait().await.unwrap();
     running.shutdown().await.unwrap();

@@ -23,19 +23,15 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    Admin, AnyDriver, Client, Context, Driver, DriverError, Event, Exponential, Failed, Flow,
-    Handlers, Job, JobError, JobId, JobResult, Outcome, QueueName, RetryPolicy, Running, State,
-    Timestamp, Worker, WorkerError,
+    Admin, AnyDriver, Client, Context, DriverError, Event, Exponential, Failed, Flow, Handlers,
+    Job, JobError, JobId, JobResult, Outcome, RetryPolicy, Running, State, Worker, WorkerError,
 };
 use taskharbor_core::{
-    driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved,
-        Settle, Settled, Transition, Watch,
-    },
-    error::{Refusal, Rejected},
+    driver::{ExtendLeases, Outputs, Reserve, Settle, Transition},
     job::JobRecord,
 };
 use taskharbor_memory::MemoryDriver;
+use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 
 use crate::port::{DONE, LEASE, Port, SECOND, Work, handler, work};
 use crate::unkind::{Fault, Op, Unkind};

@@ -7,9 +7,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[macro_use]
-mod delegate;
-
 mod apart;
 mod build;
 mod client;

@@ -60,7 +60,7 @@ async fn an_outage_of_any_call_ends_nothing_and_is_told_once() {
 async fn a_worker_that_starts_during_an_outage_begins_when_it_is_over() {
     let store = Unkind::new(MemoryDriver::new());
     store.next(Op::Time, [Fault::Refuse, Fault::LoseReply, Fault::Refuse]);
-    let driver = AnyDriver::new(store);
+    let driver = AnyDriver::new(store.driver());
     let worker = taskharbor::Worker::builder(&driver).queue("default", 1);
     let worker = worker.handlers(handler(|_, _| async { Ok(Outcome::Done(3)) }));
     let running = worker.build().unwrap().start();

@@ -56,7 +56,7 @@ impl Port {
         let epoch = Timestamp::from_micros(2_000_000_000_000_000).unwrap();
         let clock = TokioClock::starting_at(epoch);
         let store = Unkind::new(MemoryDriver::with_clock(Arc::new(clock)));
-        let driver = AnyDriver::new(store.clone()).with_clock(Arc::new(clock));
+        let driver = AnyDriver::new(store.driver()).with_clock(Arc::new(clock));
         let client = Client::new(&driver);
         Self { store, driver, clock, client, log: Arc::new(Log::new(clock)) }
     }

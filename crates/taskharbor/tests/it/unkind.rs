@@ -1,5 +1,5 @@
-//! A driver that misbehaves on request: calls that fail, replies that are lost, calls that hang,
-//! tokens that change. Underneath is the memory driver, so what does get through is right.
+//! A hook that misbehaves on request: calls that fail, replies that are lost, calls that hang, tokens
+//! that change. Underneath is the memory driver, so what does get through is right.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -8,15 +8,10 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Admin, Driver, DriverError, JobId, Prune, QueueName, Timestamp};
-use taskharbor_core::{
-    driver::{
-        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, LeaseToken, OutputPage,
-        Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
-    },
-    error::{Refusal, Rejected},
-};
+use taskharbor::{DriverError, JobId, QueueName};
+use taskharbor_core::driver::{DriverId, Extended, LeaseToken, WakeHub, Watch};
 use taskharbor_memory::MemoryDriver;
+use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
@@ -33,6 +28,22 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// `None` for operations that never go wrong.
+    fn of(op: taskharbor_testkit::Op) -> Option<Self> {
+        use taskharbor_testkit::Op as Called;
+        match op {
+            Called::Enqueue => Some(Self::Enqueue),
+            Called::Reserve => Some(Self::Reserve),
+            Called::ExtendLeases => Some(Self::Extend),
+            Called::Settle => Some(Self::Settle),
+            Called::Outputs => Some(Self::Outputs),
+            Called::Watch => Some(Self::Watch),
+            Called::StoreTime => Some(Self::Time),
+            Called::Prune => Some(Self::Prune),
+            _ => None,
+        }
+    }
+
     pub(crate) const ALL: [Self; 9] = [
         Self::Enqueue,
         Self::Reserve,
@@ -61,7 +72,7 @@ pub(crate) enum Fault {
 #[derive(Clone)]
 pub(crate) struct Unkind {
     pub(crate) store: MemoryDriver,
-    id: DriverId,
+    pub(crate) id: DriverId,
     plan: Arc<Mutex<Plan>>,
 }
 
@@ -167,8 +178,44 @@ impl Unkind {
         }
     }
 
-    async fn remove_old(&self, request: Prune) -> Result<usize, DriverError> {
-        self.call(Op::Prune, self.store.prune(request)).await
+    /// The memory driver behind this hook.
+    pub(crate) fn driver(&self) -> Intercept<MemoryDriver, Self> {
+        Intercept::new(self.store.clone(), self.clone())
+    }
+
+    fn translate_tokens(&self, call: &mut Call) {
+        match call {
+            Call::ExtendLeases { request } => {
+                for item in &mut request.items {
+                    item.token = self.inner(&item.id, item.token);
+                }
+            }
+            Call::Settle { request } => {
+                for item in &mut request.items {
+                    item.token = self.inner(&item.id, item.token);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn change(&self, answer: Answer, seen: Seen) -> Answer {
+        match (answer, seen) {
+            (Answer::ExtendLeases(answers), Seen::Extended(ids)) => {
+                let answers = answers.into_iter().zip(ids);
+                let rotated =
+                    |(answer, id): (Result<_, _>, _)| answer.map(|it| self.rotated(&id, it));
+                Answer::ExtendLeases(answers.map(rotated).collect())
+            }
+            (Answer::Watch(watch), Seen::Watched(queues)) => {
+                Answer::Watch(match self.plan(|plan| plan.hints.clone()) {
+                    Hints::Store => watch,
+                    Hints::Hub(hub) => hub.watch(queues),
+                    Hints::Nowhere => Watch::never(),
+                })
+            }
+            (answer, _) => answer,
+        }
     }
 
     /// The token that the store knows for the one that a worker has.
@@ -197,61 +244,38 @@ fn away() -> DriverError {
     DriverError::unavailable("the store is away")
 }
 
-impl Driver for Unkind {
-    fn id(&self) -> Option<DriverId> {
+impl Hook<MemoryDriver> for Unkind {
+    async fn around(
+        &self,
+        mut call: Call,
+        next: Next<'_, MemoryDriver>,
+    ) -> Result<Answer, DriverError> {
+        let Some(op) = Op::of(call.op()) else { return next.make(call).await };
+        self.translate_tokens(&mut call);
+        let seen = Seen::of(&call);
+        self.call(op, async { Ok(self.change(next.make(call).await?, seen)) }).await
+    }
+
+    fn driver_id(&self, _: Option<DriverId>) -> Option<DriverId> {
         Some(self.id)
-    }
-
-    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        self.call(Op::Enqueue, self.store.enqueue(request)).await
-    }
-
-    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
-        self.call(Op::Reserve, self.store.reserve(request)).await
-    }
-
-    async fn extend_leases(&self, mut request: ExtendLeases) -> Answers<Extended, Refusal> {
-        let ids: Vec<_> = request.items.iter().map(|item| item.id.clone()).collect();
-        for item in &mut request.items {
-            item.token = self.inner(&item.id, item.token);
-        }
-        let call = async {
-            let answers = self.store.extend_leases(request).await?.into_iter().zip(ids);
-            Ok(answers.map(|(answer, id)| answer.map(|it| self.rotated(&id, it))).collect())
-        };
-        self.call(Op::Extend, call).await
-    }
-
-    async fn settle(&self, mut request: Settle) -> Answers<Settled, Refusal> {
-        for item in &mut request.items {
-            item.token = self.inner(&item.id, item.token);
-        }
-        self.call(Op::Settle, self.store.settle(request)).await
-    }
-
-    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
-        self.call(Op::Outputs, self.store.outputs(request)).await
-    }
-
-    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
-        let hints = self.plan(|plan| plan.hints.clone());
-        let watch = async {
-            match hints {
-                Hints::Store => self.store.watch(queues).await,
-                Hints::Hub(hub) => Ok(hub.watch(queues)),
-                Hints::Nowhere => Ok(Watch::never()),
-            }
-        };
-        self.call(Op::Watch, watch).await
-    }
-
-    async fn store_time(&self) -> Result<Timestamp, DriverError> {
-        self.call(Op::Time, self.store.store_time()).await
-    }
-
-    async fn close(&self) -> Result<(), DriverError> {
-        self.store.close().await
     }
 }
 
-delegate_admin!(Unkind, store, prune: remove_old);
+/// What is needed of a call when its answer is there.
+enum Seen {
+    Extended(Vec<JobId>),
+    Watched(Vec<QueueName>),
+    Nothing,
+}
+
+impl Seen {
+    fn of(call: &Call) -> Self {
+        match call {
+            Call::ExtendLeases { request } => {
+                Self::Extended(request.items.iter().map(|item| item.id.clone()).collect())
+            }
+            Call::Watch { queues } => Self::Watched(queues.clone()),
+            _ => Self::Nothing,
+        }
+    }
+}

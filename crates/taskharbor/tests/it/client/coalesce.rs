@@ -93,7 +93,7 @@ async fn each_caller_gets_the_handle_of_its_own_job() {
     gate.release();
     for (bytes, enqueueing) in all.drain(..).enumerate() {
         let id = enqueueing.await.unwrap().id().clone();
-        let record = gate.inspect(id, Timestamp::MAX).await;
+        let record = gate.driver().inspect(id, Timestamp::MAX).await;
         let payload = record.unwrap().unwrap().job.payload;
         assert_eq!(serde_json::from_slice::<Carry>(&payload).unwrap(), carry(bytes));
     }

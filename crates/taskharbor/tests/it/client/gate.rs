@@ -1,4 +1,4 @@
-//! A driver at whose enqueues a test can look: how many jobs each carried, which of them wait at
+//! A hook at whose enqueues a test can look: how many jobs each carried, which of them wait at
 //! the gate, and which fail. Underneath is the memory driver.
 
 use std::{
@@ -8,16 +8,13 @@ use std::{
     task::Poll,
 };
 
-use taskharbor::{Admin, AnyDriver, Client, Driver, DriverError, QueueName, Timestamp};
+use taskharbor::{Admin, AnyDriver, Client, DriverError, Timestamp};
 use taskharbor_core::{
     admin::{Filter, List},
-    driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs, Reserve,
-        Reserved, Settle, Settled, Watch,
-    },
-    error::{Refusal, Rejected},
+    driver::{Enqueue, Limits},
 };
 use taskharbor_memory::MemoryDriver;
+use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 use tokio::sync::{Semaphore, watch};
 
 /// Says which calls fail.
@@ -62,7 +59,7 @@ impl Gate {
     }
 
     pub(crate) fn driver(&self) -> AnyDriver {
-        AnyDriver::new(self.clone())
+        AnyDriver::new(Intercept::new(self.store.clone(), self.clone()))
     }
 
     fn plan<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
@@ -137,43 +134,15 @@ pub(crate) async fn soon<F: Future + Unpin>(future: &mut F) -> Option<F::Output>
     None
 }
 
-impl Driver for Gate {
-    fn limits(&self) -> Limits {
-        self.store.limits()
-    }
-
-    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        self.pass(&request).await?;
-        self.store.enqueue(request).await
-    }
-
-    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
-        self.store.reserve(request).await
-    }
-
-    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
-        self.store.extend_leases(request).await
-    }
-
-    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
-        self.store.settle(request).await
-    }
-
-    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
-        self.store.outputs(request).await
-    }
-
-    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
-        self.store.watch(queues).await
-    }
-
-    async fn store_time(&self) -> Result<Timestamp, DriverError> {
-        self.store.store_time().await
-    }
-
-    async fn close(&self) -> Result<(), DriverError> {
-        self.store.close().await
+impl Hook<MemoryDriver> for Gate {
+    async fn around(
+        &self,
+        call: Call,
+        next: Next<'_, MemoryDriver>,
+    ) -> Result<Answer, DriverError> {
+        if let Call::Enqueue { request } = &call {
+            self.pass(request).await?;
+        }
+        next.make(call).await
     }
 }
-
-delegate_admin!(Gate, store);

@@ -20,7 +20,7 @@ async fn a_worker_without_hints_reserves_all_the_same() {
 async fn a_worker_whose_clock_does_not_start_can_be_shut_down() {
     let store = Unkind::new(MemoryDriver::new());
     store.next(Op::Time, [Fault::Hang]);
-    let driver = AnyDriver::new(store);
+    let driver = AnyDriver::new(store.driver());
     let worker = Worker::builder(&driver).queue("default", 1);
     let worker = worker.handlers(handler(|_, _| async { DONE })).call_timeout(3_600 * SECOND);
     let running = worker.build().unwrap().start();
@@ -35,7 +35,7 @@ async fn a_worker_whose_clock_does_not_start_can_be_shut_down() {
 async fn a_worker_whose_clock_does_not_start_can_be_aborted() {
     let store = Unkind::new(MemoryDriver::new());
     store.next(Op::Time, [Fault::Hang]);
-    let driver = AnyDriver::new(store);
+    let driver = AnyDriver::new(store.driver());
     let worker = Worker::builder(&driver).queue("default", 1);
     let worker = worker.handlers(handler(|_, _| async { DONE }));
     let running = worker.build().unwrap().start();

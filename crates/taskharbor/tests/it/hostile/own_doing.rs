@@ -124,7 +124,7 @@ fn many_quick_jobs_on_real_threads_with_rotating_tokens() {
     runtime.block_on(async {
         let store = Unkind::new(MemoryDriver::new());
         store.rotate_tokens();
-        let driver = AnyDriver::new(store.clone());
+        let driver = AnyDriver::new(store.driver());
         let client = Client::new(&driver);
         let (lost, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let start = || {

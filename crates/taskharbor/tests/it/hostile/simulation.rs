@@ -18,7 +18,7 @@ impl Drop for Within {
     }
 }
 
-fn troubled<T>(hook: &Hook<T>, seed: u64, calm: &Arc<AtomicBool>, latest: u64) {
+fn troubled<T>(hook: &Twists<T>, seed: u64, calm: &Arc<AtomicBool>, latest: u64) {
     let (mut random, calm) = (fastrand::Rng::with_seed(seed), Arc::clone(calm));
     set(hook, move |_| {
         if calm.load(Ordering::SeqCst) {

@@ -1,8 +1,8 @@
-//! A driver with a hook before each call, on top of the unkind one.
+//! What happens before a call is up to the test, on top of the unkind driver.
 
 use super::*;
 
-pub(crate) type Hook<T> = Arc<Mutex<Option<Box<dyn FnMut(&T) -> Twist + Send>>>>;
+pub(crate) type Twists<T> = Arc<Mutex<Option<Box<dyn FnMut(&T) -> Twist + Send>>>>;
 
 pub(crate) enum Twist {
     None,
@@ -11,35 +11,29 @@ pub(crate) enum Twist {
     Panic,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Twisted {
-    pub(crate) inner: Unkind,
-    pub(crate) settle: Hook<Settle>,
-    pub(crate) extend: Hook<ExtendLeases>,
-    pub(crate) outputs: Hook<Outputs>,
-    pub(crate) reserve: Hook<Reserve>,
+    pub(crate) settle: Twists<Settle>,
+    pub(crate) extend: Twists<ExtendLeases>,
+    pub(crate) outputs: Twists<Outputs>,
+    pub(crate) reserve: Twists<Reserve>,
     /// Every answer to reserve says that something is due now, so many times.
     pub(crate) due_now: Arc<AtomicUsize>,
 }
 
 impl Twisted {
-    fn new(inner: Unkind) -> Self {
-        Self {
-            inner,
-            settle: Hook::default(),
-            extend: Hook::default(),
-            outputs: Hook::default(),
-            reserve: Hook::default(),
-            due_now: Arc::default(),
-        }
+    fn says_due_now(&self) -> bool {
+        let left = self.due_now.load(Ordering::SeqCst);
+        self.due_now.store(left.saturating_sub(1), Ordering::SeqCst);
+        left > 0
     }
 }
 
-pub(crate) fn set<T>(hook: &Hook<T>, it: impl FnMut(&T) -> Twist + Send + 'static) {
+pub(crate) fn set<T>(hook: &Twists<T>, it: impl FnMut(&T) -> Twist + Send + 'static) {
     *hook.lock().unwrap() = Some(Box::new(it));
 }
 
-pub(crate) async fn twist<T>(hook: &Hook<T>, request: &T) -> Result<(), DriverError> {
+pub(crate) async fn twist<T>(hook: &Twists<T>, request: &T) -> Result<(), DriverError> {
     let twist = hook.lock().unwrap().as_mut().map_or(Twist::None, |hook| hook(request));
     match twist {
         Twist::None => Ok(()),
@@ -52,52 +46,40 @@ pub(crate) async fn twist<T>(hook: &Hook<T>, request: &T) -> Result<(), DriverEr
     }
 }
 
-impl Driver for Twisted {
-    async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        self.inner.enqueue(request).await
-    }
-    async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
-        twist(&self.reserve, &request).await?;
-        let now = request.now;
-        let mut reserved = self.inner.reserve(request).await?;
-        let left = self.due_now.load(Ordering::SeqCst);
-        if left > 0 {
-            self.due_now.store(left - 1, Ordering::SeqCst);
-            reserved.next_due = Some(now);
+impl Hook<Intercept<MemoryDriver, Unkind>> for Twisted {
+    async fn around(
+        &self,
+        call: Call,
+        next: Next<'_, Intercept<MemoryDriver, Unkind>>,
+    ) -> Result<Answer, DriverError> {
+        match &call {
+            Call::Reserve { request } => {
+                twist(&self.reserve, request).await?;
+                let now = request.now;
+                let mut answer = next.make(call).await?;
+                if let Answer::Reserve(reserved) = &mut answer
+                    && self.says_due_now()
+                {
+                    reserved.next_due = Some(now);
+                }
+                return Ok(answer);
+            }
+            Call::ExtendLeases { request } => twist(&self.extend, request).await?,
+            Call::Settle { request } => twist(&self.settle, request).await?,
+            Call::Outputs { request } => twist(&self.outputs, request).await?,
+            _ => {}
         }
-        Ok(reserved)
-    }
-    async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
-        twist(&self.extend, &request).await?;
-        self.inner.extend_leases(request).await
-    }
-    async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
-        twist(&self.settle, &request).await?;
-        self.inner.settle(request).await
-    }
-    async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
-        twist(&self.outputs, &request).await?;
-        self.inner.outputs(request).await
-    }
-    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
-        self.inner.watch(queues).await
-    }
-    async fn store_time(&self) -> Result<Timestamp, DriverError> {
-        self.inner.store_time().await
-    }
-    async fn close(&self) -> Result<(), DriverError> {
-        self.inner.close().await
+        next.make(call).await
     }
 }
 
-delegate_admin!(Twisted, inner);
-
 pub(crate) fn twisted() -> (Port, Twisted) {
     let mut port = Port::new();
-    let driver = Twisted::new(port.store.clone());
-    port.driver = AnyDriver::new(driver.clone()).with_clock(Arc::new(port.clock));
+    let twisted = Twisted::default();
+    let driver = AnyDriver::new(Intercept::new(port.store.driver(), twisted.clone()));
+    port.driver = driver.with_clock(Arc::new(port.clock));
     port.client = Client::new(&port.driver);
-    (port, driver)
+    (port, twisted)
 }
 
 /// As `Port::finished`, but gives up.

@@ -51,8 +51,8 @@ impl Open {
             return Some(mine);
         }
         let request = List::new(Filter::all(), Limits::MAX_PAGE, now);
-        for summary in self.store.list(request).await.unwrap().items {
-            let found = self.store.inspect(summary.id, now).await.unwrap().unwrap().job;
+        for summary in self.store.store.list(request).await.unwrap().items {
+            let found = self.store.store.inspect(summary.id, now).await.unwrap().unwrap().job;
             if found.idempotency_key.as_ref() == Some(key) && found.queue == job.queue {
                 return Some(found.id);
             }
@@ -73,7 +73,7 @@ impl Open {
 
 impl Transaction for Open {
     fn driver(&self) -> DriverId {
-        self.store.id().unwrap()
+        self.store.id
     }
 
     async fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
