@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use taskharbor::{Admin, AnyDriver, JobId, JobSummary, QueueCounts, State, Timestamp};
+use taskharbor_core::admin::Counts;
 
 use super::{
     is_over,
@@ -120,7 +121,7 @@ impl Findings {
         let inconsistencies = driver.check().await?.iter().map(ToString::to_string).collect();
         Ok(Self {
             kinds: progress::count(&jobs),
-            queues: driver.counts(now).await?,
+            queues: driver.counts(Counts::new(now)).await?,
             dead: dead_letters(jobs),
             crash,
             run_again,

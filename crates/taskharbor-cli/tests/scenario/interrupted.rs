@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Admin, Driver, QueueName};
+use taskharbor::{Driver, QueueName};
 
 use super::{
     until,
