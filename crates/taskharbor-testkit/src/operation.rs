@@ -4,13 +4,16 @@
 
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
-    admin::{Cursor, Inconsistency, List, Manage, Page, Prune, QueueCounts},
+    admin::{
+        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
+        QueueCounts, Setting,
+    },
     driver::{
         Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved, Settle,
         Settled, Watch,
     },
     error::{Denied, Refusal, Rejected},
-    export::{ExportUnit, Imported},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
 };
@@ -34,15 +37,15 @@ macro_rules! operations {
                 migrate Migrate() -> ();
                 inspect Inspect(id: JobId, now: Timestamp) -> Option<JobRecord>;
                 list List(request: List) -> Page<JobSummary>;
-                counts Counts(now: Timestamp) -> Vec<QueueCounts>;
+                counts Counts(request: Counts) -> Vec<QueueCounts>;
                 manage Manage(request: Manage) -> Vec<Result<State, Denied>>;
-                pause Pause(queue: QueueName, now: Timestamp) -> ();
-                resume Resume(queue: QueueName) -> ();
+                configure Configure(request: Configure) -> Vec<Result<(), Denied>>;
+                settings Settings(request: ListSettings) -> Page<Setting>;
                 prune Prune(request: Prune) -> usize;
                 flow Flow(id: JobId, now: Timestamp) -> Option<FlowRecord>;
                 list_flows ListFlows(request: ListFlows) -> Page<FlowRecord>;
                 export Export(after: Option<Cursor>, limit: usize) -> Page<ExportUnit>;
-                import Import(units: Vec<ExportUnit>) -> Vec<Imported>;
+                import Import(units: Vec<ExportUnit>) -> Vec<Result<Imported, ImportRefused>>;
                 check Check() -> Vec<Inconsistency>;
             }
         }
@@ -135,12 +138,12 @@ macro_rules! implement {
                 self.driver().limits()
             }
 
-            fn id(&self) -> Option<taskharbor_core::driver::DriverId> {
-                self.hook().driver_id(self.driver().id())
+            fn driver_id(&self) -> Option<taskharbor_core::driver::DriverId> {
+                self.hook().driver_id(self.driver().driver_id())
             }
 
-            fn apart(&self) -> Option<Self> {
-                let (driver, hook) = self.hook().detached(self.driver().apart())?;
+            fn detached_handle(&self) -> Option<Self> {
+                let (driver, hook) = self.hook().detached(self.driver().detached_handle())?;
                 Some(Self::new(driver, hook))
             }
 

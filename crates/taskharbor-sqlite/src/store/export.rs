@@ -249,10 +249,7 @@ impl Store<'_> {
         Ok(Ok(Imported::Stored))
     }
 
-    fn import_key(
-        &mut self,
-        key: &ExportedKey,
-    ) -> Result<Result<Imported, ImportRefused>, Fault> {
+    fn import_key(&mut self, key: &ExportedKey) -> Result<Result<Imported, ImportRefused>, Fault> {
         match self.stored_key(&key.queue, &key.key)? {
             Some((job, _)) if job == key.job => return Ok(Ok(Imported::Existing)),
             Some(_) => return Ok(Err(ImportRefused::KeyHeld(key.job.clone()))),

@@ -1,9 +1,7 @@
 //! Idempotency keys.
 
 use rusqlite::params;
-use taskharbor_core::{
-    JobId, NewJob, Timestamp, job::KeyHold, name::IdempotencyKey,
-};
+use taskharbor_core::{JobId, NewJob, Timestamp, job::KeyHold, name::IdempotencyKey};
 
 use super::{Store, micros};
 use crate::{

@@ -139,11 +139,7 @@ impl Store<'_> {
     }
 }
 
-fn summary(
-    row: &Row<'_>,
-    filter: &Filter,
-    now: Timestamp,
-) -> Result<Option<JobSummary>, Fault> {
+fn summary(row: &Row<'_>, filter: &Filter, now: Timestamp) -> Result<Option<JobSummary>, Fault> {
     let mut entry = entry::read(row)?;
     entry.life.flow = flow_id(row, AFTER_BODY + 1)?;
     let body = body::read(row, &entry, Blob::from(&[]))?;

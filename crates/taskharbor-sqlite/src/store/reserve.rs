@@ -140,7 +140,8 @@ impl Store<'_> {
         let (queue, now) = (demand.queue.as_str(), walk.request.now.as_micros());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut statement = self.statement(sql::DUE)?;
-        let mut rows = statement.query(params![queue, priority, now, from.available_at, from.seq, limit])?;
+        let mut rows =
+            statement.query(params![queue, priority, now, from.available_at, from.seq, limit])?;
         while let Some(row) = rows.next()? {
             seen += 1;
             *from = Position { available_at: row.get(2)?, seq: row.get(0)? };

@@ -79,9 +79,8 @@ impl Store<'_> {
     ) -> Result<Result<Settled, Refusal>, Fault> {
         let seq = entry.seq;
         self.keep(entry);
-        let settle = |life: &mut taskharbor_core::life::Life| {
-            life.settle(item.token, &item.transition, now)
-        };
+        let settle =
+            |life: &mut taskharbor_core::life::Life| life.settle(item.token, &item.transition, now);
         let consequence = match self.change(seq, settle)? {
             Ok(consequence) => consequence,
             Err(refusal) => return Ok(Err(refusal)),
