@@ -173,7 +173,9 @@ pub async fn connect(
 mod tests {
     use std::collections::HashSet;
 
-    use taskharbor_core::{Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp};
+    use taskharbor_core::{
+        Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp, driver::Enqueue,
+    };
 
     use super::*;
 
@@ -200,6 +202,11 @@ mod tests {
         rows
     }
 
+    async fn put(store: &Store) {
+        let request = Enqueue::new(vec![job("a").into()], noon());
+        store.enqueue(request).await.unwrap().remove(0).unwrap();
+    }
+
     #[tokio::test]
     async fn schemas_are_reused_empty() {
         let mut seen = HashSet::new();
@@ -209,7 +216,7 @@ mod tests {
             if !seen.insert(store.schema().to_owned()) {
                 return;
             }
-            store.enqueue_job(job("a"), noon()).await.unwrap();
+            put(&store).await;
             assert!(rows(&store).await > 0);
         }
         panic!("no schema came back");
@@ -219,7 +226,7 @@ mod tests {
     async fn stores_that_are_open_at_once_have_nothing_in_common() {
         let (one, other) = tokio::join!(named(), unnamed());
         assert_ne!(one.schema(), other.schema());
-        one.enqueue_job(job("a"), noon()).await.unwrap();
+        put(&one).await;
         let id = JobId::new("a").unwrap();
         assert!(one.inspect(id.clone(), noon()).await.unwrap().is_some());
         assert!(other.inspect(id, noon()).await.unwrap().is_none());
@@ -230,7 +237,7 @@ mod tests {
     async fn two_drivers_on_one_store_see_the_same_jobs() {
         let store = named().await;
         let another = store.another().await;
-        store.enqueue_job(job("a"), noon()).await.unwrap();
+        put(&store).await;
         let found = another.inspect(JobId::new("a").unwrap(), noon()).await.unwrap();
         assert!(found.is_some());
     }
