@@ -17,21 +17,21 @@
 //! # std::fs::create_dir_all(&dir)?;
 //! # let path = dir.join("jobs.db");
 //! use std::time::Duration;
-//! use taskharbor_core::{Driver, JobId, JobType, NewJob, QueueName, name::Holder};
+//! use taskharbor_core::{AnyDriver, Driver, JobId, JobType, NewJob, QueueName, name::Holder};
 //! use taskharbor_sqlite::{Config, SqliteDriver};
 //!
-//! let driver = SqliteDriver::open_with(Config::new(&path).create(true)).await?;
+//! let driver = AnyDriver::new(SqliteDriver::open_with(Config::new(&path).create(true)).await?);
 //! let now = driver.store_time().await?;
 //! let mail = QueueName::new("mail")?;
 //! let job = NewJob::new(JobId::generate(now)?, mail.clone(), JobType::new("email:send")?, b"ada");
 //! driver.enqueue_job(job, now).await?;
 //! driver.close().await?;
 //!
-//! let driver = SqliteDriver::open(&path).await?; // another day
+//! let driver = AnyDriver::new(SqliteDriver::open(&path).await?); // another day
 //! let me = Holder::new("worker-1")?;
 //! let leased = driver.reserve_job(mail, me, now, Duration::from_secs(60)).await?.unwrap();
 //! assert_eq!(&leased.job.payload[..], b"ada");
-//! driver.ack(leased.job.id, leased.lease.token, None, now).await?;
+//! driver.ack(&leased, None, now).await?;
 //! # driver.close().await?;
 //! # std::fs::remove_dir_all(&dir)?;
 //! # Ok(())

@@ -5,7 +5,7 @@ use std::{error::Error, fs, path::Path, time::Duration};
 
 use taskharbor_core::{
     Admin, Driver, DriverError, NewJob, State,
-    admin::{Action, Filter, List, Manage},
+    admin::{Action, Change, Configure, Counts, Filter, List, Manage},
     driver::Enqueue,
 };
 use taskharbor_sqlite::{
@@ -121,7 +121,7 @@ async fn a_damaged_file_is_recognised_and_one_put_in_its_place_is_used() {
     let driver = SqliteDriver::open(place.file()).await.unwrap();
     lasting(
         &driver
-            .resume(crate::given::queue())
+            .configure(Configure::new(vec![Change::ResumeQueue(crate::given::queue())], NOON))
             .await
             .err()
             .unwrap_or_else(|| DriverError::backend("the file is damaged: not met by this one")),
@@ -137,7 +137,7 @@ async fn a_damaged_file_is_recognised_and_one_put_in_its_place_is_used() {
     fs::rename(&backup, place.file()).unwrap();
     run(&driver, "0").await;
     enqueue(&driver, [job("new")]).await.unwrap();
-    assert_eq!(driver.counts(NOON).await.unwrap()[0].states.total(), 2_001);
+    assert_eq!(driver.counts(Counts::new(NOON)).await.unwrap()[0].states.total(), 2_001);
     assert_eq!(driver.check().await.unwrap(), []);
 }
 
@@ -154,7 +154,7 @@ async fn nothing_is_written_into_a_file_that_is_not_there_any_more() {
     fs::rename(&home, &away).unwrap();
     for _ in 0..2 {
         passing(&enqueue(&driver, [job("b")]).await.unwrap_err(), "was moved or removed");
-        passing(&driver.counts(NOON).await.unwrap_err(), "was moved or removed");
+        passing(&driver.counts(Counts::new(NOON)).await.unwrap_err(), "was moved or removed");
     }
     assert!(!home.exists(), "it is not made anew");
     // Whoever waits for work is told that nothing tells it about any.

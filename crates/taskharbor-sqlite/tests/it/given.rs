@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, Driver, JobId, JobType, NewJob, QueueName, State, Timestamp,
+    Admin, AnyDriver, JobId, JobType, NewJob, QueueName, State, Timestamp,
     driver::{Enqueued, Leased},
     name::Holder,
 };
@@ -29,21 +29,26 @@ pub(crate) fn job(text: &str) -> NewJob {
     NewJob::new(id(text), queue(), JobType::new("work").unwrap(), b"payload")
 }
 
-pub(crate) async fn put(driver: &impl Driver, text: &str) {
-    let stored = driver.enqueue_job(job(text), NOON).await.unwrap();
+/// A handle with calls for single jobs.
+pub(crate) fn single(driver: &SqliteDriver) -> AnyDriver {
+    AnyDriver::new(driver.clone())
+}
+
+pub(crate) async fn put(driver: &SqliteDriver, text: &str) {
+    let stored = single(driver).enqueue_job(job(text), NOON).await.unwrap();
     assert_eq!(stored, Enqueued::Inserted(id(text)));
 }
 
-pub(crate) async fn take(driver: &impl Driver) -> Option<Leased> {
+pub(crate) async fn take(driver: &SqliteDriver) -> Option<Leased> {
     let holder = Holder::new("tester").unwrap();
-    driver.reserve_job(queue(), holder, NOON, LEASE).await.unwrap()
+    single(driver).reserve_job(queue(), holder, NOON, LEASE).await.unwrap()
 }
 
 /// Reserves the next job, which must be this one, and acks it.
-pub(crate) async fn run(driver: &impl Driver, text: &str) {
+pub(crate) async fn run(driver: &SqliteDriver, text: &str) {
     let leased = take(driver).await.expect("a job");
     assert_eq!(leased.job.id, id(text));
-    driver.ack(leased.job.id, leased.lease.token, None, NOON).await.unwrap();
+    single(driver).ack(&leased, None, NOON).await.unwrap();
 }
 
 pub(crate) async fn state(driver: &impl Admin, text: &str) -> Option<State> {

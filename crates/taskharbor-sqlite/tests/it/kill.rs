@@ -11,7 +11,7 @@ use taskharbor_sqlite::SqliteDriver;
 
 use crate::{
     crash,
-    given::{NOON, put, queue, state, take},
+    given::{NOON, put, queue, single, state, take},
     place::Place,
     process::{child, told},
 };
@@ -73,7 +73,7 @@ async fn a_child_that_waits_for_work() {
     let waiting = async {
         loop {
             if let Some(leased) = take(&driver).await {
-                return driver.ack(leased.job.id, leased.lease.token, None, NOON).await.unwrap();
+                return single(&driver).ack(&leased, None, NOON).await.unwrap();
             }
             assert!(watch.woken().await);
         }

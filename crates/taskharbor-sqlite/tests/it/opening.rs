@@ -3,11 +3,14 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use rusqlite::Connection;
-use taskharbor_core::{Admin, Driver, DriverError, State};
+use taskharbor_core::{
+    Admin, Driver, DriverError, State,
+    admin::{Change, Configure},
+};
 use taskharbor_sqlite::{Config, OpenError, SqliteDriver, rusqlite};
 
 use crate::{
-    given::{put, state, works},
+    given::{NOON, put, state, works},
     place::Place,
 };
 
@@ -196,9 +199,10 @@ async fn a_file_of_a_newer_version_is_refused_and_untouched() {
         panic!("not lasting")
     };
     assert!(error.to_string().contains("version 99, newer than this program knows"), "{error}");
+    let resume = Configure::new(vec![Change::ResumeQueue(crate::given::queue())], NOON);
     for error in [
         driver.migrate().await.unwrap_err(),
-        driver.resume(crate::given::queue()).await.unwrap_err(),
+        driver.configure(resume).await.unwrap_err(),
     ] {
         assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
     }

@@ -4,13 +4,14 @@ use std::{collections::HashSet, time::Duration};
 
 use taskharbor_core::{
     Admin, Driver, DriverError, State,
+    admin::Counts,
     driver::{Demand, Enqueue, Reserve, Settle, Settlement, Transition, Watch},
     name::{Holder, IdempotencyKey},
 };
 use taskharbor_sqlite::{SqliteDriver, Synchronous, rusqlite};
 
 use crate::{
-    given::{LEASE, NOON, id, job, put, queue, state},
+    given::{LEASE, NOON, id, job, put, queue, single, state},
     place::Place,
 };
 
@@ -57,7 +58,7 @@ async fn drivers_on_one_file_share_the_work_and_nothing_is_granted_twice() {
         all.extend(granted);
     }
     assert_eq!((count, all.len()), (2_000, 2_000));
-    assert_eq!(first.counts(NOON).await.unwrap()[0].states.done, 2_000);
+    assert_eq!(first.counts(Counts::new(NOON)).await.unwrap()[0].states.done, 2_000);
     assert_eq!(first.check().await.unwrap(), []);
 }
 
@@ -70,7 +71,7 @@ async fn many_callers_of_one_driver_each_get_their_own_answer() {
             let driver = driver.clone();
             tokio::spawn(async move {
                 let text = (number / 2).to_string();
-                driver.enqueue_job(job(&text), NOON).await.unwrap().is_new()
+                single(&driver).enqueue_job(job(&text), NOON).await.unwrap().is_new()
             })
         })
         .collect();
@@ -136,7 +137,7 @@ async fn whoever_reads_does_not_wait_for_who_writes() {
     });
     for _ in 0..100 {
         assert_eq!(state(&driver, "a").await, Some(State::Ready));
-        assert_eq!(driver.counts(NOON).await.unwrap()[0].states.ready, 1);
+        assert_eq!(driver.counts(Counts::new(NOON)).await.unwrap()[0].states.ready, 1);
     }
     assert!(!writing.is_finished());
     drop(other);

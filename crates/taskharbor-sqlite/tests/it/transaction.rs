@@ -44,7 +44,7 @@ fn one(text: &str) -> Enqueue {
 async fn a_job_and_the_data_of_the_application_are_one() {
     let mut app = App::new().await;
     let mut tx = app.driver.begin(&mut app.conn).unwrap();
-    assert_eq!(Some(Transaction::driver(&tx)), app.driver.id());
+    assert_eq!(Some(Transaction::driver(&tx)), app.driver.driver_id());
     tx.execute("INSERT INTO orders VALUES (1)", []).unwrap();
     let answers = tx.enqueue(one("a")).await.unwrap();
     assert_eq!(answers, [Ok(vec![Enqueued::Inserted(id("a"))])]);

@@ -1,7 +1,7 @@
 //! What people see with a tool of their own.
 
 use taskharbor_core::{
-    Admin, Driver, Text,
+    Admin, Text,
     admin::{Action, Manage},
     job::{FailedAttempt, Headers},
 };
@@ -11,7 +11,7 @@ use taskharbor_sqlite::{
 };
 
 use crate::{
-    given::{NOON, id, job, put, take},
+    given::{NOON, id, job, put, single, take},
     place::Place,
 };
 
@@ -26,13 +26,13 @@ async fn every_job_is_in_the_view_with_the_documented_columns() {
     let place = Place::new();
     let driver = SqliteDriver::open_with(place.config()).await.unwrap();
     let headers = Headers::new().with("tenant", "blue").unwrap();
-    driver.enqueue_job(job("a").headers(headers).max_attempts(3), NOON).await.unwrap();
+    single(&driver).enqueue_job(job("a").headers(headers).max_attempts(3), NOON).await.unwrap();
     put(&driver, "b").await;
     put(&driver, "c").await;
     let leased = take(&driver).await.unwrap();
     let failure = FailedAttempt::new(1, "no such address", NOON);
     let reason = Text::new("it never will be");
-    driver.fail(id("a"), leased.lease.token, failure, reason, NOON).await.unwrap();
+    single(&driver).fail(&leased, failure, reason, NOON).await.unwrap();
     take(&driver).await.unwrap();
     driver
         .manage(Manage::new(vec![id("c")], Action::Cancel, NOON))
@@ -68,11 +68,13 @@ async fn what_people_break_is_found() {
     let breaks = [
         ("DELETE FROM th_body WHERE seq = 1", "job a has no body"),
         (
-            "UPDATE th_job SET pending = 2, at = NULL, state = 1 WHERE seq = 2",
+            "UPDATE th_job SET pending = 2, available_at = NULL, state = 1 WHERE seq = 2",
             "waits for 2 of 0 parents",
         ),
-        ("UPDATE th_job SET due_at = 5 WHERE seq = 3", "stands in line where it is not due"),
-        ("INSERT INTO th_key VALUES ('q', 'k', 99)", "key k of queue q is held by no job"),
+        ("UPDATE th_job SET due_at = 5 WHERE seq = 3", "available at another time than it is due"),
+        ("UPDATE th_count SET jobs = 7", "has other jobs in state"),
+        ("INSERT INTO th_count VALUES ('x', 3, 1)", "counts jobs in state 3 that it has not"),
+        ("INSERT INTO th_key VALUES ('q', 'k', 'a', 99, NULL)", "key k of queue q is held by no job"),
         ("UPDATE th_meta SET seq = 0", "a number that was not given yet"),
     ];
     for text in ["a", "b", "c"] {
