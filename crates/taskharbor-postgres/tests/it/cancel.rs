@@ -11,7 +11,7 @@ use std::{
 
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, Timestamp,
-    admin::{Action, Filter, List, Manage, Prune, Requeue},
+    admin::{Action, Change, Filter, List, Manage, Prune, Requeue},
     driver::{
         Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Settle, Settlement,
         Transition,
@@ -22,7 +22,7 @@ use taskharbor_core::{
 use tokio::time::{sleep, timeout};
 
 use crate::{
-    given::{flow, id, job, noon, queue, reserve, tokens},
+    given::{configure, counts, flow, id, job, noon, queue, reserve, tokens},
     harness::store::{self, Store},
 };
 
@@ -101,12 +101,12 @@ async fn calls_of_every_kind_dropped_at_any_moment_leave_nothing_behind() {
 /// Once all leases are over, each job that is due is granted, and acknowledged.
 async fn everything_can_still_be_granted(store: &Store, now: Timestamp) {
     let later = now.saturating_add(Duration::from_secs(3600));
-    store.resume(queue("q")).await.unwrap();
+    configure(store, Change::ResumeQueue(queue("q")), later).await.unwrap();
     for _ in 0..200 {
         let lease = Duration::from_secs(60);
         let granted = store.reserve(reserve(500, later, lease)).await.unwrap();
         if granted.jobs.is_empty() {
-            let counts = store.counts(later).await.unwrap();
+            let counts = counts(store, later).await.unwrap();
             assert!(counts.iter().all(|it| it.states.inflight == 0 && it.states.ready == 0));
             assert_eq!(store.check().await.unwrap(), []);
             return;
@@ -180,8 +180,8 @@ impl Caller {
                         3 => Transition::Fail { failure, reason: "failed".into() },
                         4 => Transition::Retry { failure, run_at: None },
                         _ => {
-                            let grown = format!("g{}", self.random.u64(..));
-                            Transition::Expand(Expansion::new(vec![job(grown)]))
+                            let member = format!("g{}", self.random.u64(..));
+                            Transition::Expand(Expansion::new(vec![job(member)]))
                         }
                     };
                     Settlement::new(id, token, transition)
@@ -207,12 +207,15 @@ impl Caller {
                 let items = unique(self.some_held()).map(|(id, _)| OutputQuery::parents_of(id));
                 store.outputs(Outputs::new(items.collect(), 10)).await.map(drop)
             }
-            18 => match self.random.u8(..4) {
-                0 => store.pause(queue("q"), now).await,
-                _ => store.resume(queue("q")).await,
-            },
+            18 => {
+                let change = match self.random.u8(..4) {
+                    0 => Change::PauseQueue(queue("q")),
+                    _ => Change::ResumeQueue(queue("q")),
+                };
+                configure(&store, change, now).await
+            }
             _ => {
-                store.counts(now).await?;
+                counts(&store, now).await?;
                 store.inspect(id("p1"), now).await?;
                 store.flow(id("f1-tail"), now).await?;
                 store.store_time().await.map(drop)

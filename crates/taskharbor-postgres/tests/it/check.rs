@@ -21,13 +21,19 @@ async fn populated() -> Store {
     let key = |key: &str| IdempotencyKey::new(key).unwrap();
     store(&on, vec![job("held").idempotency_key(key("k")), job_in("r", "waiting")]).await;
     store(&on, vec![job("freed").idempotency_key(key("d")).key_hold(KeyHold::UntilDone)]).await;
+    let timed = KeyHold::For(std::time::Duration::from_secs(1));
+    store(&on, vec![job("timed").idempotency_key(key("t")).key_hold(timed)]).await;
+    let ended = job_in("e", "ended").idempotency_key(key("e")).key_hold(KeyHold::UntilTerminal);
+    store(&on, vec![ended]).await;
+    settle(&on, &lease(&on, "e", 1).await, fail()).await;
     store(&on, vec![job_in("a", "done"), job_in("a", "also-done"), job_in("f", "failed")]).await;
     store(&on, vec![job_in("i", "inflight")]).await;
     settle(&on, &lease(&on, "a", 2).await, ack()).await;
     settle(&on, &lease(&on, "f", 1).await, fail()).await;
     assert_eq!(lease(&on, "i", 1).await.len(), 1);
     let child = job_in("o", "child").after([id("parent")]).on_failure(FailurePolicy::Cancel);
-    store_set(&on, JobSet::flow(vec![job_in("o", "parent"), child])).await;
+    let handler = job_in("o", "handler").after_failure_of([id("parent")]);
+    store_set(&on, JobSet::flow(vec![job_in("o", "parent"), child, handler])).await;
     let over = job_in("x", "over-tail").after([id("over-parent")]);
     store_set(&on, JobSet::flow(vec![job_in("x", "over-parent"), over])).await;
     for _ in 0..2 {
@@ -106,17 +112,17 @@ async fn every_contradiction_is_found_and_named() {
             "UPDATE th_hot SET pending = NULL WHERE seq = #child",
             "job child waits for 0 of 1 parents",
         ),
-        ("DELETE FROM th_edge WHERE child = #child", "job child has 0 links and reads 1"),
+        ("DELETE FROM th_edge WHERE child = #child", "job child has 0 edges and reads 1"),
         (
             "UPDATE th_edge SET parent = #waiting WHERE child = #child",
             "job child waits for parent, which is done or in another flow",
         ),
         (
             "INSERT INTO th_edge (child, ord, parent, parent_id) VALUES (987654, 1, #parent, 'parent')",
-            "there is a link of job 987654, which is not stored",
+            "there is an edge of job 987654, which is not stored",
         ),
         (
-            "INSERT INTO th_key VALUES ('q', 'nobody', 987654)",
+            "INSERT INTO th_key VALUES ('q', 'nobody', 987654, 'nobody')",
             "key nobody of queue q is held by no job that has it",
         ),
         (
@@ -125,8 +131,36 @@ async fn every_contradiction_is_found_and_named() {
         ),
         ("DELETE FROM th_key WHERE key = 'k'", "job held does not hold its key"),
         ("DELETE FROM th_key WHERE key = 'd'", "job freed does not hold its key"),
-        ("DELETE FROM th_error", "job failed has 0 failures of 1"),
-        ("UPDATE th_error SET failure = 2", "job failed has 1 failures of 1"),
+        (
+            "UPDATE th_key SET job = 'waiting' WHERE key = 'k'",
+            "key k of queue q is held by no job that has it",
+        ),
+        (
+            "UPDATE th_key SET held_until = 1 WHERE key = 'k'",
+            "key k of queue q is held until another time than job held says",
+        ),
+        (
+            "UPDATE th_key SET held_until = held_until + 1 WHERE key = 't'",
+            "key t of queue q is held until another time than job timed says",
+        ),
+        (
+            "UPDATE th_job SET key_time_us = NULL WHERE id = 'timed'",
+            "job timed says for how long its key is held",
+        ),
+        (
+            "INSERT INTO th_key SELECT queue, idempotency_key, seq, id FROM th_job WHERE id = 'ended'",
+            "job ended still holds its key",
+        ),
+        (
+            "UPDATE th_edge SET tie = 'o' WHERE child = #handler",
+            "job handler waits for success and failure",
+        ),
+        (
+            "UPDATE th_edge SET tie = 'n' WHERE child = #handler",
+            "job handler waits, but is not needed since parent is done",
+        ),
+        ("DELETE FROM th_error WHERE seq = #failed", "job failed has 0 failures of 1"),
+        ("UPDATE th_error SET failure = 2 WHERE seq = #failed", "job failed has 1 failures of 1"),
         (
             "INSERT INTO th_error VALUES (987654, 1, 1, 1, 'e')",
             "failures are kept of job 987654, which is not stored",
@@ -179,7 +213,8 @@ async fn what_no_program_may_write_is_refused() {
         ("UPDATE th_job SET max_attempts = 0 WHERE id = 'waiting'", "th_job_max_attempts_check"),
         ("UPDATE th_job SET id = 'held' WHERE id = 'waiting'", "th_job_id"),
         ("UPDATE th_flow SET kept_until = NULL WHERE id = 'over-tail'", "th_flow_end_chk"),
-        ("INSERT INTO th_key VALUES ('q', 'k', 1)", "th_key_pkey"),
+        ("INSERT INTO th_key VALUES ('q', 'k', 1, 'held')", "th_key_pkey"),
+        ("UPDATE th_key SET seq = NULL WHERE key = 'k'", "th_key_left_chk"),
         ("INSERT INTO th_meta (only_row, version) VALUES (true, 1)", "th_meta_pkey"),
         ("INSERT INTO th_meta (only_row, version) VALUES (false, 1)", "th_meta_only_row_check"),
     ] {

@@ -36,7 +36,7 @@ struct World {
     /// Moves on with every call, so that leases end while others are at it.
     now: AtomicI64,
     held: Mutex<HashMap<JobId, LeaseToken>>,
-    grown: AtomicUsize,
+    expanded: AtomicUsize,
     failed: Mutex<Vec<String>>,
 }
 
@@ -54,7 +54,7 @@ async fn those_who_change_the_same_jobs_never_wait_in_a_circle() {
     let world = Arc::new(World {
         now: AtomicI64::new(noon().as_micros()),
         held: Mutex::default(),
-        grown: AtomicUsize::new(0),
+        expanded: AtomicUsize::new(0),
         failed: Mutex::default(),
     });
     let mut callers = Vec::new();
@@ -132,7 +132,7 @@ impl Caller {
                 4 | 5 => Transition::Retry { failure, run_at: None },
                 6 | 7 => Transition::Release { run_at: None },
                 _ => {
-                    let number = self.world.grown.fetch_add(1, Ordering::Relaxed);
+                    let number = self.world.expanded.fetch_add(1, Ordering::Relaxed);
                     Transition::Expand(Expansion::new(vec![job(format!("g{number}"))]))
                 }
             };
@@ -235,7 +235,7 @@ async fn what_is_cancelled_while_it_is_settled_in_several_ways_is_waited_for_in_
         let items = all.into_iter().enumerate().map(|(at, (id, token))| {
             let transition = match at {
                 0 | 1 => Transition::Release { run_at: None },
-                2 => Transition::Expand(Expansion::new(vec![job(format!("{round}-grown"))])),
+                2 => Transition::Expand(Expansion::new(vec![job(format!("{round}-member"))])),
                 _ => Transition::Ack { output: None },
             };
             Settlement::new(id, token, transition)

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Driver, JobId, JobType, NewJob, QueueName, Text, Timestamp,
+    Admin, Driver, DriverError, JobId, JobType, NewJob, QueueName, Text, Timestamp,
+    admin::{Change, Configure, Counts, QueueCounts},
     driver::{
         Demand, Enqueue, Enqueued, LeaseToken, Leased, Reserve, Settle, Settled, Settlement,
         Transition,
@@ -66,6 +67,31 @@ pub(crate) async fn store(driver: &impl Driver, jobs: Vec<NewJob>) -> Vec<Enqueu
 pub(crate) async fn store_set(driver: &impl Driver, set: JobSet) -> Vec<Enqueued> {
     let mut answers = driver.enqueue(Enqueue::new(vec![set], noon())).await.unwrap();
     answers.pop().unwrap().unwrap()
+}
+
+/// Stores one job.
+pub(crate) async fn store_at(driver: &impl Driver, job: NewJob, now: Timestamp) -> Enqueued {
+    let mut answers = driver.enqueue(Enqueue::new(vec![job.into()], now)).await.unwrap();
+    answers.pop().unwrap().unwrap().pop().unwrap()
+}
+
+/// Changes one setting.
+pub(crate) async fn configure(
+    driver: &impl Admin,
+    change: Change,
+    now: Timestamp,
+) -> Result<(), DriverError> {
+    let answers = driver.configure(Configure::new(vec![change], now)).await?;
+    assert_eq!(answers, [Ok(())]);
+    Ok(())
+}
+
+/// Exact counts.
+pub(crate) async fn counts(
+    driver: &impl Admin,
+    now: Timestamp,
+) -> Result<Vec<QueueCounts>, DriverError> {
+    driver.counts(Counts::new(now)).await
 }
 
 /// Asks for jobs of the queue `q`.

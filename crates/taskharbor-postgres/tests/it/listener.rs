@@ -7,7 +7,7 @@ use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    given::{id, job, noon, queue},
+    given::{id, job, noon, queue, store_at},
     harness::{
         proxy::Proxy,
         server::{Server, Stop},
@@ -33,7 +33,7 @@ async fn until(watch: &Watch, reaching: bool, limit: Duration) -> Duration {
 async fn is_woken_by(watch: &mut Watch, other: &PostgresDriver, id: &str) {
     // What else there was to tell does not count.
     while timeout(Duration::from_millis(200), watch.woken()).await.is_ok() {}
-    other.enqueue_job(job(id), noon()).await.unwrap();
+    store_at(other, job(id), noon()).await;
     assert!(timeout(5 * SECOND, watch.woken()).await.expect("a hint"));
 }
 
@@ -84,7 +84,7 @@ async fn a_server_that_takes_no_more_notifications_still_takes_jobs() {
     for number in 0..5 {
         // After a while of silence a call tells others itself.
         sleep(Duration::from_millis(20)).await;
-        driver.enqueue_job(job(format!("a{number}")), noon()).await.unwrap();
+        store_at(&driver, job(format!("a{number}")), noon()).await;
     }
     deaf.batch_execute("COMMIT").await.unwrap();
 }
@@ -163,9 +163,9 @@ async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
     for round in 0..40 {
         while timeout(Duration::from_millis(120), watch.woken()).await.is_ok() {}
         // This one tells so itself; so the next, a moment later, does not.
-        store.enqueue_job(job(format!("{round}-a")), noon()).await.unwrap();
+        store_at(&store, job(format!("{round}-a")), noon()).await;
         assert!(watch.woken().await);
-        let call = store.enqueue_job(job(format!("{round}-b")), noon());
+        let call = store_at(&store, job(format!("{round}-b")), noon());
         let patience = Duration::from_micros(200 + 50 * round);
         if timeout(patience, call).await.is_ok() {
             continue;

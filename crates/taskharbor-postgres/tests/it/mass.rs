@@ -22,7 +22,8 @@ use taskharbor_core::{
 
 use crate::{
     given::{
-        LEASE, ack, after, fail, id, job, job_in, lease, noon, queue, settle, store, store_set,
+        LEASE, ack, after, counts, fail, id, job, job_in, lease, noon, queue, settle, store,
+        store_set,
     },
     harness::store::{Store, named},
 };
@@ -98,7 +99,7 @@ async fn ten_thousand_at_once_are_requeued_cancelled_and_purged() {
         assert!(answers.iter().all(Result::is_ok), "{what}");
         is_sound(&on).await;
     }
-    assert!(on.counts(noon()).await.unwrap().is_empty());
+    assert!(counts(&on, noon()).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -170,12 +171,12 @@ async fn one_failure_cancels_twenty_thousand_in_one_step() {
         let count = members.len();
         timed("enqueue", store_set(&on, JobSet::flow(members))).await;
         timed("fail", settle(&on, &lease(&on, "q", 1).await, fail())).await;
-        assert_eq!(on.counts(noon()).await.unwrap()[0].states.cancelled, count - 1);
+        assert_eq!(counts(&on, noon()).await.unwrap()[0].states.cancelled, count - 1);
         is_sound(&on).await;
     }
 }
 
-fn grown(count: usize, name: &str) -> Expansion {
+fn expansion(count: usize, name: &str) -> Expansion {
     let member = |at: usize| {
         let member = job(format!("{name}-{at}"));
         if at == 0 { member } else { member.after([id(format!("{name}-{}", at - 1))]) }
@@ -184,19 +185,23 @@ fn grown(count: usize, name: &str) -> Expansion {
 }
 
 #[tokio::test]
-async fn growths_are_as_fast_together_as_apart() {
+async fn expansions_are_as_fast_together_as_apart() {
     let on = named().await;
-    store(&on, vec![job("grower")]).await;
-    let grower = lease(&on, "q", 1).await;
-    timed("one of 10,000", settle(&on, &grower, Transition::Expand(grown(10_000, "grown")))).await;
+    store(&on, vec![job("expanding")]).await;
+    let expanding = lease(&on, "q", 1).await;
+    timed(
+        "one of 10,000",
+        settle(&on, &expanding, Transition::Expand(expansion(10_000, "member"))),
+    )
+    .await;
     is_sound(&on).await;
-    store(&on, (0..5_000).map(|it| job_in("many", format!("grower-{it}"))).collect()).await;
+    store(&on, (0..5_000).map(|it| job_in("many", format!("expanding-{it}"))).collect()).await;
     let leased = lease(&on, "many", 5_000).await;
-    let grow = |it: &Leased| {
-        let expansion = grown(10, &format!("of-{}", it.job.id.as_str()));
+    let expand = |it: &Leased| {
+        let expansion = expansion(10, &format!("of-{}", it.job.id.as_str()));
         Settlement::new(it.job.id.clone(), it.lease.token, Transition::Expand(expansion))
     };
-    let items = leased.iter().map(grow).collect();
+    let items = leased.iter().map(expand).collect();
     let answers = timed("5,000 of 10", on.settle(Settle::new(items, noon()))).await.unwrap();
     assert!(answers.iter().all(Result::is_ok));
     is_sound(&on).await;
@@ -278,7 +283,7 @@ async fn odd_names_and_texts_come_back_as_they_were_given() {
         .collect();
     let stored = store(&on, jobs.clone()).await;
     assert!(stored.iter().all(Enqueued::is_new), "no two are taken for one");
-    assert_eq!(on.counts(noon()).await.unwrap().len(), jobs.len());
+    assert_eq!(counts(&on, noon()).await.unwrap().len(), jobs.len());
     for given in &jobs {
         let text = given.id.as_str();
         let leased = lease(&on, given.queue.as_str(), 10).await;
@@ -319,7 +324,7 @@ async fn counts_tell_of_many_queues() {
     let on = named().await;
     let in_queue = |it: usize| job_in(&format!("queue-{}", it % 2_000), format!("job-{it}"));
     store(&on, (0..10_000).map(in_queue).collect()).await;
-    let counts = timed("counts", on.counts(noon())).await.unwrap();
-    assert_eq!(counts.len(), 2_000);
-    assert!(counts.iter().all(|it| it.states.ready == 5));
+    let found = timed("counts", counts(&on, noon())).await.unwrap();
+    assert_eq!(found.len(), 2_000);
+    assert!(found.iter().all(|it| it.states.ready == 5));
 }

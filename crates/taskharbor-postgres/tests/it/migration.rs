@@ -5,7 +5,7 @@ use std::error::Error;
 use taskharbor_core::driver::{OutputQuery, Settlement};
 use taskharbor_core::{
     Admin, Driver, DriverError,
-    admin::{Filter, List, Manage, Prune},
+    admin::{Change, Filter, List, ListSettings, Manage, Prune},
     driver::Outputs,
     flow::ListFlows,
 };
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 use crate::{
-    given::{LEASE, ack, id, job, lease, noon, queue, settle, store},
+    given::{LEASE, ack, configure, counts, id, job, lease, noon, queue, settle, store},
     harness::{
         environment,
         server::Server,
@@ -88,8 +88,8 @@ async fn ten_processes_that_start_at_once_install_one_schema() {
     for (number, driver) in drivers.iter().enumerate() {
         store(driver, vec![job(format!("job-{number}"))]).await;
     }
-    let counts = drivers[0].counts(noon()).await.unwrap();
-    assert_eq!(counts[0].states.ready, 10);
+    let found = counts(&drivers[0], noon()).await.unwrap();
+    assert_eq!(found[0].states.ready, 10);
     let rows = client().await.query(&format!("SELECT FROM {schema}.th_meta"), &[]).await.unwrap();
     assert_eq!(rows.len(), 1);
 }
@@ -162,11 +162,11 @@ async fn installations_side_by_side_do_not_see_each_other() {
     other.migrate().await.unwrap();
     store(&one, vec![job("a")]).await;
     assert!(lease(&other, "q", 1).await.is_empty());
-    assert!(other.counts(noon()).await.unwrap().is_empty());
+    assert!(counts(&other, noon()).await.unwrap().is_empty());
     store(&other, vec![job("a")]).await;
-    other.pause(queue("q"), noon()).await.unwrap();
+    configure(&other, Change::PauseQueue(queue("q")), noon()).await.unwrap();
     settle(&one, &lease(&one, "q", 1).await, ack()).await;
-    assert_eq!(other.counts(noon()).await.unwrap()[0].states.ready, 1);
+    assert_eq!(counts(&other, noon()).await.unwrap()[0].states.ready, 1);
 }
 
 #[tokio::test]
@@ -206,10 +206,10 @@ async fn call_everything(driver: &PostgresDriver) -> Vec<(&'static str, Option<D
         ("outputs", driver.outputs(Outputs::new(outputs, 1)).await.err()),
         ("inspect", driver.inspect(id("a"), noon()).await.err()),
         ("list", driver.list(List::new(Filter::all(), 1, noon())).await.err()),
-        ("counts", driver.counts(noon()).await.err()),
+        ("counts", counts(driver, noon()).await.err()),
         ("manage", driver.manage(Manage::new(vec![id("a")], Action::Cancel, noon())).await.err()),
-        ("pause", driver.pause(queue("q"), noon()).await.err()),
-        ("resume", driver.resume(queue("q")).await.err()),
+        ("configure", configure(driver, Change::PauseQueue(queue("q")), noon()).await.err()),
+        ("settings", driver.settings(ListSettings::new(1)).await.err()),
         ("prune", driver.prune(Prune::new(1, noon()).done_before(noon())).await.err()),
         ("flow", driver.flow(id("a"), noon()).await.err()),
         ("list_flows", driver.list_flows(ListFlows::new(1, noon())).await.err()),

@@ -29,15 +29,15 @@ const EXPLAIN: &str = "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 
 /// much later, and as many that are over, a few of them in the DLQ.
 const FILL: &str = "
 INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, idempotency_key)
-    SELECT nextval('th_seq'), 1, n % 2, 'w', 'p', 'h', 'w' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 10 = 0 THEN 'k' || n END
+    SELECT nextval('th_seq'), 1, n % 2, 'w', 'p', 'b', 'w' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 10 = 0 THEN 'k' || n END
     FROM generate_series(1, $n) n;
-INSERT INTO th_key SELECT queue, idempotency_key, seq FROM th_job WHERE idempotency_key IS NOT NULL;
+INSERT INTO th_key SELECT queue, idempotency_key, seq, id FROM th_job WHERE idempotency_key IS NOT NULL;
 INSERT INTO th_hot (seq, line_at, priority, queue) SELECT seq, seq, priority, queue FROM th_job;
 INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, run_at)
-    SELECT nextval('th_seq'), 1, 9, 'w', 'p', 'h', 's' || n, 'q' || n % 5, 't', 'x', 900000000 + n FROM generate_series(1, $n) n;
+    SELECT nextval('th_seq'), 1, 9, 'w', 'p', 'b', 's' || n, 'q' || n % 5, 't', 'x', 900000000 + n FROM generate_series(1, $n) n;
 INSERT INTO th_hot (seq, line_at, priority, queue, run_at) SELECT seq, run_at, priority, queue, run_at FROM th_job WHERE run_at > 0;
 INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, state, finished_at, kept_until)
-    SELECT nextval('th_seq'), 1, 0, 'w', 'p', 'h', 'd' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 1000 = 0 THEN 'q' ELSE 'd' END::\"char\", n, n
+    SELECT nextval('th_seq'), 1, 0, 'w', 'p', 'b', 'd' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 1000 = 0 THEN 'q' ELSE 'd' END::\"char\", n, n
     FROM generate_series(1, $n) n;
 INSERT INTO th_end SELECT queue, state, kept_until, flow, ARRAY[seq] FROM th_job WHERE state IS NOT NULL;
 ";
@@ -145,11 +145,17 @@ fn calls() -> Vec<(&'static str, String)> {
     let reserve = || {
         "SELECT * FROM th_reserve_v1('{q1}', '{10}', 'w', 500000, 600000, ARRAY(SELECT md5(n::text)::uuid FROM generate_series(1, 1000) AS n), 0, '{}', '{}', '{}', '{}')".to_owned()
     };
+    let list = |from: &str, scan: i64, queue: &str, state: &str| {
+        format!(
+            "SELECT * FROM th_list_v1({from}, 10, {scan}, {queue}, NULL, NULL, {state},
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 500000)"
+        )
+    };
     let rep = |what: &str| format!("ARRAY(SELECT {what} FROM generate_series(1, 10) n)");
     let enqueue = |ids: &str, keys: &str| {
         let (ids, q, t, p) = (rep(ids), rep("'q1'::text"), rep("'t'::text"), rep("'x'::bytea"));
         format!(
-            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', NULL)"
+            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', NULL)"
         )
     };
     vec![
@@ -163,16 +169,18 @@ fn calls() -> Vec<(&'static str, String)> {
         ("enqueue", enqueue("'new' || n", "'{}'")),
         ("enqueue with keys", enqueue("'keyed' || n", &rep("'key' || n"))),
         ("enqueue again", enqueue("'new' || n", "'{}'")),
-        ("prune", "SELECT th_prune_v1(400000, 400000, 400000, 10)".to_owned()),
-        ("list dlq", "SELECT * FROM th_list_v1(0, 10, NULL, NULL, NULL, 'dlq', 500000)".to_owned()),
-        ("list done", "SELECT * FROM th_list_v1(0, 10, NULL, NULL, NULL, 'done', 500000)".to_owned()),
-        ("list ready", "SELECT * FROM th_list_v1(0, 10, 'q1', NULL, NULL, 'ready', 500000)".to_owned()),
-        ("list all", "SELECT * FROM th_list_v1(0, 10, NULL, NULL, NULL, NULL, 500000)".to_owned()),
+        ("prune", "SELECT th_prune_v1(400000, 400000, 400000, 10, 500000)".to_owned()),
+        ("list dlq", list("0, false", 50_000, "NULL", "'dlq'")),
+        ("list done", list("0, false", 1_000_000, "NULL", "'done'")),
+        ("list ready", list("0, false", 50_000, "'q1'", "'ready'")),
+        ("list all", list("0, false", 50_000, "NULL", "NULL")),
+        ("list newest", list("9223372036854775807, true", 50_000, "NULL", "NULL")),
+        ("list within a budget", list("0, false", 100, "NULL", "'done'")),
         (
             "inspect",
             include_str!("../../src/sql/inspect.sql").replace("{schema}.", "").replace("$1", "'w100'"),
         ),
-        ("flows", "SELECT * FROM th_flows_v1(0, 10, NULL, NULL, 'running', 500000)".to_owned()),
+        ("flows", "SELECT * FROM th_flows_v1(0, false, 10, NULL, NULL, 'running', 500000)".to_owned()),
         ("requeue", "SELECT * FROM th_manage_v1('requeue', ARRAY(SELECT 'd' || n * 1000 FROM generate_series(10, 19) n), 500002, NULL, false, false, 0, NULL)".to_owned()),
         ("cancel", "SELECT * FROM th_manage_v1('cancel', ARRAY(SELECT 'w' || n FROM generate_series(100, 109) n), 500002, NULL, false, false, 0, NULL)".to_owned()),
     ]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool, Runtime};
-use taskharbor_core::{Admin, Driver, DriverError, State};
+use taskharbor_core::{Admin, Driver, DriverError, State, driver::Enqueue};
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName, StatementMode};
 use tokio_postgres::NoTls;
 
 use crate::{
-    given::{ack, id, job, lease, noon, queue, settle, store},
+    given::{ack, counts, id, job, lease, noon, queue, settle, store},
     harness::{environment, store::named},
 };
 
@@ -50,7 +50,7 @@ async fn a_driver_on_the_pool_of_the_application_does_what_others_do() {
         let watch = driver.watch(vec![queue("q")]).await.unwrap();
         assert!(!watch.can_wake());
         driver.close().await.unwrap();
-        assert!(matches!(driver.counts(noon()).await, Err(DriverError::Closed)));
+        assert!(matches!(counts(&driver, noon()).await, Err(DriverError::Closed)));
         assert!(pool.get().await.is_ok(), "the pool is the application's to close");
     }
 }
@@ -65,11 +65,12 @@ async fn the_settings_beside_the_server_are_those_that_were_given() {
         pool(theirs.application()),
         config.call_deadline(deadline).limits(theirs.limits().with_payload_bytes(3).unwrap()),
     );
-    assert!(driver.enqueue_job(job("too-large"), noon()).await.is_err());
+    let answers = driver.enqueue(Enqueue::new(vec![job("too-large").into()], noon())).await;
+    assert!(answers.unwrap()[0].is_err());
     let sql = theirs.sql().await;
     sql.batch_execute("BEGIN; LOCK TABLE th_hot, th_job, th_end").await.unwrap();
-    let error = driver.counts(noon()).await.unwrap_err();
+    let error = counts(&driver, noon()).await.unwrap_err();
     assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
     sql.batch_execute("ROLLBACK").await.unwrap();
-    assert_eq!(driver.counts(noon()).await.unwrap(), []);
+    assert_eq!(counts(&driver, noon()).await.unwrap(), []);
 }

@@ -3,14 +3,18 @@
 
 use taskharbor_core::{
     Admin, Driver, DriverError, NewJob,
-    driver::Enqueue,
+    admin::Change,
+    driver::{Enqueue, Enqueued},
     job::{JobSet, KeyHold},
     name::IdempotencyKey,
 };
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    given::{ack, id, job, job_in, lease, noon, queue, settle, store, store_set},
+    given::{
+        LEASE, ack, after, configure, counts, id, job, job_in, lease, noon, queue, settle, store,
+        store_at, store_set,
+    },
     harness::store::{Role, Store, named},
 };
 
@@ -48,13 +52,24 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
     let again = store(&producer, vec![job("a"), job("c").idempotency_key(key("k"))]).await;
     assert_eq!(again.iter().map(|it| it.id().as_str()).collect::<Vec<_>>(), ["a", "b"]);
     store_set(&producer, JobSet::flow(vec![job("p"), job("t").after([id("p")])])).await;
-    // One that is done as soon as it is stored, together with those that are let go by that.
+    // One that is done as soon as it is stored, together with those that are unblocked by that.
     let join = NewJob::join(id("empty"), queue("q"), []);
     store_set(&producer, JobSet::flow(vec![join, job("next").after([id("empty")])])).await;
     let join = NewJob::join(id("all"), queue("q"), [])
         .idempotency_key(key("d"))
         .key_hold(KeyHold::UntilDone);
     store_set(&producer, JobSet::flow(vec![join])).await;
+    // A failure job that is not needed, and a key whose time is over.
+    let join = NewJob::join(id("none"), queue("q"), []);
+    let handler = job("handler").after_failure_of([id("none")]);
+    store_set(&producer, JobSet::flow(vec![join, handler])).await;
+    let timed = |id| job(id).idempotency_key(key("t")).key_hold(KeyHold::For(LEASE));
+    store_at(&producer, timed("first"), noon()).await;
+    let before = after(LEASE - std::time::Duration::from_micros(1));
+    let answer = store_at(&producer, timed("second"), before).await;
+    assert_eq!(answer, Enqueued::Existing(id("first")));
+    let answer = store_at(&producer, timed("third"), after(LEASE)).await;
+    assert_eq!(answer, Enqueued::Inserted(id("third")));
     assert_eq!(on.check().await.unwrap(), []);
 
     let client = sql_as(&on, "producer").await;
@@ -77,9 +92,9 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
             ))
             .await,
     );
-    forbidden(producer.pause(queue("q"), noon()).await);
+    forbidden(configure(&producer, Change::PauseQueue(queue("q")), noon()).await);
     forbidden(producer.inspect(id("a"), noon()).await);
-    forbidden(producer.counts(noon()).await);
+    forbidden(counts(&producer, noon()).await);
     forbidden(
         producer.prune(taskharbor_core::admin::Prune::new(1, noon()).done_before(noon())).await,
     );
@@ -154,7 +169,7 @@ async fn a_viewer_sees_jobs_without_what_is_in_them_and_changes_nothing() {
             "DELETE FROM th_flow",
             "INSERT INTO th_queue VALUES ('q', 1)",
             "SELECT th_enqueue('work')",
-            "SELECT th_pause_v1('q', 1)",
+            "SELECT th_configure_v1('{pause}', '{q}', 1, NULL)",
             "SELECT nextval('th_seq')",
         ],
     )
@@ -258,7 +273,7 @@ async fn hostile_objects_are_not_taken_for_ours() {
             "SELECT id FROM {ours}.th_reserve_v1('{{s}}', '{{1}}', 'w', 1794744000000000, 1794744000000009, ARRAY(SELECT md5(n::text)::uuid FROM generate_series(1, 1000) AS n), 0, '{{}}', '{{}}', '{{}}', '{{}}') WHERE id = 'sound'"
         ),
         format!(
-            "SELECT * FROM {ours}.th_list_v1(0, 10, NULL, NULL, NULL, NULL, 1) WHERE id = 'by-sql'"
+            "SELECT * FROM {ours}.th_list_v1(0, false, 10, 10, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1) WHERE id = 'by-sql'"
         ),
         include_str!("../../src/sql/counts.sql")
             .replace("{schema}", ours)

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::NoTls;
 
 use crate::{
-    given::{id, job, noon, reserve, tokens},
+    given::{id, job, noon, reserve, store_at, tokens},
     harness::{server::Server, store},
 };
 
@@ -58,8 +58,8 @@ async fn the_order_is_exact_after_a_call_that_took_long_for_its_jobs() {
     let start = Instant::now();
     let granted = store.reserve(reserve(30_000, seconds(2), LEASE)).await.unwrap();
     println!("{} jobs took {:?}", granted.jobs.len(), start.elapsed());
-    other.enqueue_job(job("early"), seconds(0)).await.unwrap();
-    other.enqueue_job(job("urgent").priority(1), seconds(2)).await.unwrap();
+    store_at(&other, job("early"), seconds(0)).await;
+    store_at(&other, job("urgent").priority(1), seconds(2)).await;
     let granted = store.reserve(reserve(2, seconds(2), LEASE)).await.unwrap();
     let order: Vec<_> = tokens(&granted.jobs).into_iter().map(|(id, _)| id).collect();
     assert_eq!(order, [id("urgent"), id("early")]);
@@ -120,8 +120,8 @@ async fn nothing_waits_for_ever_behind_the_rows_that_an_old_snapshot_keeps() {
     let back = tokens(&front.jobs).remove(0);
     let back = Settlement::new(back.0, back.1, Transition::Release { run_at: None });
     other.settle(Settle::new(vec![back], seconds(100))).await.unwrap()[0].clone().unwrap();
-    other.enqueue_job(job("urgent").priority(5), seconds(100)).await.unwrap();
-    other.enqueue_job(job("early"), seconds(0)).await.unwrap();
+    store_at(&other, job("urgent").priority(5), seconds(100)).await;
+    store_at(&other, job("early"), seconds(0)).await;
     let raised = vec![id(format!("b{}", BACKLOG - 1))];
     let raise = Action::SetPriority(1);
     other.manage(Manage::new(raised.clone(), raise, seconds(100))).await.unwrap();
@@ -152,7 +152,7 @@ async fn nothing_waits_for_ever_behind_the_rows_that_an_old_snapshot_keeps() {
     let rest = driver.reserve(reserve(BACKLOG, seconds(200), LEASE)).await.unwrap();
     end(&driver, tokens(&rest.jobs), seconds(200)).await;
     for (name, priority, at) in [("x", 0, 202), ("y", 0, 201), ("z", 3, 203)] {
-        other.enqueue_job(job(name).priority(priority), seconds(at)).await.unwrap();
+        store_at(&other, job(name).priority(priority), seconds(at)).await;
     }
     let mut order = Vec::new();
     for _ in 0..3 {

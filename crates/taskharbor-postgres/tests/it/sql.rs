@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use taskharbor_core::{
     Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
-    driver::{Enqueued, Limits},
+    driver::{Enqueue, Enqueued, Limits},
     job::{Headers, JobView, KeyHold},
     name::IdempotencyKey,
 };
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
+    given::store_at,
     guide::Example,
     harness::store::{self, Store},
 };
@@ -71,7 +72,9 @@ impl Ask {
         let timeout = self.timeout_us.map(u64::try_from).transpose()?;
         job.timeout = timeout.map(Duration::from_micros);
         job.idempotency_key = self.key.as_ref().map(IdempotencyKey::new).transpose()?;
-        Ok(store.enqueue_job(job, store.store_time().await?).await?)
+        let now = store.store_time().await?;
+        let mut answers = store.enqueue(Enqueue::new(vec![job.into()], now)).await?;
+        Ok(answers.remove(0)?.remove(0))
     }
 
     /// As anybody asks the database.
@@ -222,7 +225,8 @@ fn asks() -> Vec<Ask> {
 
 /// The stored job, but for when it was stored.
 async fn stored(store: &Store, id: &str) -> JobView {
-    let now = store.store_time().await.unwrap();
+    job.created_at = Timestamp::EPOCH;
+    job.available_at = Timestamp::EPOCH;
     let id = JobId::new(id).unwrap();
     let mut job = store.inspect(id, now).await.unwrap().unwrap().job;
     job.created_at = Timestamp::EPOCH;
@@ -273,7 +277,10 @@ async fn what_has_no_meaning_is_refused_with_what_to_do() {
         ("type => 'a', payload => NULL", "the payload is NULL"),
         ("type => 'a', priority => NULL", "the priority is out of range"),
         ("type => 'a', key_hold => NULL", "key_hold is unknown"),
-        ("type => 'a', key_hold => 'for ever'", "choose until_pruned or until_done"),
+        ("type => 'a', key_hold => 'for ever'", "choose until_pruned, until_done, until_terminal"),
+        ("type => 'a', key_hold => '0'", "a time such as '1 day'"),
+        ("type => 'a', key_hold => '-1 day'", "out of range"),
+        ("type => 'a', key_hold => '300 years'", "out of range"),
         ("type => 'a', headers => '[]'", "the headers are no object"),
         ("type => 'a', headers => '{\"a\": 1}'", "the value of header \"a\" is no text"),
         ("type => 'a', headers => '{\"a\": null}'", "the value of header \"a\" is no text"),
@@ -302,7 +309,7 @@ async fn a_job_of_nothing_but_its_type_has_all_defaults() {
     let job = stored(&store, &id).await;
     let (queue, job_type) = (QueueName::new("default").unwrap(), JobType::new("a").unwrap());
     let new = NewJob::new(JobId::new("b").unwrap(), queue, job_type, &b"null"[..]);
-    store.enqueue_job(new, store.store_time().await.unwrap()).await.unwrap();
+    store_at(&store, new, store.store_time().await.unwrap()).await;
     let mut by_rust = stored(&store, "b").await;
     by_rust.id = job.id.clone();
     assert_eq!(by_rust, job);
@@ -333,17 +340,32 @@ async fn a_key_that_is_held_answers_who_holds_it() {
     let names = (QueueName::new("default").unwrap(), JobType::new("a").unwrap());
     let job = NewJob::new(JobId::new("y").unwrap(), names.0, names.1, &b"1"[..]);
     let job = job.idempotency_key(IdempotencyKey::new("k").unwrap()).key_hold(KeyHold::UntilDone);
-    let answer = store.enqueue_job(job, now).await.unwrap();
+    let answer = store_at(&store, job, now).await;
     assert_eq!(answer, Enqueued::Existing(JobId::new(&holder).unwrap()));
 
-    // And the transaction of whoever met one goes on.
+    // A key may be held until the job is terminal, or for a time.
+    for hold in ["until_terminal", "1 day", "0.5 seconds"] {
+        let (id, inserted) =
+            enqueue(&format!("idempotency_key => '{hold}', key_hold => '{hold}'")).await;
+        assert!(inserted, "{hold}");
+        let record = store.inspect(JobId::new(&id).unwrap(), now).await.unwrap().unwrap();
+        let expected = match hold {
+            "1 day" => KeyHold::For(Duration::from_secs(86_400)),
+            "0.5 seconds" => KeyHold::For(Duration::from_millis(500)),
+            _ => KeyHold::UntilTerminal,
+        };
+        assert_eq!(record.key_hold, expected);
+    }
+    assert_eq!(store.check().await.unwrap(), []);
+
+    // The transaction of a caller that met a held key goes on.
     sql.batch_execute(
         "BEGIN; SELECT th_enqueue(type => 'a', idempotency_key => 'k'); SELECT th_enqueue(type => 'b'); COMMIT",
     )
     .await
     .unwrap();
     let count = sql.query_one("SELECT count(*) FROM th_job", &[]).await.unwrap();
-    assert_eq!(count.get::<_, i64>(0), 3);
+    assert_eq!(count.get::<_, i64>(0), 6);
 }
 
 #[tokio::test]

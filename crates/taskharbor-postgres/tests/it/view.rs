@@ -7,7 +7,8 @@ use tokio_postgres::{Client, Row};
 
 use crate::{
     given::{
-        LEASE, ack, after, fail, failure, id, job, job_in, lease, noon, settle, store, store_set,
+        LEASE, ack, after, fail, failure, id, job, job_in, lease, noon, settle, store, store_at,
+        store_set,
     },
     harness::store::named,
 };
@@ -91,12 +92,8 @@ async fn the_status_follows_the_life_of_a_job() {
     let (first, last) = (0, 253_402_300_799_000_000);
     for (name, at) in [("ready", first), ("scheduled", last)] {
         let at = taskharbor_core::Timestamp::from_micros(at).unwrap();
-        on.enqueue_job(
-            job_in(name, name).run_at(at),
-            taskharbor_core::Timestamp::from_micros(first).unwrap(),
-        )
-        .await
-        .unwrap();
+        let first = taskharbor_core::Timestamp::from_micros(first).unwrap();
+        store_at(&on, job_in(name, name).run_at(at), first).await;
         assert_eq!(status(&client, name).await, name);
     }
     store_set(&on, JobSet::flow(vec![job("parent"), job("blocked").after([id("parent")])])).await;

@@ -20,7 +20,8 @@ SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, j.kind, j.key_hold, j
   coalesce(CASE WHEN h.seq IS NULL THEN j.epoch ELSE h.epoch END, 0) AS epoch,
   CASE WHEN h.seq IS NULL THEN j.progress ELSE h.progress END AS progress,
   CASE WHEN h.lease_exp IS NULL AND h.pending IS NULL THEN h.line_at END AS due_at,
-  coalesce(h.due_at, h.line_at, j.created_at) AS available_at, h.pending, h.lease_exp, h.secret AS token, h.holder, h.cancel
+  CASE WHEN h.seq IS NULL OR h.pending IS NOT NULL THEN j.created_at ELSE coalesce(h.due_at, h.line_at) END AS available_at,
+  h.pending, h.lease_exp, h.secret AS token, h.holder, h.cancel
 FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq;
 
 -- Every job, for people: one row each, with the columns and words of the documentation.
