@@ -166,3 +166,90 @@ async fn no_lease_is_lost_on_a_store_that_answers_every_heartbeat_slowly() {
     let seen = (record.job.deliveries, port.log.count("lost"));
     assert_eq!(seen, (1, 0), "{:#?}", port.log.lines());
 }
+
+/// Holds heartbeats up until it is told not to, and grants the first lease of the job that is named
+/// as one of which hardly anything is left.
+#[derive(Clone)]
+struct HardlyAnyLeft {
+    held_up: tokio::sync::watch::Sender<bool>,
+    go_on: Arc<Mutex<mpsc::Receiver<()>>>,
+    of: Arc<OnceLock<JobId>>,
+}
+
+impl Hook<MemoryDriver> for HardlyAnyLeft {
+    async fn around(
+        &self,
+        call: Call,
+        next: Next<'_, MemoryDriver>,
+    ) -> Result<Answer, DriverError> {
+        match &call {
+            Call::ExtendLeases { .. } => {
+                self.held_up.send_replace(true);
+                // Fails once the test has let go of the other end.
+                let _ = self.go_on.lock().unwrap().recv();
+                next.make(call).await
+            }
+            Call::Reserve { request } => {
+                let soon = request.now.saturating_add(SECOND);
+                let mut answer = next.make(call).await?;
+                if let Answer::Reserve(reserved) = &mut answer {
+                    for leased in &mut reserved.jobs {
+                        if self.of.get() == Some(&leased.job.id) && leased.job.deliveries == 1 {
+                            leased.lease.expires_at = soon;
+                        }
+                    }
+                }
+                Ok(answer)
+            }
+            _ => next.make(call).await,
+        }
+    }
+}
+
+/// Real threads, since this is about which of them comes first: while the keeper is held up, nobody
+/// but the handler's own task can notice that the lease is nearly over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_lease_is_nearly_over_on_arrival_is_released() {
+    let (go_on, held) = mpsc::channel();
+    let (held_up, mut is_held_up) = tokio::sync::watch::channel(false);
+    let of: Arc<OnceLock<JobId>> = Arc::default();
+    let hook = HardlyAnyLeft { held_up, go_on: Arc::new(Mutex::new(held)), of: Arc::clone(&of) };
+    let driver = AnyDriver::new(Intercept::new(MemoryDriver::new(), hook));
+    let client = Client::new(&driver);
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let late = Arc::clone(&of);
+    let worker = Worker::builder(&driver)
+        .queue("default", 2)
+        .lease(Duration::from_secs(3_600))
+        .heartbeat(Duration::from_millis(20))
+        .handlers(handler(|job, cx| async move {
+            if job.name == "long" {
+                cx.cancelled().await;
+            }
+            DONE
+        }))
+        .observer(move |event: &Event<'_>| {
+            let (what, job) = match event {
+                Event::Started { job, .. } => ("started".to_owned(), job),
+                Event::Released { job, why, .. } => (format!("released {why:?}"), job),
+                Event::LeaseLost { job, .. } => ("lost".to_owned(), job),
+                _ => return,
+            };
+            if late.get() == Some(&job.id) {
+                let _ = tell.send(what);
+            }
+        });
+    client.enqueue(work("long")).await.unwrap();
+    let running = worker.build().unwrap().start();
+    is_held_up.wait_for(|is| *is).await.unwrap();
+    let id = of.get_or_init(|| JobId::new("late").unwrap());
+    let handle = client.enqueue(work("late")).id(id.clone()).await.unwrap();
+    assert_eq!(told.recv().await.unwrap(), "released ArrivedLate");
+    assert_eq!(told.recv().await.unwrap(), "started");
+    drop(go_on);
+    assert_eq!(handle.wait().await.unwrap(), 0);
+    let record = driver.inspect(id.clone(), driver.now().await.unwrap()).await.unwrap().unwrap();
+    assert_eq!((record.job.deliveries, record.job.attempts), (2, 0));
+    running.abort();
+    running.ended().await.unwrap();
+}
