@@ -64,7 +64,7 @@ impl Noting {
 }
 
 impl Driver for Noting {
-    fn apart(&self) -> Option<Self> {
+    fn detached_handle(&self) -> Option<Self> {
         self.note("apart");
         Some(Self { handle: Handle::Apart, ..self.clone() })
     }

@@ -30,17 +30,25 @@ macro_rules! delegate_admin {
                 -> Result<Option<taskharbor::JobRecord>, taskharbor::DriverError>;
             list(request: taskharbor::List)
                 -> Result<taskharbor::Page<taskharbor::JobSummary>, taskharbor::DriverError>;
-            counts(now: taskharbor::Timestamp)
+            counts(request: taskharbor_core::admin::Counts)
                 -> Result<Vec<taskharbor::QueueCounts>, taskharbor::DriverError>;
             manage(request: taskharbor::Manage)
                 -> taskharbor_core::driver::Answers<taskharbor::State, taskharbor::Denied>;
-            pause(queue: taskharbor::QueueName, now: taskharbor::Timestamp)
-                -> Result<(), taskharbor::DriverError>;
-            resume(queue: taskharbor::QueueName) -> Result<(), taskharbor::DriverError>;
+            configure(request: taskharbor_core::admin::Configure)
+                -> taskharbor_core::driver::Answers<(), taskharbor::Denied>;
+            settings(request: taskharbor_core::admin::ListSettings)
+                -> Result<taskharbor::Page<taskharbor_core::admin::Setting>, taskharbor::DriverError>;
             flow(id: taskharbor::JobId, now: taskharbor::Timestamp)
                 -> Result<Option<taskharbor::FlowRecord>, taskharbor::DriverError>;
             list_flows(request: taskharbor::ListFlows)
                 -> Result<taskharbor::Page<taskharbor::FlowRecord>, taskharbor::DriverError>;
+            export(after: Option<taskharbor::Cursor>, limit: usize)
+                -> Result<taskharbor::Page<taskharbor_core::export::ExportUnit>, taskharbor::DriverError>;
+            import(units: Vec<taskharbor_core::export::ExportUnit>)
+                -> taskharbor_core::driver::Answers<
+                    taskharbor_core::export::Imported,
+                    taskharbor_core::export::ImportRefused,
+                >;
             check() -> Result<Vec<taskharbor_core::admin::Inconsistency>, taskharbor::DriverError>;
         }
     };

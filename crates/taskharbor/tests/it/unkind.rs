@@ -198,7 +198,7 @@ fn away() -> DriverError {
 }
 
 impl Driver for Unkind {
-    fn id(&self) -> Option<DriverId> {
+    fn driver_id(&self) -> Option<DriverId> {
         Some(self.id)
     }
 

@@ -73,7 +73,7 @@ impl Open {
 
 impl Transaction for Open {
     fn driver(&self) -> DriverId {
-        self.store.id().unwrap()
+        self.store.driver_id().unwrap()
     }
 
     async fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
