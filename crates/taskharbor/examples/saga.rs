@@ -104,10 +104,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let handlers = handlers.with_state(Arc::clone(&world));
     let worker = Worker::builder(&driver).handlers(handlers).queue("default", 4).build()?.start();
 
-    let good = client.start(saga(1, "12 Tea Street")).name("order").key("order-1").await?;
+    let good =
+        client.start(saga(1, "12 Tea Street")).name("order").idempotency_key("order-1").await?;
     assert_eq!(good.wait().await?, "parcel 1");
 
-    let bad = client.start(saga(2, "")).name("order").key("order-2").await?;
+    let bad = client.start(saga(2, "")).name("order").idempotency_key("order-2").await?;
     let error = bad.wait().await;
     assert!(matches!(error, Err(WaitError::Cancelled { .. })), "{error:?}");
     // The flow is over when its last job is, and that is the one that undoes.

@@ -1,9 +1,9 @@
 //! [`Context::ack_in`]: completing a job in the handler's own transaction.
 //!
-//! What the handler has written and that its job is done are then one: both happen or neither.
-//! Whether the transaction commits is known to the store alone, so the worker never acks such a job
-//! itself. It records that the job is to be tried again, and a store in which the job is done already
-//! answers just that.
+//! The handler's writes and the completion of its job then happen together or not at all. Only the
+//! store knows whether the transaction was committed, so the worker never acks such a job itself. It
+//! records that the job is to be tried again. A store in which the job is done refuses that, and the
+//! worker reads there that the job is done.
 
 use taskharbor_core::{
     Blob, DriverError,

@@ -296,3 +296,37 @@ impl fmt::Debug for Observers {
         write!(f, "Observers({})", self.0.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_told_with_its_time_and_the_clock_only_if_it_asked_the_store() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        let observer = move |event: &Event<'_>| {
+            if let Event::Called { operation, took, error, .. } = event {
+                tell.lock().unwrap().push((*operation, took.as_secs(), error.is_some()));
+            }
+        };
+        let observers = Observers::new(vec![Arc::new(observer)]);
+        let late = |answer: Result<(), DriverError>| async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            answer
+        };
+        observers.call(Operation::StoreTime, 0, async { Ok(()) }).await.unwrap();
+        observers.call(Operation::StoreTime, 0, late(Ok(()))).await.unwrap();
+        observers.call(Operation::Inspect, 1, async { Ok(()) }).await.unwrap();
+        let failed = observers.call(Operation::Settle, 1, late(Err(DriverError::Closed))).await;
+        assert!(failed.is_err());
+        let expected = [
+            (Operation::StoreTime, 2, false),
+            (Operation::Inspect, 0, false),
+            (Operation::Settle, 2, true),
+        ];
+        assert_eq!(*told.lock().unwrap(), expected);
+    }
+}

@@ -100,8 +100,8 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     // Whatever the handler has left behind can see that it is over.
     inflight.cancellation.raise(CancelReason::Over);
     let is_acked = inflight.end_ack();
-    // Only the store knows whether the transaction was committed. If so it answers that the job is
-    // done, whatever this makes of it; if not, acknowledging the job would lose the work.
+    // Only the store knows whether the transaction was committed. If it was, the job is done and the
+    // store refuses any other outcome; if not, acknowledging the job would lose the work.
     let is_unsure = is_acked && matches!(execution, Execution::Ended(Ok(_)));
     let execution = if is_unsure { Execution::Ended(Ok(Outcome::Acked)) } else { execution };
     let mut verdict = match execution {

@@ -1,15 +1,18 @@
 //! The loop that records what became of jobs.
 //!
-//! Outcomes gather while a call is in the air and go together in the next one: full batches under
-//! load, no delay when idle. What could not be sent is sent again while the lease lives. An outcome
-//! that the store refuses as a whole call is sent alone, so that it cannot hold up the others; and
-//! one that waits for somebody else's transaction waits in a call aside.
+//! Outcomes are batched while a call is in flight and go together in the next one: full batches
+//! under load, no delay when idle. A call that failed is repeated while the leases are valid. After a
+//! call that the store refused as a whole, each outcome is sent alone, so that one cannot hold up the
+//! others. An outcome that waits for another transaction is sent in a call of its own.
 
 use std::{collections::HashSet, panic::resume_unwind, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Admin, Driver, DriverError, JobId, State, Text, Timestamp,
-    driver::{LeaseToken, Limits, LockWait, Settle, Settled, Settlement, Transition},
+    Driver, DriverError, JobId, Text, Timestamp,
+    driver::{
+        LeaseToken, Limits, LockWait, OutputEntry, OutputPage, OutputQuery, Outputs, Settle,
+        Settled, Settlement, Transition,
+    },
     error::Refusal,
 };
 use tokio::{
@@ -30,6 +33,9 @@ const BATCH: usize = 1_000;
 /// A call stops taking outcomes when they reach a quarter of what a call may carry.
 const BATCH_BYTES: usize = Limits::MAX_CALL_BYTES / 4;
 const BATCH_JOBS: usize = Limits::MAX_CALL_JOBS / 4;
+/// So many jobs that were acknowledged in transactions are asked about in one call, which reads
+/// their outputs.
+const ACKED_AT_ONCE: usize = 100;
 /// How often to step aside for handlers that end at the same time.
 const YIELDS: usize = 1;
 /// An outcome is worth more than a reservation, so it is tried again more often.
@@ -319,11 +325,9 @@ impl Settler {
 
     async fn take_answers(&mut self, batch: Batch, answers: Vec<Result<Settled, Refusal>>) {
         let mut over = Vec::with_capacity(batch.len());
+        let mut acked = Vec::new();
         for ((mut finished, _), answer) in batch.into_iter().zip(answers) {
             match answer {
-                Ok(Settled::AlreadyTerminal) if was_committed(&self.shared, &finished).await => {
-                    self.tell_committed(&finished);
-                }
                 Ok(Settled::Applied | Settled::AlreadyTerminal) => self.tell(&finished),
                 Err(Refusal::Invalid(error)) => {
                     // No job can end like this, so it ends as what it is: a failure.
@@ -341,6 +345,10 @@ impl Settler {
                     self.hold_back(finished);
                     continue;
                 }
+                Err(Refusal::JobNotInflight) if finished.verdict.acked.is_some() => {
+                    acked.push(finished);
+                    continue;
+                }
                 Err(refusal) if was_recorded(&finished, &refusal) => self.tell(&finished),
                 Err(refusal) => {
                     self.shared.lose(&finished.inflight, &LossReason::Refused(refusal));
@@ -349,9 +357,51 @@ impl Settler {
             over.push(finished.inflight);
         }
         self.shared.registry.remove(&over);
+        self.resolve_acked(acked).await;
     }
 
-    /// The handler has ended the job itself, and what it came to here was not recorded.
+    /// Takes jobs that their handlers acknowledged in a transaction and that are not inflight any
+    /// more. If the job is done, the transaction was committed: under a valid lease no other worker
+    /// can have completed it.
+    async fn resolve_acked(&mut self, acked: Vec<Finished>) {
+        let mut acked = acked.into_iter();
+        loop {
+            let some: Vec<Finished> = acked.by_ref().take(ACKED_AT_ONCE).collect();
+            if some.is_empty() {
+                return;
+            }
+            let queries = some.iter().map(|it| OutputQuery::of(it.inflight.job.id.clone()));
+            let call = self.shared.driver.outputs(Outputs::new(queries.collect(), 1));
+            let call = self.shared.call(Part::Settler, Operation::Outputs, some.len(), call);
+            let Ok(pages) = call.await else {
+                some.into_iter().for_each(|finished| self.ask_again(finished));
+                continue;
+            };
+            for (finished, page) in some.iter().zip(pages) {
+                let refusal = Refusal::JobNotInflight;
+                let is_done = |page: OutputPage| {
+                    matches!(page.entries[..], [OutputEntry::Done(_) | OutputEntry::List(_)])
+                };
+                if page.is_ok_and(is_done) {
+                    self.tell_committed(finished);
+                } else if was_recorded(finished, &refusal) {
+                    self.tell(finished);
+                } else {
+                    self.shared.lose(&finished.inflight, &LossReason::Refused(refusal));
+                }
+            }
+            self.shared.registry.remove(some.iter().map(|finished| &finished.inflight));
+        }
+    }
+
+    /// The store was asked about a job and did not answer: settling it again asks again.
+    fn ask_again(&mut self, mut finished: Finished) {
+        finished.inflight.end_settling();
+        finished.resume_at = Some(Instant::now() + self.shared.backoff(1).min(MAX_BACKOFF));
+        self.waiting.push(finished);
+    }
+
+    /// The handler has completed the job itself, and what it came to here was not recorded.
     fn tell_committed(&self, finished: &Finished) {
         if let Some(acked) = &finished.verdict.acked {
             let job = &finished.inflight.job;
@@ -421,25 +471,9 @@ fn request(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Settle {
     Settle::new(items.collect(), shared.now())
 }
 
-/// Whether a job that is over already was ended by the transaction in which its handler has
-/// acknowledged it.
-async fn was_committed(shared: &Shared, finished: &Finished) -> bool {
-    if finished.verdict.acked.is_none() {
-        return false;
-    }
-    // The only other one with this token is an earlier call from here, whose answer was lost; it may
-    // have ended the job, though never as done.
-    if !finished.unanswered {
-        return true;
-    }
-    let inspect = shared.driver.inspect(finished.inflight.job.id.clone(), shared.now());
-    let record = shared.call(Part::Settler, Operation::Inspect, 1, inspect).await;
-    matches!(record, Ok(Some(record)) if record.state == State::Done)
-}
-
-/// Whether the refusal means that an earlier call, whose answer was lost, has arrived. Success and
-/// dead-lettering are answered as such when they are repeated; a retry or release has let the job
-/// go, and whoever repeats it is refused.
+/// Whether the refusal means that an earlier call, whose answer was lost, has arrived. A repeated ack
+/// or dead-lettering is answered as such; a repeated retry or release is refused, since the job is
+/// not inflight any more.
 fn was_recorded(finished: &Finished, refusal: &Refusal) -> bool {
     let lets_go = matches!(
         finished.verdict.transition,

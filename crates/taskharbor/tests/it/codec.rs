@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    AnyDriver, Blob, BoxError, Client, Codec, Context, Decode, Driver, Encode, Exponential, Flow,
-    Handlers, Job, JobId, JobResult, JobType, MessagePack, QueueName, State, WaitError,
-    WorkerBuilder, testing::Harbor,
+    AnyDriver, Blob, BoxError, Client, Codec, Context, Decode, Encode, Exponential, Flow, Handlers,
+    Job, JobId, JobResult, JobType, MessagePack, QueueName, State, WaitError, WorkerBuilder,
+    testing::Harbor,
 };
 use taskharbor_core::NewJob;
 

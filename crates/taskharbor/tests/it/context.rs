@@ -27,6 +27,8 @@ async fn the_context_tells_everything_about_the_execution() {
             assert_eq!((cx.attempt(), cx.delivery(), cx.created_at()), (1, 1, created_at));
             assert_eq!(cx.deadline(), Some(created_at.saturating_add(61 * SECOND)));
             assert_eq!(cx.time_left(), Some(60 * SECOND));
+            assert_eq!((cx.timeout(), cx.run_at()), (Some(60 * SECOND), None));
+            assert_eq!((cx.available_at(), cx.max_attempts()), (created_at, 20));
             assert_eq!(cx.idempotency_key().unwrap().as_str(), "k");
             assert_eq!((cx.flow(), cx.last_error(), cx.is_cancelled()), (None, None, false));
             taskharbor::JobResult::Ok(5)
@@ -135,4 +137,27 @@ async fn blocking_work_runs_beside_the_handlers() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn timeout_and_max_attempts_are_the_jobs_own_or_else_the_workers() {
+    let port = Port::new();
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tell = Arc::clone(&told);
+    let run = port.worker(handler(move |job, cx| {
+        tell.lock().unwrap().push((job.name, cx.max_attempts(), cx.timeout(), cx.run_at()));
+        async { DONE }
+    }));
+    let retry = taskharbor::Exponential::new().max_attempts(4);
+    let _running = run.retry(retry).timeout(9 * SECOND).build().unwrap().start();
+    let run_at = port.now().saturating_add(5 * SECOND);
+    let own = port.client.enqueue(work("own")).max_attempts(2).timeout(3 * SECOND).run_at(run_at);
+    let own = own.await.unwrap();
+    port.enqueue("other").await;
+    port.finished(own.id()).await;
+    let expected = [
+        ("other".to_owned(), 4, Some(9 * SECOND), None),
+        ("own".to_owned(), 2, Some(3 * SECOND), Some(run_at)),
+    ];
+    assert_eq!(*told.lock().unwrap(), expected);
 }

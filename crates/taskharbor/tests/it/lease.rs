@@ -84,7 +84,7 @@ async fn a_handler_whose_lease_was_stolen_is_stopped_at_the_next_heartbeat() {
     // The thief holds it as before; nothing of the first run was recorded.
     let record = port.record(&id).await;
     assert_eq!((record.state, record.job.attempts), (State::Inflight, 0));
-    port.driver.ack(id.clone(), stolen.lease.token, None, port.now()).await.unwrap();
+    port.driver.ack(&stolen, None, port.now()).await.unwrap();
     assert_eq!(port.log.count("failed") + port.log.count("succeeded"), 0);
 }
 

@@ -1,8 +1,13 @@
 //! What observers are told.
 
-use taskharbor::{Counters, Event, JobError, Outcome};
+use std::sync::{Arc, Mutex};
 
-use crate::port::{DONE, Port, SECOND, handler};
+use taskharbor::{Counters, Event, JobError, Operation, Outcome};
+
+use crate::{
+    port::{DONE, Port, SECOND, handler},
+    unkind::Op,
+};
 
 #[tokio::test(start_paused = true)]
 async fn every_step_of_a_job_is_told_in_order() {
@@ -84,4 +89,40 @@ async fn an_observer_that_panics_disturbs_nobody() {
     let id = port.enqueue("a").await;
     port.finished(&id).await;
     running.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_call_of_a_worker_to_its_store_is_told() {
+    let port = Port::new();
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&calls);
+    let note = move |event: &Event<'_>| {
+        if let Event::Called { operation, items, took, error, .. } = event {
+            noted.lock().unwrap().push((*operation, *items, *took, error.is_some()));
+        }
+    };
+    let run = port.worker(handler(|_, _| async {
+        tokio::time::sleep(25 * SECOND).await;
+        DONE
+    }));
+    let running = run.observer(note).build().unwrap().start();
+    let id = port.enqueue("a").await;
+    port.finished(&id).await;
+    // A call that takes long says so, and one that fails.
+    port.store.down(&[Op::Reserve]);
+    tokio::time::sleep(60 * SECOND).await;
+    port.store.up();
+    tokio::time::sleep(60 * SECOND).await;
+    running.shutdown().await.unwrap();
+    let calls = calls.lock().unwrap();
+    let of = |wanted| calls.iter().filter(move |call| call.0 == wanted);
+    assert_eq!(of(Operation::Watch).map(|call| call.1).collect::<Vec<_>>(), [1]);
+    // Eight slots are free, or seven while the job runs.
+    assert!(of(Operation::Reserve).all(|call| (7..=8).contains(&call.1)), "{calls:?}");
+    assert!(
+        of(Operation::Reserve).any(|call| call.3) && of(Operation::Reserve).any(|call| !call.3)
+    );
+    assert_eq!(of(Operation::ExtendLeases).map(|call| call.1).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(of(Operation::Settle).map(|call| call.1).collect::<Vec<_>>(), [1]);
+    assert!(of(Operation::Prune).next().is_some());
 }

@@ -106,7 +106,7 @@ async fn a_backlog_is_removed_without_a_pause_by_two_workers_side_by_side() {
     let retention = Retention::new().done(HOUR);
     let workers = [start(&port, retention), start(&port, retention)];
     tokio::time::sleep(30 * SECOND).await;
-    assert_eq!(port.driver.counts(port.now()).await.unwrap(), []);
+    assert_eq!(port.driver.counts(taskharbor::Counts::new(port.now())).await.unwrap(), []);
     // Three full batches, the rest, and whoever came second.
     assert!(port.store.calls(Op::Prune) >= 5);
     for worker in workers {

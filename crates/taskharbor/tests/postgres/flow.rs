@@ -101,9 +101,9 @@ async fn groups_nest_grow_and_are_read_page_by_page() {
 async fn a_failure_holds_a_flow_or_runs_its_failure_job() {
     let (_store, client, running) = start().await;
     let held = client.start(Flow::group([Give(1), Give(-1)])).name("held").await.unwrap();
-    assert_eq!(settled(&held).await, FlowState::Held);
+    assert_eq!(settled(&held).await, FlowState::Blocked);
     assert_eq!(held.requeue_failed(Requeue::new()).await.unwrap(), 1);
-    assert_eq!(settled(&held).await, FlowState::Held);
+    assert_eq!(settled(&held).await, FlowState::Blocked);
     assert_eq!(held.cancel().await.unwrap(), State::Cancelled);
     assert!(matches!(held.wait().await, Err(WaitError::Cancelled { .. })));
 

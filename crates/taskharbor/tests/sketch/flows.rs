@@ -47,7 +47,7 @@ async fn publish(client: &Client, url: String) -> Result<String, Error> {
     let flow = Flow::first(Fetch { url: url.clone() })
         .then(Flow::group(sizes))
         .then(Album { title: "cats".into() });
-    client.start(flow).key(url).await?.wait().await
+    client.start(flow).idempotency_key(url).await?.wait().await
 }
 
 #[derive(Serialize, Deserialize, Job)]

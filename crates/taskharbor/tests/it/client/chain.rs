@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    Admin, Context, FailurePolicy, Flow, Handlers, IntoFlow, Job, JobError, JobResult, KeyHold,
-    Options, State, WaitError, testing::Harbor,
+    Admin, AnyDriver, Client, Context, EnqueueError, FailurePolicy, Flow, Handlers, IntoFlow, Job,
+    JobError, JobResult, KeyHold, Options, Rejected, State, WaitError, testing::Harbor,
 };
-use taskharbor_core::flow::FlowState;
+use taskharbor_core::{driver::Limits, flow::FlowState};
+use taskharbor_memory::MemoryDriver;
 
 /// Produces the bytes of a page.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
@@ -102,21 +103,22 @@ async fn a_flow_may_be_a_step_of_another() {
 #[tokio::test(start_paused = true)]
 async fn a_key_keeps_a_second_flow_from_starting() {
     let harbor = harbor();
-    let first = harbor.client().start(chain()).key("nightly").await.unwrap();
-    let second = harbor.client().start(chain()).key("nightly").await.unwrap();
+    let first = harbor.client().start(chain()).idempotency_key("nightly").await.unwrap();
+    let second = harbor.client().start(chain()).idempotency_key("nightly").await.unwrap();
     assert!(first.is_new());
     assert!(!second.is_new());
     assert_eq!(first.id(), second.id());
     assert_eq!(harbor.records().await.len(), 3);
     assert_eq!(second.wait().await.unwrap(), Some("12 bytes".to_owned()));
-    let third = harbor.client().start(chain()).key("nightly").await.unwrap();
+    let third = harbor.client().start(chain()).idempotency_key("nightly").await.unwrap();
     assert!(!third.is_new(), "the key is held although the flow is done");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_held_until_done_is_free_then() {
     let harbor = harbor();
-    let start = || harbor.client().start(chain()).key("nightly").key_hold(KeyHold::UntilDone);
+    let start =
+        || harbor.client().start(chain()).idempotency_key("nightly").key_hold(KeyHold::UntilDone);
     let first = start().await.unwrap();
     assert!(!start().await.unwrap().is_new());
     first.wait().await.unwrap();
@@ -156,7 +158,7 @@ async fn a_flow_that_is_cancelled_because_a_step_failed_answers_that() {
         Err(JobError::unrecoverable("no such page"))
     }
     let harbor = Harbor::new(Handlers::new().on(fail).on(measure).on(tell));
-    let first = page().with(Options::new().on_failure(FailurePolicy::Cancel));
+    let first = page().with(Options::new().failure_policy(FailurePolicy::Cancel));
     let flow = Flow::first(first).then(Measure { factor: 2 }).then(Tell);
     let handle = harbor.client().start(flow).await.unwrap();
     let error = handle.wait().await.unwrap_err();
@@ -174,4 +176,28 @@ async fn a_step_that_needs_nothing_may_follow_one_that_produces_nothing() {
     let harbor = Harbor::new(Handlers::new().on(ping));
     let handle = harbor.client().start(Flow::first(Ping).then(Ping)).await.unwrap();
     handle.wait().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_key_of_the_last_step_is_the_flows() {
+    let harbor = harbor();
+    let keyed = |key: &str| Measure { factor: 2 }.with(Options::new().idempotency_key(key));
+    let start = |key: &str| harbor.client().start(Flow::first(page()).then(keyed(key)));
+    assert!(start("a").await.unwrap().is_new());
+    assert!(!start("a").await.unwrap().is_new());
+    assert!(start("a").idempotency_key("b").await.unwrap().is_new());
+    let inside = page().with(Options::new().idempotency_key("c"));
+    let inside = harbor.client().start(Flow::first(inside).then(Measure { factor: 2 })).await;
+    let error = inside.unwrap_err();
+    assert!(matches!(error, EnqueueError::Rejected(Rejected::KeyInsideFlow { .. })), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_without_flows_refuses_them_and_takes_jobs() {
+    let limits = Limits::default().without_flows();
+    let client = Client::new(&AnyDriver::new(MemoryDriver::with_limits(limits)));
+    let error = client.start(chain()).await.unwrap_err();
+    assert!(matches!(error, EnqueueError::Rejected(Rejected::FlowsNotSupported)), "{error:?}");
+    assert!(error.to_string().starts_with("this store has no flows"), "{error}");
+    assert!(client.enqueue(page()).await.unwrap().is_new());
 }

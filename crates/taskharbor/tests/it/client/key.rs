@@ -31,7 +31,13 @@ async fn a_key_belongs_to_its_queue() {
 #[tokio::test(start_paused = true)]
 async fn a_key_is_held_as_long_as_was_asked() {
     let harbor = Harbor::new(Handlers::new().on(add_up));
-    for (hold, is_new) in [(KeyHold::UntilPruned, false), (KeyHold::UntilDone, true)] {
+    let hour = KeyHold::For(std::time::Duration::from_secs(3_600));
+    for (hold, is_new) in [
+        (KeyHold::UntilPruned, false),
+        (KeyHold::UntilDone, true),
+        (KeyHold::UntilTerminal, true),
+        (hour, false),
+    ] {
         let enqueue = || {
             let enqueue = harbor.client().enqueue(sum([1]));
             enqueue.idempotency_key(format!("{hold:?}")).key_hold(hold)
@@ -39,6 +45,25 @@ async fn a_key_is_held_as_long_as_was_asked() {
         let first = enqueue().await.unwrap();
         assert_eq!(first.wait().await.unwrap(), 1);
         assert_eq!(enqueue().await.unwrap().is_new(), is_new, "{hold:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_with_a_time_is_free_after_that_time_and_one_until_terminal_after_a_failure() {
+    let harbor = Harbor::new(Handlers::new().on(add_up));
+    let minute = std::time::Duration::from_secs(60);
+    for hold in [KeyHold::For(minute), KeyHold::UntilTerminal] {
+        let enqueue = || {
+            let failing = harbor.client().enqueue(sum([u64::MAX, 1]));
+            failing.idempotency_key(format!("{hold:?}")).key_hold(hold)
+        };
+        assert!(enqueue().await.unwrap().is_new());
+        assert!(!enqueue().await.unwrap().is_new(), "{hold:?}");
+        harbor.run_until_idle().await;
+        let is_freed_by_failure = hold == KeyHold::UntilTerminal;
+        assert_eq!(enqueue().await.unwrap().is_new(), is_freed_by_failure, "{hold:?}");
+        harbor.advance(2 * minute).await;
+        assert!(enqueue().await.unwrap().is_new(), "{hold:?}");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Many jobs in one call.
 
-use taskharbor::{EnqueueError, Options};
+use std::time::Duration;
+
+use taskharbor::{EnqueueError, InvalidJob, Job, KeyHold, Options};
 use taskharbor_core::{driver::Limits, error::Rejected};
 
 use super::{Carry, Sum, carry, gate::Gate, store, sum};
@@ -57,4 +59,51 @@ async fn options_go_for_all_of_them() {
         assert_eq!(job.headers.get("run"), Some("7"));
         assert_eq!(job.headers.get("th-codec"), Some("json"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_job_may_have_a_key_of_its_own() {
+    let harbor = store();
+    let keyed = |n| sum([n]).with(Options::new().idempotency_key(format!("sum:{n}")));
+    let first = harbor.client().enqueue_many((0..3).map(keyed)).await.unwrap();
+    assert!(first.iter().all(taskharbor::Handle::is_new));
+    let second = harbor.client().enqueue_many((1..5).map(keyed)).await.unwrap();
+    let is_new: Vec<_> = second.iter().map(taskharbor::Handle::is_new).collect();
+    assert_eq!(is_new, [false, false, true, true]);
+    assert_eq!((first[1].id(), first[2].id()), (second[0].id(), second[1].id()));
+    assert_eq!(harbor.jobs::<Sum>().await.len(), 5);
+    // One key twice in a call is one job.
+    let twice = harbor.client().enqueue_many([keyed(9), keyed(9)]).await.unwrap();
+    assert_eq!(twice[0].id(), twice[1].id());
+    assert!(twice[0].is_new() && !twice[1].is_new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_of_a_job_go_before_those_of_all() {
+    let harbor = store();
+    let own = Options::new().queue("own").key_hold(KeyHold::UntilTerminal);
+    let jobs = [carry(1).with(own.idempotency_key("k")), carry(2).with(Options::new())];
+    let all = Options::new().queue("bulk").priority(3);
+    harbor.client().enqueue_many(jobs).options(all).await.unwrap();
+    let stored = harbor.jobs::<Carry>().await;
+    let [own, other] = [&stored[0].record, &stored[1].record];
+    assert_eq!((own.job.queue.as_str(), own.job.priority), ("own", 3));
+    assert_eq!(own.key_hold, KeyHold::UntilTerminal);
+    assert_eq!((other.job.queue.as_str(), other.job.priority), ("bulk", 3));
+    assert_eq!(other.job.idempotency_key, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_cannot_be_stored_keeps_all_from_being_stored() {
+    let harbor = store();
+    let enqueue = |options| harbor.client().enqueue_many([sum([1]).with(options)]).into_future();
+    let empty = enqueue(Options::new().idempotency_key("")).await.unwrap_err();
+    assert!(matches!(empty, EnqueueError::Invalid(InvalidJob::Name(_))), "{empty}");
+    for time in [Duration::ZERO, Duration::from_nanos(1_500), Duration::MAX] {
+        let options = Options::new().idempotency_key("k").key_hold(KeyHold::For(time));
+        let error = enqueue(options).await.unwrap_err();
+        let expected = matches!(error, EnqueueError::Rejected(Rejected::KeyTimeOutOfRange { .. }));
+        assert!(expected, "{time:?}: {error}");
+    }
+    assert!(harbor.records().await.is_empty());
 }

@@ -76,7 +76,7 @@ async fn what_is_not_asked_for_has_the_defaults() {
     let record = harbor.record(handle.id()).await;
     assert_eq!(record.state, State::Ready);
     assert_eq!(record.key_hold, KeyHold::UntilPruned);
-    assert_eq!(record.on_failure, FailurePolicy::Block);
+    assert_eq!(record.job.on_failure, FailurePolicy::Block);
     let job = record.job;
     assert_eq!(job.queue.as_str(), Options::DEFAULT_QUEUE);
     assert_eq!((job.run_at, job.timeout, job.max_attempts), (None, None, None));
@@ -173,17 +173,17 @@ async fn options_leave_alone_what_they_do_not_set() {
 #[tokio::test(start_paused = true)]
 async fn a_step_has_options_of_its_own_over_those_of_its_type() {
     let harbor = store();
-    let options = Options::new().queue("fast").on_failure(FailurePolicy::Cancel);
+    let options = Options::new().queue("fast").failure_policy(FailurePolicy::Cancel);
     let flow = Flow::first(Picky.with(options)).then(Picky);
     let tail = harbor.client().start(flow).await.unwrap();
     let jobs = harbor.jobs::<Picky>().await;
     let [first, last] = &jobs[..] else { panic!("{} jobs", jobs.len()) };
     assert_eq!(first.record.job.queue.as_str(), "fast");
-    assert_eq!(first.record.on_failure, FailurePolicy::Cancel);
+    assert_eq!(first.record.job.on_failure, FailurePolicy::Cancel);
     assert_eq!(first.record.job.priority, -7);
     assert_eq!(&last.record.job.id, tail.id());
     assert_eq!(last.record.job.queue.as_str(), "slow");
-    assert_eq!(last.record.on_failure, FailurePolicy::Block);
+    assert_eq!(last.record.job.on_failure, FailurePolicy::Block);
 }
 
 #[tokio::test(start_paused = true)]

@@ -188,7 +188,8 @@ async fn a_flow_with_one_bad_step_or_name_is_not_started() {
     assert_refused(&harbor, start(large).await, &["enqueue a reference"]).await;
     assert_refused(&harbor, start(good().then(unwritable())).await, &["Unwritable"]).await;
     assert_refused(&harbor, start(good()).name("").await, &["flow name is empty"]).await;
-    assert_refused(&harbor, start(good()).key("").await, &["idempotency key is empty"]).await;
+    assert_refused(&harbor, start(good()).idempotency_key("").await, &["idempotency key is empty"])
+        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,3 +74,37 @@ async fn an_observer_that_panics_does_not_keep_a_job_from_being_enqueued() {
     assert!(client.enqueue(sum([1])).await.unwrap().is_new());
     assert_eq!(counters.read().enqueued, 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn observers_learn_of_every_call_to_the_store() {
+    let harbor = store();
+    let lines = Lines::default();
+    let writer = Arc::clone(&lines);
+    let counters = Counters::new();
+    let write = move |event: &Event<'_>| {
+        if let Event::Called { operation, items, error, .. } = event {
+            let error = error.map_or(String::new(), |error| format!(" {error}"));
+            writer.lock().unwrap().push(format!("{operation} {items}{error}"));
+        }
+    };
+    let client = Client::builder(harbor.driver()).observer(write).observer(counters.clone());
+    let client = client.build().unwrap();
+    let told = || std::mem::take(&mut *lines.lock().unwrap());
+    client.enqueue(sum([1])).await.unwrap();
+    client.enqueue(sum([1])).idempotency_key("k").await.unwrap();
+    client.enqueue_many([sum([1]), sum([2]), sum([3])]).await.unwrap();
+    assert_eq!(told(), ["enqueue 1", "enqueue 1", "enqueue 3"]);
+    let flow = client.start(Flow::group([sum([1]), sum([2])])).await.unwrap();
+    assert_eq!(told(), ["enqueue 3"]);
+    flow.status().await.unwrap();
+    flow.tree(10).await.unwrap();
+    assert_eq!(told(), ["flow 1", "flow 1", "list 0", "inspect 1", "inspect 1", "inspect 1"]);
+    flow.cancel().await.unwrap();
+    assert!(flow.wait_raw().await.is_err());
+    assert_eq!(told(), ["manage 1", "outputs 1"]);
+    assert_eq!((counters.read().calls, counters.read().failed_calls), (12, 0));
+    taskharbor::Driver::close(harbor.driver()).await.unwrap();
+    client.enqueue(sum([1])).await.unwrap_err();
+    assert_eq!(told(), ["enqueue 1 the driver is closed"]);
+    assert_eq!(counters.read().failed_calls, 1);
+}

@@ -1,11 +1,14 @@
 //! Jobs that run because a flow failed.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    Context, Failure, FailurePolicy, Flow, FlowState, Handlers, Job, JobResult, State, WaitError,
-    testing::Harbor,
+    Action, Admin, Context, Denied, Failure, FailurePolicy, Flow, FlowState, Handlers, Job,
+    JobKind, JobResult, Manage, Options, Requeue, State, WaitError, testing::Harbor,
 };
 
 use super::{Add, Give, Judge, Write, gives};
@@ -48,6 +51,7 @@ fn harbor() -> (Harbor, Told) {
     }
     let told = Told::default();
     let handlers = Handlers::new().on(give).on(add).on(write).on(judge).on(regret).on(undo);
+    let handlers = handlers.on(unwind);
     (Harbor::new(handlers.with_state(Arc::clone(&told))), told)
 }
 
@@ -65,12 +69,12 @@ async fn a_flow_that_is_done_runs_no_failure_job() {
 async fn a_flow_whose_last_step_fails_runs_it_with_the_failure() {
     let (harbor, told) = harbor();
     let handle = harbor.client().start(Flow::first(Give(-1)).on_failure(Regret)).await.unwrap();
-    assert!(matches!(handle.wait().await, Err(WaitError::Cancelled { .. })));
+    assert!(matches!(handle.wait().await, Err(WaitError::DeadLettered { .. })));
     harbor.run_until_idle().await;
     assert_eq!(*told.lock().unwrap(), ["dead-lettered: negative"]);
     let status = handle.status().await.unwrap();
-    assert_eq!(status.state, FlowState::Cancelled);
-    assert_eq!(status.members.dlq, 1);
+    assert_eq!(status.state, FlowState::Failed);
+    assert_eq!((status.members.dlq, status.members.done), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,17 +85,112 @@ async fn a_flow_that_fails_anywhere_runs_it_once() {
     harbor.run_until_idle().await;
     assert_eq!(*told.lock().unwrap(), ["undone"]);
     assert_eq!(handle.status().await.unwrap().state, FlowState::Cancelled);
-    // Fail-fast does not stop it.
-    let fast = Flow::chord(gives([1, -2]), Write).policy(FailurePolicy::FailFast);
-    harbor.client().start(fast.on_failure(Undo)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn fail_fast_cancels_the_other_members_and_not_the_failure_job() {
+    let (harbor, told) = harbor();
+    let late = || Options::new().delay(Duration::from_secs(60));
+    let members = [Give(-2).with(Options::new()), Give(1).with(late())];
+    let flow = Flow::chord(members, Write).policy(FailurePolicy::FailFast).on_failure(Regret);
+    let handle = harbor.client().start(flow).await.unwrap();
     harbor.run_until_idle().await;
-    assert_eq!(told.lock().unwrap().len(), 2);
+    assert_eq!(told.lock().unwrap().len(), 1);
+    assert!(told.lock().unwrap()[0].starts_with("cancelled: "), "{told:?}");
+    let status = handle.status().await.unwrap();
+    // The late member, the join and the finalizer were cancelled; the failure job is done.
+    assert_eq!((status.state, status.members.cancelled), (FlowState::Cancelled, 3));
+    assert_eq!((status.members.dlq, status.members.done), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_succeeds_is_over_at_once_though_no_worker_serves_its_failure_job() {
+    let (harbor, told) = harbor();
+    let unserved = Undo.with(Options::new().queue("nobody-serves-this"));
+    let flow = Flow::first(Give(1)).then(Add(2)).on_failure(unserved);
+    let handle = harbor.client().start(flow).await.unwrap();
+    assert_eq!(handle.wait().await.unwrap(), 3);
+    let status = handle.status().await.unwrap();
+    assert_eq!((status.state, status.members.cancelled), (FlowState::Done, 1));
+    assert!(status.finished_at.is_some());
+    assert!(told.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn steps_behind_a_part_with_a_failure_job_wait_for_the_part() {
+    let flow = |first, second| {
+        Flow::first(Give(first)).then(Add(1)).on_failure(Undo).then(Add(second)).on_failure(Regret)
+    };
+    let (harbor, told) = harbor();
+    let good = harbor.client().start(flow(1, 2)).await.unwrap();
+    assert_eq!(good.wait().await.unwrap(), 4);
+    assert!(told.lock().unwrap().is_empty());
+    // The steps, and two failure jobs that were not needed.
+    assert_eq!(harbor.records().await.len(), 5);
+    let bad = harbor.client().start(flow(-1, 2)).await.unwrap();
+    harbor.run_until_idle().await;
+    // The inner part has failed, and so has the whole.
+    let mut told = told.lock().unwrap().clone();
+    told.sort();
+    assert_eq!(told.len(), 2);
+    assert!(told[0].starts_with("cancelled: ") && told[1] == "undone", "{told:?}");
+    assert_eq!(bad.status().await.unwrap().state, FlowState::Cancelled);
+    // Every job waits for the step before it and no join stands between.
+    let records = harbor.records().await;
+    assert!(records.iter().all(|record| record.parents.len() <= 1));
+    assert!(records.iter().all(|record| record.kind == JobKind::Work));
+}
+
+/// Undoes in two steps.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "unwind", input = Failure)]
+struct Unwind {
+    number: i64,
+}
+
+async fn unwind(job: Unwind, cx: Context<Told>) -> JobResult<Flow<()>> {
+    assert!(cx.failure().is_some() && cx.input(&job).is_ok());
+    Ok(Flow::first(Give(job.number)).then(Add(1)).discard())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_handler_of_a_failure_job_can_return_a_flow() {
+    for (number, done, cancelled) in [(5, 4, 0), (-5, 1, 2)] {
+        let (harbor, _) = harbor();
+        let flow = Flow::first(Give(-1)).on_failure(Unwind { number });
+        let handle = harbor.client().start(flow).await.unwrap();
+        harbor.run_until_idle().await;
+        let status = handle.status().await.unwrap();
+        // If the second flow fails, its steps are cancelled and do not stay blocked.
+        assert_eq!(status.state, FlowState::Failed, "{status:?}");
+        assert_eq!((status.members.done, status.members.cancelled), (done, cancelled));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_job_that_runs_without_a_failure_says_so() {
+    let (harbor, told) = harbor();
+    let handle = harbor.client().start(Flow::first(Give(1)).on_failure(Regret)).await.unwrap();
+    handle.wait().await.unwrap();
+    let records = harbor.records().await;
+    let regret = records.iter().find(|it| it.job.job_type.as_str() == "regret").unwrap();
+    let id = regret.job.id.clone();
+    // It was not needed. Detached from its flow it can be requeued, and has nothing to read.
+    let request =
+        |requeue| Manage::new(vec![id.clone()], Action::Requeue(requeue), regret.job.created_at);
+    let denied = harbor.driver().manage(request(Requeue::new())).await.unwrap();
+    assert_eq!(denied, [Err(Denied::FlowOver)]);
+    harbor.driver().manage(request(Requeue::new().detach())).await.unwrap()[0].clone().unwrap();
+    harbor.run_until_idle().await;
+    let reason = harbor.record(&id).await.reason.unwrap();
+    assert!(reason.as_str().contains("has not failed"), "{reason}");
+    assert!(told.lock().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_flow_that_a_person_cancels_runs_none() {
     let (harbor, told) = harbor();
-    let late = taskharbor::Options::new().delay(std::time::Duration::from_secs(60));
+    let late = Options::new().delay(Duration::from_secs(60));
     let flow = Flow::first(Give(1).with(late)).then(Add(1)).on_failure(Undo);
     let handle = harbor.client().start(flow).await.unwrap();
     handle.cancel().await.unwrap();
@@ -124,10 +223,11 @@ async fn told_of<O>(flow: Flow<O>) -> (Vec<String>, FlowState) {
 async fn a_policy_means_the_same_before_and_after_a_failure_job() {
     use FailurePolicy::{Block, Cancel, Continue, FailFast};
     for (policy, runs, state) in [
-        (Block, 0, FlowState::Held),
+        (Block, 0, FlowState::Blocked),
         (Cancel, 1, FlowState::Cancelled),
         (FailFast, 1, FlowState::Cancelled),
-        (Continue, 1, FlowState::Cancelled),
+        // The last step runs without the output it needs, and fails itself.
+        (Continue, 1, FlowState::Failed),
     ] {
         let flow = || Flow::first(Give(-1)).then(Add(1)).then(Add(1));
         for flow in [flow().policy(policy).on_failure(Undo), flow().on_failure(Undo).policy(policy)]
@@ -143,5 +243,6 @@ async fn fail_fast_around_parts_with_failure_jobs_loses_none_of_these() {
     let part = |n| Flow::first(Give(n)).then(Add(1)).on_failure(Undo);
     let flow = Flow::group([part(1), part(-1), part(-2)]).policy(FailurePolicy::FailFast);
     let (told, state) = told_of(flow.then(Write)).await;
-    assert_eq!((told.len(), state), (2, FlowState::Cancelled));
+    // The part that would have succeeded was cancelled before its last step.
+    assert_eq!((told.len(), state), (3, FlowState::Cancelled));
 }

@@ -157,5 +157,5 @@ async fn what_a_job_without_a_policy_grew_into_is_held() {
     let harbor = harbor();
     let handle = harbor.client().enqueue(imports([3, -4], 0)).await.unwrap();
     harbor.run_until_idle().await;
-    assert_eq!(handle.status().await.unwrap().state, FlowState::Held);
+    assert_eq!(handle.status().await.unwrap().state, FlowState::Blocked);
 }

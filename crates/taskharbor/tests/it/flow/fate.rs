@@ -41,13 +41,13 @@ async fn a_flow_is_held_and_goes_on_when_its_members_are_requeued() {
     let handle = harbor.client().start(Flow::chord(gives([1, -2]), Write)).await.unwrap();
     harbor.run_until_idle().await;
     let status = handle.status().await.unwrap();
-    assert_eq!(status.state, FlowState::Held);
+    assert_eq!(status.state, FlowState::Blocked);
     assert_eq!((status.members.done, status.members.dlq, status.members.blocked), (1, 1, 2));
     assert_eq!(handle.requeue_failed(taskharbor::Requeue::new()).await.unwrap(), 1);
     assert_eq!(handle.status().await.unwrap().state, FlowState::Running);
     harbor.run_until_idle().await;
     // It fails again, and is held again.
-    assert_eq!(handle.status().await.unwrap().state, FlowState::Held);
+    assert_eq!(handle.status().await.unwrap().state, FlowState::Blocked);
     handle.cancel().await.unwrap();
     assert_eq!(handle.status().await.unwrap().state, FlowState::Cancelled);
 }
@@ -109,12 +109,12 @@ async fn from_document(text: &str) -> Result<String, WaitError> {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_of_bytes_runs_behind_a_step_that_failed_and_let_it_go() {
-    let failed = r#"{"type": "give", "payload": -1, "on_failure": "release"}"#;
+    let failed = r#"{"type": "give", "payload": -1, "on_failure": "continue"}"#;
     let chain = format!(r#"{{"flow": {{"chain": [{failed}, {{"type": "witness"}}]}}}}"#);
     let told = "dead-lettered: -1 is negative";
     assert_eq!(from_document(&chain).await.unwrap(), format!("\"null {told}\""));
     let nodes = r#"{"nodes": [{"id": "a", "type": "give", "payload": 1},
-        {"id": "b", "type": "give", "payload": -1, "on_failure": "release"},
+        {"id": "b", "type": "give", "payload": -1, "on_failure": "continue"},
         {"id": "c", "type": "witness", "after": ["a", "b"]}]}"#;
     assert_eq!(from_document(nodes).await.unwrap(), format!("\"[1,null] {told}\""));
     let good = r#"{"flow": {"chain": [{"type": "give", "payload": 1}, {"type": "witness"}]}}"#;

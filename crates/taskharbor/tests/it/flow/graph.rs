@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    Context, Failure, Flow, FlowTree, Handlers, Job, JobKind, JobResult, Options, testing::Harbor,
+    Context, Failure, Flow, FlowTree, Handlers, Job, JobKind, JobResult, JoinReading, Options,
+    testing::Harbor,
 };
 
 use super::{Add, Echo, Give, Pair, Write, gives, handlers};
@@ -95,17 +96,29 @@ async fn failures_are_told_and_large_groups_cut() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_grew_stands_before_what_it_grew_into() {
     let (_, text) = tree(Flow::first(Grow).then(Add(1))).await;
-    assert_eq!(text, "grow  done, grew\ngive  done\nadd  done\nadd  done");
+    assert_eq!(text, "grow  done, expanded\ngive  done\nadd  done\nadd  done");
     let (_, text) = tree(Flow::first(GrowTwice)).await;
-    let expected = "grow twice  done, grew\ngrow  done, grew\ngive  done\nadd  done\nadd  done";
+    let expected =
+        "grow twice  done, expanded\ngrow  done, expanded\ngive  done\nadd  done\nadd  done";
     assert_eq!(text, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_job_is_shown_beside_what_it_watches() {
-    let (_, text) = tree(Flow::first(Give(-1)).then(Add(1)).on_failure(Undo)).await;
+    let (tree, text) = tree(Flow::first(Give(-1)).then(Add(1)).on_failure(Undo)).await;
     assert!(text.starts_with("give  dlq, failed once: -1 is negative\nadd  cancelled"), "{text}");
-    assert!(text.contains("undo  done"), "{text}");
+    assert!(text.ends_with("\non failure: undo  done"), "{text}");
+    let failure_job = tree.members.iter().position(|it| it.is_failure_job()).unwrap();
+    let watched = tree.members.iter().position(|it| it.job_type.as_str() == "add").unwrap();
+    let (dot, mermaid) = (tree.graphviz(), tree.mermaid());
+    assert!(
+        dot.contains(&format!(
+            "n{watched} -> n{failure_job} [style=dotted, label=\"on failure\"];"
+        )),
+        "{dot}"
+    );
+    let edge = format!("n{watched} -. on failure .-> n{failure_job}\n");
+    assert!(mermaid.contains(&edge), "{mermaid}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,5 +179,24 @@ async fn graphviz_and_mermaid_have_every_member_and_edge() {
         assert!(dot.contains(&format!("n{from} -> n{to};")), "{dot}");
         assert!(mermaid.contains(&format!("n{from} --> n{to}\n")), "{mermaid}");
     }
-    assert_eq!(tree.members[2].kind, JobKind::Join);
+    assert_eq!(tree.members[2].kind, JobKind::Join(JoinReading::List));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failure_jobs_in_the_middle_leave_the_picture_whole() {
+    let part = Flow::group([Add(1), Add(2)]).on_failure(Undo);
+    let (_, text) = tree(Flow::first(Give(1)).on_failure(Undo).then(part).then(Write)).await;
+    let lines: Vec<_> = text.lines().map(|line| line.split(':').take(2).collect()).collect();
+    let expected: [String; 7] = [
+        "give  done",
+        "on failure: undo  cancelled",
+        "all of 2  done",
+        "├─ add  done",
+        "└─ add  done",
+        "on failure: undo  cancelled",
+        "write  done",
+    ]
+    .map(|line| line.replacen(": ", " ", 1));
+    let lines: Vec<String> = lines.into_iter().map(|parts: Vec<&str>| parts.concat()).collect();
+    assert_eq!(lines, expected, "{text}");
 }

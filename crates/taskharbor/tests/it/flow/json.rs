@@ -103,7 +103,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (r#"{"flow": {"type": "a", "max_attempts": 0}}"#, "$.flow.max_attempts: max_attempts is"),
         (r#"{"flow": {"type": "a", "delay_ms": -1}}"#, "$.flow.delay_ms: expected a whole number"),
         (r#"{"flow": {"type": "a", "headers": {"x": 1}}}"#, "$.flow.headers.x: expected a text"),
-        (r#"{"flow": {"type": "a", "on_failure": "x"}}"#, "$.flow.on_failure: expected hold"),
+        (r#"{"flow": {"type": "a", "on_failure": "x"}}"#, "$.flow.on_failure: expected block"),
         (
             r#"{"key": "a", "key": "b", "flow": {"type": "a"}}"#,
             "$.key: there is a field of this name",

@@ -10,7 +10,7 @@ async fn a_chord_of_a_hundred_thousand_members_starts_whole() {
     let members = gives(0..100_000);
     let flow = Flow::chord(members, super::Write);
     assert_eq!(flow.len(), 100_002);
-    let handle = harbor.client().start(flow).key("large").await.unwrap();
+    let handle = harbor.client().start(flow).idempotency_key("large").await.unwrap();
     let status = handle.status().await.unwrap();
     assert_eq!(status.state, FlowState::Running);
     assert_eq!((status.members.ready, status.members.blocked), (100_000, 2));

@@ -138,7 +138,7 @@ async fn simulate(seed: u64) {
     assert!(matches!(failing.wait().await, Err(WaitError::Cancelled { .. })));
     assert_eq!(ended(&port, &failing, "regret").await, (FlowState::Cancelled, once));
     assert_eq!(good.wait().await.unwrap(), total);
-    let not_needed = vec![(State::Done, false)];
+    let not_needed = vec![(State::Cancelled, false)];
     assert_eq!(ended(&port, &good, "regret").await, (FlowState::Done, not_needed));
     for worker in &workers {
         worker.shutdown().await.unwrap();

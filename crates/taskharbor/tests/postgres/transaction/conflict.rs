@@ -16,7 +16,7 @@ async fn a_job_that_is_there_already_does_not_break_the_transaction() {
     let app = App::new().await;
     let id = JobId::new("the-one").unwrap();
     let first = app.client.enqueue(work("a")).id(id.clone()).idempotency_key("k").await.unwrap();
-    let flow = app.client.start(Flow::first(work("b"))).key("f").await.unwrap();
+    let flow = app.client.start(Flow::first(work("b"))).idempotency_key("f").await.unwrap();
     let mut db = app.db().await;
     let mut open = begin(&mut db).await.unwrap();
     execute(&mut open, "INSERT INTO app_order VALUES (1)").await.unwrap();
@@ -26,7 +26,7 @@ async fn a_job_that_is_there_already_does_not_break_the_transaction() {
     let same_id = app.client.enqueue(work("c")).id(id);
     let same_id = same_id.within(tx(&app.pg, &mut open)).await.unwrap();
     assert_eq!((same_id.id(), same_id.is_new()), (first.id(), false));
-    let same_flow = app.client.start(Flow::first(work("d"))).key("f");
+    let same_flow = app.client.start(Flow::first(work("d"))).idempotency_key("f");
     let same_flow = same_flow.within(tx(&app.pg, &mut open)).await.unwrap();
     assert_eq!((same_flow.id(), same_flow.is_new()), (flow.id(), false));
 
@@ -109,7 +109,7 @@ async fn at_repeatable_read_what_was_stored_since_it_began_is_a_conflict_to_be_t
                 same.within(tx(&app.pg, &mut open)).await
             }
             _ => {
-                let same = app.client.start(Flow::first(work("a"))).key(kind);
+                let same = app.client.start(Flow::first(work("a"))).idempotency_key(kind);
                 same.within(tx(&app.pg, &mut open)).await
             }
         };
