@@ -225,11 +225,11 @@ fn asks() -> Vec<Ask> {
 
 /// The stored job, but for when it was stored.
 async fn stored(store: &Store, id: &str) -> JobView {
-    job.created_at = Timestamp::EPOCH;
-    job.available_at = Timestamp::EPOCH;
+    let now = store.store_time().await.unwrap();
     let id = JobId::new(id).unwrap();
     let mut job = store.inspect(id, now).await.unwrap().unwrap().job;
     job.created_at = Timestamp::EPOCH;
+    job.available_at = Timestamp::EPOCH;
     job
 }
 
