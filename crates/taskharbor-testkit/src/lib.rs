@@ -16,6 +16,8 @@ pub mod intercept;
 pub mod operation;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "transaction")]
+pub mod transaction;
 
 pub use intercept::{Hook, Intercept, KeepAlive, Next};
 pub use operation::{Answer, Call, Op};

@@ -38,7 +38,7 @@ const LAYERS: [Layer; 12] = [
     // Its tests are those of the library, with another client.
     layer(SQLX, &[CORE, POSTGRES], &[LIBRARY, TESTKIT]),
     // For tests alone: it stands in no list of what a crate may use.
-    layer(TESTKIT, &[CORE, POSTGRES], &[TESTKIT]),
+    layer(TESTKIT, &[CORE, POSTGRES, LIBRARY], &[TESTKIT]),
     layer("taskharbor-cli", ALL, &[TESTKIT]),
     layer("taskharbor-bench", ALL, &[]),
     layer("xtask", &[], &[]),

@@ -1,4 +1,4 @@
-//! The client library of the application in these tests: sqlx.
+//! The suite of transactions with sqlx as the application's client.
 
 use sqlx::{
     AssertSqlSafe, Connection, PgPool, Postgres,
@@ -7,31 +7,46 @@ use sqlx::{
 };
 use taskharbor::Transaction;
 use taskharbor_postgres::PostgresDriver;
+use taskharbor_testkit::transaction::{Failure, Library};
 
-pub(crate) type Pool = PgPool;
-pub(crate) type Db = PoolConnection<Postgres>;
-pub(crate) type Open<'a> = sqlx::Transaction<'a, Postgres>;
+pub(crate) struct Sqlx;
 
-pub(crate) fn pool(url: &str, application: &str, schema: &str, size: usize) -> Pool {
-    let options: PgConnectOptions = url.parse().unwrap();
-    let options = options.application_name(application).options([("search_path", schema)]);
-    PgPoolOptions::new().max_connections(u32::try_from(size).unwrap()).connect_lazy_with(options)
+impl Library for Sqlx {
+    type Pool = PgPool;
+    type Db = PoolConnection<Postgres>;
+    type Open<'a> = sqlx::Transaction<'a, Postgres>;
+
+    fn pool(url: &str, application: &str, schema: &str, size: usize) -> Self::Pool {
+        let options: PgConnectOptions = url.parse().unwrap();
+        let options = options.application_name(application).options([("search_path", schema)]);
+        let size = u32::try_from(size).unwrap();
+        PgPoolOptions::new().max_connections(size).connect_lazy_with(options)
+    }
+
+    async fn connect(pool: &Self::Pool) -> Result<Self::Db, Failure> {
+        Ok(pool.acquire().await?)
+    }
+
+    async fn begin(db: &mut Self::Db) -> Result<Self::Open<'_>, Failure> {
+        Ok(db.begin().await?)
+    }
+
+    fn tx<'a>(pg: &PostgresDriver, open: &'a mut Self::Open<'_>) -> impl Transaction + 'a {
+        taskharbor_sqlx::tx(pg, open)
+    }
+
+    async fn execute(open: &mut Self::Open<'_>, sql: &str) -> Result<u64, Failure> {
+        let done = sqlx::query(AssertSqlSafe(sql)).execute(&mut **open).await?;
+        Ok(done.rows_affected())
+    }
+
+    async fn commit(open: Self::Open<'_>) -> Result<(), Failure> {
+        Ok(open.commit().await?)
+    }
+
+    async fn rollback(open: Self::Open<'_>) -> Result<(), Failure> {
+        Ok(open.rollback().await?)
+    }
 }
 
-pub(crate) async fn connect(pool: &Pool) -> Result<Db, sqlx::Error> {
-    pool.acquire().await
-}
-
-pub(crate) async fn begin(db: &mut Db) -> Result<Open<'_>, sqlx::Error> {
-    db.begin().await
-}
-
-pub(crate) fn tx<'a>(pg: &PostgresDriver, open: &'a mut Open<'_>) -> impl Transaction + 'a {
-    taskharbor_sqlx::tx(pg, open)
-}
-
-/// Runs a statement; answers how many rows it touched.
-pub(crate) async fn execute(open: &mut Open<'_>, sql: &str) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query(AssertSqlSafe(sql)).execute(&mut **open).await?;
-    Ok(done.rows_affected())
-}
+taskharbor_testkit::transaction_tests!(Sqlx);

@@ -12,7 +12,5 @@
 
 mod library;
 mod statement;
-#[path = "../../../taskharbor/tests/postgres/transaction/mod.rs"]
-mod transaction;
 
 use taskharbor_testkit::postgres as harness;

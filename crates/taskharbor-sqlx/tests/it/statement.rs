@@ -2,10 +2,11 @@
 
 use sqlx::Connection;
 use taskharbor::{AnyDriver, Client};
+use taskharbor_testkit::transaction::Library;
 
 use crate::{
     harness::{environment, store},
-    library::{begin, connect, pool, tx},
+    library::Sqlx,
 };
 
 #[tokio::test]
@@ -13,11 +14,11 @@ async fn nothing_stays_prepared_on_the_connection() {
     let store = store::named().await;
     let client = Client::new(&AnyDriver::new(store.driver().clone()));
     let url = environment::required("TASKHARBOR_TEST_POSTGRES");
-    let pool = pool(&url, store.application(), store.schema(), 1);
-    let mut db = connect(&pool).await.unwrap();
+    let pool = Sqlx::pool(&url, store.application(), store.schema(), 1);
+    let mut db = Sqlx::connect(&pool).await.unwrap();
     for _ in 0..3 {
-        let mut open = begin(&mut db).await.unwrap();
-        client.enqueue_raw("work", b"").within(tx(store.driver(), &mut open)).await.unwrap();
+        let mut open = Sqlx::begin(&mut db).await.unwrap();
+        client.enqueue_raw("work", b"").within(Sqlx::tx(store.driver(), &mut open)).await.unwrap();
         open.commit().await.unwrap();
     }
     assert_eq!(db.cached_statements_size(), 0);

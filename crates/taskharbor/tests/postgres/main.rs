@@ -18,7 +18,6 @@ mod flow;
 mod idle;
 mod library;
 mod outage;
-mod transaction;
 
 use taskharbor_testkit::postgres as harness;
 

@@ -11,7 +11,7 @@ use taskharbor::{AnyDriver, Client, Driver, Outcome, QueueName};
 use taskharbor_core::driver::Watch;
 
 use super::app::{App, handler, soon, work};
-use crate::library::{begin, tx};
+use crate::transaction::Library;
 
 fn queue(name: &str) -> Vec<QueueName> {
     vec![QueueName::new(name).unwrap()]
@@ -24,14 +24,13 @@ fn was_woken(watch: &mut Watch) -> bool {
 
 /// Waits for a hint about a queue of which nobody else is told. All hints come one after another, so whatever was to
 /// come before it has come.
-async fn fence(app: &App, watch: &mut Watch) {
+async fn fence<L: Library>(app: &App<L>, watch: &mut Watch) {
     app.client.enqueue(work("fence")).queue("fence").await.unwrap();
     assert!(soon(watch.woken()).await);
 }
 
-#[tokio::test]
-async fn listeners_are_told_when_the_transaction_commits_and_not_before() {
-    let app = App::new().await;
+pub async fn listeners_are_told_when_the_transaction_commits_and_not_before<L: Library>() {
+    let app = App::<L>::new().await;
     let listener = app.store.another().await;
     let mut jobs = listener.watch(queue("default")).await.unwrap();
     let mut fences = listener.watch(queue("fence")).await.unwrap();
@@ -39,24 +38,23 @@ async fn listeners_are_told_when_the_transaction_commits_and_not_before() {
     while was_woken(&mut jobs) || was_woken(&mut fences) {}
 
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
-    app.client.enqueue(work("a")).within(tx(&app.pg, &mut open)).await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    app.client.enqueue(work("a")).within(L::tx(&app.pg, &mut open)).await.unwrap();
     fence(&app, &mut fences).await;
     assert!(!was_woken(&mut jobs));
-    open.commit().await.unwrap();
+    L::commit(open).await.unwrap();
     assert!(soon(jobs.woken()).await);
 
     // One that is rolled back is told to nobody.
-    let mut open = begin(&mut db).await.unwrap();
-    app.client.enqueue(work("b")).within(tx(&app.pg, &mut open)).await.unwrap();
-    open.rollback().await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    app.client.enqueue(work("b")).within(L::tx(&app.pg, &mut open)).await.unwrap();
+    L::rollback(open).await.unwrap();
     fence(&app, &mut fences).await;
     assert!(!was_woken(&mut jobs));
 }
 
-#[tokio::test]
-async fn listeners_are_not_told_where_that_is_switched_off() {
-    let app = App::new().await;
+pub async fn listeners_are_not_told_where_that_is_switched_off<L: Library>() {
+    let app = App::<L>::new().await;
     let quiet = app.store.another_with(|config| config.notify_in_transactions(false)).await;
     let client = Client::new(&AnyDriver::new(quiet.clone()));
     let listener = app.store.another().await;
@@ -65,16 +63,15 @@ async fn listeners_are_not_told_where_that_is_switched_off() {
     while was_woken(&mut jobs) || was_woken(&mut fences) {}
 
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
-    client.enqueue(work("a")).within(tx(&quiet, &mut open)).await.unwrap();
-    open.commit().await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    client.enqueue(work("a")).within(L::tx(&quiet, &mut open)).await.unwrap();
+    L::commit(open).await.unwrap();
     fence(&app, &mut fences).await;
     assert!(!was_woken(&mut jobs));
 }
 
-#[tokio::test]
-async fn a_worker_elsewhere_runs_the_job_once_the_transaction_commits() {
-    let app = App::new().await;
+pub async fn a_worker_elsewhere_runs_the_job_once_the_transaction_commits<L: Library>() {
+    let app = App::<L>::new().await;
     // It looks for itself once in ten minutes, and twenty seconds are patience enough for a hint.
     let worker = AnyDriver::new(app.store.another().await);
     let handlers = handler(|_, _| async { Ok(Outcome::Done(1)) });
@@ -84,16 +81,16 @@ async fn a_worker_elsewhere_runs_the_job_once_the_transaction_commits() {
     assert_eq!(soon(first.wait()).await.unwrap(), 1);
 
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
-    let second = app.client.enqueue(work("second")).within(tx(&app.pg, &mut open)).await.unwrap();
-    open.commit().await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    let second =
+        app.client.enqueue(work("second")).within(L::tx(&app.pg, &mut open)).await.unwrap();
+    L::commit(open).await.unwrap();
     assert_eq!(soon(second.wait()).await.unwrap(), 1);
     running.shutdown().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_worker_that_is_not_told_finds_the_job_by_looking() {
-    let app = App::new().await;
+pub async fn a_worker_that_is_not_told_finds_the_job_by_looking<L: Library>() {
+    let app = App::<L>::new().await;
     let quiet = app.store.another_with(|config| config.notify_in_transactions(false)).await;
     let client = Client::new(&AnyDriver::new(quiet.clone()));
     let worker = AnyDriver::new(app.store.another().await);
@@ -102,9 +99,9 @@ async fn a_worker_that_is_not_told_finds_the_job_by_looking() {
     let worker = app.worker_on(&worker, handlers).poll(Duration::from_millis(10));
     let running = worker.build().unwrap().start();
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
-    let handle = client.enqueue(work("a")).within(tx(&quiet, &mut open)).await.unwrap();
-    open.commit().await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    let handle = client.enqueue(work("a")).within(L::tx(&quiet, &mut open)).await.unwrap();
+    L::commit(open).await.unwrap();
     assert_eq!(soon(handle.wait()).await.unwrap(), 1);
     running.shutdown().await.unwrap();
 }

@@ -10,12 +10,13 @@ use taskharbor_core::{
 use tokio::sync::Semaphore;
 
 use super::app::{After, App, Work, after, handler, soon, work};
-use crate::library::{begin, execute, tx};
+use crate::transaction::Library;
 
 /// A worker whose handler gets the application.
-fn start<F, Fut>(app: &App, run: F) -> Running
+fn start<L, F, Fut>(app: &App<L>, run: F) -> Running
 where
-    F: Fn(Work, Context, App) -> Fut + Send + Sync + 'static,
+    L: Library,
+    F: Fn(Work, Context, App<L>) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = JobResult<Outcome<u64>>> + Send + 'static,
 {
     let state = app.clone();
@@ -28,21 +29,20 @@ fn effect(cx: &Context) -> String {
     format!("INSERT INTO app_ledger VALUES ('{}', 1)", cx.id())
 }
 
-#[tokio::test]
-async fn the_effect_and_the_ack_are_seen_together() {
-    let app = App::new().await;
+pub async fn the_effect_and_the_ack_are_seen_together<L: Library>() {
+    let app = App::<L>::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let inside = Arc::clone(&gate);
     let running = start(&app, move |_, cx, app| {
         let gate = Arc::clone(&inside);
         async move {
             let mut db = app.db().await;
-            let mut open = begin(&mut db).await?;
-            execute(&mut open, &effect(&cx)).await?;
-            let done = cx.ack_in(tx(&app.pg, &mut open), 42).await?;
+            let mut open = L::begin(&mut db).await?;
+            L::execute(&mut open, &effect(&cx)).await?;
+            let done = cx.ack_in(L::tx(&app.pg, &mut open), 42).await?;
             app.log.note("acked");
             gate.acquire().await?.forget();
-            open.commit().await?;
+            L::commit(open).await?;
             Ok(done)
         }
     });
@@ -61,19 +61,19 @@ async fn the_effect_and_the_ack_are_seen_together() {
 }
 
 /// Runs one job whose first attempt ends like this after its ack and before its commit.
-async fn spoilt(how: fn() -> JobResult<()>) -> App {
-    let app = App::new().await;
+async fn spoilt<L: Library>(how: fn() -> JobResult<()>) -> App<L> {
+    let app = App::<L>::new().await;
     let running = start(&app, move |_, cx, app| async move {
         let mut db = app.db().await;
-        let mut open = begin(&mut db).await?;
-        execute(&mut open, &effect(&cx)).await?;
-        let done = cx.ack_in(tx(&app.pg, &mut open), 1).await?;
+        let mut open = L::begin(&mut db).await?;
+        L::execute(&mut open, &effect(&cx)).await?;
+        let done = cx.ack_in(L::tx(&app.pg, &mut open), 1).await?;
         if cx.attempt() == 1 {
             how()?;
-            open.rollback().await?;
+            L::rollback(open).await?;
             return Ok(done);
         }
-        open.commit().await?;
+        L::commit(open).await?;
         Ok(done)
     });
     let handle = app.client.enqueue(work("a")).await.unwrap();
@@ -88,25 +88,23 @@ async fn spoilt(how: fn() -> JobResult<()>) -> App {
     app
 }
 
-#[tokio::test]
-async fn a_job_whose_transaction_is_rolled_back_is_tried_again_and_takes_effect_once() {
-    let app = spoilt(|| Ok(())).await;
+pub async fn a_job_whose_transaction_is_rolled_back_is_tried_again_and_takes_effect_once<
+    L: Library,
+>() {
+    let app = spoilt::<L>(|| Ok(())).await;
     assert_eq!(app.log.count("failed"), 1);
 }
 
-#[tokio::test]
-async fn a_handler_that_fails_between_ack_and_commit_takes_effect_once() {
-    spoilt(|| Err("no".into())).await;
+pub async fn a_handler_that_fails_between_ack_and_commit_takes_effect_once<L: Library>() {
+    spoilt::<L>(|| Err("no".into())).await;
 }
 
-#[tokio::test]
-async fn a_handler_that_panics_between_ack_and_commit_takes_effect_once() {
-    spoilt(|| panic!("no")).await;
+pub async fn a_handler_that_panics_between_ack_and_commit_takes_effect_once<L: Library>() {
+    spoilt::<L>(|| panic!("no")).await;
 }
 
-#[tokio::test]
-async fn a_worker_that_has_lost_its_lease_is_refused() {
-    let app = App::new().await;
+pub async fn a_worker_that_has_lost_its_lease_is_refused<L: Library>() {
+    let app = App::<L>::new().await;
     let running = start(&app, |_, cx, app| async move {
         // Somebody whose clock is ahead takes the job.
         let lease = Duration::from_secs(3_600);
@@ -115,9 +113,9 @@ async fn a_worker_that_has_lost_its_lease_is_refused() {
         let thief = Reserve::new(demands, Holder::new("thief").unwrap(), later, lease);
         assert_eq!(app.pg.reserve(thief).await?.jobs.len(), 1);
         let mut db = app.db().await;
-        let mut open = begin(&mut db).await?;
-        execute(&mut open, &effect(&cx)).await?;
-        let error = cx.ack_in(tx(&app.pg, &mut open), 1).await.unwrap_err();
+        let mut open = L::begin(&mut db).await?;
+        L::execute(&mut open, &effect(&cx)).await?;
+        let error = cx.ack_in(L::tx(&app.pg, &mut open), 1).await.unwrap_err();
         assert!(matches!(error, AckError::Refused(Refusal::LeaseMismatch)), "{error:?}");
         app.log.note("refused");
         Err(error.into())
@@ -133,18 +131,17 @@ async fn a_worker_that_has_lost_its_lease_is_refused() {
     app.check().await;
 }
 
-#[tokio::test]
-async fn a_transaction_of_another_driver_is_refused() {
-    let (app, other) = (App::new().await, App::new().await);
+pub async fn a_transaction_of_another_driver_is_refused<L: Library>() {
+    let (app, other) = (App::<L>::new().await, App::<L>::new().await);
     let elsewhere = other.pg.clone();
     let running = start(&app, move |_, cx, app| {
         let elsewhere = elsewhere.clone();
         async move {
             let mut db = app.db().await;
-            let mut open = begin(&mut db).await?;
-            let error = cx.ack_in(tx(&elsewhere, &mut open), 1).await.unwrap_err();
+            let mut open = L::begin(&mut db).await?;
+            let error = cx.ack_in(L::tx(&elsewhere, &mut open), 1).await.unwrap_err();
             assert!(matches!(error, AckError::OtherStore), "{error:?}");
-            open.rollback().await?;
+            L::rollback(open).await?;
             Ok(Outcome::Done(5))
         }
     });
@@ -153,21 +150,22 @@ async fn a_transaction_of_another_driver_is_refused() {
     running.shutdown().await.unwrap();
 }
 
-#[tokio::test]
-async fn whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_commits() {
-    let app = App::new().await;
+pub async fn whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_commits<
+    L: Library,
+>() {
+    let app = App::<L>::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let (state, inside) = (app.clone(), Arc::clone(&gate));
     let handlers = handler(move |_, cx| {
         let (app, gate) = (state.clone(), Arc::clone(&inside));
         async move {
             let mut db = app.db().await;
-            let mut open = begin(&mut db).await?;
-            execute(&mut open, &effect(&cx)).await?;
-            let done = cx.ack_in(tx(&app.pg, &mut open), 6).await?;
+            let mut open = L::begin(&mut db).await?;
+            L::execute(&mut open, &effect(&cx)).await?;
+            let done = cx.ack_in(L::tx(&app.pg, &mut open), 6).await?;
             app.log.note("acked");
             gate.acquire().await?.forget();
-            open.commit().await?;
+            L::commit(open).await?;
             Ok(done)
         }
     });
@@ -185,9 +183,8 @@ async fn whoever_waits_for_a_member_of_a_flow_goes_on_when_the_transaction_commi
     app.check().await;
 }
 
-#[tokio::test]
-async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
-    let app = App::new().await;
+pub async fn a_transaction_that_is_kept_open_holds_up_nobody_else<L: Library>() {
+    let app = App::<L>::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let (state, inside) = (app.clone(), Arc::clone(&gate));
     let handlers = handler(move |job, cx| {
@@ -199,12 +196,12 @@ async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
                 "sibling" => app.log.until_count("acked", 3).await,
                 "held" => {
                     let mut db = app.db().await;
-                    let mut open = begin(&mut db).await?;
-                    execute(&mut open, &effect(&cx)).await?;
-                    let done = cx.ack_in(tx(&app.pg, &mut open), 1).await?;
+                    let mut open = L::begin(&mut db).await?;
+                    L::execute(&mut open, &effect(&cx)).await?;
+                    let done = cx.ack_in(L::tx(&app.pg, &mut open), 1).await?;
                     app.log.note("acked");
                     gate.acquire().await?.forget();
-                    open.commit().await?;
+                    L::commit(open).await?;
                     return Ok(done);
                 }
                 "failing" if cx.attempt() == 1 => return Err("no".into()),
@@ -249,9 +246,8 @@ async fn a_transaction_that_is_kept_open_holds_up_nobody_else() {
 }
 
 /// A handler may leave its transaction to a task that goes on without it.
-#[tokio::test]
-async fn a_transaction_that_outlives_its_handler_holds_up_nobody_else() {
-    let app = App::new().await;
+pub async fn a_transaction_that_outlives_its_handler_holds_up_nobody_else<L: Library>() {
+    let app = App::<L>::new().await;
     let gate = Arc::new(Semaphore::new(0));
     let inside = Arc::clone(&gate);
     let running = start(&app, move |job, cx, app| {
@@ -263,11 +259,11 @@ async fn a_transaction_that_outlives_its_handler_holds_up_nobody_else() {
             let (acked, done) = tokio::sync::oneshot::channel();
             tokio::spawn(async move {
                 let mut db = app.db().await;
-                let mut open = begin(&mut db).await.unwrap();
-                let done = cx.ack_in(tx(&app.pg, &mut open), 1).await.unwrap();
+                let mut open = L::begin(&mut db).await.unwrap();
+                let done = cx.ack_in(L::tx(&app.pg, &mut open), 1).await.unwrap();
                 let _ = acked.send(done);
                 gate.acquire().await.unwrap().forget();
-                open.rollback().await.unwrap();
+                L::rollback(open).await.unwrap();
             });
             Ok(done.await?)
         }

@@ -11,11 +11,9 @@ use taskharbor_postgres::PostgresDriver;
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
-    harness::{
-        environment,
-        store::{self, Store},
-    },
-    library::{self, Db, Pool},
+    environment,
+    postgres::store::{self, Store},
+    transaction::Library,
 };
 
 /// Longer than anything here takes, and shorter than anybody's patience.
@@ -47,30 +45,42 @@ where
     Handlers::new().on(handler)
 }
 
-#[derive(Clone)]
-pub(super) struct App {
+pub(super) struct App<L: Library> {
     pub(super) client: Client,
     pub(super) driver: AnyDriver,
     pub(super) pg: PostgresDriver,
-    pub(super) pool: Pool,
+    pub(super) pool: L::Pool,
     pub(super) log: Arc<Log>,
     pub(super) store: Store,
 }
 
-impl App {
+impl<L: Library> Clone for App<L> {
+    fn clone(&self) -> Self {
+        Self {
+            client: self.client.clone(),
+            driver: self.driver.clone(),
+            pg: self.pg.clone(),
+            pool: self.pool.clone(),
+            log: Arc::clone(&self.log),
+            store: self.store.clone(),
+        }
+    }
+}
+
+impl<L: Library> App<L> {
     pub(super) async fn new() -> Self {
         let store = store::named().await;
         store.sql().await.batch_execute(TABLES).await.unwrap();
         let pg = store.driver().clone();
         let driver = AnyDriver::new(pg.clone());
         let url = environment::required("TASKHARBOR_TEST_POSTGRES");
-        let pool = library::pool(&url, store.application(), store.schema(), 4);
+        let pool = L::pool(&url, store.application(), store.schema(), 4);
         let client = Client::new(&driver);
         Self { client, driver, pg, pool, log: Arc::default(), store }
     }
 
-    pub(super) async fn db(&self) -> Db {
-        library::connect(&self.pool).await.unwrap()
+    pub(super) async fn db(&self) -> L::Db {
+        L::connect(&self.pool).await.unwrap()
     }
 
     /// A worker with eight slots whose retries come soon.
@@ -192,8 +202,8 @@ impl Observer for Log {
 /// The step after [`Work`].
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "after", input = u64, output = u64)]
-pub(crate) struct After {}
+pub(super) struct After {}
 
-pub(crate) async fn after(job: After, cx: Context) -> JobResult<u64> {
+pub(super) async fn after(job: After, cx: Context) -> JobResult<u64> {
     Ok(cx.input(&job)? + 1)
 }

@@ -5,29 +5,32 @@ use std::{error::Error, iter};
 use taskharbor::{DriverError, EnqueueError, Flow, Handle, JobId};
 
 use super::app::{App, soon, work};
-use crate::library::{Open, begin, execute, tx};
+use crate::transaction::Library;
 
-async fn keyed(app: &App, open: &mut Open<'_>, key: &str) -> Result<Handle<u64>, EnqueueError> {
-    app.client.enqueue(work("a")).idempotency_key(key).within(tx(&app.pg, open)).await
+async fn keyed<L: Library>(
+    app: &App<L>,
+    open: &mut L::Open<'_>,
+    key: &str,
+) -> Result<Handle<u64>, EnqueueError> {
+    app.client.enqueue(work("a")).idempotency_key(key).within(L::tx(&app.pg, open)).await
 }
 
-#[tokio::test]
-async fn a_job_that_is_there_already_does_not_break_the_transaction() {
-    let app = App::new().await;
+pub async fn a_job_that_is_there_already_does_not_break_the_transaction<L: Library>() {
+    let app = App::<L>::new().await;
     let id = JobId::new("the-one").unwrap();
     let first = app.client.enqueue(work("a")).id(id.clone()).idempotency_key("k").await.unwrap();
     let flow = app.client.start(Flow::first(work("b"))).idempotency_key("f").await.unwrap();
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
-    execute(&mut open, "INSERT INTO app_order VALUES (1)").await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    L::execute(&mut open, "INSERT INTO app_order VALUES (1)").await.unwrap();
 
     let same_key = keyed(&app, &mut open, "k").await.unwrap();
     assert_eq!((same_key.id(), same_key.is_new()), (first.id(), false));
     let same_id = app.client.enqueue(work("c")).id(id);
-    let same_id = same_id.within(tx(&app.pg, &mut open)).await.unwrap();
+    let same_id = same_id.within(L::tx(&app.pg, &mut open)).await.unwrap();
     assert_eq!((same_id.id(), same_id.is_new()), (first.id(), false));
     let same_flow = app.client.start(Flow::first(work("d"))).idempotency_key("f");
-    let same_flow = same_flow.within(tx(&app.pg, &mut open)).await.unwrap();
+    let same_flow = same_flow.within(L::tx(&app.pg, &mut open)).await.unwrap();
     assert_eq!((same_flow.id(), same_flow.is_new()), (flow.id(), false));
 
     // Its own jobs it sees as well, before anybody else does.
@@ -35,22 +38,22 @@ async fn a_job_that_is_there_already_does_not_break_the_transaction() {
     let again = keyed(&app, &mut open, "mine").await.unwrap();
     assert_eq!((mine.is_new(), again.is_new(), again.id()), (true, false, mine.id()));
 
-    execute(&mut open, "INSERT INTO app_order VALUES (2)").await.unwrap();
-    open.commit().await.unwrap();
+    L::execute(&mut open, "INSERT INTO app_order VALUES (2)").await.unwrap();
+    L::commit(open).await.unwrap();
     assert_eq!((app.count("app_order").await, app.count("th_job").await), (2, 3));
     app.check().await;
 }
 
 /// What the second of two transactions is answered that enqueue with the same key, the first of which ends so.
-async fn second(app: &App, first_commits: bool) -> (Handle<u64>, Handle<u64>) {
+async fn second<L: Library>(app: &App<L>, first_commits: bool) -> (Handle<u64>, Handle<u64>) {
     let (mut db, mut other_db) = (app.db().await, app.db().await);
-    let mut one = begin(&mut db).await.unwrap();
-    let mut two = begin(&mut other_db).await.unwrap();
+    let mut one = L::begin(&mut db).await.unwrap();
+    let mut two = L::begin(&mut other_db).await.unwrap();
     let first = keyed(app, &mut one, "k").await.unwrap();
     let second = async {
         let handle = keyed(app, &mut two, "k").await.unwrap();
-        execute(&mut two, "INSERT INTO app_order VALUES (2)").await.unwrap();
-        two.commit().await.unwrap();
+        L::execute(&mut two, "INSERT INTO app_order VALUES (2)").await.unwrap();
+        L::commit(two).await.unwrap();
         app.log.note("second");
         handle
     };
@@ -58,8 +61,8 @@ async fn second(app: &App, first_commits: bool) -> (Handle<u64>, Handle<u64>) {
         app.until_somebody_waits().await;
         assert_eq!(app.log.count("second"), 0);
         match first_commits {
-            true => one.commit().await.unwrap(),
-            false => one.rollback().await.unwrap(),
+            true => L::commit(one).await.unwrap(),
+            false => L::rollback(one).await.unwrap(),
         }
     };
     let (second, ()) = soon(async { tokio::join!(second, end_first) }).await;
@@ -68,15 +71,13 @@ async fn second(app: &App, first_commits: bool) -> (Handle<u64>, Handle<u64>) {
     (first, second)
 }
 
-#[tokio::test]
-async fn the_second_with_a_key_waits_and_is_the_same_job_if_the_first_commits() {
-    let (first, second) = second(&App::new().await, true).await;
+pub async fn the_second_with_a_key_waits_and_is_the_same_job_if_the_first_commits<L: Library>() {
+    let (first, second) = second(&App::<L>::new().await, true).await;
     assert_eq!((second.is_new(), second.id()), (false, first.id()));
 }
 
-#[tokio::test]
-async fn the_second_with_a_key_waits_and_is_new_if_the_first_is_rolled_back() {
-    let app = App::new().await;
+pub async fn the_second_with_a_key_waits_and_is_new_if_the_first_is_rolled_back<L: Library>() {
+    let app = App::<L>::new().await;
     let (first, second) = second(&app, false).await;
     assert!(second.is_new());
     assert_ne!(second.id(), first.id());
@@ -85,14 +86,15 @@ async fn the_second_with_a_key_waits_and_is_new_if_the_first_is_rolled_back() {
 
 const REPEATABLE_READ: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ";
 
-#[tokio::test]
-async fn at_repeatable_read_what_was_stored_since_it_began_is_a_conflict_to_be_tried_again() {
-    let app = App::new().await;
+pub async fn at_repeatable_read_what_was_stored_since_it_began_is_a_conflict_to_be_tried_again<
+    L: Library,
+>() {
+    let app = App::<L>::new().await;
     let mut db = app.db().await;
     let before = app.client.enqueue(work("a")).idempotency_key("before").await.unwrap();
     for kind in ["key", "id", "flow"] {
-        let mut open = begin(&mut db).await.unwrap();
-        execute(&mut open, REPEATABLE_READ).await.unwrap();
+        let mut open = L::begin(&mut db).await.unwrap();
+        L::execute(&mut open, REPEATABLE_READ).await.unwrap();
         // What stood there before the first statement is seen, and what is new can be stored.
         let seen = keyed(&app, &mut open, "before").await.unwrap();
         assert_eq!((seen.id(), seen.is_new()), (before.id(), false));
@@ -106,11 +108,11 @@ async fn at_repeatable_read_what_was_stored_since_it_began_is_a_conflict_to_be_t
             "id" => {
                 let same = app.client.enqueue(work("a"));
                 let same = same.id(JobId::new(format!("{id}-{kind}")).unwrap());
-                same.within(tx(&app.pg, &mut open)).await
+                same.within(L::tx(&app.pg, &mut open)).await
             }
             _ => {
                 let same = app.client.start(Flow::first(work("a"))).idempotency_key(kind);
-                same.within(tx(&app.pg, &mut open)).await
+                same.within(L::tx(&app.pg, &mut open)).await
             }
         };
         let Err(EnqueueError::Store(error @ DriverError::Unavailable(_))) = conflict else {
@@ -118,36 +120,35 @@ async fn at_repeatable_read_what_was_stored_since_it_began_is_a_conflict_to_be_t
         };
         assert!(format!("{error:?}").contains("40001"), "{kind}: {error:?}");
         // As after any such conflict, the transaction is of no more use.
-        execute(&mut open, "SELECT 1").await.unwrap_err();
-        open.rollback().await.unwrap();
+        L::execute(&mut open, "SELECT 1").await.unwrap_err();
+        L::rollback(open).await.unwrap();
     }
-    let mut again = begin(&mut db).await.unwrap();
-    execute(&mut again, REPEATABLE_READ).await.unwrap();
+    let mut again = L::begin(&mut db).await.unwrap();
+    L::execute(&mut again, REPEATABLE_READ).await.unwrap();
     assert!(!keyed(&app, &mut again, "key").await.unwrap().is_new());
-    again.commit().await.unwrap();
+    L::commit(again).await.unwrap();
     assert_eq!(app.count("th_job").await, 4);
     app.check().await;
 }
 
-#[tokio::test]
-async fn an_error_of_the_server_says_nothing_of_what_was_enqueued() {
-    let app = App::new().await;
+pub async fn an_error_of_the_server_says_nothing_of_what_was_enqueued<L: Library>() {
+    let app = App::<L>::new().await;
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
     // A transaction that is broken already refuses everything.
-    execute(&mut open, "SELECT 1/0").await.unwrap_err();
+    L::execute(&mut open, "SELECT 1/0").await.unwrap_err();
     let job = app.client.enqueue(work("canary")).idempotency_key("canary");
-    let error = job.within(tx(&app.pg, &mut open)).await.unwrap_err();
+    let error = job.within(L::tx(&app.pg, &mut open)).await.unwrap_err();
     let said = format!("{error} {error:?}");
     assert!(said.contains("25P02") && !said.contains("canary"), "{said}");
 
     // The schema is not there: the message says what to run.
-    open.rollback().await.unwrap();
-    let mut open = begin(&mut db).await.unwrap();
+    L::rollback(open).await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
     let rename = format!("ALTER SCHEMA {} RENAME TO elsewhere", app.store.schema());
-    execute(&mut open, &rename).await.unwrap();
-    let error = app.client.enqueue(work("a")).within(tx(&app.pg, &mut open)).await.unwrap_err();
+    L::execute(&mut open, &rename).await.unwrap();
+    let error = app.client.enqueue(work("a")).within(L::tx(&app.pg, &mut open)).await.unwrap_err();
     let mut causes = iter::successors(error.source(), |&cause| cause.source());
     assert!(causes.any(|it| it.to_string().contains("run the migration")), "{error:?}");
-    open.rollback().await.unwrap();
+    L::rollback(open).await.unwrap();
 }

@@ -12,7 +12,7 @@ use taskharbor::{Context, JobResult, Options, Outcome, Running, Worker};
 use tokio::time::timeout;
 
 use super::app::{App, Work, handler, work};
-use crate::library::{begin, connect, execute, tx};
+use crate::transaction::Library;
 
 const TRANSFERS: usize = 150;
 const ACCOUNTS: usize = 4;
@@ -23,34 +23,34 @@ const TROUBLES: usize = 12;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Moves one coin and completes the job with it.
-async fn transfer(app: &App, job: &Work, cx: &Context) -> JobResult<Outcome<u64>> {
+async fn transfer<L: Library>(app: &App<L>, job: &Work, cx: &Context) -> JobResult<Outcome<u64>> {
     let number: usize = job.name.parse()?;
     let (from, to) = (number % ACCOUNTS, (number + 1) % ACCOUNTS);
-    let mut db = connect(&app.pool).await?;
-    let mut open = begin(&mut db).await?;
+    let mut db = L::connect(&app.pool).await?;
+    let mut open = L::begin(&mut db).await?;
     let note = format!("INSERT INTO app_ledger VALUES ('{}', 1)", cx.id());
-    execute(&mut open, &note).await?;
+    L::execute(&mut open, &note).await?;
     // Locked in the same order by everybody, so that they do not wait in a circle.
     let lock = format!("SELECT FROM app_account WHERE id IN ({from}, {to}) ORDER BY id FOR UPDATE");
-    execute(&mut open, &lock).await?;
+    L::execute(&mut open, &lock).await?;
     for (account, by) in [(from, -1), (to, 1)] {
         let change =
             format!("UPDATE app_account SET balance = balance + {by} WHERE id = {account}");
-        execute(&mut open, &change).await?;
+        L::execute(&mut open, &change).await?;
     }
-    let done = cx.ack_in(tx(&app.pg, &mut open), 0).await?;
+    let done = cx.ack_in(L::tx(&app.pg, &mut open), 0).await?;
     // Some change their minds, in each way there is.
     match (number % 10, cx.attempt()) {
         (3, 1) => return Err("changed its mind".into()),
         (5, 1) => panic!("changed its mind"),
-        (7, 1) => open.rollback().await?,
-        _ => open.commit().await?,
+        (7, 1) => L::rollback(open).await?,
+        _ => L::commit(open).await?,
     }
     Ok(done)
 }
 
 /// A worker that dies with short leases, so that what it held comes back soon.
-fn start(app: &App, starts: &Arc<AtomicUsize>) -> Running {
+fn start<L: Library>(app: &App<L>, starts: &Arc<AtomicUsize>) -> Running {
     let (state, starts) = (app.clone(), Arc::clone(starts));
     let handlers = handler(move |job, cx| {
         let app = state.clone();
@@ -69,7 +69,7 @@ fn start(app: &App, starts: &Arc<AtomicUsize>) -> Running {
 }
 
 /// Ends one connection of this test, the application's or the driver's, but not the one that asks for it.
-async fn break_a_connection(app: &App) {
+async fn break_a_connection<L: Library>(app: &App<L>) {
     let asking = app.store.sql().await;
     let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
         WHERE application_name = current_setting('application_name') AND pid <> pg_backend_pid()
@@ -77,9 +77,8 @@ async fn break_a_connection(app: &App) {
     asking.execute(terminate, &[]).await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_transfer_happens_exactly_once_whatever_breaks() {
-    let app = App::new().await;
+pub async fn every_transfer_happens_exactly_once_whatever_breaks<L: Library>() {
+    let app = App::<L>::new().await;
     let accounts =
         format!("INSERT INTO app_account SELECT n, 100 FROM generate_series(0, {ACCOUNTS} - 1) n");
     app.store.sql().await.batch_execute(&accounts).await.unwrap();

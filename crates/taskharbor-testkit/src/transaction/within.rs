@@ -5,17 +5,16 @@ use taskharbor::{
 };
 
 use super::app::{After, App, after, handler, soon, work};
-use crate::library::{begin, execute, tx};
+use crate::transaction::Library;
 
-#[tokio::test]
-async fn a_job_is_there_when_the_transaction_commits_and_not_before() {
-    let app = App::new().await;
+pub async fn a_job_is_there_when_the_transaction_commits_and_not_before<L: Library>() {
+    let app = App::<L>::new().await;
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
-    let handle = app.client.enqueue(work("a")).within(tx(&app.pg, &mut open)).await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    let handle = app.client.enqueue(work("a")).within(L::tx(&app.pg, &mut open)).await.unwrap();
     assert!(handle.is_new());
     assert_eq!(app.state(handle.id()).await, None);
-    open.commit().await.unwrap();
+    L::commit(open).await.unwrap();
     assert_eq!(app.state(handle.id()).await, Some(State::Ready));
 
     let running = app.worker(handler(|_, _| async { Ok(Outcome::Done(7)) })).build().unwrap();
@@ -25,41 +24,39 @@ async fn a_job_is_there_when_the_transaction_commits_and_not_before() {
     app.check().await;
 }
 
-#[tokio::test]
-async fn a_job_is_not_there_when_the_transaction_is_rolled_back_or_dropped() {
-    let app = App::new().await;
+pub async fn a_job_is_not_there_when_the_transaction_is_rolled_back_or_dropped<L: Library>() {
+    let app = App::<L>::new().await;
     let mut db = app.db().await;
     for explicitly in [true, false] {
-        let mut open = begin(&mut db).await.unwrap();
-        app.client.enqueue(work("a")).within(tx(&app.pg, &mut open)).await.unwrap();
-        execute(&mut open, "INSERT INTO app_order VALUES (1)").await.unwrap();
+        let mut open = L::begin(&mut db).await.unwrap();
+        app.client.enqueue(work("a")).within(L::tx(&app.pg, &mut open)).await.unwrap();
+        L::execute(&mut open, "INSERT INTO app_order VALUES (1)").await.unwrap();
         match explicitly {
-            true => open.rollback().await.unwrap(),
+            true => L::rollback(open).await.unwrap(),
             false => drop(open),
         }
         // What comes next on the connection comes after that.
-        let mut next = begin(&mut db).await.unwrap();
-        execute(&mut next, "SELECT 1").await.unwrap();
-        next.rollback().await.unwrap();
+        let mut next = L::begin(&mut db).await.unwrap();
+        L::execute(&mut next, "SELECT 1").await.unwrap();
+        L::rollback(next).await.unwrap();
         assert_eq!((app.count("app_order").await, app.count("th_job").await), (0, 0));
         assert_eq!((app.count("th_hot").await, app.count("th_key").await), (0, 0));
     }
 }
 
-#[tokio::test]
-async fn many_jobs_raw_ones_and_flows_go_into_one_transaction() {
-    let app = App::new().await;
+pub async fn many_jobs_raw_ones_and_flows_go_into_one_transaction<L: Library>() {
+    let app = App::<L>::new().await;
     let (client, pg) = (&app.client, &app.pg);
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
     let many = ["a", "b", "c"].map(work);
-    let many = client.enqueue_many(many).within(tx(pg, &mut open)).await.unwrap();
+    let many = client.enqueue_many(many).within(L::tx(pg, &mut open)).await.unwrap();
     let raw = client.enqueue_raw("raw", b"\xff\x00").header("tenant", "blue");
-    let raw = raw.within(tx(pg, &mut open)).await.unwrap();
+    let raw = raw.within(L::tx(pg, &mut open)).await.unwrap();
     let flow = Flow::first(work("first")).then(After {});
-    let flow = client.start(flow).name("steps").within(tx(pg, &mut open)).await.unwrap();
+    let flow = client.start(flow).name("steps").within(L::tx(pg, &mut open)).await.unwrap();
     assert_eq!(app.count("th_job").await, 0);
-    open.commit().await.unwrap();
+    L::commit(open).await.unwrap();
     assert_eq!(app.count("th_job").await, 6);
     app.check().await;
 
@@ -78,44 +75,42 @@ async fn many_jobs_raw_ones_and_flows_go_into_one_transaction() {
     app.check().await;
 }
 
-#[tokio::test]
-async fn the_jobs_and_what_the_application_writes_are_one() {
-    let app = App::new().await;
+pub async fn the_jobs_and_what_the_application_writes_are_one<L: Library>() {
+    let app = App::<L>::new().await;
     let mut db = app.db().await;
     // The second time an order of the first stands in the way, after both jobs were stored.
     for (first, second, commits) in [(1, 2, true), (3, 1, false)] {
-        let mut open = begin(&mut db).await.unwrap();
+        let mut open = L::begin(&mut db).await.unwrap();
         for (name, order) in [("a", first), ("b", second)] {
-            app.client.enqueue(work(name)).within(tx(&app.pg, &mut open)).await.unwrap();
+            app.client.enqueue(work(name)).within(L::tx(&app.pg, &mut open)).await.unwrap();
             let insert = format!("INSERT INTO app_order VALUES ({order})");
-            let inserted = execute(&mut open, &insert).await;
+            let inserted = L::execute(&mut open, &insert).await;
             assert_eq!(inserted.is_ok(), commits || name == "a", "{inserted:?}");
         }
         if commits {
-            open.commit().await.unwrap();
+            L::commit(open).await.unwrap();
         }
     }
     assert_eq!((app.count("app_order").await, app.count("th_job").await), (2, 2));
     app.check().await;
 }
 
-#[tokio::test]
-async fn a_transaction_of_another_driver_is_refused_and_stays_as_it_was() {
-    let (app, other) = (App::new().await, App::new().await);
+pub async fn a_transaction_of_another_driver_is_refused_and_stays_as_it_was<L: Library>() {
+    let (app, other) = (App::<L>::new().await, App::<L>::new().await);
     // Another handle on the same store is another driver too: who made it has to say so.
     let neighbour = app.store.another().await;
     let mut db = app.db().await;
-    let mut open = begin(&mut db).await.unwrap();
-    execute(&mut open, "INSERT INTO app_order VALUES (1)").await.unwrap();
+    let mut open = L::begin(&mut db).await.unwrap();
+    L::execute(&mut open, "INSERT INTO app_order VALUES (1)").await.unwrap();
     for wrong in [&other.pg, &neighbour] {
-        let refused = app.client.enqueue(work("a")).within(tx(wrong, &mut open)).await;
+        let refused = app.client.enqueue(work("a")).within(L::tx(wrong, &mut open)).await;
         assert!(matches!(refused, Err(EnqueueError::OtherStore)), "{refused:?}");
-        let refused = app.client.start(work("a")).within(tx(wrong, &mut open)).await;
+        let refused = app.client.start(work("a")).within(L::tx(wrong, &mut open)).await;
         assert!(matches!(refused, Err(EnqueueError::OtherStore)), "{refused:?}");
     }
     let client = Client::new(&AnyDriver::new(neighbour.clone()));
-    client.enqueue(work("b")).within(tx(&neighbour, &mut open)).await.unwrap();
-    open.commit().await.unwrap();
+    client.enqueue(work("b")).within(L::tx(&neighbour, &mut open)).await.unwrap();
+    L::commit(open).await.unwrap();
     assert_eq!((app.count("app_order").await, app.count("th_job").await), (1, 1));
     assert_eq!(other.count("th_job").await, 0);
 }
