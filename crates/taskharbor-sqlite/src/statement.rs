@@ -97,7 +97,7 @@ statements! {
     /// The next priority that has jobs. `th_job_position`, its first entry below the last one.
     Seek NEXT_PRIORITY = "SELECT priority FROM th_job INDEXED BY th_job_position \
          WHERE queue = ?1 AND available_at IS NOT NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
-    /// The jobs of one priority that may be granted. `th_job_position`, from the front.
+    /// RES-1, RES-4: the jobs of one priority that may be granted. `th_job_position`, from the front.
     Seek DUE = concat!("SELECT ", job!(), ", ", body!(), ", b.payload \
          FROM th_job j INDEXED BY th_job_position CROSS JOIN th_body b ON b.seq = j.seq \
          WHERE j.queue = ?1 AND j.priority = ?2 AND j.available_at IS NOT NULL AND j.available_at <= ?3 \

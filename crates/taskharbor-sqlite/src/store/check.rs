@@ -5,7 +5,7 @@ use taskharbor_core::admin::Inconsistency;
 use super::Store;
 use crate::error::Fault;
 
-/// What must not be found: each statement answers the text of one contradiction per row.
+/// ADM-10: what must not be found. Each statement answers the text of one contradiction per row.
 const CONTRADICTIONS: &[&str] = &[
     "SELECT 'job ' || j.id || ' has no body' FROM th_job j LEFT JOIN th_body b ON b.seq = j.seq WHERE b.seq IS NULL",
     "SELECT 'body ' || b.seq || ' has no job' FROM th_body b LEFT JOIN th_job j ON j.seq = b.seq WHERE j.seq IS NULL",

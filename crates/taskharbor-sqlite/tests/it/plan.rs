@@ -54,7 +54,7 @@ async fn no_statement_of_a_worker_walks_or_sorts() {
     let place = Place::new();
     let driver = large(&place).await;
     let conn = Connection::open(place.file()).unwrap();
-    // With and without what SQLite knows about the tables if somebody lets it look.
+    // With and without the statistics of ANALYZE.
     for analyzed in [false, true] {
         if analyzed {
             conn.execute_batch("ANALYZE").unwrap();
