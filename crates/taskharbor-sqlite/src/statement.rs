@@ -223,9 +223,9 @@ statements! {
     Seek NEXT_QUEUE = "SELECT queue FROM th_job INDEXED BY th_job_position \
          WHERE available_at IS NOT NULL AND queue > ?1 ORDER BY queue LIMIT 1";
     /// `th_job_position`, past the jobs that are inflight, and no further than the limit. As in the next two.
-    Seek COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+    Walk COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
          WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 LIMIT ?4)";
-    Seek COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+    Walk COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
          WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at > ?3 AND state = 0 LIMIT ?4)";
     Seek OLDEST_READY = "SELECT available_at FROM th_job INDEXED BY th_job_position WHERE queue = ?1 AND priority = ?2 \
          AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1";
