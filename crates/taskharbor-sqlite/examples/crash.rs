@@ -43,6 +43,6 @@ async fn main() -> Outcome {
     println!(
         "{rounds} kills: {enqueued} enqueues and {done} acks were acknowledged, none lost, none undone"
     );
-    println!("{left} jobs were left, which whoever comes next would run");
+    println!("{left} jobs were left for the next worker");
     Ok(())
 }

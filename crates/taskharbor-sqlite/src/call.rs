@@ -5,13 +5,16 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::{error::Fault, mailbox::Mailbox, store::Store};
 
-/// One request. It is run in a transaction and answered when that is over.
+/// One request. It is run in a transaction and answered after the commit.
+///
+/// DRO-1: a call whose future was dropped is not run, unless the thread has begun with it. Then it
+/// takes part in the transaction like any other.
 pub(crate) trait Call: Send {
     /// Does what is asked for. What it answers is kept until the transaction has committed.
     fn run(&mut self, store: &mut Store<'_>) -> Result<(), Fault>;
-    /// Tells whoever asked: that it is done, or what went wrong.
+    /// Tells the caller that it is done, or what went wrong.
     fn answer(self: Box<Self>, error: Option<DriverError>);
-    /// Whether nobody waits for the answer any more.
+    /// Whether the caller does not wait for the answer any more.
     fn is_abandoned(&self) -> bool;
     /// How many jobs it concerns.
     fn weight(&self) -> usize;
@@ -44,7 +47,7 @@ impl<T: Send, F: FnOnce(&mut Store<'_>) -> Result<T, Fault> + Send> Call for Req
             (None, Some(done)) => Ok(done),
             (None, None) => Err(ended()),
         };
-        // Whoever asked may have gone away.
+        // The caller may have dropped its future.
         let _gone = self.reply.send(answer);
     }
 

@@ -189,7 +189,7 @@ impl Config {
         self
     }
 
-    /// To what size the file may grow, in steps of 4096; the log beside it is not counted. When it is
+    /// The maximum size of the file, in steps of 4096; the log beside it is not counted. When it is
     /// full, what would make it larger fails as unavailable until old jobs are pruned or purged.
     /// Defaults to no bound but the disk's.
     #[must_use]

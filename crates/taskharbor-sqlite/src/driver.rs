@@ -33,7 +33,7 @@ use crate::{
     writer::Writer,
 };
 
-/// How many threads read. One that walks over much, for people, leaves the other for the rest.
+/// How many threads read. While one is busy with a long list, the other serves the rest.
 const READERS: usize = 2;
 
 /// Jobs in a file. Clones share the threads that serve it.
@@ -49,9 +49,9 @@ pub(crate) struct Shared {
     hub: WakeHub,
     id: DriverId,
     closed: AtomicBool,
-    /// The latest time that the store has told anybody, in microseconds.
+    /// The latest answer to [`Driver::store_time`], in microseconds.
     last_told: AtomicI64,
-    /// Whose senders are gone when all threads have ended.
+    /// Its senders are dropped when all threads have ended.
     serving: watch::Receiver<()>,
 }
 
@@ -103,7 +103,7 @@ impl SqliteDriver {
         let (writer, reader) = (Arc::new(Calls::new()), Arc::new(Calls::new()));
         let (hub, (alive, serving)) = (WakeHub::new(), watch::channel(()));
         let (tell, told) = oneshot::channel();
-        // Held by those who read, for as long as they have the file open.
+        // Held by the threads that read, for as long as they have the file open.
         let (reading, read) = mpsc::channel::<()>();
         let serve = {
             let (config, hub) = (config.clone(), hub.clone());
@@ -167,6 +167,7 @@ impl SqliteDriver {
     }
 
     pub(crate) fn check_open(&self) -> Result<(), DriverError> {
+        // CLO-1, REF-5: before anything else is looked at.
         if self.shared.closed.load(Ordering::Acquire) { Err(DriverError::Closed) } else { Ok(()) }
     }
 
@@ -194,7 +195,7 @@ impl SqliteDriver {
     }
 }
 
-/// Starts a thread that serves a mailbox. When it has ended, however it did, nobody waits for it.
+/// Starts a thread that serves a mailbox. When it ends, even by a panic, the mailbox is abandoned.
 fn spawn(
     name: &str,
     calls: &Arc<Calls>,
@@ -244,6 +245,7 @@ impl Driver for SqliteDriver {
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
         self.check_open()?;
+        // ENQ-6
         request.check()?;
         let jobs = request.sets.iter().map(|set| set.jobs.len()).sum();
         self.write(Ask::about(jobs), move |store| store.enqueue(&request)).await
@@ -251,6 +253,7 @@ impl Driver for SqliteDriver {
 
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
         self.check_open()?;
+        // TIM-3, RES-6
         let expires_at = request.check()?;
         let jobs = request.demands.iter().map(|demand| demand.limit).sum();
         self.write(Ask::about(jobs), move |store| store.reserve(&request, expires_at)).await
@@ -258,6 +261,7 @@ impl Driver for SqliteDriver {
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
         self.check_open()?;
+        // TIM-3, REF-4
         let expires_at = request.check()?;
         let jobs = request.items.len();
         self.write(Ask::about(jobs), move |store| store.extend(&request, expires_at)).await
@@ -265,6 +269,7 @@ impl Driver for SqliteDriver {
 
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
         self.check_open()?;
+        // REF-4
         request.check()?;
         let added: usize = request.items.iter().map(|item| item.transition.expansion_jobs()).sum();
         let jobs = request.items.len() + added;
@@ -288,7 +293,7 @@ impl Driver for SqliteDriver {
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
         self.check_open()?;
         let now = StoreClock::wall_time();
-        // A wall clock may be set back; the store's time may not run backwards for that.
+        // STO-1: a wall clock may be set back; the store's time may not run backwards for that.
         let before = self.shared.last_told.fetch_max(now.as_micros(), Ordering::AcqRel);
         Ok(Timestamp::from_micros(before).map_or(now, |before| now.max(before)))
     }

@@ -243,6 +243,7 @@ fn policy(number: i64) -> Result<FailurePolicy, Fault> {
     }
 }
 
+/// A time as the store keeps it (TIM-2).
 pub(crate) fn time(micros: i64) -> Result<Timestamp, Fault> {
     Timestamp::from_micros(micros).map_err(|_| Fault::damaged("a time"))
 }

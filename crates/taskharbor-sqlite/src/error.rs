@@ -1,8 +1,8 @@
-//! What SQLite's errors mean to whoever made the call.
+//! What SQLite's errors mean to the caller.
 //!
 //! The question is always the same: is it worth trying again? A file that is locked, a disk that is
-//! full, a file that may not be written: whoever looks after the machine can cure it, and then the
-//! same call goes through. A file that is damaged cannot be cured by trying.
+//! full, a file that may not be written: an operator can cure it, and then the same call
+//! goes through. A file that is damaged cannot be cured by trying.
 
 use rusqlite::{Error, ErrorCode};
 use taskharbor_core::{
@@ -33,10 +33,10 @@ enum Cause {
     #[error("the file cannot be read or written: look after the disk and its permissions")]
     Io(#[source] Error),
     #[error(
-        "the file is damaged: stop whoever uses it, and restore a backup or try `sqlite3 FILE .recover`"
+        "the file is damaged: stop all processes that use it, and restore a backup or try `sqlite3 FILE .recover`"
     )]
     Damaged(#[source] Error),
-    #[error("a row in the file holds {0} that is none: run `check` to find it")]
+    #[error("a row in the file has {0} that is invalid: run `check` to find it")]
     Row(&'static str),
 }
 

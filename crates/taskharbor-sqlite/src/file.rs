@@ -119,8 +119,8 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Fails if the path no longer leads to the file: SQLite would go on with one that nobody else
-    /// can see.
+    /// Fails if the path no longer leads to the file: SQLite would go on with one that no other
+    /// process can see.
     pub(crate) fn check_place(&self) -> Result<(), DriverError> {
         match identity(&self.path) {
             Ok(identity) if identity == self.identity => Ok(()),
@@ -166,7 +166,7 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
     match found {
         Content::Store(found) => match migration::fits(found) {
             Err(Unfit::TooNew { found }) => return Err(OpenError::Newer { path: path(), found }),
-            // Whoever opens it migrates it.
+            // The caller migrates it.
             Ok(()) | Err(Unfit::TooOld { .. }) => {}
         },
         Content::Foreign if !config.shared => return Err(OpenError::NotOurs { path: path() }),
@@ -286,8 +286,8 @@ fn give_log_its_mode(path: &Path) {
     }
 }
 
-/// Makes an empty file that its owner alone may read; the log beside it gets the same mode. Somebody
-/// else may have made it meanwhile.
+/// Makes an empty file that its owner alone may read; the log beside it gets the same mode. Another
+/// process may have made it meanwhile.
 fn create(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -6,9 +6,9 @@
 //! [`SqliteDriver::begin`], [`SqliteDriver::within`]. `docs/guides/sqlite.md` says how to set it up
 //! and run it.
 //!
-//! One thread of the driver writes. It applies whatever calls have gathered in one transaction and
-//! answers them when that is on the disk, so that many callers share one wait for it. Two others
-//! read, and wait for nobody. No call blocks a thread of a runtime.
+//! One thread of the driver writes. It applies the calls that came while it was busy in one
+//! transaction and answers them when that is on the disk, so that many callers share one wait for
+//! it. Two others read and never wait for it. No call blocks a thread of a runtime.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,7 +1,7 @@
 //! [`Mailbox`]: from futures to a thread that may block.
 //!
-//! Those who put something in wait for room without blocking, and the thread that takes it out
-//! blocks without a runtime. Tokio's own channel would do but for one thing: the thread has to wait
+//! A future that puts something in waits for room without blocking, and the thread that takes it
+//! out blocks without a runtime. Tokio's own channel would do but for one thing: the thread has to wait
 //! for a bounded time.
 
 use std::{
@@ -35,7 +35,7 @@ struct State<T> {
 pub(crate) enum Taken<T> {
     /// These, in the order in which they came.
     Items(Vec<T>),
-    /// Nothing within the time, or somebody wants the thread to look around.
+    /// Nothing within the time, or the thread was nudged to look around.
     Nothing,
     /// Nothing, and there will be nothing more.
     Closed,
@@ -121,7 +121,7 @@ impl<T> Mailbox<T> {
         self.arrived.notify_all();
     }
 
-    /// As [`Mailbox::close`], and what is there is thrown away: nobody is left to take it out.
+    /// As [`Mailbox::close`], and what is there is thrown away: no thread is left to take it out.
     pub(crate) fn abandon(&self) {
         self.close();
         let items = std::mem::take(&mut self.lock().items);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_finds_no_room_waits_for_it() {
+    async fn a_future_that_finds_no_room_waits_for_it() {
         let mailbox = Mailbox::<usize>::new();
         let mut permits = Vec::new();
         for _ in 0..ROOM {

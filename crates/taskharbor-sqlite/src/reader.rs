@@ -1,5 +1,5 @@
-//! [`Reader`]: a thread that reads, with a connection of its own, so that it waits for nobody who
-//! writes.
+//! [`Reader`]: a thread that reads, with a connection of its own, so that it never waits for a
+//! transaction that writes.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -37,14 +37,14 @@ impl Reader {
             match self.calls.take(1, &mut self.nudges, None, |_| 1) {
                 Taken::Items(calls) => {
                     for mut call in calls.into_iter().filter(|call| !call.is_abandoned()) {
-                        // If it panics, whoever made the call is told, and the connection is gone.
+                        // If it panics, the caller is told, and the connection is dropped.
                         let serve = AssertUnwindSafe(|| self.serve(call.as_mut()).err());
                         if let Ok(error) = catch_unwind(serve) {
                             call.answer(error);
                         }
                     }
                 }
-                // Somebody found something wrong with the file.
+                // Another thread found something wrong with the file.
                 Taken::Nothing => self.opened = None,
                 Taken::Closed => return,
             }

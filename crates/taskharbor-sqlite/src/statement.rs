@@ -97,7 +97,7 @@ statements! {
     /// The next priority that has jobs. `th_job_position`, its first entry below the last one.
     Seek NEXT_PRIORITY = "SELECT priority FROM th_job INDEXED BY th_job_position \
          WHERE queue = ?1 AND available_at IS NOT NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
-    /// The jobs of one priority that may be granted. `th_job_position`, from the front.
+    /// RES-1, RES-4: the jobs of one priority that may be granted. `th_job_position`, from the front.
     Seek DUE = concat!("SELECT ", job!(), ", ", body!(), ", b.payload \
          FROM th_job j INDEXED BY th_job_position CROSS JOIN th_body b ON b.seq = j.seq \
          WHERE j.queue = ?1 AND j.priority = ?2 AND j.available_at IS NOT NULL AND j.available_at <= ?3 \
@@ -223,9 +223,9 @@ statements! {
     Seek NEXT_QUEUE = "SELECT queue FROM th_job INDEXED BY th_job_position \
          WHERE available_at IS NOT NULL AND queue > ?1 ORDER BY queue LIMIT 1";
     /// `th_job_position`, past the jobs that are inflight, and no further than the limit. As in the next two.
-    Seek COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+    Walk COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
          WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 LIMIT ?4)";
-    Seek COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+    Walk COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
          WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at > ?3 AND state = 0 LIMIT ?4)";
     Seek OLDEST_READY = "SELECT available_at FROM th_job INDEXED BY th_job_position WHERE queue = ?1 AND priority = ?2 \
          AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1";

@@ -1,5 +1,7 @@
 //! [`Store`]: one call's view of the file, inside a transaction that the caller begins and ends.
 //!
+//! Every operation goes by the `now` it is given (TIM-1).
+//!
 //! One rule keeps the store consistent: every change to a job goes through [`Store::write`] or a
 //! statement that stands for it, and is told to the job's flow and to the counts of its queue. Rules
 //! about a single job are in core's [`Life`], rules about several in core's
@@ -202,6 +204,7 @@ impl<'c> Store<'c> {
         self.write_errors(entry)?;
         let life = &entry.life;
         let (hold, finish) = (life.active_lease(), life.finish());
+        // SET-8, REQ-8: a job that waits has no token.
         let lease = hold.map(|hold| hold.lease).or_else(|| finish.and_then(|finish| finish.by));
         let stage = stage_number(life);
         self.execute(

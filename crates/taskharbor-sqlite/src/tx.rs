@@ -1,10 +1,10 @@
 //! [`Tx`] and [`Within`]: the application's own transaction, for jobs that are stored and completed
 //! in it.
 //!
-//! A transaction of rusqlite borrows its connection in a way that ties it to one thread, and whoever
-//! is handed a transaction here may be on any. So there are two ways. [`Tx`] has the connection
-//! itself for as long as the transaction lasts. [`Within`] is an errand boy: the future that uses it
-//! is driven on the thread that has the transaction, and what it asks for is done there.
+//! A transaction of rusqlite borrows its connection in a way that binds it to one thread, and a
+//! future may run on any. So there are two ways. [`Tx`] has the connection itself for as long as the
+//! transaction lasts. [`Within`] forwards each request to the thread that owns the transaction, which
+//! also drives the future that uses it.
 
 use std::{
     fmt,
@@ -72,7 +72,7 @@ impl Deref for Tx<'_> {
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
         if !self.conn.is_autocommit() {
-            // A connection on which even this fails is of no use to anybody, and says so next time.
+            // A connection on which even this fails cannot be used, and says so next time.
             let _ = self.conn.execute_batch("ROLLBACK");
         }
     }
@@ -108,7 +108,7 @@ enum Request {
 
 impl Within {
     fn send(&self, request: Request) {
-        // If the thread has gone on, nobody answers, and that is what the caller is told.
+        // If the thread has gone on, no answer comes, and that is what the caller is told.
         let _ = self.requests.send(request);
         self.thread.unpark();
     }
@@ -138,7 +138,7 @@ impl Transaction for Within {
 
 impl Request {
     fn serve(self, driver: &SqliteDriver, conn: &Connection) {
-        // Whoever asked may have gone away.
+        // The caller may have dropped its future.
         match self {
             Self::Enqueue(request, reply) => drop(reply.send(enqueue(driver, conn, &request))),
             Self::Settle(request, reply) => drop(reply.send(settle(driver, conn, &request))),
@@ -166,7 +166,7 @@ impl SqliteDriver {
     /// file, for `client.enqueue(job).within(&mut tx)` and `context.ack_in(&mut tx, output)`.
     ///
     /// It takes the lock for writing at once and waits for it as long as the connection's own busy
-    /// timeout says: nobody else can write until it is over, so commit soon. Workers in this and
+    /// timeout says. No other connection can write until it ends, so commit soon. Workers in this and
     /// other processes notice the commit within 50 ms.
     ///
     /// ```
@@ -199,7 +199,7 @@ impl SqliteDriver {
     }
 
     /// Runs what `work` makes on this thread, with a transaction of rusqlite that the application has
-    /// open: for those who have one already, on a thread that may block. The transaction must be on
+    /// open: for applications that have one already, on a thread that may block. The transaction must be on
     /// the driver's file, and `IMMEDIATE` is what it should have begun as.
     ///
     /// ```
@@ -278,8 +278,8 @@ fn settle(driver: &SqliteDriver, conn: &Connection, request: &Settle) -> Answers
     inside(driver, conn, |store| store.settle(request))
 }
 
-/// Does something inside the transaction that is open, whole or not at all. Who has to be woken for
-/// it shows when it commits.
+/// Does something inside the transaction that is open, whole or not at all. Watches are
+/// woken when it commits.
 fn inside<T>(
     driver: &SqliteDriver,
     conn: &Connection,

@@ -1,9 +1,13 @@
 //! [`Writer`]: the one thread that writes.
 //!
-//! It takes whatever calls have gathered while it was busy, applies them in one transaction, commits,
-//! and answers all of them: under load the wait for the disk is shared by many, and a call that
-//! comes alone waits for nobody. While somebody waits for work it also looks whether another
-//! connection has committed, which SQLite tells for the price of a look into shared memory.
+//! It takes the calls that came while it was busy, applies them in one transaction, commits, and
+//! answers all of them: under load many calls share the wait for the disk, and a call that comes
+//! alone waits for no other. While a queue is watched it also looks whether another connection has
+//! committed, which SQLite tells for the price of a look into shared memory.
+//!
+//! SQLite lets one transaction write at a time, and each begins as one that writes. So calls never
+//! run at the same time, in whatever processes they are made: ENQ-7, KEY-6, RES-9, SET-10, FLO-8,
+//! CAN-9.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -24,7 +28,7 @@ use crate::{
     store::Store,
 };
 
-/// How often the writer looks whether others have committed, while somebody waits for work.
+/// How often the writer looks whether others have committed, while a queue is watched.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// How many jobs the calls of one transaction concern at most, so that none waits for long.
 const MOST_JOBS: usize = 5_000;
@@ -37,8 +41,8 @@ pub(crate) struct Writer {
     calls: Arc<Calls>,
     hub: WakeHub,
     opened: Option<Opened>,
-    /// Those who read: while they keep the file open, what SQLite remembers of it in this process
-    /// stays as it was found.
+    /// The threads that read: while they keep the file open, what SQLite remembers of it in this
+    /// process stays as it was found.
     readers: Arc<Calls>,
     nudges: u64,
     /// What SQLite said when it was last asked whether others have committed.
@@ -63,8 +67,8 @@ impl Writer {
         Self { config, calls, hub, opened, readers, nudges: 0, data_version: None }
     }
 
-    /// Serves until the mailbox is closed. Then it waits for those who read, whose end `reading` tells:
-    /// only a connection that may write puts what is in the log into the file and removes it, and only
+    /// Serves until the mailbox is closed. Then it waits for the threads that read, whose end
+    /// `reading` tells: only a connection that may write puts what is in the log into the file and removes it, and only
     /// if it is the last.
     pub(crate) fn run(mut self, reading: &Receiver<()>) {
         self.serve_all();
@@ -82,9 +86,9 @@ impl Writer {
             let patience = self.hub.is_watched().then_some(LOOK_EVERY);
             match self.calls.take(MOST_JOBS, &mut self.nudges, patience, |call| call.weight()) {
                 Taken::Items(calls) => {
-                    // Whoever made the calls is told; the others must not suffer for them.
+                    // Their callers are told; other calls must not suffer for them.
                     if catch_unwind(AssertUnwindSafe(|| self.serve(calls))).is_err() {
-                        self.let_go();
+                        self.close_file();
                     }
                 }
                 Taken::Nothing => self.look(),
@@ -119,8 +123,8 @@ impl Writer {
         let outcome = begin(conn, self.config.busy_timeout).and_then(|()| {
             let news = data_version(conn)?;
             let applied = apply(conn, calls, &self.config)?;
-            // Whoever is woken asks this thread, and so is answered after the commit; on its way here
-            // it need not wait for the disk.
+            // A worker that is woken asks this thread, and so is answered after the commit; on its way
+            // here it need not wait for the disk.
             self.hub.wake(&applied.wakes);
             conn.execute_batch("COMMIT")?;
             Ok((applied.errors, news))
@@ -136,7 +140,7 @@ impl Writer {
                     let _ = conn.execute_batch("ROLLBACK");
                 }
                 if fault.ends_connection() || !conn.is_autocommit() {
-                    self.let_go();
+                    self.close_file();
                 }
                 Err(fault.into())
             }
@@ -149,7 +153,7 @@ impl Writer {
             match opened.check_place() {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    self.let_go();
+                    self.close_file();
                     tracing::warn!(%error, "the file is not where it was");
                 }
             }
@@ -162,13 +166,13 @@ impl Writer {
 
     /// Closes the file, here and where it is read: whatever was wrong with it may be cured when it is
     /// opened anew.
-    fn let_go(&mut self) {
+    fn close_file(&mut self) {
         if self.opened.take().is_some() {
             self.readers.nudge();
         }
     }
 
-    /// Wakes everybody if others have committed since the last time.
+    /// Wakes all watches if other connections have committed since the last time.
     fn notice(&mut self, news: i64) {
         self.hub.set_reaching(true);
         if self.data_version.replace(news) != Some(news) {
@@ -183,9 +187,9 @@ impl Writer {
         });
         match news {
             Ok(news) => self.notice(news),
-            // Whoever waits has to look for itself, and is told what is wrong when it does.
+            // Workers have to look for themselves, and are told what is wrong when they do.
             Err(_) => {
-                self.let_go();
+                self.close_file();
                 self.hub.set_reaching(false);
             }
         }
@@ -197,8 +201,8 @@ fn data_version(conn: &Connection) -> Result<i64, Fault> {
     Ok(conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
 }
 
-/// Takes the lock for writing. SQLite would wait in longer and longer steps, in which others who
-/// write all the time get ahead again and again.
+/// Takes the lock for writing, or fails as unavailable (REF-6). SQLite would wait in longer and
+/// longer steps, in which connections that write all the time get ahead again and again.
 fn begin(conn: &Connection, patience: Duration) -> Result<(), Fault> {
     conn.busy_timeout(Duration::ZERO)?;
     let (mut waited, mut wait) = (Duration::ZERO, FIRST_WAIT);

@@ -1,4 +1,5 @@
--- The tables. Times are microseconds since 1970. NULL stands for none.
+-- The tables. Times are microseconds since 1970 (TIM-2). NULL stands for none. Names and free text are as core has
+-- checked or cleaned them, and compared byte by byte (JOB-3, JOB-4).
 --
 -- SQLite writes a changed row whole, so a job has two: a narrow row that changes with every step, and a body that is
 -- written once. Numbers stand for words where a row is read for every step:
@@ -21,7 +22,7 @@ CREATE TABLE th_job (
   seq           INTEGER PRIMARY KEY,          -- the order of insertion
   state         INTEGER NOT NULL,
   available_at  INTEGER,                      -- from when Reserve may grant it: when it is due, or its lease ends
-  due_at        INTEGER NOT NULL,             -- its position, also while it is inflight
+  due_at        INTEGER NOT NULL,             -- its position (ORD-2), also while it is inflight
   priority      INTEGER NOT NULL,
   pending       INTEGER NOT NULL,             -- how many parents it waits for
   kind          INTEGER NOT NULL,
@@ -58,7 +59,8 @@ CREATE TABLE th_job (
   CHECK ((key_hold = 3) = (key_us IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX th_job_id ON th_job (id);
--- ORD-1: the order of Reserve, over the jobs that time can make available. The state is there to be counted.
+-- ORD-1: the order of Reserve, over the jobs that time can make available; no terminal job is among them (SET-5). The
+-- state is there to be counted.
 CREATE INDEX th_job_position ON th_job (queue, priority DESC, available_at, seq, state) WHERE available_at IS NOT NULL;
 -- The order of pruning.
 CREATE INDEX th_job_end ON th_job (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;

@@ -5,7 +5,7 @@ use taskharbor_core::admin::Inconsistency;
 use super::Store;
 use crate::error::Fault;
 
-/// What must not be found: each statement answers the text of one contradiction per row.
+/// ADM-10: what must not be found. Each statement answers the text of one contradiction per row.
 const CONTRADICTIONS: &[&str] = &[
     "SELECT 'job ' || j.id || ' has no body' FROM th_job j LEFT JOIN th_body b ON b.seq = j.seq WHERE b.seq IS NULL",
     "SELECT 'body ' || b.seq || ' has no job' FROM th_body b LEFT JOIN th_job j ON j.seq = b.seq WHERE j.seq IS NULL",
@@ -48,11 +48,9 @@ const CONTRADICTIONS: &[&str] = &[
     "SELECT 'job ' || j.id || ' does not hold its key' FROM th_job j JOIN th_body b ON b.seq = j.seq \
      WHERE j.keyed = 1 AND (j.key_hold = 0 OR j.key_hold = 1 AND j.state <> 3 OR j.key_hold = 2 AND j.state < 3) \
      AND NOT EXISTS (SELECT 1 FROM th_key k WHERE k.queue = j.queue AND k.key = b.idempotency_key AND k.seq = j.seq)",
-    "SELECT 'queue ' || queue || ' has other jobs in state ' || state || ' than it counts' FROM ( \
+    "SELECT 'queue ' || queue || ' counts other jobs in state ' || state || ' than it has' FROM ( \
      SELECT queue, state, count(*) AS jobs FROM th_job WHERE state <> 0 GROUP BY queue, state \
-     EXCEPT SELECT queue, state, jobs FROM th_count) \
-     UNION ALL SELECT 'queue ' || c.queue || ' counts jobs in state ' || c.state || ' that it has not' FROM th_count c \
-     WHERE c.jobs <> 0 AND NOT EXISTS (SELECT 1 FROM th_job j WHERE j.queue = c.queue AND j.state = c.state)",
+     UNION ALL SELECT queue, state, -jobs FROM th_count) GROUP BY queue, state HAVING sum(jobs) <> 0",
     "SELECT 'job ' || j.id || ' has other failures than it counts' FROM th_job j \
      WHERE min(j.failures, 10) <> (SELECT count(*) FROM th_error e \
      WHERE e.seq = j.seq AND e.failure BETWEEN j.failures - 9 AND j.failures)",

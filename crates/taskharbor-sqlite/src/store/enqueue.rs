@@ -46,6 +46,7 @@ impl<'c> Store<'c> {
         inserter: &mut Inserter<'_>,
         now: Timestamp,
     ) -> Result<Result<Vec<Enqueued>, Rejected>, Fault> {
+        // JOB-2, JOB-5, FLO-3, FLO-9, FAI-4, KEY-11
         match (set.check(&self.limits), &set.kind) {
             (Err(rejected), _) => Ok(Err(rejected)),
             (Ok(CheckedSet::Flow(edges)), SetKind::Flow { name }) => {

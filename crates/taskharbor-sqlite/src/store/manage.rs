@@ -30,8 +30,10 @@ impl Store<'_> {
         };
         let Some(seq) = found else { return Ok(Err(Denied::JobNotFound)) };
         match action {
+            // REQ-3, REQ-7
             Action::Requeue(requeue) => graph::requeue(self, seq, requeue, now),
             Action::Cancel => graph::cancel(self, seq, now),
+            // FAI-6
             Action::CancelFlow => graph::cancel_flow(self, seq, now),
             Action::RunNow => self.run_now(seq, now),
             // ADM-6

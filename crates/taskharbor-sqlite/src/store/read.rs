@@ -80,6 +80,7 @@ impl Store<'_> {
         };
         let id = entry::name(JobId::new(text(row, 1)?))?;
         let created_at = time(row.get(3)?)?;
+        // FLO-7
         Ok(FlowRecord::new(id, created_at, (tail, tail_state), members, last_finish).named(name))
     }
 }

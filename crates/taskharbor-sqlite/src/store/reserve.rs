@@ -80,6 +80,7 @@ impl Store<'_> {
                 Walked::Met | Walked::Again => {}
             }
         }
+        // RES-2
         Ok(Reserved::new(walk.granted, next_due))
     }
 

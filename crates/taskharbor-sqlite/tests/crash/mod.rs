@@ -3,8 +3,8 @@
 //!
 //! The child writes a line to a log of its own and syncs it for everything it learns: `E id` when an
 //! enqueue was acknowledged, `S id` before a job runs, `D id` when its ack was acknowledged. After each
-//! kill no `E` may be missing in the store, and no `S` may come after the `D` of the same job, whoever
-//! wrote it. The parent kills after a random number of lines, so it needs no clock.
+//! kill no `E` may be missing in the store, and no `S` may come after the `D` of the same job, in
+//! whichever process. The parent kills after a random number of lines, so it needs no clock.
 
 use std::{
     collections::{HashMap, HashSet},

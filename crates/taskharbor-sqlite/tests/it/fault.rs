@@ -79,7 +79,7 @@ async fn a_full_file_takes_nothing_by_half_and_goes_on_when_there_is_room() {
 }
 
 #[tokio::test]
-async fn whoever_finds_the_file_locked_for_too_long_is_told_so() {
+async fn a_call_that_finds_the_file_locked_for_too_long_is_told_so() {
     let place = Place::new();
     let config = place.config().busy_timeout(Duration::from_millis(30));
     let driver = SqliteDriver::open_with(config).await.unwrap();
@@ -157,7 +157,7 @@ async fn nothing_is_written_into_a_file_that_is_not_there_any_more() {
         passing(&driver.counts(Counts::new(NOON)).await.unwrap_err(), "was moved or removed");
     }
     assert!(!home.exists(), "it is not made anew");
-    // Whoever waits for work is told that nothing tells it about any.
+    // Watches say that no wake-up reaches them.
     while watch.can_wake() {
         assert!(watch.woken().await);
     }
@@ -187,7 +187,7 @@ mod permission {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// To whom everything is permitted, nothing is read-only: so it is tried by somebody else.
+    /// Nothing is read-only to root, so another user tries it.
     #[test]
     fn a_file_that_may_not_be_written_is_read_and_can_be_written_when_it_may() {
         let place = Place::new();

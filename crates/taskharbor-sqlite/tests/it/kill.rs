@@ -78,6 +78,6 @@ async fn a_child_that_waits_for_work() {
             assert!(watch.woken().await);
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("nobody woke it");
+    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("no wake-up");
     println!("woken");
 }

@@ -49,7 +49,7 @@ async fn what_was_stored_is_there_when_it_is_opened_again() {
     put(&driver, "a").await;
     driver.close().await.unwrap();
     let left: Vec<_> = contents(place.dir()).into_keys().collect();
-    assert_eq!(left, ["jobs.db"], "whoever closes last leaves one file");
+    assert_eq!(left, ["jobs.db"], "the last to close leaves one file");
     assert!(matches!(driver.store_time().await, Err(DriverError::Closed)));
 
     let driver = SqliteDriver::open(place.file()).await.unwrap();
@@ -58,7 +58,7 @@ async fn what_was_stored_is_there_when_it_is_opened_again() {
 }
 
 #[tokio::test]
-async fn whoever_closes_leaves_one_file_however_much_was_read() {
+async fn closing_leaves_one_file_however_much_was_read() {
     let place = Place::new();
     for round in 0..30 {
         let driver = SqliteDriver::open_with(place.config()).await.unwrap();
@@ -194,16 +194,14 @@ async fn a_file_of_a_newer_version_is_refused_and_untouched() {
     let conn = Connection::open(place.file()).unwrap();
     conn.execute("UPDATE th_meta SET version = 99", []).unwrap();
 
-    // Whoever has it open stops too.
+    // A driver that has it open stops too.
     let DriverError::Backend(error) = driver.check().await.unwrap_err() else {
         panic!("not lasting")
     };
     assert!(error.to_string().contains("version 99, newer than this program knows"), "{error}");
     let resume = Configure::new(vec![Change::ResumeQueue(crate::given::queue())], NOON);
-    for error in [
-        driver.migrate().await.unwrap_err(),
-        driver.configure(resume).await.unwrap_err(),
-    ] {
+    for error in [driver.migrate().await.unwrap_err(), driver.configure(resume).await.unwrap_err()]
+    {
         assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
     }
     driver.close().await.unwrap();

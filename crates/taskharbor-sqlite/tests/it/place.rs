@@ -7,7 +7,7 @@ use std::{
 
 use taskharbor_sqlite::Config;
 
-/// A directory that nobody else uses.
+/// A directory that no other test uses.
 pub(crate) struct Place(PathBuf);
 
 impl Place {

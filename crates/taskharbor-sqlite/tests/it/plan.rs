@@ -54,7 +54,7 @@ async fn no_statement_of_a_worker_walks_or_sorts() {
     let place = Place::new();
     let driver = large(&place).await;
     let conn = Connection::open(place.file()).unwrap();
-    // With and without what SQLite knows about the tables if somebody lets it look.
+    // With and without the statistics of ANALYZE.
     for analyzed in [false, true] {
         if analyzed {
             conn.execute_batch("ANALYZE").unwrap();
@@ -69,7 +69,7 @@ async fn no_statement_of_a_worker_walks_or_sorts() {
 }
 
 #[tokio::test]
-async fn reserve_goes_by_the_line() {
+async fn reserve_goes_by_the_position() {
     let place = Place::new();
     let _driver = large(&place).await;
     let conn = Connection::open(place.file()).unwrap();
@@ -77,6 +77,6 @@ async fn reserve_goes_by_the_line() {
         ALL.iter().filter(|(name, ..)| ["DUE", "NEXT_PRIORITY", "FIRST_AT"].contains(name))
     {
         let steps = plan(&conn, sql);
-        assert!(steps[0].contains("th_job_line"), "{name}: {steps:?}");
+        assert!(steps[0].contains("th_job_position"), "{name}: {steps:?}");
     }
 }

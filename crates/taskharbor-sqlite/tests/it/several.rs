@@ -83,10 +83,10 @@ async fn many_callers_of_one_driver_each_get_their_own_answer() {
     assert_eq!(driver.check().await.unwrap(), []);
 }
 
-/// Waits for a hint for as long as it takes, within reason.
+/// Waits for a wake-up for as long as it takes, within reason.
 async fn woken(watch: &mut Watch) {
     let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
-    assert_eq!(woken, Ok(true), "nobody was woken");
+    assert_eq!(woken, Ok(true), "no watch was woken");
 }
 
 #[tokio::test]
@@ -100,7 +100,7 @@ async fn a_commit_of_another_wakes() {
         put(&there, text).await;
         woken(&mut watch).await;
     }
-    // By somebody else's program.
+    // By another program.
     let conn = rusqlite::Connection::open(place.file()).unwrap();
     conn.execute("UPDATE th_job SET reason = 'people'", []).unwrap();
     woken(&mut watch).await;
@@ -125,7 +125,7 @@ async fn what_one_does_another_sees_at_once() {
 }
 
 #[tokio::test]
-async fn whoever_reads_does_not_wait_for_who_writes() {
+async fn reads_do_not_wait_for_a_transaction_that_writes() {
     let place = Place::new();
     let driver = open(&place).await;
     put(&driver, "a").await;
