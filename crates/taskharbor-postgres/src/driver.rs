@@ -141,6 +141,7 @@ impl Driver for PostgresDriver {
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
         let shared = &self.shared;
+        // REF-5: the first fault of a call as a whole; here ENQ-6, and in other calls REF-4 too.
         shared.session.check_open()?;
         request.check()?;
         let (parts, mut answers) = enqueue::parts(&request, &shared.limits);
@@ -215,6 +216,7 @@ impl Driver for PostgresDriver {
         let shared = &self.shared;
         shared.session.check_open()?;
         request.check()?;
+        // REF-2: an item that is refused is written nowhere.
         let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
         // REF-6: rows that other transactions have locked are passed by until the rest is recorded,
         // so that they hold up no other item; nor are they waited for as long then.

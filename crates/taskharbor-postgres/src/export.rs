@@ -1,4 +1,5 @@
-//! Export and import: jobs on their way from or to another store.
+//! Export and import: jobs on their way from or to another store, with every field (MOV-2), so that
+//! they go on there as they would have here (MOV-7).
 
 use std::collections::HashMap;
 

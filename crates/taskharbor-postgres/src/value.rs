@@ -9,7 +9,8 @@ use std::{error::Error, fmt};
 use bytes::{BufMut, BytesMut};
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, WrongType, to_sql_checked};
 
-/// One parameter of a statement.
+/// One parameter of a statement. Texts are bound as they are: `Text` and names have no character that
+/// PostgreSQL cannot store (JOB-3, JOB-4).
 #[derive(Clone, PartialEq)]
 pub enum Value<'a> {
     /// An `int8`.

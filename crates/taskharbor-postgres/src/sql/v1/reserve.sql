@@ -1,7 +1,7 @@
 -- Granting leases and extending them.
 
 -- Leases jobs, queue by queue, best first, each priority in any order (RES-5). A row for each; then one without a job,
--- which tells when to ask again and in which queues there is work because the end of a cancelled job unblocked others.
+-- the only one if there is no job to grant (RES-2), which tells when to ask again and in which queues there is work because the end of a cancelled job unblocked others.
 --
 -- The line of each priority is read from th_hot_line by itself, so that jobs which are due later are never walked
 -- through: not in this priority and not on the way to the next. Jobs under a lease stand in the line too and are

@@ -1,5 +1,6 @@
--- The tables. Times are microseconds since 1970; NULL stands for none, or zero where something is counted.
--- Texts compare byte by byte: two names are the same exactly when their bytes are.
+-- The tables. Times are microseconds since 1970 (TIM-2); NULL stands for none, or zero where something is counted. No
+-- function reads a clock to decide anything (TIM-1); th_now is for callers of SQL that give no time.
+-- Texts compare byte by byte: two names are the same exactly when their bytes are (JOB-3).
 --
 -- The functions join few rows at hand to many in a table, and say so as `t.seq = ANY (ARRAY[g.seq])`. Written as
 -- `t.seq = g.seq`, the planner may as well read all of the table first and look for each row among those at hand; and it
@@ -9,7 +10,7 @@
 -- Numbers jobs and flows in the order of insertion. Never used again, so a number finds its job or nothing.
 CREATE SEQUENCE th_seq;
 
--- One row per job. What was enqueued is written once; how the job ended is added when it is over, as a HOT update:
+-- One row per job. What was enqueued is written once (JOB-1); how the job ended is added when it is over, as a HOT update:
 -- no column that changes then is in an index, and the fillfactor leaves the room.
 CREATE TABLE th_job (
   seq             bigint PRIMARY KEY,
@@ -93,7 +94,8 @@ CREATE TABLE th_hot (
   fillfactor = 35, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
   autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
--- The order of Reserve. The jobs of a priority stand one after another in it, those that are due first.
+-- The order of Reserve (ORD-1, ORD-2). The jobs of a priority stand one after another in it, those that are due first.
+-- A job that is over has no row here and is never granted (SET-5).
 CREATE INDEX th_hot_line ON th_hot (queue, priority DESC, line_at, seq) WHERE pending IS NULL;
 CREATE INDEX th_hot_flow ON th_hot (flow, seq) WHERE flow IS NOT NULL;
 
@@ -115,7 +117,7 @@ CREATE TABLE th_key (
   seq             bigint,                     -- NULL if the record of the job was removed
   job             text COLLATE "C" NOT NULL,  -- its id
   held_until      bigint,                     -- the first instant at which it is free, if it is held for a time
-  PRIMARY KEY (queue, key),
+  PRIMARY KEY (queue, key),                   -- KEY-2
   CONSTRAINT th_key_left_chk CHECK (seq IS NOT NULL OR held_until IS NOT NULL)
 );
 CREATE INDEX th_key_left ON th_key (held_until) WHERE seq IS NULL;
