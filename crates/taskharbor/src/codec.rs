@@ -298,7 +298,7 @@ impl Format {
 
     pub(crate) fn variant(&self, name: &str, value: &[u8]) -> Result<Blob, CodecError> {
         let variant = self.codec.variant(name, value);
-        variant.map(Blob::from).map_err(|source| self.error("write", "a member's fate", source))
+        variant.map(Blob::from).map_err(|source| self.error("write", "a member's outcome", source))
     }
 
     pub(crate) fn decode<T: DeserializeOwned>(&self, bytes: &[u8]) -> Result<T, CodecError> {

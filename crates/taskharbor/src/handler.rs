@@ -58,7 +58,7 @@ pub(crate) enum Reads {
     Nothing,
     /// What it has produced.
     All,
-    /// What it has produced, as bytes, and what became of what failed and let it go.
+    /// What it has produced, as bytes, and the failure of a step with the policy continue.
     Raw,
     /// What its members have produced, one by one when the handler asks.
     Each,
@@ -120,10 +120,10 @@ impl<S: Send + Sync + 'static> Handlers<S> {
     /// payload and returns the output as bytes: `async fn(Blob, Context<S>) -> Result<R, E>`, where
     /// `R` is `Option<Blob>` or an [`Outcome`] of it.
     ///
-    /// Behind a step that failed and let it go ([`FailurePolicy::Continue`](crate::FailurePolicy)) it
-    /// runs, too: where the step's output would be it finds what the codec writes for nothing, in
-    /// JSON `null`, and [`Call::failure`] tells what happened. A typed handler has no value for that
-    /// and does not run; it follows [`Flow::gather`](crate::Flow::gather).
+    /// Behind a step that failed with the policy [`FailurePolicy::Continue`](crate::FailurePolicy) it
+    /// runs, too: in the place of the step's output it finds what the codec writes for nothing, in
+    /// JSON `null`, and [`Call::failure`] has the failure. A typed handler has no value for that and
+    /// does not run; put it behind [`Flow::gather`](crate::Flow::gather).
     #[must_use]
     pub fn on_raw<F, Fut, R, E>(mut self, job_type: impl Into<String>, handler: F) -> Self
     where

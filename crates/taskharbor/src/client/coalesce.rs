@@ -1,20 +1,21 @@
-//! Gathering concurrent enqueues into one call to the store.
+//! Batching concurrent enqueues into one call to the store.
 //!
-//! Whoever finds no call in the air makes one at once, alone. Whoever comes while it is in the air
-//! waits, and all who gathered go together as the next one. So a lone enqueue is never delayed,
-//! and under load the calls grow as large as the store is slow.
+//! A caller that finds no call in flight makes one at once, for its own job. Callers that come while
+//! it is in flight wait, and their jobs go together in the next call. So a lone enqueue is never
+//! delayed, and under load the batches are as large as the store is slow.
 //!
-//! 1. A enqueues; nothing is in the air; A's call goes out, and if it is not answered in the same
-//!    breath, a task takes it over.
+//! 1. A enqueues and no call is in flight. A's call is sent, and if it is not answered at the first
+//!    poll, a task takes it over.
 //! 2. B and C enqueue meanwhile and wait.
-//! 3. A is answered. The task sends what has gathered until nothing is left.
+//! 3. A is answered. The task sends what is pending until nothing is left.
 //!
-//! A task, because nobody may depend on a caller going on: A may give up, or keep its future for
-//! later and await B's first, which would then wait for ever. For the same reason callers gather
-//! by runtime: one that is shut down, or runs only inside `block_on`, keeps only its own waiting.
+//! It is a task because no caller may depend on another one being polled: A may give up, or keep its
+//! future for later and await B's first, which would then wait for ever. For the same reason callers
+//! are batched by runtime: a runtime that is shut down, or runs only inside `block_on`, delays only
+//! its own callers.
 //!
-//! What one caller did wrong is answered to that caller: a set of its own has an answer of its
-//! own, and if the call as a whole is refused each job is sent again by itself.
+//! A mistake of one caller is answered to that caller alone: its set has an answer of its own, and if
+//! the call as a whole is refused, each job is sent again by itself.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -40,16 +41,16 @@ use crate::EnqueueError;
 
 type Answer = Result<Enqueued, EnqueueError>;
 
-/// A call carries at most this many gathered jobs, and stops gathering at this many bytes.
+/// A call carries at most this many jobs, and takes no more of them at this many bytes.
 const BATCH_JOBS: usize = 1_000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// How often the others are let go first before the next call goes out.
+/// How often other tasks run before the next call goes out.
 const YIELDS: usize = 3;
 
 pub(super) struct Coalescer {
     store: Store,
-    /// Who waits on each runtime that has a call in the air.
-    gathering: Mutex<HashMap<Id, VecDeque<Waiting>>>,
+    /// The callers that wait, by runtime, for each runtime that has a call in flight.
+    pending: Mutex<HashMap<Id, VecDeque<Waiting>>>,
 }
 
 struct Waiting {
@@ -59,22 +60,22 @@ struct Waiting {
 
 impl Coalescer {
     pub(super) fn new(store: Store) -> Self {
-        Self { store, gathering: Mutex::default() }
+        Self { store, pending: Mutex::default() }
     }
 
     pub(super) async fn enqueue(self: &Arc<Self>, job: NewJob, now: Timestamp) -> Answer {
-        // Only a task can send what others have gathered, so without a runtime each goes alone.
+        // Only a task can send the jobs of others, so without a runtime each job goes alone.
         let Ok(runtime) = Handle::try_current() else {
             return self.send_one(job, now).await;
         };
-        let waiting = match self.gathering().entry(runtime.id()) {
-            Entry::Occupied(mut gathered) => {
+        let waiting = match self.pending().entry(runtime.id()) {
+            Entry::Occupied(mut pending) => {
                 let (answer, waiting) = oneshot::channel();
-                gathered.get_mut().push_back(Waiting { job, answer });
+                pending.get_mut().push_back(Waiting { job, answer });
                 Ok(waiting)
             }
-            Entry::Vacant(nobody) => {
-                nobody.insert(VecDeque::new());
+            Entry::Vacant(idle) => {
+                idle.insert(VecDeque::new());
                 Err(job)
             }
         };
@@ -88,8 +89,8 @@ impl Coalescer {
         }
     }
 
-    fn gathering(&self) -> MutexGuard<'_, HashMap<Id, VecDeque<Waiting>>> {
-        self.gathering.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, HashMap<Id, VecDeque<Waiting>>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn send_one(&self, job: NewJob, now: Timestamp) -> Answer {
@@ -116,8 +117,8 @@ fn abandoned() -> DriverError {
     )
 }
 
-/// The right to have a call in the air. If its task is dropped, because its runtime is shut down or
-/// the driver panicked, those who wait learn it, and the next one to enqueue starts afresh.
+/// The right to have a call in flight. If its task is dropped, because its runtime is shut down or
+/// the driver panicked, the waiting callers get an error, and the next enqueue starts afresh.
 struct Turn {
     coalescer: Arc<Coalescer>,
     runtime: Id,
@@ -144,7 +145,7 @@ impl Turn {
                     let (mut turn, answered) = call.await;
                     let all = turn.waiting() + 1;
                     let _ = answer.send(answered);
-                    turn.gather(all).await;
+                    turn.wait_for_more(all).await;
                     if let Some(batch) = turn.take() {
                         turn.send_all(batch).await;
                     }
@@ -157,7 +158,7 @@ impl Turn {
     async fn send_all(mut self, mut batch: Vec<Waiting>) {
         loop {
             let all = self.send(batch).await;
-            self.gather(all).await;
+            self.wait_for_more(all).await;
             match self.take() {
                 Some(next) => batch = next,
                 None => return,
@@ -165,7 +166,8 @@ impl Turn {
         }
     }
 
-    /// Sends jobs together and answers those who gave them; how many wait when each of them is back.
+    /// Sends jobs together and answers their callers. Tells how many wait when each of them enqueues
+    /// again.
     async fn send(&self, batch: Vec<Waiting>) -> usize {
         let store = &self.coalescer.store;
         let to_all = |batch: Vec<Waiting>, answers: &mut dyn Iterator<Item = Answer>| {
@@ -186,7 +188,7 @@ impl Turn {
             Err(error @ (DriverError::Unavailable(_) | DriverError::Closed)) => {
                 to_all(batch, &mut repeat_with(|| Err(error.clone().into())))
             }
-            // Something about one of them may have spoilt the call for all.
+            // One of them may have made the call invalid for all.
             Err(_) => {
                 for Waiting { job, answer } in batch {
                     let _ = answer.send(self.coalescer.send_one(job, now).await);
@@ -196,10 +198,10 @@ impl Turn {
         }
     }
 
-    /// Lets those who were just answered come back with more. Who enqueues one job after another
-    /// would otherwise miss each call by a hair, and every second one would carry but a few jobs.
-    /// `all` is how many there are when each of them has.
-    async fn gather(&self, all: usize) {
+    /// Lets the callers that were just answered enqueue their next jobs. A caller that enqueues one
+    /// job after another would otherwise just miss each call, and every second call would carry few
+    /// jobs. `all` is how many wait when each of them has.
+    async fn wait_for_more(&self, all: usize) {
         for _ in 0..YIELDS {
             if self.waiting() >= all.min(BATCH_JOBS) {
                 return;
@@ -209,26 +211,26 @@ impl Turn {
     }
 
     fn waiting(&self) -> usize {
-        self.coalescer.gathering().get(&self.runtime).map_or(0, VecDeque::len)
+        self.coalescer.pending().get(&self.runtime).map_or(0, VecDeque::len)
     }
 
-    /// What has gathered, up to the size of one call; `None` ends the turn.
+    /// The pending jobs, up to the size of one call; `None` ends the turn.
     fn take(&mut self) -> Option<Vec<Waiting>> {
-        let mut gathering = self.coalescer.gathering();
-        let gathered = gathering.get_mut(&self.runtime)?;
+        let mut by_runtime = self.coalescer.pending();
+        let pending = by_runtime.get_mut(&self.runtime)?;
         let mut bytes = 0;
         let mut batch = Vec::new();
         while batch.len() < BATCH_JOBS && bytes < BATCH_BYTES {
-            let Some(waiting) = gathered.pop_front() else { break };
-            // Who has given up before the job was sent need not have it stored.
+            let Some(waiting) = pending.pop_front() else { break };
+            // A job whose caller gave up before it was sent is not stored.
             if !waiting.answer.is_closed() {
                 bytes += waiting.job.payload.len();
                 batch.push(waiting);
             }
         }
         if batch.is_empty() {
-            gathering.remove(&self.runtime);
-            // The turn may be somebody else's from here on.
+            by_runtime.remove(&self.runtime);
+            // From here on another call may have begun.
             self.is_over = true;
             return None;
         }
@@ -239,7 +241,7 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if !self.is_over {
-            let waiting = self.coalescer.gathering().remove(&self.runtime);
+            let waiting = self.coalescer.pending().remove(&self.runtime);
             drop(waiting);
         }
     }

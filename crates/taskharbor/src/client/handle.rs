@@ -42,7 +42,7 @@ pub enum WaitError {
     /// It was cancelled.
     #[error("the job was cancelled{}", reason.as_ref().map_or_else(String::new, |it| format!(": {it}")))]
     Cancelled {
-        /// Why, if somebody said so.
+        /// The reason that was recorded, if there is one.
         reason: Option<Text>,
     },
     /// No such job is stored: it was removed, or never enqueued.
@@ -113,7 +113,7 @@ impl<O> Handle<O> {
         &self.id
     }
 
-    /// Whether it was stored by this call, and did not stand there already.
+    /// Whether this call created the job (false if it already existed).
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.is_new
@@ -183,12 +183,13 @@ impl<O> Handle<O> {
 }
 
 impl<O: Data> Handle<O> {
-    /// Waits until the job, and whatever it grew into, is done, and answers what it produced.
+    /// Waits until the job, and the flow that its handler may have returned, is done, and answers the
+    /// output.
     ///
-    /// It looks at the job more and more rarely, twice a second at last. A flow that is held,
-    /// because a step of it was dead-lettered, is waited for until somebody lets it go on: put a
+    /// It asks the store again at growing intervals of up to half a second. A flow that is blocked,
+    /// because a step of it was dead-lettered, is waited for until it goes on or is cancelled: put a
     /// timeout around this where that may be too long. A handler that waits for a job of its own
-    /// queue holds a slot that the job may need: let it return a [`Flow`](crate::Flow) instead.
+    /// queue occupies a slot that the job may need: let it return a [`Flow`](crate::Flow) instead.
     ///
     /// # Errors
     ///

@@ -1,17 +1,17 @@
-//! [`Failure`]: what became of a step that has no output.
+//! [`Failure`]: why a step has no output.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use taskharbor_core::{State, Text};
 
-/// What became of a step that has no output: it was dead-lettered, or cancelled.
+/// The failure of a step: it was dead-lettered or cancelled, and has no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
     /// Whether it was cancelled, and not dead-lettered.
     pub is_cancelled: bool,
-    /// Why, if somebody said so.
+    /// The reason that was recorded, if there is one.
     pub reason: Option<String>,
 }
 

@@ -72,7 +72,7 @@ pub enum Fault {
     Refused(String),
     /// More jobs than a flow may have.
     #[error(
-        "more than {} jobs: split the flow, or let a job grow into the rest",
+        "more than {} jobs: split the flow, or let a handler return the rest as a flow",
         Limits::MAX_FLOW_JOBS
     )]
     TooLarge,
