@@ -264,13 +264,22 @@ impl Registry {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers jobs; each lease is first to be extended when it has `rest` left.
-    pub(crate) fn insert(&self, jobs: Vec<Leased>, rest: Duration) -> Vec<Arc<Inflight>> {
+    /// Registers jobs; each lease is first to be extended when it has `rest` left. A lease that ends
+    /// before `too_soon` is not worth a start: its job is registered as one that has ended, so the
+    /// keeper leaves it to the settler.
+    pub(crate) fn insert(
+        &self,
+        jobs: Vec<Leased>,
+        rest: Duration,
+        too_soon: Timestamp,
+    ) -> Vec<Arc<Inflight>> {
         let due = jobs.iter().map(|leased| leased.lease.expires_at.saturating_sub(rest)).min();
         let mut held = self.held();
-        let insert = |leased| {
+        let insert = |leased: Leased| {
+            let is_late = leased.lease.expires_at <= too_soon;
             let place = held.vacant_entry();
             let inflight = Arc::new(Inflight::new(leased, place.key()));
+            inflight.ended.store(is_late, Ordering::SeqCst);
             Arc::clone(place.insert(inflight))
         };
         let inserted = jobs.into_iter().map(insert).collect();
@@ -366,9 +375,9 @@ mod tests {
                 Timestamp::EPOCH,
                 &Life::new(&job, 0, None, Timestamp::EPOCH),
             );
-            Leased::new(job, Lease::new(LeaseToken::from_bits(1), Timestamp::EPOCH))
+            Leased::new(job, Lease::new(LeaseToken::from_bits(1), Timestamp::MAX))
         });
-        let held = registry.insert(jobs.collect(), Duration::ZERO);
+        let held = registry.insert(jobs.collect(), Duration::ZERO, Timestamp::EPOCH);
         (registry, held)
     }
 
@@ -417,7 +426,7 @@ mod tests {
         assert_eq!(reported(), Some(Text::new("half")));
         job.end_extending(None);
         assert_eq!(reported(), Some(Text::new("half")));
-        job.end_extending(Some(Lease::new(LeaseToken::from_bits(1), Timestamp::EPOCH)));
+        job.end_extending(Some(Lease::new(LeaseToken::from_bits(1), Timestamp::MAX)));
         assert_eq!(reported(), None);
     }
 
@@ -429,9 +438,10 @@ mod tests {
         let reused = registry.insert(
             vec![Leased::new(
                 others[0].job.clone(),
-                Lease::new(LeaseToken::from_bits(3), Timestamp::EPOCH),
+                Lease::new(LeaseToken::from_bits(3), Timestamp::MAX),
             )],
             Duration::ZERO,
+            Timestamp::EPOCH,
         );
         assert_eq!(reused[0].place, held[0].place);
         registry.remove(&held[..1]);

@@ -203,15 +203,21 @@ impl Reserver {
     async fn begin(&self, jobs: Vec<Leased>) {
         let shared = &self.shared;
         let rest = shared.config.lease_for - shared.config.heartbeat;
-        for inflight in shared.registry.insert(jobs, rest) {
+        let too_soon = shared.now().saturating_add(shared.config.margin());
+        for inflight in shared.registry.insert(jobs, rest, too_soon) {
             shared.tell(&Event::Reserved { job: &inflight.job });
             let queue = &inflight.job.queue;
             let Some(at) = shared.queues.iter().position(|slots| slots.queue == *queue) else {
                 continue;
             };
             let slot = Slot::new(Arc::clone(shared), at);
-            if shared.phase() > Phase::Working {
-                let released = verdict::release(None, ReleaseReason::Shutdown);
+            let reason = if inflight.has_ended() {
+                Some(ReleaseReason::ArrivedLate)
+            } else {
+                (shared.phase() > Phase::Working).then_some(ReleaseReason::Shutdown)
+            };
+            if let Some(reason) = reason {
+                let released = verdict::release(None, reason);
                 let _ = shared.outcomes.send(Finished::new(inflight, released)).await;
                 continue;
             }

@@ -149,7 +149,7 @@ async fn an_outcome_waits_for_the_heartbeat_in_the_air_and_uses_its_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_lease_is_nearly_over_on_arrival_is_not_started() {
+async fn a_job_whose_lease_is_nearly_over_on_arrival_is_released_and_not_started() {
     let port = Port::new();
     let id = port.enqueue("a").await;
     // Two seconds of the lease are left when the answer comes, and handlers stop three before it ends.
@@ -160,7 +160,10 @@ async fn a_job_whose_lease_is_nearly_over_on_arrival_is_not_started() {
     assert_eq!((record.state, record.job.attempts, record.job.deliveries), (State::Done, 0, 2));
     assert_eq!(port.log.time_of("reserved").since(start), LEASE - 2 * SECOND);
     assert_eq!(port.log.count("reserved"), 2);
+    assert_eq!(port.log.count("released"), 1, "{:#?}", port.log.lines());
     assert_eq!(port.log.count("started"), 1, "{:#?}", port.log.lines());
+    // It does not wait for the end of its lease.
+    assert_eq!(record.started_at.unwrap().since(start), LEASE - 2 * SECOND);
 }
 
 #[tokio::test(start_paused = true)]
