@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use taskharbor_core::DriverError;
 
 use crate::{
     Config, ConfigError, Synchronous,
     error::Fault,
     migration::{self, Content, Unfit, VERSION, content},
+    statement,
 };
 
 /// The oldest SQLite that does not lose commits when two processes write and check point at once.
@@ -26,8 +27,8 @@ const CHECKPOINT_PAGES: i64 = 2_000;
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
 /// The size of a page, which SQLite chooses for new files.
 const PAGE_BYTES: u64 = 4_096;
-/// How many statements a connection keeps prepared: all there are.
-const STATEMENTS: usize = 96;
+/// How many statements a connection keeps prepared: all there are, and a few pragmas.
+const STATEMENTS: usize = statement::ALL.len() + 8;
 
 /// Why a driver was not opened.
 #[derive(Debug, thiserror::Error)]
@@ -222,6 +223,9 @@ fn connect(config: &Config, flags: OpenFlags) -> Result<Opened, Fault> {
 fn settle_in(conn: &Connection, config: &Config) -> Result<(), Fault> {
     conn.busy_timeout(config.busy_timeout)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Otherwise plans depend on the values of parameters, and whenever those are cleared, as they are
+    // after each use, SQLite prepares most statements anew.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "trusted_schema", "OFF")?;
     conn.pragma_update(None, "cell_size_check", "ON")?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
@@ -296,5 +300,31 @@ fn create(path: &Path) -> io::Result<()> {
     match options.open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn statements_are_prepared_once() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        settle_in(&conn, &Config::new("unused")).unwrap();
+        migration::migrate(&mut conn).unwrap();
+        for (name, _, sql) in statement::ALL {
+            let mut prepared = conn.prepare(sql).unwrap();
+            for value in 0..3 {
+                prepared.clear_bindings();
+                for parameter in 1..=prepared.parameter_count() {
+                    prepared.raw_bind_parameter(parameter, value).unwrap();
+                }
+                // Whether it finds anything, or breaks a rule of a table, does not matter.
+                let _ = prepared.raw_query().next();
+            }
+            assert_eq!(prepared.get_status(StatementStatus::RePrepare), 0, "{name}");
+        }
     }
 }
