@@ -4,7 +4,7 @@
 //! for all of them: a join behind ten thousand members would otherwise be written ten thousand times.
 //! A member with failure jobs behind it takes the general path.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 
 use rusqlite::params;
 use taskharbor_core::{
@@ -42,10 +42,10 @@ impl Store<'_> {
         let (Some(seq), Transition::Ack { .. }) = (entry.flow, &item.transition) else {
             return Ok(false);
         };
-        if !acked.flows.contains_key(&seq) {
-            acked.flows.insert(seq, self.flow(seq)?);
-        }
-        let Some(flow) = acked.flows.get(&seq) else { return Ok(false) };
+        let flow = match acked.flows.entry(seq) {
+            btree_map::Entry::Occupied(known) => known.into_mut(),
+            btree_map::Entry::Vacant(unknown) => unknown.insert(self.flow(seq)?),
+        };
         let frees_key = entry.keyed && entry.key_hold.is_freed_by(State::Done);
         // Keys are freed, and failure jobs cancelled, one by one.
         if flow.tail == entry.seq || frees_key || flow.watched && self.is_watched(entry.seq)? {
