@@ -35,6 +35,9 @@ pub enum Damage {
     /// The flow's tail is not among its members.
     #[error("the tail {0} of the flow is not among its members")]
     Tail(JobId),
+    /// The job under whose id the flow began is not among its members.
+    #[error("the flow began as job {0}, which is not among its members")]
+    FirstTail(JobId),
     /// The job holds a key that it does not have.
     #[error("job {0} holds a key that it does not have")]
     Key(JobId),
@@ -73,6 +76,9 @@ impl ExportUnit {
         }
         if !members.contains(&flow.tail) {
             return Err(Damage::Tail(flow.tail.clone()));
+        }
+        if !members.contains(&flow.id) {
+            return Err(Damage::FirstTail(flow.id.clone()));
         }
         // Edges to members that were detached lead nowhere, so only those inside are looked at.
         let inside: Vec<_> = self.jobs.iter().map(|job| job.inside(&members)).collect();
@@ -194,6 +200,11 @@ mod tests {
         assert_eq!(damage(|unit| unit.jobs[0].holds_key = true), Damage::Key(id("a")));
         let tail = |unit: &mut ExportUnit| unit.flow.as_mut().unwrap().tail = id("x");
         assert_eq!(damage(tail), Damage::Tail(id("x")));
+        let other = |unit: &mut ExportUnit| {
+            unit.flow.as_mut().unwrap().id = id("x");
+            unit.jobs.iter_mut().for_each(|job| job.life.flow = Some(id("x")));
+        };
+        assert_eq!(damage(other), Damage::FirstTail(id("x")));
         let twice = |unit: &mut ExportUnit| unit.jobs[1] = unit.jobs[0].clone();
         assert_eq!(damage(twice), Damage::Job(Rejected::DuplicateId { job: id("a") }));
         let cycle = |unit: &mut ExportUnit| {

@@ -67,8 +67,8 @@ pub trait Graph {
     /// Lets a job hold its key, which is free.
     fn hold_key(&mut self, job: Self::Job) -> Result<(), Self::Error>;
 
-    /// Takes a terminal job out of its flow in the books of the store, with every edge that is still
-    /// open at either end.
+    /// Takes a terminal job out of its flow: [`Life::detach`] on its life, no flow in its record, and no
+    /// edge open at either end.
     fn leave_flow(&mut self, job: Self::Job) -> Result<(), Self::Error>;
 
     /// Whether an edge of this failure job is closed because the parent is done.
