@@ -1,7 +1,7 @@
 //! Export and import: jobs on their way from or to another store, with every field (MOV-2), so that
 //! they go on there as they would have here (MOV-7).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value as Json, json};
 use taskharbor_core::{
@@ -24,6 +24,7 @@ use crate::{
         text, time, unknown,
     },
     column,
+    error::is_duplicate,
     record::{ended, failures, hold_of_key, key, kind, policy, timeout},
     value::{Bits, Value},
 };
@@ -31,6 +32,10 @@ use crate::{
 /// What cursors begin with: the job after which a page starts, or the key, by queue and key.
 const JOB: &str = "export:job:";
 const KEY: &str = "export:key:";
+
+/// How many single jobs one call imports, and how many bytes of payloads and outputs.
+const TOGETHER: usize = 500;
+const TOGETHER_BYTES: usize = 4 * 1024 * 1024;
 
 /// Where a page starts. Jobs come first, then the keys that outlived theirs. MOV-1.
 #[derive(Debug)]
@@ -69,10 +74,7 @@ impl PostgresDriver {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Page<ExportUnit>, DriverError> {
-        if !(1..=Limits::MAX_PAGE).contains(&limit) {
-            let (min, max) = (1, Limits::MAX_PAGE);
-            return Err(InvalidRequest::OutOfRange { what: "limit", value: limit, min, max }.into());
-        }
+        ExportUnit::check_limit(limit)?;
         match Place::of(after.as_ref())? {
             Place::Job(seq) => self.export_jobs(seq, limit).await,
             Place::Key(queue, key) => self.export_keys(&queue, &key, limit).await,
@@ -148,56 +150,118 @@ impl PostgresDriver {
         &self,
         units: Vec<ExportUnit>,
     ) -> Answers<Imported, ImportRefused> {
+        check_size(&units)?;
         let mut answers = Vec::with_capacity(units.len());
-        for unit in units {
+        let mut rest = units.as_slice();
+        while let Some(unit) = rest.first() {
             // MOV-6
-            answers.push(match unit.check(&self.shared.limits) {
-                Ok(()) => self.import_unit(unit).await?,
-                Err(damage) => Err(ImportRefused::Damaged(damage)),
-            });
+            if let Err(damage) = unit.check(&self.shared.limits) {
+                answers.push(Err(ImportRefused::Damaged(damage)));
+                rest = &rest[1..];
+                continue;
+            }
+            let (together, others) = rest.split_at(self.jobs_together(rest));
+            if together.len() > 1 && self.import_together(together).await? {
+                answers.extend(together.iter().map(|_| Ok(Imported::Stored)));
+                rest = others;
+                continue;
+            }
+            for unit in &rest[..together.len().max(1)] {
+                answers.push(self.import_unit(unit).await?);
+            }
+            rest = &rest[together.len().max(1)..];
         }
         Ok(answers)
     }
 
+    /// How many units at the start are sound single jobs that share neither an id nor a key, and are
+    /// not too many for one call.
+    fn jobs_together(&self, units: &[ExportUnit]) -> usize {
+        let (mut ids, mut keys, mut bytes) = (HashSet::new(), HashSet::new(), 0);
+        for (count, unit) in units.iter().take(TOGETHER).enumerate() {
+            let ([job], None, None) = (unit.jobs.as_slice(), &unit.flow, &unit.key) else {
+                return count;
+            };
+            let key = job.new.idempotency_key.as_ref().filter(|_| job.holds_key);
+            bytes += job.new.payload.len() + job.life.output.as_ref().map_or(0, |it| it.len());
+            let fits = bytes <= TOGETHER_BYTES
+                && ids.insert(&job.new.id)
+                && key.is_none_or(|key| keys.insert((&job.new.queue, key)))
+                && unit.check(&self.shared.limits).is_ok();
+            if !fits {
+                return count;
+            }
+        }
+        units.len().min(TOGETHER)
+    }
+
+    /// Stores single jobs by one call, if none of them meets what is stored.
+    async fn import_together(&self, units: &[ExportUnit]) -> Result<bool, DriverError> {
+        let jobs: Vec<_> = units.iter().flat_map(|unit| &unit.jobs).collect();
+        match self.import_jobs(None, &jobs).await {
+            Err(error) if is_duplicate(&error) => Ok(false),
+            answer => Ok(answer? == Ok(Imported::Stored)),
+        }
+    }
+
     async fn import_unit(
         &self,
-        unit: ExportUnit,
+        unit: &ExportUnit,
     ) -> Result<Result<Imported, ImportRefused>, DriverError> {
-        let statements = &self.shared.statements;
-        let rows = if let Some(key) = &unit.key {
-            let values = [
-                Value::Text(Some(key.queue.as_str())),
-                Value::Text(Some(key.key.as_str())),
-                Value::Text(Some(key.job.as_str())),
-                Value::BigInt(Some(key.held_until.as_micros())),
-            ];
-            self.query(&statements.import_key, &values).await?
-        } else {
-            let head = unit.flow.as_ref().map(|flow| head(flow).to_string());
-            let jobs = Json::Array(unit.jobs.iter().map(job).collect()).to_string();
-            let payloads = unit.jobs.iter().map(|job| Some(&*job.new.payload)).collect();
-            let outputs = unit.jobs.iter().map(|job| job.life.output.as_deref()).collect();
-            let values = [
-                Value::Text(head.as_deref()),
-                Value::Text(Some(&jobs)),
-                Value::Byteas(payloads),
-                Value::Byteas(outputs),
-            ];
-            self.query(&statements.import, &values).await?
+        let Some(key) = &unit.key else {
+            return self
+                .import_jobs(unit.flow.as_ref(), &unit.jobs.iter().collect::<Vec<_>>())
+                .await;
         };
-        let row = rows.first().ok_or_else(|| unknown("answer", "nothing"))?;
-        let because = optional_id(get(row, 1)?)?;
-        let answer = match (get::<&str>(row, 0)?, because) {
-            ("stored", _) => Ok(Imported::Stored),
-            ("existing", _) => Ok(Imported::Existing),
-            ("overlap", Some(job)) => Err(ImportRefused::Overlap(job)),
-            ("key", Some(job)) => Err(ImportRefused::KeyHeld(job)),
-            (other, _) => return Err(unknown("verdict", other)),
-        };
-        let queues = unit.jobs.into_iter().map(|job| job.new.queue).collect();
+        let values = [
+            Value::Text(Some(key.queue.as_str())),
+            Value::Text(Some(key.key.as_str())),
+            Value::Text(Some(key.job.as_str())),
+            Value::BigInt(Some(key.held_until.as_micros())),
+        ];
+        imported(&self.query(&self.shared.statements.import_key, &values).await?)
+    }
+
+    async fn import_jobs(
+        &self,
+        flow: Option<&ExportedFlow>,
+        jobs: &[&ExportedJob],
+    ) -> Result<Result<Imported, ImportRefused>, DriverError> {
+        let head = flow.map(|flow| head(flow).to_string());
+        let texts = Json::Array(jobs.iter().map(|it| job(it)).collect()).to_string();
+        let values = [
+            Value::Text(head.as_deref()),
+            Value::Text(Some(&texts)),
+            Value::Byteas(jobs.iter().map(|job| Some(&*job.new.payload)).collect()),
+            Value::Byteas(jobs.iter().map(|job| job.life.output.as_deref()).collect()),
+        ];
+        let answer = imported(&self.query(&self.shared.statements.import, &values).await?)?;
+        let mut queues: Vec<_> = jobs.iter().map(|job| job.new.queue.clone()).collect();
+        queues.dedup();
         self.put_in_line(queues, 0);
         Ok(answer)
     }
+}
+
+/// A call carries no more jobs than an enqueue of flows may. ENQ-6.
+fn check_size(units: &[ExportUnit]) -> Result<(), InvalidRequest> {
+    let (what, max) = ("the number of jobs in one call", Limits::MAX_FLOW_JOBS);
+    let value = units.iter().map(|unit| unit.jobs.len().max(1)).sum();
+    if value > max {
+        return Err(InvalidRequest::OutOfRange { what, value, min: 0, max });
+    }
+    Ok(())
+}
+
+fn imported(rows: &[Row]) -> Result<Result<Imported, ImportRefused>, DriverError> {
+    let row = rows.first().ok_or_else(|| unknown("answer", "nothing"))?;
+    Ok(match (get::<&str>(row, 0)?, optional_id(get(row, 1)?)?) {
+        ("stored", _) => Ok(Imported::Stored),
+        ("existing", _) => Ok(Imported::Existing),
+        ("overlap", Some(job)) => Err(ImportRefused::Overlap(job)),
+        ("key", Some(job)) => Err(ImportRefused::KeyHeld(job)),
+        (other, _) => return Err(unknown("verdict", other)),
+    })
 }
 
 fn stored_key(row: &Row) -> Result<ExportedKey, DriverError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskharbor_core::{Driver, driver::Transition, job::JobSet, name::IdempotencyKey};
+use taskharbor_core::{driver::Transition, job::JobSet, name::IdempotencyKey};
 use tokio_postgres::{Client, Row};
 
 use crate::{

@@ -16,7 +16,8 @@ DECLARE
   v_known int;
 BEGIN
   v_ids := ARRAY(SELECT e.j->>'id' FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord) ORDER BY e.ord);
-  SELECT count(*), min(j.id) INTO v_known, v_first FROM th_job j WHERE j.id = ANY (v_ids);
+  SELECT count(*), (array_agg(i.id ORDER BY i.ord))[1] INTO v_known, v_first
+  FROM unnest(v_ids) WITH ORDINALITY AS i (id, ord) JOIN th_job j ON j.id = i.id;
   IF v_known = v_count THEN
     -- MOV-4
     RETURN QUERY SELECT 'existing', NULL::text;
@@ -26,7 +27,7 @@ BEGIN
     RETURN QUERY SELECT 'overlap', v_first;
     RETURN;
   END IF;
-  SELECT min(e.j->>'id') INTO v_first FROM jsonb_array_elements(v_jobs) AS e (j)
+  SELECT (array_agg(e.j->>'id' ORDER BY e.ord))[1] INTO v_first FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord)
   JOIN th_key k ON k.queue = e.j->>'queue' AND k.key = e.j->>'key' WHERE (e.j->>'holds_key')::boolean;
   IF v_first IS NOT NULL THEN
     RETURN QUERY SELECT 'key', v_first;
