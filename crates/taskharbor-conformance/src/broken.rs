@@ -35,25 +35,52 @@ fn fails(case: &Case, make: Make) -> bool {
     catch_unwind(AssertUnwindSafe(attempt)).is_err()
 }
 
+/// The cases whose names contain `TASKHARBOR_CASES`; all if it is not set.
+fn chosen() -> impl Iterator<Item = &'static Case> {
+    let part = std::env::var("TASKHARBOR_CASES").unwrap_or_default();
+    cases().filter(move |case| format!("{}::{}", case.group, case.name).contains(&part))
+}
+
 #[test]
 fn the_model_itself_passes() {
-    let failed: Vec<_> = cases().filter(|case| fails(case, || Box::new(Honest))).collect();
+    let failed: Vec<_> = chosen().filter(|case| fails(case, || Box::new(Honest))).collect();
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// What the contract leaves open may differ, and the suite must not mind.
-#[test]
-fn drivers_that_use_their_freedom_pass() {
-    let freedoms: [Make; 5] = [
-        || Box::new(legal::RotatesTokens),
-        || Box::new(legal::WakesEarly),
-        || Box::new(legal::ReclaimedKeepPosition),
-        || Box::new(legal::ReclaimedBetween),
-        || Box::new(legal::CountsUpToCap),
-    ];
-    for make in freedoms {
-        let failed: Vec<_> = cases().filter(|case| fails(case, make)).collect();
-        assert!(failed.is_empty(), "{failed:?}");
+/// Passes whatever is not about masses of jobs, for which the model is slow.
+fn passes(make: Make) {
+    let is_small = |case: &&Case| !matches!(case.group, "flow_mass" | "call");
+    let failed: Vec<_> = chosen().filter(is_small).filter(|case| fails(case, make)).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// The contract leaves some things open, and the suite must accept every choice.
+mod drivers_that_use_their_freedom_pass {
+    use super::{legal, passes};
+
+    #[test]
+    fn tokens_change_with_every_extension() {
+        passes(|| Box::new(legal::RotatesTokens));
+    }
+
+    #[test]
+    fn callers_are_asked_to_come_back_early() {
+        passes(|| Box::new(legal::WakesEarly));
+    }
+
+    #[test]
+    fn reclaimed_jobs_keep_their_positions() {
+        passes(|| Box::new(legal::ReclaimedKeepPosition));
+    }
+
+    #[test]
+    fn reclaimed_jobs_stand_in_between() {
+        passes(|| Box::new(legal::ReclaimedBetween));
+    }
+
+    #[test]
+    fn counts_stop_at_their_cap() {
+        passes(|| Box::new(legal::CountsUpToCap));
     }
 }
 

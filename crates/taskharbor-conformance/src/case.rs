@@ -1,8 +1,10 @@
 //! [`Case`]: one test of the suite, and how it is run.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, panic::resume_unwind, pin::Pin, sync::Arc, time::Duration};
 
 use taskharbor_core::{Admin, AnyDriver, Driver, DriverError};
+
+use tokio::time::timeout;
 
 use crate::{catalogue::cases, driver_under_test::DriverUnderTest};
 
@@ -15,7 +17,18 @@ pub struct Case {
     pub name: &'static str,
     /// The clauses of `docs/SEMANTICS.md` that it proves.
     pub clauses: &'static [&'static str],
+    /// What a driver must keep for the case to concern it.
+    pub level: Level,
     pub(crate) body: fn(DriverUnderTest) -> BoxFuture<()>,
+}
+
+/// What a driver keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Single jobs.
+    Jobs,
+    /// Flows as well.
+    Flows,
 }
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -86,11 +99,15 @@ impl Through {
     }
 }
 
+/// How long a case may take before it fails: a driver that hangs must not stall the suite.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+
 /// Runs one case, on a runtime of its own, on drivers that `open` makes.
 ///
 /// # Panics
 ///
-/// If there is no such case, or the driver does not satisfy it.
+/// If there is no such case, if the driver does not satisfy it, or if it takes longer than two
+/// minutes.
 pub fn run<D, F>(
     group: &str,
     name: &str,
@@ -108,8 +125,19 @@ pub fn run<D, F>(
         .enable_all()
         .build()
         .expect("a runtime can be built");
-    runtime.block_on(case.run(move || {
+    let run = case.run(move || {
         let driver = open();
         async move { through.reach(driver.await) }
-    }));
+    });
+    let outcome = runtime.block_on(async { timeout(TIME_LIMIT, tokio::spawn(run)).await });
+    // A thread that the driver blocks is left behind.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(failed)) => match failed.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(error) => panic!("the case did not end: {error}"),
+        },
+        Err(_) => panic!("the case took longer than {} s", TIME_LIMIT.as_secs()),
+    }
 }

@@ -10,30 +10,41 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
     GROUPS.iter().copied().flatten()
 }
 
-/// Makes tests of all cases for the driver that `$open`, an `async fn`, opens on an empty store.
+/// Makes a test of every case for the driver that `$open`, an `async fn`, opens on an empty store.
 ///
-/// A driver that can be opened in several ways may be content with `tests!(open, plain)` for all but
-/// one of them: that leaves out the handle, which does not see how its answers came about.
+/// - `tests!(open)`: all cases.
+/// - `tests!(open, level = jobs)`: the cases about single jobs, for a driver whose
+///   [`Limits`](taskharbor_core::driver::Limits) say that it keeps no flows.
+/// - `tests!(open, also = handle)`: every case twice, on the driver as it is and behind an
+///   [`AnyDriver`](taskharbor_core::AnyDriver) that checks the shape of its answers. The handle does
+///   not depend on the driver, so that one driver of a workspace is enough for this.
 #[macro_export]
 macro_rules! tests {
     ($open:ident) => {
-        $crate::tests!($open, plain);
-        $crate::tests!($open, handle);
+        $crate::__tests!($open, plain, Plain, flows);
     };
-    ($open:ident, plain) => {
-        /// The driver as it is.
-        mod plain {
-            use super::$open as open;
-            const THROUGH: $crate::Through = $crate::Through::Plain;
-            $crate::__groups!();
-        }
+    ($open:ident, level = $level:ident) => {
+        $crate::__tests!($open, plain, Plain, $level);
     };
-    ($open:ident, handle) => {
-        /// The driver behind a handle that checks its answers.
-        mod handle {
+    ($open:ident, also = handle) => {
+        $crate::__tests!($open, plain, Plain, flows);
+        $crate::__tests!($open, handle, Handle, flows);
+    };
+    ($open:ident, level = $level:ident, also = handle) => {
+        $crate::__tests!($open, plain, Plain, $level);
+        $crate::__tests!($open, handle, Handle, $level);
+    };
+}
+
+/// Makes a module of tests that reach the driver in one way.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tests {
+    ($open:ident, $module:ident, $through:ident, $level:ident) => {
+        mod $module {
             use super::$open as open;
-            const THROUGH: $crate::Through = $crate::Through::Handle;
-            $crate::__groups!();
+            const THROUGH: $crate::Through = $crate::Through::$through;
+            $crate::__groups!($level);
         }
     };
 }

@@ -14,6 +14,7 @@ use taskharbor_core::{
         Transition,
     },
     error::{Denied, Refusal, Rejected},
+    export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, FlowState, ListFlows},
     job::{JobRecord, JobSet, JobSummary},
 };
@@ -22,8 +23,8 @@ use tokio::sync::Barrier;
 use crate::{
     case::Opener,
     fixture::{
-        LEASE, T0, ack_with, at, extension, fail, grow, holder, id, ids, job, job_in, list, queue,
-        settlement, transitions,
+        LEASE, T0, ack_with, at, expand, extension, fail, holder, id, ids, job, job_in, list,
+        queue, settlement, transitions,
     },
 };
 
@@ -38,6 +39,44 @@ pub(crate) struct DriverUnderTest {
 impl DriverUnderTest {
     pub(crate) fn new(driver: AnyDriver, open: Opener) -> Self {
         Self { driver, open }
+    }
+
+    /// Whether the driver keeps flows.
+    pub(crate) fn has_flows(&self) -> bool {
+        self.driver.limits().has_flows()
+    }
+
+    /// The states that [`DriverUnderTest::bring`] can bring a job into.
+    pub(crate) fn job_states(&self) -> Vec<State> {
+        let is_there = |state: &State| *state != State::Blocked || self.has_flows();
+        State::ALL.iter().copied().filter(is_there).collect()
+    }
+
+    /// Another driver, on an empty store of its own.
+    pub(crate) async fn another(&self) -> Self {
+        Self::new((self.open)().await, Arc::clone(&self.open))
+    }
+
+    /// Everything that is stored, in pages of this size.
+    pub(crate) async fn export(&self, limit: usize) -> Vec<ExportUnit> {
+        let (mut units, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.driver.export(after, limit).await.expect("export");
+            assert!(page.items.len() <= limit, "more than a page");
+            units.extend(page.items);
+            match page.next {
+                Some(cursor) => after = Some(cursor),
+                None => return units,
+            }
+        }
+    }
+
+    /// Imports units; the answers as they are.
+    pub(crate) async fn import(
+        &self,
+        units: Vec<ExportUnit>,
+    ) -> Vec<Result<Imported, ImportRefused>> {
+        self.driver.import(units).await.expect("import")
     }
 
     /// Enqueues one set; the answer as it is.
@@ -198,8 +237,8 @@ impl DriverUnderTest {
     /// Whatever this lease is used for at `now` is refused for this reason, and nothing changes.
     pub(crate) async fn refuses(&self, leased: &Leased, reason: Refusal, now: Timestamp) {
         let stored = self.snapshot(now).await;
-        let expansion = grow([job("a job of the expansion")]);
-        for transition in transitions(now).into_iter().chain([expansion]) {
+        let expansion = self.has_flows().then(|| expand([job("a job of the expansion")]));
+        for transition in transitions(now).into_iter().chain(expansion) {
             let what = format!("{transition:?}");
             let answer = self.settle(leased, transition, now).await;
             assert_eq!(answer, Err(reason.clone()), "{what}");
@@ -309,7 +348,7 @@ impl DriverUnderTest {
     pub(crate) async fn inputs(&self, text: &str) -> Vec<OutputEntry> {
         let parents = self.read(OutputQuery::parents_of(id(text))).await;
         let mut all = vec![list(parents.len())];
-        all.extend(self.expand(parents).await);
+        all.extend(self.read_joins(parents).await);
         all
     }
 
@@ -317,10 +356,10 @@ impl DriverUnderTest {
     pub(crate) async fn output(&self, text: &str) -> Vec<OutputEntry> {
         let entries = self.read(OutputQuery::of(id(text))).await;
         assert_eq!(entries.len(), 1, "one job, one output");
-        self.expand(entries).await
+        self.read_joins(entries).await
     }
 
-    async fn expand(&self, mut entries: Vec<OutputEntry>) -> Vec<OutputEntry> {
+    async fn read_joins(&self, mut entries: Vec<OutputEntry>) -> Vec<OutputEntry> {
         let mut all = Vec::new();
         entries.reverse();
         while let Some(entry) = entries.pop() {

@@ -78,6 +78,11 @@ pub(crate) fn child(text: &str, parents: &[&str]) -> NewJob {
     job(text).after(ids(parents))
 }
 
+/// A job in the queue `q` that runs only if others fail.
+pub(crate) fn failure_job(text: &str, parents: &[&str]) -> NewJob {
+    job(text).after_failure_of(ids(parents))
+}
+
 /// A join in the queue `q`.
 pub(crate) fn join(text: &str, parents: &[&str]) -> NewJob {
     NewJob::join(id(text), queue("q"), ids(parents))
@@ -110,7 +115,7 @@ pub(crate) fn release(run_at: Option<Timestamp>) -> Transition {
 }
 
 /// A expansion into these jobs.
-pub(crate) fn grow(jobs: impl IntoIterator<Item = NewJob>) -> Transition {
+pub(crate) fn expand(jobs: impl IntoIterator<Item = NewJob>) -> Transition {
     Transition::Expand(Expansion::new(jobs.into_iter().collect()))
 }
 

@@ -2,24 +2,39 @@
 
 use crate::case::Case;
 
-/// Lists the cases of a group, each with the clauses it proves.
+/// Lists the cases of a group, each with the clauses it proves; those under `flows` need a driver
+/// that keeps flows.
 ///
 /// Makes `CASES` of them, and a macro with the name of the group that makes tests of them where it
 /// is called.
 macro_rules! group {
-    ($group:ident { $($name:ident [$($clause:literal)+])* }) => {
-        pub(crate) static CASES: &[$crate::case::Case] = &[$($crate::case::Case {
-            group: stringify!($group),
-            name: stringify!($name),
-            clauses: &[$($clause),+],
-            body: |trial| Box::pin($name(trial)),
-        }),*];
+    ($group:ident { $($job:ident [$($of_job:literal)+])* }
+     flows { $($flow:ident [$($of_flow:literal)+])* }) => {
+        pub(crate) static CASES: &[$crate::case::Case] = &[
+            $($crate::case::Case {
+                group: stringify!($group),
+                name: stringify!($job),
+                clauses: &[$($of_job),+],
+                level: $crate::case::Level::Jobs,
+                body: |trial| Box::pin($job(trial)),
+            },)*
+            $($crate::case::Case {
+                group: stringify!($group),
+                name: stringify!($flow),
+                clauses: &[$($of_flow),+],
+                level: $crate::case::Level::Flows,
+                body: |trial| Box::pin($flow(trial)),
+            },)*
+        ];
 
         #[doc(hidden)]
         #[macro_export]
         macro_rules! $group {
-            () => {
-                $crate::__tests_of!($group $($name)*);
+            (jobs) => {
+                $crate::__tests_of!($group $($job)*);
+            };
+            (flows) => {
+                $crate::__tests_of!($group $($job)* $($flow)*);
             };
         }
     };
@@ -35,16 +50,21 @@ mod edge_race;
 mod enqueue;
 mod expansion;
 mod expansion_refused;
+mod export;
 mod extend;
+mod failure_job;
 mod field;
 mod flow_again;
+mod flow_level;
 mod flow_mass;
 mod flow_shape;
 mod flow_state;
 mod idempotency;
 mod inspect;
 mod join;
+mod key_hold;
 mod lease;
+mod list;
 mod model;
 mod name;
 mod next_due;
@@ -74,8 +94,8 @@ macro_rules! groups {
         #[doc(hidden)]
         #[macro_export]
         macro_rules! __groups {
-            () => {
-                $($crate::$group!();)*
+            ($level:ident) => {
+                $($crate::$group!($level);)*
             };
         }
     };
@@ -85,6 +105,7 @@ groups! {
     enqueue;
     field;
     idempotency;
+    key_hold;
     schedule;
     order;
     reserve;
@@ -102,6 +123,7 @@ groups! {
     join;
     flow_again;
     edge_race;
+    flow_level;
     flow_shape;
     flow_state;
     output;
@@ -109,13 +131,16 @@ groups! {
     expansion_refused;
     policy;
     policy_mix;
+    failure_job;
     pause;
     cancel;
     requeue;
     inspect;
+    list;
     admin;
     prune;
     prune_flow;
+    export;
     watch;
     call;
     dropped;

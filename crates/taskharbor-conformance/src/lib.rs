@@ -10,14 +10,13 @@
 //! taskharbor_conformance::tests!(open);
 //! ```
 //!
-//! That makes one ordinary test of every case, named as a sentence, twice: on the driver as it is
-//! and through [`AnyDriver`](taskharbor_core::AnyDriver), whose own checks must find nothing to
-//! object to. Cases are in groups, one file each, and cite the clauses of `docs/SEMANTICS.md` that
-//! they prove. Two groups are of another kind: `model` runs random scripts on the driver and on a
-//! model beside it, and `race` lets many tasks loose on one store and checks the history of what
-//! they saw.
+//! That makes one ordinary test of every case, named as a sentence. [`tests!`] has options for a
+//! driver without flows and for running every case behind a handle too. Cases are in groups, one
+//! file each, and cite the clauses of `docs/SEMANTICS.md` that they prove. Two groups are of another
+//! kind: `model` runs random scripts on the driver and on a model beside it, and `race` lets many
+//! tasks loose on one store and checks the history of what they saw.
 //!
-//! [`cases`] lists everything for those who want to run it in their own way.
+//! [`cases`] lists everything, for programs that run the cases in their own way.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a case fails by panicking, as tests do")]
 
@@ -36,5 +35,5 @@ mod model;
 mod reference;
 mod script;
 
-pub use case::{Case, Through, run};
+pub use case::{Case, Level, Through, run};
 pub use catalogue::cases;

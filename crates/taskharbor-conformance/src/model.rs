@@ -9,6 +9,8 @@ mod admin;
 mod export;
 mod outcome;
 mod read;
+#[cfg(test)]
+mod reserve;
 mod write;
 
 use std::collections::BTreeMap;
@@ -30,6 +32,9 @@ pub(crate) struct Model {
     pub(crate) flows: Vec<KeptFlow>,
     /// Keys that outlived their jobs.
     pub(crate) keys: Vec<ExportedKey>,
+    /// Keys whose time was up when their jobs were removed. A driver may have forgotten them, which
+    /// shows if a later call has an earlier time.
+    pub(crate) forgotten: Vec<ExportedKey>,
     pub(crate) paused: BTreeMap<QueueName, Timestamp>,
     pub(crate) last_serial: u64,
 }

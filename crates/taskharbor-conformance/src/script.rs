@@ -17,15 +17,18 @@ use std::{
 };
 
 use taskharbor_core::{
-    AnyDriver,
+    AnyDriver, Driver, State,
     driver::OutputOf,
-    job::{FailurePolicy, KeyHold},
+    job::{FailurePolicy, JoinReading, KeyHold},
 };
 
 use crate::case::Opener;
 
 /// How many steps a script has.
 const STEPS: usize = 60;
+
+/// One in so many scripts ends with an export, which is imported into another store.
+const MOVED_EVERY: u64 = 100;
 
 /// One thing to do at one time.
 #[derive(Clone, Debug)]
@@ -68,6 +71,23 @@ enum Act {
     Resume(u8),
     Prune { done: Option<u64>, dlq: Option<u64>, cancelled: Option<u64>, limit: usize },
     Read { jobs: Vec<Whose>, of: OutputOf, from: usize, limit: usize },
+    List(ListPlan),
+}
+
+/// A list to be read to its end.
+#[derive(Clone, Debug)]
+struct ListPlan {
+    newest_first: bool,
+    queue: Option<u8>,
+    state: Option<State>,
+    key: Option<u8>,
+    error: bool,
+    flow: Option<Whose>,
+    /// Seconds before now, and how many of them.
+    created: Option<(u64, u64)>,
+    finished: Option<(u64, u64)>,
+    limit: usize,
+    scan: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -84,7 +104,9 @@ struct JobPlan {
     /// Seconds from now, before or after.
     run_at: Option<i64>,
     key: Option<(u8, KeyHold)>,
-    join: bool,
+    join: Option<JoinReading>,
+    /// Whether it runs only if its parents fail.
+    on_failure: bool,
     /// Positions in the set.
     parents: Vec<usize>,
     policy: FailurePolicy,
@@ -94,8 +116,11 @@ struct JobPlan {
 impl fmt::Debug for JobPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "job-{} in queue-{}", self.id, self.queue)?;
-        if self.join {
-            write!(f, " join")?;
+        if let Some(reading) = self.join {
+            write!(f, " join {reading:?}")?;
+        }
+        if self.on_failure {
+            write!(f, " on failure")?;
         }
         if !self.parents.is_empty() {
             write!(f, " after {:?}", self.parents)?;
@@ -159,9 +184,14 @@ pub(crate) async fn run(driver: &AnyDriver, open: &Opener, count: u64) {
     let seeds = seed.map_or_else(|| (0..count).collect(), |seed| vec![number(&seed)]);
     for seed in seeds {
         let steps = generate::steps(seed, STEPS);
-        if let Err(difference) = replay::replay(driver, &steps).await {
+        // Opening another store is slow on some drivers.
+        let target = if seed % MOVED_EVERY == 0 { Some(open().await) } else { None };
+        if let Err(difference) = replay::replay(driver, target.as_ref(), &steps).await {
             let (steps, difference) = shrink::shrink(open, steps, difference).await;
             panic!("{}", report(seed, &steps, &difference));
+        }
+        if let Some(target) = target {
+            target.close().await.expect("a driver can be closed");
         }
     }
 }

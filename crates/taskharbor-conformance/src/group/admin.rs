@@ -9,7 +9,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        T0, ack, at, child, fail, grow, id, ids, invalid, job, join, release, requeue, retry,
+        T0, ack, at, child, expand, fail, id, ids, invalid, job, join, release, requeue, retry,
     },
 };
 
@@ -37,6 +37,8 @@ group! {
         a_store_in_use_finds_no_contradiction_in_itself ["ADM-10"]
         preparing_a_store_in_use_changes_nothing ["ADM-11"]
         a_store_may_be_prepared_by_many_at_once ["ADM-11"]
+    }
+    flows {
     }
 }
 
@@ -193,7 +195,7 @@ async fn a_member_of_a_flow_is_not_purged_by_itself(t: DriverUnderTest) {
 
 async fn a_plain_job_that_grew_is_not_purged_by_itself(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
-    t.run("g", grow([job("x")]), T0).await;
+    t.run("g", expand([job("x")]), T0).await;
     let answer = t.manage("g", Action::Purge, T0).await;
     assert_eq!(answer, Err(Denied::InFlow(id("g"))));
 }
@@ -255,7 +257,7 @@ async fn a_store_in_use_finds_no_contradiction_in_itself(t: DriverUnderTest) {
     t.put_flow(jobs, T0).await;
     let leased = t.take_many(2, T0).await;
     sound().await;
-    t.apply(&leased[0], grow([job("x"), child("y", &["x"])]), T0).await;
+    t.apply(&leased[0], expand([job("x"), child("y", &["x"])]), T0).await;
     sound().await;
     t.apply(&leased[1], fail(T0), T0).await;
     t.act("b", requeue(), T0).await;

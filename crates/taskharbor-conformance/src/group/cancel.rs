@@ -12,7 +12,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        LEASE, T0, ack, ack_with, at, before, child, fail, failure, grow, id, job, job_in, join,
+        LEASE, T0, ack, ack_with, at, before, child, expand, fail, failure, id, job, job_in, join,
         release, requeue, retry, with_token,
     },
 };
@@ -46,6 +46,8 @@ group! {
         a_mark_racing_an_ack_never_undoes_it ["CAN-9" "CAN-3"]
         a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through ["CAN-7" "CAN-9"]
         a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through ["CAN-7" "CAN-5"]
+    }
+    flows {
     }
 }
 
@@ -157,7 +159,7 @@ async fn whoever_ended_a_marked_job_may_repeat_the_call(t: DriverUnderTest) {
     let leased = marked(&t).await;
     t.apply(&leased, release(None), T0).await;
     let before = t.snapshot(T0).await;
-    for again in [release(None), fail(T0), retry(None, T0), grow([job("x")])] {
+    for again in [release(None), fail(T0), retry(None, T0), expand([job("x")])] {
         let answer = t.settle(&leased, again, T0).await;
         assert_eq!(answer, Ok(Settled::AlreadyTerminal));
     }
@@ -299,7 +301,7 @@ async fn a_flow_with_nothing_left_to_cancel_is_denied(t: DriverUnderTest) {
 
 async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
-    t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
+    t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     let answer = t.manage("y", Action::CancelFlow, T0).await;
     assert_eq!(answer, Err(Denied::JobNotFound), "its tail is not its id");
     assert_eq!(t.act("g", Action::CancelFlow, T0).await, Cancelled);
@@ -394,7 +396,7 @@ async fn a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through(t: Drive
                 if cancels {
                     return t.manage(&b, Action::CancelFlow, T0).await == Ok(Cancelled);
                 }
-                t.settle(&leased, grow([job(&x)]), T0).await == Ok(Settled::Applied)
+                t.settle(&leased, expand([job(&x)]), T0).await == Ok(Settled::Applied)
             }
         }));
         assert_eq!(raced.await, [true, true]);

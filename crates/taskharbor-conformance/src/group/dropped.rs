@@ -31,6 +31,8 @@ group! {
         a_dropped_settle_can_be_repeated_with_its_token ["DRO-1" "SET-6"]
         a_dropped_cancel_leaves_no_mixture ["DRO-1" "CAN-7"]
     }
+    flows {
+    }
 }
 
 /// After how many polls calls are dropped.

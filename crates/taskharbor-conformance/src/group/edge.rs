@@ -36,6 +36,8 @@ group! {
         a_thousand_members_let_their_dependant_go_after_the_last ["FLO-1"]
         chords_within_chords_run_every_member_once_after_its_parents ["FLO-1" "FLO-2"]
     }
+    flows {
+    }
 }
 
 async fn a_chain_runs_one_step_after_the_other(t: DriverUnderTest) {

@@ -21,6 +21,8 @@ group! {
         racing_flows_with_one_key_store_one_of_them ["FLO-4" "KEY-6"]
         racing_calls_that_name_many_flows_in_any_order_all_succeed ["FLO-8" "FLO-1"]
     }
+    flows {
+    }
 }
 
 const ROUNDS: usize = 12;

@@ -38,6 +38,8 @@ group! {
         jobs_of_one_call_are_inserted_in_the_order_given ["ORD-4"]
         a_large_call_keeps_its_order ["ORD-4" "ORD-1"]
     }
+    flows {
+    }
 }
 
 fn inserted(text: &str) -> Enqueued {
@@ -158,11 +160,11 @@ async fn a_call_without_sets_has_no_answers(t: DriverUnderTest) {
 }
 
 async fn a_stored_id_is_existing_in_every_state_and_stays_as_it_is(t: DriverUnderTest) {
-    for state in State::ALL.iter().copied() {
+    for state in t.job_states() {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
     }
     let stored = t.snapshot(T0).await;
-    for state in State::ALL.iter().copied() {
+    for state in t.job_states() {
         let again = job_in("another queue", state.as_str())
             .priority(9)
             .run_at(at(5))

@@ -11,8 +11,8 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        T0, ack, ack_with, at, child, done_with, fail, grow, id, ids, job, job_in, join, key, list,
-        requeue,
+        T0, ack, ack_with, at, child, done_with, expand, fail, id, ids, job, job_in, join, key,
+        list, requeue,
     },
 };
 
@@ -45,11 +45,13 @@ group! {
         a_flows_key_is_held_until_what_its_tail_grew_into_is_done ["KEY-4" "KEY-5" "EXP-5"]
         growth_racing_the_ack_of_another_parent_keeps_the_dependant ["EXP-2" "FLO-8"]
     }
+    flows {
+    }
 }
 
 async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
-    t.run("g", grow([job("x"), child("y", &["x"])]), at(5)).await;
+    t.run("g", expand([job("x"), child("y", &["x"])]), at(5)).await;
     let flow = t.flow("g", at(5)).await;
     assert_eq!(flow.state, FlowState::Running);
     assert_eq!(flow.tail, id("y"));
@@ -64,7 +66,7 @@ async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: DriverUnderTe
 
 async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
-    t.run("g", grow([job("x").priority(3), child("y", &["x"])]), at(5)).await;
+    t.run("g", expand([job("x").priority(3), child("y", &["x"])]), at(5)).await;
     let grower = t.record("g", at(5)).await;
     assert_eq!(grower.state, State::Done);
     assert_eq!(grower.finished_at, Some(at(5)));
@@ -84,7 +86,7 @@ async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: DriverUnderTes
 async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     let later = job_in("other", "x").run_at(at(9));
-    t.run("g", grow([later]), T0).await;
+    t.run("g", expand([later]), T0).await;
     assert_eq!(t.take_from("other", at(8)).await, None);
     let leased = t.take_from("other", at(9)).await.expect("due");
     assert_eq!(leased.job.id, id("x"));
@@ -92,7 +94,7 @@ async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: DriverUnderTest) {
 
 async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
+    t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     let waiting = t.record("end", T0).await;
     assert_eq!(waiting.state, State::Blocked);
     assert_eq!(waiting.pending, 1);
@@ -107,7 +109,7 @@ async fn the_tails_output_is_read_in_the_growers_place(t: DriverUnderTest) {
     let jobs = [job("a"), job("g"), job("b"), child("end", &["a", "g", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", ack_with("a"), T0).await;
-    t.run("g", grow([job("x"), child("y", &["x"])]), at(1)).await;
+    t.run("g", expand([job("x"), child("y", &["x"])]), at(1)).await;
     t.run("b", ack_with("b"), at(1)).await;
     let read = |of_g| [list(3), done_with("a"), of_g, done_with("b")];
     assert_eq!(t.inputs("end").await, read(Pending));
@@ -120,7 +122,7 @@ async fn the_tails_output_is_read_in_the_growers_place(t: DriverUnderTest) {
 
 async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    t.run("g", grow([job("x"), job("y"), join("j", &["y", "x"])]), T0).await;
+    t.run("g", expand([job("x"), job("y"), join("j", &["y", "x"])]), T0).await;
     t.run("x", ack_with("x"), T0).await;
     t.run("y", ack_with("y"), T0).await;
     let list = [list(2), done_with("y"), done_with("x")];
@@ -131,7 +133,7 @@ async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: DriverUnderTest) {
 async fn a_growth_whose_tail_failed_is_read_as_failed(t: DriverUnderTest) {
     let g = job("g").on_failure(FailurePolicy::Continue);
     t.put_flow([g, child("end", &["g"])], T0).await;
-    t.run("g", grow([job("x")]), T0).await;
+    t.run("g", expand([job("x")]), T0).await;
     t.run("x", fail(T0), T0).await;
     t.take_the("end", T0).await;
     let failed = OutputEntry::Failed { state: State::Dlq, reason: Some(Text::new("gave up")) };
@@ -143,7 +145,7 @@ async fn the_growths_tail_takes_over_the_growers_policy(t: DriverUnderTest) {
     let g = job("g").on_failure(FailurePolicy::Continue);
     t.put_flow([g, child("end", &["g"])], T0).await;
     let x = job("x").on_failure(FailurePolicy::Cancel);
-    t.run("g", grow([x]), T0).await;
+    t.run("g", expand([x]), T0).await;
     assert_eq!(t.record("x", T0).await.job.on_failure, FailurePolicy::Continue);
     t.run("x", fail(T0), T0).await;
     assert_eq!(t.state("end", T0).await, State::Ready);
@@ -152,7 +154,7 @@ async fn the_growths_tail_takes_over_the_growers_policy(t: DriverUnderTest) {
 async fn all_who_waited_for_the_grower_wait_for_the_tail(t: DriverUnderTest) {
     let jobs = [job("g"), child("b", &["g"]), child("c", &["g"]), join("end", &["b", "c", "g"])];
     t.put_flow(jobs, T0).await;
-    t.run("g", grow([job("x")]), T0).await;
+    t.run("g", expand([job("x")]), T0).await;
     assert_eq!(t.take_order(T0).await, ["x"]);
     let end = t.record("end", T0).await;
     assert_eq!(end.parents, ids(&["b", "c", "x"]));
@@ -164,7 +166,7 @@ async fn all_who_waited_for_the_grower_wait_for_the_tail(t: DriverUnderTest) {
 
 async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: DriverUnderTest) {
     t.put_flow([job("g"), job("b"), child("end", &["g", "b"])], T0).await;
-    t.run("g", grow([job("x"), job("y"), join("j", &["x", "y"])]), T0).await;
+    t.run("g", expand([job("x"), job("y"), join("j", &["x", "y"])]), T0).await;
     for text in ["b", "x", "y"] {
         assert_eq!(t.state("end", T0).await, State::Blocked, "before {text}");
         t.run(text, ack(), T0).await;
@@ -175,7 +177,7 @@ async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: DriverUnderTe
 
 async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    t.run("g", grow([join("j", &[])]), at(3)).await;
+    t.run("g", expand([join("j", &[])]), at(3)).await;
     let end = t.record("end", at(3)).await;
     assert_eq!(end.state, State::Ready);
     assert_eq!(end.due_at, Some(at(3)));
@@ -186,7 +188,7 @@ async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: DriverUnderTe
 async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let joins = [join("j", &["k", "l"]), join("k", &[]), join("l", &["k"])];
-    t.run("g", grow(joins), T0).await;
+    t.run("g", expand(joins), T0).await;
     t.take_the("end", T0).await;
     let expected = [list(1), list(2), list(0), list(1), list(0)];
     assert_eq!(t.inputs("end").await, expected);
@@ -194,7 +196,7 @@ async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: DriverUnderTe
 
 async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
-    t.run("g", grow([join("j", &[])]), at(3)).await;
+    t.run("g", expand([join("j", &[])]), at(3)).await;
     let flow = t.flow("g", at(3)).await;
     assert_eq!(flow.state, FlowState::Done);
     assert_eq!(flow.finished_at, Some(at(3)));
@@ -204,9 +206,9 @@ async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: DriverUnd
 
 async fn grown_jobs_may_grow_again(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    t.run("g", grow([job("x")]), T0).await;
-    t.run("x", grow([job("y")]), T0).await;
-    t.run("y", grow([job("z")]), T0).await;
+    t.run("g", expand([job("x")]), T0).await;
+    t.run("x", expand([job("y")]), T0).await;
+    t.run("y", expand([job("z")]), T0).await;
     assert_eq!(t.record("end", T0).await.parents, ids(&["z"]));
     assert_eq!(t.state("end", T0).await, State::Blocked);
     t.run("z", ack_with("z"), T0).await;
@@ -222,7 +224,7 @@ async fn a_job_may_grow_a_thousand_times(t: DriverUnderTest) {
     let step = |n: usize| format!("{n:04}");
     t.put_flow([job("0000"), child("end", &["0000"])], T0).await;
     for n in 0..999 {
-        t.run(&step(n), grow([job(&step(n + 1))]), T0).await;
+        t.run(&step(n), expand([job(&step(n + 1))]), T0).await;
     }
     t.run("0999", ack_with("at last"), T0).await;
     assert_eq!(t.output("0000").await, [done_with("at last")]);
@@ -233,7 +235,7 @@ async fn a_job_may_grow_a_thousand_times(t: DriverUnderTest) {
 async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: DriverUnderTest) {
     t.put_flow([job("a"), child("end", &["a"])], T0).await;
     t.run("a", ack(), T0).await;
-    t.run("end", grow([job("x"), child("y", &["x"])]), at(1)).await;
+    t.run("end", expand([job("x"), child("y", &["x"])]), at(1)).await;
     let flow = t.flow("end", at(1)).await;
     assert_eq!(flow.tail, id("y"));
     assert_eq!(flow.state, FlowState::Running);
@@ -247,7 +249,7 @@ async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: DriverUnder
 
 async fn a_flow_whose_grown_tail_fails_has_failed(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
-    t.run("g", grow([job("x")]), T0).await;
+    t.run("g", expand([job("x")]), T0).await;
     t.run("x", fail(T0), T0).await;
     assert_eq!(t.flow_state("g", T0).await, FlowState::Failed);
     t.act("x", requeue(), T0).await;
@@ -258,7 +260,7 @@ async fn a_flow_whose_grown_tail_fails_has_failed(t: DriverUnderTest) {
 
 async fn a_growth_whose_member_fails_is_held(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
+    t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", fail(T0), T0).await;
     let flow = t.flow("end", T0).await;
     assert_eq!(flow.state, FlowState::Blocked);
@@ -269,7 +271,7 @@ async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Dri
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("end", Action::Cancel, T0).await;
-    t.apply(&leased, grow([job("x")]), T0).await;
+    t.apply(&leased, expand([job("x")]), T0).await;
     assert_eq!(t.state("end", T0).await, State::Cancelled);
     assert_eq!(t.act("end", requeue(), T0).await, State::Blocked);
     t.run("x", ack_with("x"), T0).await;
@@ -279,10 +281,10 @@ async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Dri
 
 async fn a_growth_repeated_stores_nothing_again(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    let expansion = || grow([job("x"), child("y", &["x"])]);
+    let expansion = || expand([job("x"), child("y", &["x"])]);
     let leased = t.run("g", expansion(), T0).await;
     let before = t.snapshot(T0).await;
-    for again in [expansion(), grow([job("z")])] {
+    for again in [expansion(), expand([job("z")])] {
         let answer = t.settle(&leased, again, T0).await;
         assert_eq!(answer, Ok(Settled::AlreadyTerminal));
     }
@@ -299,9 +301,9 @@ async fn a_growers_key_is_held_until_its_growth_is_done(t: DriverUnderTest) {
         keyed.key_hold(KeyHold::UntilDone)
     };
     t.put(keyed("g"), T0).await;
-    t.run("g", grow([job("x")]), T0).await;
+    t.run("g", expand([job("x")]), T0).await;
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Existing(id("g")));
-    t.run("x", grow([job("y"), child("z", &["y"])]), T0).await;
+    t.run("x", expand([job("y"), child("z", &["y"])]), T0).await;
     t.run("y", ack(), T0).await;
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Existing(id("g")));
     t.run("z", ack(), T0).await;
@@ -314,7 +316,7 @@ async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: DriverUn
         keyed.key_hold(KeyHold::UntilDone)
     };
     t.put(keyed("g"), T0).await;
-    t.run("g", grow([join("j", &[])]), T0).await;
+    t.run("g", expand([join("j", &[])]), T0).await;
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
 }
 
@@ -322,7 +324,7 @@ async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: DriverUnde
     let end = child("end", &["a"]).idempotency_key(key("k"));
     t.put_flow([job("a"), end.key_hold(KeyHold::UntilDone)], T0).await;
     t.run("a", ack(), T0).await;
-    t.run("end", grow([job("x")]), T0).await;
+    t.run("end", expand([job("x")]), T0).await;
     t.run("x", fail(T0), T0).await;
     let next = || job("next").idempotency_key(key("k"));
     assert_eq!(t.put(next(), T0).await, Enqueued::Existing(id("end")));
@@ -337,7 +339,7 @@ async fn growth_racing_the_ack_of_another_parent_keeps_the_dependant(t: DriverUn
         let end = job(&name("end")).after([id(&name("g")), id(&name("a"))]);
         t.put_flow([job(&name("g")), job(&name("a")), end], T0).await;
         let leased = t.take_many(2, T0).await;
-        let transitions = [grow([job(&name("x"))]), ack()];
+        let transitions = [expand([job(&name("x"))]), ack()];
         let settled = leased.into_iter().zip(transitions).map(|(leased, step)| {
             let t = t.clone();
             async move { t.apply(&leased, step, T0).await }

@@ -11,7 +11,7 @@ use taskharbor_core::{
 
 use crate::{
     driver_under_test::DriverUnderTest,
-    fixture::{T0, ack, at, before, child, grow, id, job, join, key, settlement},
+    fixture::{T0, ack, at, before, child, expand, id, job, join, key, settlement},
 };
 
 group! {
@@ -39,6 +39,8 @@ group! {
         a_growth_under_a_cancel_mark_ends_as_cancelled ["CAN-4" "POL-2"]
         a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow ["CAN-5"]
         a_marked_job_is_cancelled_whatever_its_growth_meets ["CAN-5" "REF-1"]
+    }
+    flows {
     }
 }
 
@@ -69,17 +71,17 @@ fn wide(count: usize) -> Vec<NewJob> {
 }
 
 async fn a_growth_without_jobs_is_refused(t: DriverUnderTest) {
-    refuses(&t, grow([]), Rejected::EmptyFlow).await;
+    refuses(&t, expand([]), Rejected::EmptyFlow).await;
 }
 
 async fn a_growth_with_a_key_is_refused_even_on_its_tail(t: DriverUnderTest) {
     let keyed = child("y", &["x"]).idempotency_key(key("k"));
-    let expansion = grow([job("x"), keyed]);
+    let expansion = expand([job("x"), keyed]);
     refuses(&t, expansion, Rejected::KeyInsideFlow { job: id("y") }).await;
 }
 
 async fn a_growth_with_two_jobs_of_one_id_is_refused(t: DriverUnderTest) {
-    let expansion = grow([job("x"), child("x", &["x"])]);
+    let expansion = expand([job("x"), child("x", &["x"])]);
     refuses(&t, expansion, Rejected::DuplicateId { job: id("x") }).await;
 }
 
@@ -87,40 +89,40 @@ async fn a_growth_that_waits_for_a_job_outside_it_is_refused(t: DriverUnderTest)
     t.put(job("outside").run_at(at(9)), T0).await;
     let (waits, parent) = (id("x"), id("outside"));
     let reason = Rejected::UnknownParent { job: waits, parent };
-    refuses(&t, grow([child("x", &["outside"])]), reason).await;
+    refuses(&t, expand([child("x", &["outside"])]), reason).await;
 }
 
 async fn a_growth_that_waits_for_its_grower_is_refused(t: DriverUnderTest) {
     let (waits, parent) = (id("x"), id("g"));
     let reason = Rejected::UnknownParent { job: waits, parent };
-    refuses(&t, grow([child("x", &["g"])]), reason).await;
+    refuses(&t, expand([child("x", &["g"])]), reason).await;
 }
 
 async fn a_growth_that_names_a_parent_twice_is_refused(t: DriverUnderTest) {
     let (twice, parent) = (id("y"), id("x"));
-    let expansion = grow([job("x"), child("y", &["x", "x"])]);
+    let expansion = expand([job("x"), child("y", &["x", "x"])]);
     let reason = Rejected::DuplicateParent { job: twice, parent };
     refuses(&t, expansion, reason).await;
 }
 
 async fn a_growth_that_waits_for_itself_is_refused(t: DriverUnderTest) {
-    let expansion = grow([child("x", &["x"])]);
+    let expansion = expand([child("x", &["x"])]);
     refuses(&t, expansion, Rejected::OwnParent { job: id("x") }).await;
 }
 
 async fn a_growth_with_a_circle_is_refused(t: DriverUnderTest) {
-    let expansion = grow([child("x", &["y"]), child("y", &["x"]), child("z", &["y"])]);
+    let expansion = expand([child("x", &["y"]), child("y", &["x"]), child("z", &["y"])]);
     refuses(&t, expansion, Rejected::Cycle { job: id("x") }).await;
 }
 
 async fn a_growth_with_two_tails_is_refused(t: DriverUnderTest) {
     let (first, second) = (id("x"), id("y"));
-    let expansion = grow([job("x"), job("y")]);
+    let expansion = expand([job("x"), job("y")]);
     refuses(&t, expansion, Rejected::SeveralTails { first, second }).await;
 }
 
 async fn a_growth_with_a_job_that_no_set_may_hold_is_refused(t: DriverUnderTest) {
-    let expansion = grow([job("x"), child("y", &["x"]).max_attempts(0)]);
+    let expansion = expand([job("x"), child("y", &["x"]).max_attempts(0)]);
     let reason = Rejected::MaxAttemptsOutOfRange { job: id("y") };
     refuses(&t, expansion, reason).await;
 }
@@ -128,22 +130,22 @@ async fn a_growth_with_a_job_that_no_set_may_hold_is_refused(t: DriverUnderTest)
 async fn a_growth_with_the_id_of_a_stored_job_is_refused(t: DriverUnderTest) {
     t.put(job("x"), T0).await;
     t.run("x", ack(), T0).await;
-    let expansion = grow([job("w"), child("x", &["w"])]);
+    let expansion = expand([job("w"), child("x", &["w"])]);
     refuses(&t, expansion, Rejected::Overlap { job: id("x") }).await;
 }
 
 async fn a_growth_with_the_growers_own_id_is_refused(t: DriverUnderTest) {
-    refuses(&t, grow([job("g")]), Rejected::Overlap { job: id("g") }).await;
+    refuses(&t, expand([job("g")]), Rejected::Overlap { job: id("g") }).await;
 }
 
 async fn a_growth_with_the_id_of_a_dependant_is_refused(t: DriverUnderTest) {
-    refuses(&t, grow([job("end")]), Rejected::Overlap { job: id("end") }).await;
+    refuses(&t, expand([job("end")]), Rejected::Overlap { job: id("end") }).await;
 }
 
 async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t: DriverUnderTest) {
     t.put_all([job("g"), job("h")], T0).await;
     let leased = t.take_many(2, T0).await;
-    let items = leased.iter().map(|it| settlement(it, grow([job("x")])));
+    let items = leased.iter().map(|it| settlement(it, expand([job("x")])));
     let answers = t.settle_all(items.collect(), T0).await;
     let overlap = invalid(Rejected::Overlap { job: id("x") });
     assert_eq!(answers, [Ok(Settled::Applied), Err(overlap)]);
@@ -153,7 +155,7 @@ async fn growths_of_one_call_that_share_an_id_are_not_both_applied(t: DriverUnde
 
 async fn a_growth_of_ten_thousand_jobs_is_applied(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
-    t.run("g", grow(wide(10_000)), T0).await;
+    t.run("g", expand(wide(10_000)), T0).await;
     let flow = t.flow("end", T0).await;
     assert_eq!(flow.members.total(), 10_002);
     assert_eq!(flow.members.ready, 9_999);
@@ -169,11 +171,11 @@ async fn a_growth_after_the_lease_is_over_is_refused(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     let as_it_was = t.snapshot(at(60)).await;
-    let late = t.settle(&leased, grow([job("x")]), at(60)).await;
+    let late = t.settle(&leased, expand([job("x")]), at(60)).await;
     assert_eq!(late, Err(Refusal::LeaseExpired));
     assert_eq!(t.snapshot(at(60)).await, as_it_was);
     let in_time = before(at(60));
-    t.apply(&leased, grow([job("x")]), in_time).await;
+    t.apply(&leased, expand([job("x")]), in_time).await;
     assert_eq!(t.record("x", in_time).await.due_at, Some(in_time));
 }
 
@@ -182,11 +184,11 @@ async fn a_stale_holder_cannot_grow(t: DriverUnderTest) {
     let stale = t.take_the("g", T0).await;
     let current = t.take_the("g", at(60)).await;
     let as_it_was = t.snapshot(at(60)).await;
-    let answer = t.settle(&stale, grow([job("x")]), at(60)).await;
+    let answer = t.settle(&stale, expand([job("x")]), at(60)).await;
     assert_eq!(answer, Err(Refusal::LeaseMismatch));
     assert_eq!(t.snapshot(at(60)).await, as_it_was);
-    t.apply(&current, grow([job("x")]), at(60)).await;
-    let answer = t.settle(&stale, grow([job("z")]), at(60)).await;
+    t.apply(&current, expand([job("x")]), at(60)).await;
+    let answer = t.settle(&stale, expand([job("z")]), at(60)).await;
     assert_eq!(answer, Err(Refusal::JobNotInflight));
     assert_eq!(t.find("z", at(60)).await, None);
 }
@@ -194,14 +196,14 @@ async fn a_stale_holder_cannot_grow(t: DriverUnderTest) {
 async fn a_fault_of_the_growth_itself_is_named_before_one_of_the_lease(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     let leased = t.take_the("g", T0).await;
-    let answer = t.settle(&leased, grow([]), at(60)).await;
+    let answer = t.settle(&leased, expand([]), at(60)).await;
     assert_eq!(answer, Err(invalid(Rejected::EmptyFlow)));
 }
 
 async fn a_fault_of_the_lease_is_named_before_a_stored_job(t: DriverUnderTest) {
     t.put_all([job("g"), job("x")], T0).await;
     let leased = t.take_the("g", T0).await;
-    let answer = t.settle(&leased, grow([job("x")]), at(60)).await;
+    let answer = t.settle(&leased, expand([job("x")]), at(60)).await;
     assert_eq!(answer, Err(Refusal::LeaseExpired));
 }
 
@@ -210,13 +212,13 @@ async fn a_growth_under_a_cancel_mark_ends_as_cancelled(t: DriverUnderTest) {
     t.put_flow([g, child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("g", Action::Cancel, T0).await;
-    t.apply(&leased, grow([job("x")]), at(1)).await;
+    t.apply(&leased, expand([job("x")]), at(1)).await;
     assert_eq!(t.find("x", at(1)).await, None, "nothing of it is stored");
     let record = t.record("g", at(1)).await;
     assert_eq!(record.state, State::Cancelled);
     assert_eq!(record.expanded_into, None);
     assert_eq!(t.state("end", at(1)).await, State::Cancelled);
-    let again = t.settle(&leased, grow([job("x")]), at(1)).await;
+    let again = t.settle(&leased, expand([job("x")]), at(1)).await;
     assert_eq!(again, Ok(Settled::AlreadyTerminal));
 }
 
@@ -224,7 +226,7 @@ async fn a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow(t: DriverUnderTes
     t.put(job("g"), T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("g", Action::Cancel, T0).await;
-    t.apply(&leased, grow([job("x")]), T0).await;
+    t.apply(&leased, expand([job("x")]), T0).await;
     let stored = t.snapshot(T0).await;
     assert_eq!(stored.flows, []);
     assert_eq!(stored.records.len(), 1);
@@ -235,6 +237,6 @@ async fn a_marked_job_is_cancelled_whatever_its_growth_meets(t: DriverUnderTest)
     t.put_all([job("a"), job("stored")], T0).await;
     let leased = t.take_the("a", T0).await;
     t.act("a", Action::Cancel, T0).await;
-    t.apply(&leased, grow([job("stored")]), T0).await;
+    t.apply(&leased, expand([job("stored")]), T0).await;
     assert_eq!(t.states(&["a", "stored"], T0).await, [State::Cancelled, State::Ready]);
 }

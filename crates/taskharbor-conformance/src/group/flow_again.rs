@@ -32,6 +32,8 @@ group! {
         a_flows_key_belongs_to_its_tails_queue ["FLO-4" "KEY-2"]
         a_flows_key_held_until_done_is_free_when_its_tail_is_done ["FLO-4" "KEY-4"]
     }
+    flows {
+    }
 }
 
 fn chain(texts: [&str; 2]) -> [NewJob; 2] {

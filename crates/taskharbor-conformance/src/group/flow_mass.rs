@@ -11,7 +11,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        T0, ack, ack_with, at, child, done_with, fail, grow, id, invalid, job, join, list,
+        T0, ack, ack_with, at, child, done_with, expand, fail, id, invalid, job, join, list,
         settlement,
     },
 };
@@ -28,6 +28,8 @@ group! {
         growth_racing_the_acks_of_all_others_keeps_the_finalizer ["EXP-2" "FLO-8"]
         a_gate_that_releases_lets_go_of_what_waits_for_a_failure ["POL-2" "POL-6"]
         a_gate_that_is_done_lets_go_of_what_waits_for_it_too ["FLO-6" "FLO-1"]
+    }
+    flows {
     }
 }
 
@@ -171,7 +173,7 @@ async fn growth_racing_the_acks_of_all_others_keeps_the_finalizer(t: DriverUnder
         let mut members = t.take_many(12, T0).await;
         let grower = members.pop().expect("members");
         let grown = format!("{prefix}grown");
-        let (other, transition) = (t.clone(), grow([job(&grown)]));
+        let (other, transition) = (t.clone(), expand([job(&grown)]));
         let growing = tokio::spawn(async move { other.apply(&grower, transition, at(1)).await });
         at_once(members.into_iter().map(|it| ack_some(t.clone(), vec![it]))).await;
         growing.await.expect("not refused");

@@ -30,6 +30,8 @@ group! {
         a_rejected_flow_does_not_disturb_the_other_sets ["FLO-3" "ENQ-2"]
         a_rejected_flow_can_be_stored_once_it_is_mended ["FLO-3" "ENQ-2"]
     }
+    flows {
+    }
 }
 
 /// The set is rejected for this reason, and the store is as it was.

@@ -33,6 +33,7 @@ group! {
         a_flow_ends_with_its_last_member_even_after_its_tail ["FLO-7"]
         a_flow_whose_tail_is_cancelled_runs_while_a_member_is_inflight ["FLO-7"]
         flows_are_listed_in_the_order_in_which_they_began ["ADM-9"]
+        the_flow_that_began_last_can_be_listed_first ["ADM-9" "ADM-13"]
         flows_are_listed_by_state ["ADM-9" "FLO-7"]
         flows_are_listed_by_name_and_by_name_and_state ["ADM-9"]
         a_page_of_flows_has_one_to_a_thousand ["ADM-9"]
@@ -41,6 +42,8 @@ group! {
         a_purged_flow_leaves_its_ids_and_its_key_free ["ADM-8" "KEY-3"]
         a_flow_that_is_not_over_is_not_purged ["ADM-8"]
         what_is_no_flow_is_not_purged_as_one ["ADM-8"]
+    }
+    flows {
     }
 }
 
@@ -362,4 +365,21 @@ async fn what_is_no_flow_is_not_purged_as_one(t: DriverUnderTest) {
         assert_eq!(answer, Err(Denied::JobNotFound), "{text}");
     }
     assert_eq!(t.snapshot(T0).await, before);
+}
+
+async fn the_flow_that_began_last_can_be_listed_first(t: DriverUnderTest) {
+    for text in ["a", "b", "c", "d", "e"] {
+        t.put_flow([job(text)], T0).await;
+    }
+    t.run("a", ack(), T0).await;
+    for limit in 1..=6 {
+        let request = ListFlows::new(limit, T0).newest_first();
+        assert_eq!(list(&t, request.clone()).await, ["e", "d", "c", "b", "a"]);
+        let running = request.state(FlowState::Running);
+        assert_eq!(list(&t, running).await, ["e", "d", "c", "b"]);
+    }
+    let request = ListFlows::new(1, T0);
+    let page = t.driver.list_flows(request.clone()).await.expect("list_flows");
+    let other = request.newest_first().after(page.next.expect("a cursor"));
+    assert_eq!(invalid(t.driver.list_flows(other).await), InvalidRequest::Cursor);
 }

@@ -11,7 +11,7 @@ use taskharbor_core::{
 
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
-    fixture::{LEASE, T0, ack, at, fail, grow, id, job, job_in, key, release, requeue, retry},
+    fixture::{LEASE, T0, ack, at, expand, fail, id, job, job_in, key, release, requeue, retry},
 };
 
 group! {
@@ -40,6 +40,8 @@ group! {
         racing_enqueues_with_one_key_store_one_job ["KEY-6"]
         racing_batches_with_keys_in_opposite_orders_store_each_once ["KEY-6"]
         enqueues_racing_the_ack_that_frees_a_key_store_at_most_one ["KEY-4" "KEY-6"]
+    }
+    flows {
     }
 }
 
@@ -182,7 +184,7 @@ async fn names_of_the_greatest_length_are_told_apart_by_their_last_byte(t: Drive
 }
 
 async fn a_key_is_held_whatever_the_state_of_its_job(t: DriverUnderTest) {
-    for state in State::ALL.iter().copied() {
+    for state in t.job_states() {
         let name = state.as_str();
         t.bring(job_in(name, name).idempotency_key(key("k")), state).await;
         let second = job_in(name, "second").idempotency_key(key("k"));
@@ -213,7 +215,7 @@ async fn a_key_until_done_is_free_as_soon_as_its_job_is(t: DriverUnderTest) {
 }
 
 async fn a_key_until_done_is_held_in_every_other_state(t: DriverUnderTest) {
-    for state in State::ALL.iter().copied().filter(|it| *it != State::Done) {
+    for state in t.job_states().into_iter().filter(|it| *it != State::Done) {
         let name = state.as_str();
         let first = job_in(name, name).idempotency_key(key("k"));
         t.bring(first.key_hold(KeyHold::UntilDone), state).await;
@@ -265,7 +267,7 @@ async fn a_requeued_job_frees_its_key_when_it_is_done_at_last(t: DriverUnderTest
 
 async fn a_key_until_done_waits_for_what_its_job_grew_into(t: DriverUnderTest) {
     t.put(until_done("a", "k"), T0).await;
-    t.run("a", grow([job("grown")]), T0).await;
+    t.run("a", expand([job("grown")]), T0).await;
     assert_eq!(t.put(until_done("b", "k"), T0).await, existing("a"));
     t.run("grown", ack(), T0).await;
     assert_eq!(t.put(until_done("b", "k"), T0).await, inserted("b"));

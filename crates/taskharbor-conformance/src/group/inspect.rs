@@ -42,6 +42,8 @@ group! {
         counts_are_by_name_of_queue_and_of_queues_with_jobs_alone ["ADM-4"]
         a_cursor_of_one_list_is_none_of_another ["ADM-2" "ADM-9"]
     }
+    flows {
+    }
 }
 
 fn typed(text: &str, job_type: &str) -> NewJob {

@@ -27,6 +27,8 @@ group! {
         a_join_of_a_thousand_joins_is_done_by_one_ack ["FLO-6"]
         a_join_keeps_its_parents_in_declared_order ["FLO-6" "ADM-1"]
     }
+    flows {
+    }
 }
 
 /// A thousand joins one after the other; the first waits for `parents`.

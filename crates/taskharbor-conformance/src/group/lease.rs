@@ -46,6 +46,8 @@ group! {
         an_ack_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
         an_extension_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
     }
+    flows {
+    }
 }
 
 /// Where leases end that are granted at the beginning.

@@ -26,6 +26,8 @@ group! {
         names_that_are_none_are_refused_with_the_reason ["JOB-3"]
         headers_that_are_none_are_refused_with_the_reason ["JOB-3"]
     }
+    flows {
+    }
 }
 
 /// Names that mean something to a language, a terminal, a file system or a human eye.

@@ -27,6 +27,8 @@ group! {
         a_job_due_in_a_microsecond_is_waited_for_just_so_long ["RES-7"]
         a_time_that_was_waited_for_is_not_named_again ["RES-7"]
     }
+    flows {
+    }
 }
 
 /// Reserves; the answer must be to ask again after `now` and no later than at `latest`.

@@ -3,15 +3,15 @@
 use taskharbor_core::{
     Blob, Driver, NewJob, State, Text,
     admin::{Action, Requeue},
-    driver::{OutputEntry, OutputPage, OutputQuery, Outputs, Transition},
+    driver::{JoinList, OutputEntry, OutputPage, OutputQuery, Outputs, Transition},
     error::{InvalidRequest, Refusal},
-    job::FailurePolicy,
+    job::{FailurePolicy, JobKind, JoinReading},
 };
 
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{
-        T0, ack, ack_with, at, child, done_with, fail, grow, id, ids, invalid, job, join, list,
+        T0, ack, ack_with, at, child, done_with, expand, fail, id, ids, invalid, job, join, list,
         list_of, requeue, settlement,
     },
 };
@@ -45,6 +45,14 @@ group! {
         a_page_of_outputs_has_one_to_a_thousand ["OUT-4"]
         an_unknown_job_does_not_disturb_the_other_answers ["OUT-5"]
         one_job_may_be_asked_about_twice_in_a_call ["OUT-1" "OUT-3" "OUT-4"]
+        a_join_says_how_its_list_is_read ["OUT-2" "JOB-1"]
+        the_input_behind_one_join_is_its_list ["OUT-6" "OUT-2"]
+        the_input_of_other_jobs_is_what_their_parents_produced ["OUT-6" "OUT-1"]
+        the_input_behind_a_join_that_is_not_done_is_one_entry ["OUT-6"]
+        the_input_behind_an_expansion_that_ends_in_a_join_is_its_list ["OUT-6" "EXP-2"]
+        a_long_input_is_read_in_pages_that_name_their_join ["OUT-6" "OUT-4"]
+    }
+    flows {
     }
 }
 
@@ -297,7 +305,7 @@ async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: Driver
     assert_eq!(t.inputs("b").await, failed);
     let grower = t.take_many(2, T0).await;
     let grower = grower.iter().find(|it| it.job.id == id("a")).expect("requeued");
-    t.apply(grower, grow([job("c")]), T0).await;
+    t.apply(grower, expand([job("c")]), T0).await;
     assert_eq!(t.inputs("b").await, failed);
     assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));
 }
@@ -305,7 +313,7 @@ async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: Driver
 async fn what_a_removed_job_grew_from_reads_as_missing(t: DriverUnderTest) {
     let jobs = [job("m").on_failure(FailurePolicy::Continue), child("end", &["m"])];
     t.put_flow(jobs, T0).await;
-    t.run("m", grow([job("g")]), T0).await;
+    t.run("m", expand([job("g")]), T0).await;
     t.run("g", fail(T0), T0).await;
     t.run("end", ack(), T0).await;
     t.act("g", Action::Requeue(Requeue::new().detach()), T0).await;
@@ -387,4 +395,107 @@ async fn one_job_may_be_asked_about_twice_in_a_call(t: DriverUnderTest) {
     let own = Ok(OutputPage::new(vec![done_with("b")], None));
     let read = Ok(OutputPage::new(vec![done_with("a")], None));
     assert_eq!(answers.expect("outputs"), [own.clone(), read, own]);
+}
+
+/// The first page of what a job takes as its input.
+async fn input(t: &DriverUnderTest, text: &str) -> (Vec<OutputEntry>, Option<JoinList>) {
+    let request = Outputs::new(vec![OutputQuery::input_of(id(text))], 10);
+    let mut answers = t.driver.outputs(request).await.expect("outputs");
+    let page = answers.remove(0).expect("not refused");
+    assert_eq!(page.next, None);
+    (page.entries, page.join)
+}
+
+async fn a_join_says_how_its_list_is_read(t: DriverUnderTest) {
+    for reading in JoinReading::ALL.iter().copied() {
+        let (a, j, end) =
+            (format!("a {reading:?}"), format!("j {reading:?}"), format!("{reading:?}"));
+        let join = join(&j, &[&a]).read_as(reading);
+        t.put_flow([job(&a), join, child(&end, &[&j])], T0).await;
+        assert_eq!(t.record(&j, T0).await.kind, JobKind::Join(reading));
+        t.run(&a, ack_with("x"), T0).await;
+        let list = JoinList::new(id(&j), 1, reading);
+        let read = pages(&t, OutputQuery::parents_of(id(&end)), 10).await;
+        assert_eq!(read, [[OutputEntry::List(list.clone())]]);
+        // The reading changes nothing about the list itself.
+        let read = pages(&t, OutputQuery::parents_of(id(&j)), 10).await;
+        assert_eq!(read, [[done_with("x")]]);
+        assert_eq!(input(&t, &end).await, (vec![done_with("x")], Some(list)));
+        t.run(&end, ack(), T0).await;
+    }
+}
+
+async fn the_input_behind_one_join_is_its_list(t: DriverUnderTest) {
+    let a = job("a").on_failure(FailurePolicy::Continue);
+    let jobs =
+        [a, job("b"), join("inner", &["b"]), join("j", &["a", "inner"]), child("end", &["j"])];
+    t.put_flow(jobs, T0).await;
+    t.run("a", fail(T0), T0).await;
+    t.run("b", ack_with("b"), T0).await;
+    let list = JoinList::new(id("j"), 2, JoinReading::List);
+    assert_eq!(input(&t, "end").await, (vec![gave_up(), list_of("inner", 1)], Some(list)));
+    t.put_flow([join("none", &[]), child("last", &["none"])], T0).await;
+    let list = JoinList::new(id("none"), 0, JoinReading::List);
+    assert_eq!(input(&t, "last").await, (Vec::new(), Some(list)));
+}
+
+async fn the_input_of_other_jobs_is_what_their_parents_produced(t: DriverUnderTest) {
+    let jobs = [
+        job("a"),
+        join("j", &["a"]),
+        child("one", &["a"]),
+        child("two", &["j", "a"]),
+        join("end", &["one", "two"]),
+    ];
+    t.put_flow(jobs, T0).await;
+    assert_eq!(input(&t, "one").await, (vec![Pending], None));
+    ack_each(&t, &["a"]).await;
+    assert_eq!(input(&t, "a").await, (Vec::new(), None));
+    assert_eq!(input(&t, "one").await, (vec![done_with("a")], None));
+    assert_eq!(input(&t, "two").await, (vec![list_of("j", 1), done_with("a")], None));
+    let unknown = Outputs::new(vec![OutputQuery::input_of(id("ghost"))], 10);
+    let answers = t.driver.outputs(unknown).await.expect("outputs");
+    assert_eq!(answers, [Err(Refusal::JobNotFound)]);
+}
+
+async fn the_input_behind_a_join_that_is_not_done_is_one_entry(t: DriverUnderTest) {
+    let j = join("j", &["a"]).on_failure(FailurePolicy::Continue);
+    t.put_flow([job("a").run_at(at(9)), j, child("end", &["j"])], T0).await;
+    assert_eq!(input(&t, "end").await, (vec![Pending], None));
+    t.act("j", Action::Cancel, T0).await;
+    assert_eq!(input(&t, "end").await, (vec![cancelled()], None));
+    // What it failed with is read for ever, though the join is done later.
+    t.act("j", requeue(), T0).await;
+    t.act("a", Action::RunNow, T0).await;
+    t.take_the("end", T0).await;
+    t.run("a", ack(), T0).await;
+    assert_eq!(t.state("j", T0).await, State::Done);
+    assert_eq!(input(&t, "end").await, (vec![cancelled()], None));
+}
+
+async fn the_input_behind_an_expansion_that_ends_in_a_join_is_its_list(t: DriverUnderTest) {
+    t.put_flow([job("a"), child("end", &["a"])], T0).await;
+    let gather = join("j", &["x", "y"]).read_as(JoinReading::Gather);
+    t.run("a", expand([job("x"), job("y"), gather]), T0).await;
+    ack_each(&t, &["x", "y"]).await;
+    let list = JoinList::new(id("j"), 2, JoinReading::Gather);
+    assert_eq!(input(&t, "end").await, (vec![done_with("x"), done_with("y")], Some(list)));
+}
+
+async fn a_long_input_is_read_in_pages_that_name_their_join(t: DriverUnderTest) {
+    let names = ["a", "b", "c", "d", "e"];
+    let end = [join("j", &names), child("end", &["j"])];
+    t.put_flow(names.map(job).into_iter().chain(end), T0).await;
+    ack_each(&t, &names).await;
+    let mut entries = Vec::new();
+    let mut from = Some(0);
+    while let Some(start) = from {
+        let query = OutputQuery::input_of(id("end")).from(start);
+        let mut answers = t.driver.outputs(Outputs::new(vec![query], 2)).await.expect("outputs");
+        let page = answers.remove(0).expect("not refused");
+        assert_eq!(page.join, Some(JoinList::new(id("j"), 5, JoinReading::List)));
+        entries.extend(page.entries);
+        from = page.next;
+    }
+    assert_eq!(entries, names.map(done_with));
 }

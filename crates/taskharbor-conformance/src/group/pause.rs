@@ -1,15 +1,16 @@
 //! Queues that are paused, and resumed.
 
 use taskharbor_core::{
-    State, Timestamp,
-    admin::{Action, QueueCounts},
+    Admin, State, Timestamp,
+    admin::{Action, Change, Configure, ListSettings, QueueCounts, Setting},
     driver::Settled,
+    error::InvalidRequest,
     job::FailurePolicy,
 };
 
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
-    fixture::{LEASE, T0, ack, at, child, id, job, job_in, join, queue, requeue, retry},
+    fixture::{LEASE, T0, ack, at, child, id, invalid, job, job_in, join, queue, requeue, retry},
 };
 
 group! {
@@ -29,6 +30,12 @@ group! {
         a_paused_queue_stays_paused_when_its_last_job_is_gone ["PAU-1"]
         resuming_what_is_not_paused_changes_nothing ["PAU-2"]
         pausing_loses_no_job_to_a_racing_reserve ["PAU-1" "PAU-2"]
+        settings_are_read_in_pages_by_name_each_once ["PAU-3"]
+        a_page_of_settings_has_one_to_a_thousand ["PAU-3"]
+        changes_of_settings_are_made_in_the_order_given ["PAU-4"]
+        a_call_without_changes_has_no_answers ["PAU-4"]
+    }
+    flows {
     }
 }
 
@@ -209,4 +216,66 @@ async fn pausing_loses_no_job_to_a_racing_reserve(t: DriverUnderTest) {
         resume(&t, "q").await;
         assert_eq!(taken + t.take_order(T0).await.len(), 3);
     }
+}
+
+/// All settings, in pages of this size.
+async fn settings(t: &DriverUnderTest, limit: usize) -> Vec<(String, Timestamp)> {
+    let mut request = ListSettings::new(limit);
+    let mut all = Vec::new();
+    loop {
+        let page = t.driver.settings(request.clone()).await.expect("settings");
+        assert!(page.items.len() <= limit, "more than a page");
+        for setting in page.items {
+            let Setting::PausedQueue { queue, since } = setting else { continue };
+            all.push((queue.to_string(), since));
+        }
+        match page.next {
+            Some(cursor) => request = request.after(cursor),
+            None => return all,
+        }
+    }
+}
+
+async fn settings_are_read_in_pages_by_name_each_once(t: DriverUnderTest) {
+    assert_eq!(settings(&t, 10).await, []);
+    // Byte by byte: capitals first, and no letter of another script before plain ones.
+    let mut names = ["b", "a", "B", "é", "a b", "a_b", "ab", "Z", "z", "\u{10ffff}"];
+    for (n, name) in names.iter().enumerate() {
+        pause(&t, name, at(n as u64)).await;
+    }
+    let mut expected: Vec<_> =
+        names.iter().enumerate().map(|(n, name)| ((*name).to_owned(), at(n as u64))).collect();
+    expected.sort();
+    names.sort_unstable();
+    for limit in [1, 3, 9, 10, 11, 1_000] {
+        assert_eq!(settings(&t, limit).await, expected, "{limit}");
+    }
+    resume(&t, "a b").await;
+    expected.retain(|(name, _)| name != "a b");
+    assert_eq!(settings(&t, 2).await, expected);
+}
+
+async fn a_page_of_settings_has_one_to_a_thousand(t: DriverUnderTest) {
+    for limit in [0, 1_001] {
+        let refused = invalid(t.driver.settings(ListSettings::new(limit)).await);
+        assert!(matches!(refused, InvalidRequest::OutOfRange { value, .. } if value == limit));
+    }
+}
+
+async fn changes_of_settings_are_made_in_the_order_given(t: DriverUnderTest) {
+    let pause = |name| Change::PauseQueue(queue(name));
+    let resume = |name| Change::ResumeQueue(queue(name));
+    let changes = vec![pause("a"), resume("a"), pause("b"), pause("b"), resume("c"), pause("a")];
+    let answers = t.driver.configure(Configure::new(changes, at(1))).await.expect("configure");
+    assert_eq!(answers, vec![Ok(()); 6]);
+    let expected = ["a", "b"].map(|name| (name.to_owned(), at(1)));
+    assert_eq!(settings(&t, 10).await, expected);
+    let changes = vec![resume("a"), pause("a"), pause("b")];
+    t.driver.configure(Configure::new(changes, at(2))).await.expect("configure");
+    assert_eq!(settings(&t, 10).await, [("a".to_owned(), at(2)), ("b".to_owned(), at(1))]);
+}
+
+async fn a_call_without_changes_has_no_answers(t: DriverUnderTest) {
+    let answers = t.driver.configure(Configure::new(Vec::new(), T0)).await;
+    assert_eq!(answers.expect("configure"), []);
 }

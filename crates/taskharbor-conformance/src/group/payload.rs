@@ -26,6 +26,8 @@ group! {
         payloads_of_all_lengths_around_powers_of_two_are_stored ["JOB-2"]
         outputs_of_one_call_are_not_mixed_up ["JOB-2" "SET-1"]
     }
+    flows {
+    }
 }
 
 /// A job with this payload.

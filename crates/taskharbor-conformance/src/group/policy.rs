@@ -45,6 +45,8 @@ group! {
             ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-4"]
         a_job_cancelled_for_another_says_so ["POL-5"]
     }
+    flows {
+    }
 }
 
 fn on(policy: FailurePolicy, text: &str) -> NewJob {

@@ -43,6 +43,8 @@ group! {
         fail_fast_racing_an_ack_leaves_nothing_to_run ["POL-3" "FLO-8"]
         a_member_that_is_over_already_passes_no_cancellation_on ["POL-2"]
     }
+    flows {
+    }
 }
 
 fn on(policy: FailurePolicy, text: &str) -> NewJob {

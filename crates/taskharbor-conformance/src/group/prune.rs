@@ -34,6 +34,8 @@ group! {
         a_detached_job_is_pruned_by_itself ["PRU-4" "REQ-5"]
         a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole ["PRU-1" "REQ-1"]
     }
+    flows {
+    }
 }
 
 async fn prune(t: &DriverUnderTest, request: Prune) -> usize {

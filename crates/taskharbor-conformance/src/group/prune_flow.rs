@@ -9,7 +9,7 @@ use taskharbor_core::{
 
 use crate::{
     driver_under_test::DriverUnderTest,
-    fixture::{T0, TICK, ack, at, before, child, fail, grow, id, job, job_in, key, requeue},
+    fixture::{T0, TICK, ack, at, before, child, expand, fail, id, job, job_in, key, requeue},
 };
 
 group! {
@@ -26,6 +26,8 @@ group! {
         a_pruned_flows_ids_and_key_are_free ["PRU-3" "KEY-3"]
         what_a_job_grew_into_is_pruned_with_it ["PRU-4" "KEY-3"]
         flows_beside_a_pruned_one_stay ["PRU-4"]
+    }
+    flows {
     }
 }
 
@@ -156,7 +158,7 @@ async fn a_pruned_flows_ids_and_key_are_free(t: DriverUnderTest) {
 
 async fn what_a_job_grew_into_is_pruned_with_it(t: DriverUnderTest) {
     t.put(job("g").idempotency_key(key("k")), T0).await;
-    t.run("g", grow([job("x"), child("y", &["x"])]), T0).await;
+    t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", ack(), T0).await;
     assert_eq!(prune(&t, all(at(600))).await, 0);
     t.run("y", ack(), at(600)).await;

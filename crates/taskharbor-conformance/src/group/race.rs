@@ -30,6 +30,8 @@ group! {
             ["RES-4" "RES-8" "RES-9" "LEA-1" "LEA-10" "SET-5" "SET-10" "KEY-6" "ENQ-7"]
         many_tasks_on_many_flows_keep_every_invariant ["FLO-1" "FLO-2" "FLO-8" "RES-9"]
     }
+    flows {
+    }
 }
 
 /// How long leases last: short beside the steps that the clock takes, so that many run out.

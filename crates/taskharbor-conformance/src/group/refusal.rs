@@ -13,7 +13,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{
-        LEASE, STRANGER, T0, ack, ack_with, at, extension, grow, id, ids, invalid, job, job_in,
+        LEASE, STRANGER, T0, ack, ack_with, at, expand, extension, id, ids, invalid, job, job_in,
         release, retry, settlement, with_token,
     },
 };
@@ -39,6 +39,8 @@ group! {
         a_job_managed_twice_in_a_call_fails_the_call ["REF-4"]
         an_unknown_job_named_twice_fails_the_call ["REF-4"]
         ids_that_look_alike_are_not_one_job ["REF-4" "JOB-3"]
+    }
+    flows {
     }
 }
 
@@ -108,8 +110,8 @@ fn impossible() -> [(Transition, Refusal); 5] {
         (Transition::Ack { output }, InvalidTransition::OutputTooLarge { bytes, max }),
         (Transition::Retry { failure: failure.clone(), run_at: None }, attempts.clone()),
         (Transition::Fail { failure, reason: "enough".into() }, attempts),
-        (grow([]), InvalidTransition::Expansion(Rejected::EmptyFlow)),
-        (grow([bad]), InvalidTransition::Expansion(rejected)),
+        (expand([]), InvalidTransition::Expansion(Rejected::EmptyFlow)),
+        (expand([bad]), InvalidTransition::Expansion(rejected)),
     ]
     .map(|(transition, reason)| (transition, Refusal::Invalid(reason)))
 }
@@ -162,7 +164,7 @@ async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: DriverUnderTest) 
         (&leased, at(60), Refusal::LeaseExpired),
         (&leased, T0, overlap),
     ] {
-        let expansion = grow([job("new"), job_in("elsewhere", "stored").after([id("new")])]);
+        let expansion = expand([job("new"), job_in("elsewhere", "stored").after([id("new")])]);
         assert_eq!(t.settle(leased, expansion, now).await, Err(reason));
     }
     assert_eq!(t.snapshot(T0).await, stored);

@@ -12,8 +12,8 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        T0, ack, ack_with, at, child, done_with, fail, failure, grow, id, ids, job, list, requeue,
-        retry,
+        T0, ack, ack_with, at, child, done_with, expand, fail, failure, id, ids, job, list,
+        requeue, retry,
     },
 };
 
@@ -50,6 +50,8 @@ group! {
         the_failure_of_a_detached_job_does_not_reach_its_former_flow ["REQ-5"]
         a_detached_job_that_grows_begins_a_flow_of_its_own ["REQ-5" "EXP-1"]
         a_detached_job_can_be_purged_alone ["REQ-5" "REQ-6" "ADM-7" "OUT-1"]
+    }
+    flows {
     }
 }
 
@@ -333,7 +335,7 @@ async fn a_detached_job_is_a_job_like_any_other(t: DriverUnderTest) {
     t.act("b", detach(), T0).await;
     t.run("b", fail(T0), T0).await;
     assert_eq!(t.act("b", requeue(), T0).await, Ready);
-    t.run("b", grow([job("x")]), T0).await;
+    t.run("b", expand([job("x")]), T0).await;
     assert_eq!(t.flow("b", T0).await.members.total(), 2);
     t.run("x", ack(), T0).await;
     t.act("b", Action::PurgeFlow, T0).await;
@@ -440,7 +442,7 @@ async fn the_failure_of_a_detached_job_does_not_reach_its_former_flow(t: DriverU
 
 async fn a_detached_job_that_grows_begins_a_flow_of_its_own(t: DriverUnderTest) {
     detached(&t).await;
-    t.run("a", grow([job("c")]), T0).await;
+    t.run("a", expand([job("c")]), T0).await;
     assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));
     assert_eq!(t.record("c", T0).await.job.flow, Some(id("a")));
     assert_eq!(t.flow("b", T0).await.members.total(), 1);

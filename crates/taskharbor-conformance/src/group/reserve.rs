@@ -38,6 +38,8 @@ group! {
         racing_workers_on_several_queues_get_every_job_once ["RES-9"]
         racing_workers_take_back_every_expired_job_once ["RES-9" "RES-8" "LEA-2"]
     }
+    flows {
+    }
 }
 
 fn granted(jobs: &[Leased]) -> Vec<&str> {
@@ -75,7 +77,7 @@ async fn a_queue_is_meant_byte_for_byte(t: DriverUnderTest) {
 }
 
 async fn nothing_to_grant_is_an_empty_answer(t: DriverUnderTest) {
-    for state in State::ALL.iter().copied().filter(|it| *it != State::Ready) {
+    for state in t.job_states().into_iter().filter(|it| *it != State::Ready) {
         t.bring(job_in(state.as_str(), state.as_str()), state).await;
         let demands = [(state.as_str(), 10)];
         let reserved = t.reserve(&demands, at(1), LEASE).await.expect("reserve");

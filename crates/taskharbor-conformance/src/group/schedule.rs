@@ -38,6 +38,8 @@ group! {
         a_flow_may_live_in_the_first_and_the_last_instant ["TIM-2"]
         times_outside_the_range_are_typed_errors ["TIM-2"]
     }
+    flows {
+    }
 }
 
 fn micros(micros: i64) -> Timestamp {
@@ -60,7 +62,7 @@ async fn a_job_is_granted_at_its_time_and_not_a_microsecond_before(t: DriverUnde
 
 async fn a_job_is_granted_after_its_time_too(t: DriverUnderTest) {
     t.put_all([job("a").run_at(at(1)), job("b").run_at(at(1))], T0).await;
-    t.take_the("a", after(at(1))).await;
+    t.run("a", ack(), after(at(1))).await;
     t.take_the("b", at(1_000_000)).await;
 }
 

@@ -10,7 +10,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        LEASE, T0, ack, ack_with, at, done_with, fail, grow, id, job, job_in, release, requeue,
+        LEASE, T0, ack, ack_with, at, done_with, expand, fail, id, job, job_in, release, requeue,
         retry, settlement, transitions,
     },
 };
@@ -39,6 +39,8 @@ group! {
         of_racing_settlements_of_all_kinds_one_is_applied ["SET-10"]
         racing_calls_in_opposite_orders_settle_every_job_once ["SET-10"]
         the_time_of_the_last_grant_is_kept ["JOB-6"]
+    }
+    flows {
     }
 }
 
@@ -232,7 +234,7 @@ async fn items_are_settled_in_the_order_given(t: DriverUnderTest) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let jobs = t.take_many(4, T0).await;
     // Whoever comes first stores the job; for the second it is stored already.
-    let growing = |nth: usize, text: &str| settlement(&jobs[nth], grow([job(text)]));
+    let growing = |nth: usize, text: &str| settlement(&jobs[nth], expand([job(text)]));
     let overlap = |text: &str| Rejected::Overlap { job: id(text) };
     let refused = |text| Err(Refusal::Invalid(InvalidTransition::Expansion(overlap(text))));
     let answers = t.settle_all(vec![growing(0, "x"), growing(1, "x")], T0).await;

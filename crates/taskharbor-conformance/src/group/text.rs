@@ -19,6 +19,8 @@ group! {
         any_progress_can_be_reported ["JOB-4"]
         ten_long_errors_are_kept_whole ["JOB-4" "JOB-7"]
     }
+    flows {
+    }
 }
 
 /// Text as it may come from anywhere, and as it is stored.

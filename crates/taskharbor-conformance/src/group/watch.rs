@@ -12,7 +12,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{
-        T0, ack, at, child, fail, grow, id, job, job_in, join, queue, release, requeue, retry,
+        T0, ack, at, child, expand, fail, id, job, job_in, join, queue, release, requeue, retry,
     },
 };
 
@@ -35,12 +35,16 @@ group! {
         a_requeued_join_that_is_done_at_once_wakes_for_its_dependants ["WAK-1"]
         a_growth_wakes_for_its_first_jobs ["WAK-1"]
         a_growth_that_is_done_at_once_wakes_for_who_waited ["WAK-1"]
+        a_parent_that_fails_wakes_for_its_failure_job ["WAK-1" "FAI-1"]
+        an_imported_job_wakes ["WAK-1" "MOV-7"]
         a_job_told_to_run_now_wakes ["WAK-1"]
         a_queue_that_is_resumed_wakes ["WAK-1"]
         whoever_watches_several_queues_is_woken_by_each ["WAK-1"]
         all_who_watch_a_queue_are_woken ["WAK-1"]
         whoever_waits_already_is_woken ["WAK-1"]
         a_watch_can_be_woken_again_and_again ["WAK-1"]
+    }
+    flows {
     }
 }
 
@@ -174,13 +178,13 @@ async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: Driver
 async fn a_growth_wakes_for_its_first_jobs(t: DriverUnderTest) {
     t.put(job_in("elsewhere", "g"), T0).await;
     let leased = t.take_from("elsewhere", T0).await.expect("granted");
-    wakes(&t, t.apply(&leased, grow([job("x")]), T0)).await;
+    wakes(&t, t.apply(&leased, expand([job("x")]), T0)).await;
 }
 
 async fn a_growth_that_is_done_at_once_wakes_for_who_waited(t: DriverUnderTest) {
     let leased = waiting_for(&t, "g", FailurePolicy::Block).await;
     let empty = NewJob::join(id("j"), queue("elsewhere"), []);
-    wakes(&t, t.apply(&leased, grow([empty]), T0)).await;
+    wakes(&t, t.apply(&leased, expand([empty]), T0)).await;
 }
 
 async fn a_job_told_to_run_now_wakes(t: DriverUnderTest) {
@@ -230,4 +234,17 @@ async fn a_watch_can_be_woken_again_and_again(t: DriverUnderTest) {
         let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
         assert_eq!(woken, Ok(true), "{n}");
     }
+}
+
+async fn a_parent_that_fails_wakes_for_its_failure_job(t: DriverUnderTest) {
+    t.put_flow([job_in("elsewhere", "a"), job("f").after_failure_of([id("a")])], T0).await;
+    let leased = t.take_from("elsewhere", T0).await.expect("a grant");
+    wakes(&t, t.apply(&leased, fail(T0), T0)).await;
+}
+
+async fn an_imported_job_wakes(t: DriverUnderTest) {
+    t.put(job("a"), T0).await;
+    let units = t.export(10).await;
+    let other = t.another().await;
+    wakes(&other, other.import(units)).await;
 }

@@ -118,7 +118,7 @@ impl Model {
     }
 
     /// The jobs whose keys are held until this one ends.
-    fn keys_of(&self, serial: u64) -> Vec<usize> {
+    pub(crate) fn keys_of(&self, serial: u64) -> Vec<usize> {
         let flow = self.flows.iter().find(|flow| flow.tail == serial).map(|flow| &flow.id);
         let stands_for = |job: &Kept| {
             job.new.idempotency_key.is_some() && (job.serial == serial || Some(&job.new.id) == flow)

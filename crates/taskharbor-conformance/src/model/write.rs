@@ -1,10 +1,9 @@
 //! What clients and workers do.
 
 use taskharbor_core::{
-    DriverError, JobId, NewJob, QueueName, Timestamp,
+    JobId, NewJob, QueueName, Timestamp,
     driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Lease, LeaseToken, Leased, Reserve,
-        Reserved, Settle, Settled, Settlement, Transition,
+        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Settle, Settled, Settlement, Transition,
     },
     error::{InvalidTransition, Refusal, Rejected},
     export::{EdgeState, ExportedKey},
@@ -104,6 +103,7 @@ impl Model {
         let Some(key) = job.new.idempotency_key.clone() else { return };
         let queue = job.new.queue.clone();
         self.keys.retain(|it| it.queue != queue || it.key != key);
+        self.forgotten.retain(|it| it.queue != queue || it.key != key);
         for job in &mut self.jobs {
             if job.new.queue == queue && job.new.idempotency_key.as_ref() == Some(&key) {
                 job.holds_key = job.serial == serial;
@@ -117,10 +117,30 @@ impl Model {
         if let Some(held_until) = job.new.key_hold.held_until(job.created_at)
             && let Some(key) = job.new.idempotency_key
             && job.holds_key
-            && now < held_until
         {
-            self.keys.push(ExportedKey::new(job.new.queue, key, job.new.id, held_until));
+            let key = ExportedKey::new(job.new.queue, key, job.new.id, held_until);
+            if now < held_until {
+                self.keys.push(key);
+            } else {
+                self.forgotten.push(key);
+            }
         }
+    }
+
+    /// Whether a driver may or may not know that the key of this job is held.
+    pub(crate) fn is_in_doubt(&self, job: &NewJob, now: Timestamp) -> bool {
+        self.forgotten.iter().any(|it| {
+            it.queue == job.queue
+                && Some(&it.key) == job.idempotency_key.as_ref()
+                && now < it.held_until
+        })
+    }
+
+    /// As `is_in_doubt`, for the keys that a requeue of this job would take.
+    pub(crate) fn is_requeue_in_doubt(&self, id: &JobId, now: Timestamp) -> bool {
+        let Some(at) = self.find(id) else { return false };
+        let keys = self.keys_of(self.jobs[at].serial);
+        keys.into_iter().any(|key| self.is_in_doubt(&self.jobs[key].new, now))
     }
 
     pub(crate) fn store(&mut self, new: NewJob, flow: Option<JobId>, now: Timestamp) -> u64 {
@@ -165,50 +185,6 @@ impl Model {
         }
     }
 
-    /// Reserves; a reclaimed job stands where its lease ended.
-    pub(crate) fn reserve(&mut self, request: &Reserve) -> Result<Reserved, DriverError> {
-        self.reserve_by(request, Life::available_at)
-    }
-
-    /// Reserves; a job whose lease is over stands where `position` puts it.
-    pub(crate) fn reserve_by(
-        &mut self,
-        request: &Reserve,
-        position: impl Fn(&Life) -> Option<Timestamp>,
-    ) -> Result<Reserved, DriverError> {
-        let expires_at = request.check()?;
-        let (mut jobs, mut waits) = (Vec::new(), Vec::new());
-        for demand in &request.demands {
-            if self.paused.contains_key(&demand.queue) {
-                continue;
-            }
-            let mut left = demand.limit;
-            while left > 0
-                && let Some((position, at)) = self.first(&demand.queue, request.now, &position)
-            {
-                match self.jobs[at].life.reclaim(request.now) {
-                    Consequence::Failed => {
-                        self.failed(self.jobs[at].serial, request.now);
-                        continue;
-                    }
-                    Consequence::Waits => self.jobs[at].life.due_at = position,
-                    _ => {}
-                }
-                let lease = Lease::new(LeaseToken::random()?, expires_at);
-                // A position that lies ahead must not keep a broken driver from granting.
-                let now = request.now.max(position);
-                self.jobs[at].life.grant(lease, request.holder.clone(), now);
-                self.jobs[at].life.started_at = Some(request.now);
-                jobs.push(Leased::new(self.jobs[at].job(), lease));
-                left -= 1;
-            }
-            if left > 0 {
-                waits.extend(self.next_due(&demand.queue));
-            }
-        }
-        Ok(Reserved::new(jobs, waits.into_iter().min()))
-    }
-
     /// When the next job of a queue falls due or the next lease ends.
     pub(crate) fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
         let in_queue = self.jobs.iter().filter(|job| job.new.queue == *queue);
@@ -225,22 +201,6 @@ impl Model {
             let job = &self.jobs[at];
             job.new.queue == *queue && job.life.available_at().is_some_and(|it| it <= now)
         })
-    }
-
-    /// The first of the available jobs of a queue, and its position.
-    fn first(
-        &self,
-        queue: &QueueName,
-        now: Timestamp,
-        position: impl Fn(&Life) -> Option<Timestamp>,
-    ) -> Option<(Timestamp, usize)> {
-        let in_order = self.available(queue, now).filter_map(|at| {
-            let job = &self.jobs[at];
-            let is_expired = job.life.is_expired(now);
-            let position = if is_expired { position(&job.life)? } else { job.life.due_at };
-            Some(((-i32::from(job.life.priority), position, job.serial), (position, at)))
-        });
-        in_order.min().map(|(_, first)| first)
     }
 
     pub(crate) fn extend(&mut self, request: ExtendLeases) -> Answers<Extended, Refusal> {

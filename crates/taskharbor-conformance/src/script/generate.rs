@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use taskharbor_core::{
+    State,
     driver::OutputOf,
-    job::{FailurePolicy, KeyHold},
+    job::{FailurePolicy, JoinReading, KeyHold},
 };
 
-use super::{Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose};
+use super::{Act, Deed, JobPlan, ListPlan, Pick, SetPlan, Step, Turn, When, Whose};
 
 /// Some ids come often, so that jobs meet themselves; others seldom, so that expansions find room.
 const FREQUENT_IDS: u8 = 12;
@@ -73,12 +74,32 @@ impl Dice {
                 cancelled: self.maybe(2, |dice| dice.0.u64(..30)),
                 limit: self.0.usize(1..8),
             },
+            92..94 => Act::List(self.list()),
             _ => Act::Read {
                 jobs: self.some(3, Self::whose),
-                of: if self.0.bool() { OutputOf::Parents } else { OutputOf::Itself },
+                of: match self.0.u32(..3) {
+                    0 => OutputOf::Parents,
+                    1 => OutputOf::Itself,
+                    _ => OutputOf::Input,
+                },
                 from: self.0.usize(..3),
                 limit: self.0.usize(1..6),
             },
+        }
+    }
+
+    fn list(&mut self) -> ListPlan {
+        ListPlan {
+            newest_first: self.0.bool(),
+            queue: self.maybe(4, |dice| dice.0.u8(..QUEUES)),
+            state: self.maybe(3, |dice| State::ALL[dice.0.usize(..State::ALL.len())]),
+            key: self.maybe(6, |dice| dice.0.u8(..KEYS)),
+            error: self.one_in(6),
+            flow: self.maybe(6, Self::whose),
+            created: self.maybe(4, |dice| (dice.0.u64(..60), dice.0.u64(1..60))),
+            finished: self.maybe(6, |dice| (dice.0.u64(..60), dice.0.u64(1..60))),
+            limit: self.0.usize(1..8),
+            scan: self.0.usize(1..40),
         }
     }
 
@@ -151,7 +172,7 @@ impl Dice {
         }
         let mut jobs = self.some(3, Self::job);
         for job in &mut jobs {
-            job.join = self.one_in(40);
+            job.join = self.maybe(40, Self::reading);
             job.key = self.maybe(3, Self::key);
         }
         SetPlan { jobs, flow: false }
@@ -180,10 +201,22 @@ impl Dice {
             jobs[job].parents.push(parent);
         }
         for job in &mut jobs {
-            job.join = self.one_in(4);
+            job.join = self.maybe(4, Self::reading);
             job.key = self.maybe(60, Self::key);
         }
         jobs[last].key = self.maybe(4, Self::key);
+        while self.one_in(3) {
+            let mut job = self.job();
+            job.on_failure = true;
+            // Seldom a failure job waits for another, or is a join, and the flow is rejected.
+            let parents = if self.one_in(30) { jobs.len() } else { last + 1 };
+            job.parents = (0..parents).filter(|_| self.one_in(3)).collect();
+            if job.parents.is_empty() && !self.one_in(30) {
+                job.parents.push(self.0.usize(..=last));
+            }
+            job.join = self.maybe(60, Self::reading);
+            jobs.push(job);
+        }
         SetPlan { jobs, flow: true }
     }
 
@@ -200,14 +233,24 @@ impl Dice {
             priority: self.priority(),
             run_at: self.maybe(4, Self::run_at),
             key: None,
-            join: false,
+            join: None,
+            on_failure: false,
             parents: Vec::new(),
             policy: policies[self.0.usize(..policies.len())],
         }
     }
 
     fn key(&mut self) -> (u8, KeyHold) {
-        let hold = if self.0.bool() { KeyHold::UntilPruned } else { KeyHold::UntilDone };
+        let hold = match self.0.u32(..4) {
+            0 => KeyHold::UntilPruned,
+            1 => KeyHold::UntilDone,
+            2 => KeyHold::UntilTerminal,
+            _ => KeyHold::For(Duration::from_secs(self.0.u64(1..40))),
+        };
         (self.0.u8(..KEYS), hold)
+    }
+
+    fn reading(&mut self) -> JoinReading {
+        JoinReading::ALL[self.0.usize(..JoinReading::ALL.len())]
     }
 }

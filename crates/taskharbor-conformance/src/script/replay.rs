@@ -4,25 +4,32 @@ use std::time::Duration;
 
 use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
-    admin::{Action, Change, Configure, Counts, Filter, List, Manage, Prune, Requeue},
+    admin::{Action, Change, Configure, Counts, Filter, List, Manage, Prune, Requeue, TimeRange},
     driver::{
         Demand, Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Reserve,
         Settle, Settlement, Transition,
     },
+    export::{ExportUnit, ExportedKey, Imported},
     flow::{Expansion, ListFlows},
-    job::{FailedAttempt, JobRecord, JobSet},
+    job::{Condition, FailedAttempt, JobRecord, JobSet},
     name::{Holder, IdempotencyKey},
 };
 
 use super::{
-    Act, Deed, JobPlan, Pick, SetPlan, Step, Turn, When, Whose,
+    Act, Deed, JobPlan, ListPlan, Pick, SetPlan, Step, Turn, When, Whose,
     compare::{both, same, without_idle_position},
     follow::follow,
 };
 use crate::{fixture::T0, model::Model};
 
 /// Runs the steps on an empty store and on the model, and empties the store again.
-pub(super) async fn replay(driver: &AnyDriver, steps: &[Step]) -> Result<(), String> {
+///
+/// If there is a `target`, an empty store, everything is moved there before.
+pub(super) async fn replay(
+    driver: &AnyDriver,
+    target: Option<&AnyDriver>,
+    steps: &[Step],
+) -> Result<(), String> {
     let model = Model { limits: driver.limits(), ..Model::default() };
     let mut replay = Replay {
         driver,
@@ -42,6 +49,9 @@ pub(super) async fn replay(driver: &AnyDriver, steps: &[Step]) -> Result<(), Str
     let now = replay.clock;
     let at_end = |difference| format!("at the end: {difference}");
     replay.compare(Look::Closely, now).await.map_err(at_end)?;
+    if let Some(target) = target {
+        replay.move_to(target).await.map_err(at_end)?;
+    }
     replay.wipe().await.map_err(at_end)
 }
 
@@ -130,6 +140,48 @@ impl Replay<'_> {
                     Some((driver, model)) => same("outputs", &driver, &model),
                     None => Ok(()),
                 }
+            }
+            Act::List(plan) => self.list(plan, now).await,
+        }
+    }
+
+    /// Reads a list to its end. Pages may be cut elsewhere than in the model.
+    async fn list(&self, plan: &ListPlan, now: Timestamp) -> Result<(), String> {
+        let ago = |(from, length): (u64, u64)| {
+            let from = now.saturating_sub(Duration::from_secs(from));
+            TimeRange::new(Some(from), Some(from.saturating_add(Duration::from_secs(length))))
+        };
+        let mut filter = Filter::all();
+        filter.queue = plan.queue.map(queue_name);
+        filter.state = plan.state;
+        filter.key = plan.key.map(key_name);
+        filter.error = plan.error.then(|| "fail".to_owned());
+        filter.flow = plan.flow.map(|whose| self.whose(whose));
+        filter.created = plan.created.map_or(TimeRange::ALL, ago);
+        filter.finished = plan.finished.map_or(TimeRange::ALL, ago);
+        let mut request = List::new(filter, plan.limit, now);
+        if plan.newest_first {
+            request = request.newest_first();
+        }
+        if request.check().is_err() {
+            return Ok(());
+        }
+        let mut whole = request.clone();
+        whole.limit = 1_000;
+        let expected = self.model.list(&whole);
+        let expected = expected.map_err(|error| error.to_string())?.items;
+        request = request.scan(plan.scan);
+        let mut listed = Vec::new();
+        loop {
+            let page =
+                self.driver.list(request.clone()).await.map_err(|error| error.to_string())?;
+            if page.items.len() > plan.limit || listed.len() > expected.len() {
+                return Err(format!("list: too many jobs for {request:?}"));
+            }
+            listed.extend(page.items);
+            match page.next {
+                Some(cursor) => request = request.after(cursor),
+                None => return same(&format!("list {request:?}"), &listed, &expected),
             }
         }
     }
@@ -289,7 +341,11 @@ impl Replay<'_> {
     }
 
     async fn manage(&mut self, jobs: &[Whose], deed: Deed, now: Timestamp) -> Result<(), String> {
-        let ids = jobs.iter().map(|job| self.whose(*job)).collect();
+        let mut ids: Vec<JobId> = jobs.iter().map(|job| self.whose(*job)).collect();
+        if matches!(deed, Deed::Requeue { .. }) {
+            // See `Model::forgotten`.
+            ids.retain(|id| !self.model.is_requeue_in_doubt(id, now));
+        }
         let action = match deed {
             Deed::Requeue { reset, detach, run_at } => {
                 let mut requeue = Requeue::new();
@@ -352,7 +408,39 @@ impl Replay<'_> {
     }
 
     fn jobs(&self, plan: &SetPlan, now: Timestamp) -> Vec<NewJob> {
-        plan.jobs.iter().map(|job| new_job(job, &plan.jobs, now)).collect()
+        let mut jobs: Vec<_> = plan.jobs.iter().map(|job| new_job(job, &plan.jobs, now)).collect();
+        for job in &mut jobs {
+            // See `Model::forgotten`.
+            if self.model.is_in_doubt(job, now) {
+                job.idempotency_key = None;
+            }
+        }
+        jobs
+    }
+
+    /// Everything that is stored is exported, imported into another store and exported there.
+    async fn move_to(&mut self, target: &AnyDriver) -> Result<(), String> {
+        let failed = |error: taskharbor_core::DriverError| error.to_string();
+        let units = export(self.driver).await?;
+        let expected = self.model.export(None, 1_000).map_err(failed)?.items;
+        let jobs = |units: &[ExportUnit]| -> Vec<ExportUnit> {
+            units.iter().filter(|unit| unit.key.is_none()).cloned().collect()
+        };
+        for (unit, expected) in jobs(&units).iter().zip(&jobs(&expected)) {
+            same("export", unit, expected)?;
+        }
+        same("export: units", &jobs(&units).len(), &jobs(&expected).len())?;
+        let known =
+            |key: &ExportedKey| self.model.keys.contains(key) || self.model.forgotten.contains(key);
+        if let Some(key) = units.iter().filter_map(|unit| unit.key.as_ref()).find(|it| !known(it)) {
+            return Err(format!("export: {key:?} is not held"));
+        }
+        let answers = target.import(units.clone()).await.map_err(failed)?;
+        same("import", &answers, &vec![Ok(Imported::Stored); units.len()])?;
+        for (moved, unit) in export(target).await?.iter().zip(&units) {
+            same("export of what was imported", moved, unit)?;
+        }
+        same("check after import", &target.check().await.map_err(failed)?, &Vec::new())
     }
 
     async fn compare(&mut self, look: Look, now: Timestamp) -> Result<(), String> {
@@ -412,6 +500,29 @@ impl Replay<'_> {
                 same("manage", &driver, &model)?;
             }
         }
+        // A key that outlived its job is taken and given back, at a time at which it is free.
+        let mut keys: Vec<_> =
+            self.model.keys.iter().chain(&self.model.forgotten).cloned().collect();
+        keys.dedup_by(|a, b| (&a.queue, &a.key) == (&b.queue, &b.key));
+        self.model.forgotten.clear();
+        for (n, held) in keys.into_iter().enumerate() {
+            let id = JobId::new(format!("last-{n}")).expect("a valid id");
+            let job_type = JobType::new("work").expect("a valid type");
+            let job = NewJob::new(id.clone(), held.queue, job_type, &[]).idempotency_key(held.key);
+            let request = Enqueue::new(vec![job.into()], end);
+            let model = self.model.enqueue(request.clone());
+            if let Some((driver, model)) =
+                both("enqueue", self.driver.enqueue(request).await, model)?
+            {
+                same("enqueue", &driver, &model)?;
+            }
+            for action in [Action::Cancel, Action::Purge] {
+                let request = Manage::new(vec![id.clone()], action, end);
+                let model = self.model.manage(&request);
+                both("manage", self.driver.manage(request).await, model)?;
+            }
+        }
+        self.model.forgotten.clear();
         self.compare(Look::Closely, end).await?;
         same("left over", &self.model.jobs.len(), &0)
     }
@@ -420,23 +531,43 @@ impl Replay<'_> {
 fn new_job(plan: &JobPlan, set: &[JobPlan], now: Timestamp) -> NewJob {
     let parents = plan.parents.iter().map(|parent| job_id(set[*parent].id));
     let (id, queue) = (job_id(plan.id), queue_name(plan.queue));
-    let mut job = if plan.join {
-        NewJob::join(id, queue, parents)
-    } else {
-        let job_type = JobType::new("work").expect("a valid type");
-        NewJob::new(id, queue, job_type, &[plan.id]).after(parents)
+    let mut job = match plan.join {
+        Some(reading) => NewJob::join(id, queue, parents).read_as(reading),
+        None => {
+            let job_type = JobType::new("work").expect("a valid type");
+            NewJob::new(id, queue, job_type, &[plan.id]).after(parents)
+        }
     };
+    if plan.on_failure {
+        job.condition = Condition::ParentsFailed;
+    }
     job = job.priority(plan.priority).on_failure(plan.policy);
     job.run_at = plan.run_at.map(|offset| seconds_from(now, offset));
     if let Some((key, hold)) = plan.key {
-        let key = IdempotencyKey::new(format!("key-{key}")).expect("a valid key");
-        job = job.idempotency_key(key).key_hold(hold);
+        job = job.idempotency_key(key_name(key)).key_hold(hold);
     }
     job
 }
 
 fn job_id(number: u8) -> JobId {
     JobId::new(format!("job-{number}")).expect("a valid id")
+}
+
+/// Everything that a driver exports, in small pages.
+async fn export(driver: &AnyDriver) -> Result<Vec<ExportUnit>, String> {
+    let (mut units, mut after) = (Vec::new(), None);
+    loop {
+        let page = driver.export(after, 3).await.map_err(|error| error.to_string())?;
+        units.extend(page.items);
+        match page.next {
+            Some(cursor) => after = Some(cursor),
+            None => return Ok(units),
+        }
+    }
+}
+
+fn key_name(number: u8) -> IdempotencyKey {
+    IdempotencyKey::new(format!("key-{number}")).expect("a valid key")
 }
 
 fn queue_name(number: u8) -> QueueName {

@@ -38,7 +38,9 @@ impl Shrinker<'_> {
         }
         self.attempts += 1;
         let driver = (self.open)().await;
-        let outcome = replay(&driver, &steps).await;
+        let target = (self.open)().await;
+        let outcome = replay(&driver, Some(&target), &steps).await;
+        let _ = taskharbor_core::Driver::close(&target).await;
         // It was opened for this attempt alone, and what it says on leaving is of no use.
         let _ = taskharbor_core::Driver::close(&driver).await;
         match outcome {
@@ -106,7 +108,7 @@ fn without(act: &Act, part: usize) -> Option<Act> {
         Act::Extend { picks, .. } => remove(picks, part),
         Act::Settle(items) => remove(items, part),
         Act::Manage { jobs, .. } | Act::Read { jobs, .. } => remove(jobs, part),
-        Act::Pause(_) | Act::Resume(_) | Act::Prune { .. } => false,
+        Act::Pause(_) | Act::Resume(_) | Act::Prune { .. } | Act::List(_) => false,
     };
     found.then_some(act)
 }
