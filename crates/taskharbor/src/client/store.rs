@@ -111,7 +111,7 @@ impl Store {
 /// Reading records, for the state of a job and the tree of a flow.
 impl Records for Store {
     async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {
-        self.call(Operation::Flow, 1, Admin::flow(&self.driver, id, now)).await
+        self.call(Operation::InspectFlow, 1, Admin::flow(&self.driver, id, now)).await
     }
 
     async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {

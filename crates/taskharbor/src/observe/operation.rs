@@ -25,7 +25,7 @@ pub enum Operation {
     /// Reading the record of a job.
     Inspect,
     /// Reading the record of a flow.
-    Flow,
+    InspectFlow,
     /// Listing jobs.
     List,
     /// Cancelling or requeueing jobs or flows.
@@ -44,7 +44,7 @@ impl Operation {
         Self::StoreTime,
         Self::Prune,
         Self::Inspect,
-        Self::Flow,
+        Self::InspectFlow,
         Self::List,
         Self::Manage,
     ];
@@ -62,7 +62,7 @@ impl Operation {
             Self::StoreTime => "store_time",
             Self::Prune => "prune",
             Self::Inspect => "inspect",
-            Self::Flow => "flow",
+            Self::InspectFlow => "inspect_flow",
             Self::List => "list",
             Self::Manage => "manage",
         }

@@ -98,7 +98,10 @@ async fn observers_learn_of_every_call_to_the_store() {
     assert_eq!(told(), ["enqueue 3"]);
     flow.status().await.unwrap();
     flow.tree(10).await.unwrap();
-    assert_eq!(told(), ["flow 1", "flow 1", "list 0", "inspect 1", "inspect 1", "inspect 1"]);
+    assert_eq!(
+        told(),
+        ["inspect_flow 1", "inspect_flow 1", "list 0", "inspect 1", "inspect 1", "inspect 1"]
+    );
     flow.cancel().await.unwrap();
     assert!(flow.wait_raw().await.is_err());
     assert_eq!(told(), ["manage 1", "outputs 1"]);

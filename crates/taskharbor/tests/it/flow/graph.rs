@@ -108,7 +108,7 @@ async fn a_failure_job_is_shown_beside_what_it_watches() {
     let (tree, text) = tree(Flow::first(Give(-1)).then(Add(1)).on_failure(Undo)).await;
     assert!(text.starts_with("give  dlq, failed once: -1 is negative\nadd  cancelled"), "{text}");
     assert!(text.ends_with("\non failure: undo  done"), "{text}");
-    let failure_job = tree.members.iter().position(|it| it.is_failure_job()).unwrap();
+    let failure_job = tree.members.iter().position(taskharbor::FlowMember::is_failure_job).unwrap();
     let watched = tree.members.iter().position(|it| it.job_type.as_str() == "add").unwrap();
     let (dot, mermaid) = (tree.graphviz(), tree.mermaid());
     assert!(
