@@ -10,7 +10,7 @@ use std::{
 
 use serde::Serialize;
 use taskharbor::{Admin, AnyDriver};
-use taskharbor_conformance::{Case, cases};
+use taskharbor_conformance::{Case, Level, cases};
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use taskharbor_sqlite::SqliteDriver;
 
@@ -31,11 +31,31 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor conformance --url postgres://localhost/test
-  taskharbor conformance --url memory: --only lease")]
+  taskharbor conformance --url memory: --only lease
+  taskharbor conformance --url sqlite:taskharbor.db --level jobs")]
 pub(crate) struct Args {
     /// Only the cases whose group or name contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+    /// Only the cases of this level: jobs leaves out flows, flows runs all
+    #[arg(long, value_enum, default_value_t = Chosen::Flows)]
+    level: Chosen,
+}
+
+/// A level of the contract.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Chosen {
+    Jobs,
+    Flows,
+}
+
+impl Chosen {
+    const fn level(self) -> Level {
+        match self {
+            Self::Jobs => Level::Jobs,
+            Self::Flows => Level::Flows,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -47,10 +67,15 @@ struct Clause<'a> {
 
 pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
     let only = args.only.as_deref().unwrap_or_default();
-    let chosen: Vec<&'static Case> =
-        cases().filter(|case| case.group.contains(only) || case.name.contains(only)).collect();
+    let level = args.level.level();
+    let is_chosen = |case: &&Case| {
+        case.level <= level && (case.group.contains(only) || case.name.contains(only))
+    };
+    let chosen: Vec<&'static Case> = cases().filter(is_chosen).collect();
     if chosen.is_empty() {
-        return Err(Failure::usage(format!("no case is called like {only:?}")));
+        return Err(Failure::usage(format!(
+            "no case of this level has {only:?} in its group or name"
+        )));
     }
     let place = Place::find(url).await?;
     // What a case has to say when it fails is said by us.

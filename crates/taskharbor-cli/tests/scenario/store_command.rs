@@ -29,6 +29,8 @@ fn the_suite_runs_beside_the_jobs_and_leaves_them_alone() {
         assert_eq!(clause["failed"], serde_json::json!([]), "{clause}");
     }
     assert_eq!(store.lines(&["list"]).len(), 1);
+    let none = store.run(&["conformance", "--only", "policy_mix", "--level", "jobs"]);
+    assert_eq!(none.code, Some(2), "policies belong to flows: {none:?}");
     let none = store.run(&["conformance", "--only", "no such case"]);
     assert_eq!(none.code, Some(2), "{none:?}");
 }
