@@ -15,7 +15,7 @@ mod prune;
 
 pub use manage::{cancel, cancel_flow, requeue};
 pub use port::{Facts, Graph};
-pub use prune::{Shelf, prune};
+pub use prune::{Candidate, Shelf, prune};
 
 use crate::{
     State, Timestamp,

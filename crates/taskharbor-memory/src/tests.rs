@@ -23,7 +23,7 @@ async fn open() -> MemoryDriver {
     MemoryDriver::new()
 }
 
-taskharbor_conformance::tests!(open);
+taskharbor_conformance::tests!(open, also = handle);
 
 const NOON: Timestamp = match Timestamp::from_micros(1_794_744_000_000_000) {
     Ok(at) => at,

@@ -69,7 +69,9 @@ impl Model {
         let flow = job.life.flow.as_ref().and_then(|flow| self.flow(flow));
         let tail = flow.map(|flow| self.tail(flow)).filter(|tail| tail.serial != serial);
         let tail_state = tail.map(|tail| tail.life.state(now));
-        let is_over = was_not_needed || matches!(tail_state, Some(State::Done | State::Cancelled));
+        let was_needed = job.is_failure_job() && !was_not_needed && job.life.pending == 0;
+        let is_tail_over = matches!(tail_state, Some(State::Done | State::Cancelled));
+        let is_over = was_not_needed || is_tail_over && !was_needed;
         if is_over && !request.detach {
             return Err(Denied::FlowOver);
         }

@@ -107,8 +107,8 @@ fn keys_to_take<G: Graph>(
     Ok(keys.filter(|(_, hold)| *hold == KeyHold::UntilTerminal).map(|(job, _)| job).collect())
 }
 
-/// Whether no member of its flow would use what the job produces: the flow's tail is done or
-/// cancelled, or the job is a failure job that was not needed.
+/// Whether it is too late for the job in its flow: it is a failure job that was not needed, or the
+/// flow's tail is done or cancelled and the job is not a failure job that was unblocked.
 fn is_flow_over_for<G: Graph>(
     graph: &G,
     job: G::Job,
@@ -120,8 +120,16 @@ fn is_flow_over_for<G: Graph>(
     if tail == job {
         return Ok(false);
     }
+    if facts.condition == Condition::ParentsFailed {
+        // FAI-7: the edge of a failure job to a parent that is done is closed, and nothing opens it.
+        if graph.is_not_needed(job)? {
+            return Ok(true);
+        }
+        // FAI-8
+        if graph.read(job, |life| life.pending)? == 0 {
+            return Ok(false);
+        }
+    }
     let ended = graph.read(tail, |life| life.state(now))?;
-    // FAI-7: the edge of a failure job to a parent that is done is closed, and nothing opens it.
-    let was_not_needed = facts.condition == Condition::ParentsFailed && graph.is_not_needed(job)?;
-    Ok(was_not_needed || matches!(ended, State::Done | State::Cancelled))
+    Ok(matches!(ended, State::Done | State::Cancelled))
 }

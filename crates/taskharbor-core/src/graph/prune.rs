@@ -2,6 +2,9 @@
 
 use crate::{State, Timestamp, admin::Prune};
 
+/// A unit that may be pruned: until when it is kept, its number in the order of insertion, and itself.
+pub type Candidate<U> = (Timestamp, u64, U);
+
 /// Terminal records of a store, in the order in which they are pruned.
 pub trait Shelf {
     /// A job without a flow, or a whole flow.
@@ -10,11 +13,8 @@ pub trait Shelf {
     type Error;
 
     /// Of the jobs without a flow and of the flows that ended in `state`, the ones that may go first,
-    /// at most one of each: until when they are kept, their number in the order of insertion.
-    fn oldest(
-        &self,
-        state: State,
-    ) -> Result<[Option<(Timestamp, u64, Self::Unit)>; 2], Self::Error>;
+    /// at most one of each.
+    fn oldest(&self, state: State) -> Result<[Option<Candidate<Self::Unit>>; 2], Self::Error>;
 
     /// Removes a unit; how many jobs it had.
     fn remove(&mut self, unit: Self::Unit) -> Result<usize, Self::Error>;
@@ -28,7 +28,7 @@ pub trait Shelf {
 pub fn prune<S: Shelf>(shelf: &mut S, request: &Prune) -> Result<usize, S::Error> {
     let mut removed = 0;
     while removed < request.limit {
-        let mut oldest: Option<(Timestamp, u64, S::Unit)> = None;
+        let mut oldest: Option<Candidate<S::Unit>> = None;
         for state in [State::Done, State::Dlq, State::Cancelled] {
             let Some(before) = request.before(state) else { continue };
             // PRU-1, PRU-4

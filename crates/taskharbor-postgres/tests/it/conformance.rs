@@ -11,11 +11,11 @@ mod named {
 /// Without statements that stay prepared, and with no rights but those of a worker.
 mod unnamed {
     use crate::harness::store::unnamed;
-    taskharbor_conformance::tests!(unnamed, plain);
+    taskharbor_conformance::tests!(unnamed);
 }
 
 /// Through pgbouncer.
 mod pooled {
     use crate::harness::store::pooled;
-    taskharbor_conformance::tests!(pooled, plain);
+    taskharbor_conformance::tests!(pooled);
 }

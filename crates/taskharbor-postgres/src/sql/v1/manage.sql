@@ -174,13 +174,14 @@ BEGIN
   state := th_state(p_seq, p_now);
 END $$;
 
--- Whether no member of its flow would use what a job produces: the flow's tail is done or cancelled, or the job is a
--- failure job that was not needed.
+-- Whether it is too late for a job in its flow: it is a failure job that was not needed, FAI-7, or the flow's tail is done
+-- or cancelled and the job is not a failure job that was unblocked, FAI-8: one whose edges are all spent.
 CREATE FUNCTION th_is_flow_over_for(p_seq bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
   SELECT coalesce((
-    SELECT f.tail <> j.seq AND (
-        coalesce(t.state IN ('d', 'c'), false)
-        OR j.kind = 'x' AND EXISTS (SELECT FROM th_edge e WHERE e.child = j.seq AND e.tie = 'n'))
+    SELECT f.tail <> j.seq AND CASE
+        WHEN j.kind = 'x' AND EXISTS (SELECT FROM th_edge e WHERE e.child = j.seq AND e.tie = 'n') THEN true
+        WHEN j.kind = 'x' AND NOT EXISTS (SELECT FROM th_edge e WHERE e.child = j.seq AND e.tie = 'f') THEN false
+        ELSE coalesce(t.state IN ('d', 'c'), false) END
     FROM th_job j JOIN th_flow f ON f.seq = j.flow JOIN th_job t ON t.seq = f.tail WHERE j.seq = p_seq), false)
 $$;
 
