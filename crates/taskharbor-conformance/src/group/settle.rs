@@ -29,18 +29,18 @@ group! {
         the_last_ten_failures_are_kept ["JOB-7"]
         the_worker_sees_the_last_failure ["JOB-7"]
         deliveries_count_grants_and_nothing_else ["JOB-6"]
-        items_are_settled_in_the_order_given ["SET-9"]
         one_call_may_settle_in_every_way ["SET-9" "REF-3"]
         nothing_is_settled_by_an_empty_call ["SET-9"]
         an_output_of_the_greatest_size_is_stored ["SET-1" "SET-11"]
         a_larger_output_is_refused ["SET-11" "REF-3"]
         more_attempts_than_can_be_stored_are_refused ["SET-11"]
         of_racing_settlements_of_one_kind_one_is_applied ["SET-10"]
-        of_racing_settlements_of_all_kinds_one_is_applied ["SET-10"]
         racing_calls_in_opposite_orders_settle_every_job_once ["SET-10"]
         the_time_of_the_last_grant_is_kept ["JOB-6"]
     }
     flows {
+        items_are_settled_in_the_order_given ["SET-9"]
+        of_racing_settlements_of_all_kinds_one_is_applied ["SET-10"]
     }
 }
 
