@@ -716,7 +716,7 @@ async fn flows_that_contradict_themselves_are_refused(t: DriverUnderTest) {
         (
             "a job that waits for a failure job",
             with(&|unit| {
-                unit.jobs[1].new.condition = taskharbor_core::job::Condition::ParentsFailed
+                unit.jobs[1].new.condition = taskharbor_core::job::Condition::ParentsFailed;
             }),
         ),
     ];
