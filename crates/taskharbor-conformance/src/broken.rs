@@ -5,7 +5,9 @@
 
 mod admin;
 mod enqueue;
+mod failure_job;
 mod flow;
+mod key;
 mod lease;
 mod legal;
 mod settle;
@@ -19,7 +21,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Case, Through, cases,
+    Case, Level, Through, cases,
     fixture::{LEASE, T0, ack, holder, job, queue, settlement},
     reference::{Behaviour, Honest, ModelDriver},
     run,
@@ -82,6 +84,15 @@ mod drivers_that_use_their_freedom_pass {
     fn counts_stop_at_their_cap() {
         passes(|| Box::new(legal::CountsUpToCap));
     }
+}
+
+#[test]
+fn a_driver_without_flows_passes_the_cases_about_single_jobs() {
+    let of_jobs = chosen().filter(|case| case.level == Level::Jobs);
+    let of_jobs = of_jobs.filter(|case| !matches!(case.group, "flow_mass" | "call"));
+    let failed: Vec<_> =
+        of_jobs.filter(|case| fails(case, || Box::new(legal::WithoutFlows))).collect();
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 macro_rules! caught {
@@ -147,6 +158,19 @@ caught! {
     requeue_keeps_old_tokens_alive: admin::RequeueKeepsToken::default();
     requeue_gives_all_attempts_back: admin::RequeueResets;
     purge_takes_live_jobs: admin::PurgesLive;
+    contradicting_settlement_recognised: settle::ContradictionRecognised;
+    failure_job_runs_although_its_parent_is_done: failure_job::RunsAnyway;
+    failure_job_not_cancelled_when_not_needed: failure_job::NeverDropped;
+    fail_fast_cancels_failure_jobs: failure_job::FailFastStopsHandlers;
+    key_until_terminal_kept_after_dead_letter: key::DeadLetterKeepsKey;
+    requeue_ignores_a_taken_key: key::RequeueIgnoresKey;
+    timed_key_dies_with_its_record: key::TimedKeyDiesWithRecord;
+    time_of_a_key_ignored: key::TimeOfKeyIgnored;
+    newest_first_list_repeats_a_job: admin::NewestFirstRepeats;
+    list_ends_at_its_scan_budget: admin::StopsAtScanBudget;
+    import_half_stored: key::HalfImported;
+    import_forgets_the_token: key::ImportForgetsToken;
+    import_overwrites: key::ImportOverwrites;
 }
 
 /// Random scripts reach deep enough to find nearly all of these on their own. What they miss

@@ -1,6 +1,10 @@
 //! Holds `docs/SEMANTICS.md`, the suite and the life cycle together.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs,
+    path::{Path, PathBuf},
+};
 
 use taskharbor_core::{State, life::LifeStep};
 
@@ -84,4 +88,61 @@ fn the_diagram_shows_the_life_cycle_and_nothing_else() {
         }
     }
     assert_eq!(drawn, allowed);
+}
+
+/// All Rust and SQL files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.extension().and_then(|it| it.to_str()) {
+            Some("rs" | "sql") => files.push(path),
+            _ if path.is_dir() => files.extend(sources(&path)),
+            _ => {}
+        }
+    }
+    files
+}
+
+/// What a file says in comments.
+fn comments(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| {
+        let starts = [line.find("//"), line.find("--")];
+        starts.into_iter().flatten().min().map(|start| &line[start..])
+    })
+}
+
+/// The clauses that the comments in a crate name.
+fn named_in(crate_name: &str) -> HashSet<String> {
+    let path = format!("{}/../{crate_name}/src", env!("CARGO_MANIFEST_DIR"));
+    let mut named = HashSet::new();
+    for file in sources(Path::new(&path)) {
+        let text = fs::read_to_string(&file).expect("a source is a text");
+        let words = comments(&text).flat_map(|comment| {
+            comment.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-')
+        });
+        named.extend(words.map(|word| word.trim_matches('-').to_owned()));
+    }
+    named
+}
+
+/// From rule to code in one search: a clause is named at the code that implements it, in core or
+/// else in every driver.
+#[test]
+fn every_clause_is_named_where_it_is_implemented() {
+    let text = semantics();
+    let in_core = named_in("taskharbor-core");
+    let drivers = ["taskharbor-memory", "taskharbor-sqlite", "taskharbor-postgres"];
+    let mut missing = String::new();
+    for driver in drivers {
+        let named = named_in(driver);
+        let absent: Vec<&str> = clauses(&text)
+            .into_iter()
+            .filter(|clause| !in_core.contains(*clause) && !named.contains(*clause))
+            .collect();
+        if !absent.is_empty() {
+            missing += &format!("\n  {driver}: {}", absent.join(" "));
+        }
+    }
+    assert!(missing.is_empty(), "clauses named neither in core nor in the driver:{missing}");
 }

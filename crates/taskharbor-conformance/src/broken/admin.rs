@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use taskharbor_core::{
     DriverError, State,
-    admin::{Action, Cursor, List, Manage, Page, Prune},
+    admin::{Action, Cursor, List, Manage, Order, Page, Prune},
     driver::{Answers, LeaseToken, Limits, Settle, Settled},
     error::{Denied, InvalidRequest, Refusal},
     job::JobSummary,
@@ -117,5 +117,35 @@ impl Behaviour for PurgesLive {
             model.jobs.retain(|job| job.life.flow.is_some() || !request.ids.contains(&job.new.id));
         }
         Ok(answers)
+    }
+}
+
+/// The page after a cursor begins with the job that the cursor names.
+pub(super) struct NewestFirstRepeats;
+
+impl Behaviour for NewestFirstRepeats {
+    fn list(&self, model: &Model, request: List) -> Result<Page<JobSummary>, DriverError> {
+        let mut page = model.list(&request)?;
+        if let (Order::NewestFirst, Some(cursor)) = (request.order, &request.after)
+            && let Some(serial) = cursor.as_str().rsplit(' ').next()
+            && let Some(at) = serial.parse().ok().and_then(|serial| model.by_serial(serial))
+        {
+            page.items.insert(0, model.record(at, request.now).summary());
+            page.items.truncate(request.limit);
+        }
+        Ok(page)
+    }
+}
+
+/// A page that stops at the scan budget looks like the last.
+pub(super) struct StopsAtScanBudget;
+
+impl Behaviour for StopsAtScanBudget {
+    fn list(&self, model: &Model, request: List) -> Result<Page<JobSummary>, DriverError> {
+        let mut page = model.list(&request)?;
+        if page.items.len() < request.limit {
+            (page.next, page.looked_at) = (None, None);
+        }
+        Ok(page)
     }
 }

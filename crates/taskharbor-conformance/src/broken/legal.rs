@@ -3,7 +3,7 @@
 use taskharbor_core::{
     DriverError, State, Timestamp,
     admin::{Counts, QueueCounts},
-    driver::{Answers, ExtendLeases, Extended, LeaseToken, Reserve, Reserved},
+    driver::{Answers, ExtendLeases, Extended, LeaseToken, Limits, Reserve, Reserved},
     error::Refusal,
 };
 
@@ -72,5 +72,14 @@ impl Behaviour for CountsUpToCap {
             }
         }
         Ok(counts)
+    }
+}
+
+/// Keeps single jobs only.
+pub(super) struct WithoutFlows;
+
+impl Behaviour for WithoutFlows {
+    fn limits(&self) -> Limits {
+        Limits::default().without_flows()
     }
 }

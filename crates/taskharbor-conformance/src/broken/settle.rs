@@ -257,3 +257,23 @@ impl Behaviour for RefusesAtTimes {
         model.settle(request)
     }
 }
+
+/// The token that ended a job may settle it again in any way.
+pub(super) struct ContradictionRecognised;
+
+impl Behaviour for ContradictionRecognised {
+    fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
+        let is_ended_by = |item: &Settlement| {
+            let finish = life(model, item).and_then(Life::finish);
+            finish.and_then(|finish| finish.by).is_some_and(|lease| lease.token == item.token)
+        };
+        let ended: Vec<bool> = request.items.iter().map(is_ended_by).collect();
+        let mut answers = model.settle(request)?;
+        for (answer, ended) in answers.iter_mut().zip(ended) {
+            if ended && *answer == Err(Refusal::JobNotInflight) {
+                *answer = Ok(Settled::AlreadyTerminal);
+            }
+        }
+        Ok(answers)
+    }
+}

@@ -21,24 +21,24 @@ group! {
         run_now_ends_the_wait_for_a_retry ["ADM-5"]
         run_now_leaves_a_ready_job_in_its_place ["ADM-5"]
         a_job_told_to_run_now_stands_behind_those_due_before ["ADM-5"]
-        a_blocked_job_told_to_run_now_waits_for_its_parents_alone ["ADM-5"]
         a_job_that_does_not_wait_cannot_be_told_to_run_now ["ADM-5"]
         a_new_priority_counts_from_the_next_reserve_on ["ADM-6" "ORD-1"]
-        the_priority_of_any_job_that_is_not_over_can_be_changed ["ADM-6"]
         the_priority_of_a_job_that_is_over_cannot_be_changed ["ADM-6"]
         a_purged_job_is_gone ["ADM-7"]
         a_job_that_is_not_over_is_not_purged ["ADM-7"]
-        a_member_of_a_flow_is_not_purged_by_itself ["ADM-7"]
-        a_plain_job_that_grew_is_not_purged_by_itself ["ADM-7" "EXP-1"]
         every_job_of_a_call_has_its_own_answer_in_order ["REF-3" "REQ-1"]
         a_call_about_no_job_has_no_answers ["REF-3"]
-        a_job_named_twice_fails_the_whole_call ["REF-4"]
         a_call_may_name_a_hundred_thousand_jobs_and_no_more ["ADM-7" "CAN-1"]
-        a_store_in_use_finds_no_contradiction_in_itself ["ADM-10"]
         preparing_a_store_in_use_changes_nothing ["ADM-11"]
         a_store_may_be_prepared_by_many_at_once ["ADM-11"]
     }
     flows {
+        a_blocked_job_told_to_run_now_waits_for_its_parents_alone ["ADM-5"]
+        the_priority_of_any_job_that_is_not_over_can_be_changed ["ADM-6"]
+        a_member_of_a_flow_is_not_purged_by_itself ["ADM-7"]
+        a_plain_job_that_grew_is_not_purged_by_itself ["ADM-7" "EXP-1"]
+        a_job_named_twice_fails_the_whole_call ["REF-4"]
+        a_store_in_use_finds_no_contradiction_in_itself ["ADM-10"]
     }
 }
 

@@ -28,8 +28,7 @@ group! {
         what_jobs_grow_into_counts_towards_the_size_of_a_call ["ENQ-6" "EXP-3"]
         a_call_with_too_many_edges_fails_as_a_whole ["ENQ-6"]
     }
-    flows {
-    }
+    flows {}
 }
 
 fn too_many() -> Vec<JobId> {

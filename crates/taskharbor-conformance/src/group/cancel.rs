@@ -21,20 +21,22 @@ use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
 
 group! {
     cancel {
-        a_job_that_waits_is_cancelled_at_once ["CAN-1"]
         a_job_that_is_over_is_not_cancelled ["CAN-1"]
         a_job_that_is_unknown_is_not_cancelled ["CAN-1" "CAN-8"]
         the_holder_of_a_cancelled_job_is_told_when_it_extends ["CAN-2"]
         an_ack_wins_over_the_mark ["CAN-3"]
         a_marked_job_given_back_is_cancelled ["CAN-4"]
         a_marked_job_that_fails_is_cancelled_with_its_failure ["CAN-4"]
-        whoever_ended_a_marked_job_may_repeat_the_call ["CAN-4" "SET-6"]
         a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-4" "LEA-5"]
-        dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-4" "POL-4" "LEA-5"]
-        dependants_released_by_an_expiry_compete_in_later_queues_of_the_call
-            ["CAN-4" "LEA-5"]
         a_mark_does_not_outlive_its_job ["CAN-2" "REQ-1"]
         a_job_whose_lease_is_over_is_cancelled_at_once ["CAN-6"]
+        a_mark_racing_an_ack_never_undoes_it ["CAN-9" "CAN-3"]
+    }
+    flows {
+        a_job_that_waits_is_cancelled_at_once ["CAN-1"]
+        whoever_ended_a_marked_job_may_repeat_the_call ["CAN-4" "SET-6"]
+        dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-4" "POL-4" "LEA-5"]
+        dependants_released_by_an_expiry_compete_in_later_queues_of_the_call ["CAN-4" "LEA-5"]
         a_cancelled_flow_stops_what_waits_and_marks_what_runs ["CAN-7"]
         a_cancelled_flow_releases_nobody ["CAN-7"]
         a_cancelled_flow_ends_expired_members_at_once ["CAN-7" "CAN-6"]
@@ -43,11 +45,8 @@ group! {
         a_flow_with_nothing_left_to_cancel_is_denied ["CAN-8"]
         a_flow_is_cancelled_by_its_first_tails_id_after_growth ["CAN-8" "EXP-1"]
         cancelling_races_an_ack_to_one_end_or_the_other ["CAN-9" "CAN-6"]
-        a_mark_racing_an_ack_never_undoes_it ["CAN-9" "CAN-3"]
         a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through ["CAN-7" "CAN-9"]
         a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through ["CAN-7" "CAN-5"]
-    }
-    flows {
     }
 }
 

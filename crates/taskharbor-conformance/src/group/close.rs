@@ -29,8 +29,7 @@ group! {
         the_store_tells_a_time_that_does_not_run_backwards ["STO-1"]
         the_store_goes_by_its_own_time_and_not_by_that_of_callers ["STO-1" "TIM-1"]
     }
-    flows {
-    }
+    flows {}
 }
 
 fn assert_closed<T: Debug, E: Into<CallError>>(operation: &str, answer: Result<T, E>) {

@@ -26,12 +26,12 @@ use crate::{
 
 group! {
     dropped {
-        a_dropped_enqueue_stores_all_or_nothing_and_can_be_repeated ["DRO-1" "ENQ-2"]
         a_dropped_reserve_costs_no_more_than_a_lease ["DRO-1" "RES-4"]
         a_dropped_settle_can_be_repeated_with_its_token ["DRO-1" "SET-6"]
-        a_dropped_cancel_leaves_no_mixture ["DRO-1" "CAN-7"]
     }
     flows {
+        a_dropped_enqueue_stores_all_or_nothing_and_can_be_repeated ["DRO-1" "ENQ-2"]
+        a_dropped_cancel_leaves_no_mixture ["DRO-1" "CAN-7"]
     }
 }
 

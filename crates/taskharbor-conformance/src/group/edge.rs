@@ -13,7 +13,8 @@ use crate::{
 };
 
 group! {
-    edge {
+    edge {}
+    flows {
         a_chain_runs_one_step_after_the_other ["FLO-1"]
         the_last_ack_makes_the_dependant_ready_in_the_same_step ["FLO-1"]
         one_ack_lets_all_dependants_go_in_the_order_given ["FLO-1" "ORD-4"]
@@ -35,8 +36,6 @@ group! {
         a_chain_of_a_thousand_steps_runs_to_its_end ["FLO-1"]
         a_thousand_members_let_their_dependant_go_after_the_last ["FLO-1"]
         chords_within_chords_run_every_member_once_after_its_parents ["FLO-1" "FLO-2"]
-    }
-    flows {
     }
 }
 

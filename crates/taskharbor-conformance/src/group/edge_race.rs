@@ -12,7 +12,8 @@ use crate::{
 };
 
 group! {
-    edge_race {
+    edge_race {}
+    flows {
         racing_acks_of_the_last_parents_let_their_dependant_go_once ["FLO-8"]
         racing_repeats_of_an_ack_count_once ["FLO-8" "FLO-2" "SET-10"]
         racing_acks_through_a_join_let_its_dependant_go_once ["FLO-8" "FLO-6"]
@@ -20,8 +21,6 @@ group! {
         racing_enqueues_of_one_flow_store_it_once ["FLO-5" "ENQ-7"]
         racing_flows_with_one_key_store_one_of_them ["FLO-4" "KEY-6"]
         racing_calls_that_name_many_flows_in_any_order_all_succeed ["FLO-8" "FLO-1"]
-    }
-    flows {
     }
 }
 

@@ -38,8 +38,7 @@ group! {
         jobs_of_one_call_are_inserted_in_the_order_given ["ORD-4"]
         a_large_call_keeps_its_order ["ORD-4" "ORD-1"]
     }
-    flows {
-    }
+    flows {}
 }
 
 fn inserted(text: &str) -> Enqueued {

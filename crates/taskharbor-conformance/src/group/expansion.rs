@@ -19,7 +19,8 @@ use crate::{
 use OutputEntry::{Done, Pending};
 
 group! {
-    expansion {
+    expansion {}
+    flows {
         a_plain_job_that_grows_becomes_a_flow_under_its_own_id ["EXP-1"]
         the_grower_is_done_in_the_step_that_stores_its_growth ["EXP-1"]
         a_grown_job_waits_for_its_time_and_in_its_queue ["EXP-1" "RES-1"]
@@ -44,8 +45,6 @@ group! {
         a_growers_key_is_free_at_once_if_its_growth_is_done_at_once ["KEY-4" "EXP-4"]
         a_flows_key_is_held_until_what_its_tail_grew_into_is_done ["KEY-4" "KEY-5" "EXP-5"]
         growth_racing_the_ack_of_another_parent_keeps_the_dependant ["EXP-2" "FLO-8"]
-    }
-    flows {
     }
 }
 

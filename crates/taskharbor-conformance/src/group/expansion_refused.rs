@@ -15,7 +15,8 @@ use crate::{
 };
 
 group! {
-    expansion_refused {
+    expansion_refused {}
+    flows {
         a_growth_without_jobs_is_refused ["EXP-3"]
         a_growth_with_a_key_is_refused_even_on_its_tail ["EXP-3"]
         a_growth_with_two_jobs_of_one_id_is_refused ["EXP-3"]
@@ -39,8 +40,6 @@ group! {
         a_growth_under_a_cancel_mark_ends_as_cancelled ["CAN-4" "POL-2"]
         a_plain_jobs_growth_under_a_cancel_mark_makes_no_flow ["CAN-5"]
         a_marked_job_is_cancelled_whatever_its_growth_meets ["CAN-5" "REF-1"]
-    }
-    flows {
     }
 }
 

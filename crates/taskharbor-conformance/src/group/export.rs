@@ -716,7 +716,7 @@ async fn flows_that_contradict_themselves_are_refused(t: DriverUnderTest) {
         (
             "a job that waits for a failure job",
             with(&|unit| {
-                unit.jobs[1].new.condition = taskharbor_core::job::Condition::ParentsFailed
+                unit.jobs[1].new.condition = taskharbor_core::job::Condition::ParentsFailed;
             }),
         ),
     ];
@@ -741,8 +741,8 @@ async fn imported_dependants_are_unblocked(t: DriverUnderTest) {
 async fn an_imported_expansion_goes_on(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
-    t.put(job("plain"), T0).await;
     t.run("x", ack(), T0).await;
+    t.put(job("plain").priority(1), T0).await;
     t.run("plain", expand([job("z")]), T0).await;
     let other = moved(&t).await;
     other.run("y", ack_with("y"), T0).await;

@@ -36,8 +36,7 @@ group! {
         progress_of_an_earlier_life_is_kept_until_the_next_grant ["LEA-9"]
         a_refused_report_is_not_stored ["LEA-9" "REF-2"]
     }
-    flows {
-    }
+    flows {}
 }
 
 /// Extends a lease with a report of progress.

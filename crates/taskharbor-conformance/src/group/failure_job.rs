@@ -21,11 +21,11 @@ use FailurePolicy::{Block, Cancel, Continue, FailFast};
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
 
 group! {
-    failure_job {
+    failure_job {}
+    flows {
         a_failure_job_runs_when_its_parent_fails_under_every_policy ["FAI-1" "OUT-1"]
         a_failure_job_runs_when_a_person_cancels_its_parent ["FAI-1"]
-        a_failure_job_runs_when_its_parent_is_cancelled_because_another_failed
-            ["FAI-1" "POL-6"]
+        a_failure_job_runs_when_its_parent_is_cancelled_because_another_failed ["FAI-1" "POL-6"]
         a_failure_job_runs_when_the_lease_of_its_marked_parent_ends ["FAI-1" "LEA-5"]
         a_failure_job_runs_when_its_marked_parent_is_released ["FAI-1" "CAN-4"]
         a_failure_job_waits_for_its_own_time_too ["FAI-1" "FLO-1"]
@@ -53,8 +53,6 @@ group! {
         a_flow_is_pruned_with_its_failure_jobs ["PRU-4" "FAI-1"]
         racing_ends_of_its_parents_unblock_a_failure_job_once ["FAI-1" "FLO-8"]
         a_racing_ack_and_failure_leave_a_failure_job_not_needed ["FAI-2"]
-    }
-    flows {
     }
 }
 

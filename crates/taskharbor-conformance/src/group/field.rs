@@ -28,8 +28,7 @@ group! {
         a_flow_is_rejected_for_a_bad_field_too ["JOB-5" "ENQ-2"]
         jobs_of_one_call_do_not_mix_up_their_fields ["JOB-1"]
     }
-    flows {
-    }
+    flows {}
 }
 
 /// The longest timeout in whole microseconds.

@@ -13,7 +13,8 @@ use crate::{
 };
 
 group! {
-    flow_again {
+    flow_again {}
+    flows {
         a_flow_is_answered_job_by_job_in_order ["ENQ-3" "FLO-1"]
         a_flow_enqueued_again_is_existing_and_unchanged ["FLO-5"]
         a_flow_enqueued_again_while_it_runs_goes_on_as_it_was ["FLO-5"]
@@ -31,8 +32,6 @@ group! {
         an_overlap_is_found_before_a_held_key ["FLO-5" "KEY-1"]
         a_flows_key_belongs_to_its_tails_queue ["FLO-4" "KEY-2"]
         a_flows_key_held_until_done_is_free_when_its_tail_is_done ["FLO-4" "KEY-4"]
-    }
-    flows {
     }
 }
 

@@ -29,8 +29,7 @@ group! {
         a_gate_that_releases_lets_go_of_what_waits_for_a_failure ["POL-2" "POL-6"]
         a_gate_that_is_done_lets_go_of_what_waits_for_it_too ["FLO-6" "FLO-1"]
     }
-    flows {
-    }
+    flows {}
 }
 
 const MANY: usize = 10_000;

@@ -9,6 +9,12 @@ use crate::{
 
 group! {
     flow_shape {
+        a_fault_in_one_member_rejects_the_whole_flow ["ENQ-2" "JOB-5"]
+        a_parent_outside_a_flow_is_rejected ["FLO-3"]
+        a_parent_in_the_same_plain_set_is_rejected_too ["FLO-3"]
+        a_join_outside_a_flow_is_rejected ["FLO-3"]
+    }
+    flows {
         a_flow_without_jobs_is_rejected ["FLO-3"]
         a_flow_with_two_jobs_of_one_id_is_rejected ["FLO-3"]
         a_parent_that_nobody_knows_is_rejected ["FLO-3"]
@@ -23,14 +29,8 @@ group! {
         a_flow_with_two_tails_is_rejected ["FLO-3"]
         a_flow_of_two_jobs_without_an_edge_is_rejected ["FLO-3"]
         a_key_on_any_job_but_the_tail_is_rejected ["FLO-4"]
-        a_fault_in_one_member_rejects_the_whole_flow ["ENQ-2" "JOB-5"]
-        a_parent_outside_a_flow_is_rejected ["FLO-3"]
-        a_parent_in_the_same_plain_set_is_rejected_too ["FLO-3"]
-        a_join_outside_a_flow_is_rejected ["FLO-3"]
         a_rejected_flow_does_not_disturb_the_other_sets ["FLO-3" "ENQ-2"]
         a_rejected_flow_can_be_stored_once_it_is_mended ["FLO-3" "ENQ-2"]
-    }
-    flows {
     }
 }
 

@@ -17,6 +17,9 @@ use crate::{
 
 group! {
     flow_state {
+        a_page_of_flows_has_one_to_a_thousand ["ADM-9"]
+    }
+    flows {
         a_flow_is_known_by_its_tail ["ADM-9" "FLO-7"]
         nothing_else_is_a_flow ["ADM-9"]
         members_know_their_flow ["ADM-9" "ADM-1"]
@@ -36,14 +39,11 @@ group! {
         the_flow_that_began_last_can_be_listed_first ["ADM-9" "ADM-13"]
         flows_are_listed_by_state ["ADM-9" "FLO-7"]
         flows_are_listed_by_name_and_by_name_and_state ["ADM-9"]
-        a_page_of_flows_has_one_to_a_thousand ["ADM-9"]
         a_cursor_that_is_none_lists_no_flows ["ADM-9"]
         a_purged_flow_is_gone_with_all_its_members ["ADM-8"]
         a_purged_flow_leaves_its_ids_and_its_key_free ["ADM-8" "KEY-3"]
         a_flow_that_is_not_over_is_not_purged ["ADM-8"]
         what_is_no_flow_is_not_purged_as_one ["ADM-8"]
-    }
-    flows {
     }
 }
 

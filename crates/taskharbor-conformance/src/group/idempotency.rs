@@ -34,7 +34,6 @@ group! {
         a_key_taken_by_another_is_not_freed_with_its_first_job ["KEY-3" "KEY-4"]
         a_job_does_not_collide_with_itself_on_any_way ["KEY-5"]
         a_requeued_job_frees_its_key_when_it_is_done_at_last ["KEY-4" "KEY-5"]
-        a_key_until_done_waits_for_what_its_job_grew_into ["KEY-4" "EXP-1"]
         a_key_repeated_inside_one_call_is_existing ["KEY-1" "ENQ-5"]
         a_rejected_set_does_not_take_its_keys ["KEY-1" "ENQ-2"]
         racing_enqueues_with_one_key_store_one_job ["KEY-6"]
@@ -42,6 +41,7 @@ group! {
         enqueues_racing_the_ack_that_frees_a_key_store_at_most_one ["KEY-4" "KEY-6"]
     }
     flows {
+        a_key_until_done_waits_for_what_its_job_grew_into ["KEY-4" "EXP-1"]
     }
 }
 

@@ -26,7 +26,6 @@ group! {
         an_inflight_job_is_told_with_its_holder ["ADM-1"]
         a_job_that_is_over_is_told_with_how_it_ended ["ADM-1"]
         a_list_goes_by_order_of_insertion ["ADM-2"]
-        a_line_of_a_list_says_what_the_record_says ["ADM-1" "ADM-2"]
         a_list_of_nothing_is_one_empty_page ["ADM-2"]
         a_list_of_more_than_a_full_page_goes_on ["ADM-2"]
         what_is_enqueued_between_pages_comes_last ["ADM-2"]
@@ -34,15 +33,16 @@ group! {
         what_is_removed_between_pages_neither_hides_nor_repeats_others ["ADM-2"]
         a_page_of_jobs_has_one_to_a_thousand ["ADM-2"]
         a_cursor_that_is_none_lists_no_jobs ["ADM-2"]
+        counts_tell_the_earliest_due_time_of_those_ready ["ADM-4"]
+        counts_are_by_name_of_queue_and_of_queues_with_jobs_alone ["ADM-4"]
+    }
+    flows {
+        a_line_of_a_list_says_what_the_record_says ["ADM-1" "ADM-2"]
         jobs_are_listed_by_queue_type_and_flow ["ADM-3"]
         jobs_are_listed_by_every_state ["ADM-3"]
         filters_can_be_combined ["ADM-3"]
         counts_tell_how_many_are_in_each_state ["ADM-4"]
-        counts_tell_the_earliest_due_time_of_those_ready ["ADM-4"]
-        counts_are_by_name_of_queue_and_of_queues_with_jobs_alone ["ADM-4"]
         a_cursor_of_one_list_is_none_of_another ["ADM-2" "ADM-9"]
-    }
-    flows {
     }
 }
 

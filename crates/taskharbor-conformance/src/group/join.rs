@@ -12,7 +12,8 @@ use crate::{
 };
 
 group! {
-    join {
+    join {}
+    flows {
         a_join_is_done_in_the_step_in_which_its_last_parent_is ["FLO-6"]
         a_join_is_never_granted ["FLO-6"]
         a_join_without_parents_is_done_at_once ["FLO-6" "FLO-7"]
@@ -26,8 +27,6 @@ group! {
         a_thousand_joins_in_a_row_without_parents_are_done_at_once ["FLO-6"]
         a_join_of_a_thousand_joins_is_done_by_one_ack ["FLO-6"]
         a_join_keeps_its_parents_in_declared_order ["FLO-6" "ADM-1"]
-    }
-    flows {
     }
 }
 

@@ -19,18 +19,13 @@ group! {
     key_hold {
         a_key_until_terminal_is_free_as_soon_as_its_job_is_terminal ["KEY-7"]
         a_key_until_terminal_is_held_while_its_job_is_not ["KEY-7"]
-        a_key_until_terminal_is_free_when_its_job_is_cancelled_for_another ["KEY-7" "POL-2"]
-        a_key_until_terminal_is_free_when_its_flow_is_cancelled ["KEY-7" "CAN-7"]
         a_key_until_terminal_is_free_when_its_marked_job_is_reclaimed ["KEY-7" "LEA-5"]
-        a_key_until_terminal_waits_for_the_expansion_of_its_job ["KEY-7" "EXP-1"]
         a_requeue_takes_a_key_until_terminal_again ["KEY-8"]
         a_requeue_is_denied_while_another_job_holds_the_key ["KEY-8"]
-        a_requeued_tail_of_an_expansion_takes_the_key_again ["KEY-8" "EXP-5"]
         a_requeue_takes_no_key_of_another_hold ["KEY-8" "KEY-5"]
         a_key_for_a_time_is_free_at_exactly_its_end ["KEY-9" "KEY-10"]
         a_key_for_a_time_outlives_a_purged_record ["KEY-9" "PRU-3" "KEY-1"]
         a_key_for_a_time_outlives_a_pruned_record ["KEY-9" "PRU-3" "KEY-1"]
-        a_key_for_a_time_outlives_a_flow ["KEY-9" "ADM-8"]
         a_key_for_a_time_is_free_while_its_job_is_not_terminal ["KEY-10"]
         a_key_that_outlived_its_job_denies_a_requeue ["KEY-8" "KEY-9"]
         a_time_to_live_out_of_range_is_rejected ["KEY-11" "JOB-5"]
@@ -40,6 +35,11 @@ group! {
         racing_requeues_of_two_jobs_with_one_key_leave_one_holder ["KEY-8" "KEY-6"]
     }
     flows {
+        a_key_until_terminal_is_free_when_its_job_is_cancelled_for_another ["KEY-7" "POL-2"]
+        a_key_until_terminal_is_free_when_its_flow_is_cancelled ["KEY-7" "CAN-7"]
+        a_key_until_terminal_waits_for_the_expansion_of_its_job ["KEY-7" "EXP-1"]
+        a_requeued_tail_of_an_expansion_takes_the_key_again ["KEY-8" "EXP-5"]
+        a_key_for_a_time_outlives_a_flow ["KEY-9" "ADM-8"]
     }
 }
 

@@ -31,7 +31,6 @@ group! {
         a_job_whose_lease_is_over_goes_before_one_that_fell_due_after_it ["LEA-2" "LEA-3"]
         a_released_job_keeps_the_position_that_its_reclaim_gave_it ["LEA-2" "SET-4" "ORD-3"]
         any_number_of_expired_jobs_is_granted_again ["LEA-2" "JOB-8"]
-        marked_jobs_are_cancelled_in_the_order_in_which_reserve_reaches_them ["LEA-5" "CAN-4"]
         reserve_goes_no_further_than_its_demand ["LEA-3" "RES-5"]
         only_the_demanded_queues_are_reclaimed ["LEA-3"]
         only_leases_that_are_over_are_reclaimed ["LEA-3"]
@@ -47,6 +46,7 @@ group! {
         an_extension_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
     }
     flows {
+        marked_jobs_are_cancelled_in_the_order_in_which_reserve_reaches_them ["LEA-5" "CAN-4"]
     }
 }
 

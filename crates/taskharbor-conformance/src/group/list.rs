@@ -22,8 +22,6 @@ group! {
     list {
         the_newest_jobs_can_be_listed_first ["ADM-2"]
         jobs_that_come_and_go_between_pages_disturb_no_order ["ADM-2"]
-        every_filter_works_alone_and_in_both_orders ["ADM-3" "ADM-2"]
-        every_two_filters_can_be_combined ["ADM-3"]
         a_key_is_found_after_it_was_given_up ["ADM-3" "KEY-7"]
         an_error_is_found_in_the_last_failure_and_in_the_reason ["ADM-3"]
         the_text_of_a_filter_is_taken_byte_for_byte ["ADM-3" "JOB-3"]
@@ -39,6 +37,8 @@ group! {
         a_cap_of_zero_is_refused ["ADM-14"]
     }
     flows {
+        every_filter_works_alone_and_in_both_orders ["ADM-3" "ADM-2"]
+        every_two_filters_can_be_combined ["ADM-3"]
     }
 }
 

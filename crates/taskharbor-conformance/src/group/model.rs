@@ -7,8 +7,7 @@ group! {
         random_scripts_go_as_they_do_in_the_model
             ["TIM-1" "ENQ-2" "ORD-1" "RES-7" "REF-1" "REF-2" "ADM-2" "ADM-10"]
     }
-    flows {
-    }
+    flows {}
 }
 
 async fn random_scripts_go_as_they_do_in_the_model(t: DriverUnderTest) {

@@ -22,11 +22,11 @@ group! {
         any_name_can_be_a_key ["JOB-3"]
         any_name_can_be_a_holder ["JOB-3"]
         any_name_can_be_a_header_and_its_value ["JOB-3"]
-        any_name_can_be_that_of_a_flow_and_of_its_members ["JOB-3"]
         names_that_are_none_are_refused_with_the_reason ["JOB-3"]
         headers_that_are_none_are_refused_with_the_reason ["JOB-3"]
     }
     flows {
+        any_name_can_be_that_of_a_flow_and_of_its_members ["JOB-3"]
     }
 }
 

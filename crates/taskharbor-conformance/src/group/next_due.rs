@@ -20,7 +20,6 @@ group! {
         the_earlier_of_the_two_is_waited_for ["RES-7"]
         an_extended_lease_is_waited_for_until_its_new_end ["RES-7"]
         a_retried_or_released_job_is_waited_for ["RES-7"]
-        jobs_that_are_blocked_or_over_are_not_waited_for ["RES-7"]
         there_is_nothing_to_wait_for_when_every_demand_was_met ["RES-7"]
         only_queues_that_gave_less_are_waited_for ["RES-7"]
         the_earliest_of_several_queues_is_waited_for ["RES-7"]
@@ -28,6 +27,7 @@ group! {
         a_time_that_was_waited_for_is_not_named_again ["RES-7"]
     }
     flows {
+        jobs_that_are_blocked_or_over_are_not_waited_for ["RES-7"]
     }
 }
 

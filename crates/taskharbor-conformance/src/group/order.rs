@@ -34,8 +34,7 @@ group! {
         a_crowd_of_scheduled_jobs_does_not_hide_a_ready_one ["RES-1" "ORD-1"]
         a_crowd_of_leased_jobs_does_not_hide_an_expired_one ["LEA-2" "RES-4"]
     }
-    flows {
-    }
+    flows {}
 }
 
 async fn higher_priorities_go_first(t: DriverUnderTest) {

@@ -20,6 +20,10 @@ use OutputEntry::{Done, Missing, Pending};
 
 group! {
     output {
+        a_jobs_own_output_is_done_failed_or_pending ["OUT-3"]
+        a_page_of_outputs_has_one_to_a_thousand ["OUT-4"]
+    }
+    flows {
         parents_outputs_are_read_in_declared_order ["OUT-1"]
         no_output_and_an_empty_one_are_told_apart ["OUT-1" "SET-1"]
         an_output_is_read_byte_for_byte ["OUT-1" "OUT-3" "SET-1"]
@@ -29,7 +33,6 @@ group! {
         a_parent_that_was_requeued_is_pending_again ["OUT-1"]
         a_parent_whose_record_was_removed_is_missing ["OUT-1"]
         a_removed_parents_id_used_again_is_still_missing ["OUT-1"]
-        a_jobs_own_output_is_done_failed_or_pending ["OUT-3"]
         a_join_is_the_list_of_its_parents ["OUT-2" "OUT-3"]
         joins_nest_where_they_stand ["OUT-2"]
         a_join_shows_the_failures_among_its_parents ["OUT-2" "POL-4"]
@@ -42,7 +45,6 @@ group! {
         what_a_removed_job_grew_from_reads_as_missing ["OUT-3" "EXP-2"]
         a_list_longer_than_a_page_can_be_read_to_its_end ["OUT-4"]
         pages_of_large_outputs_are_together_the_whole ["OUT-4"]
-        a_page_of_outputs_has_one_to_a_thousand ["OUT-4"]
         an_unknown_job_does_not_disturb_the_other_answers ["OUT-5"]
         one_job_may_be_asked_about_twice_in_a_call ["OUT-1" "OUT-3" "OUT-4"]
         a_join_says_how_its_list_is_read ["OUT-2" "JOB-1"]
@@ -51,8 +53,6 @@ group! {
         the_input_behind_a_join_that_is_not_done_is_one_entry ["OUT-6"]
         the_input_behind_an_expansion_that_ends_in_a_join_is_its_list ["OUT-6" "EXP-2"]
         a_long_input_is_read_in_pages_that_name_their_join ["OUT-6" "OUT-4"]
-    }
-    flows {
     }
 }
 
@@ -467,8 +467,8 @@ async fn the_input_behind_a_join_that_is_not_done_is_one_entry(t: DriverUnderTes
     // What it failed with is read for ever, though the join is done later.
     t.act("j", requeue(), T0).await;
     t.act("a", Action::RunNow, T0).await;
-    t.take_the("end", T0).await;
     t.run("a", ack(), T0).await;
+    t.take_the("end", T0).await;
     assert_eq!(t.state("j", T0).await, State::Done);
     assert_eq!(input(&t, "end").await, (vec![cancelled()], None));
 }

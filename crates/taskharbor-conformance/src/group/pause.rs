@@ -17,13 +17,11 @@ group! {
     pause {
         a_paused_queue_gives_nothing_until_it_is_resumed ["PAU-1" "PAU-2"]
         a_paused_queue_has_no_next_due_time ["PAU-1" "RES-7"]
-        a_paused_queue_keeps_its_expired_leases_until_it_is_resumed
-            ["PAU-1" "PAU-2" "LEA-3"]
+        a_paused_queue_keeps_its_expired_leases_until_it_is_resumed ["PAU-1" "PAU-2" "LEA-3"]
         a_cancel_mark_waits_with_the_lease_in_a_paused_queue ["PAU-1" "CAN-4"]
         other_queues_are_not_affected ["PAU-1"]
         holders_of_a_paused_queues_jobs_go_on ["PAU-1"]
         people_can_manage_a_paused_queue ["PAU-1"]
-        flows_go_on_within_a_paused_queue ["PAU-1"]
         pausing_twice_keeps_the_first_time ["PAU-2" "ADM-4"]
         a_queue_paused_again_is_paused_since_then ["PAU-2" "ADM-4"]
         a_queue_without_jobs_can_be_paused ["PAU-1" "PAU-2" "ADM-4"]
@@ -36,6 +34,7 @@ group! {
         a_call_without_changes_has_no_answers ["PAU-4"]
     }
     flows {
+        flows_go_on_within_a_paused_queue ["PAU-1"]
     }
 }
 

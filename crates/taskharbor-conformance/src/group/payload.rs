@@ -19,7 +19,6 @@ use crate::{
 group! {
     payload {
         a_payload_is_read_back_byte_for_byte ["JOB-2"]
-        an_output_is_read_back_byte_for_byte ["JOB-2" "SET-1"]
         a_payload_survives_the_whole_life_of_its_job ["JOB-2"]
         a_payload_of_the_greatest_size_is_stored ["JOB-2"]
         a_larger_payload_rejects_its_set ["JOB-2" "ENQ-2"]
@@ -27,6 +26,7 @@ group! {
         outputs_of_one_call_are_not_mixed_up ["JOB-2" "SET-1"]
     }
     flows {
+        an_output_is_read_back_byte_for_byte ["JOB-2" "SET-1"]
     }
 }
 

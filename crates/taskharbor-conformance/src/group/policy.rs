@@ -20,7 +20,8 @@ use FailurePolicy::{Block, Cancel, Continue, FailFast};
 use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
 
 group! {
-    policy {
+    policy {}
+    flows {
         dependants_are_held_unless_a_policy_says_otherwise ["POL-1"]
         a_held_flow_goes_on_when_the_member_is_requeued_and_done ["POL-1"]
         cancel_stops_all_that_wait_directly_or_not ["POL-2"]
@@ -37,15 +38,11 @@ group! {
         release_leaves_a_dependant_waiting_for_its_other_parents ["POL-4"]
         release_does_not_hurry_a_dependant ["POL-4" "FLO-1"]
         release_completes_a_join_that_waited_for_nobody_else ["POL-4" "FLO-6"]
-        the_policy_counts_when_a_person_cancels_the_member_too
-            ["POL-1" "POL-2" "POL-3" "POL-4"]
-        the_policy_counts_when_a_marked_member_fails_too
-            ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-4"]
+        the_policy_counts_when_a_person_cancels_the_member_too ["POL-1" "POL-2" "POL-3" "POL-4"]
+        the_policy_counts_when_a_marked_member_fails_too ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-4"]
         the_policy_counts_when_a_marked_members_lease_ends_too
             ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-4"]
         a_job_cancelled_for_another_says_so ["POL-5"]
-    }
-    flows {
     }
 }
 

@@ -15,7 +15,8 @@ use FailurePolicy::{Block, Cancel, Continue, FailFast};
 use State::{Blocked, Cancelled, Done, Ready};
 
 group! {
-    policy_mix {
+    policy_mix {}
+    flows {
         a_released_edge_is_not_spent_twice ["POL-4"]
         a_member_that_fails_again_and_again_releases_once ["POL-4"]
         a_released_dependant_runs_once_though_the_member_succeeds_later ["POL-4"]
@@ -26,8 +27,7 @@ group! {
         a_join_that_releases_stops_a_cancellation ["POL-2" "POL-6"]
         a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not ["POL-6" "FLO-6"]
         fail_fast_cancels_a_join_before_a_release_could_complete_it ["POL-6" "POL-3"]
-        a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release
-            ["POL-6" "POL-3"]
+        a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release ["POL-6" "POL-3"]
         a_release_among_what_fail_fast_cancels_spends_its_edges ["POL-6" "POL-4"]
         the_order_of_the_members_does_not_matter_to_a_cancellation ["POL-6"]
         two_failing_parents_cancel_their_dependant_once ["POL-2"]
@@ -42,8 +42,6 @@ group! {
         a_cancellation_racing_an_ack_leaves_no_mixture_behind ["POL-2" "FLO-8"]
         fail_fast_racing_an_ack_leaves_nothing_to_run ["POL-3" "FLO-8"]
         a_member_that_is_over_already_passes_no_cancellation_on ["POL-2"]
-    }
-    flows {
     }
 }
 

@@ -19,7 +19,6 @@ group! {
         each_state_has_a_cutoff_of_its_own ["PRU-1"]
         what_ended_at_the_cutoff_goes_and_what_ended_later_stays ["PRU-1"]
         nothing_that_ended_after_now_goes ["PRU-1"]
-        what_is_not_over_stays ["PRU-1"]
         the_oldest_go_first_and_no_more_than_the_limit ["PRU-1"]
         a_limit_of_none_or_too_many_is_refused ["PRU-1"]
         a_record_is_kept_until_its_lease_would_have_run_out ["PRU-2"]
@@ -31,10 +30,11 @@ group! {
         a_pruned_jobs_token_is_that_of_no_job ["PRU-3"]
         a_pruned_jobs_token_is_worthless_to_a_new_job_of_its_id ["PRU-3" "LEA-10"]
         a_pruned_job_is_counted_and_listed_no_more ["PRU-1" "ADM-4"]
-        a_detached_job_is_pruned_by_itself ["PRU-4" "REQ-5"]
         a_job_pruned_while_it_is_requeued_is_gone_or_lives_whole ["PRU-1" "REQ-1"]
     }
     flows {
+        what_is_not_over_stays ["PRU-1"]
+        a_detached_job_is_pruned_by_itself ["PRU-4" "REQ-5"]
     }
 }
 

@@ -13,7 +13,8 @@ use crate::{
 };
 
 group! {
-    prune_flow {
+    prune_flow {}
+    flows {
         a_member_is_not_pruned_before_its_flow_is_over ["PRU-4"]
         a_held_flow_is_not_pruned ["PRU-4"]
         a_flow_that_is_over_is_pruned_whole ["PRU-4"]
@@ -26,8 +27,6 @@ group! {
         a_pruned_flows_ids_and_key_are_free ["PRU-3" "KEY-3"]
         what_a_job_grew_into_is_pruned_with_it ["PRU-4" "KEY-3"]
         flows_beside_a_pruned_one_stay ["PRU-4"]
-    }
-    flows {
     }
 }
 

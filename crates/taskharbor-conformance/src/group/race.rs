@@ -28,9 +28,9 @@ group! {
     race {
         many_tasks_on_one_queue_keep_every_invariant
             ["RES-4" "RES-8" "RES-9" "LEA-1" "LEA-10" "SET-5" "SET-10" "KEY-6" "ENQ-7"]
-        many_tasks_on_many_flows_keep_every_invariant ["FLO-1" "FLO-2" "FLO-8" "RES-9"]
     }
     flows {
+        many_tasks_on_many_flows_keep_every_invariant ["FLO-1" "FLO-2" "FLO-8" "RES-9"]
     }
 }
 

@@ -22,16 +22,10 @@ group! {
     refusal {
         a_job_that_is_not_stored_is_not_found ["REF-1" "REF-2"]
         a_purged_job_is_not_found ["REF-1" "REF-2"]
-        a_waiting_job_is_not_inflight ["REF-1" "REF-2"]
         a_job_that_is_over_is_not_inflight ["REF-1" "REF-2"]
         a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not ["REF-1" "REF-2"]
         the_right_token_expires ["REF-1" "REF-2"]
-        what_fits_no_job_is_invalid_before_it_is_not_found ["REF-1" "REF-2"]
-        what_fits_no_job_is_invalid_before_it_is_not_inflight ["REF-1" "REF-2"]
-        what_fits_no_job_is_invalid_before_the_lease_matters ["REF-1" "REF-2"]
-        a_growth_that_meets_stored_jobs_is_the_last_reason ["REF-1" "REF-2"]
         one_refused_settlement_does_not_disturb_the_others ["REF-3" "REF-2"]
-        one_impossible_settlement_does_not_disturb_the_others ["REF-3"]
         one_refused_extension_does_not_disturb_the_others ["REF-3" "REF-2"]
         one_denied_wish_does_not_disturb_the_others ["REF-3"]
         a_job_settled_twice_in_a_call_fails_the_call ["REF-4"]
@@ -41,6 +35,12 @@ group! {
         ids_that_look_alike_are_not_one_job ["REF-4" "JOB-3"]
     }
     flows {
+        a_waiting_job_is_not_inflight ["REF-1" "REF-2"]
+        what_fits_no_job_is_invalid_before_it_is_not_found ["REF-1" "REF-2"]
+        what_fits_no_job_is_invalid_before_it_is_not_inflight ["REF-1" "REF-2"]
+        what_fits_no_job_is_invalid_before_the_lease_matters ["REF-1" "REF-2"]
+        a_growth_that_meets_stored_jobs_is_the_last_reason ["REF-1" "REF-2"]
+        one_impossible_settlement_does_not_disturb_the_others ["REF-3"]
     }
 }
 

@@ -25,11 +25,15 @@ group! {
         a_cancelled_job_is_requeued_into_a_new_epoch ["REQ-1"]
         a_requeued_job_waits_for_the_given_time ["REQ-1"]
         a_requeued_job_gains_nothing_by_a_time_in_the_past ["REQ-1" "ORD-3"]
-        only_what_failed_or_was_cancelled_can_be_requeued ["REQ-1"]
         a_job_requeued_as_it_is_has_one_more_execution ["REQ-2" "REQ-1"]
         a_cancelled_job_has_the_attempts_it_had_when_requeued ["REQ-2"]
         with_attempts_reset_it_has_all_of_them_again ["REQ-2" "REQ-1"]
         attempts_can_be_reset_after_a_requeue_that_kept_them ["REQ-2"]
+        tokens_of_an_earlier_epoch_are_worthless ["REQ-8"]
+        racing_requeues_of_one_job_give_it_one_new_life ["REQ-1"]
+    }
+    flows {
+        only_what_failed_or_was_cancelled_can_be_requeued ["REQ-1"]
         a_requeued_job_whose_parents_are_not_done_is_blocked ["REQ-3"]
         a_requeued_job_that_is_blocked_keeps_the_time_it_was_given ["REQ-3" "REQ-1"]
         a_requeued_job_whose_parents_are_done_is_ready ["REQ-3"]
@@ -44,14 +48,10 @@ group! {
         detaching_changes_nothing_while_the_flow_is_not_over ["REQ-7"]
         a_tail_is_not_detached ["REQ-7"]
         a_requeue_lets_a_held_flow_go_on ["POL-1" "FLO-7"]
-        tokens_of_an_earlier_epoch_are_worthless ["REQ-8"]
-        racing_requeues_of_one_job_give_it_one_new_life ["REQ-1"]
         whoever_waited_for_a_detached_job_does_so_no_longer ["REQ-5"]
         the_failure_of_a_detached_job_does_not_reach_its_former_flow ["REQ-5"]
         a_detached_job_that_grows_begins_a_flow_of_its_own ["REQ-5" "EXP-1"]
         a_detached_job_can_be_purged_alone ["REQ-5" "REQ-6" "ADM-7" "OUT-1"]
-    }
-    flows {
     }
 }
 

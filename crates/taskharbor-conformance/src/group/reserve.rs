@@ -38,8 +38,7 @@ group! {
         racing_workers_on_several_queues_get_every_job_once ["RES-9"]
         racing_workers_take_back_every_expired_job_once ["RES-9" "RES-8" "LEA-2"]
     }
-    flows {
-    }
+    flows {}
 }
 
 fn granted(jobs: &[Leased]) -> Vec<&str> {

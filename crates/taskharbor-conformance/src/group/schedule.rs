@@ -24,7 +24,6 @@ group! {
         a_retried_job_waits_for_its_time ["RES-1" "SET-2"]
         a_released_job_waits_for_its_time ["RES-1" "SET-4"]
         a_requeued_job_waits_for_its_time ["RES-1" "REQ-1"]
-        a_job_let_go_by_its_parent_waits_for_its_time ["RES-1" "FLO-1"]
         times_that_a_float_cannot_tell_apart_are_told_apart ["TIM-2"]
         what_is_read_goes_by_the_time_of_asking ["TIM-1"]
         reserve_goes_by_its_now_after_later_ones ["TIM-1"]
@@ -35,10 +34,11 @@ group! {
         a_job_may_wait_for_the_last_instant ["TIM-2"]
         a_job_may_be_settled_in_the_last_instants ["TIM-2"]
         people_may_act_in_the_last_instant ["TIM-2"]
-        a_flow_may_live_in_the_first_and_the_last_instant ["TIM-2"]
         times_outside_the_range_are_typed_errors ["TIM-2"]
     }
     flows {
+        a_job_let_go_by_its_parent_waits_for_its_time ["RES-1" "FLO-1"]
+        a_flow_may_live_in_the_first_and_the_last_instant ["TIM-2"]
     }
 }
 

@@ -23,7 +23,6 @@ group! {
         an_acked_job_recognises_its_token ["SET-6" "SET-7"]
         a_failed_job_recognises_its_token ["SET-6" "SET-7"]
         an_abandoned_job_recognises_its_token ["SET-6" "SET-7" "CAN-4"]
-        an_expanded_job_recognises_its_token ["SET-6" "SET-7" "EXP-6"]
         a_job_abandoned_in_any_way_recognises_its_token ["SET-6" "SET-7" "CAN-4" "CAN-5"]
         a_job_that_is_over_refuses_every_other_token ["SET-7"]
         a_job_that_is_over_refuses_every_extension ["SET-7"]
@@ -39,6 +38,7 @@ group! {
         a_job_ends_once_in_each_of_its_lives ["SET-3" "SET-6" "REQ-1"]
     }
     flows {
+        an_expanded_job_recognises_its_token ["SET-6" "SET-7" "EXP-6"]
     }
 }
 

@@ -15,11 +15,11 @@ use crate::{
 group! {
     text {
         any_error_can_be_retried ["JOB-4"]
-        any_error_and_reason_can_be_failed_with ["JOB-4"]
         any_progress_can_be_reported ["JOB-4"]
         ten_long_errors_are_kept_whole ["JOB-4" "JOB-7"]
     }
     flows {
+        any_error_and_reason_can_be_failed_with ["JOB-4"]
     }
 }
 

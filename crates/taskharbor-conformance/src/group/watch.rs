@@ -20,11 +20,20 @@ group! {
     watch {
         a_job_enqueued_wakes ["WAK-1"]
         a_job_enqueued_for_later_wakes ["WAK-1"]
-        a_flow_enqueued_wakes_for_its_first_members ["WAK-1"]
-        a_flow_enqueued_wakes_for_who_waits_for_an_empty_join ["WAK-1"]
         a_retry_wakes ["WAK-1"]
         a_release_wakes ["WAK-1"]
         a_requeue_wakes ["WAK-1"]
+        an_imported_job_wakes ["WAK-1" "MOV-7"]
+        a_job_told_to_run_now_wakes ["WAK-1"]
+        a_queue_that_is_resumed_wakes ["WAK-1"]
+        whoever_watches_several_queues_is_woken_by_each ["WAK-1"]
+        all_who_watch_a_queue_are_woken ["WAK-1"]
+        whoever_waits_already_is_woken ["WAK-1"]
+        a_watch_can_be_woken_again_and_again ["WAK-1"]
+    }
+    flows {
+        a_flow_enqueued_wakes_for_its_first_members ["WAK-1"]
+        a_flow_enqueued_wakes_for_who_waits_for_an_empty_join ["WAK-1"]
         a_detached_job_wakes ["WAK-1"]
         a_parent_that_is_done_wakes_for_its_dependants ["WAK-1"]
         a_parent_that_is_done_wakes_through_a_join ["WAK-1"]
@@ -36,15 +45,6 @@ group! {
         a_growth_wakes_for_its_first_jobs ["WAK-1"]
         a_growth_that_is_done_at_once_wakes_for_who_waited ["WAK-1"]
         a_parent_that_fails_wakes_for_its_failure_job ["WAK-1" "FAI-1"]
-        an_imported_job_wakes ["WAK-1" "MOV-7"]
-        a_job_told_to_run_now_wakes ["WAK-1"]
-        a_queue_that_is_resumed_wakes ["WAK-1"]
-        whoever_watches_several_queues_is_woken_by_each ["WAK-1"]
-        all_who_watch_a_queue_are_woken ["WAK-1"]
-        whoever_waits_already_is_woken ["WAK-1"]
-        a_watch_can_be_woken_again_and_again ["WAK-1"]
-    }
-    flows {
     }
 }
 

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
-    admin::{Action, Change, Configure, Counts, Filter, List, Manage, Prune, Requeue, TimeRange},
+    admin::{
+        Action, Change, Configure, Counts, Filter, List, ListSettings, Manage, Prune, Requeue,
+        TimeRange,
+    },
     driver::{
         Demand, Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Reserve,
         Settle, Settlement, Transition,
@@ -437,9 +440,14 @@ impl Replay<'_> {
         }
         let answers = target.import(units.clone()).await.map_err(failed)?;
         same("import", &answers, &vec![Ok(Imported::Stored); units.len()])?;
-        for (moved, unit) in export(target).await?.iter().zip(&units) {
+        let mut model = Model { limits: target.limits(), ..Model::default() };
+        same("import", &answers, &model.import(units.clone()).map_err(failed)?)?;
+        same("export of the model", &model.export(None, 1_000).map_err(failed)?.items, &units)?;
+        let moved = export(target).await?;
+        for (moved, unit) in moved.iter().zip(&units) {
             same("export of what was imported", moved, unit)?;
         }
+        same("export of what was imported: units", &moved.len(), &units.len())?;
         same("check after import", &target.check().await.map_err(failed)?, &Vec::new())
     }
 
@@ -467,6 +475,9 @@ impl Replay<'_> {
         if look == Look::Over {
             return Ok(());
         }
+        let request = ListSettings::new(1_000);
+        let settings = self.driver.settings(request.clone()).await.map_err(failed)?;
+        same("settings", &settings.items, &self.model.settings(&request).map_err(failed)?.items)?;
         for at in 0..self.model.jobs.len() {
             let expected = without_idle_position(self.model.record(at, now));
             let record = self.inspect(&expected.job.id, now).await?;
