@@ -53,8 +53,7 @@ impl Place {
         // A name has no control character, so the first newline is where the key begins.
         let key = cursor.strip_prefix(KEY).and_then(|rest| rest.split_once('\n'));
         let (queue, key) = key.ok_or(InvalidRequest::Cursor)?;
-        let is_name = QueueName::new(queue).is_ok() && IdempotencyKey::new(key).is_ok();
-        if is_name || (queue.is_empty() && key.is_empty()) {
+        if QueueName::new(queue).is_ok() && IdempotencyKey::new(key).is_ok() {
             return Ok(Self::Key(queue.to_owned(), key.to_owned()));
         }
         Err(InvalidRequest::Cursor)
@@ -88,10 +87,9 @@ impl PostgresDriver {
         for row in self.query(&statements.export_units, &values).await? {
             places.push((get(&row, 0)?, get(&row, 1)?));
         }
-        // After the last job come the keys.
         let last = places.last().filter(|_| places.len() == limit);
-        let next =
-            last.map_or(Place::Key(String::new(), String::new()), |(seq, _)| Place::Job(*seq));
+        let next = last.map(|(seq, _)| Place::Job(*seq).cursor());
+        let left = limit - places.len();
         let (flows, alone): (Vec<_>, Vec<_>) = places.iter().partition(|(_, flow)| flow.is_some());
         let values = [
             Value::BigInts(alone.iter().map(|(seq, _)| Some(*seq)).collect()),
@@ -119,13 +117,14 @@ impl PostgresDriver {
                 .zip(members.remove(&flow))
                 .map(|(head, members)| ExportUnit::flow(head, members)),
         };
-        let units: Vec<_> = places.into_iter().filter_map(unit).collect();
-        if matches!(next, Place::Job(_)) {
-            return Ok(Page::new(units, Some(next.cursor())));
+        let mut units: Vec<_> = places.into_iter().filter_map(unit).collect();
+        if left == 0 {
+            return Ok(Page::new(units, next));
         }
-        // Most stores have no such keys, and the page with the last jobs says so.
-        let keys = self.export_keys("", "", 1).await?;
-        Ok(Page::new(units, (!keys.items.is_empty()).then(|| next.cursor())))
+        // After the last job come the keys.
+        let keys = self.export_keys("", "", left).await?;
+        units.extend(keys.items);
+        Ok(Page::new(units, keys.next))
     }
 
     async fn export_keys(
@@ -334,12 +333,11 @@ fn stage(row: &Row) -> Result<Stage, DriverError> {
     })
 }
 
-/// The states of a job's edges, and for how many parents it waits. An edge that is closed because a
-/// failure job is not needed does not lower that number.
+/// The states of a job's edges, and for how many parents it waits.
 fn edges(row: &Row) -> Result<(Vec<EdgeState>, usize), DriverError> {
     let (ties, states): (Vec<&str>, Vec<Option<&str>>) = (get(row, 38)?, get(row, 39)?);
     let reasons: Vec<Option<&str>> = get(row, 40)?;
-    let pending = ties.iter().filter(|tie| matches!(**tie, "o" | "f" | "n")).count();
+    let pending = ties.iter().filter(|tie| matches!(**tie, "o" | "f")).count();
     let all = ties.into_iter().zip(states).zip(reasons);
     let edges = all.map(|((tie, state), reason)| {
         Ok(match (tie, state) {

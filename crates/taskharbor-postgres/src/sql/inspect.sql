@@ -5,7 +5,7 @@ SELECT r.id, r.queue, r.type, r.payload, r.headers::text, r.kind::text, r.key_ho
   r.expirations::bigint, r.epoch::bigint, r.progress, r.due_at, r.lease_exp, r.holder, coalesce(r.cancel, false) AS cancel,
   r.pending IS NOT NULL AS blocked,
   ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS parent_ids,
-  (SELECT count(*) FROM {schema}.th_edge e WHERE e.child = r.seq AND e.tie IN ('o', 'f', 'n')) AS pending,
+  (SELECT count(*) FROM {schema}.th_edge e WHERE e.child = r.seq AND e.tie IN ('o', 'f')) AS pending,
   ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_attempts,
   ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_times,
   ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_texts, r.key_time_us, r.available_at

@@ -1,6 +1,4 @@
 //! The suite, in every way in which the driver reaches its store.
-//!
-//! The handle is tried in one of them: it sees requests and answers, and those are all the same.
 
 /// As applications run it: straight to the server, with statements that stay prepared.
 mod named {

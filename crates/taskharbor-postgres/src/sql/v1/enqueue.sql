@@ -103,8 +103,8 @@ CREATE FUNCTION th_held_until(p_now bigint, p_time bigint) RETURNS bigint LANGUA
   SELECT CASE WHEN p_time IS NOT NULL THEN least(p_now + p_time, 253402300799999999) END
 $$;
 
--- Removes keys that jobs which are stored now take, and whose time is over. KEY-10. A role that may only add rows can do
--- no more than this to a key.
+-- Removes keys that jobs which are stored now take, and whose time is over. KEY-10. The only function that runs with the
+-- rights of the owner: a producer adds rows and deletes none, and this is all that it can do to a key.
 CREATE FUNCTION th_drop_expired_keys(p_queues text[], p_keys text[], p_existing text[], p_now bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = {schema}, pg_temp SET enable_seqscan = off AS $$
   DELETE FROM th_key WHERE ctid = ANY (ARRAY(

@@ -90,6 +90,9 @@ BEGIN
   FROM jsonb_array_elements(v_jobs) WITH ORDINALITY AS e (j, ord)
   CROSS JOIN jsonb_array_elements(e.j->'parents') WITH ORDINALITY AS p (p, ord);
 
+  -- Nor is one that is yet to come: a detached job may be stored before the flow that its parents are in.
+  UPDATE th_edge e SET parent = j.seq FROM th_job j WHERE e.parent = 0 AND j.id = e.parent_id AND j.seq = ANY (v_seqs);
+
   UPDATE th_job j SET expanded_into = t.seq FROM th_job t
   WHERE j.seq = ANY (v_seqs) AND j.expanded_id IS NOT NULL AND t.id = j.expanded_id;
   IF v_flow IS NOT NULL THEN

@@ -182,7 +182,8 @@ CREATE FUNCTION th_is_flow_over_for(p_seq bigint) RETURNS boolean LANGUAGE sql S
         WHEN j.kind = 'x' AND EXISTS (SELECT FROM th_edge e WHERE e.child = j.seq AND e.tie = 'n') THEN true
         WHEN j.kind = 'x' AND NOT EXISTS (SELECT FROM th_edge e WHERE e.child = j.seq AND e.tie = 'f') THEN false
         ELSE coalesce(t.state IN ('d', 'c'), false) END
-    FROM th_job j JOIN th_flow f ON f.seq = j.flow JOIN th_job t ON t.seq = f.tail WHERE j.seq = p_seq), false)
+    FROM th_job j JOIN th_flow f ON f.seq = ANY (ARRAY[j.flow]) JOIN th_job t ON t.seq = ANY (ARRAY[f.tail])
+    WHERE j.seq = p_seq), false)
 $$;
 
 -- Takes the key that a job stands for again, if that is held until the job is terminal: its own, or as the tail of its
@@ -193,8 +194,9 @@ DECLARE
   k record;
 BEGIN
   SELECT o.seq, o.id, o.queue, o.idempotency_key AS key INTO b
-  FROM th_job j LEFT JOIN th_flow f ON f.seq = j.flow AND f.tail = j.seq
-  JOIN th_job o ON o.id = coalesce(f.id, j.id) WHERE j.seq = p_seq AND o.key_hold = 't' AND o.idempotency_key IS NOT NULL;
+  FROM th_job j LEFT JOIN th_flow f ON f.seq = ANY (ARRAY[j.flow]) AND f.tail = j.seq
+  JOIN th_job o ON o.id = ANY (ARRAY[coalesce(f.id, j.id)])
+  WHERE j.seq = p_seq AND o.key_hold = 't' AND o.idempotency_key IS NOT NULL;
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;
