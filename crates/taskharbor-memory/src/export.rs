@@ -154,6 +154,14 @@ impl Store {
             slots.insert(id, slot);
             edges.push((slot, parents, job.edges));
         }
+        // A detached job may be imported before the flow that its parent is in.
+        for (id, slot) in &slots {
+            for (child, order) in self.missing.remove(id).into_iter().flatten() {
+                if self.resolve(child).is_some() {
+                    self.jobs[child.slot].edges[order].parent = self.job_ref(*slot);
+                }
+            }
+        }
         // MOV-7
         for (child, parents, states) in edges {
             for (order, (parent, state)) in parents.iter().zip(states).enumerate() {
@@ -178,7 +186,10 @@ impl Store {
         members: &HashMap<JobId, Slot>,
     ) {
         let parent_ref = self.slot(parent).map(|slot| self.job_ref(slot));
-        // The parent of a detached job may be gone.
+        if parent_ref.is_none() {
+            let edge = (self.job_ref(child), order);
+            self.missing.entry(parent.clone()).or_default().push(edge);
+        }
         let parent_ref = parent_ref.unwrap_or(JobRef::NOWHERE);
         self.jobs[child].edges.push(Edge { parent: parent_ref, state });
         if members.contains_key(parent) && self.jobs[child].flow.is_some() {

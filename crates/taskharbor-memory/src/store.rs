@@ -86,6 +86,8 @@ pub(crate) struct Store {
     pub(crate) flow_ids: HashMap<JobId, usize>,
     pub(crate) flows_by_seq: BTreeMap<u64, usize>,
     pub(crate) terminal: TerminalIndex,
+    /// Edges of imported jobs to parents that are not stored, or not yet.
+    pub(crate) missing: HashMap<JobId, Vec<(JobRef, usize)>>,
     /// Queues whose watches are woken after this step.
     pub(crate) wakes: Vec<QueueName>,
     next_seq: u64,
@@ -107,6 +109,7 @@ impl Store {
             flow_ids: HashMap::new(),
             flows_by_seq: BTreeMap::new(),
             terminal: TerminalIndex::default(),
+            missing: HashMap::new(),
             wakes: Vec::new(),
             next_seq: 0,
         }

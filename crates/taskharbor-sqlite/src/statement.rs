@@ -112,6 +112,8 @@ statements! {
     Seek RESUME = "DELETE FROM th_pause WHERE queue = ?1";
 
     Seek INSERT_EDGE = "INSERT INTO th_edge (child, ord, parent, state, parent_id) VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// `th_edge_missing`.
+    Seek FIND_PARENT = "UPDATE th_edge INDEXED BY th_edge_missing SET parent = ?2 WHERE parent = 0 AND parent_id = ?1";
     /// `th_edge_parent`.
     Seek DEPENDANTS = "SELECT child, ord FROM th_edge WHERE parent = ?1 AND state = 0 ORDER BY child, ord";
     /// `th_edge_failure`.

@@ -618,8 +618,7 @@ fn flow_by_hand() -> ExportUnit {
     };
     let mut expanded = finished(State::Done, Some(lease(at(60))));
     (expanded.expanded_into, expanded.output) = (Some(id("tail of expanded")), None);
-    let mut not_needed = finished(State::Cancelled, None);
-    not_needed.pending = 1;
+    let not_needed = finished(State::Cancelled, None);
     let mut end = member(
         child("end", &["dlq", "join", "open"]).idempotency_key(key("of the flow")),
         blocked(2),

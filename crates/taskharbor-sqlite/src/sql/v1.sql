@@ -117,6 +117,8 @@ CREATE TABLE th_edge (
 CREATE INDEX th_edge_parent ON th_edge (parent, child, ord) WHERE state = 0;
 -- Few: the open edges of failure jobs.
 CREATE INDEX th_edge_failure ON th_edge (parent, child, ord) WHERE state = 3;
+-- Few: the edges of imported jobs whose parents are not stored, or not yet.
+CREATE INDEX th_edge_missing ON th_edge (parent_id) WHERE parent = 0;
 
 CREATE TABLE th_flow (
   seq        INTEGER PRIMARY KEY,

@@ -284,6 +284,8 @@ impl Store<'_> {
 
     fn insert_edges(&mut self, jobs: &[ExportedJob], numbered: &[i64]) -> Result<(), Fault> {
         for (job, &child) in jobs.iter().zip(numbered) {
+            // A detached job may be imported before the flow that its parent is in.
+            self.execute(sql::FIND_PARENT, params![job.new.id.as_str(), child])?;
             let state = edge::open(job.new.condition);
             for (order, (parent, edge)) in job.new.parents.iter().zip(&job.edges).enumerate() {
                 // A job that is not stored has the number of none.
