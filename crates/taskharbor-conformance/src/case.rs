@@ -33,7 +33,7 @@ pub enum Level {
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Opens a driver on an empty store that nobody else uses, as often as it is called.
+/// Opens a driver on an empty store of its own, as often as it is called.
 pub(crate) type Opener = Arc<dyn Fn() -> BoxFuture<AnyDriver> + Send + Sync>;
 
 impl std::fmt::Debug for Case {

@@ -21,7 +21,7 @@ pub(crate) const T0: Timestamp = match Timestamp::from_micros(1_767_225_600_000_
 /// How long leases last where it does not matter.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
 
-/// A token that was never given to anybody.
+/// A token that was never given to a worker.
 pub(crate) const STRANGER: LeaseToken = LeaseToken::from_bits(0x57a4_6e12);
 
 /// One microsecond.
@@ -114,12 +114,12 @@ pub(crate) fn release(run_at: Option<Timestamp>) -> Transition {
     Transition::Release { run_at }
 }
 
-/// A expansion into these jobs.
+/// An expansion into these jobs.
 pub(crate) fn expand(jobs: impl IntoIterator<Item = NewJob>) -> Transition {
     Transition::Expand(Expansion::new(jobs.into_iter().collect()))
 }
 
-/// One of each way to settle a job without growing.
+/// One of each way to settle a job without expanding it.
 pub(crate) fn transitions(now: Timestamp) -> [Transition; 4] {
     [ack_with("output"), retry(None, now), fail(now), release(None)]
 }

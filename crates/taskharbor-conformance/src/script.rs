@@ -160,7 +160,7 @@ struct Pick {
 #[derive(Clone, Debug)]
 enum Turn {
     Ack(Option<u8>),
-    Grow(SetPlan),
+    Expand(SetPlan),
     Retry(Option<i64>),
     Fail,
     Release(Option<i64>),

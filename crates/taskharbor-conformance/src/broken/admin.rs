@@ -68,7 +68,7 @@ impl Behaviour for PrunesMembers {
     }
 }
 
-/// Whoever held a job before it was requeued is taken for its holder.
+/// A token from before a requeue is taken for that of the holder.
 #[derive(Default)]
 pub(super) struct RequeueKeepsToken {
     old: Mutex<Vec<LeaseToken>>,

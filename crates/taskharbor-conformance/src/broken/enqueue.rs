@@ -85,7 +85,7 @@ impl Behaviour for IgnoresRunAt {
     }
 }
 
-/// Enqueueing an id again puts the job back in line.
+/// Enqueueing an id again makes the job ready again.
 pub(super) struct StartsOver;
 
 impl Behaviour for StartsOver {

@@ -22,9 +22,9 @@ fn serial(model: &Model, id: &JobId) -> Option<u64> {
 }
 
 /// Every ack lowers the count, also one that was counted before.
-pub(super) struct RepeatLetsGo;
+pub(super) struct RepeatUnblocks;
 
-impl Behaviour for RepeatLetsGo {
+impl Behaviour for RepeatUnblocks {
     fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
         let (now, items) = (request.now, request.items.clone());
         let answers = model.settle(request)?;
@@ -43,7 +43,7 @@ impl Behaviour for RepeatLetsGo {
     }
 }
 
-/// Whoever acks last looks whether all are done, and starts what waits for them.
+/// Each ack looks whether all parents are done, and starts their dependants.
 pub(super) struct CheckThenFire;
 
 impl Behaviour for CheckThenFire {
@@ -77,18 +77,18 @@ impl Behaviour for FirstParentIsEnough {
     }
 }
 
-/// A job that grows is done, and those who wait for it are let go.
-pub(super) struct GrowthForgets;
+/// A job that expands is done, and its dependants are unblocked.
+pub(super) struct ExpansionForgets;
 
-impl Behaviour for GrowthForgets {
+impl Behaviour for ExpansionForgets {
     fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
         request.check()?;
         let settle = |item: &Settlement| {
             let waiting: Vec<(u64, usize)> = match (&item.transition, serial(model, &item.id)) {
-                (Transition::Expand(_), Some(grower)) => model
+                (Transition::Expand(_), Some(expanded)) => model
                     .jobs
                     .iter()
-                    .filter(|job| job.waits_for(grower))
+                    .filter(|job| job.waits_for(expanded))
                     .map(|job| (job.serial, job.life.pending))
                     .collect(),
                 _ => Vec::new(),
@@ -105,10 +105,10 @@ impl Behaviour for GrowthForgets {
     }
 }
 
-/// A member that failed and was let go lets go again when it succeeds after all.
-pub(super) struct ReleasedCountsTwice;
+/// A member that failed and unblocked its dependants does so again when it succeeds after all.
+pub(super) struct FailedUnblocksTwice;
 
-impl Behaviour for ReleasedCountsTwice {
+impl Behaviour for FailedUnblocksTwice {
     fn settle(&self, model: &mut Model, request: Settle) -> Answers<Settled, Refusal> {
         let (now, items) = (request.now, request.items.clone());
         let answers = model.settle(request)?;
@@ -129,7 +129,7 @@ impl Behaviour for ReleasedCountsTwice {
     }
 }
 
-/// Only those who wait for the failed job itself are cancelled.
+/// Only the direct dependants of the failed job are cancelled.
 pub(super) struct CancelsOnlyDirect;
 
 impl Behaviour for CancelsOnlyDirect {

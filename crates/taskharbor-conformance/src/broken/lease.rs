@@ -200,7 +200,7 @@ impl Behaviour for IgnoresPause {
     }
 }
 
-/// Nobody is told when the next job falls due.
+/// Callers are not told when the next job falls due.
 pub(super) struct NextDueForgotten;
 
 impl Behaviour for NextDueForgotten {

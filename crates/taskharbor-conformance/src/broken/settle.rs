@@ -24,7 +24,7 @@ fn before(instant: Timestamp) -> Timestamp {
     instant.saturating_sub(std::time::Duration::from_micros(1))
 }
 
-/// Whoever settles a job is taken for its holder.
+/// The caller that settles a job is taken for its holder.
 pub(super) struct TokenNotCompared;
 
 impl Behaviour for TokenNotCompared {
@@ -38,7 +38,7 @@ impl Behaviour for TokenNotCompared {
     }
 }
 
-/// A lease lasts until somebody else takes the job.
+/// A lease lasts until another worker has the job.
 pub(super) struct ExpiryNotCompared;
 
 impl Behaviour for ExpiryNotCompared {
@@ -190,7 +190,7 @@ impl Behaviour for ReleaseCharges {
     }
 }
 
-/// A job that is over is a success for everybody.
+/// A terminal job answers every token with success.
 pub(super) struct AnyTokenRepeats;
 
 impl Behaviour for AnyTokenRepeats {

@@ -19,11 +19,11 @@ group! {
     admin {
         run_now_makes_a_scheduled_job_due_now ["ADM-5"]
         run_now_ends_the_wait_for_a_retry ["ADM-5"]
-        run_now_leaves_a_ready_job_in_its_place ["ADM-5"]
+        run_now_leaves_a_ready_job_in_its_position ["ADM-5"]
         a_job_told_to_run_now_stands_behind_those_due_before ["ADM-5"]
         a_job_that_does_not_wait_cannot_be_told_to_run_now ["ADM-5"]
         a_new_priority_counts_from_the_next_reserve_on ["ADM-6" "ORD-1"]
-        the_priority_of_a_job_that_is_over_cannot_be_changed ["ADM-6"]
+        the_priority_of_a_terminal_job_cannot_be_changed ["ADM-6"]
         a_purged_job_is_gone ["ADM-7"]
         a_job_that_is_not_over_is_not_purged ["ADM-7"]
         every_job_of_a_call_has_its_own_answer_in_order ["REF-3" "REQ-1"]
@@ -36,7 +36,7 @@ group! {
         a_blocked_job_told_to_run_now_waits_for_its_parents_alone ["ADM-5"]
         the_priority_of_any_job_that_is_not_over_can_be_changed ["ADM-6"]
         a_member_of_a_flow_is_not_purged_by_itself ["ADM-7"]
-        a_plain_job_that_grew_is_not_purged_by_itself ["ADM-7" "EXP-1"]
+        a_plain_job_that_expanded_is_not_purged_by_itself ["ADM-7" "EXP-1"]
         a_job_named_twice_fails_the_whole_call ["REF-4"]
         a_store_in_use_finds_no_contradiction_in_itself ["ADM-10"]
     }
@@ -77,7 +77,7 @@ async fn run_now_ends_the_wait_for_a_retry(t: DriverUnderTest) {
     assert_eq!(leased.job.attempts, 1);
 }
 
-async fn run_now_leaves_a_ready_job_in_its_place(t: DriverUnderTest) {
+async fn run_now_leaves_a_ready_job_in_its_position(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     t.put(job("b"), at(1)).await;
     assert_eq!(t.act("a", Action::RunNow, at(5)).await, Ready);
@@ -145,7 +145,7 @@ async fn the_priority_of_any_job_that_is_not_over_can_be_changed(t: DriverUnderT
     assert_eq!(t.take_order(T0).await, ["other", "inflight", "ready"]);
 }
 
-async fn the_priority_of_a_job_that_is_over_cannot_be_changed(t: DriverUnderTest) {
+async fn the_priority_of_a_terminal_job_cannot_be_changed(t: DriverUnderTest) {
     past_waiting(&t).await;
     let before = t.snapshot(T0).await;
     for (text, state) in [("done", Done), ("dlq", Dlq), ("cancelled", Cancelled)] {
@@ -193,7 +193,7 @@ async fn a_member_of_a_flow_is_not_purged_by_itself(t: DriverUnderTest) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-async fn a_plain_job_that_grew_is_not_purged_by_itself(t: DriverUnderTest) {
+async fn a_plain_job_that_expanded_is_not_purged_by_itself(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", expand([job("x")]), T0).await;
     let answer = t.manage("g", Action::Purge, T0).await;

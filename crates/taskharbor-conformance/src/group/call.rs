@@ -25,7 +25,7 @@ group! {
         outputs_of_one_settle_are_bounded_together ["ENQ-6"]
         an_invalid_lease_is_named_before_other_faults ["REF-5" "TIM-3"]
         a_number_out_of_range_is_named_before_a_repeat ["REF-5"]
-        what_jobs_grow_into_counts_towards_the_size_of_a_call ["ENQ-6" "EXP-3"]
+        expansions_count_towards_the_size_of_a_call ["ENQ-6" "EXP-3"]
         a_call_with_too_many_edges_fails_as_a_whole ["ENQ-6"]
     }
     flows {}
@@ -91,7 +91,7 @@ async fn a_number_out_of_range_is_named_before_a_repeat(t: DriverUnderTest) {
     assert!(out_of_range(&invalid(t.driver.manage(request).await)));
 }
 
-async fn what_jobs_grow_into_counts_towards_the_size_of_a_call(t: DriverUnderTest) {
+async fn expansions_count_towards_the_size_of_a_call(t: DriverUnderTest) {
     t.put_all((0..11).map(|n| job(&n.to_string())), T0).await;
     let leased = t.take_many(11, T0).await;
     let expansion = |n: usize| {

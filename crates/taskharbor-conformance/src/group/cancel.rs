@@ -21,7 +21,7 @@ use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
 
 group! {
     cancel {
-        a_job_that_is_over_is_not_cancelled ["CAN-1"]
+        a_terminal_job_is_not_cancelled ["CAN-1"]
         a_job_that_is_unknown_is_not_cancelled ["CAN-1" "CAN-8"]
         the_holder_of_a_cancelled_job_is_told_when_it_extends ["CAN-2"]
         an_ack_wins_over_the_mark ["CAN-3"]
@@ -34,23 +34,23 @@ group! {
     }
     flows {
         a_job_that_waits_is_cancelled_at_once ["CAN-1"]
-        whoever_ended_a_marked_job_may_repeat_the_call ["CAN-4" "SET-6"]
-        dependants_released_by_an_expiry_compete_in_the_same_call ["CAN-4" "POL-4" "LEA-5"]
-        dependants_released_by_an_expiry_compete_in_later_queues_of_the_call ["CAN-4" "LEA-5"]
+        the_token_that_ended_a_marked_job_may_repeat_the_call ["CAN-4" "SET-6"]
+        dependants_unblocked_by_an_expiry_compete_in_the_same_call ["CAN-4" "POL-4" "LEA-5"]
+        dependants_unblocked_by_an_expiry_compete_in_later_queues_of_the_call ["CAN-4" "LEA-5"]
         a_cancelled_flow_stops_what_waits_and_marks_what_runs ["CAN-7"]
-        a_cancelled_flow_releases_nobody ["CAN-7"]
+        a_cancelled_flow_unblocks_no_dependant ["CAN-7"]
         a_cancelled_flow_ends_expired_members_at_once ["CAN-7" "CAN-6"]
         a_cancelled_flow_lets_an_inflight_tail_be_acked ["CAN-7" "CAN-3"]
-        a_held_flow_can_be_cancelled ["CAN-7"]
+        a_blocked_flow_can_be_cancelled ["CAN-7"]
         a_flow_with_nothing_left_to_cancel_is_denied ["CAN-8"]
-        a_flow_is_cancelled_by_its_first_tails_id_after_growth ["CAN-8" "EXP-1"]
+        a_flow_is_cancelled_by_its_first_tails_id_after_an_expansion ["CAN-8" "EXP-1"]
         cancelling_races_an_ack_to_one_end_or_the_other ["CAN-9" "CAN-6"]
-        a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through ["CAN-7" "CAN-9"]
-        a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through ["CAN-7" "CAN-5"]
+        a_flow_cancelled_while_a_member_is_acked_leaves_no_member_behind ["CAN-7" "CAN-9"]
+        a_flow_cancelled_while_a_member_expands_leaves_no_member_behind ["CAN-7" "CAN-5"]
     }
 }
 
-/// The job `a` is inflight, and somebody asked for it to be cancelled.
+/// The job `a` is inflight, and its cancellation was asked for.
 async fn marked(t: &DriverUnderTest) -> Leased {
     t.put(job("a"), T0).await;
     let leased = t.take_the("a", T0).await;
@@ -72,7 +72,7 @@ async fn a_job_that_waits_is_cancelled_at_once(t: DriverUnderTest) {
     assert_eq!(t.take(at(99)).await, None);
 }
 
-async fn a_job_that_is_over_is_not_cancelled(t: DriverUnderTest) {
+async fn a_terminal_job_is_not_cancelled(t: DriverUnderTest) {
     t.put_all([job("a"), job("b"), job("c")], T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -154,7 +154,7 @@ async fn a_marked_job_that_fails_is_cancelled_with_its_failure(t: DriverUnderTes
     assert_eq!(t.take(at(99)).await, None);
 }
 
-async fn whoever_ended_a_marked_job_may_repeat_the_call(t: DriverUnderTest) {
+async fn the_token_that_ended_a_marked_job_may_repeat_the_call(t: DriverUnderTest) {
     let leased = marked(&t).await;
     t.apply(&leased, release(None), T0).await;
     let before = t.snapshot(T0).await;
@@ -178,7 +178,7 @@ async fn a_marked_job_whose_lease_ends_is_cancelled_by_reserve(t: DriverUnderTes
     assert_eq!(late, Err(Refusal::JobNotInflight));
 }
 
-async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: DriverUnderTest) {
+async fn dependants_unblocked_by_an_expiry_compete_in_the_same_call(t: DriverUnderTest) {
     let a = job("a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.take_the("a", T0).await;
@@ -187,7 +187,7 @@ async fn dependants_released_by_an_expiry_compete_in_the_same_call(t: DriverUnde
     assert_eq!(t.state("a", at(60)).await, Cancelled);
 }
 
-async fn dependants_released_by_an_expiry_compete_in_later_queues_of_the_call(t: DriverUnderTest) {
+async fn dependants_unblocked_by_an_expiry_compete_in_later_queues_of_the_call(t: DriverUnderTest) {
     let a = job_in("first", "a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, job_in("second", "b").after([id("a")])], T0).await;
     t.take_from("first", T0).await.expect("granted");
@@ -250,7 +250,7 @@ async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: DriverUnderTes
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Cancelled);
 }
 
-async fn a_cancelled_flow_releases_nobody(t: DriverUnderTest) {
+async fn a_cancelled_flow_unblocks_no_dependant(t: DriverUnderTest) {
     let a = job("a").on_failure(FailurePolicy::Continue);
     let jobs = [a, child("b", &["a"]), join("j", &["a"]), child("c", &["b", "j"])];
     t.put_flow(jobs, T0).await;
@@ -277,7 +277,7 @@ async fn a_cancelled_flow_lets_an_inflight_tail_be_acked(t: DriverUnderTest) {
     assert_eq!(t.flow_state("a", T0).await, FlowState::Done);
 }
 
-async fn a_held_flow_can_be_cancelled(t: DriverUnderTest) {
+async fn a_blocked_flow_can_be_cancelled(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.state("b", T0).await, Blocked);
@@ -298,7 +298,7 @@ async fn a_flow_with_nothing_left_to_cancel_is_denied(t: DriverUnderTest) {
     assert_eq!(answer, Err(Denied::WrongState(Cancelled)));
 }
 
-async fn a_flow_is_cancelled_by_its_first_tails_id_after_growth(t: DriverUnderTest) {
+async fn a_flow_is_cancelled_by_its_first_tails_id_after_an_expansion(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     let answer = t.manage("y", Action::CancelFlow, T0).await;
@@ -364,7 +364,7 @@ async fn a_mark_racing_an_ack_never_undoes_it(t: DriverUnderTest) {
     }
 }
 
-async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through(t: DriverUnderTest) {
+async fn a_flow_cancelled_while_a_member_is_acked_leaves_no_member_behind(t: DriverUnderTest) {
     for round in 0..24 {
         let (a, b) = (format!("a{round}"), format!("b{round}"));
         t.put_flow([job(&a), job(&b).after([id(&a)])], T0).await;
@@ -384,7 +384,7 @@ async fn a_flow_cancelled_while_a_member_is_acked_lets_nobody_slip_through(t: Dr
     }
 }
 
-async fn a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through(t: DriverUnderTest) {
+async fn a_flow_cancelled_while_a_member_expands_leaves_no_member_behind(t: DriverUnderTest) {
     for round in 0..24 {
         let (a, b, x) = (format!("a{round}"), format!("b{round}"), format!("x{round}"));
         t.put_flow([job(&a), job(&b).after([id(&a)])], T0).await;
@@ -399,10 +399,10 @@ async fn a_flow_cancelled_while_a_member_grows_lets_nobody_slip_through(t: Drive
             }
         }));
         assert_eq!(raced.await, [true, true]);
-        let grown = t.find(&x, T0).await.map(|it| it.state);
+        let expansion = t.find(&x, T0).await.map(|it| it.state);
         match t.state(&a, T0).await {
-            Done => assert_eq!(grown, Some(Cancelled), "it grew first"),
-            ended => assert_eq!((ended, grown), (Cancelled, None), "it was marked first"),
+            Done => assert_eq!(expansion, Some(Cancelled), "it expanded first"),
+            ended => assert_eq!((ended, expansion), (Cancelled, None), "it was marked first"),
         }
         assert_eq!(t.flow_state(&b, T0).await, FlowState::Cancelled);
         assert_eq!(t.take(T0).await, None);

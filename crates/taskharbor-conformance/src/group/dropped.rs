@@ -1,4 +1,4 @@
-//! Calls that nobody waits for to the end.
+//! Calls whose futures are dropped before they have answered.
 //!
 //! A timeout or a shutdown drops futures at any await. Each case drops a call after every small
 //! number of polls, so that drivers which do their work in several steps are cut between them. A

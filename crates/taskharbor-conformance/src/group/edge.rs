@@ -17,24 +17,24 @@ group! {
     flows {
         a_chain_runs_one_step_after_the_other ["FLO-1"]
         the_last_ack_makes_the_dependant_ready_in_the_same_step ["FLO-1"]
-        one_ack_lets_all_dependants_go_in_the_order_given ["FLO-1" "ORD-4"]
+        one_ack_unblocks_all_dependants_in_the_order_given ["FLO-1" "ORD-4"]
         a_dependant_waits_for_every_one_of_its_parents ["FLO-1"]
         a_diamond_meets_again_after_both_sides ["FLO-1"]
         children_may_be_given_before_their_parents ["FLO-1"]
-        parents_acked_in_one_call_let_their_dependant_go ["FLO-1"]
-        a_dependant_let_go_keeps_its_queue_and_priority ["FLO-1" "JOB-1"]
+        parents_acked_in_one_call_unblock_their_dependant ["FLO-1"]
+        a_dependant_unblocked_keeps_its_queue_and_priority ["FLO-1" "JOB-1"]
         a_flow_may_cross_queues ["FLO-1"]
-        a_dependant_let_go_before_its_time_is_scheduled ["FLO-1"]
-        a_dependant_let_go_after_its_time_is_due_at_the_ack ["FLO-1"]
-        a_dependant_stands_in_line_by_the_time_it_was_let_go ["FLO-1" "ORD-2"]
+        a_dependant_unblocked_before_its_time_is_scheduled ["FLO-1"]
+        a_dependant_unblocked_after_its_time_is_due_at_the_ack ["FLO-1"]
+        the_position_of_a_dependant_is_the_time_of_the_ack_that_unblocked_it ["FLO-1" "ORD-2"]
         a_blocked_job_is_not_granted_at_any_time ["FLO-1"]
-        only_an_ack_lets_a_dependant_go ["FLO-1" "POL-1"]
+        only_an_ack_unblocks_a_dependant ["FLO-1" "POL-1"]
         a_member_that_failed_and_then_succeeded_counts_once ["FLO-1" "FLO-2" "POL-1"]
         an_ack_repeated_lowers_nothing_a_second_time ["FLO-2" "SET-6"]
         a_member_that_ran_twice_counts_once ["FLO-2" "LEA-10"]
-        an_ack_at_the_end_of_the_lease_lets_nobody_go ["FLO-2" "LEA-1"]
+        an_ack_at_the_end_of_the_lease_unblocks_no_dependant ["FLO-2" "LEA-1"]
         a_chain_of_a_thousand_steps_runs_to_its_end ["FLO-1"]
-        a_thousand_members_let_their_dependant_go_after_the_last ["FLO-1"]
+        a_thousand_members_unblock_their_dependant_after_the_last ["FLO-1"]
         chords_within_chords_run_every_member_once_after_its_parents ["FLO-1" "FLO-2"]
     }
 }
@@ -65,7 +65,7 @@ async fn the_last_ack_makes_the_dependant_ready_in_the_same_step(t: DriverUnderT
     assert_eq!(let_go.pending, 0);
 }
 
-async fn one_ack_lets_all_dependants_go_in_the_order_given(t: DriverUnderTest) {
+async fn one_ack_unblocks_all_dependants_in_the_order_given(t: DriverUnderTest) {
     let group = ["d", "b", "c"];
     let members = group.iter().map(|text| child(text, &["a"]));
     let jobs = [job("a")].into_iter().chain(members);
@@ -106,7 +106,7 @@ async fn children_may_be_given_before_their_parents(t: DriverUnderTest) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn parents_acked_in_one_call_let_their_dependant_go(t: DriverUnderTest) {
+async fn parents_acked_in_one_call_unblock_their_dependant(t: DriverUnderTest) {
     t.put_flow([job("a"), job("b"), child("c", &["a", "b"])], T0).await;
     let items = t.take_many(2, T0).await;
     let items = items.iter().map(|leased| settlement(leased, ack()));
@@ -116,7 +116,7 @@ async fn parents_acked_in_one_call_let_their_dependant_go(t: DriverUnderTest) {
     t.take_the("c", at(1)).await;
 }
 
-async fn a_dependant_let_go_keeps_its_queue_and_priority(t: DriverUnderTest) {
+async fn a_dependant_unblocked_keeps_its_queue_and_priority(t: DriverUnderTest) {
     let low = job_in("other", "low").priority(1).after([id("a")]);
     let high = job_in("other", "high").priority(9).after([id("a")]);
     t.put_flow([job("a"), low, high, join("end", &["low", "high"])], T0).await;
@@ -143,7 +143,7 @@ async fn a_flow_may_cross_queues(t: DriverUnderTest) {
     assert_eq!(t.states(&["a", "b", "c"], T0).await, [State::Done; 3]);
 }
 
-async fn a_dependant_let_go_before_its_time_is_scheduled(t: DriverUnderTest) {
+async fn a_dependant_unblocked_before_its_time_is_scheduled(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]).run_at(at(100))], T0).await;
     t.run("a", ack(), at(1)).await;
     let record = t.record("b", at(1)).await;
@@ -153,7 +153,7 @@ async fn a_dependant_let_go_before_its_time_is_scheduled(t: DriverUnderTest) {
     t.take_the("b", at(100)).await;
 }
 
-async fn a_dependant_let_go_after_its_time_is_due_at_the_ack(t: DriverUnderTest) {
+async fn a_dependant_unblocked_after_its_time_is_due_at_the_ack(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]).run_at(at(1))], T0).await;
     t.run("a", ack(), at(50)).await;
     let record = t.record("b", at(50)).await;
@@ -162,7 +162,7 @@ async fn a_dependant_let_go_after_its_time_is_due_at_the_ack(t: DriverUnderTest)
     assert_eq!(record.job.run_at, Some(at(1)));
 }
 
-async fn a_dependant_stands_in_line_by_the_time_it_was_let_go(t: DriverUnderTest) {
+async fn the_position_of_a_dependant_is_the_time_of_the_ack_that_unblocked_it(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let first = t.take_the("a", T0).await;
     t.put(job("earlier"), at(1)).await;
@@ -184,7 +184,7 @@ async fn a_blocked_job_is_not_granted_at_any_time(t: DriverUnderTest) {
     assert_eq!(t.state("b", at(60)).await, State::Blocked);
 }
 
-async fn only_an_ack_lets_a_dependant_go(t: DriverUnderTest) {
+async fn only_an_ack_unblocks_a_dependant(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let waiting = t.record("b", T0).await;
     t.run("a", retry(None, at(1)), at(1)).await;
@@ -237,7 +237,7 @@ async fn a_member_that_ran_twice_counts_once(t: DriverUnderTest) {
     assert_eq!(t.take(at(200)).await, None);
 }
 
-async fn an_ack_at_the_end_of_the_lease_lets_nobody_go(t: DriverUnderTest) {
+async fn an_ack_at_the_end_of_the_lease_unblocks_no_dependant(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     let leased = t.take_the("a", T0).await;
     let waiting = t.record("b", T0).await;
@@ -260,7 +260,7 @@ async fn a_chain_of_a_thousand_steps_runs_to_its_end(t: DriverUnderTest) {
     assert_eq!(t.flow("0999", T0).await.members.done, 1_000);
 }
 
-async fn a_thousand_members_let_their_dependant_go_after_the_last(t: DriverUnderTest) {
+async fn a_thousand_members_unblock_their_dependant_after_the_last(t: DriverUnderTest) {
     let names: Vec<String> = (0..1_000).map(|n| format!("{n:04}")).collect();
     let members = names.iter().map(|name| job(name));
     let end = job("end").after(names.iter().map(|name| id(name)));

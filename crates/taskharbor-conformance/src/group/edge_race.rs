@@ -14,9 +14,9 @@ use crate::{
 group! {
     edge_race {}
     flows {
-        racing_acks_of_the_last_parents_let_their_dependant_go_once ["FLO-8"]
+        racing_acks_of_the_last_parents_unblock_their_dependant_once ["FLO-8"]
         racing_repeats_of_an_ack_count_once ["FLO-8" "FLO-2" "SET-10"]
-        racing_acks_through_a_join_let_its_dependant_go_once ["FLO-8" "FLO-6"]
+        racing_acks_through_a_join_unblock_its_dependant_once ["FLO-8" "FLO-6"]
         workers_that_race_through_a_flow_run_every_member_once ["FLO-8" "RES-9"]
         racing_enqueues_of_one_flow_store_it_once ["FLO-5" "ENQ-7"]
         racing_flows_with_one_key_store_one_of_them ["FLO-4" "KEY-6"]
@@ -51,7 +51,7 @@ async fn all_take(t: &DriverUnderTest) -> Vec<String> {
     ids.collect()
 }
 
-async fn racing_acks_of_the_last_parents_let_their_dependant_go_once(t: DriverUnderTest) {
+async fn racing_acks_of_the_last_parents_unblock_their_dependant_once(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let (jobs, end) = chord(round);
         t.put_flow(jobs, T0).await;
@@ -85,7 +85,7 @@ async fn racing_repeats_of_an_ack_count_once(t: DriverUnderTest) {
     }
 }
 
-async fn racing_acks_through_a_join_let_its_dependant_go_once(t: DriverUnderTest) {
+async fn racing_acks_through_a_join_unblock_its_dependant_once(t: DriverUnderTest) {
     for round in 0..ROUNDS {
         let (mut jobs, end) = chord(round);
         jobs.pop();

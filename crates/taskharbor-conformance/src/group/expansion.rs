@@ -1,4 +1,4 @@
-//! Expansion: jobs that take the place of the job that grew into them.
+//! Expansion: jobs that take the place of the job that expanded into them.
 
 use taskharbor_core::{
     State, Text,
@@ -21,34 +21,34 @@ use OutputEntry::{Done, Pending};
 group! {
     expansion {}
     flows {
-        a_plain_job_that_grows_becomes_a_flow_under_its_own_id ["EXP-1"]
-        the_grower_is_done_in_the_step_that_stores_its_growth ["EXP-1"]
-        a_grown_job_waits_for_its_time_and_in_its_queue ["EXP-1" "RES-1"]
-        whoever_waits_for_the_grower_waits_for_the_growths_tail ["EXP-2"]
-        the_tails_output_is_read_in_the_growers_place ["EXP-2"]
-        a_growth_that_ends_in_a_join_is_read_as_a_list ["EXP-2" "OUT-2"]
-        a_growth_whose_tail_failed_is_read_as_failed ["EXP-2"]
-        the_growths_tail_takes_over_the_growers_policy ["EXP-2" "POL-1"]
-        all_who_waited_for_the_grower_wait_for_the_tail ["EXP-2"]
-        a_member_that_grows_within_a_group_holds_its_finalizer ["EXP-2" "FLO-1"]
-        a_growth_that_is_done_at_once_lets_go_in_the_same_step ["EXP-4"]
-        a_growth_of_nothing_but_joins_lets_go_in_the_same_step ["EXP-4" "FLO-6"]
-        a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done ["EXP-4" "EXP-1"]
-        grown_jobs_may_grow_again ["EXP-5" "EXP-2"]
-        a_job_may_grow_a_thousand_times ["EXP-5" "EXP-2"]
-        when_the_tail_grows_the_flow_ends_with_what_it_grew_into ["EXP-5"]
-        a_flow_whose_grown_tail_fails_has_failed ["EXP-5" "FLO-7"]
-        a_growth_whose_member_fails_is_held ["EXP-1" "FLO-7"]
-        a_dependant_cancelled_before_the_growth_waits_for_its_tail_later ["EXP-2" "REQ-3"]
-        a_growth_repeated_stores_nothing_again ["EXP-6"]
-        a_growers_key_is_held_until_its_growth_is_done ["KEY-4" "EXP-5"]
-        a_growers_key_is_free_at_once_if_its_growth_is_done_at_once ["KEY-4" "EXP-4"]
-        a_flows_key_is_held_until_what_its_tail_grew_into_is_done ["KEY-4" "KEY-5" "EXP-5"]
-        growth_racing_the_ack_of_another_parent_keeps_the_dependant ["EXP-2" "FLO-8"]
+        a_plain_job_that_expands_becomes_a_flow_under_its_own_id ["EXP-1"]
+        an_expanded_job_is_done_in_the_step_that_stores_its_expansion ["EXP-1"]
+        a_job_of_an_expansion_waits_for_its_time_and_in_its_queue ["EXP-1" "RES-1"]
+        dependants_of_an_expanded_job_wait_for_the_tail_of_the_expansion ["EXP-2"]
+        the_tails_output_is_read_in_place_of_the_expanded_jobs ["EXP-2"]
+        an_expansion_that_ends_in_a_join_is_read_as_a_list ["EXP-2" "OUT-2"]
+        an_expansion_whose_tail_failed_is_read_as_failed ["EXP-2"]
+        the_tail_of_an_expansion_takes_over_the_failure_policy ["EXP-2" "POL-1"]
+        all_dependants_of_an_expanded_job_wait_for_the_tail ["EXP-2"]
+        a_member_that_expands_within_a_group_holds_its_finalizer ["EXP-2" "FLO-1"]
+        an_expansion_that_is_done_at_once_unblocks_in_the_same_step ["EXP-4"]
+        an_expansion_of_joins_alone_unblocks_in_the_same_step ["EXP-4" "FLO-6"]
+        a_plain_job_that_expands_into_an_empty_join_is_a_flow_that_is_done ["EXP-4" "EXP-1"]
+        jobs_of_an_expansion_may_expand ["EXP-5" "EXP-2"]
+        expansions_may_be_a_thousand_deep ["EXP-5" "EXP-2"]
+        when_the_tail_expands_the_flow_ends_with_the_expansion ["EXP-5"]
+        a_flow_whose_expanded_tail_fails_has_failed ["EXP-5" "FLO-7"]
+        an_expansion_whose_member_fails_is_blocked ["EXP-1" "FLO-7"]
+        a_dependant_cancelled_before_the_expansion_waits_for_its_tail_later ["EXP-2" "REQ-3"]
+        an_expansion_repeated_stores_nothing_again ["EXP-6"]
+        the_key_of_an_expanded_job_is_held_until_its_expansion_is_done ["KEY-4" "EXP-5"]
+        the_key_of_an_expanded_job_is_free_at_once_if_its_expansion_is_done_at_once ["KEY-4" "EXP-4"]
+        a_flows_key_is_held_until_the_expansion_of_its_tail_is_done ["KEY-4" "KEY-5" "EXP-5"]
+        an_expansion_racing_the_ack_of_another_parent_keeps_the_dependant ["EXP-2" "FLO-8"]
     }
 }
 
-async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: DriverUnderTest) {
+async fn a_plain_job_that_expands_becomes_a_flow_under_its_own_id(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", expand([job("x"), child("y", &["x"])]), at(5)).await;
     let flow = t.flow("g", at(5)).await;
@@ -63,26 +63,26 @@ async fn a_plain_job_that_grows_becomes_a_flow_under_its_own_id(t: DriverUnderTe
     assert_eq!(listed, ["g", "x", "y"]);
 }
 
-async fn the_grower_is_done_in_the_step_that_stores_its_growth(t: DriverUnderTest) {
+async fn an_expanded_job_is_done_in_the_step_that_stores_its_expansion(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", expand([job("x").priority(3), child("y", &["x"])]), at(5)).await;
-    let grower = t.record("g", at(5)).await;
-    assert_eq!(grower.state, State::Done);
-    assert_eq!(grower.finished_at, Some(at(5)));
-    assert_eq!(grower.expanded_into, Some(id("y")));
-    assert_eq!(grower.output, None);
-    let grown = t.record("x", at(5)).await;
-    assert_eq!(grown.state, State::Ready);
-    assert_eq!(grown.due_at, Some(at(5)));
-    assert_eq!(grown.job.created_at, at(5));
-    assert_eq!(grown.job.priority, 3);
+    let expanded = t.record("g", at(5)).await;
+    assert_eq!(expanded.state, State::Done);
+    assert_eq!(expanded.finished_at, Some(at(5)));
+    assert_eq!(expanded.expanded_into, Some(id("y")));
+    assert_eq!(expanded.output, None);
+    let expansion = t.record("x", at(5)).await;
+    assert_eq!(expansion.state, State::Ready);
+    assert_eq!(expansion.due_at, Some(at(5)));
+    assert_eq!(expansion.job.created_at, at(5));
+    assert_eq!(expansion.job.priority, 3);
     let waiting = t.record("y", at(5)).await;
     assert_eq!(waiting.state, State::Blocked);
     assert_eq!(waiting.parents, ids(&["x"]));
     assert_eq!(waiting.pending, 1);
 }
 
-async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: DriverUnderTest) {
+async fn a_job_of_an_expansion_waits_for_its_time_and_in_its_queue(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     let later = job_in("other", "x").run_at(at(9));
     t.run("g", expand([later]), T0).await;
@@ -91,7 +91,7 @@ async fn a_grown_job_waits_for_its_time_and_in_its_queue(t: DriverUnderTest) {
     assert_eq!(leased.job.id, id("x"));
 }
 
-async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: DriverUnderTest) {
+async fn dependants_of_an_expanded_job_wait_for_the_tail_of_the_expansion(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     let waiting = t.record("end", T0).await;
@@ -104,7 +104,7 @@ async fn whoever_waits_for_the_grower_waits_for_the_growths_tail(t: DriverUnderT
     assert_eq!(t.record("end", at(2)).await.due_at, Some(at(2)));
 }
 
-async fn the_tails_output_is_read_in_the_growers_place(t: DriverUnderTest) {
+async fn the_tails_output_is_read_in_place_of_the_expanded_jobs(t: DriverUnderTest) {
     let jobs = [job("a"), job("g"), job("b"), child("end", &["a", "g", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", ack_with("a"), T0).await;
@@ -119,7 +119,7 @@ async fn the_tails_output_is_read_in_the_growers_place(t: DriverUnderTest) {
     assert_eq!(t.output("g").await, [done_with("y")]);
 }
 
-async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: DriverUnderTest) {
+async fn an_expansion_that_ends_in_a_join_is_read_as_a_list(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", expand([job("x"), job("y"), join("j", &["y", "x"])]), T0).await;
     t.run("x", ack_with("x"), T0).await;
@@ -129,7 +129,7 @@ async fn a_growth_that_ends_in_a_join_is_read_as_a_list(t: DriverUnderTest) {
     assert_eq!(t.inputs("end").await[1..], list);
 }
 
-async fn a_growth_whose_tail_failed_is_read_as_failed(t: DriverUnderTest) {
+async fn an_expansion_whose_tail_failed_is_read_as_failed(t: DriverUnderTest) {
     let g = job("g").on_failure(FailurePolicy::Continue);
     t.put_flow([g, child("end", &["g"])], T0).await;
     t.run("g", expand([job("x")]), T0).await;
@@ -140,7 +140,7 @@ async fn a_growth_whose_tail_failed_is_read_as_failed(t: DriverUnderTest) {
     assert_eq!(t.output("g").await, [failed]);
 }
 
-async fn the_growths_tail_takes_over_the_growers_policy(t: DriverUnderTest) {
+async fn the_tail_of_an_expansion_takes_over_the_failure_policy(t: DriverUnderTest) {
     let g = job("g").on_failure(FailurePolicy::Continue);
     t.put_flow([g, child("end", &["g"])], T0).await;
     let x = job("x").on_failure(FailurePolicy::Cancel);
@@ -150,7 +150,7 @@ async fn the_growths_tail_takes_over_the_growers_policy(t: DriverUnderTest) {
     assert_eq!(t.state("end", T0).await, State::Ready);
 }
 
-async fn all_who_waited_for_the_grower_wait_for_the_tail(t: DriverUnderTest) {
+async fn all_dependants_of_an_expanded_job_wait_for_the_tail(t: DriverUnderTest) {
     let jobs = [job("g"), child("b", &["g"]), child("c", &["g"]), join("end", &["b", "c", "g"])];
     t.put_flow(jobs, T0).await;
     t.run("g", expand([job("x")]), T0).await;
@@ -163,7 +163,7 @@ async fn all_who_waited_for_the_grower_wait_for_the_tail(t: DriverUnderTest) {
     assert_eq!(t.record("end", at(60)).await.pending, 2);
 }
 
-async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: DriverUnderTest) {
+async fn a_member_that_expands_within_a_group_holds_its_finalizer(t: DriverUnderTest) {
     t.put_flow([job("g"), job("b"), child("end", &["g", "b"])], T0).await;
     t.run("g", expand([job("x"), job("y"), join("j", &["x", "y"])]), T0).await;
     for text in ["b", "x", "y"] {
@@ -174,7 +174,7 @@ async fn a_member_that_grows_within_a_group_holds_its_finalizer(t: DriverUnderTe
     assert_eq!(t.flow_state("end", T0).await, FlowState::Done);
 }
 
-async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: DriverUnderTest) {
+async fn an_expansion_that_is_done_at_once_unblocks_in_the_same_step(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", expand([join("j", &[])]), at(3)).await;
     let end = t.record("end", at(3)).await;
@@ -184,7 +184,7 @@ async fn a_growth_that_is_done_at_once_lets_go_in_the_same_step(t: DriverUnderTe
     assert_eq!(t.inputs("end").await, [list(1), list(0)]);
 }
 
-async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: DriverUnderTest) {
+async fn an_expansion_of_joins_alone_unblocks_in_the_same_step(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let joins = [join("j", &["k", "l"]), join("k", &[]), join("l", &["k"])];
     t.run("g", expand(joins), T0).await;
@@ -193,7 +193,7 @@ async fn a_growth_of_nothing_but_joins_lets_go_in_the_same_step(t: DriverUnderTe
     assert_eq!(t.inputs("end").await, expected);
 }
 
-async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: DriverUnderTest) {
+async fn a_plain_job_that_expands_into_an_empty_join_is_a_flow_that_is_done(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", expand([join("j", &[])]), at(3)).await;
     let flow = t.flow("g", at(3)).await;
@@ -203,7 +203,7 @@ async fn a_plain_job_that_grows_into_nothing_is_a_flow_that_is_done(t: DriverUnd
     assert_eq!(t.output("g").await, [list(0)]);
 }
 
-async fn grown_jobs_may_grow_again(t: DriverUnderTest) {
+async fn jobs_of_an_expansion_may_expand(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", expand([job("x")]), T0).await;
     t.run("x", expand([job("y")]), T0).await;
@@ -219,7 +219,7 @@ async fn grown_jobs_may_grow_again(t: DriverUnderTest) {
     assert_eq!(t.flow("end", T0).await.members.done, 5);
 }
 
-async fn a_job_may_grow_a_thousand_times(t: DriverUnderTest) {
+async fn expansions_may_be_a_thousand_deep(t: DriverUnderTest) {
     let step = |n: usize| format!("{n:04}");
     t.put_flow([job("0000"), child("end", &["0000"])], T0).await;
     for n in 0..999 {
@@ -231,7 +231,7 @@ async fn a_job_may_grow_a_thousand_times(t: DriverUnderTest) {
     assert_eq!(t.inputs("end").await, [list(1), done_with("at last")]);
 }
 
-async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: DriverUnderTest) {
+async fn when_the_tail_expands_the_flow_ends_with_the_expansion(t: DriverUnderTest) {
     t.put_flow([job("a"), child("end", &["a"])], T0).await;
     t.run("a", ack(), T0).await;
     t.run("end", expand([job("x"), child("y", &["x"])]), at(1)).await;
@@ -246,7 +246,7 @@ async fn when_the_tail_grows_the_flow_ends_with_what_it_grew_into(t: DriverUnder
     assert_eq!(t.output("end").await, [done_with("y")]);
 }
 
-async fn a_flow_whose_grown_tail_fails_has_failed(t: DriverUnderTest) {
+async fn a_flow_whose_expanded_tail_fails_has_failed(t: DriverUnderTest) {
     t.put(job("g"), T0).await;
     t.run("g", expand([job("x")]), T0).await;
     t.run("x", fail(T0), T0).await;
@@ -257,7 +257,7 @@ async fn a_flow_whose_grown_tail_fails_has_failed(t: DriverUnderTest) {
     assert_eq!(t.flow_state("g", T0).await, FlowState::Done);
 }
 
-async fn a_growth_whose_member_fails_is_held(t: DriverUnderTest) {
+async fn an_expansion_whose_member_fails_is_blocked(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", fail(T0), T0).await;
@@ -266,7 +266,7 @@ async fn a_growth_whose_member_fails_is_held(t: DriverUnderTest) {
     assert_eq!(flow.members.blocked, 2);
 }
 
-async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: DriverUnderTest) {
+async fn a_dependant_cancelled_before_the_expansion_waits_for_its_tail_later(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     t.act("end", Action::Cancel, T0).await;
@@ -278,7 +278,7 @@ async fn a_dependant_cancelled_before_the_growth_waits_for_its_tail_later(t: Dri
     assert_eq!(t.inputs("end").await, [list(1), done_with("x")]);
 }
 
-async fn a_growth_repeated_stores_nothing_again(t: DriverUnderTest) {
+async fn an_expansion_repeated_stores_nothing_again(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let expansion = || expand([job("x"), child("y", &["x"])]);
     let leased = t.run("g", expansion(), T0).await;
@@ -294,7 +294,7 @@ async fn a_growth_repeated_stores_nothing_again(t: DriverUnderTest) {
     assert_eq!(t.state("y", T0).await, State::Ready);
 }
 
-async fn a_growers_key_is_held_until_its_growth_is_done(t: DriverUnderTest) {
+async fn the_key_of_an_expanded_job_is_held_until_its_expansion_is_done(t: DriverUnderTest) {
     let keyed = |text| {
         let keyed = job(text).idempotency_key(key("k"));
         keyed.key_hold(KeyHold::UntilDone)
@@ -309,7 +309,9 @@ async fn a_growers_key_is_held_until_its_growth_is_done(t: DriverUnderTest) {
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
 }
 
-async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: DriverUnderTest) {
+async fn the_key_of_an_expanded_job_is_free_at_once_if_its_expansion_is_done_at_once(
+    t: DriverUnderTest,
+) {
     let keyed = |text| {
         let keyed = job(text).idempotency_key(key("k"));
         keyed.key_hold(KeyHold::UntilDone)
@@ -319,7 +321,7 @@ async fn a_growers_key_is_free_at_once_if_its_growth_is_done_at_once(t: DriverUn
     assert_eq!(t.put(keyed("h"), T0).await, Enqueued::Inserted(id("h")));
 }
 
-async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: DriverUnderTest) {
+async fn a_flows_key_is_held_until_the_expansion_of_its_tail_is_done(t: DriverUnderTest) {
     let end = child("end", &["a"]).idempotency_key(key("k"));
     t.put_flow([job("a"), end.key_hold(KeyHold::UntilDone)], T0).await;
     t.run("a", ack(), T0).await;
@@ -332,7 +334,7 @@ async fn a_flows_key_is_held_until_what_its_tail_grew_into_is_done(t: DriverUnde
     assert_eq!(t.put(next(), T0).await, Enqueued::Inserted(id("next")));
 }
 
-async fn growth_racing_the_ack_of_another_parent_keeps_the_dependant(t: DriverUnderTest) {
+async fn an_expansion_racing_the_ack_of_another_parent_keeps_the_dependant(t: DriverUnderTest) {
     for round in 0..12 {
         let name = |text: &str| format!("{text}{round}");
         let end = job(&name("end")).after([id(&name("g")), id(&name("a"))]);

@@ -32,7 +32,7 @@ group! {
         progress_is_stored_when_the_lease_stays_as_it_is ["LEA-7" "LEA-9"]
         progress_is_forgotten_at_the_next_grant ["LEA-9"]
         progress_is_forgotten_when_an_expired_job_is_granted ["LEA-9"]
-        progress_stays_with_a_job_that_is_over ["LEA-9"]
+        progress_stays_with_a_terminal_job ["LEA-9"]
         progress_of_an_earlier_life_is_kept_until_the_next_grant ["LEA-9"]
         a_refused_report_is_not_stored ["LEA-9" "REF-2"]
     }
@@ -215,7 +215,7 @@ async fn progress_is_forgotten_when_an_expired_job_is_granted(t: DriverUnderTest
     assert_eq!(progress(&t, at(60)).await, None);
 }
 
-async fn progress_stays_with_a_job_that_is_over(t: DriverUnderTest) {
+async fn progress_stays_with_a_terminal_job(t: DriverUnderTest) {
     for (now, transition) in [(T0, ack()), (at(1), fail(at(1)))] {
         t.put(job("a"), now).await;
         let leased = t.take_the("a", now).await;

@@ -21,13 +21,13 @@ group! {
         a_chord_of_ten_thousand_members_ends_once ["FLO-1" "FLO-6" "FLO-8"]
         a_flow_of_more_members_than_a_call_has_jobs_is_stored_whole ["ENQ-6" "ENQ-2"]
         a_call_with_too_many_members_fails_as_a_whole ["ENQ-6"]
-        racing_batches_of_the_last_members_let_the_finalizer_go_once ["FLO-8" "FLO-2" "SET-10"]
+        racing_batches_of_the_last_members_unblock_the_finalizer_once ["FLO-8" "FLO-2" "SET-10"]
         a_batch_of_acks_and_failures_of_one_flow_is_dealt_with_in_order ["SET-9" "POL-4" "FLO-1"]
         a_batch_of_acks_with_refused_ones_among_them_counts_the_others ["REF-3" "FLO-2"]
-        a_batch_of_acks_of_many_flows_lets_each_finalizer_go ["FLO-1" "SET-1"]
-        growth_racing_the_acks_of_all_others_keeps_the_finalizer ["EXP-2" "FLO-8"]
-        a_gate_that_releases_lets_go_of_what_waits_for_a_failure ["POL-2" "POL-6"]
-        a_gate_that_is_done_lets_go_of_what_waits_for_it_too ["FLO-6" "FLO-1"]
+        a_batch_of_acks_of_many_flows_unblocks_each_finalizer ["FLO-1" "SET-1"]
+        an_expansion_racing_the_acks_of_all_others_keeps_the_finalizer ["EXP-2" "FLO-8"]
+        a_gate_that_continues_unblocks_its_dependants_when_it_fails ["POL-2" "POL-6"]
+        a_gate_that_is_done_unblocks_its_dependants_too ["FLO-6" "FLO-1"]
     }
     flows {}
 }
@@ -89,7 +89,7 @@ async fn a_call_with_too_many_members_fails_as_a_whole(t: DriverUnderTest) {
     assert_eq!(t.snapshot(T0).await.counts, []);
 }
 
-async fn racing_batches_of_the_last_members_let_the_finalizer_go_once(t: DriverUnderTest) {
+async fn racing_batches_of_the_last_members_unblock_the_finalizer_once(t: DriverUnderTest) {
     for round in 0..6 {
         let prefix = format!("{round}-");
         t.put_flow(chord(&prefix, 60), T0).await;
@@ -148,7 +148,7 @@ async fn a_batch_of_acks_with_refused_ones_among_them_counts_the_others(t: Drive
     t.run("end", ack(), over).await;
 }
 
-async fn a_batch_of_acks_of_many_flows_lets_each_finalizer_go(t: DriverUnderTest) {
+async fn a_batch_of_acks_of_many_flows_unblocks_each_finalizer(t: DriverUnderTest) {
     let sets = (0..20).map(|n| JobSet::flow(chord(&format!("{n:02}-"), 5)));
     for answer in t.enqueue_sets(sets.collect(), T0).await {
         answer.expect("stored");
@@ -165,21 +165,22 @@ async fn a_batch_of_acks_of_many_flows_lets_each_finalizer_go(t: DriverUnderTest
     assert_eq!(t.flow_state("07-end", at(1)).await, FlowState::Done);
 }
 
-async fn growth_racing_the_acks_of_all_others_keeps_the_finalizer(t: DriverUnderTest) {
+async fn an_expansion_racing_the_acks_of_all_others_keeps_the_finalizer(t: DriverUnderTest) {
     for round in 0..6 {
         let prefix = format!("{round}-");
         t.put_flow(chord(&prefix, 12), T0).await;
         let mut members = t.take_many(12, T0).await;
-        let grower = members.pop().expect("members");
-        let grown = format!("{prefix}grown");
-        let (other, transition) = (t.clone(), expand([job(&grown)]));
-        let growing = tokio::spawn(async move { other.apply(&grower, transition, at(1)).await });
+        let expanded = members.pop().expect("members");
+        let expansion = format!("{prefix}expansion");
+        let (other, transition) = (t.clone(), expand([job(&expansion)]));
+        let expanding =
+            tokio::spawn(async move { other.apply(&expanded, transition, at(1)).await });
         at_once(members.into_iter().map(|it| ack_some(t.clone(), vec![it]))).await;
-        growing.await.expect("not refused");
+        expanding.await.expect("not refused");
         let all = format!("{prefix}all");
         let record = t.record(&all, at(1)).await;
         assert_eq!((record.state, record.pending), (State::Blocked, 1));
-        t.run(&grown, ack(), at(1)).await;
+        t.run(&expansion, ack(), at(1)).await;
         t.run(&format!("{prefix}end"), ack(), at(1)).await;
     }
 }
@@ -195,7 +196,7 @@ fn watched() -> Vec<NewJob> {
     ]
 }
 
-async fn a_gate_that_releases_lets_go_of_what_waits_for_a_failure(t: DriverUnderTest) {
+async fn a_gate_that_continues_unblocks_its_dependants_when_it_fails(t: DriverUnderTest) {
     t.put_flow(watched(), T0).await;
     t.run("work", fail(T0), T0).await;
     let states = t.states(&["work", "gate", "undo", "end"], T0).await;
@@ -212,7 +213,7 @@ async fn a_gate_that_releases_lets_go_of_what_waits_for_a_failure(t: DriverUnder
     assert_eq!(t.flow_state("end", at(1)).await, FlowState::Cancelled);
 }
 
-async fn a_gate_that_is_done_lets_go_of_what_waits_for_it_too(t: DriverUnderTest) {
+async fn a_gate_that_is_done_unblocks_its_dependants_too(t: DriverUnderTest) {
     t.put_flow(watched(), T0).await;
     t.run("work", ack_with("1"), T0).await;
     assert_eq!(t.state("end", T0).await, State::Blocked);

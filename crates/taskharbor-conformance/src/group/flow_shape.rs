@@ -17,15 +17,15 @@ group! {
     flows {
         a_flow_without_jobs_is_rejected ["FLO-3"]
         a_flow_with_two_jobs_of_one_id_is_rejected ["FLO-3"]
-        a_parent_that_nobody_knows_is_rejected ["FLO-3"]
+        an_unknown_parent_is_rejected ["FLO-3"]
         a_parent_that_is_stored_but_not_in_the_set_is_rejected ["FLO-3"]
         a_parent_in_another_set_of_the_call_is_rejected ["FLO-3"]
         a_parent_named_twice_is_rejected ["FLO-3"]
         a_job_that_waits_for_itself_is_rejected ["FLO-3"]
         two_jobs_that_wait_for_each_other_are_rejected ["FLO-3"]
-        a_circle_with_a_way_in_and_a_way_out_is_rejected ["FLO-3"]
-        a_circle_beside_a_sound_flow_is_rejected ["FLO-3"]
-        a_circle_of_a_thousand_jobs_is_rejected ["FLO-3"]
+        a_cycle_with_a_way_in_and_a_way_out_is_rejected ["FLO-3"]
+        a_cycle_beside_a_sound_flow_is_rejected ["FLO-3"]
+        a_cycle_of_a_thousand_jobs_is_rejected ["FLO-3"]
         a_flow_with_two_tails_is_rejected ["FLO-3"]
         a_flow_of_two_jobs_without_an_edge_is_rejected ["FLO-3"]
         a_key_on_any_job_but_the_tail_is_rejected ["FLO-4"]
@@ -41,12 +41,12 @@ async fn rejects(t: &DriverUnderTest, set: JobSet, expected: Rejected) {
     assert_eq!(t.snapshot(T0).await, before);
 }
 
-/// The flow is rejected as a circle that goes through one of these, and the store is as it was.
-async fn rejects_circle(t: &DriverUnderTest, jobs: Vec<NewJob>, circle: &[&str]) {
+/// The flow is rejected as a cycle that goes through one of these, and the store is as it was.
+async fn rejects_cycle(t: &DriverUnderTest, jobs: Vec<NewJob>, cycle: &[&str]) {
     let before = t.snapshot(T0).await;
     match t.enqueue_set(JobSet::flow(jobs), T0).await {
-        Err(Rejected::Cycle { job }) => assert!(circle.contains(&job.as_str()), "{job}"),
-        other => panic!("a circle is rejected as one: {other:?}"),
+        Err(Rejected::Cycle { job }) => assert!(cycle.contains(&job.as_str()), "{job}"),
+        other => panic!("a cycle is rejected as one: {other:?}"),
     }
     assert_eq!(t.snapshot(T0).await, before);
 }
@@ -64,7 +64,7 @@ async fn a_flow_with_two_jobs_of_one_id_is_rejected(t: DriverUnderTest) {
     rejects(&t, flow(jobs), Rejected::DuplicateId { job: id("a") }).await;
 }
 
-async fn a_parent_that_nobody_knows_is_rejected(t: DriverUnderTest) {
+async fn an_unknown_parent_is_rejected(t: DriverUnderTest) {
     let (job, parent) = (id("b"), id("ghost"));
     let jobs = [child("b", &["ghost"])];
     rejects(&t, flow(jobs), Rejected::UnknownParent { job, parent }).await;
@@ -103,10 +103,10 @@ async fn a_job_that_waits_for_itself_is_rejected(t: DriverUnderTest) {
 
 async fn two_jobs_that_wait_for_each_other_are_rejected(t: DriverUnderTest) {
     let jobs = vec![child("a", &["b"]), child("b", &["a"])];
-    rejects_circle(&t, jobs, &["a", "b"]).await;
+    rejects_cycle(&t, jobs, &["a", "b"]).await;
 }
 
-async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: DriverUnderTest) {
+async fn a_cycle_with_a_way_in_and_a_way_out_is_rejected(t: DriverUnderTest) {
     let jobs = vec![
         job("in"),
         child("a", &["in", "c"]),
@@ -114,21 +114,21 @@ async fn a_circle_with_a_way_in_and_a_way_out_is_rejected(t: DriverUnderTest) {
         join("c", &["b"]),
         child("out", &["c"]),
     ];
-    // Who waits for the circle can never run either, and may be named for it.
-    rejects_circle(&t, jobs, &["a", "b", "c", "out"]).await;
+    // A dependant of the cycle can never run either, and may be named for it.
+    rejects_cycle(&t, jobs, &["a", "b", "c", "out"]).await;
 }
 
-async fn a_circle_beside_a_sound_flow_is_rejected(t: DriverUnderTest) {
+async fn a_cycle_beside_a_sound_flow_is_rejected(t: DriverUnderTest) {
     let jobs = vec![job("a"), child("b", &["a"]), child("x", &["y"]), child("y", &["x"])];
-    rejects_circle(&t, jobs, &["x", "y"]).await;
+    rejects_cycle(&t, jobs, &["x", "y"]).await;
 }
 
-async fn a_circle_of_a_thousand_jobs_is_rejected(t: DriverUnderTest) {
+async fn a_cycle_of_a_thousand_jobs_is_rejected(t: DriverUnderTest) {
     let step = |n: usize| format!("{:04}", n % 1_000);
     let names: Vec<String> = (0..1_000).map(step).collect();
     let jobs = (0..1_000).map(|n| child(&step(n), &[&step(n + 999)]));
-    let circle: Vec<&str> = names.iter().map(String::as_str).collect();
-    rejects_circle(&t, jobs.collect(), &circle).await;
+    let cycle: Vec<&str> = names.iter().map(String::as_str).collect();
+    rejects_cycle(&t, jobs.collect(), &cycle).await;
 }
 
 async fn a_flow_with_two_tails_is_rejected(t: DriverUnderTest) {

@@ -27,10 +27,10 @@ group! {
         a_flow_whose_tail_is_done_is_done ["FLO-7"]
         a_flow_whose_tail_is_dead_lettered_has_failed ["FLO-7"]
         a_flow_whose_tail_is_cancelled_is_cancelled ["FLO-7"]
-        a_flow_with_nothing_to_run_and_something_blocked_is_held ["FLO-7"]
-        a_flow_with_something_blocked_is_held_even_if_its_tail_is_over ["FLO-7"]
-        a_flow_is_not_held_while_another_member_can_run ["FLO-7"]
-        a_held_flow_whose_member_is_requeued_runs_again ["FLO-7" "POL-1"]
+        a_flow_with_no_job_to_run_and_a_blocked_member_is_blocked ["FLO-7"]
+        a_flow_with_a_blocked_member_is_blocked_even_if_its_tail_is_terminal ["FLO-7"]
+        a_flow_is_not_blocked_while_another_member_can_run ["FLO-7"]
+        a_blocked_flow_whose_member_is_requeued_runs_again ["FLO-7" "POL-1"]
         a_failed_flow_whose_tail_is_requeued_is_not_over_any_more ["FLO-7"]
         a_flow_is_done_though_a_member_failed_if_its_tail_is ["FLO-7"]
         a_flow_ends_with_its_last_member_even_after_its_tail ["FLO-7"]
@@ -156,7 +156,7 @@ async fn a_flow_whose_tail_is_cancelled_is_cancelled(t: DriverUnderTest) {
     assert_eq!(flow.members, members);
 }
 
-async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: DriverUnderTest) {
+async fn a_flow_with_no_job_to_run_and_a_blocked_member_is_blocked(t: DriverUnderTest) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
     t.put_flow(pair(["c", "d"], FailurePolicy::Block), T0).await;
     t.run("a", fail(at(1)), at(1)).await;
@@ -169,7 +169,7 @@ async fn a_flow_with_nothing_to_run_and_something_blocked_is_held(t: DriverUnder
     }
 }
 
-async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: DriverUnderTest) {
+async fn a_flow_with_a_blocked_member_is_blocked_even_if_its_tail_is_terminal(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("c", Action::Cancel, T0).await;
@@ -178,7 +178,7 @@ async fn a_flow_with_something_blocked_is_held_even_if_its_tail_is_over(t: Drive
     assert_eq!(flow.finished_at, None);
 }
 
-async fn a_flow_is_not_held_while_another_member_can_run(t: DriverUnderTest) {
+async fn a_flow_is_not_blocked_while_another_member_can_run(t: DriverUnderTest) {
     let jobs = [job("a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -189,7 +189,7 @@ async fn a_flow_is_not_held_while_another_member_can_run(t: DriverUnderTest) {
     assert_eq!(t.flow_state("c", at(9)).await, FlowState::Blocked);
 }
 
-async fn a_held_flow_whose_member_is_requeued_runs_again(t: DriverUnderTest) {
+async fn a_blocked_flow_whose_member_is_requeued_runs_again(t: DriverUnderTest) {
     t.put_flow(pair(["a", "b"], FailurePolicy::Block), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", requeue(), at(1)).await;

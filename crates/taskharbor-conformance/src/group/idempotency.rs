@@ -41,7 +41,7 @@ group! {
         enqueues_racing_the_ack_that_frees_a_key_store_at_most_one ["KEY-4" "KEY-6"]
     }
     flows {
-        a_key_until_done_waits_for_what_its_job_grew_into ["KEY-4" "EXP-1"]
+        a_key_until_done_waits_for_the_expansion_of_its_job ["KEY-4" "EXP-1"]
     }
 }
 
@@ -265,11 +265,11 @@ async fn a_requeued_job_frees_its_key_when_it_is_done_at_last(t: DriverUnderTest
     assert_eq!(t.put(until_done("b", "k"), at(1)).await, inserted("b"));
 }
 
-async fn a_key_until_done_waits_for_what_its_job_grew_into(t: DriverUnderTest) {
+async fn a_key_until_done_waits_for_the_expansion_of_its_job(t: DriverUnderTest) {
     t.put(until_done("a", "k"), T0).await;
-    t.run("a", expand([job("grown")]), T0).await;
+    t.run("a", expand([job("expansion")]), T0).await;
     assert_eq!(t.put(until_done("b", "k"), T0).await, existing("a"));
-    t.run("grown", ack(), T0).await;
+    t.run("expansion", ack(), T0).await;
     assert_eq!(t.put(until_done("b", "k"), T0).await, inserted("b"));
 }
 

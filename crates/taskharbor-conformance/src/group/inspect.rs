@@ -24,7 +24,7 @@ group! {
         an_unknown_job_is_none ["ADM-1"]
         a_waiting_job_is_told_with_all_its_fields ["ADM-1" "JOB-1"]
         an_inflight_job_is_told_with_its_holder ["ADM-1"]
-        a_job_that_is_over_is_told_with_how_it_ended ["ADM-1"]
+        a_terminal_job_is_told_with_how_it_ended ["ADM-1"]
         a_list_goes_by_order_of_insertion ["ADM-2"]
         a_list_of_nothing_is_one_empty_page ["ADM-2"]
         a_list_of_more_than_a_full_page_goes_on ["ADM-2"]
@@ -120,7 +120,7 @@ async fn an_inflight_job_is_told_with_its_holder(t: DriverUnderTest) {
     assert_eq!(record.finished_at, None);
 }
 
-async fn a_job_that_is_over_is_told_with_how_it_ended(t: DriverUnderTest) {
+async fn a_terminal_job_is_told_with_how_it_ended(t: DriverUnderTest) {
     t.put_all([job("a"), job("b")], T0).await;
     t.run("a", ack_with("x"), at(1)).await;
     t.run("b", fail(at(2)), at(2)).await;

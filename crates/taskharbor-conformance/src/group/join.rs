@@ -17,9 +17,9 @@ group! {
         a_join_is_done_in_the_step_in_which_its_last_parent_is ["FLO-6"]
         a_join_is_never_granted ["FLO-6"]
         a_join_without_parents_is_done_at_once ["FLO-6" "FLO-7"]
-        whoever_waits_for_an_empty_join_is_ready_at_once ["FLO-6"]
-        whoever_waits_for_an_empty_join_and_a_job_waits_for_the_job ["FLO-6" "FLO-1"]
-        whoever_waits_for_an_empty_join_still_waits_for_its_time ["FLO-6" "FLO-1"]
+        a_dependant_of_an_empty_join_is_ready_at_once ["FLO-6"]
+        a_dependant_of_an_empty_join_and_a_job_waits_for_the_job ["FLO-6" "FLO-1"]
+        a_dependant_of_an_empty_join_still_waits_for_its_time ["FLO-6" "FLO-1"]
         a_join_does_not_wait_for_a_time ["FLO-6"]
         joins_of_joins_are_done_in_the_same_step ["FLO-6"]
         a_join_between_two_groups_holds_the_second_until_the_first_is_done ["FLO-6" "FLO-1"]
@@ -73,7 +73,7 @@ async fn a_join_without_parents_is_done_at_once(t: DriverUnderTest) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn whoever_waits_for_an_empty_join_is_ready_at_once(t: DriverUnderTest) {
+async fn a_dependant_of_an_empty_join_is_ready_at_once(t: DriverUnderTest) {
     t.put_flow([join("j", &[]), child("b", &["j"])], T0).await;
     let record = t.record("b", T0).await;
     assert_eq!(record.state, State::Ready);
@@ -83,7 +83,7 @@ async fn whoever_waits_for_an_empty_join_is_ready_at_once(t: DriverUnderTest) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn whoever_waits_for_an_empty_join_and_a_job_waits_for_the_job(t: DriverUnderTest) {
+async fn a_dependant_of_an_empty_join_and_a_job_waits_for_the_job(t: DriverUnderTest) {
     let jobs = [child("c", &["j", "a"]), job("a"), join("j", &[])];
     t.put_flow(jobs, T0).await;
     assert_eq!(t.record("c", T0).await.pending, 1);
@@ -91,7 +91,7 @@ async fn whoever_waits_for_an_empty_join_and_a_job_waits_for_the_job(t: DriverUn
     t.take_the("c", T0).await;
 }
 
-async fn whoever_waits_for_an_empty_join_still_waits_for_its_time(t: DriverUnderTest) {
+async fn a_dependant_of_an_empty_join_still_waits_for_its_time(t: DriverUnderTest) {
     let late = child("b", &["j"]).run_at(at(5));
     t.put_flow([join("j", &[]), late], T0).await;
     let record = t.record("b", T0).await;

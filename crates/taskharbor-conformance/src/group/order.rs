@@ -1,4 +1,4 @@
-//! The order of grants: one line for all, in which nobody starves and nobody gains by failing.
+//! The order of grants: one for all jobs, in which no job starves and none gains by failing.
 
 use taskharbor_core::{
     State, Timestamp,
@@ -21,8 +21,8 @@ group! {
         a_scheduled_job_stands_where_its_time_puts_it ["ORD-2"]
         a_scheduled_job_due_at_the_same_instant_goes_by_insertion ["ORD-1" "ORD-2"]
         a_retried_job_stands_where_its_time_puts_it ["ORD-2" "SET-2"]
-        a_retried_job_keeps_its_place_of_insertion ["ORD-1" "ORD-2"]
-        a_released_job_goes_to_its_old_place ["SET-4"]
+        a_retried_job_keeps_its_rank_of_insertion ["ORD-1" "ORD-2"]
+        a_released_job_goes_to_its_old_position ["SET-4"]
         a_job_released_until_later_stands_where_its_time_puts_it ["ORD-2" "SET-4"]
         a_reclaimed_job_goes_before_those_that_fell_due_after_its_lease ["ORD-1" "LEA-2"]
         a_reclaimed_job_keeps_its_priority ["ORD-1" "LEA-2"]
@@ -140,14 +140,14 @@ async fn a_retried_job_stands_where_its_time_puts_it(t: DriverUnderTest) {
     assert_eq!(t.take_order(at(20)).await, expected);
 }
 
-async fn a_retried_job_keeps_its_place_of_insertion(t: DriverUnderTest) {
+async fn a_retried_job_keeps_its_rank_of_insertion(t: DriverUnderTest) {
     t.put(job("retried"), T0).await;
     t.put(job("other"), at(10)).await;
     t.run("retried", retry(None, at(10)), at(10)).await;
     assert_eq!(t.take_order(at(10)).await, ["retried", "other"]);
 }
 
-async fn a_released_job_goes_to_its_old_place(t: DriverUnderTest) {
+async fn a_released_job_goes_to_its_old_position(t: DriverUnderTest) {
     t.put(job("released"), T0).await;
     let leased = t.take_the("released", T0).await;
     t.put(job("other"), at(1)).await;
@@ -248,7 +248,7 @@ async fn a_retried_job_is_not_starved_by_new_ones(t: DriverUnderTest) {
     t.run("retried", retry(Some(at(5)), T0), T0).await;
     let mut granted = Vec::new();
     for second in 1..=9 {
-        // Two new jobs for each that is taken: the line grows for ever.
+        // Two new jobs for each that is taken: the queue gets longer and longer.
         let new = ["a", "b"].map(|it| job(&format!("{second}{it}")));
         t.put_all(new, at(second)).await;
         let leased = t.take(at(second)).await.expect("a grant");

@@ -27,7 +27,7 @@ group! {
         parents_outputs_are_read_in_declared_order ["OUT-1"]
         no_output_and_an_empty_one_are_told_apart ["OUT-1" "SET-1"]
         an_output_is_read_byte_for_byte ["OUT-1" "OUT-3" "SET-1"]
-        whoever_has_no_parents_reads_an_empty_list ["OUT-1"]
+        a_job_without_parents_reads_an_empty_list ["OUT-1"]
         a_parent_that_is_not_over_is_pending ["OUT-1"]
         a_parent_that_failed_is_read_with_state_and_reason ["OUT-1" "POL-4"]
         a_parent_that_was_requeued_is_pending_again ["OUT-1"]
@@ -41,8 +41,8 @@ group! {
         pages_of_every_size_are_together_the_whole ["OUT-4" "OUT-2"]
         a_join_among_the_parents_is_named_and_read_by_itself ["OUT-2" "OUT-3"]
         joins_upon_joins_cost_no_more_than_their_edges ["OUT-2" "OUT-4"]
-        a_released_dependant_reads_the_failure_whatever_happens_later ["OUT-1" "POL-4" "EXP-2"]
-        what_a_removed_job_grew_from_reads_as_missing ["OUT-3" "EXP-2"]
+        an_unblocked_dependant_reads_the_failure_whatever_happens_later ["OUT-1" "POL-4" "EXP-2"]
+        a_job_whose_expansion_was_removed_reads_as_missing ["OUT-3" "EXP-2"]
         a_list_longer_than_a_page_can_be_read_to_its_end ["OUT-4"]
         pages_of_large_outputs_are_together_the_whole ["OUT-4"]
         an_unknown_job_does_not_disturb_the_other_answers ["OUT-5"]
@@ -61,7 +61,7 @@ fn gave_up() -> OutputEntry {
     OutputEntry::Failed { state: State::Dlq, reason: Some(Text::new("gave up")) }
 }
 
-/// The entry for a job that somebody cancelled.
+/// The entry for a job that a person cancelled.
 fn cancelled() -> OutputEntry {
     OutputEntry::Failed { state: State::Cancelled, reason: None }
 }
@@ -114,7 +114,7 @@ async fn an_output_is_read_byte_for_byte(t: DriverUnderTest) {
     assert_eq!(t.output("a").await, [Done(output)]);
 }
 
-async fn whoever_has_no_parents_reads_an_empty_list(t: DriverUnderTest) {
+async fn a_job_without_parents_reads_an_empty_list(t: DriverUnderTest) {
     t.put(job("plain"), T0).await;
     t.put_flow([job("a"), join("j", &[]), child("b", &["a", "j"])], T0).await;
     for text in ["plain", "a", "j"] {
@@ -295,7 +295,7 @@ async fn joins_upon_joins_cost_no_more_than_their_edges(t: DriverUnderTest) {
     assert_eq!(top, [join("79-a"), join("79-b")]);
 }
 
-async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: DriverUnderTest) {
+async fn an_unblocked_dependant_reads_the_failure_whatever_happens_later(t: DriverUnderTest) {
     let a = job("a").on_failure(FailurePolicy::Continue);
     t.put_flow([a, child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
@@ -303,14 +303,14 @@ async fn a_released_dependant_reads_the_failure_whatever_happens_later(t: Driver
     assert_eq!(t.inputs("b").await, failed);
     t.act("a", requeue(), T0).await;
     assert_eq!(t.inputs("b").await, failed);
-    let grower = t.take_many(2, T0).await;
-    let grower = grower.iter().find(|it| it.job.id == id("a")).expect("requeued");
-    t.apply(grower, expand([job("c")]), T0).await;
+    let expanded = t.take_many(2, T0).await;
+    let expanded = expanded.iter().find(|it| it.job.id == id("a")).expect("requeued");
+    t.apply(expanded, expand([job("c")]), T0).await;
     assert_eq!(t.inputs("b").await, failed);
     assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));
 }
 
-async fn what_a_removed_job_grew_from_reads_as_missing(t: DriverUnderTest) {
+async fn a_job_whose_expansion_was_removed_reads_as_missing(t: DriverUnderTest) {
     let jobs = [job("m").on_failure(FailurePolicy::Continue), child("end", &["m"])];
     t.put_flow(jobs, T0).await;
     t.run("m", expand([job("g")]), T0).await;

@@ -26,7 +26,7 @@ group! {
         a_queue_paused_again_is_paused_since_then ["PAU-2" "ADM-4"]
         a_queue_without_jobs_can_be_paused ["PAU-1" "PAU-2" "ADM-4"]
         a_paused_queue_stays_paused_when_its_last_job_is_gone ["PAU-1"]
-        resuming_what_is_not_paused_changes_nothing ["PAU-2"]
+        resuming_a_queue_that_is_not_paused_changes_nothing ["PAU-2"]
         pausing_loses_no_job_to_a_racing_reserve ["PAU-1" "PAU-2"]
         settings_are_read_in_pages_by_name_each_once ["PAU-3"]
         a_page_of_settings_has_one_to_a_thousand ["PAU-3"]
@@ -190,7 +190,7 @@ async fn a_paused_queue_stays_paused_when_its_last_job_is_gone(t: DriverUnderTes
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn resuming_what_is_not_paused_changes_nothing(t: DriverUnderTest) {
+async fn resuming_a_queue_that_is_not_paused_changes_nothing(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let before = t.snapshot(T0).await;
     resume(&t, "q").await;

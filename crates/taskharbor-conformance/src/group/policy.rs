@@ -1,4 +1,4 @@
-//! What becomes of those who wait for a member that fails: each policy by itself.
+//! What becomes of the dependants of a member that fails: each policy by itself.
 
 use taskharbor_core::{
     NewJob, State, Text,
@@ -22,22 +22,22 @@ use State::{Blocked, Cancelled, Dlq, Done, Inflight, Ready, Scheduled};
 group! {
     policy {}
     flows {
-        dependants_are_held_unless_a_policy_says_otherwise ["POL-1"]
-        a_held_flow_goes_on_when_the_member_is_requeued_and_done ["POL-1"]
+        dependants_stay_blocked_unless_a_policy_says_otherwise ["POL-1"]
+        a_blocked_flow_goes_on_when_the_member_is_requeued_and_done ["POL-1"]
         cancel_stops_all_that_wait_directly_or_not ["POL-2"]
         cancel_leaves_alone_what_does_not_wait_for_it ["POL-2"]
         a_diamond_with_one_failing_side_is_cancelled_from_there_on ["POL-2"]
-        cancel_passes_through_members_that_would_hold ["POL-2"]
-        cancel_stops_at_a_member_that_releases ["POL-2" "POL-4"]
+        cancel_passes_through_members_that_block ["POL-2"]
+        cancel_stops_at_a_member_that_continues ["POL-2" "POL-4"]
         cancel_runs_down_a_thousand_steps ["POL-2"]
         fail_fast_cancels_whatever_has_not_started ["POL-3" "POL-5"]
         fail_fast_leaves_alone_what_is_inflight ["POL-3"]
         fail_fast_does_not_leave_its_flow ["POL-3"]
-        fail_fast_does_not_stop_at_a_member_that_releases ["POL-3" "POL-6"]
-        release_lets_dependants_go_and_read_the_failure ["POL-4" "OUT-1"]
-        release_leaves_a_dependant_waiting_for_its_other_parents ["POL-4"]
-        release_does_not_hurry_a_dependant ["POL-4" "FLO-1"]
-        release_completes_a_join_that_waited_for_nobody_else ["POL-4" "FLO-6"]
+        fail_fast_does_not_stop_at_a_member_that_continues ["POL-3" "POL-6"]
+        continue_unblocks_dependants_which_read_the_failure ["POL-4" "OUT-1"]
+        continue_leaves_a_dependant_waiting_for_its_other_parents ["POL-4"]
+        continue_does_not_hurry_a_dependant ["POL-4" "FLO-1"]
+        continue_completes_a_join_without_other_parents ["POL-4" "FLO-6"]
         the_policy_counts_when_a_person_cancels_the_member_too ["POL-1" "POL-2" "POL-3" "POL-4"]
         the_policy_counts_when_a_marked_member_fails_too ["POL-1" "POL-2" "POL-3" "POL-4" "CAN-4"]
         the_policy_counts_when_a_marked_members_lease_ends_too
@@ -50,7 +50,7 @@ fn on(policy: FailurePolicy, text: &str) -> NewJob {
     job(text).on_failure(policy)
 }
 
-/// What each policy makes of a single dependant that waits for nobody else.
+/// What each policy makes of a single dependant without other parents.
 const OUTCOMES: [(FailurePolicy, State); 4] =
     [(Block, Blocked), (Cancel, Cancelled), (FailFast, Cancelled), (Continue, Ready)];
 
@@ -64,7 +64,7 @@ fn says_so(record: &JobRecord, culprit: &str) -> bool {
     reason.is_some_and(|reason| reason.as_str().contains(culprit))
 }
 
-async fn dependants_are_held_unless_a_policy_says_otherwise(t: DriverUnderTest) {
+async fn dependants_stay_blocked_unless_a_policy_says_otherwise(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"]), child("c", &["b"])], T0).await;
     let waiting = (t.record("b", T0).await, t.record("c", T0).await);
     t.run("a", fail(at(1)), at(1)).await;
@@ -74,7 +74,7 @@ async fn dependants_are_held_unless_a_policy_says_otherwise(t: DriverUnderTest) 
     assert_eq!(t.take(at(1)).await, None);
 }
 
-async fn a_held_flow_goes_on_when_the_member_is_requeued_and_done(t: DriverUnderTest) {
+async fn a_blocked_flow_goes_on_when_the_member_is_requeued_and_done(t: DriverUnderTest) {
     for (text, end) in [("a", "after-a"), ("b", "after-b")] {
         t.put_flow([on(Block, text), child(end, &[text])], T0).await;
     }
@@ -144,7 +144,7 @@ async fn a_diamond_with_one_failing_side_is_cancelled_from_there_on(t: DriverUnd
     assert_eq!(t.flow_state("end", T0).await, FlowState::Cancelled);
 }
 
-async fn cancel_passes_through_members_that_would_hold(t: DriverUnderTest) {
+async fn cancel_passes_through_members_that_block(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "a"),
         on(Block, "b").after([id("a")]),
@@ -156,7 +156,7 @@ async fn cancel_passes_through_members_that_would_hold(t: DriverUnderTest) {
     assert_eq!(t.states(&["b", "c", "end"], T0).await, [Cancelled; 3]);
 }
 
-async fn cancel_stops_at_a_member_that_releases(t: DriverUnderTest) {
+async fn cancel_stops_at_a_member_that_continues(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "culprit"),
         on(Continue, "b").after([id("culprit")]),
@@ -236,7 +236,7 @@ async fn fail_fast_does_not_leave_its_flow(t: DriverUnderTest) {
     assert_eq!(states, [Cancelled, Ready, Blocked, Ready]);
 }
 
-async fn fail_fast_does_not_stop_at_a_member_that_releases(t: DriverUnderTest) {
+async fn fail_fast_does_not_stop_at_a_member_that_continues(t: DriverUnderTest) {
     let jobs = [
         on(FailFast, "a"),
         on(Continue, "b").after([id("a")]),
@@ -251,7 +251,7 @@ async fn fail_fast_does_not_stop_at_a_member_that_releases(t: DriverUnderTest) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn release_lets_dependants_go_and_read_the_failure(t: DriverUnderTest) {
+async fn continue_unblocks_dependants_which_read_the_failure(t: DriverUnderTest) {
     t.put_flow([on(Continue, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(at(1)), at(1)).await;
     let record = t.record("b", at(1)).await;
@@ -262,7 +262,7 @@ async fn release_lets_dependants_go_and_read_the_failure(t: DriverUnderTest) {
     assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
 }
 
-async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: DriverUnderTest) {
+async fn continue_leaves_a_dependant_waiting_for_its_other_parents(t: DriverUnderTest) {
     let jobs = [on(Continue, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -274,7 +274,7 @@ async fn release_leaves_a_dependant_waiting_for_its_other_parents(t: DriverUnder
     assert_eq!(t.inputs("c").await, read);
 }
 
-async fn release_does_not_hurry_a_dependant(t: DriverUnderTest) {
+async fn continue_does_not_hurry_a_dependant(t: DriverUnderTest) {
     let later = child("b", &["a"]).run_at(at(9));
     t.put_flow([on(Continue, "a"), later], T0).await;
     t.run("a", fail(at(1)), at(1)).await;
@@ -282,7 +282,7 @@ async fn release_does_not_hurry_a_dependant(t: DriverUnderTest) {
     assert_eq!((record.state, record.due_at), (Scheduled, Some(at(9))));
 }
 
-async fn release_completes_a_join_that_waited_for_nobody_else(t: DriverUnderTest) {
+async fn continue_completes_a_join_without_other_parents(t: DriverUnderTest) {
     let jobs = [on(Continue, "a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(at(1)), at(1)).await;

@@ -17,18 +17,18 @@ use State::{Blocked, Cancelled, Done, Ready};
 group! {
     policy_mix {}
     flows {
-        a_released_edge_is_not_spent_twice ["POL-4"]
-        a_member_that_fails_again_and_again_releases_once ["POL-4"]
-        a_released_dependant_runs_once_though_the_member_succeeds_later ["POL-4"]
-        a_released_join_is_done_once_though_the_member_succeeds_later ["POL-4"]
-        a_released_dependant_that_failed_needs_no_parent_when_requeued ["POL-4" "REQ-3"]
-        a_dependant_both_released_and_cancelled_is_cancelled ["POL-2" "POL-6"]
+        an_edge_is_not_spent_twice ["POL-4"]
+        a_member_that_fails_again_and_again_unblocks_once ["POL-4"]
+        an_unblocked_dependant_runs_once_though_the_member_succeeds_later ["POL-4"]
+        a_join_behind_a_failure_is_done_once_though_the_member_succeeds_later ["POL-4"]
+        an_unblocked_dependant_that_failed_needs_no_parent_when_requeued ["POL-4" "REQ-3"]
+        a_dependant_both_unblocked_and_cancelled_is_cancelled ["POL-2" "POL-6"]
         a_member_cancelled_for_another_fails_fast_if_that_is_its_policy ["POL-1" "POL-3"]
-        a_join_that_releases_stops_a_cancellation ["POL-2" "POL-6"]
-        a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not ["POL-6" "FLO-6"]
-        fail_fast_cancels_a_join_before_a_release_could_complete_it ["POL-6" "POL-3"]
-        a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release ["POL-6" "POL-3"]
-        a_release_among_what_fail_fast_cancels_spends_its_edges ["POL-6" "POL-4"]
+        a_join_that_continues_stops_a_cancellation ["POL-2" "POL-6"]
+        a_join_behind_a_member_that_continues_is_done_and_beside_a_cancellation_is_not ["POL-6" "FLO-6"]
+        fail_fast_cancels_a_join_before_continue_could_complete_it ["POL-6" "POL-3"]
+        a_fail_fast_met_late_in_a_cancellation_still_comes_before_continue ["POL-6" "POL-3"]
+        a_member_that_continues_among_those_fail_fast_cancels_spends_its_edges ["POL-6" "POL-4"]
         the_order_of_the_members_does_not_matter_to_a_cancellation ["POL-6"]
         two_failing_parents_cancel_their_dependant_once ["POL-2"]
         the_failing_middle_of_a_chain_in_a_group_decides_its_finalizer
@@ -38,10 +38,10 @@ group! {
         acks_count_for_a_dependant_that_is_cancelled ["REQ-3" "FLO-2"]
         a_requeued_join_whose_parents_are_done_is_done_at_once ["REQ-3" "FLO-6"]
         a_policy_that_cancels_leaves_spent_edges_alone ["POL-2" "POL-4"]
-        racing_failures_of_parents_let_their_dependant_go_once ["POL-4" "FLO-8"]
+        racing_failures_of_parents_unblock_their_dependant_once ["POL-4" "FLO-8"]
         a_cancellation_racing_an_ack_leaves_no_mixture_behind ["POL-2" "FLO-8"]
         fail_fast_racing_an_ack_leaves_nothing_to_run ["POL-3" "FLO-8"]
-        a_member_that_is_over_already_passes_no_cancellation_on ["POL-2"]
+        a_member_that_is_terminal_already_passes_no_cancellation_on ["POL-2"]
     }
 }
 
@@ -55,7 +55,7 @@ async fn waits(t: &DriverUnderTest, text: &str) -> (State, usize) {
     (record.state, record.pending)
 }
 
-async fn a_released_edge_is_not_spent_twice(t: DriverUnderTest) {
+async fn an_edge_is_not_spent_twice(t: DriverUnderTest) {
     let jobs = [on(Continue, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -70,7 +70,7 @@ async fn a_released_edge_is_not_spent_twice(t: DriverUnderTest) {
     assert_eq!(t.take(T0).await, None);
 }
 
-async fn a_member_that_fails_again_and_again_releases_once(t: DriverUnderTest) {
+async fn a_member_that_fails_again_and_again_unblocks_once(t: DriverUnderTest) {
     let jobs = [on(Continue, "a"), job("b"), child("c", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     for _ in 0..3 {
@@ -82,7 +82,7 @@ async fn a_member_that_fails_again_and_again_releases_once(t: DriverUnderTest) {
     assert_eq!(waits(&t, "c").await, (Blocked, 1));
 }
 
-async fn a_released_dependant_runs_once_though_the_member_succeeds_later(t: DriverUnderTest) {
+async fn an_unblocked_dependant_runs_once_though_the_member_succeeds_later(t: DriverUnderTest) {
     t.put_flow([on(Continue, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     let leased = t.take_the("b", T0).await;
@@ -94,7 +94,7 @@ async fn a_released_dependant_runs_once_though_the_member_succeeds_later(t: Driv
     assert_eq!(t.record("b", T0).await.job.deliveries, 1);
 }
 
-async fn a_released_join_is_done_once_though_the_member_succeeds_later(t: DriverUnderTest) {
+async fn a_join_behind_a_failure_is_done_once_though_the_member_succeeds_later(t: DriverUnderTest) {
     let jobs = [on(Continue, "a"), join("j", &["a"]), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -106,7 +106,7 @@ async fn a_released_join_is_done_once_though_the_member_succeeds_later(t: Driver
     assert_eq!(t.take(at(2)).await, None);
 }
 
-async fn a_released_dependant_that_failed_needs_no_parent_when_requeued(t: DriverUnderTest) {
+async fn an_unblocked_dependant_that_failed_needs_no_parent_when_requeued(t: DriverUnderTest) {
     t.put_flow([on(Continue, "a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     t.run("b", fail(T0), T0).await;
@@ -114,7 +114,7 @@ async fn a_released_dependant_that_failed_needs_no_parent_when_requeued(t: Drive
     assert_eq!(waits(&t, "b").await, (Ready, 0));
 }
 
-async fn a_dependant_both_released_and_cancelled_is_cancelled(t: DriverUnderTest) {
+async fn a_dependant_both_unblocked_and_cancelled_is_cancelled(t: DriverUnderTest) {
     let jobs = [
         on(Cancel, "a"),
         on(Continue, "b").after([id("a")]),
@@ -139,14 +139,16 @@ async fn a_member_cancelled_for_another_fails_fast_if_that_is_its_policy(t: Driv
     assert_eq!(t.states(&["b", "elsewhere", "end"], T0).await, [Cancelled; 3]);
 }
 
-async fn a_join_that_releases_stops_a_cancellation(t: DriverUnderTest) {
+async fn a_join_that_continues_stops_a_cancellation(t: DriverUnderTest) {
     let jobs = [on(Cancel, "a"), join("j", &["a"]).on_failure(Continue), child("b", &["j"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.states(&["j", "b"], T0).await, [Cancelled, Ready]);
 }
 
-async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not(t: DriverUnderTest) {
+async fn a_join_behind_a_member_that_continues_is_done_and_beside_a_cancellation_is_not(
+    t: DriverUnderTest,
+) {
     let jobs = [
         on(Cancel, "a"),
         on(Continue, "b").after([id("a")]),
@@ -160,7 +162,7 @@ async fn a_join_behind_a_release_is_done_and_beside_a_cancellation_is_not(t: Dri
     assert_eq!(states, [Cancelled, Done, Cancelled, Cancelled]);
 }
 
-async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(t: DriverUnderTest) {
+async fn fail_fast_cancels_a_join_before_continue_could_complete_it(t: DriverUnderTest) {
     let jobs = [
         on(FailFast, "a"),
         on(Continue, "b").after([id("a")]),
@@ -172,7 +174,7 @@ async fn fail_fast_cancels_a_join_before_a_release_could_complete_it(t: DriverUn
     assert_eq!(t.states(&["b", "j", "end"], T0).await, [Cancelled; 3]);
 }
 
-async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release(t: DriverUnderTest) {
+async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_continue(t: DriverUnderTest) {
     for n in 0..2 {
         let name = |text: &str| format!("{text}{n}");
         let mut middle = [
@@ -190,7 +192,9 @@ async fn a_fail_fast_met_late_in_a_cancellation_still_comes_before_a_release(t: 
     }
 }
 
-async fn a_release_among_what_fail_fast_cancels_spends_its_edges(t: DriverUnderTest) {
+async fn a_member_that_continues_among_those_fail_fast_cancels_spends_its_edges(
+    t: DriverUnderTest,
+) {
     let jobs = [on(FailFast, "a"), on(Continue, "b"), child("end", &["a", "b"])];
     t.put_flow(jobs, T0).await;
     t.run("a", fail(T0), T0).await;
@@ -323,7 +327,7 @@ async fn a_policy_that_cancels_leaves_spent_edges_alone(t: DriverUnderTest) {
     assert_eq!(t.states(&["c", "end"], T0).await, [Ready, Cancelled]);
 }
 
-async fn racing_failures_of_parents_let_their_dependant_go_once(t: DriverUnderTest) {
+async fn racing_failures_of_parents_unblock_their_dependant_once(t: DriverUnderTest) {
     for round in 0..12 {
         let name = |n: usize| format!("{round}-{n}");
         let members = (0..8).map(|n| on(Continue, &name(n)));
@@ -387,7 +391,7 @@ async fn fail_fast_racing_an_ack_leaves_nothing_to_run(t: DriverUnderTest) {
     }
 }
 
-async fn a_member_that_is_over_already_passes_no_cancellation_on(t: DriverUnderTest) {
+async fn a_member_that_is_terminal_already_passes_no_cancellation_on(t: DriverUnderTest) {
     let jobs = [on(Cancel, "a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("b", Action::Cancel, T0).await;

@@ -1,4 +1,4 @@
-//! Removing records that nobody needs any more.
+//! Removing records that are old enough.
 
 use taskharbor_core::{
     Admin, State, Timestamp,

@@ -16,7 +16,7 @@ group! {
     prune_flow {}
     flows {
         a_member_is_not_pruned_before_its_flow_is_over ["PRU-4"]
-        a_held_flow_is_not_pruned ["PRU-4"]
+        a_blocked_flow_is_not_pruned ["PRU-4"]
         a_flow_that_is_over_is_pruned_whole ["PRU-4"]
         a_flow_that_is_done_goes_as_done_whatever_its_members_are ["PRU-4"]
         a_flow_that_failed_goes_as_dead_lettered ["PRU-4"]
@@ -25,7 +25,7 @@ group! {
         a_flow_is_kept_until_every_members_lease_would_have_run_out ["PRU-4" "PRU-2"]
         a_flow_is_not_split_by_the_limit ["PRU-4" "PRU-1"]
         a_pruned_flows_ids_and_key_are_free ["PRU-3" "KEY-3"]
-        what_a_job_grew_into_is_pruned_with_it ["PRU-4" "KEY-3"]
+        an_expansion_is_pruned_with_its_job ["PRU-4" "KEY-3"]
         flows_beside_a_pruned_one_stay ["PRU-4"]
     }
 }
@@ -54,7 +54,7 @@ async fn a_member_is_not_pruned_before_its_flow_is_over(t: DriverUnderTest) {
     assert_eq!(t.states(&["a", "b"], later).await, [State::Done, State::Inflight]);
 }
 
-async fn a_held_flow_is_not_pruned(t: DriverUnderTest) {
+async fn a_blocked_flow_is_not_pruned(t: DriverUnderTest) {
     t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(prune(&t, all(at(1_000_000))).await, 0);
@@ -155,7 +155,7 @@ async fn a_pruned_flows_ids_and_key_are_free(t: DriverUnderTest) {
     assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
 }
 
-async fn what_a_job_grew_into_is_pruned_with_it(t: DriverUnderTest) {
+async fn an_expansion_is_pruned_with_its_job(t: DriverUnderTest) {
     t.put(job("g").idempotency_key(key("k")), T0).await;
     t.run("g", expand([job("x"), child("y", &["x"])]), T0).await;
     t.run("x", ack(), T0).await;

@@ -1,4 +1,4 @@
-//! Refusals: which reason is given, that nothing changes, and that nobody else is disturbed.
+//! Refusals: which reason is given, that nothing changes, and that other items are not disturbed.
 
 use taskharbor_core::{
     Admin, Blob, Driver, State, Timestamp,
@@ -22,7 +22,7 @@ group! {
     refusal {
         a_job_that_is_not_stored_is_not_found ["REF-1" "REF-2"]
         a_purged_job_is_not_found ["REF-1" "REF-2"]
-        a_job_that_is_over_is_not_inflight ["REF-1" "REF-2"]
+        a_terminal_job_is_not_inflight ["REF-1" "REF-2"]
         a_wrong_token_is_a_mismatch_whether_the_lease_is_over_or_not ["REF-1" "REF-2"]
         the_right_token_expires ["REF-1" "REF-2"]
         one_refused_settlement_does_not_disturb_the_others ["REF-3" "REF-2"]
@@ -39,12 +39,12 @@ group! {
         what_fits_no_job_is_invalid_before_it_is_not_found ["REF-1" "REF-2"]
         what_fits_no_job_is_invalid_before_it_is_not_inflight ["REF-1" "REF-2"]
         what_fits_no_job_is_invalid_before_the_lease_matters ["REF-1" "REF-2"]
-        a_growth_that_meets_stored_jobs_is_the_last_reason ["REF-1" "REF-2"]
+        an_expansion_that_meets_stored_jobs_is_the_last_reason ["REF-1" "REF-2"]
         one_impossible_settlement_does_not_disturb_the_others ["REF-3"]
     }
 }
 
-/// A lease on a job that was never granted to anybody.
+/// A lease on a job that was never granted.
 async fn made_up(t: &DriverUnderTest, text: &str) -> Leased {
     let job = t.record(text, T0).await.job;
     Leased::new(job, Lease::new(STRANGER, at(60)))
@@ -79,7 +79,7 @@ async fn a_waiting_job_is_not_inflight(t: DriverUnderTest) {
     none_is_inflight(&t, [State::Ready, State::Scheduled, State::Blocked]).await;
 }
 
-async fn a_job_that_is_over_is_not_inflight(t: DriverUnderTest) {
+async fn a_terminal_job_is_not_inflight(t: DriverUnderTest) {
     none_is_inflight(&t, [State::Done, State::Dlq, State::Cancelled]).await;
 }
 
@@ -148,7 +148,7 @@ async fn what_fits_no_job_is_invalid_before_the_lease_matters(t: DriverUnderTest
     }
 }
 
-async fn a_growth_that_meets_stored_jobs_is_the_last_reason(t: DriverUnderTest) {
+async fn an_expansion_that_meets_stored_jobs_is_the_last_reason(t: DriverUnderTest) {
     t.put(job_in("elsewhere", "stored"), T0).await;
     t.bring(job_in("ready", "ready"), State::Ready).await;
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");

@@ -42,15 +42,15 @@ group! {
         a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied ["REQ-4"]
         a_tail_can_be_requeued_however_it_ended ["REQ-7" "FLO-7"]
         a_detached_job_leaves_its_flow_and_runs_alone ["REQ-5" "REQ-6" "OUT-1"]
-        a_detached_job_waits_for_nobody ["REQ-6"]
-        a_detached_job_that_fails_affects_nobody ["REQ-5"]
+        a_detached_job_waits_for_no_parent ["REQ-6"]
+        a_detached_job_that_fails_affects_no_other_job ["REQ-5"]
         a_detached_job_is_a_job_like_any_other ["REQ-5"]
         detaching_changes_nothing_while_the_flow_is_not_over ["REQ-7"]
         a_tail_is_not_detached ["REQ-7"]
-        a_requeue_lets_a_held_flow_go_on ["POL-1" "FLO-7"]
-        whoever_waited_for_a_detached_job_does_so_no_longer ["REQ-5"]
+        a_requeue_lets_a_blocked_flow_go_on ["POL-1" "FLO-7"]
+        dependants_of_a_detached_job_wait_for_it_no_longer ["REQ-5"]
         the_failure_of_a_detached_job_does_not_reach_its_former_flow ["REQ-5"]
-        a_detached_job_that_grows_begins_a_flow_of_its_own ["REQ-5" "EXP-1"]
+        a_detached_job_that_expands_begins_a_flow_of_its_own ["REQ-5" "EXP-1"]
         a_detached_job_can_be_purged_alone ["REQ-5" "REQ-6" "ADM-7" "OUT-1"]
     }
 }
@@ -308,7 +308,7 @@ async fn a_detached_job_leaves_its_flow_and_runs_alone(t: DriverUnderTest) {
     assert_eq!(t.record("c", at(1)).await, tail);
 }
 
-async fn a_detached_job_waits_for_nobody(t: DriverUnderTest) {
+async fn a_detached_job_waits_for_no_parent(t: DriverUnderTest) {
     let jobs = [job("a"), child("b", &["a"]), child("c", &["b"])];
     t.put_flow(jobs, T0).await;
     t.act("c", Action::CancelFlow, T0).await;
@@ -320,7 +320,7 @@ async fn a_detached_job_waits_for_nobody(t: DriverUnderTest) {
     assert_eq!(t.inputs("b").await, read);
 }
 
-async fn a_detached_job_that_fails_affects_nobody(t: DriverUnderTest) {
+async fn a_detached_job_that_fails_affects_no_other_job(t: DriverUnderTest) {
     t.put_flow(cancelling_pair(), T0).await;
     t.run("a", fail(T0), T0).await;
     t.act("a", detach(), at(1)).await;
@@ -361,7 +361,7 @@ async fn a_tail_is_not_detached(t: DriverUnderTest) {
     assert_eq!(t.flow_state("b", T0).await, FlowState::Blocked);
 }
 
-async fn a_requeue_lets_a_held_flow_go_on(t: DriverUnderTest) {
+async fn a_requeue_lets_a_blocked_flow_go_on(t: DriverUnderTest) {
     t.put_flow([job("a"), child("b", &["a"])], T0).await;
     t.run("a", fail(T0), T0).await;
     assert_eq!(t.flow_state("b", T0).await, FlowState::Blocked);
@@ -425,7 +425,7 @@ async fn detached(t: &DriverUnderTest) {
     t.act("a", detach(), T0).await;
 }
 
-async fn whoever_waited_for_a_detached_job_does_so_no_longer(t: DriverUnderTest) {
+async fn dependants_of_a_detached_job_wait_for_it_no_longer(t: DriverUnderTest) {
     detached(&t).await;
     assert_eq!(t.record("b", T0).await.pending, 0);
     assert_eq!(t.act("b", requeue(), T0).await, State::Ready);
@@ -440,7 +440,7 @@ async fn the_failure_of_a_detached_job_does_not_reach_its_former_flow(t: DriverU
     assert_eq!(t.record("b", at(1)).await, before);
 }
 
-async fn a_detached_job_that_grows_begins_a_flow_of_its_own(t: DriverUnderTest) {
+async fn a_detached_job_that_expands_begins_a_flow_of_its_own(t: DriverUnderTest) {
     detached(&t).await;
     t.run("a", expand([job("c")]), T0).await;
     assert_eq!(t.record("b", T0).await.parents, ids(&["a"]));

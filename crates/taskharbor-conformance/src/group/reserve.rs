@@ -36,7 +36,7 @@ group! {
         no_two_grants_have_the_same_token ["RES-8"]
         racing_workers_get_every_job_once ["RES-9"]
         racing_workers_on_several_queues_get_every_job_once ["RES-9"]
-        racing_workers_take_back_every_expired_job_once ["RES-9" "RES-8" "LEA-2"]
+        racing_workers_reclaim_every_expired_job_once ["RES-9" "RES-8" "LEA-2"]
     }
     flows {}
 }
@@ -295,7 +295,7 @@ async fn racing_workers_on_several_queues_get_every_job_once(t: DriverUnderTest)
     assert_each_once(&jobs, 300);
 }
 
-async fn racing_workers_take_back_every_expired_job_once(t: DriverUnderTest) {
+async fn racing_workers_reclaim_every_expired_job_once(t: DriverUnderTest) {
     t.put_all((0..200).map(|n| job(&n.to_string())), T0).await;
     let first = t.take_many(200, T0).await;
     let second = drain(&t, 8, &[("q", 7)], at(60)).await;

@@ -29,7 +29,7 @@ group! {
         reserve_goes_by_its_now_after_later_ones ["TIM-1"]
         a_lease_goes_by_the_now_of_each_call ["TIM-1" "LEA-1" "LEA-7"]
         a_job_put_back_at_an_earlier_now_is_due_by_that_now ["TIM-1"]
-        a_lease_taken_back_stays_so_for_an_earlier_now ["TIM-1" "LEA-10"]
+        a_reclaimed_job_stays_reclaimed_for_an_earlier_now ["TIM-1" "LEA-10"]
         the_first_instant_is_a_time_like_any_other ["TIM-2"]
         a_job_may_wait_for_the_last_instant ["TIM-2"]
         a_job_may_be_settled_in_the_last_instants ["TIM-2"]
@@ -37,7 +37,7 @@ group! {
         times_outside_the_range_are_typed_errors ["TIM-2"]
     }
     flows {
-        a_job_let_go_by_its_parent_waits_for_its_time ["RES-1" "FLO-1"]
+        a_job_unblocked_by_its_parent_waits_for_its_time ["RES-1" "FLO-1"]
         a_flow_may_live_in_the_first_and_the_last_instant ["TIM-2"]
     }
 }
@@ -92,7 +92,7 @@ async fn a_requeued_job_waits_for_its_time(t: DriverUnderTest) {
     assert_due_exactly_at(&t, at(7)).await;
 }
 
-async fn a_job_let_go_by_its_parent_waits_for_its_time(t: DriverUnderTest) {
+async fn a_job_unblocked_by_its_parent_waits_for_its_time(t: DriverUnderTest) {
     t.put_flow([job("parent"), child("a", &["parent"]).run_at(at(7))], T0).await;
     t.run("parent", ack(), T0).await;
     assert_due_exactly_at(&t, at(7)).await;
@@ -164,7 +164,7 @@ async fn a_job_put_back_at_an_earlier_now_is_due_by_that_now(t: DriverUnderTest)
     assert_eq!(t.take_order(at(35)).await, ["a", "b"]);
 }
 
-async fn a_lease_taken_back_stays_so_for_an_earlier_now(t: DriverUnderTest) {
+async fn a_reclaimed_job_stays_reclaimed_for_an_earlier_now(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     let first = t.take_the("a", T0).await;
     let second = t.take_the("a", at(60)).await;

@@ -22,7 +22,7 @@ group! {
         a_retry_puts_the_job_back_until_its_time ["SET-2"]
         a_retry_without_a_time_is_due_now ["SET-2"]
         a_failed_job_is_dead_lettered_with_its_reason ["SET-3"]
-        a_released_job_is_back_in_its_old_place ["SET-4"]
+        a_released_job_is_back_in_its_old_position ["SET-4"]
         a_job_released_until_later_waits_with_nothing_charged ["SET-4"]
         a_job_put_back_is_granted_at_once ["SET-2" "SET-4"]
         attempts_become_what_was_given ["SET-2" "SET-3"]
@@ -132,7 +132,7 @@ async fn a_failed_job_is_dead_lettered_with_its_reason(t: DriverUnderTest) {
     assert_eq!(t.record("a", at(20)).await, expected);
 }
 
-async fn a_released_job_is_back_in_its_old_place(t: DriverUnderTest) {
+async fn a_released_job_is_back_in_its_old_position(t: DriverUnderTest) {
     let (leased, mut expected) = inflight(&t).await;
     t.apply(&leased, release(None), at(20)).await;
     expected.state = State::Ready;
@@ -235,13 +235,13 @@ async fn deliveries_count_grants_and_nothing_else(t: DriverUnderTest) {
 async fn items_are_settled_in_the_order_given(t: DriverUnderTest) {
     t.put_all(["a", "b", "c", "d"].map(job), T0).await;
     let jobs = t.take_many(4, T0).await;
-    // Whoever comes first stores the job; for the second it is stored already.
-    let growing = |nth: usize, text: &str| settlement(&jobs[nth], expand([job(text)]));
+    // The first item stores the job; for the second it is stored already.
+    let expanding = |nth: usize, text: &str| settlement(&jobs[nth], expand([job(text)]));
     let overlap = |text: &str| Rejected::Overlap { job: id(text) };
     let refused = |text| Err(Refusal::Invalid(InvalidTransition::Expansion(overlap(text))));
-    let answers = t.settle_all(vec![growing(0, "x"), growing(1, "x")], T0).await;
+    let answers = t.settle_all(vec![expanding(0, "x"), expanding(1, "x")], T0).await;
     assert_eq!(answers, [Ok(Settled::Applied), refused("x")]);
-    let answers = t.settle_all(vec![growing(3, "y"), growing(2, "y")], T0).await;
+    let answers = t.settle_all(vec![expanding(3, "y"), expanding(2, "y")], T0).await;
     assert_eq!(answers, [Ok(Settled::Applied), refused("y")]);
     let states = t.states(&["a", "b", "c", "d"], T0).await;
     let expected = [State::Done, State::Inflight, State::Inflight, State::Done];

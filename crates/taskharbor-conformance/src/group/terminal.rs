@@ -19,20 +19,20 @@ use crate::{
 
 group! {
     terminal {
-        a_job_that_is_over_is_never_granted ["SET-5"]
+        a_terminal_job_is_never_granted ["SET-5"]
         an_acked_job_recognises_its_token ["SET-6" "SET-7"]
         a_failed_job_recognises_its_token ["SET-6" "SET-7"]
         an_abandoned_job_recognises_its_token ["SET-6" "SET-7" "CAN-4"]
         a_job_abandoned_in_any_way_recognises_its_token ["SET-6" "SET-7" "CAN-4" "CAN-5"]
-        a_job_that_is_over_refuses_every_other_token ["SET-7"]
-        a_job_that_is_over_refuses_every_extension ["SET-7"]
+        a_terminal_job_refuses_every_other_token ["SET-7"]
+        a_terminal_job_refuses_every_extension ["SET-7"]
         a_job_that_a_person_cancelled_knows_no_token ["SET-7" "CAN-6"]
         a_job_cancelled_at_the_end_of_its_lease_knows_no_token ["SET-7" "CAN-4"]
         a_token_that_retried_its_job_is_worthless ["SET-8"]
         a_token_that_retried_its_job_until_later_is_worthless ["SET-8"]
         a_token_that_released_its_job_is_worthless ["SET-8"]
         a_token_that_released_its_job_until_later_is_worthless ["SET-8"]
-        a_token_whose_job_was_taken_back_is_worthless ["LEA-10"]
+        a_token_whose_job_was_reclaimed_is_worthless ["LEA-10"]
         a_token_that_retried_is_not_the_one_that_ends ["SET-6" "SET-8"]
         the_end_of_the_last_lease_does_not_move_a_finished_job ["SET-5"]
         a_job_ends_once_in_each_of_its_lives ["SET-3" "SET-6" "REQ-1"]
@@ -42,7 +42,7 @@ group! {
     }
 }
 
-/// The job `a`, taken at the beginning, and cancelled by its worker because somebody wanted that.
+/// The job `a`, taken at the beginning, and cancelled by its worker because that was asked for.
 async fn abandoned(t: &DriverUnderTest) -> Leased {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     assert_eq!(t.act("a", Action::Cancel, T0).await, State::Inflight);
@@ -80,7 +80,7 @@ async fn assert_only_repeats_are_recognised(
     }
 }
 
-async fn a_job_that_is_over_is_never_granted(t: DriverUnderTest) {
+async fn a_terminal_job_is_never_granted(t: DriverUnderTest) {
     let last = Timestamp::MAX.saturating_sub(LEASE);
     for state in [State::Done, State::Dlq, State::Cancelled] {
         t.bring(job(state.as_str()), state).await;
@@ -129,7 +129,7 @@ async fn a_job_abandoned_in_any_way_recognises_its_token(t: DriverUnderTest) {
     assert_eq!(t.find("never stored", T0).await, None);
 }
 
-async fn a_job_that_is_over_refuses_every_other_token(t: DriverUnderTest) {
+async fn a_terminal_job_refuses_every_other_token(t: DriverUnderTest) {
     for (name, transition) in [("done", ack()), ("dlq", fail(T0))] {
         t.put(job_in(name, name), T0).await;
         let earlier = t.take_from(name, T0).await.expect("a grant");
@@ -142,7 +142,7 @@ async fn a_job_that_is_over_refuses_every_other_token(t: DriverUnderTest) {
     }
 }
 
-async fn a_job_that_is_over_refuses_every_extension(t: DriverUnderTest) {
+async fn a_terminal_job_refuses_every_extension(t: DriverUnderTest) {
     let done = t.bring(job("done"), State::Done).await.expect("a lease");
     let dlq = t.bring(job("dlq"), State::Dlq).await.expect("a lease");
     let cancelled = abandoned(&t).await;
@@ -205,7 +205,7 @@ async fn a_token_that_released_its_job_until_later_is_worthless(t: DriverUnderTe
     assert_worthless_once_put_back(&t, release(Some(at(9)))).await;
 }
 
-async fn a_token_whose_job_was_taken_back_is_worthless(t: DriverUnderTest) {
+async fn a_token_whose_job_was_reclaimed_is_worthless(t: DriverUnderTest) {
     let leased = t.bring(job("a"), State::Inflight).await.expect("a grant");
     let again = t.take_the("a", at(60)).await;
     t.refuses(&leased, Refusal::LeaseMismatch, at(60)).await;

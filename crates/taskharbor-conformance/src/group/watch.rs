@@ -1,4 +1,4 @@
-//! Hints for those who wait for work.
+//! Wake-ups for workers that wait for jobs.
 
 use std::{future::Future, time::Duration};
 
@@ -26,24 +26,24 @@ group! {
         an_imported_job_wakes ["WAK-1" "MOV-7"]
         a_job_told_to_run_now_wakes ["WAK-1"]
         a_queue_that_is_resumed_wakes ["WAK-1"]
-        whoever_watches_several_queues_is_woken_by_each ["WAK-1"]
-        all_who_watch_a_queue_are_woken ["WAK-1"]
-        whoever_waits_already_is_woken ["WAK-1"]
+        a_watch_of_several_queues_is_woken_by_each ["WAK-1"]
+        all_watches_of_a_queue_are_woken ["WAK-1"]
+        a_watch_that_is_waited_for_is_woken ["WAK-1"]
         a_watch_can_be_woken_again_and_again ["WAK-1"]
     }
     flows {
         a_flow_enqueued_wakes_for_its_first_members ["WAK-1"]
-        a_flow_enqueued_wakes_for_who_waits_for_an_empty_join ["WAK-1"]
+        a_flow_enqueued_wakes_for_dependants_of_an_empty_join ["WAK-1"]
         a_detached_job_wakes ["WAK-1"]
         a_parent_that_is_done_wakes_for_its_dependants ["WAK-1"]
         a_parent_that_is_done_wakes_through_a_join ["WAK-1"]
         a_parent_that_is_done_wakes_for_a_dependant_with_a_time ["WAK-1"]
-        a_parent_that_fails_and_releases_wakes_for_its_dependants ["WAK-1"]
-        a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants ["WAK-1"]
-        a_parent_whose_marked_lease_ends_wakes_for_those_it_releases ["WAK-1"]
+        a_parent_that_fails_and_continues_wakes_for_its_dependants ["WAK-1"]
+        a_parent_that_is_cancelled_and_continues_wakes_for_its_dependants ["WAK-1"]
+        a_marked_parent_whose_lease_ends_wakes_for_the_jobs_it_unblocks ["WAK-1"]
         a_requeued_join_that_is_done_at_once_wakes_for_its_dependants ["WAK-1"]
-        a_growth_wakes_for_its_first_jobs ["WAK-1"]
-        a_growth_that_is_done_at_once_wakes_for_who_waited ["WAK-1"]
+        an_expansion_wakes_for_its_first_jobs ["WAK-1"]
+        an_expansion_that_is_done_at_once_wakes_for_its_dependants ["WAK-1"]
         a_parent_that_fails_wakes_for_its_failure_job ["WAK-1" "FAI-1"]
     }
 }
@@ -53,17 +53,17 @@ async fn watch(t: &DriverUnderTest, names: &[&str]) -> Watch {
     t.driver.watch(names).await.expect("watch")
 }
 
-/// There was a hint, or will be one soon; a driver may have none to give.
+/// There was a wake-up, or will be one soon; a driver may have none to give.
 async fn woken(mut watch: Watch) {
     if !watch.can_wake() {
         return;
     }
     // A broken driver fails the case instead of hanging it.
     let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
-    assert_eq!(woken, Ok(true), "nobody was woken");
+    assert_eq!(woken, Ok(true), "no watch was woken");
 }
 
-/// Whoever watches `q` while this happens is woken.
+/// A watch of `q` is woken by this.
 async fn wakes<T>(t: &DriverUnderTest, step: impl Future<Output = T>) {
     let watch = watch(t, &["q"]).await;
     step.await;
@@ -94,7 +94,7 @@ async fn a_flow_enqueued_wakes_for_its_first_members(t: DriverUnderTest) {
     wakes(&t, t.put_flow([job("a"), end], T0)).await;
 }
 
-async fn a_flow_enqueued_wakes_for_who_waits_for_an_empty_join(t: DriverUnderTest) {
+async fn a_flow_enqueued_wakes_for_dependants_of_an_empty_join(t: DriverUnderTest) {
     let empty = NewJob::join(id("j"), queue("elsewhere"), []);
     wakes(&t, t.put_flow([empty, child("a", &["j"])], T0)).await;
 }
@@ -149,18 +149,18 @@ async fn a_parent_that_is_done_wakes_for_a_dependant_with_a_time(t: DriverUnderT
     wakes(&t, t.apply(&leased, ack(), T0)).await;
 }
 
-async fn a_parent_that_fails_and_releases_wakes_for_its_dependants(t: DriverUnderTest) {
+async fn a_parent_that_fails_and_continues_wakes_for_its_dependants(t: DriverUnderTest) {
     let leased = waiting_for(&t, "a", FailurePolicy::Continue).await;
     wakes(&t, t.apply(&leased, fail(T0), T0)).await;
 }
 
-async fn a_parent_that_is_cancelled_and_releases_wakes_for_its_dependants(t: DriverUnderTest) {
+async fn a_parent_that_is_cancelled_and_continues_wakes_for_its_dependants(t: DriverUnderTest) {
     let leased = waiting_for(&t, "a", FailurePolicy::Continue).await;
     let expired = leased.lease.expires_at;
     wakes(&t, t.act("a", Action::Cancel, expired)).await;
 }
 
-async fn a_parent_whose_marked_lease_ends_wakes_for_those_it_releases(t: DriverUnderTest) {
+async fn a_marked_parent_whose_lease_ends_wakes_for_the_jobs_it_unblocks(t: DriverUnderTest) {
     let leased = waiting_for(&t, "a", FailurePolicy::Continue).await;
     t.act("a", Action::Cancel, T0).await;
     let expired = leased.lease.expires_at;
@@ -175,13 +175,13 @@ async fn a_requeued_join_that_is_done_at_once_wakes_for_its_dependants(t: Driver
     wakes(&t, t.act("j", requeue(), T0)).await;
 }
 
-async fn a_growth_wakes_for_its_first_jobs(t: DriverUnderTest) {
+async fn an_expansion_wakes_for_its_first_jobs(t: DriverUnderTest) {
     t.put(job_in("elsewhere", "g"), T0).await;
     let leased = t.take_from("elsewhere", T0).await.expect("granted");
     wakes(&t, t.apply(&leased, expand([job("x")]), T0)).await;
 }
 
-async fn a_growth_that_is_done_at_once_wakes_for_who_waited(t: DriverUnderTest) {
+async fn an_expansion_that_is_done_at_once_wakes_for_its_dependants(t: DriverUnderTest) {
     let leased = waiting_for(&t, "g", FailurePolicy::Block).await;
     let empty = NewJob::join(id("j"), queue("elsewhere"), []);
     wakes(&t, t.apply(&leased, expand([empty]), T0)).await;
@@ -198,7 +198,7 @@ async fn a_queue_that_is_resumed_wakes(t: DriverUnderTest) {
     wakes(&t, t.driver.resume(queue("q"), T0)).await;
 }
 
-async fn whoever_watches_several_queues_is_woken_by_each(t: DriverUnderTest) {
+async fn a_watch_of_several_queues_is_woken_by_each(t: DriverUnderTest) {
     for (n, name) in ["one", "two", "three"].into_iter().enumerate() {
         let watch = watch(&t, &["one", "two", "three"]).await;
         t.put(job_in(name, &n.to_string()), T0).await;
@@ -206,7 +206,7 @@ async fn whoever_watches_several_queues_is_woken_by_each(t: DriverUnderTest) {
     }
 }
 
-async fn all_who_watch_a_queue_are_woken(t: DriverUnderTest) {
+async fn all_watches_of_a_queue_are_woken(t: DriverUnderTest) {
     let mut watches = Vec::new();
     for _ in 0..3 {
         watches.push(watch(&t, &["q"]).await);
@@ -217,7 +217,7 @@ async fn all_who_watch_a_queue_are_woken(t: DriverUnderTest) {
     }
 }
 
-async fn whoever_waits_already_is_woken(t: DriverUnderTest) {
+async fn a_watch_that_is_waited_for_is_woken(t: DriverUnderTest) {
     let waiting = tokio::spawn(woken(watch(&t, &["q"]).await));
     tokio::task::yield_now().await;
     t.put(job("a"), T0).await;

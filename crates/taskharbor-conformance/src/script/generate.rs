@@ -130,7 +130,7 @@ impl Dice {
     fn turn(&mut self) -> Turn {
         match self.0.u32(..20) {
             0..8 => Turn::Ack(self.maybe(2, |dice| dice.0.u8(..))),
-            8..12 => Turn::Grow(self.flow(4)),
+            8..12 => Turn::Expand(self.flow(4)),
             12..15 => Turn::Retry(self.maybe(2, Self::run_at)),
             15..18 => Turn::Fail,
             _ => Turn::Release(self.maybe(2, Self::run_at)),
@@ -190,7 +190,7 @@ impl Dice {
             }
         }
         let last = jobs.len() - 1;
-        // All that nobody waits for is waited for by the last, unless the flow is to be rejected.
+        // The last waits for all that no other waits for, unless the flow is to be rejected.
         for parent in (0..last).filter(|parent| !is_parent[*parent]) {
             if !self.one_in(30) {
                 jobs[last].parents.push(parent);
@@ -245,7 +245,8 @@ impl Dice {
             0 => KeyHold::UntilPruned,
             1 => KeyHold::UntilDone,
             2 => KeyHold::UntilTerminal,
-            _ => KeyHold::For(Duration::from_secs(self.0.u64(1..40))),
+            _ if self.0.bool() => KeyHold::For(Duration::from_secs(self.0.u64(1..40))),
+            _ => KeyHold::For(Duration::from_secs(1_000)),
         };
         (self.0.u8(..KEYS), hold)
     }

@@ -389,9 +389,9 @@ impl Replay<'_> {
     }
 
     fn pick(&self, pick: Pick) -> (JobId, LeaseToken) {
-        let nobody = || (job_id(u8::MAX), LeaseToken::from_bits(1));
-        let id = self.newest(pick.grant).map_or_else(|| nobody().0, |grant| grant.id.clone());
-        let token = self.newest(pick.token_of).map_or_else(|| nobody().1, |grant| grant.token);
+        let unknown = || (job_id(u8::MAX), LeaseToken::from_bits(1));
+        let id = self.newest(pick.grant).map_or_else(|| unknown().0, |grant| grant.id.clone());
+        let token = self.newest(pick.token_of).map_or_else(|| unknown().1, |grant| grant.token);
         (id, token)
     }
 
@@ -401,7 +401,7 @@ impl Replay<'_> {
         let failure = || FailedAttempt::new(attempts, "it failed", now);
         match turn {
             Turn::Ack(output) => Transition::Ack { output: output.map(|byte| Blob::from(&[byte])) },
-            Turn::Grow(plan) => Transition::Expand(Expansion::new(self.jobs(plan, now))),
+            Turn::Expand(plan) => Transition::Expand(Expansion::new(self.jobs(plan, now))),
             Turn::Retry(run_at) => Transition::Retry { failure: failure(), run_at: at(run_at) },
             Turn::Fail => {
                 Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }
