@@ -51,6 +51,7 @@ mod enqueue;
 mod expansion;
 mod expansion_refused;
 mod export;
+mod export_flow;
 mod extend;
 mod failure_job;
 mod field;
@@ -141,6 +142,7 @@ groups! {
     prune;
     prune_flow;
     export;
+    export_flow;
     watch;
     call;
     dropped;

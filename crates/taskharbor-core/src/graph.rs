@@ -15,7 +15,7 @@ mod prune;
 
 pub use manage::{cancel, cancel_flow, requeue};
 pub use port::{Facts, Graph};
-pub use prune::{Candidate, Shelf, prune};
+pub use prune::{Oldest, Shelf, prune};
 
 use crate::{
     State, Timestamp,

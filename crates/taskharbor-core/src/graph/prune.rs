@@ -2,8 +2,9 @@
 
 use crate::{State, Timestamp, admin::Prune};
 
-/// A unit that may be pruned: until when it is kept, its number in the order of insertion, and itself.
-pub type Candidate<U> = (Timestamp, u64, U);
+/// The job without a flow and the flow that may go first: until when each is kept, its number in the
+/// order of insertion, and itself.
+pub type Oldest<U> = [Option<(Timestamp, u64, U)>; 2];
 
 /// Terminal records of a store, in the order in which they are pruned.
 pub trait Shelf {
@@ -14,7 +15,7 @@ pub trait Shelf {
 
     /// Of the jobs without a flow and of the flows that ended in `state`, the ones that may go first,
     /// at most one of each.
-    fn oldest(&self, state: State) -> Result<[Option<Candidate<Self::Unit>>; 2], Self::Error>;
+    fn oldest(&self, state: State) -> Result<Oldest<Self::Unit>, Self::Error>;
 
     /// Removes a unit; how many jobs it had.
     fn remove(&mut self, unit: Self::Unit) -> Result<usize, Self::Error>;
@@ -28,7 +29,7 @@ pub trait Shelf {
 pub fn prune<S: Shelf>(shelf: &mut S, request: &Prune) -> Result<usize, S::Error> {
     let mut removed = 0;
     while removed < request.limit {
-        let mut oldest: Option<Candidate<S::Unit>> = None;
+        let mut oldest: Option<(Timestamp, u64, S::Unit)> = None;
         for state in [State::Done, State::Dlq, State::Cancelled] {
             let Some(before) = request.before(state) else { continue };
             // PRU-1, PRU-4
