@@ -67,10 +67,17 @@ pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>
     for (at, set) in request.sets.iter().enumerate() {
         match set.check(limits) {
             Ok(CheckedSet::Plain) => {
-                let jobs = set.jobs.iter().map(|job| (at, job));
+                let jobs = || set.jobs.iter().map(|job| (at, job));
+                let alone = |jobs| Part::Plain { jobs, order: Order::default() };
                 match parts.last_mut() {
-                    Some(Part::Plain { jobs: together, .. }) => together.extend(jobs),
-                    _ => parts.push(Part::Plain { jobs: jobs.collect(), order: Order::default() }),
+                    // A job whose key is free at once leaves it to the next: they are stored one
+                    // after another.
+                    _ if jobs().any(|(_, job)| is_key_free_at(job, request.now)) => {
+                        parts.extend(jobs().map(|job| alone(vec![job])));
+                        parts.push(alone(Vec::new()));
+                    }
+                    Some(Part::Plain { jobs: together, .. }) => together.extend(jobs()),
+                    _ => parts.push(alone(jobs().collect())),
                 }
                 answers.push(Ok(Vec::with_capacity(set.jobs.len())));
             }
@@ -239,6 +246,12 @@ fn is_bare(job: &NewJob) -> bool {
         && job.timeout.is_none()
         && job.max_attempts.is_none()
         && job.on_failure == FailurePolicy::Block
+}
+
+/// Whether a key that the job takes at this instant is held for no time at all, since there is no
+/// later instant. KEY-10.
+fn is_key_free_at(job: &NewJob, now: Timestamp) -> bool {
+    job.idempotency_key.is_some() && job.key_hold.held_until(now) == Some(now)
 }
 
 /// Whether an id, or a key in its queue, occurs twice.
