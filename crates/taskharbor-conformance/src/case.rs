@@ -100,13 +100,21 @@ impl Through {
 }
 
 /// How long a case may take before it fails: a driver that hangs must not stall the suite.
-const TIME_LIMIT: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(300);
+
+/// How long each random script may take, where the environment asks for many.
+const SCRIPT_LIMIT: Duration = Duration::from_millis(500);
+
+fn time_limit() -> Duration {
+    let scripts = std::env::var("TASKHARBOR_SCRIPTS").ok().and_then(|count| count.parse().ok());
+    TIME_LIMIT.max(SCRIPT_LIMIT.saturating_mul(scripts.unwrap_or(0)))
+}
 
 /// Runs one case, on a runtime of its own, on drivers that `open` makes.
 ///
 /// # Panics
 ///
-/// If there is no such case, if the driver does not satisfy it, or if it takes longer than two
+/// If there is no such case, if the driver does not satisfy it, or if it takes longer than five
 /// minutes.
 pub fn run<D, F>(
     group: &str,
@@ -129,7 +137,8 @@ pub fn run<D, F>(
         let driver = open();
         async move { through.reach(driver.await) }
     });
-    let outcome = runtime.block_on(async { timeout(TIME_LIMIT, tokio::spawn(run)).await });
+    let limit = time_limit();
+    let outcome = runtime.block_on(async { timeout(limit, tokio::spawn(run)).await });
     // A thread that the driver blocks is left behind.
     runtime.shutdown_background();
     match outcome {
@@ -138,6 +147,6 @@ pub fn run<D, F>(
             Ok(panic) => resume_unwind(panic),
             Err(error) => panic!("the case did not end: {error}"),
         },
-        Err(_) => panic!("the case took longer than {} s", TIME_LIMIT.as_secs()),
+        Err(_) => panic!("the case took longer than {} s", limit.as_secs()),
     }
 }
