@@ -6,6 +6,7 @@ use crate::{DriverError, JobId, Timestamp, driver::Limits, error::InvalidRequest
 
 /// The end of a lease that starts at `now`.
 pub(crate) fn lease_end(now: Timestamp, lease_for: Duration) -> Result<Timestamp, DriverError> {
+    // TIM-3
     let end = now.checked_add(lease_for).filter(|end| *end > now);
     end.ok_or(DriverError::InvalidLeaseDuration)
 }
@@ -16,6 +17,7 @@ pub(crate) fn items<'a>(
     bytes: usize,
 ) -> Result<(), InvalidRequest> {
     call_size(ids.len(), bytes)?;
+    // REF-4
     match repeated(ids) {
         Some(id) => Err(InvalidRequest::DuplicateJob(id.clone())),
         None => Ok(()),
@@ -23,6 +25,7 @@ pub(crate) fn items<'a>(
 }
 
 pub(crate) fn call_size(jobs: usize, bytes: usize) -> Result<(), InvalidRequest> {
+    // ENQ-6
     range("the number of jobs in one call", jobs, 0, Limits::MAX_CALL_JOBS)?;
     range("the size of one call", bytes, 0, Limits::MAX_CALL_BYTES)
 }

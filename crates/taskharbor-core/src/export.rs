@@ -2,7 +2,8 @@
 //!
 //! An [`ExportUnit`] holds what has to arrive together: a single job, a flow with all its members,
 //! or a key that outlived its job. Nothing is lost on the way but the numbers that a store gives
-//! its rows: the order of insertion is kept.
+//! its rows. The order of insertion is kept, but for members of an expansion, which move up to the
+//! first member of their flow.
 
 mod check;
 

@@ -101,6 +101,7 @@ impl FlowState {
     /// The state of a flow with such members whose tail is in the state `tail`.
     #[must_use]
     pub const fn of(members: &StateCounts, tail: State) -> Self {
+        // FLO-7
         if members.ready + members.scheduled + members.inflight > 0 {
             return Self::Running;
         }

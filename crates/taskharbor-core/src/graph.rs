@@ -245,6 +245,7 @@ pub fn expanded<G: Graph>(
     }
     let members = graph.add_members(flow, jobs, edges, now)?;
     if let Some(&tail) = members.get(edges.tail) {
+        // FAI-5
         graph.replace(job, tail)?;
         // EXP-5
         if graph.tail(flow)? == job {

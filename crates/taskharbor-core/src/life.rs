@@ -161,6 +161,7 @@ impl Life {
 
     /// Leases the job; `false` if it is not ready at `now`.
     pub fn grant(&mut self, lease: Lease, holder: Holder, now: Timestamp) -> bool {
+        // RES-4, SET-5
         if self.state(now).after(LifeStep::Grant).is_none() {
             return false;
         }
@@ -168,6 +169,7 @@ impl Life {
         self.deliveries = self.deliveries.saturating_add(1);
         self.started_at = Some(now);
         self.progress = None;
+        // RES-3
         self.stage = Stage::Inflight(ActiveLease { lease, holder, cancel_requested: false });
         true
     }
@@ -214,7 +216,7 @@ impl Life {
     /// [`Refusal::JobNotInflight`], then [`Refusal::LeaseMismatch`], then
     /// [`Refusal::LeaseExpired`].
     pub fn authorize(&self, token: LeaseToken, now: Timestamp) -> Result<Settled, Refusal> {
-        // REF-1, LEA-1, LEA-10
+        // REF-1, LEA-1, LEA-10, SET-8
         match &self.stage {
             Stage::Inflight(hold) if hold.lease.token != token => Err(Refusal::LeaseMismatch),
             Stage::Inflight(hold) if hold.lease.expires_at <= now => Err(Refusal::LeaseExpired),
@@ -276,6 +278,7 @@ impl Life {
         let Some(finish) = self.finish() else { return false };
         match transition {
             Transition::Ack { .. } => finish.state == State::Done && self.expanded_into.is_none(),
+            // EXP-6
             Transition::Expand(_) => {
                 self.expanded_into.is_some() || finish.state == State::Cancelled
             }
@@ -431,6 +434,7 @@ impl Life {
             self.attempt_limit = Some(self.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS));
         }
         self.run_at = request.run_at;
+        // REQ-3, REQ-8
         self.stage = Stage::Blocked;
         self.leave_blocked(kind, now);
         Ok(self.state(now))

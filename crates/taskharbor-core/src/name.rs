@@ -57,6 +57,7 @@ pub enum NameProblem {
 }
 
 pub(crate) fn check(what: &'static str, text: &str, max: usize) -> Result<(), NameError> {
+    // JOB-3
     let problem = if text.is_empty() {
         NameProblem::Empty
     } else if text.len() > max {

@@ -64,6 +64,7 @@ impl Reserve {
     /// than [`Limits::MAX_CALL_JOBS`] jobs in all, or one queue named twice.
     pub fn check(&self) -> Result<Timestamp, DriverError> {
         let expires_at = check::lease_end(self.now, self.lease_for)?;
+        // RES-6
         for demand in &self.demands {
             check::range("limit", demand.limit, 1, Limits::MAX_CALL_JOBS)?;
         }

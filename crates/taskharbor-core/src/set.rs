@@ -66,6 +66,7 @@ impl JobSet {
     /// The first rule broken, as [`Rejected`].
     pub fn check(&self, limits: &Limits) -> Result<CheckedSet, Rejected> {
         check_jobs(&self.jobs, limits)?;
+        // FLO-9
         if matches!(self.kind, SetKind::Flow { .. }) && !limits.has_flows() {
             return Err(Rejected::FlowsNotSupported);
         }
@@ -148,9 +149,11 @@ fn check_jobs(jobs: &[NewJob], limits: &Limits) -> Result<(), Rejected> {
     for job in jobs {
         let id = || job.id.clone();
         let (bytes, max) = (job.payload.len(), limits.payload_bytes());
+        // JOB-2
         if bytes > max {
             return Err(Rejected::PayloadTooLarge { job: id(), bytes, max });
         }
+        // JOB-5
         let nanos = job.timeout.map(|timeout| timeout.as_nanos());
         if nanos.is_some_and(|it| !timeouts.contains(&it) || it % 1_000 != 0) {
             return Err(Rejected::TimeoutOutOfRange { job: id() });
@@ -158,6 +161,7 @@ fn check_jobs(jobs: &[NewJob], limits: &Limits) -> Result<(), Rejected> {
         if job.max_attempts.is_some_and(|it| !attempts.contains(&it)) {
             return Err(Rejected::MaxAttemptsOutOfRange { job: id() });
         }
+        // KEY-11
         if let KeyHold::For(time) = job.key_hold
             && (!timeouts.contains(&time.as_nanos()) || time.as_nanos() % 1_000 != 0)
         {
@@ -190,6 +194,7 @@ fn check_keys(jobs: &[NewJob], may_have_one: Option<usize>) -> Result<(), Reject
 
 impl ResolvedEdges {
     pub(crate) fn of(jobs: &[NewJob]) -> Result<Self, Rejected> {
+        // FLO-3
         let parents = resolve_parents(jobs)?;
         let order =
             parents_first(&parents).map_err(|at| Rejected::Cycle { job: jobs[at].id.clone() })?;
@@ -213,6 +218,7 @@ impl ResolvedEdges {
 }
 
 fn check_conditions(jobs: &[NewJob], parents: &[Vec<usize>]) -> Result<(), Rejected> {
+    // FAI-4
     for (job, parents) in jobs.iter().zip(parents) {
         let id = || job.id.clone();
         if job.is_failure_job() && matches!(job.kind, JobKind::Join(_)) {

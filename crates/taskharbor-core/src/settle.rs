@@ -136,6 +136,7 @@ impl Transition {
     /// [`InvalidTransition`].
     pub fn check(&self, limits: &Limits) -> Result<Option<ResolvedEdges>, InvalidTransition> {
         match self {
+            // SET-11
             Self::Ack { output: Some(output) } if output.len() > Limits::MAX_OUTPUT_BYTES => {
                 let (bytes, max) = (output.len(), Limits::MAX_OUTPUT_BYTES);
                 Err(InvalidTransition::OutputTooLarge { bytes, max })

@@ -18,6 +18,7 @@ impl Text {
     /// Makes `text` storable: NUL becomes U+FFFD, and what is too long is cut.
     #[must_use]
     pub fn new(text: impl AsRef<str>) -> Self {
+        // JOB-4
         let text = cut(text.as_ref());
         if !text.contains('\0') {
             return Self(Arc::from(text));

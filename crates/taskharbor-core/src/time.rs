@@ -37,6 +37,7 @@ impl Timestamp {
     ///
     /// [`TimestampOutOfRange`] for negative values and for values past the year 9999.
     pub const fn from_micros(micros: i64) -> Result<Self, TimestampOutOfRange> {
+        // TIM-2
         if micros < 0 || micros > Self::MAX.0 {
             return Err(TimestampOutOfRange { micros });
         }

@@ -17,6 +17,7 @@ use crate::MemoryDriver;
 
 impl Admin for MemoryDriver {
     async fn migrate(&self) -> Result<(), DriverError> {
+        // ADM-11
         self.lock().map(drop)
     }
 

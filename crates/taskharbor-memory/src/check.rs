@@ -24,6 +24,7 @@ fn edges_of(slot: Slot, entry: &Entry) -> impl Iterator<Item = (Slot, Slot, usiz
 
 impl Store {
     pub(crate) fn check(&self) -> Vec<Inconsistency> {
+        // ADM-10
         let mut found = Vec::new();
         let edges: Edges =
             self.jobs.iter().flat_map(|(slot, entry)| edges_of(slot, entry)).collect();

@@ -58,6 +58,7 @@ impl MemoryDriver {
     pub(crate) fn lock(&self) -> Result<MutexGuard<'_, Store>, DriverError> {
         let poisoned = |_| DriverError::backend("a panic left the store in an unknown state");
         let store = self.shared.store.lock().map_err(poisoned)?;
+        // CLO-1, REF-5: before anything else is looked at.
         if store.closed { Err(DriverError::Closed) } else { Ok(store) }
     }
 
@@ -81,6 +82,10 @@ impl MemoryDriver {
     }
 
     /// Runs one step in a critical section, then wakes the watches for which it made work.
+    ///
+    /// One lock makes racing calls follow each other: ENQ-7, KEY-6, RES-9, SET-10, CAN-9. A step has
+    /// no await, so a dropped call happened whole or not at all: DRO-1. No other transaction can lock
+    /// a job: REF-6.
     pub(crate) fn act<T>(
         &self,
         act: impl FnOnce(&mut Store) -> Result<T, DriverError>,
@@ -157,7 +162,7 @@ impl Driver for MemoryDriver {
         if let Some(clock) = &self.shared.clock {
             return Ok(clock.now());
         }
-        // A wall clock may be set back; the store's time may not run backwards for that.
+        // STO-1, TIM-1: nothing else reads a clock. A wall clock may be set back; the store's time may not run backwards for that.
         store.last_told = store.last_told.max(StoreClock::wall_time());
         Ok(store.last_told)
     }

@@ -46,6 +46,7 @@ impl Store {
     }
 
     fn input_through(&self, edge: &Edge) -> OutputEntry {
+        // OUT-1
         match &edge.state {
             EdgeState::Open | EdgeState::Closed => self.output_of(edge.parent),
             EdgeState::Spent { state, reason } => {

@@ -50,6 +50,7 @@ impl Queue {
 
     /// The best job that may be granted at `now`.
     pub(crate) fn best(&self, now: Timestamp) -> Option<Slot> {
+        // ORD-1, ORD-2, RES-1, RES-2
         let firsts = self.lines.values().filter_map(BTreeSet::first);
         firsts.filter(|(at, ..)| *at <= now).map(|(.., slot)| *slot).next()
     }

@@ -18,6 +18,7 @@ use crate::{
 
 impl Store {
     pub(crate) fn record(&self, slot: Slot, now: Timestamp) -> JobRecord {
+        // ADM-1
         let entry = &self.jobs[slot];
         let parents = entry.new.parents.clone();
         JobRecord::assemble(&entry.new, entry.created_at, &entry.life, parents, now)

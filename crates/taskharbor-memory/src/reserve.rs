@@ -73,6 +73,7 @@ impl Store {
     ) -> Result<Vec<Result<Extended, Refusal>>, DriverError> {
         let (expires_at, now) = (request.check()?, request.now);
         let extend = |item: Extension| {
+            // REF-2, LEA-8
             let slot = self.slot(&item.id).ok_or(Refusal::JobNotFound)?;
             if self.jobs[slot].life.authorize(item.token, now)? == Settled::AlreadyTerminal {
                 // SET-7

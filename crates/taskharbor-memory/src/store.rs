@@ -138,6 +138,7 @@ impl Store {
     ) -> Slot {
         let (seq, queue) = (self.next_seq(), self.queue(&new.queue));
         let id = new.id.clone();
+        // JOB-1
         let slot = self.jobs.insert(Entry {
             new,
             created_at,

@@ -43,7 +43,7 @@ pub fn cancel_flow<G: Graph>(
         return Ok(Err(Denied::WrongState(graph.read(tail, |life| life.state(now))?)));
     }
     for job in members {
-        // CAN-7: no policy applies, so nothing travels along edges.
+        // FAI-6, CAN-7: no policy applies, so nothing travels along edges.
         if graph.change(job, |life| life.cancel(now))? == Ok(State::Cancelled) {
             let facts = graph.facts(job)?;
             free_keys(graph, job, &facts, State::Cancelled)?;
@@ -82,6 +82,7 @@ pub fn requeue<G: Graph>(
             return Ok(Err(Denied::KeyHeld(holder)));
         }
     }
+    // REQ-7
     if is_over {
         // REQ-5, REQ-6
         spend_edges(graph, job, true, now)?;
