@@ -98,7 +98,7 @@ async fn groups_nest_grow_and_are_read_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_holds_a_flow_or_runs_its_failure_job() {
+async fn a_failure_blocks_a_flow_or_runs_its_failure_job() {
     let (_store, client, running) = start().await;
     let held = client.start(Flow::group([Give(1), Give(-1)])).name("held").await.unwrap();
     assert_eq!(settled(&held).await, FlowState::Blocked);
@@ -110,7 +110,7 @@ async fn a_failure_holds_a_flow_or_runs_its_failure_job() {
     let good = client.start(Flow::first(Give(1)).on_failure(Undo)).await.unwrap();
     assert_eq!(good.wait().await.unwrap(), 1);
     let bad = client.start(Flow::first(Give(-1)).on_failure(Undo)).await.unwrap();
-    assert_eq!(settled(&bad).await, FlowState::Cancelled);
+    assert_eq!(settled(&bad).await, FlowState::Failed);
     let tree = bad.tree(10).await.unwrap();
     let text = tree.to_string();
     assert!(tree.is_complete && text.contains("give  dlq"), "{text}");
