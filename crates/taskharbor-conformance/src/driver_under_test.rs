@@ -303,14 +303,7 @@ impl DriverUnderTest {
 
     /// The record of a job, if it is stored.
     pub(crate) async fn find(&self, text: &str, now: Timestamp) -> Option<JobRecord> {
-        let record = self.driver.inspect(id(text), now).await.expect("inspect");
-        record.map(|mut record| {
-            // A job has a position while it is ready, scheduled or inflight.
-            if !matches!(record.state, State::Ready | State::Scheduled | State::Inflight) {
-                record.job.available_at = record.job.created_at;
-            }
-            record
-        })
+        self.driver.inspect(id(text), now).await.expect("inspect")
     }
 
     /// The record of a job that is stored.

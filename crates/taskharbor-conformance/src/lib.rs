@@ -30,6 +30,7 @@ mod driver_under_test;
 mod fixture;
 mod group;
 mod history;
+mod locked;
 mod model;
 #[cfg(test)]
 mod reference;
@@ -37,3 +38,4 @@ mod script;
 
 pub use case::{Case, Level, Through, run};
 pub use catalogue::cases;
+pub use locked::LockedJob;

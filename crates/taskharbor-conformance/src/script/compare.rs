@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use taskharbor_core::{DriverError, State, job::JobRecord};
+use taskharbor_core::DriverError;
 
 /// Says what is different, if anything is.
 pub(super) fn same<T: PartialEq + Debug>(what: &str, driver: &T, model: &T) -> Result<(), String> {
@@ -30,12 +30,4 @@ fn is_same_failure(driver: &DriverError, model: &DriverError) -> bool {
         (DriverError::Invalid(driver), DriverError::Invalid(model)) => driver == model,
         _ => std::mem::discriminant(driver) == std::mem::discriminant(model),
     }
-}
-
-/// A record without a position where it has none: it is neither ready, scheduled nor inflight.
-pub(super) fn without_idle_position(mut record: JobRecord) -> JobRecord {
-    if !matches!(record.state, State::Ready | State::Scheduled | State::Inflight) {
-        record.job.available_at = record.job.created_at;
-    }
-    record
 }

@@ -20,7 +20,7 @@ use taskharbor_core::{
 
 use super::{
     Act, Deed, JobPlan, ListPlan, Pick, SetPlan, Step, Turn, When, Whose,
-    compare::{both, same, without_idle_position},
+    compare::{both, same},
     follow::follow,
 };
 use crate::{fixture::T0, model::Model};
@@ -273,7 +273,7 @@ impl Replay<'_> {
         };
         let matches = |state: &&Model| {
             records.iter().enumerate().all(|(at, record)| {
-                let mut expected = without_idle_position(state.record(at, now));
+                let mut expected = state.record(at, now);
                 if let (Some(Some(reason)), Some(other)) =
                     (record.as_ref().map(|it| &it.reason), &expected.reason)
                     && names_one(reason)
@@ -295,7 +295,7 @@ impl Replay<'_> {
 
     async fn inspect(&self, id: &JobId, now: Timestamp) -> Result<Option<JobRecord>, String> {
         let record = self.driver.inspect(id.clone(), now).await;
-        Ok(record.map_err(|error| error.to_string())?.map(without_idle_position))
+        record.map_err(|error| error.to_string())
     }
 
     async fn extend(
@@ -479,7 +479,7 @@ impl Replay<'_> {
         let settings = self.driver.settings(request.clone()).await.map_err(failed)?;
         same("settings", &settings.items, &self.model.settings(&request).map_err(failed)?.items)?;
         for at in 0..self.model.jobs.len() {
-            let expected = without_idle_position(self.model.record(at, now));
+            let expected = self.model.record(at, now);
             let record = self.inspect(&expected.job.id, now).await?;
             same("inspect", &record, &Some(expected))?;
         }

@@ -17,3 +17,28 @@ mod pooled {
     use crate::harness::store::pooled;
     taskharbor_conformance::tests!(pooled);
 }
+
+/// Beside an open transaction of the application.
+mod locked {
+    use taskharbor_conformance::LockedJob;
+
+    use crate::harness::store;
+
+    #[tokio::test]
+    async fn a_job_that_another_transaction_settles_is_settled_after_it() {
+        for commits in [false, true] {
+            let store = store::named().await;
+            let locked = LockedJob::new(store.clone()).await;
+            let mut sql = store.sql().await;
+            let open = sql.transaction().await.unwrap();
+            locked.settle_in(&mut store.driver().tx(&open)).await;
+            if commits {
+                open.commit().await.unwrap();
+                locked.after_commit().await;
+            } else {
+                open.rollback().await.unwrap();
+                locked.after_rollback().await;
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskharbor_conformance::LockedJob;
 use taskharbor_core::{
     Admin, Driver, DriverError, State,
     driver::{Enqueue, Enqueued, Settle, Settled, Settlement, Transaction, Transition},
@@ -170,4 +171,24 @@ async fn a_closed_driver_takes_part_in_nothing() {
     assert!(matches!(tx.enqueue(one("a")).await, Err(DriverError::Closed)));
     drop(tx);
     assert!(matches!(app.driver.begin(&mut app.conn), Err(DriverError::Closed)));
+}
+
+#[tokio::test]
+async fn a_job_that_another_transaction_settles_is_settled_after_it() {
+    for commits in [false, true] {
+        let place = Place::new();
+        let config = place.config().busy_timeout(Duration::from_millis(50));
+        let driver = SqliteDriver::open_with(config).await.unwrap();
+        let locked = LockedJob::new(driver.clone()).await;
+        let mut conn = Connection::open(place.file()).unwrap();
+        let mut tx = driver.begin(&mut conn).unwrap();
+        locked.settle_in(&mut tx).await;
+        if commits {
+            tx.commit().unwrap();
+            locked.after_commit().await;
+        } else {
+            tx.rollback().unwrap();
+            locked.after_rollback().await;
+        }
+    }
 }
