@@ -181,7 +181,16 @@ enum Deed {
 pub(crate) async fn run(driver: &AnyDriver, open: &Opener, count: u64) {
     let seed = env::var("TASKHARBOR_SEED").ok();
     let count = env::var("TASKHARBOR_SCRIPTS").ok().map_or(count, |it| number(&it));
-    let seeds = seed.map_or_else(|| (0..count).collect(), |seed| vec![number(&seed)]);
+    let seeds = seed.map_or(0..count, |seed| number(&seed)..number(&seed) + 1);
+    run_seeds(driver, open, seeds).await;
+}
+
+/// Runs the scripts of these seeds, whatever the environment says.
+pub(crate) async fn run_seeds(
+    driver: &AnyDriver,
+    open: &Opener,
+    seeds: impl IntoIterator<Item = u64>,
+) {
     for seed in seeds {
         let steps = generate::steps(seed, STEPS);
         // Opening another store is slow on some drivers.
