@@ -164,7 +164,7 @@ impl Admin for MyDriver {
         not_implemented("migrate")
     }
 
-    /// ADM-1, JOB-1, JOB-6, JOB-7. `JobRecord::assemble` puts the answer together.
+    /// ADM-1, JOB-1, JOB-6 to JOB-8. `JobRecord::assemble` puts the answer together.
     async fn inspect(&self, _id: JobId, _now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
         self.check_open()?;
         not_implemented("inspect")
@@ -197,7 +197,7 @@ impl Admin for MyDriver {
         // REF-4
         request.check()?;
         match request.action {
-            // REQ-1 to REQ-8, KEY-5, KEY-8, FAI-7
+            // REQ-1 to REQ-8, KEY-5, KEY-8, FAI-7, FAI-8
             Action::Requeue(_) => not_implemented("requeue"),
             // CAN-1 to CAN-6, CAN-9
             Action::Cancel => not_implemented("cancel"),

@@ -177,7 +177,8 @@ pub enum Action {
 pub struct Requeue {
     /// Not before this instant.
     pub run_at: Option<Timestamp>,
-    /// Starts counting attempts anew. Otherwise the job may be executed exactly once more.
+    /// Starts counting attempts anew. Otherwise a dead-lettered job may be executed exactly once
+    /// more, and a cancelled job keeps the attempts it has left.
     pub reset_attempts: bool,
     /// If the job's flow is over, takes it out of the flow so that it can run alone.
     pub detach: bool,

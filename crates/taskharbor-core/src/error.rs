@@ -98,7 +98,7 @@ pub enum InvalidRequest {
 ///
 /// When several reasons apply the first in this order is given: `Invalid` for what could be
 /// applied to no job, then `JobNotFound`, `JobNotInflight`, `LeaseMismatch`, `LeaseExpired`, and
-/// last `Invalid` for a expansion that meets jobs already stored. `Busy` says nothing about the job.
+/// last `Invalid` for an expansion that meets jobs already stored. `Busy` says nothing about the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {

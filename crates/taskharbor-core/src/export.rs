@@ -117,7 +117,7 @@ impl ExportedKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ExportedJob {
-    /// What was enqueued, with the priority and time of today.
+    /// The job as it was enqueued, with its current priority and `run_at`.
     pub new: NewJob,
     /// When.
     pub created_at: Timestamp,
@@ -136,8 +136,8 @@ pub enum EdgeState {
     Open,
     /// The job does not wait for the parent any more, and reads its output.
     Closed,
-    /// The parent failed in this way and the job did not wait any longer. It reads this failure,
-    /// whatever becomes of the parent later.
+    /// The parent failed and the job stopped waiting for it. The job reads the failure recorded here,
+    /// even if the parent is requeued later.
     Spent {
         /// How the parent had ended.
         state: State,
@@ -147,8 +147,8 @@ pub enum EdgeState {
 }
 
 impl ExportedJob {
-    /// A job as it is stored. Fields whose value has no meaning in the job's state are made equal on
-    /// all stores.
+    /// A job as it is stored. Fields that have no meaning in the job's state are normalized, so that
+    /// exports of different stores are equal.
     #[must_use]
     pub fn new(
         mut new: NewJob,

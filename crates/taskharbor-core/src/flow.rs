@@ -118,7 +118,7 @@ impl FlowState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowRecord {
-    /// Identifies it: the id of the job whose output is the flow's.
+    /// Identifies it: the id of its first tail, or of the job that expanded into it. It never changes.
     pub id: JobId,
     /// What people call it.
     pub name: Option<FlowName>,

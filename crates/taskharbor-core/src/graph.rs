@@ -24,27 +24,45 @@ use crate::{
     job::{Condition, FailurePolicy, JobKind, KeyHold},
 };
 
-/// The job is done: dependants that wait for its success wait for one job less, and those that wait
-/// for its failure are not needed.
+/// Propagates the success of a job that is done. Its dependants wait for one parent less, and its
+/// failure jobs are cancelled as not needed.
 ///
 /// # Errors
 ///
 /// What the store answers.
 pub fn succeeded<G: Graph>(graph: &mut G, job: G::Job, now: Timestamp) -> Result<(), G::Error> {
     // Most jobs have no dependants, and for them nothing is allocated.
-    let (mut done, mut first) = (Vec::new(), Some(job));
-    while let Some(job) = first.take().or_else(|| done.pop()) {
+    propagate_success(graph, Some(job), Vec::new(), now)
+}
+
+/// The same for this job and then for these, in their order, and for the joins that are done by that.
+fn propagate_success<G: Graph>(
+    graph: &mut G,
+    mut first: Option<G::Job>,
+    mut done: Vec<G::Job>,
+    now: Timestamp,
+) -> Result<(), G::Error> {
+    let mut next = 0;
+    loop {
+        let job = match (first.take(), done.get(next)) {
+            (Some(job), _) => job,
+            (None, Some(&job)) => {
+                next += 1;
+                job
+            }
+            (None, None) => return Ok(()),
+        };
         let facts = graph.facts(job)?;
         free_keys(graph, job, &facts, State::Done)?;
         if facts.flow.is_some() {
-            close_edges(graph, job, &EdgeState::Closed, &mut done, now)?;
+            close_edges(graph, job, &mut done, now)?;
         }
     }
-    Ok(())
 }
 
-/// The job is dead-lettered or cancelled: its policy applies, and those of the jobs that are
-/// cancelled because of it; failure jobs that waited for one of them are unblocked.
+/// Propagates the failure of a job that was dead-lettered or cancelled. Its failure policy applies,
+/// and so do those of the jobs that are cancelled because of it. Failure jobs that wait for these
+/// jobs are unblocked when all their parents have failed.
 ///
 /// # Errors
 ///
@@ -62,6 +80,7 @@ pub fn failed<G: Graph>(graph: &mut G, job: G::Job, now: Timestamp) -> Result<()
     // POL-6: all cancellations come first, so the order of dependants makes no difference.
     while let Some(&(job, facts)) = failed.get(next) {
         let is_first = next == 0;
+        let is_last = facts.on_failure == FailurePolicy::FailFast;
         next += 1;
         for job in cancelled_with(graph, job, &facts, is_first)? {
             let facts = graph.facts(job)?;
@@ -73,6 +92,10 @@ pub fn failed<G: Graph>(graph: &mut G, job: G::Job, now: Timestamp) -> Result<()
                 free_keys(graph, job, &facts, State::Cancelled)?;
                 failed.push((job, facts));
             }
+        }
+        // Fail-fast cancels every member that another one could still cancel.
+        if is_last {
+            break;
         }
     }
     for (job, facts) in failed {
@@ -122,20 +145,19 @@ fn spend_edges<G: Graph>(
             unblock(graph, dependant, facts.kind, &mut done, now)?;
         }
     }
-    done.into_iter().try_for_each(|join| succeeded(graph, join, now))
+    propagate_success(graph, None, done, now)
 }
 
 /// Closes every open edge to a job that is done; joins that are done by that are added to `done`.
 fn close_edges<G: Graph>(
     graph: &mut G,
     job: G::Job,
-    state: &EdgeState,
     done: &mut Vec<G::Job>,
     now: Timestamp,
 ) -> Result<(), G::Error> {
     for (dependant, edge) in graph.dependants(job)? {
         let facts = graph.facts(dependant)?;
-        graph.close_edge(dependant, edge, state.clone())?;
+        graph.close_edge(dependant, edge, EdgeState::Closed)?;
         match facts.condition {
             // FLO-1, FLO-2, FLO-8
             Condition::ParentsDone => unblock(graph, dependant, facts.kind, done, now)?,
@@ -186,7 +208,7 @@ pub fn started<G: Graph>(
             graph.wake(job)?;
         }
     }
-    done.into_iter().try_for_each(|job| succeeded(graph, job, now))
+    propagate_success(graph, None, done, now)
 }
 
 /// Frees the keys that are held until a job ends in `state`: its own, and, if it is the tail of its

@@ -42,7 +42,7 @@ pub struct NewJob {
     pub kind: JobKind,
     /// The earliest time it may run; at once if `None`.
     pub run_at: Option<Timestamp>,
-    /// How long one execution may take; unbounded if `None`.
+    /// How long one execution may take; the worker's timeout, if it has one, if `None`.
     pub timeout: Option<Duration>,
     /// How many executions may fail before it is dead-lettered; the worker's policy if `None`.
     pub max_attempts: Option<u32>,
@@ -127,11 +127,11 @@ pub enum KeyHold {
     /// Until the job's record is pruned or purged.
     #[default]
     UntilPruned,
-    /// Until the job is done, and its expansion is. A dead-lettered or cancelled job still holds
-    /// it, since it may be requeued.
+    /// Until the job is done; if it expanded, until its expansion is done. A dead-lettered or
+    /// cancelled job still holds the key, since it may be requeued.
     UntilDone,
-    /// Until the job is done, dead-lettered or cancelled, and its expansion is. A requeue takes the
-    /// key again, and is denied if another job holds it by then.
+    /// Until the job is terminal; if it expanded, until its expansion is. A requeue takes the key
+    /// again, and is denied if another job holds it by then.
     UntilTerminal,
     /// For this long after the job was enqueued, whatever becomes of the job: the key outlives a
     /// record that is pruned sooner, and is free after that time even if the job is not terminal.

@@ -177,7 +177,7 @@ impl Life {
     /// The first instant at which Reserve may grant the job: when it falls due, or when its lease
     /// ends. `None` if time alone does not make it grantable.
     #[must_use]
-    pub fn available_at(&self) -> Option<Timestamp> {
+    pub fn grantable_at(&self) -> Option<Timestamp> {
         match &self.stage {
             Stage::Waiting => Some(self.due_at),
             Stage::Inflight(hold) => Some(hold.lease.expires_at),

@@ -57,8 +57,8 @@ impl OutputQuery {
         Self { id, of: OutputOf::Parents, from: 0 }
     }
 
-    /// What the job's handler takes: as [`OutputQuery::parents_of`], but if the job has one parent
-    /// alone and that is a join that is done, the join's own list, and the page says so.
+    /// The input of the job's handler. As [`OutputQuery::parents_of`], unless the job's only parent is
+    /// a join that is done: then the page has the join's list, and [`OutputPage::join`] names it.
     #[must_use]
     pub const fn input_of(id: JobId) -> Self {
         Self { id, of: OutputOf::Input, from: 0 }
@@ -152,7 +152,7 @@ pub enum OutputEntry {
         /// The reason that was recorded, if there is one.
         reason: Option<Text>,
     },
-    /// A job that is not over yet.
+    /// A job that is not terminal.
     Pending,
     /// A job whose record was removed after it or its reader was detached from their flow.
     Missing,

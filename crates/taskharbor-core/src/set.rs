@@ -118,7 +118,7 @@ pub struct Expansion {
 }
 
 impl Expansion {
-    /// A expansion of these jobs.
+    /// An expansion of these jobs.
     #[must_use]
     pub const fn new(jobs: Vec<NewJob>) -> Self {
         Self { jobs }

@@ -23,8 +23,8 @@ pub struct Settle {
 /// How long a call waits for what another transaction on the store has locked, before the item is
 /// answered with [`Refusal::Busy`](crate::error::Refusal::Busy).
 ///
-/// What is short and what is long is the driver's choice; a driver on whose store no other
-/// transactions can be open ignores it.
+/// Each driver chooses its own two durations. A driver whose store has no other transactions
+/// ignores this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockWait {
@@ -109,7 +109,7 @@ pub enum Transition {
         /// Why it is not tried again.
         reason: Text,
     },
-    /// It is given back; nothing is charged.
+    /// It is released: no attempt is charged.
     Release {
         /// Not before this instant; in its old position if `None`.
         run_at: Option<Timestamp>,
@@ -129,7 +129,7 @@ impl Transition {
         }
     }
 
-    /// Checks every rule that can be checked without a store; answers the shape of a expansion.
+    /// Checks every rule that can be checked without a store; answers the resolved edges of an expansion.
     ///
     /// # Errors
     ///
@@ -173,7 +173,7 @@ impl Transition {
     }
 }
 
-/// One failed execution, as core computed it.
+/// One failed execution, as the worker reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FailedAttempt {

@@ -246,7 +246,7 @@ impl Store {
 impl Entry {
     /// Its position in its queue, or among the terminal jobs.
     pub(crate) fn place(&self, slot: Slot) -> Option<Position> {
-        let at = self.life.available_at().or_else(|| self.life.kept_until())?;
+        let at = self.life.grantable_at().or_else(|| self.life.kept_until())?;
         Some((at, self.seq, slot))
     }
 

@@ -212,7 +212,7 @@ impl<'c> Store<'c> {
             params![
                 entry.seq,
                 stage,
-                micros(life.available_at()),
+                micros(life.grantable_at()),
                 life.due_at.as_micros(),
                 life.priority,
                 i64::try_from(life.pending).unwrap_or(i64::MAX),

@@ -131,9 +131,9 @@ impl Flow<()> {
         first.into_flow()
     }
 
-    /// One after another; each takes what the one before it produced, so all take and produce the
-    /// same. Without any it is the step that hands on what it is given. Steps of different types
-    /// are chained with [`Flow::then`].
+    /// Steps that run one after another. Each takes the output of the one before it, so all have the
+    /// same input and output type. An empty chain produces its input. Use [`Flow::then`] to chain
+    /// steps of different types.
     pub fn chain<F>(steps: impl IntoIterator<Item = F>) -> Flow<F::Output, F::Input>
     where
         F: IntoFlow,
@@ -143,8 +143,8 @@ impl Flow<()> {
         Flow::of(steps.reduce(Plan::then).unwrap_or_else(|| Plan::all([], JoinReading::First)))
     }
 
-    /// All at once. It produces what they produce, in their order, when the last of them is done;
-    /// without any at once.
+    /// Members that run in parallel. When the last of them is done, the group produces the list of
+    /// their outputs, in their order. An empty group completes immediately.
     pub fn group<F: IntoFlow>(
         members: impl IntoIterator<Item = F>,
     ) -> Flow<Vec<F::Output>, F::Input> {
@@ -162,7 +162,7 @@ impl Flow<()> {
         Flow::of(Plan::gather(plans(members)))
     }
 
-    /// Two that are unlike, at once; it produces both outputs.
+    /// Two steps of different types that run in parallel. It produces both outputs as a pair.
     pub fn join<A, B>(a: A, b: B) -> Flow<(A::Output, B::Output), A::Input>
     where
         A: IntoFlow,
@@ -171,8 +171,8 @@ impl Flow<()> {
         Flow::of(Plan::all([a.into_flow().plan, b.into_flow().plan], JoinReading::List))
     }
 
-    /// All at once, and when the last of them is done the finalizer, which takes what they
-    /// produced in their order: a [`Flow::group`] and then the finalizer.
+    /// A [`Flow::group`] and then a finalizer, which takes the list of the members' outputs, in their
+    /// order.
     pub fn chord<F, N>(
         members: impl IntoIterator<Item = F>,
         finalizer: N,
@@ -225,14 +225,14 @@ impl<O, I> Flow<O, I> {
         self
     }
 
-    /// Runs this job if the flow so far fails: if its last step is dead-lettered, or cancelled
-    /// because another step failed. The job takes the [`Failure`] or nothing. Its output is not
-    /// used; steps that follow wait for the flow, not for this job.
+    /// Runs this job if the last step of the flow so far is dead-lettered, or is cancelled other than
+    /// by cancelling the flow. The job takes the [`Failure`] or nothing. Its output is not used. Steps
+    /// that follow wait for the flow, not for this job.
     ///
     /// The job is stored with the flow and stays blocked until the flow fails, whatever the policies
     /// are: fail-fast does not cancel it. If the flow succeeds, the store cancels the job as not
     /// needed in the step in which the flow's last step is done, so no worker has to serve its
-    /// queue. It does not run if the flow is cancelled by a person.
+    /// queue. It does not run if a person cancels the flow as a whole.
     ///
     /// A flow that is blocked has not failed. So its steps get the policy
     /// [`FailurePolicy::Cancel`] unless another is set, for the step or with [`Flow::policy`] before

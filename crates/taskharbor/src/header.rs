@@ -6,7 +6,7 @@
 //!
 //! | header | on | value |
 //! |---|---|---|
-//! | [`CODEC`] | every job | the name of the codec with which payload and output are written; JSON if it is missing |
+//! | [`CODEC`] | every job that this library enqueues | the name of the codec with which payload and output are written; JSON if it is missing |
 //! | [`LABEL`] | jobs with [`Options::label`](crate::Options::label), groups with [`Flow::label`](crate::Flow::label) | the label |
 
 /// Names the codec with which the job's payload and output are written.

@@ -173,9 +173,10 @@ impl Options {
         self
     }
 
-    /// Keeps a second job from being stored: if a job with this key is stored in the same queue,
-    /// enqueueing answers that job, whatever its type. Begin keys with what they are about. Of the
-    /// steps of a flow only the last may have a key, which is the flow's. Defaults to none.
+    /// Prevents duplicates: while a job holds this key in the same queue, enqueueing answers that
+    /// job, whatever its type, and stores nothing. Types share the keys of a queue, so start a key
+    /// with its subject, as in `invoice:42`. Only the last step of a flow may have a key, which is
+    /// then the flow's. Defaults to none.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl fmt::Display) -> Self {
         self.idempotency_key = Some(key.to_string());

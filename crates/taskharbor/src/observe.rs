@@ -125,7 +125,7 @@ pub enum Event<'a> {
         /// Why.
         reason: &'a Text,
     },
-    /// The job is given back; nothing is charged.
+    /// The job is released: no attempt is charged.
     #[non_exhaustive]
     Released {
         /// The job.
@@ -141,7 +141,7 @@ pub enum Event<'a> {
         /// When the lease is over now.
         expires_at: Timestamp,
     },
-    /// The lease is lost, and whatever becomes of the job here is not recorded.
+    /// The lease is lost, so this worker cannot record the outcome of the job.
     #[non_exhaustive]
     LeaseLost {
         /// The job.
@@ -198,7 +198,7 @@ pub enum Event<'a> {
     },
 }
 
-/// Why a job was given back.
+/// Why a job was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseReason {
@@ -208,14 +208,14 @@ pub enum ReleaseReason {
     Shutdown,
     /// This worker has no handler for it.
     NoHandler,
-    /// Somebody asked for it to be cancelled.
+    /// Its cancellation was requested.
     CancelRequested,
     /// It took so long to arrive that its lease was nearly over.
     ArrivedLate,
 }
 
 impl ReleaseReason {
-    /// Why a job is given back whose handler was told to stop.
+    /// Why a job whose handler was told to stop is released.
     pub(crate) const fn for_cancel(reason: CancelReason) -> Self {
         match reason {
             CancelReason::Requested => Self::CancelRequested,
@@ -243,7 +243,7 @@ pub enum LossReason {
     /// The handler has not ended although its time is over: it blocks its thread.
     #[error("the handler did not end when its time was over")]
     Overdue,
-    /// The store takes neither the outcome nor that it failed.
+    /// The store accepts neither the outcome nor a failure in its place.
     #[error("the store does not take the outcome")]
     Unrecordable,
 }

@@ -52,7 +52,7 @@ pub(super) struct ReclaimedBetween;
 impl Behaviour for ReclaimedBetween {
     fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
         model.reserve_by(&request, |life| {
-            let (from, to) = (life.due_at.as_micros(), life.available_at()?.as_micros());
+            let (from, to) = (life.due_at.as_micros(), life.grantable_at()?.as_micros());
             Timestamp::from_micros(from + (to - from) / 2).ok()
         })
     }

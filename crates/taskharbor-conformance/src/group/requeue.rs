@@ -1,8 +1,8 @@
 //! Another life for jobs that were dead-lettered or cancelled.
 
 use taskharbor_core::{
-    NewJob, State, Text,
-    admin::{Action, Filter, Requeue},
+    Admin, NewJob, State, Text,
+    admin::{Action, Filter, Prune, Requeue},
     driver::OutputEntry,
     error::{Denied, Refusal},
     flow::FlowState,
@@ -12,7 +12,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        T0, ack, ack_with, at, child, done_with, expand, fail, failure, id, ids, job, list,
+        T0, ack, ack_with, at, child, done_with, expand, fail, failure, id, ids, job, join, list,
         requeue, retry,
     },
 };
@@ -41,6 +41,7 @@ group! {
         a_member_of_a_flow_whose_tail_is_cancelled_is_denied ["REQ-4"]
         a_member_of_a_flow_whose_tail_is_dead_lettered_is_not_denied ["REQ-4"]
         a_tail_can_be_requeued_however_it_ended ["REQ-7" "FLO-7"]
+        a_requeued_join_that_is_the_tail_ends_its_flow_as_done ["FLO-6" "FLO-7" "REQ-1" "ADM-10"]
         a_detached_job_leaves_its_flow_and_runs_alone ["REQ-5" "REQ-6" "OUT-1"]
         a_detached_job_waits_for_no_parent ["REQ-6"]
         a_detached_job_that_fails_affects_no_other_job ["REQ-5"]
@@ -454,4 +455,15 @@ async fn a_detached_job_can_be_purged_alone(t: DriverUnderTest) {
     assert_eq!(t.act("a", Action::Purge, T0).await, State::Done);
     assert_eq!(t.inputs("b").await, [list(1), gave_up()]);
     assert_eq!(t.act("b", requeue(), T0).await, State::Ready);
+}
+
+async fn a_requeued_join_that_is_the_tail_ends_its_flow_as_done(t: DriverUnderTest) {
+    t.put_flow([job("a"), join("j", &["a"])], T0).await;
+    t.act("j", Action::Cancel, T0).await;
+    t.run("a", ack(), T0).await;
+    assert_eq!(t.flow_state("j", T0).await, FlowState::Cancelled);
+    assert_eq!(t.act("j", requeue(), at(5)).await, Done);
+    assert_eq!(t.flow_state("j", at(5)).await, FlowState::Done);
+    let request = Prune::new(10, at(5)).cancelled_before(at(5));
+    assert_eq!(t.driver.prune(request).await.expect("prune"), 0, "it is not cancelled any more");
 }

@@ -11,7 +11,7 @@ use super::Model;
 impl Model {
     /// Reserves; a reclaimed job stands where its lease ended.
     pub(crate) fn reserve(&mut self, request: &Reserve) -> Result<Reserved, DriverError> {
-        self.reserve_by(request, Life::available_at)
+        self.reserve_by(request, Life::grantable_at)
     }
 
     /// Reserves; a job whose lease is over stands where `position` puts it.

@@ -188,7 +188,7 @@ impl Model {
     /// When the next job of a queue falls due or the next lease ends.
     pub(crate) fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
         let in_queue = self.jobs.iter().filter(|job| job.new.queue == *queue);
-        in_queue.filter_map(|job| job.life.available_at()).min()
+        in_queue.filter_map(|job| job.life.grantable_at()).min()
     }
 
     /// The jobs of a queue that are due or whose lease is over.
@@ -199,7 +199,7 @@ impl Model {
     ) -> impl Iterator<Item = usize> + 'a {
         (0..self.jobs.len()).filter(move |&at| {
             let job = &self.jobs[at];
-            job.new.queue == *queue && job.life.available_at().is_some_and(|it| it <= now)
+            job.new.queue == *queue && job.life.grantable_at().is_some_and(|it| it <= now)
         })
     }
 

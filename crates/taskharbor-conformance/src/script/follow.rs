@@ -146,7 +146,7 @@ impl Search<'_> {
         standing: Standing,
     ) -> Result<(), String> {
         let before = available.iter().filter(|other| **other != job).find(|other| {
-            let latest = model.jobs[**other].life.available_at();
+            let latest = model.jobs[**other].life.grantable_at();
             latest.is_some_and(|latest| self.standing(model, **other, latest) < standing)
         });
         match before {
@@ -160,7 +160,7 @@ impl Search<'_> {
         let now = self.request.now;
         let job = &mut path.model.jobs[at];
         let position = leased.job.available_at;
-        let (earliest, latest) = (job.life.due_at, job.life.available_at());
+        let (earliest, latest) = (job.life.due_at, job.life.grantable_at());
         match job.life.reclaim(now) {
             Consequence::Waits => {
                 if position < earliest || latest.is_none_or(|latest| latest < position) {

@@ -140,7 +140,7 @@ pub enum Rejected {
         /// How many there were.
         count: usize,
     },
-    /// Some jobs of a flow, but not all, are stored already; or a job of a expansion is.
+    /// Some jobs of a flow, but not all, are stored already; or a job of an expansion is.
     #[error("job {job} is stored already but others of its set are not: give new jobs new ids")]
     Overlap {
         /// The first job that is stored already.

@@ -1,6 +1,6 @@
 //! What a unit must satisfy to be imported, checked without a store.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{EdgeState, ExportUnit, ExportedJob};
 use crate::{
@@ -80,6 +80,7 @@ impl ExportUnit {
         if !members.contains(&flow.id) {
             return Err(Damage::FirstTail(flow.id.clone()));
         }
+        self.check_expansions()?;
         // Edges to members that were detached lead nowhere, so only those inside are looked at.
         let inside: Vec<_> = self.jobs.iter().map(|job| job.inside(&members)).collect();
         match ResolvedEdges::of(&inside) {
@@ -88,6 +89,31 @@ impl ExportUnit {
             Err(Rejected::FailureOfNothing { .. }) => Ok(()),
             Err(rejected) => Err(rejected.into()),
         }
+    }
+
+    /// No job may expand into itself, be it through others: a reader of its output would go round for
+    /// ever. What an expansion leads to outside of the unit is a member that was detached.
+    fn check_expansions(&self) -> Result<(), Damage> {
+        let expanded = self
+            .jobs
+            .iter()
+            .filter_map(|job| Some((&job.new.id, job.life.expanded_into.as_ref()?)));
+        let expanded: HashMap<&JobId, &JobId> = expanded.collect();
+        let mut ends: HashSet<&JobId> = HashSet::new();
+        for &start in expanded.keys() {
+            let (mut path, mut at) = (HashSet::new(), start);
+            while !ends.contains(at) {
+                if !path.insert(at) {
+                    return Err(Damage::State(at.clone()));
+                }
+                match expanded.get(at) {
+                    Some(&next) => at = next,
+                    None => break,
+                }
+            }
+            ends.extend(path);
+        }
+        Ok(())
     }
 
     fn repeated(&self) -> Damage {
@@ -117,7 +143,20 @@ impl ExportUnit {
         if waits_outside || job.edges.iter().any(is_spent_without_failure) {
             return Err(Damage::Edges(id()));
         }
-        if job.life.finish().is_some_and(|finish| !finish.state.is_terminal()) {
+        let life = &job.life;
+        let is_join = matches!(job.new.kind, JobKind::Join(_));
+        let counters = [life.attempts, life.deliveries, life.expirations, life.epoch];
+        let has_wrong_state = match &life.stage {
+            Stage::Finished(finish) => !finish.state.is_terminal(),
+            Stage::Waiting | Stage::Inflight(_) => is_join,
+            Stage::Blocked => false,
+        };
+        let is_done = life.finish().is_some_and(|finish| finish.state == State::Done);
+        if has_wrong_state
+            || life.errors.len() > Limits::ERRORS_KEPT
+            || counters.iter().any(|count| *count > Limits::MAX_ATTEMPTS)
+            || life.expanded_into.is_some() && !(is_done && self.flow.is_some())
+        {
             return Err(Damage::State(id()));
         }
         if job.life.flow.as_ref() != self.flow.as_ref().map(|flow| &flow.id) {
@@ -154,7 +193,11 @@ impl ExportedJob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{JobType, NewJob, QueueName, Timestamp, export::ExportedFlow, life::Life};
+    use crate::{
+        JobType, NewJob, QueueName, Timestamp,
+        export::ExportedFlow,
+        life::{Finish, Life},
+    };
 
     const NOW: Timestamp = Timestamp::EPOCH;
 
@@ -205,6 +248,16 @@ mod tests {
             unit.jobs.iter_mut().for_each(|job| job.life.flow = Some(id("x")));
         };
         assert_eq!(damage(other), Damage::FirstTail(id("x")));
+        let round = |unit: &mut ExportUnit| {
+            let stage = Stage::Finished(Finish::new(State::Done, NOW, None));
+            unit.jobs[0].life.stage = stage;
+            unit.jobs[0].life.expanded_into = Some(id("a"));
+        };
+        assert_eq!(damage(round), Damage::State(id("a")));
+        let running = |unit: &mut ExportUnit| {
+            unit.jobs[0].new.kind = JobKind::Join(crate::job::JoinReading::List);
+        };
+        assert_eq!(damage(running), Damage::State(id("a")));
         let twice = |unit: &mut ExportUnit| unit.jobs[1] = unit.jobs[0].clone();
         assert_eq!(damage(twice), Damage::Job(Rejected::DuplicateId { job: id("a") }));
         let cycle = |unit: &mut ExportUnit| {

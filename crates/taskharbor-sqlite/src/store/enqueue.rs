@@ -149,7 +149,7 @@ impl<'c> Store<'c> {
         let inserted = inserter.job.execute(params![
             seq,
             stage,
-            micros(life.available_at()),
+            micros(life.grantable_at()),
             life.due_at.as_micros(),
             life.priority,
             place(life.pending),

@@ -91,6 +91,8 @@ impl Store<'_> {
             Some(flow) if was_terminal != entry.is_terminal() => {
                 self.count_live(flow, if was_terminal { 1 } else { -1 });
             }
+            // A requeued join that is done at once ends its flow in another way.
+            Some(flow) if was_terminal => self.count_live(flow, 0),
             _ => {}
         }
     }

@@ -50,7 +50,7 @@ impl<'a, O> Start<'a, O> {
         self
     }
 
-    /// Keeps a second flow from being started: if a flow with this key is stored, that one is
+    /// Keeps a second flow from being started: while a flow holds this key, that one is
     /// answered. The key is held in the queue of the flow's last step,
     /// [`Options::DEFAULT_QUEUE`](crate::Options) if that is a group, and shared with the plain jobs
     /// of that queue. Defaults to the key of the last step's options, or none.

@@ -107,8 +107,8 @@ BEGIN
   ELSE
     -- th_flow_name, or the primary key. FLO-7: a flow is running while a member is in line or inflight.
     EXECUTE 'SELECT ARRAY(SELECT f.seq FROM th_flow f WHERE ' || CASE p_state
-        WHEN 'running' THEN 'f.state IS NULL AND EXISTS (SELECT FROM th_hot h WHERE h.flow = f.seq AND h.pending IS NULL)'
-        WHEN 'blocked' THEN 'f.state IS NULL AND NOT EXISTS (SELECT FROM th_hot h WHERE h.flow = f.seq AND h.pending IS NULL)'
+        WHEN 'running' THEN 'f.state IS NULL AND EXISTS (SELECT FROM th_hot h WHERE h.flow = f.seq AND h.pending IS NULL OFFSET 0)'
+        WHEN 'blocked' THEN 'f.state IS NULL AND NOT EXISTS (SELECT FROM th_hot h WHERE h.flow = f.seq AND h.pending IS NULL OFFSET 0)'
         WHEN 'done' THEN 'f.state = ''d''' WHEN 'failed' THEN 'f.state = ''q''' WHEN 'cancelled' THEN 'f.state = ''c'''
         ELSE 'true' END
       || CASE WHEN p_name IS NOT NULL THEN ' AND f.name = $3' ELSE '' END

@@ -37,6 +37,8 @@ DECLARE
   v_in_flows bigint[] := '{}';
   v_wakes    text[] := '{}';
 BEGIN
+  -- A transaction of an application that stays open fails this call, and does not hold up all calls that wait for it.
+  PERFORM set_config('lock_timeout', '10s', true);
   -- Flows before jobs, and both in their order, so calls cannot deadlock. An id means the job that has it now: one that
   -- gets it later comes too late, since neither it nor its flow is locked.
   IF p_action IN ('requeue', 'purge', 'purge_flow') THEN
