@@ -17,16 +17,16 @@ pub(crate) struct Raw {
     _place: Place,
 }
 
-const JOB: &str = "INSERT INTO th_job (seq, state, at, due_at, priority, pending, kind, key_hold, \
+const JOB: &str = "INSERT INTO th_job (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
      on_failure, keyed, id, queue) VALUES (?1, 0, ?2, ?2, 0, 0, 0, 0, 0, 0, ?3, ?4)";
 const BODY: &str =
     "INSERT INTO th_body (seq, type, created_at, parents, payload) VALUES (?1, ?2, ?3, 0, ?4)";
 const SEQ: &str = "UPDATE th_meta SET seq = ?1";
 const DUE: &str = "SELECT j.seq, b.payload FROM th_job j JOIN th_body b ON b.seq = j.seq \
-     WHERE j.queue = ?1 AND j.priority = 0 AND j.at <= ?2 ORDER BY j.at, j.seq LIMIT ?3";
-const GRANT: &str = "UPDATE th_job SET state = 2, at = ?2, started_at = ?3, expires_at = ?2, \
+     WHERE j.queue = ?1 AND j.priority = 0 AND j.available_at <= ?2 ORDER BY j.available_at, j.seq LIMIT ?3";
+const GRANT: &str = "UPDATE th_job SET state = 2, available_at = ?2, started_at = ?3, expires_at = ?2, \
      deliveries = deliveries + 1, holder = 'bench', token = ?4 WHERE seq = ?1";
-const ACK: &str = "UPDATE th_job SET state = 3, at = NULL, finished_at = ?2, kept_until = ?3, \
+const ACK: &str = "UPDATE th_job SET state = 3, available_at = NULL, finished_at = ?2, kept_until = ?3, \
      holder = NULL WHERE seq = ?1 AND token = ?4";
 
 impl Raw {
