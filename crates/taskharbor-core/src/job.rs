@@ -58,7 +58,7 @@ pub struct NewJob {
     pub parents: Vec<JobId>,
     /// What has to become of its parents before it may run.
     pub condition: Condition,
-    /// What becomes of its dependants if it fails.
+    /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,
 }
 
@@ -161,7 +161,7 @@ impl KeyHold {
     }
 }
 
-/// What becomes of the jobs that wait for this one when it is dead-lettered or cancelled.
+/// What happens to the dependants of a job when it is dead-lettered or cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
     /// They stay blocked; requeueing this job lets the flow go on.
@@ -308,7 +308,7 @@ impl NewJob {
         matches!(self.condition, Condition::ParentsFailed)
     }
 
-    /// What becomes of its dependants if it fails.
+    /// Its failure policy: what happens to its dependants if it fails.
     #[must_use]
     pub fn on_failure(mut self, policy: FailurePolicy) -> Self {
         self.on_failure = policy;

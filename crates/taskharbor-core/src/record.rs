@@ -53,7 +53,7 @@ pub struct JobView {
     pub parent_count: usize,
     /// What has to become of those parents before it may run.
     pub condition: Condition,
-    /// What becomes of its dependants if it fails.
+    /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,
     /// When it became available to workers: its position, at the grant if it is inflight. When it was
     /// enqueued, if it is blocked or terminal and has no position.

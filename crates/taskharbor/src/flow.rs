@@ -209,7 +209,7 @@ impl<O, I> Flow<O, I> {
         Flow::of(Plan::all([self.plan], JoinReading::Discard))
     }
 
-    /// Sets what becomes of the steps that wait for a step of this flow if that fails. It applies to
+    /// Sets what happens to the steps that wait for a step of this flow if that fails. It applies to
     /// all steps so far that have no policy of their own. A flow that a step's handler returns
     /// inherits it; inside that flow [`FailurePolicy::Continue`] applies to the last step, and the
     /// others get [`FailurePolicy::Cancel`]. Defaults to [`FailurePolicy::Block`].

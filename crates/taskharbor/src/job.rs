@@ -164,7 +164,7 @@ impl Options {
         self
     }
 
-    /// What becomes of the steps that wait for this one if it fails. Defaults to
+    /// What happens to the steps that wait for this one if it fails. Defaults to
     /// [`FailurePolicy::Block`]: they stay blocked. A job that runs if a flow fails is added with
     /// [`Flow::on_failure`](crate::Flow::on_failure).
     #[must_use]

@@ -393,7 +393,7 @@ async fn units_that_contradict_themselves_are_refused(t: DriverUnderTest) {
         ("it waits for nothing", with(&|job| job.life.stage = Stage::Blocked)),
         ("a count without open edges", with(&|job| job.life.pending = 1)),
         (
-            "an end that is none",
+            "an end in a state that is not terminal",
             with(&|job| job.life.stage = Stage::Finished(Finish::new(State::Ready, T0, None))),
         ),
         ("no attempts", with(&|job| job.new.max_attempts = Some(0))),

@@ -1,4 +1,4 @@
-//! What becomes of the dependants of a member that fails: each policy by itself.
+//! Failure policies one by one: what happens to the dependants of a member that fails.
 
 use taskharbor_core::{
     NewJob, State, Text,

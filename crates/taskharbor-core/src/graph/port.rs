@@ -106,7 +106,7 @@ pub struct Facts<F> {
     pub kind: JobKind,
     /// What has to become of its parents.
     pub condition: Condition,
-    /// What becomes of its dependants if it fails.
+    /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,
     /// How long its key is held, if it was enqueued with one.
     pub key: Option<KeyHold>,

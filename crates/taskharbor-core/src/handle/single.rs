@@ -26,7 +26,7 @@ impl AnyDriver {
         only(only(answers)??)
     }
 
-    /// Leases the best available job of a queue, or `None` if there is none.
+    /// Leases the best available job of a queue, or answers `None` if no job is available.
     ///
     /// # Errors
     ///

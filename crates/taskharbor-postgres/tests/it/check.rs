@@ -122,7 +122,7 @@ async fn every_contradiction_is_found_and_named() {
             "there is an edge of job 987654, which is not stored",
         ),
         (
-            "INSERT INTO th_key VALUES ('q', 'nobody', 987654, 'nobody')",
+            "INSERT INTO th_key VALUES ('q', 'stray', 987654, 'stray')",
             "key nobody of queue q is held by no job that has it",
         ),
         (

@@ -55,7 +55,7 @@ pub struct FlowMember {
     pub parents: Vec<JobId>,
     /// What has to become of those members before it may run.
     pub condition: Condition,
-    /// What becomes of its dependants if it fails.
+    /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,
     /// The member that produces its output in its place, if its handler returned a flow.
     pub expanded_into: Option<JobId>,

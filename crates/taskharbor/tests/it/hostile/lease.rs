@@ -185,7 +185,7 @@ impl Hook<MemoryDriver> for HardlyAnyLeft {
         match &call {
             Call::ExtendLeases { .. } => {
                 self.held_up.send_replace(true);
-                // Fails once the test has let go of the other end.
+                // Fails once the test has dropped the other end.
                 let _ = self.go_on.lock().unwrap().recv();
                 next.make(call).await
             }
