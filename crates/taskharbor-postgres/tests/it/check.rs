@@ -123,7 +123,7 @@ async fn every_contradiction_is_found_and_named() {
         ),
         (
             "INSERT INTO th_key VALUES ('q', 'stray', 987654, 'stray')",
-            "key nobody of queue q is held by no job that has it",
+            "key stray of queue q is held by no job that has it",
         ),
         (
             "UPDATE th_key SET seq = #waiting WHERE key = 'k'",
