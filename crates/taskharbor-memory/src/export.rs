@@ -132,6 +132,8 @@ impl Store {
             Some(_) => Err(ImportRefused::KeyHeld(key.job)),
             None => {
                 let record = JobRef::NOWHERE;
+                let (queue, text) = place.clone();
+                self.orphaned_keys.insert((key.held_until, queue, text));
                 let held = HeldKey { job: key.job, record, until: Some(key.held_until) };
                 self.keys.insert(place, held);
                 Ok(Imported::Stored)

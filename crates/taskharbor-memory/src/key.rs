@@ -67,15 +67,30 @@ impl Store {
     pub(crate) fn drop_key_with_record(&mut self, slot: Slot) {
         let entry = &self.jobs[slot];
         // KEY-3, KEY-9
-        if entry.new.key_hold.held_until(entry.created_at).is_none() {
-            self.drop_key(slot);
+        match (entry.new.key_hold.held_until(entry.created_at), &entry.new.idempotency_key) {
+            (Some(until), Some(key)) => {
+                let orphan = (until, entry.new.queue.clone(), key.clone());
+                if self.holds_key(slot) {
+                    self.orphaned_keys.insert(orphan);
+                }
+            }
+            _ => self.drop_key(slot),
         }
     }
 
     /// Forgets the keys whose time is over and whose jobs are gone.
     pub(crate) fn forget_keys(&mut self, now: Timestamp) {
-        let jobs = &self.jobs;
-        let is_stored = |job: JobRef| jobs.get(job.slot).is_some_and(|entry| entry.seq == job.seq);
-        self.keys.retain(|_, held| held.is_held(now) || is_stored(held.record));
+        while let Some((until, ..)) = self.orphaned_keys.first()
+            && *until <= now
+            && let Some((until, queue, key)) = self.orphaned_keys.pop_first()
+        {
+            let key = (queue, key);
+            // Another job may have taken the key meanwhile.
+            let is_orphan =
+                |held: &HeldKey| held.until == Some(until) && self.resolve(held.record).is_none();
+            if self.keys.get(&key).is_some_and(is_orphan) {
+                self.keys.remove(&key);
+            }
+        }
     }
 }

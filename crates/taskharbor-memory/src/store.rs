@@ -3,7 +3,7 @@
 //! One rule keeps the indexes true: every change to a job goes through [`Store::change_life`], which
 //! takes the job out of the indexes before, puts it back after, and tells its flow what changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use slab::Slab;
 use taskharbor_core::{
@@ -11,6 +11,7 @@ use taskharbor_core::{
     driver::Limits,
     export::EdgeState,
     life::{Life, Stage},
+    name::IdempotencyKey,
 };
 
 use crate::{
@@ -79,6 +80,8 @@ pub(crate) struct Store {
     pub(crate) jobs: Slab<Entry>,
     pub(crate) by_id: HashMap<JobId, Slot>,
     pub(crate) keys: Keys,
+    /// The keys that outlived their jobs, by the time at which they are free.
+    pub(crate) orphaned_keys: BTreeSet<(Timestamp, QueueName, IdempotencyKey)>,
     pub(crate) by_seq: BTreeMap<u64, Slot>,
     pub(crate) queues: Slab<Queue>,
     pub(crate) queue_ids: HashMap<QueueName, usize>,
@@ -102,6 +105,7 @@ impl Store {
             jobs: Slab::new(),
             by_id: HashMap::new(),
             keys: Keys::new(),
+            orphaned_keys: BTreeSet::new(),
             by_seq: BTreeMap::new(),
             queues: Slab::new(),
             queue_ids: HashMap::new(),
