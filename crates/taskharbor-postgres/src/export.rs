@@ -36,6 +36,8 @@ const KEY: &str = "export:key:";
 /// How many single jobs one call imports, and how many bytes of payloads and outputs.
 const TOGETHER: usize = 500;
 const TOGETHER_BYTES: usize = 4 * 1024 * 1024;
+/// How often a unit is sent whose jobs other calls store at the same time.
+const IMPORT_TRIES: usize = 5;
 
 /// Where a page starts. Jobs come first, then the keys that outlived theirs. MOV-1.
 #[derive(Debug)]
@@ -208,9 +210,15 @@ impl PostgresDriver {
         unit: &ExportUnit,
     ) -> Result<Result<Imported, ImportRefused>, DriverError> {
         let Some(key) = &unit.key else {
-            return self
-                .import_jobs(unit.flow.as_ref(), &unit.jobs.iter().collect::<Vec<_>>())
-                .await;
+            let (flow, jobs) = (unit.flow.as_ref(), unit.jobs.iter().collect::<Vec<_>>());
+            // MOV-3: a job that another call stored meanwhile is met when the store is asked again.
+            for _ in 1..IMPORT_TRIES {
+                match self.import_jobs(flow, &jobs).await {
+                    Err(error) if is_duplicate(&error) => {}
+                    answer => return answer,
+                }
+            }
+            return self.import_jobs(flow, &jobs).await;
         };
         let values = [
             Value::Text(Some(key.queue.as_str())),
