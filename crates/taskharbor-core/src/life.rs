@@ -4,6 +4,7 @@
 //! one `Life` per job, and so does the model that every other driver is tested against. Rules over
 //! several jobs are in [`graph`](crate::graph).
 
+mod settle;
 mod stage;
 
 pub use crate::state::LifeStep;
@@ -12,8 +13,8 @@ pub use stage::{ActiveLease, Consequence, Finish, Stage};
 use crate::{
     Blob, JobId, NewJob, State, Text, Timestamp,
     admin::Requeue,
-    driver::{Extended, Lease, LeaseToken, Limits, Settled, Transition},
-    error::{Denied, Refusal},
+    driver::{Lease, Limits},
+    error::Denied,
     job::{FailedAttempt, JobKind},
     name::Holder,
 };
@@ -208,154 +209,6 @@ impl Life {
         Consequence::Waits
     }
 
-    /// Whether `token` may change the job at `now`: yes, or not any more because it ended it, or
-    /// a refusal.
-    ///
-    /// # Errors
-    ///
-    /// [`Refusal::JobNotInflight`], then [`Refusal::LeaseMismatch`], then
-    /// [`Refusal::LeaseExpired`].
-    pub fn authorize(&self, token: LeaseToken, now: Timestamp) -> Result<Settled, Refusal> {
-        // REF-1, LEA-1, LEA-10, SET-8
-        match &self.stage {
-            Stage::Inflight(hold) if hold.lease.token != token => Err(Refusal::LeaseMismatch),
-            Stage::Inflight(hold) if hold.lease.expires_at <= now => Err(Refusal::LeaseExpired),
-            Stage::Inflight(_) => Ok(Settled::Applied),
-            Stage::Finished(Finish { by: Some(lease), .. }) if lease.token == token => {
-                Ok(Settled::AlreadyTerminal)
-            }
-            Stage::Blocked | Stage::Waiting | Stage::Finished(_) => Err(Refusal::JobNotInflight),
-        }
-    }
-
-    /// Extends the lease to `expires_at` unless it lasts longer already.
-    ///
-    /// # Errors
-    ///
-    /// As [`Life::authorize`]; a terminal job is [`Refusal::JobNotInflight`] to every token.
-    pub fn extend(
-        &mut self,
-        token: LeaseToken,
-        progress: Option<Text>,
-        expires_at: Timestamp,
-        now: Timestamp,
-    ) -> Result<Extended, Refusal> {
-        self.authorize(token, now)?;
-        let Stage::Inflight(hold) = &mut self.stage else {
-            return Err(Refusal::JobNotInflight);
-        };
-        // LEA-7
-        hold.lease.expires_at = hold.lease.expires_at.max(expires_at);
-        if progress.is_some() {
-            self.progress = progress;
-        }
-        Ok(Extended::new(hold.lease, hold.cancel_requested))
-    }
-
-    /// Whether `token` may record `transition` at `now`: yes, or it is recorded already, or a
-    /// refusal.
-    ///
-    /// # Errors
-    ///
-    /// As [`Life::authorize`]; [`Refusal::JobNotInflight`] also for the token that ended the job, if
-    /// `transition` contradicts what it recorded.
-    pub fn may_settle(
-        &self,
-        token: LeaseToken,
-        transition: &Transition,
-        now: Timestamp,
-    ) -> Result<Settled, Refusal> {
-        let answer = self.authorize(token, now)?;
-        // SET-6, SET-7
-        if answer == Settled::AlreadyTerminal && !self.repeats(transition) {
-            return Err(Refusal::JobNotInflight);
-        }
-        Ok(answer)
-    }
-
-    /// Whether `transition` says of a terminal job what is recorded of it.
-    fn repeats(&self, transition: &Transition) -> bool {
-        let Some(finish) = self.finish() else { return false };
-        match transition {
-            Transition::Ack { .. } => finish.state == State::Done && self.expanded_into.is_none(),
-            // EXP-6
-            Transition::Expand(_) => {
-                self.expanded_into.is_some() || finish.state == State::Cancelled
-            }
-            Transition::Fail { .. } => matches!(finish.state, State::Dlq | State::Cancelled),
-            Transition::Retry { .. } | Transition::Release { .. } => {
-                finish.state == State::Cancelled
-            }
-        }
-    }
-
-    /// Whether `transition` would be applied as it is, and not as a cancellation.
-    #[must_use]
-    pub fn will_apply(&self, transition: &Transition) -> bool {
-        // CAN-3, CAN-4
-        matches!(transition, Transition::Ack { .. })
-            || self.active_lease().is_some_and(|hold| !hold.cancel_requested)
-    }
-
-    /// Records what became of the job.
-    ///
-    /// If its cancellation was asked for, everything but an ack ends as cancelled.
-    ///
-    /// # Errors
-    ///
-    /// As [`Life::may_settle`].
-    pub fn settle(
-        &mut self,
-        token: LeaseToken,
-        transition: &Transition,
-        now: Timestamp,
-    ) -> Result<Consequence, Refusal> {
-        if self.may_settle(token, transition, now)? == Settled::AlreadyTerminal {
-            return Ok(Consequence::None);
-        }
-        let by = self.active_lease().map(|hold| hold.lease);
-        let as_asked = self.will_apply(transition);
-        if let Transition::Retry { failure, .. } | Transition::Fail { failure, .. } = transition {
-            self.note(failure);
-        }
-        let step = if as_asked { transition.step() } else { LifeStep::Abandon };
-        match State::Inflight.after(step) {
-            Some(state) if state.is_terminal() => self.end(state, by, now),
-            _ => {}
-        }
-        Ok(match transition {
-            _ if !as_asked => Consequence::Failed,
-            // SET-1
-            Transition::Ack { output } => {
-                self.output.clone_from(output);
-                Consequence::Done
-            }
-            Transition::Expand(_) => Consequence::Expanded,
-            // SET-2, LEA-6
-            Transition::Retry { run_at, .. } => {
-                self.expirations = 0;
-                self.run_at = *run_at;
-                self.wait_until(*run_at, now);
-                Consequence::Waits
-            }
-            // SET-3
-            Transition::Fail { reason, .. } => {
-                self.reason = Some(reason.clone());
-                Consequence::Failed
-            }
-            // SET-4
-            Transition::Release { run_at: None } => {
-                self.stage = Stage::Waiting;
-                Consequence::Waits
-            }
-            Transition::Release { run_at } => {
-                self.run_at = *run_at;
-                self.wait_until(*run_at, now);
-                Consequence::Waits
-            }
-        })
-    }
-
     /// Waits for one parent less; the state it leaves `Blocked` for, if it does.
     pub fn unblock(&mut self, kind: JobKind, now: Timestamp) -> Option<State> {
         self.pending = self.pending.saturating_sub(1);
@@ -517,66 +370,5 @@ impl Life {
         if self.errors.len() > Limits::ERRORS_KEPT {
             self.errors.remove(0);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Blob, JobType, QueueName, flow::Expansion};
-
-    const NOW: Timestamp = Timestamp::EPOCH;
-
-    fn inflight() -> (Life, LeaseToken) {
-        let queue = QueueName::new("q").unwrap();
-        let id = JobId::new("a").unwrap();
-        let job = NewJob::new(id, queue, JobType::new("work").unwrap(), &[]);
-        let mut life = Life::new(&job, 0, None, NOW);
-        let end = NOW.saturating_add(std::time::Duration::from_secs(60));
-        let lease = Lease::new(LeaseToken::from_bits(7), end);
-        assert!(life.grant(lease, Holder::new("h").unwrap(), NOW));
-        (life, lease.token)
-    }
-
-    fn transitions() -> [Transition; 5] {
-        let failure = FailedAttempt::new(1, "it failed", NOW);
-        [
-            Transition::Ack { output: Some(Blob::from(b"out")) },
-            Transition::Expand(Expansion::new(Vec::new())),
-            Transition::Retry { failure: failure.clone(), run_at: None },
-            Transition::Fail { failure, reason: Text::new("no more") },
-            Transition::Release { run_at: None },
-        ]
-    }
-
-    /// What the token that ended the job is told when it settles again in each way.
-    fn repeated(life: &Life, token: LeaseToken) -> [bool; 5] {
-        transitions().map(|transition| match life.may_settle(token, &transition, NOW) {
-            Ok(Settled::AlreadyTerminal) => true,
-            Err(Refusal::JobNotInflight) => false,
-            other => panic!("{other:?}"),
-        })
-    }
-
-    #[test]
-    fn only_what_was_recorded_can_be_repeated() {
-        let [ack, expand, _, fail, _] = transitions();
-        let (mut done, token) = inflight();
-        done.settle(token, &ack, NOW).unwrap();
-        assert_eq!(repeated(&done, token), [true, false, false, false, false]);
-
-        let (mut expanded, token) = inflight();
-        expanded.settle(token, &expand, NOW).unwrap();
-        expanded.expand_into(JobId::new("tail").unwrap(), JobId::new("a").unwrap());
-        assert_eq!(repeated(&expanded, token), [false, true, false, false, false]);
-
-        let (mut dead, token) = inflight();
-        dead.settle(token, &fail, NOW).unwrap();
-        assert_eq!(repeated(&dead, token), [false, false, false, true, false]);
-
-        let (mut cancelled, token) = inflight();
-        cancelled.cancel(NOW).unwrap();
-        cancelled.settle(token, &fail, NOW).unwrap();
-        assert_eq!(repeated(&cancelled, token), [false, true, true, true, true]);
     }
 }
