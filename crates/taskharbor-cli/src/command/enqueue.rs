@@ -238,7 +238,7 @@ impl Template {
     fn job(&self, payload: Blob, now: Timestamp) -> Outcome<NewJob> {
         let id = JobId::generate(now).map_err(|error| Failure::error("random", chain(&error)))?;
         let headers = if serde_json::from_slice::<IgnoredAny>(&payload).is_ok() {
-            let headers = self.headers.clone().with_any("th-codec", "json");
+            let headers = self.headers.clone().with_any(taskharbor::header::CODEC, "json");
             headers.map_err(|error| Failure::usage(error.to_string()))?
         } else {
             self.headers.clone()
