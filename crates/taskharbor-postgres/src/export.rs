@@ -1,7 +1,7 @@
 //! Export and import: jobs on their way from or to another store, with every field (MOV-2), so that
 //! they go on there as they would have here (MOV-7).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use serde_json::{Value as Json, json};
 use taskharbor_core::{
@@ -36,6 +36,8 @@ const KEY: &str = "export:key:";
 /// How many single jobs one call imports, and how many bytes of payloads and outputs.
 const TOGETHER: usize = 500;
 const TOGETHER_BYTES: usize = 4 * 1024 * 1024;
+/// How often a page is read again whose jobs become members of flows at the same time.
+const EXPORT_TRIES: usize = 5;
 /// How often a unit is sent whose jobs other calls store at the same time.
 const IMPORT_TRIES: usize = 5;
 
@@ -82,42 +84,66 @@ impl PostgresDriver {
         }
     }
 
-    async fn export_jobs(&self, after: i64, limit: usize) -> Result<Page<ExportUnit>, DriverError> {
+    /// The units of a page, each by the number of its first job and that of its flow, and the rows of
+    /// their jobs. `None` if a job has become a member of a flow between the two statements.
+    async fn read_units(
+        &self,
+        after: i64,
+        limit: usize,
+    ) -> Result<Option<(Vec<(i64, Option<i64>)>, Vec<Row>)>, DriverError> {
         let statements = &self.shared.statements;
         let values = [Value::BigInt(Some(after)), Value::BigInt(i64::try_from(limit).ok())];
         let mut places: Vec<(i64, Option<i64>)> = Vec::new();
         for row in self.query(&statements.export_units, &values).await? {
             places.push((get(&row, 0)?, get(&row, 1)?));
         }
+        let flows: HashSet<i64> = places.iter().filter_map(|(_, flow)| *flow).collect();
+        let alone = places.iter().filter(|(_, flow)| flow.is_none());
+        let values = [
+            Value::BigInts(alone.map(|(seq, _)| Some(*seq)).collect()),
+            Value::BigInts(flows.iter().copied().map(Some).collect()),
+        ];
+        let rows = self.query(&statements.export, &values).await?;
+        for row in &rows {
+            if get::<Option<i64>>(row, 22)?.is_some_and(|flow| !flows.contains(&flow)) {
+                return Ok(None);
+            }
+        }
+        Ok(Some((places, rows)))
+    }
+
+    async fn export_jobs(&self, after: i64, limit: usize) -> Result<Page<ExportUnit>, DriverError> {
+        let mut read = None;
+        for _ in 0..EXPORT_TRIES {
+            read = self.read_units(after, limit).await?;
+            if read.is_some() {
+                break;
+            }
+        }
+        let Some((places, rows)) = read else {
+            return Err(DriverError::unavailable("jobs of the page keep expanding"));
+        };
         let last = places.last().filter(|_| places.len() == limit);
         let next = last.map(|(seq, _)| Place::Job(*seq).cursor());
         let left = limit - places.len();
-        let (flows, alone): (Vec<_>, Vec<_>) = places.iter().partition(|(_, flow)| flow.is_some());
-        let values = [
-            Value::BigInts(alone.iter().map(|(seq, _)| Some(*seq)).collect()),
-            Value::BigInts(flows.iter().map(|(_, flow)| *flow).collect()),
-        ];
-        let heads = self.query(&statements.export_flows, &values[1..]).await?;
-        let rows = self.query(&statements.export, &values).await?;
-        // What was removed meanwhile is not there.
+        // A job that was removed meanwhile is left out.
         let mut alone: HashMap<i64, ExportedJob> = HashMap::new();
-        let mut members: HashMap<i64, Vec<ExportedJob>> = HashMap::new();
+        let mut flows: HashMap<i64, ExportUnit> = HashMap::new();
         for row in &rows {
+            let job = stored(row)?;
             match get(row, 22)? {
-                Some(flow) => members.entry(flow).or_default().push(stored(row)?),
-                None => drop(alone.insert(get(row, 0)?, stored(row)?)),
+                None => drop(alone.insert(get(row, 0)?, job)),
+                Some(flow) => match flows.entry(flow) {
+                    Entry::Occupied(mut unit) => unit.get_mut().jobs.push(job),
+                    Entry::Vacant(unit) => {
+                        unit.insert(ExportUnit::flow(stored_flow(row)?, vec![job]));
+                    }
+                },
             }
-        }
-        let mut heads_by_seq = HashMap::new();
-        for row in &heads {
-            heads_by_seq.insert(get::<i64>(row, 0)?, stored_flow(row)?);
         }
         let unit = |(seq, flow): (i64, Option<i64>)| match flow {
             None => alone.remove(&seq).map(ExportUnit::job),
-            Some(flow) => heads_by_seq
-                .remove(&flow)
-                .zip(members.remove(&flow))
-                .map(|(head, members)| ExportUnit::flow(head, members)),
+            Some(flow) => flows.remove(&flow),
         };
         let mut units: Vec<_> = places.into_iter().filter_map(unit).collect();
         if left == 0 {
@@ -277,10 +303,11 @@ fn stored_key(row: &Row) -> Result<ExportedKey, DriverError> {
     Ok(ExportedKey::new(queue, key, id(get(row, 2)?)?, time(get(row, 3)?)?))
 }
 
+/// The flow of a member as `sql/export.sql` tells it.
 fn stored_flow(row: &Row) -> Result<ExportedFlow, DriverError> {
     let flow_name =
-        get::<Option<&str>>(row, 2)?.map(|text| name(FlowName::new(text))).transpose()?;
-    Ok(ExportedFlow::new(id(get(row, 1)?)?, flow_name, time(get(row, 3)?)?, id(get(row, 4)?)?))
+        get::<Option<&str>>(row, 47)?.map(|text| name(FlowName::new(text))).transpose()?;
+    Ok(ExportedFlow::new(id(get(row, 45)?)?, flow_name, time(get(row, 48)?)?, id(get(row, 49)?)?))
 }
 
 /// A job as `sql/export.sql` tells it.

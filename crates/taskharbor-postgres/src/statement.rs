@@ -35,7 +35,6 @@ statements! {
     settings: "SELECT q.name, q.paused_since FROM {schema}.th_queue q WHERE q.name > $1 ORDER BY q.name LIMIT $2";
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4,$5)";
     export_units: "SELECT j.seq, j.flow FROM {schema}.th_job j WHERE j.seq > $1 AND (j.flow IS NULL OR j.seq = (SELECT min(m.seq) FROM {schema}.th_job m WHERE m.flow = j.flow)) ORDER BY j.seq LIMIT $2";
-    export_flows: "SELECT f.seq, f.id, f.name, f.created_at, t.id FROM {schema}.th_flow f JOIN {schema}.th_job t ON t.seq = f.tail WHERE f.seq = ANY ($1)";
     export: include_str!("sql/export.sql");
     export_keys: "SELECT k.queue, k.key, k.job, k.held_until FROM {schema}.th_key k WHERE k.seq IS NULL AND (k.queue, k.key) > ($1, $2) ORDER BY k.queue, k.key LIMIT $3";
     import: "SELECT verdict, id FROM {schema}.th_import_v1($1,$2,$3,$4)";
