@@ -46,11 +46,11 @@ impl Admin for PostgresDriver {
         let values = list_values(&request, place);
         let mut rows = self.query(&self.shared.statements.list, &values).await?;
         // ADM-12: a row without a job is the last record that a short page looked at.
-        let is_end = |row: &Row| get::<Option<&str>>(row, 1).is_ok_and(|id| id.is_none());
+        let is_end = |row: &Row| get::<Option<&str>>(row, "id").is_ok_and(|id| id.is_none());
         let end = rows.pop_if(|row| is_end(row));
         let items = rows.iter().map(record::summary).collect::<Result<Vec<_>, _>>()?;
         let last = match (items.last(), end) {
-            (_, Some(end)) => Some((get(&end, 0)?, answer::time(get(&end, 8)?)?)),
+            (_, Some(end)) => Some((get(&end, "seq")?, answer::time(get(&end, "created_at")?)?)),
             (Some((seq, job)), None) if items.len() == request.limit => {
                 Some((*seq, job.created_at))
             }

@@ -1,9 +1,11 @@
 //! Reading what the functions of the store answer.
 
+use std::fmt;
+
 use taskharbor_core::{
     Blob, DriverError, JobId, QueueName, State, Text, Timestamp, job::Headers, name::NameError,
 };
-use tokio_postgres::{Row, types::FromSql};
+use tokio_postgres::{Row, row::RowIndex, types::FromSql};
 
 /// A row of the answer to an enqueue or settle: which item, what became of it, and why; or, without
 /// an item, the queues in which there is work now.
@@ -35,8 +37,11 @@ impl Verdict {
     }
 }
 
-/// A column of a row.
-pub(crate) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, DriverError> {
+/// A column of a row, by its name or place.
+pub(crate) fn get<'a, T: FromSql<'a>>(
+    row: &'a Row,
+    column: impl RowIndex + fmt::Display,
+) -> Result<T, DriverError> {
     row.try_get(column).map_err(DriverError::backend)
 }
 

@@ -115,9 +115,9 @@ impl<'a> Columns<'a> {
 pub(crate) const fn policy(job: &NewJob) -> Option<&str> {
     match job.on_failure {
         FailurePolicy::Block => None,
-        FailurePolicy::Cancel => Some("c"),
-        FailurePolicy::FailFast => Some("f"),
-        FailurePolicy::Continue => Some("n"),
+        FailurePolicy::Cancel => Some("cancel"),
+        FailurePolicy::FailFast => Some("fail_fast"),
+        FailurePolicy::Continue => Some("continue"),
     }
 }
 
@@ -125,12 +125,12 @@ pub(crate) const fn policy(job: &NewJob) -> Option<&str> {
 pub(crate) const fn kind(job: &NewJob) -> Option<&str> {
     match (job.kind, job.condition) {
         (JobKind::Work, Condition::ParentsDone) => None,
-        (JobKind::Work, Condition::ParentsFailed) => Some("x"),
-        (JobKind::Join(JoinReading::List), _) => Some("l"),
-        (JobKind::Join(JoinReading::Gather), _) => Some("g"),
-        (JobKind::Join(JoinReading::Empty), _) => Some("e"),
-        (JobKind::Join(JoinReading::Discard), _) => Some("d"),
-        (JobKind::Join(JoinReading::First), _) => Some("f"),
+        (JobKind::Work, Condition::ParentsFailed) => Some("failure_job"),
+        (JobKind::Join(JoinReading::List), _) => Some("list"),
+        (JobKind::Join(JoinReading::Gather), _) => Some("gather"),
+        (JobKind::Join(JoinReading::Empty), _) => Some("empty"),
+        (JobKind::Join(JoinReading::Discard), _) => Some("discard"),
+        (JobKind::Join(JoinReading::First), _) => Some("first"),
     }
 }
 
@@ -138,9 +138,9 @@ pub(crate) const fn kind(job: &NewJob) -> Option<&str> {
 pub(crate) const fn key_hold(job: &NewJob) -> Option<&str> {
     match job.key_hold {
         KeyHold::UntilPruned => None,
-        KeyHold::UntilDone => Some("d"),
-        KeyHold::UntilTerminal => Some("t"),
-        KeyHold::For(_) => Some("f"),
+        KeyHold::UntilDone => Some("until_done"),
+        KeyHold::UntilTerminal => Some("until_terminal"),
+        KeyHold::For(_) => Some("for_a_time"),
     }
 }
 

@@ -1,19 +1,15 @@
 //! [`PostgresDriver`]: the store for clients and workers.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
 
 use taskharbor_core::{
     Driver, DriverError, QueueName, State, Timestamp,
     driver::{
-        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, JoinList, LeaseToken, Leased,
-        Limits, LockWait, OutputEntry, OutputOf, OutputPage, Outputs, Reserve, Reserved, Settle,
-        Settled, Transition, Watch,
+        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, JoinList, Limits,
+        OutputEntry, OutputOf, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
     },
     error::{Refusal, Rejected},
     job::JobKind,
@@ -25,15 +21,16 @@ use crate::{
     answer::{self, Verdict, get},
     enqueue::{self, Part},
     error,
-    floor::{Floors, Place},
     hint::Hints,
-    record,
-    reserve::{self, Granted},
+    record, reserve,
+    scan_start::ScanStarts,
     session::Session,
-    settle::{self, Patience},
     statement::Statements,
     value::Value,
 };
+
+/// How long an enqueue waits for a transaction that has stored the same job or taken the same key and does not end.
+const LOCK_WAIT_MS: Option<i64> = Some(1_000);
 
 /// Jobs in a PostgreSQL database. Clones share one pool of connections.
 #[derive(Clone, Debug)]
@@ -50,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) notify_in_transactions: bool,
     pub(crate) limits: Limits,
     pub(crate) hints: Hints,
-    pub(crate) floors: Floors,
+    pub(crate) scan_starts: ScanStarts,
     pub(crate) id: DriverId,
     /// Whether the schema was found to be of our version.
     pub(crate) fits: AtomicBool,
@@ -71,7 +68,11 @@ impl PostgresDriver {
         self.shared.session.query(sql, values).await
     }
 
-    async fn verdicts(&self, sql: &str, values: &[Value<'_>]) -> Result<Vec<Verdict>, DriverError> {
+    pub(crate) async fn verdicts(
+        &self,
+        sql: &str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Verdict>, DriverError> {
         self.query(sql, values).await?.iter().map(Verdict::read).collect()
     }
 
@@ -93,12 +94,14 @@ impl PostgresDriver {
                 verdicts => return verdicts,
             }
         }
-        let (sql, values) = part.statement(&columns, &shared.statements, now, channel);
+        let (sql, values) =
+            part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, channel);
         match self.verdicts(sql, &values).await {
             // A server that takes no more wake-ups, because a listener does not take them from it,
             // can store jobs all the same. Workers look for themselves.
             Err(error) if channel.is_some() && error::is_over_limit(&error) => {
-                let (sql, values) = part.statement(&columns, &shared.statements, now, None);
+                let (sql, values) =
+                    part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, None);
                 self.verdicts(sql, &values).await
             }
             verdicts => verdicts,
@@ -107,7 +110,7 @@ impl PostgresDriver {
 
     /// Jobs were put in line in these queues, at this time or later.
     pub(crate) fn put_in_line(&self, queues: Vec<QueueName>, at: i64) {
-        self.shared.floors.lower(&queues, at);
+        self.shared.scan_starts.lower(&queues, at);
         self.shared.hints.wake(queues, false);
     }
 
@@ -154,8 +157,7 @@ impl Driver for PostgresDriver {
             call.answered(&verdicts);
             let verdicts = verdicts?;
             let wakes = part.conclude(verdicts, &mut answers)?;
-            shared.floors.lower(&wakes, request.now.as_micros());
-            shared.floors.add(part.jobs().into_iter().map(|job| (&job.queue, job.priority)));
+            shared.scan_starts.lower(&wakes, request.now.as_micros());
             shared.hints.wake(wakes, channel.is_some());
         }
         Ok(answers)
@@ -164,40 +166,7 @@ impl Driver for PostgresDriver {
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
         let shared = &self.shared;
         shared.session.check_open()?;
-        // TIM-3, RES-6
-        let expires_at = request.check()?;
-        if request.demands.is_empty() {
-            return Ok(Reserved::new(Vec::new(), None));
-        }
-        let wanted = request.demands.iter().map(|demand| demand.limit).sum();
-        // RES-8
-        let tokens = LeaseToken::random_many(wanted)?;
-        let beginning = shared.floors.of(&request.demands);
-        let floors = &beginning.floors;
-        let values = reserve::values(&request, expires_at, &tokens, &shared.limits, floors);
-        let rows = self.query(&shared.statements.reserve, &values).await?;
-        let mut granted: Vec<(Place, Leased)> = Vec::with_capacity(rows.len());
-        let mut next_due = None;
-        for row in &rows {
-            match reserve::read(row, expires_at) {
-                Ok(Granted::Job(leased, place)) => granted.push((place, *leased)),
-                Ok(Granted::End { next_due: due, wakes, walked_us }) => {
-                    next_due = due;
-                    let walked = Duration::from_micros(u64::try_from(walked_us).unwrap_or(0));
-                    let place =
-                        |(place, leased): &(Place, Leased)| (leased.job.queue.clone(), *place);
-                    let places: Vec<_> = granted.iter().map(place).collect();
-                    shared.floors.learn(&request.demands, &beginning, &places, walked);
-                    self.put_in_line(answer::queues(Some(wakes)), request.now.as_micros());
-                }
-                // A row was written past the functions. It must not keep the others from their
-                // worker.
-                Err(error) => {
-                    tracing::error!(%error, "a job in the store is not one, and is passed by");
-                }
-            }
-        }
-        Ok(Reserved::new(reserve::in_order(granted), next_due))
+        self.reserve_jobs(request).await
     }
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
@@ -215,37 +184,7 @@ impl Driver for PostgresDriver {
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
         let shared = &self.shared;
         shared.session.check_open()?;
-        request.check()?;
-        // REF-2: an item that is refused is written nowhere.
-        let (mut batch, mut answers) = settle::batch(&request, &shared.limits);
-        // REF-6: rows that other transactions have locked are passed by until the rest is recorded,
-        // so that they hold up no other item; nor are they waited for as long then.
-        let all = batch.len();
-        let mut patience = Patience::Moment;
-        while !batch.is_empty() {
-            let columns = batch.columns()?;
-            let values = batch.values(&columns, patience, request.now, None);
-            let call = shared.hints.set_out(Vec::new());
-            let verdicts = self.verdicts(&shared.statements.settle, &values).await;
-            call.answered(&verdicts);
-            let verdicts = match verdicts {
-                Err(error) if error::is_lock_timeout(&error) => match patience {
-                    Patience::Moment => {
-                        patience = Patience::None;
-                        continue;
-                    }
-                    _ => break,
-                },
-                verdicts => verdicts?,
-            };
-            drop(values);
-            batch = batch.conclude(&verdicts, &mut answers)?;
-            let wakes = verdicts.into_iter().find_map(|it| it.wakes);
-            self.put_in_line(answer::queues(wakes), lowest(&request));
-            let is_short = request.lock_wait == LockWait::Short || batch.len() < all;
-            patience = if is_short { Patience::Brief } else { Patience::Second };
-        }
-        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Busy))).collect())
+        self.settle_jobs(request).await
     }
 
     async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
@@ -254,13 +193,13 @@ impl Driver for PostgresDriver {
         request.check()?;
         let number = |number: usize| i64::try_from(number).ok();
         let of = |of: OutputOf| match of {
-            OutputOf::Itself => 0,
-            OutputOf::Parents => 1,
-            OutputOf::Input => 2,
+            OutputOf::Itself => "itself",
+            OutputOf::Parents => "parents",
+            OutputOf::Input => "input",
         };
         let values = [
             Value::Texts(request.items.iter().map(|item| Some(item.id.as_str())).collect()),
-            Value::BigInts(request.items.iter().map(|item| Some(of(item.of))).collect()),
+            Value::Texts(request.items.iter().map(|item| Some(of(item.of))).collect()),
             Value::BigInts(request.items.iter().map(|item| number(item.from)).collect()),
             Value::BigInt(number(request.limit)),
             Value::BigInt(number(Limits::PAGE_BYTES)),
@@ -268,19 +207,19 @@ impl Driver for PostgresDriver {
         let rows = self.query(&shared.statements.outputs, &values).await?;
         let mut pages: Vec<Option<Result<OutputPage, Refusal>>> = vec![None; request.items.len()];
         for row in &rows {
-            let at: usize = answer::number(get::<i64>(row, 0)? - 1)?;
+            let at: usize = answer::number(get::<i64>(row, "item")? - 1)?;
             let Some(page) = pages.get_mut(at) else { continue };
             match entry(row)? {
                 Found::NoJob => *page = Some(Err(Refusal::JobNotFound)),
                 found => {
                     let page = page.get_or_insert_with(|| Ok(OutputPage::new(Vec::new(), None)));
                     let Ok(page) = page else { continue };
-                    page.join = join_list(row, 8)?;
+                    page.join = join_list(row, ["list_id", "list_len", "list_reading"])?;
                     if let Found::Entry(entry) = found {
                         page.entries.push(entry);
                     }
                     let end = request.items[at].from.saturating_add(page.entries.len());
-                    let total: usize = answer::number(get(row, 1)?)?;
+                    let total: usize = answer::number(get(row, "total")?)?;
                     page.next = (end < total).then_some(end);
                 }
             }
@@ -311,19 +250,12 @@ impl Driver for PostgresDriver {
     }
 }
 
-/// The earliest place in line that a settlement can have put a job into, in microseconds.
-fn lowest(request: &Settle) -> i64 {
-    let gives_back = |item: &taskharbor_core::driver::Settlement| {
-        matches!(item.transition, Transition::Release { run_at: None })
-    };
-    if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }
-}
-
-/// Three columns with a join from the given one on: its id, length and reading.
-fn join_list(row: &Row, from: usize) -> Result<Option<JoinList>, DriverError> {
-    let Some(id) = get::<Option<&str>>(row, from)? else { return Ok(None) };
-    let len = answer::count(get(row, from + 1)?)?;
-    let (kind, _) = record::kind(get::<Option<&str>>(row, from + 2)?.unwrap_or_default())?;
+/// A join in three columns: its id, length and reading.
+fn join_list(row: &Row, columns: [&str; 3]) -> Result<Option<JoinList>, DriverError> {
+    let [id, len, reading] = columns;
+    let Some(id) = get::<Option<&str>>(row, id)? else { return Ok(None) };
+    let len = answer::count(get(row, len)?)?;
+    let (kind, _) = record::kind(get(row, reading)?)?;
     match kind {
         JobKind::Join(reading) => Ok(Some(JoinList::new(answer::id(id)?, len, reading))),
         JobKind::Work => Ok(None),
@@ -339,16 +271,17 @@ enum Found {
 
 fn entry(row: &Row) -> Result<Found, DriverError> {
     let failed = |state| -> Result<_, DriverError> {
-        Ok(OutputEntry::Failed { state, reason: answer::text(get(row, 4)?) })
+        Ok(OutputEntry::Failed { state, reason: answer::text(get(row, "reason")?) })
     };
-    let entry = match get::<Option<&str>>(row, 2)? {
+    let entry = match get::<Option<&str>>(row, "kind")? {
         Some("not_found") => return Ok(Found::NoJob),
         None => return Ok(Found::NoEntry),
         Some("list") => {
-            let list = join_list(row, 5)?.ok_or_else(|| answer::unknown("join", "none"))?;
+            let list = join_list(row, ["join_id", "join_len", "reading"])?
+                .ok_or_else(|| answer::unknown("join", "none"))?;
             OutputEntry::List(list)
         }
-        Some("done") => OutputEntry::Done(answer::blob(get(row, 3)?)),
+        Some("done") => OutputEntry::Done(answer::blob(get(row, "output")?)),
         Some("dlq") => failed(State::Dlq)?,
         Some("cancelled") => failed(State::Cancelled)?,
         Some("pending") => OutputEntry::Pending,

@@ -123,12 +123,14 @@ impl Part<'_> {
         })
     }
 
-    /// The statement that stores it, and what it is given.
+    /// The statement that stores it, and what it is given. It waits so long for transactions that have stored the same
+    /// jobs or taken the same keys, or as long as its own transaction does.
     pub(crate) fn statement<'a>(
         &'a self,
         columns: &'a Columns<'_>,
         statements: &'a Statements,
         now: Timestamp,
+        wait_ms: Option<i64>,
         channel: Option<&'a str>,
     ) -> (&'a str, Vec<Value<'a>>) {
         let mut values = vec![Value::BigInt(Some(now.as_micros()))];
@@ -157,7 +159,7 @@ impl Part<'_> {
                 &statements.enqueue_flow
             }
         };
-        values.push(Value::Text(channel));
+        values.extend([Value::BigInt(wait_ms), Value::Text(channel)]);
         (sql, values)
     }
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 use serde_json::{Value as Json, json};
 use taskharbor_core::{
-    DriverError, JobId, JobType, NewJob, QueueName, State, Timestamp,
+    DriverError, JobId, QueueName, Timestamp,
     admin::{Cursor, Page},
     driver::{Answers, Lease, LeaseToken, Limits},
     error::InvalidRequest,
@@ -20,12 +20,13 @@ use tokio_postgres::Row;
 use crate::{
     PostgresDriver,
     answer::{
-        blob, count, get, headers, id, name, number, optional_id, optional_number, optional_time,
-        text, time, unknown,
+        blob, count, get, id, name, number, optional_id, optional_number, optional_time, text,
+        time, unknown,
     },
     column,
     error::is_duplicate,
-    record::{ended, failures, hold_of_key, key, kind, policy, timeout},
+    record::{self, ended, failures},
+    token::{self, Token},
     value::{Bits, Value},
 };
 
@@ -105,7 +106,7 @@ impl PostgresDriver {
         ];
         let rows = self.query(&statements.export, &values).await?;
         for row in &rows {
-            if get::<Option<i64>>(row, 22)?.is_some_and(|flow| !flows.contains(&flow)) {
+            if get::<Option<i64>>(row, "flow_seq")?.is_some_and(|flow| !flows.contains(&flow)) {
                 return Ok(None);
             }
         }
@@ -131,8 +132,8 @@ impl PostgresDriver {
         let mut flows: HashMap<i64, ExportUnit> = HashMap::new();
         for row in &rows {
             let job = stored(row)?;
-            match get(row, 22)? {
-                None => drop(alone.insert(get(row, 0)?, job)),
+            match get::<Option<i64>>(row, "flow_seq")? {
+                None => drop(alone.insert(get(row, "seq")?, job)),
                 Some(flow) => match flows.entry(flow) {
                     Entry::Occupied(mut unit) => unit.get_mut().jobs.push(job),
                     Entry::Vacant(unit) => {
@@ -260,8 +261,10 @@ impl PostgresDriver {
         flow: Option<&ExportedFlow>,
         jobs: &[&ExportedJob],
     ) -> Result<Result<Imported, ImportRefused>, DriverError> {
+        // A token that another store issued stands for one of this store's.
+        let native_token = token::random()?;
         let head = flow.map(|flow| head(flow).to_string());
-        let texts = Json::Array(jobs.iter().map(|it| job(it)).collect()).to_string();
+        let texts = Json::Array(jobs.iter().map(|it| job(it, native_token)).collect()).to_string();
         let values = [
             Value::Text(head.as_deref()),
             Value::Text(Some(&texts)),
@@ -306,83 +309,90 @@ fn stored_key(row: &Row) -> Result<ExportedKey, DriverError> {
 /// The flow of a member as `sql/export.sql` tells it.
 fn stored_flow(row: &Row) -> Result<ExportedFlow, DriverError> {
     let flow_name =
-        get::<Option<&str>>(row, 47)?.map(|text| name(FlowName::new(text))).transpose()?;
-    Ok(ExportedFlow::new(id(get(row, 45)?)?, flow_name, time(get(row, 48)?)?, id(get(row, 49)?)?))
+        get::<Option<&str>>(row, "flow_name")?.map(|text| name(FlowName::new(text))).transpose()?;
+    let created_at = time(get(row, "flow_created_at")?)?;
+    Ok(ExportedFlow::new(id(get(row, "flow")?)?, flow_name, created_at, id(get(row, "tail")?)?))
 }
 
 /// A job as `sql/export.sql` tells it.
 fn stored(row: &Row) -> Result<ExportedJob, DriverError> {
-    let mut new = NewJob::new(
-        id(get(row, 1)?)?,
-        name(QueueName::new(get::<&str>(row, 2)?))?,
-        name(JobType::new(get::<&str>(row, 3)?))?,
-        get::<&[u8]>(row, 4)?,
-    );
-    new.headers = headers(get(row, 5)?)?;
-    (new.kind, new.condition) = kind(get(row, 6)?)?;
-    new.key_hold = hold_of_key(get(row, 7)?, get(row, 46)?)?;
-    new.on_failure = policy(get(row, 8)?)?;
-    new.timeout = timeout(get(row, 9)?)?;
-    new.max_attempts = optional_number(get(row, 10)?)?;
-    new.idempotency_key = key(get(row, 12)?)?;
-    let created_at = time(get(row, 11)?)?;
-    let parents: Vec<&str> = get(row, 37)?;
+    let mut new = record::new_job(row)?;
+    new.max_attempts = optional_number(get(row, "max_attempts")?)?;
+    let created_at = time(get(row, "created_at")?)?;
+    let parents: Vec<&str> = get(row, "parent_ids")?;
     new.parents = parents.into_iter().map(id).collect::<Result<_, _>>()?;
-    let (edges, pending) = edges(row)?;
+    let edges = edges(row)?;
 
-    let due_at = optional_time(get(row, 25)?)?.unwrap_or(created_at);
-    let mut life = Life::in_stage(stage(row)?, due_at);
-    life.flow = optional_id(get(row, 45)?)?;
-    life.pending = pending;
-    life.priority = number(get(row, 13)?)?;
-    life.run_at = optional_time(get(row, 14)?)?;
-    life.output = blob(get(row, 19)?);
-    life.reason = text(get(row, 20)?);
-    life.expanded_into = optional_id(get(row, 21)?)?;
-    life.started_at = optional_time(get(row, 30)?)?;
-    life.deliveries = count(get(row, 31)?)?;
-    life.attempts = count(get(row, 32)?)?;
-    life.expirations = count(get(row, 33)?)?;
-    life.epoch = count(get(row, 34)?)?;
-    life.attempt_limit = optional_number(get(row, 35)?)?;
-    life.progress = text(get(row, 36)?);
-    life.errors = failures(row, 41)?;
-    Ok(ExportedJob::new(new, created_at, life, edges, get(row, 44)?))
+    let position = optional_time(get(row, "position")?)?.unwrap_or(created_at);
+    let mut life = Life::in_stage(stage(row, &new.id)?, position);
+    life.flow = optional_id(get(row, "flow")?)?;
+    life.pending = edges.iter().filter(|edge| **edge == EdgeState::Open).count();
+    life.priority = number(get(row, "priority")?)?;
+    life.run_at = optional_time(get(row, "run_at")?)?;
+    life.output = blob(get(row, "output")?);
+    life.reason = text(get(row, "reason")?);
+    life.expanded_into = optional_id(get(row, "expanded_id")?)?;
+    life.started_at = optional_time(get(row, "started_at")?)?;
+    life.deliveries = count(get(row, "deliveries")?)?;
+    life.attempts = count(get(row, "attempts")?)?;
+    life.expirations = count(get(row, "expirations")?)?;
+    life.epoch = count(get(row, "epoch")?)?;
+    life.attempt_limit = optional_number(get(row, "attempt_limit")?)?;
+    life.progress = text(get(row, "progress")?);
+    life.errors = failures(row)?;
+    Ok(ExportedJob::new(new, created_at, life, edges, get(row, "holds_key")?))
 }
 
-fn stage(row: &Row) -> Result<Stage, DriverError> {
-    if let Some(ended_as) = get::<Option<&str>>(row, 15)? {
-        let (at, kept_until) = (time(get(row, 16)?)?, time(get(row, 17)?)?);
-        let token = get::<Option<Bits>>(row, 18)?;
-        let by = token.map(|Bits(bits)| Lease::new(LeaseToken::from_bits(bits), kept_until));
+fn stage(row: &Row, id: &JobId) -> Result<Stage, DriverError> {
+    if let Some(ended_as) = get::<Option<&str>>(row, "ended_as")? {
+        let (at, kept_until) = (time(get(row, "finished_at")?)?, time(get(row, "kept_until")?)?);
+        let token = lease_token(row, "settled_by", id)?;
+        let by = token.map(|token| Lease::new(token, kept_until));
         return Ok(Stage::Finished(Finish::new(ended(ended_as)?, at, by)));
     }
-    let lease = (get::<Option<i64>>(row, 26)?, get::<Option<Bits>>(row, 27)?);
-    Ok(match (lease, get::<Option<&str>>(row, 28)?) {
-        ((Some(expires_at), Some(Bits(bits))), Some(holder)) => {
-            let lease = Lease::new(LeaseToken::from_bits(bits), time(expires_at)?);
-            Stage::Inflight(ActiveLease::new(lease, name(Holder::new(holder))?, get(row, 29)?))
+    let lease =
+        (get::<Option<i64>>(row, "lease_expires_at")?, lease_token(row, "lease_token", id)?);
+    Ok(match (lease, get::<Option<&str>>(row, "holder")?) {
+        ((Some(expires_at), Some(token)), Some(holder)) => {
+            let (lease, holder) =
+                (Lease::new(token, time(expires_at)?), name(Holder::new(holder))?);
+            Stage::Inflight(ActiveLease::new(lease, holder, get(row, "cancel_requested")?))
         }
-        _ if get(row, 24)? => Stage::Blocked,
+        _ if get(row, "blocked")? => Stage::Blocked,
         _ => Stage::Waiting,
     })
 }
 
-/// The states of a job's edges, and for how many parents it waits.
-fn edges(row: &Row) -> Result<(Vec<EdgeState>, usize), DriverError> {
-    let (ties, states): (Vec<&str>, Vec<Option<&str>>) = (get(row, 38)?, get(row, 39)?);
-    let reasons: Vec<Option<&str>> = get(row, 40)?;
-    let pending = ties.iter().filter(|tie| matches!(**tie, "o" | "f")).count();
-    let all = ties.into_iter().zip(states).zip(reasons);
-    let edges = all.map(|((tie, state), reason)| {
-        Ok(match (tie, state) {
-            ("o" | "f", _) => EdgeState::Open,
-            ("c" | "n", _) => EdgeState::Closed,
-            ("s", Some(state)) => EdgeState::Spent { state: ended(state)?, reason: text(reason) },
+/// The token whose random half is in this column, as its store issued it. MOV-2.
+fn lease_token(row: &Row, column: &str, id: &JobId) -> Result<Option<LeaseToken>, DriverError> {
+    let Some(random) = get::<Option<i64>>(row, column)? else { return Ok(None) };
+    let imported =
+        (get::<Option<i64>>(row, "imported_for")?, get::<Option<Bits>>(row, "imported_token")?);
+    Ok(Some(match imported {
+        (Some(imported_for), Some(Bits(bits))) if imported_for == random => {
+            LeaseToken::from_bits(bits)
+        }
+        _ => Token { random, seq: get(row, "seq")? }.lease_token(id),
+    }))
+}
+
+/// The states of a job's edges.
+fn edges(row: &Row) -> Result<Vec<EdgeState>, DriverError> {
+    let edges: Vec<&str> = get(row, "edges")?;
+    let states: Vec<Option<&str>> = get(row, "failed_states")?;
+    let reasons: Vec<Option<&str>> = get(row, "failed_reasons")?;
+    let all = edges.into_iter().zip(states).zip(reasons);
+    let edges = all.map(|((edge, state), reason)| {
+        Ok(match (edge, state) {
+            ("open", _) => EdgeState::Open,
+            ("closed", _) => EdgeState::Closed,
+            ("failed", Some(state)) => {
+                EdgeState::Spent { state: ended(state)?, reason: text(reason) }
+            }
             (other, _) => return Err(unknown("state of an edge", other)),
         })
     });
-    Ok((edges.collect::<Result<_, DriverError>>()?, pending))
+    edges.collect()
 }
 
 fn head(flow: &ExportedFlow) -> Json {
@@ -395,23 +405,23 @@ fn head(flow: &ExportedFlow) -> Json {
 }
 
 /// A job as `th_import_v1` reads it.
-fn job(stored: &ExportedJob) -> Json {
+fn job(stored: &ExportedJob, native_token: i64) -> Json {
     let ExportedJob { new, created_at, life, edges, holds_key, .. } = stored;
     let micros = |at: Option<Timestamp>| at.map(Timestamp::as_micros);
     let headers: serde_json::Map<_, _> =
         new.headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let (open, closed) = match (new.is_failure_job(), &life.flow) {
-        (true, Some(_)) => ("f", "n"),
-        (true, None) => ("f", "c"),
-        (false, _) => ("o", "c"),
+        (true, Some(_)) => ("waits_for_failure", "not_needed"),
+        (true, None) => ("waits_for_failure", "satisfied"),
+        (false, _) => ("waits_for_success", "satisfied"),
     };
     let parents = new.parents.iter().zip(edges).map(|(parent, edge)| match edge {
-        EdgeState::Open => json!({"id": parent.as_str(), "tie": open}),
-        EdgeState::Closed => json!({"id": parent.as_str(), "tie": closed}),
+        EdgeState::Open => json!({"id": parent.as_str(), "status": open}),
+        EdgeState::Closed => json!({"id": parent.as_str(), "status": closed}),
         EdgeState::Spent { state, reason } => json!({
             "id": parent.as_str(),
-            "tie": "s",
-            "state": end(*state),
+            "status": "failed",
+            "state": state.as_str(),
             "reason": reason.as_ref().map(taskharbor_core::Text::as_str),
         }),
     });
@@ -423,16 +433,16 @@ fn job(stored: &ExportedJob) -> Json {
         })
     });
     let (finish, hold) = (life.finish(), life.active_lease());
-    let token = |lease: Lease| format!("{:032x}", lease.token.to_bits());
+    let by = hold.map(|hold| hold.lease).or_else(|| finish.and_then(|finish| finish.by));
     json!({
         "id": new.id.as_str(),
         "queue": new.queue.as_str(),
         "type": new.job_type.as_str(),
         "headers": (!headers.is_empty()).then_some(headers),
-        "kind": column::kind(new).unwrap_or("w"),
-        "key_hold": column::key_hold(new).unwrap_or("p"),
+        "kind": column::kind(new),
+        "key_hold": column::key_hold(new),
         "key_time": column::key_time(new),
-        "on_failure": column::policy(new).unwrap_or("b"),
+        "on_failure": column::policy(new),
         "timeout_us": new.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX)),
         "max_attempts": new.max_attempts,
         "created_at": created_at.as_micros(),
@@ -443,14 +453,14 @@ fn job(stored: &ExportedJob) -> Json {
         "due_at": life.due_at.as_micros(),
         "blocked": life.stage == Stage::Blocked,
         "pending": life.pending,
-        "lease_exp": hold.map(|hold| hold.lease.expires_at.as_micros()),
-        "secret": hold.map(|hold| token(hold.lease)),
+        "lease_expires_at": hold.map(|hold| hold.lease.expires_at.as_micros()),
+        "token": by.map(|lease| format!("{:032x}", lease.token.to_bits())),
+        "native_token": by.map(|_| native_token),
         "holder": hold.map(|hold| hold.holder.as_str()),
         "cancel": hold.is_some_and(|hold| hold.cancel_requested),
-        "state": finish.map(|finish| end(finish.state)),
+        "state": finish.map(|finish| finish.state.as_str()),
         "finished_at": finish.map(|finish| finish.at.as_micros()),
         "kept_until": micros(life.kept_until()),
-        "settled_by": finish.and_then(|finish| finish.by).map(token),
         "started_at": micros(life.started_at),
         "deliveries": life.deliveries,
         "attempts": life.attempts,
@@ -463,12 +473,4 @@ fn job(stored: &ExportedJob) -> Json {
         "parents": parents.collect::<Vec<_>>(),
         "errors": errors.collect::<Vec<_>>(),
     })
-}
-
-const fn end(state: State) -> &'static str {
-    match state {
-        State::Dlq => "q",
-        State::Cancelled => "c",
-        _ => "d",
-    }
 }

@@ -19,17 +19,18 @@ mod enqueue;
 #[doc(hidden)]
 pub mod error;
 mod export;
-mod floor;
 mod hint;
 mod migration;
 mod open;
 mod record;
 mod reserve;
+mod scan_start;
 mod schema;
 mod session;
 mod settle;
 mod statement;
 mod tls;
+mod token;
 mod tx;
 #[doc(hidden)]
 pub mod value;

@@ -17,9 +17,12 @@ const STEPS: [&[&str]; 1] = [&[
     include_str!("sql/v1/table.sql"),
     include_str!("sql/v1/finish.sql"),
     include_str!("sql/v1/enqueue.sql"),
+    include_str!("sql/v1/flow.sql"),
     include_str!("sql/v1/reserve.sql"),
     include_str!("sql/v1/settle.sql"),
+    include_str!("sql/v1/expand.sql"),
     include_str!("sql/v1/manage.sql"),
+    include_str!("sql/v1/requeue.sql"),
     include_str!("sql/v1/prune.sql"),
     include_str!("sql/v1/output.sql"),
     include_str!("sql/v1/import.sql"),
@@ -27,8 +30,14 @@ const STEPS: [&[&str]; 1] = [&[
     include_str!("sql/v1/view.sql"),
     include_str!("sql/v1/list.sql"),
     include_str!("sql/v1/api.sql"),
-    include_str!("sql/v1/grant.sql"),
+    include_str!("sql/v1/operate.sql"),
+    include_str!("sql/v1/comment.sql"),
+    include_str!("sql/v1/role.sql"),
 ]];
+
+/// What functions that a caller uses run under: their own names, and plans that look rows up and are kept.
+const SETTINGS: &str = "SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan \
+     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off";
 
 /// The SQL that installs the newest version into a schema, or brings an older one up to date.
 /// Running it again changes nothing.
@@ -40,6 +49,7 @@ pub fn migration(schema: &SchemaName) -> String {
     let mut steps = String::new();
     for (number, parts) in (1..).zip(STEPS) {
         let text = parts.join("\n").replace("{channel}", &schema.channel());
+        let text = text.replace("{settings}", SETTINGS);
         steps += &format!(
             "IF v_version < {number} THEN EXECUTE $step$\n{text}$step$;\nUPDATE {{schema}}.th_meta SET version = {number};\nEND IF;\n"
         );

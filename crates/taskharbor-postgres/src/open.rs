@@ -11,8 +11,9 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Config, ConfigError, PostgresDriver, SchemaName, answer::get, driver::Shared, floor::Floors,
-    hint::Hints, migration::VERSION, session::Session, statement::Statements, value::Value,
+    Config, ConfigError, PostgresDriver, SchemaName, answer::get, driver::Shared, hint::Hints,
+    migration::VERSION, scan_start::ScanStarts, session::Session, statement::Statements,
+    value::Value,
 };
 
 /// Why a driver was not opened.
@@ -109,7 +110,7 @@ impl PostgresDriver {
             channel,
             notify_in_transactions: true,
             limits,
-            floors: Floors::default(),
+            scan_starts: ScanStarts::default(),
             id: DriverId::new(),
             fits: AtomicBool::new(false),
             last_told: AtomicI64::new(0),

@@ -1,10 +1,10 @@
 //! Granting and extending leases: what is sent and what the answers mean.
 
+use std::time::Duration;
+
 use taskharbor_core::{
     DriverError, JobType, NewJob, QueueName, Text, Timestamp,
-    driver::{
-        Demand, ExtendLeases, Extended, Extension, Lease, LeaseToken, Leased, Limits, Reserve,
-    },
+    driver::{Demand, ExtendLeases, Extended, Extension, Lease, Leased, Limits, Reserve, Reserved},
     error::Refusal,
     job::JobView,
     life::{Life, Stage},
@@ -12,98 +12,173 @@ use taskharbor_core::{
 use tokio_postgres::Row;
 
 use crate::{
+    PostgresDriver,
     answer::{
-        count, get, headers, id, name, optional_id, optional_number, optional_time, time, unknown,
+        self, count, get, headers, id, name, optional_id, optional_number, optional_time, time,
+        unknown,
     },
     column::texts,
-    floor::Place,
+    record,
+    scan_start::{Beginning, Position, Walk},
     settle::refusal,
-    value::{Bits, Value},
+    token::{self, Token},
+    value::Value,
 };
 
+macro_rules! columns {
+    ($($name:ident)*) => {
+        /// The columns of an answer, by their places.
+        #[allow(non_camel_case_types)]
+        enum Column {
+            $($name,)*
+        }
+
+        /// The statement that reserves: it names its columns in the order in which they are read.
+        pub(crate) const STATEMENT: &str = concat!(
+            "SELECT ",
+            $("r.", stringify!($name), ", ",)*
+            "NULL FROM {schema}.th_reserve_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) r"
+        );
+    };
+}
+
+columns! {
+    id queue job_type payload headers priority run_at timeout_us created_at attempts max_attempts
+    last_error failed_at deliveries expirations idempotency_key flow parents available_at seq kind
+    on_failure next_due wakes seen_queues seen_priorities lease_ends is_long walked_us
+}
+
+fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    column: Column,
+) -> Result<T, DriverError> {
+    get(row, column as usize)
+}
+
+impl PostgresDriver {
+    pub(crate) async fn reserve_jobs(&self, request: Reserve) -> Result<Reserved, DriverError> {
+        // TIM-3, RES-6
+        let expires_at = request.check()?;
+        if request.demands.is_empty() {
+            return Ok(Reserved::new(Vec::new(), None));
+        }
+        let shared = &self.shared;
+        let random = token::random()?;
+        let now = request.now.as_micros();
+        let beginning = shared.scan_starts.of(&request.demands, now);
+        let values = values(&request, expires_at, random, &shared.limits, &beginning);
+        let rows = self.query(&shared.statements.reserve, &values).await?;
+        let expires_us = expires_at.as_micros();
+        let mut walk = Walk { now, expires_at: expires_us, ..Walk::default() };
+        let mut granted: Vec<(Position, Leased)> = Vec::with_capacity(rows.len());
+        let (end, jobs) = rows.split_last().ok_or_else(|| unknown("answer", "nothing"))?;
+        for row in jobs {
+            match read(row, random, expires_at) {
+                Ok((position, leased)) => granted.push((position, leased)),
+                // A row was written past the functions. It must not keep the others from their
+                // worker.
+                Err(error) => {
+                    tracing::error!(%error, "a stored job is invalid and was skipped");
+                }
+            }
+        }
+        let place = |(position, leased): &(Position, Leased)| (leased.job.queue.clone(), *position);
+        walk.granted = granted.iter().map(place).collect();
+        read_walk(end, &mut walk)?;
+        shared.scan_starts.learn(&request.demands, &beginning, &walk);
+        let wakes = column::<Option<Vec<String>>>(end, Column::wakes)?;
+        self.put_in_line(answer::queues(wakes), now);
+        let due: Option<i64> = column(end, Column::next_due)?;
+        // RES-7: a look that began behind leases does not know when they end.
+        let again = beginning.look_again.filter(|_| !walk.exhausted.is_empty());
+        let next_due = optional_time(due.into_iter().chain(again).min())?;
+        Ok(Reserved::new(in_order(&request.demands, granted), next_due))
+    }
+}
+
 /// What the statement that reserves is given.
-pub(crate) fn values<'a>(
+fn values<'a>(
     request: &'a Reserve,
     expires_at: Timestamp,
-    tokens: &[LeaseToken],
+    random: i64,
     limits: &Limits,
-    floors: &'a [(QueueName, Place)],
+    beginning: &Beginning,
 ) -> Vec<Value<'a>> {
     let wanted: usize = request.demands.iter().map(|demand| demand.limit).sum();
     // Only where payloads could be too much for one answer are they measured.
     let could_be = wanted.saturating_mul(limits.payload_bytes());
     let most = if could_be > Limits::MAX_CALL_BYTES { Limits::MAX_CALL_BYTES } else { 0 };
     let number = |number: usize| i64::try_from(number).ok();
+    let starts = || beginning.starts.iter();
     vec![
         Value::Texts(request.demands.iter().map(|it| Some(it.queue.as_str())).collect()),
         Value::BigInts(request.demands.iter().map(|it: &Demand| number(it.limit)).collect()),
         Value::Text(Some(request.holder.as_str())),
         Value::BigInt(Some(request.now.as_micros())),
         Value::BigInt(Some(expires_at.as_micros())),
-        Value::Uuids(tokens.iter().map(|token| token.to_bits()).collect()),
+        Value::BigInt(Some(random)),
         Value::BigInt(number(most)),
-        Value::Texts(floors.iter().map(|(queue, _)| Some(queue.as_str())).collect()),
-        Value::BigInts(floors.iter().map(|(_, it)| Some(i64::from(it.priority))).collect()),
-        Value::BigInts(floors.iter().map(|(_, it)| Some(it.at)).collect()),
-        Value::BigInts(floors.iter().map(|(_, it)| Some(it.seq)).collect()),
+        Value::BigInts(starts().map(|(demand, _)| crate::column::place(*demand)).collect()),
+        Value::BigInts(starts().map(|(_, it)| Some(i64::from(it.priority))).collect()),
+        Value::BigInts(starts().map(|(_, it)| Some(it.at)).collect()),
+        Value::BigInts(starts().map(|(_, it)| Some(it.seq)).collect()),
     ]
 }
 
-/// A row of the answer.
-#[derive(Debug)]
-pub(crate) enum Granted {
-    /// A job, and its place in line.
-    Job(Box<Leased>, Place),
-    /// The end: when to ask again, whom to wake, and how long the lines took to walk.
-    End { next_due: Option<Timestamp>, wakes: Vec<String>, walked_us: i64 },
-}
-
-pub(crate) fn read(row: &Row, expires_at: Timestamp) -> Result<Granted, DriverError> {
-    let Some(job_id) = get::<Option<&str>>(row, 0)? else {
-        return Ok(Granted::End {
-            next_due: optional_time(get(row, 21)?)?,
-            wakes: get::<Option<Vec<String>>>(row, 22)?.unwrap_or_default(),
-            walked_us: get::<Option<i64>>(row, 23)?.unwrap_or_default(),
-        });
-    };
+/// A job that was granted, and its position.
+fn read(row: &Row, random: i64, expires_at: Timestamp) -> Result<(Position, Leased), DriverError> {
     let new = NewJob::new(
-        id(job_id)?,
-        name(QueueName::new(get::<&str>(row, 1)?))?,
-        name(JobType::new(get::<&str>(row, 2)?))?,
-        get::<&[u8]>(row, 3)?,
+        id(column(row, Column::id)?)?,
+        name(QueueName::new(column::<&str>(row, Column::queue)?))?,
+        name(JobType::new(column::<&str>(row, Column::job_type)?))?,
+        column::<&[u8]>(row, Column::payload)?,
     );
-    let mut job = JobView::assemble(&new, time(get(row, 8)?)?, &blank());
-    job.headers = headers(get(row, 4)?)?;
-    job.priority = crate::answer::number(get(row, 5)?)?;
-    job.run_at = optional_time(get(row, 6)?)?;
-    job.timeout = crate::record::timeout(get(row, 7)?)?;
-    job.attempts = count(get(row, 9)?)?;
-    job.max_attempts = optional_number(get(row, 10)?)?;
-    job.last_error = get::<Option<&str>>(row, 11)?.map(Text::new);
-    job.failed_at = optional_time(get(row, 12)?)?;
-    job.deliveries = count(get(row, 13)?)?;
-    job.expirations = count(get(row, 14)?)?;
-    job.idempotency_key = crate::record::key(get(row, 15)?)?;
-    job.flow = optional_id(get(row, 16)?)?;
-    job.parent_count = count(get(row, 17)?)?;
+    let mut job = JobView::assemble(&new, time(column(row, Column::created_at)?)?, &blank());
+    job.headers = headers(column(row, Column::headers)?)?;
+    job.priority = answer::number(column(row, Column::priority)?)?;
+    job.run_at = optional_time(column(row, Column::run_at)?)?;
+    job.timeout = record::timeout(column(row, Column::timeout_us)?)?;
+    job.attempts = count(column(row, Column::attempts)?)?;
+    job.max_attempts = optional_number(column(row, Column::max_attempts)?)?;
+    job.last_error = column::<Option<&str>>(row, Column::last_error)?.map(Text::new);
+    job.failed_at = optional_time(column(row, Column::failed_at)?)?;
+    job.deliveries = count(column(row, Column::deliveries)?)?;
+    job.expirations = count(column(row, Column::expirations)?)?;
+    job.idempotency_key = record::key(column(row, Column::idempotency_key)?)?;
+    job.flow = optional_id(column(row, Column::flow)?)?;
+    job.parent_count = count(column(row, Column::parents)?)?;
+    let (at, seq) = (column(row, Column::available_at)?, column(row, Column::seq)?);
     // JOB-8
-    job.available_at = time(get(row, 19)?)?;
-    job.condition = crate::record::kind(get(row, 24)?)?.1;
-    job.on_failure = crate::record::policy(get(row, 25)?)?;
-    let Bits(token) = get(row, 18)?;
-    let place = Place { priority: job.priority, at: get(row, 19)?, seq: get(row, 20)? };
-    let lease = Lease::new(LeaseToken::from_bits(token), expires_at);
-    Ok(Granted::Job(Box::new(Leased::new(job, lease)), place))
+    job.available_at = time(at)?;
+    job.condition = record::kind(column(row, Column::kind)?)?.1;
+    job.on_failure = record::policy(column(row, Column::on_failure)?)?;
+    let position = Position { priority: job.priority, at, seq };
+    let lease = Lease::new(Token { random, seq }.lease_token(&job.id), expires_at);
+    Ok((position, Leased::new(job, lease)))
 }
 
-/// The jobs in the order of their places. Queues and priorities come in order, but what is granted
-/// of one priority by one statement comes in any.
-pub(crate) fn in_order(mut granted: Vec<(Place, Leased)>) -> Vec<Leased> {
-    let together = |(one, of): &(Place, Leased), (other, next): &(Place, Leased)| {
-        one.priority == other.priority && of.job.queue == next.job.queue
-    };
-    for line in granted.chunk_by_mut(together) {
-        line.sort_by_key(|(place, _)| (place.at, place.seq));
+/// What the last row of an answer tells.
+fn read_walk(row: &Row, walk: &mut Walk) -> Result<(), DriverError> {
+    let queues: Vec<i64> = column(row, Column::seen_queues)?;
+    let priorities: Vec<i64> = column(row, Column::seen_priorities)?;
+    let ends: Vec<Option<i64>> = column(row, Column::lease_ends)?;
+    for ((queue, priority), end) in queues.into_iter().zip(priorities).zip(ends) {
+        walk.exhausted.push((answer::number(queue - 1)?, answer::number(priority)?, end));
+    }
+    walk.is_long = column(row, Column::is_long)?;
+    walk.walked = Duration::from_micros(answer::number(column(row, Column::walked_us)?)?);
+    Ok(())
+}
+
+/// The jobs queue by queue in the order of the demands, each queue in its order. ORD-1, ORD-2.
+fn in_order(demands: &[Demand], mut granted: Vec<(Position, Leased)>) -> Vec<Leased> {
+    let queue = |leased: &Leased| demands.iter().position(|it| it.queue == leased.job.queue);
+    if demands.len() > 1 {
+        granted.sort_by_cached_key(|(it, leased)| {
+            (queue(leased), -i32::from(it.priority), it.at, it.seq)
+        });
+    } else {
+        granted.sort_by_key(|(it, _)| (-i32::from(it.priority), it.at, it.seq));
     }
     granted.into_iter().map(|(_, leased)| leased).collect()
 }
@@ -116,8 +191,10 @@ pub(crate) const fn blank() -> Life {
 /// What the statement that extends is given.
 pub(crate) fn extension<'a>(request: &'a ExtendLeases, expires_at: Timestamp) -> Vec<Value<'a>> {
     let progress = |item: &'a Extension| item.progress.as_ref().map(Text::as_str);
+    let random = |item: &Extension| Some(Token::read(item.token, &item.id).random);
     vec![
         Value::Texts(request.items.iter().map(|item| Some(item.id.as_str())).collect()),
+        Value::BigInts(request.items.iter().map(random).collect()),
         Value::Uuids(request.items.iter().map(|item| item.token.to_bits()).collect()),
         texts(request.items.iter().map(progress).collect()),
         Value::BigInt(Some(request.now.as_micros())),
@@ -129,11 +206,12 @@ pub(crate) fn extended(
     row: &Row,
     item: &Extension,
 ) -> Result<Result<Extended, Refusal>, DriverError> {
-    match get::<&str>(row, 0)? {
+    match get::<&str>(row, "verdict")? {
         "applied" => {
-            let expires_at = get::<Option<i64>>(row, 1)?.ok_or_else(|| unknown("lease", "none"))?;
+            let expires_at: Option<i64> = get(row, "lease_expires_at")?;
+            let expires_at = expires_at.ok_or_else(|| unknown("lease", "none"))?;
             let lease = Lease::new(item.token, time(expires_at)?);
-            Ok(Ok(Extended::new(lease, get(row, 2)?)))
+            Ok(Ok(Extended::new(lease, get(row, "cancel_requested")?)))
         }
         other => refusal(other).map(Err),
     }

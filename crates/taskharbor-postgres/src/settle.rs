@@ -1,73 +1,164 @@
 //! Recording what became of inflight jobs: what is sent and what the answers mean.
 
+use std::collections::HashSet;
+
 use taskharbor_core::{
-    DriverError, NewJob, Text, Timestamp,
-    driver::{Limits, Settle, Settled, Settlement, Transition},
+    DriverError, Text, Timestamp,
+    driver::{Answers, Limits, LockWait, Settle, Settled, Settlement, Transition},
     error::{InvalidTransition, Refusal, Rejected},
     flow::{Expansion, ResolvedEdges},
 };
 
 use crate::{
-    answer::{self, Verdict},
+    PostgresDriver,
+    answer::{self, Verdict, get},
     column::{Columns, numbers, place, texts},
     enqueue::edges,
+    error,
+    statement::Statements,
+    token::Token,
     value::Value,
 };
 
 /// The answers to the items of a call, once there are any.
 pub(crate) type Answered = Vec<Option<Result<Settled, Refusal>>>;
 
-/// What to do about jobs and flows that other transactions have locked at this moment. REF-6.
+/// How long to wait for jobs and flows that other transactions have locked at this moment. REF-6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Wait a moment, or fail as a whole.
-    Moment,
-    /// Pass by what is not free.
-    None,
-    /// Wait a moment, for flows too.
-    Brief,
-    /// Wait a second.
-    Second,
-    /// Wait, as the application's own transaction does.
-    Transaction,
+pub(crate) struct Patience {
+    /// `None` waits as the transaction does.
+    wait_ms: Option<i64>,
+    /// What is not waited for is passed by, if it is not free.
+    for_jobs: bool,
+    for_flows: bool,
 }
 
 impl Patience {
-    fn value(self) -> Value<'static> {
-        Value::BigInt(Some(match self {
-            Self::Moment => 0,
-            Self::None => 1,
-            Self::Second => 2,
-            Self::Transaction => 3,
-            Self::Brief => 4,
-        }))
+    /// Waits a moment for jobs, or fails as a whole.
+    pub(crate) const MOMENT: Self = Self { wait_ms: Some(250), for_jobs: true, for_flows: false };
+    /// Passes by what is not free.
+    pub(crate) const NONE: Self = Self { wait_ms: Some(250), for_jobs: false, for_flows: false };
+    /// Waits a moment for jobs and flows.
+    pub(crate) const BRIEF: Self = Self { wait_ms: Some(250), for_jobs: true, for_flows: true };
+    /// Waits a second.
+    pub(crate) const SECOND: Self = Self { wait_ms: Some(1_000), for_jobs: true, for_flows: true };
+    /// Waits, as the application's own transaction does.
+    pub(crate) const TRANSACTION: Self = Self { wait_ms: None, for_jobs: true, for_flows: true };
+
+    fn values(self) -> [Value<'static>; 3] {
+        [Value::BigInt(self.wait_ms), Value::Bool(self.for_jobs), Value::Bool(self.for_flows)]
     }
 }
 
 /// The items that can be sent, as positions in the request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Batch<'a> {
     items: Vec<(usize, &'a Settlement)>,
-    expansions: Vec<(usize, &'a Expansion, ResolvedEdges)>,
+    /// What each item expands into, if that is what its holder says.
+    expansions: Vec<Option<(&'a Expansion, ResolvedEdges)>>,
 }
 
 /// Sorts out what could be applied to no job: SET-11, EXP-3, FLO-9.
 pub(crate) fn batch<'a>(request: &'a Settle, limits: &Limits) -> (Batch<'a>, Answered) {
-    let mut batch =
-        Batch { items: Vec::with_capacity(request.items.len()), expansions: Vec::new() };
+    let mut batch = Batch::default();
     let mut answers: Answered = vec![None; request.items.len()];
     for (at, item) in request.items.iter().enumerate() {
         match item.transition.check(limits) {
-            Ok(shape) => {
-                if let (Transition::Expand(expansion), Some(shape)) = (&item.transition, shape) {
-                    batch.expansions.push((batch.items.len(), expansion, shape));
-                }
+            Ok(edges) => {
+                let expansion = match &item.transition {
+                    Transition::Expand(expansion) => edges.map(|edges| (expansion, edges)),
+                    _ => None,
+                };
                 batch.items.push((at, item));
+                batch.expansions.push(expansion);
             }
             Err(invalid) => answers[at] = Some(Err(Refusal::Invalid(invalid))),
         }
     }
     (batch, answers)
+}
+
+impl PostgresDriver {
+    pub(crate) async fn settle_jobs(&self, request: Settle) -> Answers<Settled, Refusal> {
+        request.check()?;
+        // REF-2: an item that is refused is written nowhere.
+        let (mut batch, mut answers) = batch(&request, &self.shared.limits);
+        while !batch.is_empty() {
+            let (run, rest) = batch.split_run();
+            self.settle_run(run, &request, &mut answers).await?;
+            batch = rest;
+        }
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Busy))).collect())
+    }
+
+    /// Settles items that one statement can take. Items that stay busy are left without an answer.
+    async fn settle_run(
+        &self,
+        mut batch: Batch<'_>,
+        request: &Settle,
+        answers: &mut Answered,
+    ) -> Result<(), DriverError> {
+        let shared = &self.shared;
+        // REF-6: rows that other transactions have locked are passed by until the rest is recorded,
+        // so that they hold up no other item; nor are they waited for as long then.
+        let all = batch.len();
+        let mut patience = Patience::MOMENT;
+        if let Some(tokens) = batch.plain_acks() {
+            match self.acknowledge(&tokens, request.now).await {
+                Ok(left) => batch = batch.conclude_acks(&left, answers),
+                Err(error) if error::is_lock_timeout(&error) => patience = Patience::NONE,
+                Err(error) => return Err(error),
+            }
+        }
+        while !batch.is_empty() {
+            let columns = batch.columns()?;
+            let (sql, values) =
+                batch.statement(&columns, &shared.statements, patience, request.now, None);
+            let call = shared.hints.set_out(Vec::new());
+            let verdicts = self.verdicts(sql, &values).await;
+            call.answered(&verdicts);
+            let verdicts = match verdicts {
+                Err(error) if error::is_lock_timeout(&error) && patience == Patience::MOMENT => {
+                    patience = Patience::NONE;
+                    continue;
+                }
+                Err(error) if error::is_lock_timeout(&error) => break,
+                verdicts => verdicts?,
+            };
+            drop(values);
+            batch = batch.conclude(&verdicts, answers)?;
+            let wakes = verdicts.into_iter().find_map(|it| it.wakes);
+            self.put_in_line(answer::queues(wakes), lowest(request));
+            let is_short = request.lock_wait == LockWait::Short || batch.len() < all;
+            patience = if is_short { Patience::BRIEF } else { Patience::SECOND };
+        }
+        Ok(())
+    }
+
+    /// Acknowledges jobs without outputs. Answers the numbers of the jobs that are not settled by that.
+    async fn acknowledge(
+        &self,
+        tokens: &[Token],
+        now: Timestamp,
+    ) -> Result<HashSet<i64>, DriverError> {
+        let values = [
+            Value::BigInt(Some(now.as_micros())),
+            Value::BigInts(tokens.iter().map(|token| Some(token.seq)).collect()),
+            Value::BigInts(tokens.iter().map(|token| Some(token.random)).collect()),
+        ];
+        let call = self.shared.hints.set_out(Vec::new());
+        let rows = self.query(&self.shared.statements.ack, &values).await;
+        call.answered(&rows);
+        let left: Vec<i64> = rows?.first().map_or(Ok(Vec::new()), |row| get(row, 0))?;
+        Ok(left.into_iter().collect())
+    }
+}
+
+/// The earliest position that a settlement can have given to a job, in microseconds.
+fn lowest(request: &Settle) -> i64 {
+    let gives_back =
+        |item: &Settlement| matches!(item.transition, Transition::Release { run_at: None });
+    if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }
 }
 
 impl<'a> Batch<'a> {
@@ -79,29 +170,87 @@ impl<'a> Batch<'a> {
         self.items.len()
     }
 
-    /// The jobs of all expansions, one after another.
-    pub(crate) fn columns(&self) -> Result<Columns<'a>, DriverError> {
-        let jobs: Vec<&NewJob> = self.expansions.iter().flat_map(|(_, it, _)| &it.jobs).collect();
-        Columns::of(jobs)
+    /// The items that one statement can take, and the others: expansions go by themselves. The order stays (SET-9).
+    pub(crate) fn split_run(mut self) -> (Self, Self) {
+        let is_expansion = |it: &Option<_>| it.is_some();
+        let first = self.expansions.first().is_some_and(is_expansion);
+        let len = self.expansions.iter().take_while(|it| is_expansion(it) == first).count();
+        let items = self.items.split_off(len);
+        let expansions = self.expansions.split_off(len);
+        (self, Self { items, expansions })
     }
 
-    /// What the statement is given.
-    pub(crate) fn values(
+    /// The numbers and tokens of the items in the order of the numbers, if all are plain acknowledgements.
+    pub(crate) fn plain_acks(&self) -> Option<Vec<Token>> {
+        let is_plain = |(_, item): &(usize, &Settlement)| {
+            matches!(item.transition, Transition::Ack { output: None })
+        };
+        if !self.items.iter().all(is_plain) {
+            return None;
+        }
+        let tokens = self.items.iter().map(|(_, item)| Token::read(item.token, &item.id));
+        let mut tokens: Vec<_> = tokens.collect();
+        tokens.sort_unstable_by_key(|token| token.seq);
+        Some(tokens)
+    }
+
+    /// Answers the items that plain acknowledgements have settled: all but those with these numbers.
+    pub(crate) fn conclude_acks(self, left: &HashSet<i64>, answers: &mut Answered) -> Self {
+        let mut rest = Self::default();
+        for (at, item) in self.items {
+            if left.contains(&Token::read(item.token, &item.id).seq) {
+                rest.items.push((at, item));
+                rest.expansions.push(None);
+            } else {
+                answers[at] = Some(Ok(Settled::Applied));
+            }
+        }
+        rest
+    }
+
+    /// The jobs of all expansions, one after another.
+    pub(crate) fn columns(&self) -> Result<Columns<'a>, DriverError> {
+        let expansions = self.expansions.iter().flatten();
+        Columns::of(expansions.flat_map(|(expansion, _)| &expansion.jobs).collect())
+    }
+
+    /// The statement, and what it is given.
+    pub(crate) fn statement<'b>(
         &self,
-        columns: &'a Columns<'a>,
+        columns: &'b Columns<'b>,
+        statements: &'b Statements,
         patience: Patience,
         now: Timestamp,
-        channel: Option<&'a str>,
-    ) -> Vec<Value<'a>> {
+        channel: Option<&'b str>,
+    ) -> (&'b str, Vec<Value<'b>>)
+    where
+        'a: 'b,
+    {
+        let random =
+            |(_, item): &(usize, &Settlement)| Some(Token::read(item.token, &item.id).random);
+        let mut values = Vec::from(patience.values());
+        values.extend([
+            Value::BigInt(Some(now.as_micros())),
+            Value::Texts(self.items.iter().map(|(_, item)| Some(item.id.as_str())).collect()),
+            Value::BigInts(self.items.iter().map(random).collect()),
+            Value::Uuids(self.items.iter().map(|(_, item)| item.token.to_bits()).collect()),
+        ]);
+        let is_expansion = self.expansions.first().is_some_and(Option::is_some);
+        if is_expansion {
+            values.extend(self.expansion_values(columns));
+        } else {
+            values.extend(self.transition_values());
+        }
+        values.push(Value::Text(channel));
+        (if is_expansion { &statements.expand } else { &statements.settle }, values)
+    }
+
+    fn transition_values(&self) -> [Value<'a>; 7] {
         let transitions = || self.items.iter().map(|(_, item)| &item.transition);
         let failures = || transitions().map(failure);
         let outputs: Vec<_> = transitions().map(output).collect();
         let no_output = outputs.iter().all(Option::is_none);
-        let mut values = vec![
-            patience.value(),
-            Value::BigInt(Some(now.as_micros())),
-            Value::Texts(self.items.iter().map(|(_, item)| Some(item.id.as_str())).collect()),
-            Value::Uuids(self.items.iter().map(|(_, item)| item.token.to_bits()).collect()),
+        [
             Value::Texts(transitions().map(|it| Some(kind(it))).collect()),
             Value::Byteas(if no_output { Vec::new() } else { outputs }),
             numbers(failures().map(|it| it.map(|it| i64::from(it.attempts))).collect()),
@@ -109,30 +258,21 @@ impl<'a> Batch<'a> {
             numbers(failures().map(|it| it.map(|it| it.failed_at.as_micros())).collect()),
             numbers(transitions().map(|it| run_at(it).map(Timestamp::as_micros)).collect()),
             texts(transitions().map(|it| reason(it).map(Text::as_str)).collect()),
-        ];
-        values.extend(self.expansion_values(columns));
-        values.push(Value::Text(channel));
-        values
+        ]
     }
 
-    fn expansion_values(&self, columns: &'a Columns<'a>) -> Vec<Value<'a>> {
-        let items = self.expansions.iter().map(|(item, ..)| place(*item)).collect();
-        let tails = self.expansions.iter().map(|(.., shape)| place(shape.tail)).collect();
-        let owners = |(item, expansion, _): &(usize, &Expansion, ResolvedEdges)| {
-            vec![place(*item); expansion.jobs.len()]
-        };
+    fn expansion_values<'b>(&self, columns: &'b Columns<'b>) -> Vec<Value<'b>> {
+        let (mut tails, mut owners) = (Vec::new(), Vec::new());
         let mut of_edges = (Vec::new(), Vec::new(), Vec::new());
-        for (item, _, shape) in &self.expansions {
+        for (item, (expansion, shape)) in self.expansions.iter().flatten().enumerate() {
+            tails.push(place(shape.tail));
+            owners.extend(vec![place(item); expansion.jobs.len()]);
             let (children, parents) = edges(shape);
-            of_edges.0.extend(vec![place(*item); children.len()]);
+            of_edges.0.extend(vec![place(item); children.len()]);
             of_edges.1.extend(children);
             of_edges.2.extend(parents);
         }
-        let mut values = vec![
-            Value::BigInts(items),
-            Value::BigInts(tails),
-            Value::BigInts(self.expansions.iter().flat_map(owners).collect()),
-        ];
+        let mut values = vec![Value::BigInts(tails), Value::BigInts(owners)];
         values.extend(columns.common());
         values.extend([
             columns.kinds(),
@@ -158,13 +298,11 @@ impl<'a> Batch<'a> {
             busy[at] = verdict.verdict.as_deref() == Some("busy");
             answers[self.items[at].0] = if busy[at] { None } else { Some(settled(verdict)?) };
         }
-        let mut left = Self { items: Vec::new(), expansions: Vec::new() };
-        for (at, item) in self.items.into_iter().enumerate().filter(|(at, _)| busy[*at]) {
-            let expands = |(of, ..): &&(usize, &Expansion, ResolvedEdges)| *of == at;
-            if let Some((_, expansion, shape)) = self.expansions.iter().find(expands) {
-                left.expansions.push((left.items.len(), expansion, shape.clone()));
-            }
+        let mut left = Self::default();
+        let all = self.items.into_iter().zip(self.expansions).zip(busy);
+        for ((item, expansion), _) in all.filter(|(_, busy)| *busy) {
             left.items.push(item);
+            left.expansions.push(expansion);
         }
         Ok(left)
     }
@@ -195,11 +333,11 @@ pub(crate) fn refusal(said: &str) -> Result<Refusal, DriverError> {
 
 fn kind(transition: &Transition) -> &'static str {
     match transition {
-        Transition::Ack { .. } => "a",
-        Transition::Expand(_) => "e",
-        Transition::Retry { .. } => "r",
-        Transition::Fail { .. } => "f",
-        Transition::Release { .. } => "l",
+        Transition::Ack { .. } => "ack",
+        Transition::Expand(_) => "expand",
+        Transition::Retry { .. } => "retry",
+        Transition::Fail { .. } => "fail",
+        Transition::Release { .. } => "release",
     }
 }
 

@@ -63,7 +63,8 @@ impl<S: Statements> Transaction for Tx<S> {
         let (parts, mut answers) = enqueue::parts(&request, &self.driver.bounds());
         for part in parts {
             let columns = part.columns()?;
-            let (sql, values) = part.statement(&columns, &shared.statements, request.now, channel);
+            let (sql, values) =
+                part.statement(&columns, &shared.statements, request.now, None, channel);
             let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
             part.conclude(verdicts, &mut answers)?;
         }
@@ -75,14 +76,21 @@ impl<S: Statements> Transaction for Tx<S> {
         shared.session.check_open()?;
         request.check()?;
         let channel = shared.notify_in_transactions.then_some(shared.channel.as_str());
-        let (batch, mut answers) = settle::batch(&request, &self.driver.bounds());
-        if !batch.is_empty() {
-            let columns = batch.columns()?;
-            let values = batch.values(&columns, Patience::Transaction, request.now, channel);
-            let sql = &shared.statements.settle;
+        let (mut batch, mut answers) = settle::batch(&request, &self.driver.bounds());
+        while !batch.is_empty() {
+            let (run, rest) = batch.split_run();
+            let columns = run.columns()?;
+            let (sql, values) = run.statement(
+                &columns,
+                &shared.statements,
+                Patience::TRANSACTION,
+                request.now,
+                channel,
+            );
             let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
             drop(values);
-            batch.conclude(&verdicts, &mut answers)?;
+            run.conclude(&verdicts, &mut answers)?;
+            batch = rest;
         }
         let unanswered = || answer::unknown("verdict", "busy");
         answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()

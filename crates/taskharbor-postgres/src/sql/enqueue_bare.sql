@@ -1,11 +1,11 @@
--- As enqueue_plain.sql, of jobs that are not large and about which nothing was said but what they are.
+-- As enqueue_plain.sql, of jobs that are not large and have default options.
 WITH numbers AS (
   SELECT ARRAY(SELECT nextval('{schema}.th_seq') FROM generate_series(1, cardinality($2))) AS seqs
 ), stored AS (
-  INSERT INTO {schema}.th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, headers)
-  SELECT coalesce((SELECT seqs FROM numbers)[i.place], nextval('{schema}.th_seq')), $1, 0, 'w', 'p', 'b', i.id, i.queue,
-         i.type, i.payload, i.headers::jsonb
+  INSERT INTO {schema}.th_job (seq, created_at, priority, id, queue, type, payload, headers)
+  SELECT coalesce((SELECT seqs FROM numbers)[i.place], nextval('{schema}.th_seq')), $1, 0, i.id, i.queue, i.type, i.payload,
+         i.headers::jsonb
   FROM unnest($2, $3, $4, $5, $6, $7) AS i (place, id, queue, type, payload, headers)
   RETURNING seq, queue
 )
-INSERT INTO {schema}.th_hot (seq, line_at, priority, queue) SELECT seq, $1, 0, queue FROM stored ORDER BY seq
+INSERT INTO {schema}.th_live (seq, available_at, priority, queue) SELECT seq, $1, 0, queue FROM stored ORDER BY seq

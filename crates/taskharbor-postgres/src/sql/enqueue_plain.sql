@@ -1,7 +1,7 @@
 -- Stores jobs of no flow and without keys, none of which may be stored yet. The same as th_enqueue_v1 does, without the
--- way there: with few jobs in a call, that costs more than the jobs. They come in the order of their ids, so concurrent
--- calls cannot deadlock, and are numbered by the places that they have in the call; if those
--- are the same, none are told. Where an id is stored already nothing happens, and the function is asked.
+-- cost of a function: with few jobs in a call, that is more than the cost of the jobs. Jobs come in the order of their ids,
+-- so concurrent calls cannot deadlock, and are numbered by the places that they have in the call; if those are the same,
+-- none are told. Where an id is stored already nothing happens, and the function is asked.
 WITH numbers AS (
   SELECT ARRAY(SELECT nextval('{schema}.th_seq') FROM generate_series(1, cardinality($2))) AS seqs
 ), given AS (
@@ -9,13 +9,13 @@ WITH numbers AS (
   FROM unnest($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
     AS i (place, id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy)
 ), stored AS (
-  INSERT INTO {schema}.th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, timeout_us,
-                               max_attempts, run_at, headers)
-  SELECT seq, $1, coalesce(priority, 0), 'w', 'p', coalesce(policy, 'b')::"char", id, queue, type, payload, timeout_us,
-         max_attempts, run_at, headers::jsonb
+  INSERT INTO {schema}.th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, max_attempts,
+                               on_failure)
+  SELECT seq, $1, coalesce(priority, 0), id, queue, type, payload, headers::jsonb, run_at, timeout_us, max_attempts,
+         policy::{schema}.th_policy
   FROM given
 )
-INSERT INTO {schema}.th_hot (seq, line_at, priority, queue, run_at, large)
+INSERT INTO {schema}.th_live (seq, available_at, priority, queue, run_at, is_large)
 SELECT seq, greatest(run_at, $1), coalesce(priority, 0), queue, run_at,
        CASE WHEN octet_length(payload) > 65536 THEN true END
 FROM given

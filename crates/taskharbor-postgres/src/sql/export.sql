@@ -1,27 +1,29 @@
 -- Jobs with all that is stored of them and of their flows: single jobs by their numbers, members by their flows. It is
 -- one statement, so a unit is read as it is at one moment.
-SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers::text, j.kind::text, j.key_hold::text, j.on_failure::text,
-  j.timeout_us, j.max_attempts::bigint, j.created_at, j.idempotency_key, coalesce(h.priority, j.priority)::bigint,
-  CASE WHEN h.seq IS NULL THEN j.run_at ELSE h.run_at END, j.state::text, j.finished_at, j.kept_until, j.secret, j.output,
-  j.reason, j.expanded_id, j.flow, h.seq IS NOT NULL, h.pending IS NOT NULL, coalesce(h.due_at, h.line_at), h.lease_exp,
-  h.secret, h.holder, coalesce(h.cancel, false), coalesce(h.started_at, j.started_at),
-  coalesce(h.deliveries, j.deliveries)::bigint,
-  CASE WHEN h.seq IS NULL THEN j.attempts ELSE h.attempts END::bigint,
-  CASE WHEN h.seq IS NULL THEN j.expirations ELSE h.expirations END::bigint,
-  CASE WHEN h.seq IS NULL THEN j.epoch ELSE h.epoch END::bigint,
-  CASE WHEN h.seq IS NULL THEN j.attempt_limit ELSE h.attempt_limit END::bigint,
-  CASE WHEN h.seq IS NULL THEN j.progress ELSE h.progress END,
-  ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = j.seq ORDER BY e.ord),
-  ARRAY(SELECT e.tie::text FROM {schema}.th_edge e WHERE e.child = j.seq ORDER BY e.ord),
-  ARRAY(SELECT e.spent_state::text FROM {schema}.th_edge e WHERE e.child = j.seq ORDER BY e.ord),
-  ARRAY(SELECT e.spent_reason FROM {schema}.th_edge e WHERE e.child = j.seq ORDER BY e.ord),
-  ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = j.seq ORDER BY x.failure),
-  ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = j.seq ORDER BY x.failure),
-  ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = j.seq ORDER BY x.failure),
-  EXISTS (SELECT FROM {schema}.th_key k WHERE k.queue = j.queue AND k.key = j.idempotency_key AND k.seq = j.seq),
-  f.id, j.key_time_us, f.name, f.created_at, (SELECT t.id FROM {schema}.th_job t WHERE t.seq = f.tail)
-FROM {schema}.th_job j
-LEFT JOIN {schema}.th_hot h ON h.seq = j.seq
-LEFT JOIN {schema}.th_flow f ON f.seq = j.flow
-WHERE j.seq = ANY ($1) OR j.flow = ANY ($2)
-ORDER BY j.seq
+SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.kind::text AS kind, r.key_hold::text AS key_hold,
+  r.on_failure::text AS on_failure, r.timeout_us, r.job_max_attempts::bigint AS max_attempts, r.created_at, r.idempotency_key,
+  r.priority::bigint AS priority, r.run_at, r.ended_as::text AS ended_as, r.finished_at, r.kept_until, r.settled_by, r.output,
+  r.reason, r.expanded_id, r.flow AS flow_seq, r.waits_for IS NOT NULL AS blocked, r.position, r.lease_expires_at, r.lease_token,
+  t.lease_token AS imported_for, t.token AS imported_token, r.holder, coalesce(r.cancel_requested, false) AS cancel_requested,
+  r.started_at, r.deliveries::bigint AS deliveries, r.attempts::bigint AS attempts, r.expirations::bigint AS expirations,
+  r.epoch::bigint AS epoch, r.attempt_limit::bigint AS attempt_limit, r.progress,
+  ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS parent_ids,
+  ARRAY(
+    SELECT CASE WHEN e.status = 'failed' THEN 'failed'
+        WHEN e.status = 'waits_for_failure' OR e.status = 'waits_for_success'
+          AND NOT EXISTS (SELECT FROM {schema}.th_finished_row(e.parent) p WHERE p.state = 'done') THEN 'open'
+        ELSE 'closed' END
+    FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS edges,
+  ARRAY(SELECT e.failed_state::text FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS failed_states,
+  ARRAY(SELECT e.failed_reason FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS failed_reasons,
+  ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_attempts,
+  ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_times,
+  ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_texts,
+  EXISTS (SELECT FROM {schema}.th_key k WHERE k.queue = r.queue AND k.key = r.idempotency_key AND k.seq = r.seq) AS holds_key,
+  f.id AS flow, r.key_time_us, f.name AS flow_name, f.created_at AS flow_created_at,
+  (SELECT j.id FROM {schema}.th_job j WHERE j.seq = f.tail) AS tail
+FROM {schema}.th_record r
+LEFT JOIN {schema}.th_flow f ON f.seq = r.flow
+LEFT JOIN {schema}.th_imported_token t ON t.seq = r.seq
+WHERE r.seq = ANY ($1) OR r.flow = ANY ($2)
+ORDER BY r.seq

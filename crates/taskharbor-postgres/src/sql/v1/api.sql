@@ -52,6 +52,82 @@ BEGIN
   RETURN (lpad(to_hex(p_now / 1000), 12, '0') || '7' || substr(v_noise, 1, 3) || '8' || substr(v_noise, 4, 15))::uuid::text;
 END $$;
 
+-- What a caller of SQL says of a job, in the units of the tables.
+CREATE FUNCTION th_check_options(
+  p_priority int, p_max_attempts int, p_timeout interval, p_run_at timestamptz, OUT timeout_us bigint, OUT run_at bigint
+) LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  IF p_priority IS NULL OR p_priority NOT BETWEEN -32768 AND 32767 THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'the priority is out of range: choose -32768 to 32767';
+  END IF;
+  IF p_max_attempts < 1 THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'max_attempts is out of range: leave it out for the worker''s default, or choose 1 to 2147483647';
+  END IF;
+  -- What is far out of range, or infinite, cannot be converted.
+  IF p_timeout BETWEEN interval '-1000 years' AND interval '1000 years' THEN
+    timeout_us := (extract(epoch FROM p_timeout) * 1000000)::bigint;
+  END IF;
+  IF p_timeout IS NOT NULL AND (timeout_us IS NULL OR timeout_us NOT BETWEEN 1 AND 9223372036854775) THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'the timeout is out of range: leave it out for none, or choose 1 microsecond to 292 years';
+  END IF;
+  IF p_run_at NOT BETWEEN timestamptz '1970-01-01 00:00:00Z' AND timestamptz '9999-12-31 23:59:59.999999Z' THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'run_at is out of range: choose a time from 1970 to 9999';
+  END IF;
+  -- Seconds and microseconds apart: before version 14 both together are a double, too short for far years.
+  run_at := extract(epoch FROM date_trunc('second', p_run_at))::bigint * 1000000
+    + extract(microseconds FROM p_run_at)::bigint % 1000000;
+END $$;
+
+-- The headers with the codec, NULL for none. A job that names no codec is JSON.
+CREATE FUNCTION th_check_headers(p_headers jsonb, p_codec text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_headers jsonb := coalesce(p_headers, '{}');
+  v_header  record;
+  v_bytes   bigint := 0;
+  v_count   int := 0;
+BEGIN
+  PERFORM th_check_name('codec', p_codec, 255);
+  IF jsonb_typeof(v_headers) <> 'object' THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'the headers are no object: give names and texts';
+  END IF;
+  FOR v_header IN SELECT h.key, h.value, jsonb_typeof(h.value) AS kind, h.value #>> '{}' AS text FROM jsonb_each(v_headers) h LOOP
+    PERFORM th_check_name('header name', v_header.key, 255);
+    IF v_header.key LIKE 'th-%' THEN
+      RAISE invalid_parameter_value USING MESSAGE = 'header name "' || v_header.key || '" is reserved: do not start names with "th-"';
+    END IF;
+    IF v_header.kind <> 'string' THEN
+      RAISE invalid_parameter_value USING MESSAGE = 'the value of header "' || v_header.key || '" is no text';
+    END IF;
+    v_bytes := v_bytes + octet_length(v_header.key) + octet_length(v_header.text);
+    v_count := v_count + 1;
+  END LOOP;
+  IF p_codec <> 'json' THEN
+    v_headers := v_headers || jsonb_build_object('th-codec', p_codec);
+    v_bytes := v_bytes + octet_length('th-codec') + octet_length(p_codec);
+  END IF;
+  IF v_count > 32 THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'more than 32 headers: put the rest into the payload';
+  END IF;
+  IF v_bytes > 8192 THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'more than 8192 bytes of headers: put large values into the payload';
+  END IF;
+  RETURN nullif(v_headers, '{}');
+END $$;
+
+-- Refuses a payload that is missing or too large.
+CREATE FUNCTION th_check_payload(p_payload bytea) RETURNS void LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_largest bigint := (SELECT max_payload_bytes FROM th_meta);
+BEGIN
+  IF p_payload IS NULL THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'the payload is NULL: give an empty one if there is none';
+  END IF;
+  IF octet_length(p_payload) > v_largest THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'the payload is ' || octet_length(p_payload)
+      || ' bytes: store it elsewhere and enqueue a reference, or raise the limit of ' || v_largest;
+  END IF;
+END $$;
+
 -- Stores one job in the caller's transaction. Answers its id and whether it is new: if the id is stored or the key is
 -- held already, the id of the job that stands in its place.
 --
@@ -71,7 +147,7 @@ CREATE FUNCTION th_enqueue(
   notify          boolean DEFAULT true,
   OUT job_id      text,
   OUT inserted    boolean
-) LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 #variable_conflict use_variable
 BEGIN
   SELECT * INTO job_id, inserted FROM th_enqueue_bytes(
@@ -96,89 +172,130 @@ CREATE FUNCTION th_enqueue_bytes(
   notify          boolean DEFAULT true,
   OUT job_id      text,
   OUT inserted    boolean
-) LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 #variable_conflict use_variable
 DECLARE
-  v_now      bigint := th_now();
-  v_run_at   bigint;
-  v_timeout  bigint;
-  v_largest  bigint := (SELECT max_payload_bytes FROM th_meta);
-  v_id       text := coalesce(id, th_new_id(v_now));
-  v_header   record;
-  v_bytes    bigint := 0;
-  v_existing text;
-  v_hold     text;
-  v_key_time bigint;
+  v_now     bigint := th_now();
+  v_options record := th_check_options(priority, max_attempts, timeout, run_at);
+  v_job     th_new_job;
+  v_claim   th_key_claim;
 BEGIN
   PERFORM th_check_name('job type', type, 255);
   PERFORM th_check_name('queue name', queue, 255);
-  PERFORM th_check_name('job id', v_id, 255);
-  PERFORM th_check_name('codec', codec, 255);
-  IF idempotency_key IS NOT NULL THEN
-    PERFORM th_check_name('idempotency key', idempotency_key, 1024);
+  PERFORM th_check_payload(payload);
+  job_id := coalesce(id, th_new_id(v_now));
+  PERFORM th_check_name('job id', job_id, 255);
+  v_job := ROW(job_id, queue, type, payload, priority, v_options.run_at, v_options.timeout_us, max_attempts,
+               th_check_headers(headers, codec), NULL, NULL)::th_new_job;
+  v_claim := th_check_claim(idempotency_key, key_hold);
+  SELECT s.job_id, s.inserted INTO job_id, inserted FROM th_store_job(v_job, v_claim, v_now, id IS NOT NULL) s;
+  IF notify THEN
+    PERFORM th_notify('{channel}', ARRAY[queue]);
   END IF;
-  IF payload IS NULL THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the payload is NULL: give an empty one if there is none';
-  END IF;
-  IF octet_length(payload) > v_largest THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the payload is ' || octet_length(payload)
-      || ' bytes: store it elsewhere and enqueue a reference, or raise the limit of ' || v_largest;
-  END IF;
-  IF priority IS NULL OR priority NOT BETWEEN -32768 AND 32767 THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the priority is out of range: choose -32768 to 32767';
-  END IF;
-  IF max_attempts < 1 THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'max_attempts is out of range: leave it out for the worker''s default, or choose 1 to 2147483647';
-  END IF;
-  -- What is far out of range, or infinite, cannot be converted.
-  IF timeout BETWEEN interval '-1000 years' AND interval '1000 years' THEN
-    v_timeout := (extract(epoch FROM timeout) * 1000000)::bigint;
-  END IF;
-  IF timeout IS NOT NULL AND (v_timeout IS NULL OR v_timeout NOT BETWEEN 1 AND 9223372036854775) THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the timeout is out of range: leave it out for none, or choose 1 microsecond to 292 years';
-  END IF;
-  IF run_at NOT BETWEEN timestamptz '1970-01-01 00:00:00Z' AND timestamptz '9999-12-31 23:59:59.999999Z' THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'run_at is out of range: choose a time from 1970 to 9999';
-  END IF;
-  -- Seconds and microseconds apart: before version 14 both together are a double, too short for far years.
-  v_run_at := extract(epoch FROM date_trunc('second', run_at))::bigint * 1000000
-    + extract(microseconds FROM run_at)::bigint % 1000000;
-  v_hold := CASE key_hold WHEN 'until_pruned' THEN 'p' WHEN 'until_done' THEN 'd' WHEN 'until_terminal' THEN 't' END;
-  IF v_hold IS NULL THEN
-    v_hold := 'f';
-    v_key_time := th_key_time(key_hold);
-  END IF;
-  headers := coalesce(headers, '{}');
-  IF jsonb_typeof(headers) <> 'object' THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the headers are no object: give names and texts';
-  END IF;
-  FOR v_header IN SELECT h.key, h.value, jsonb_typeof(h.value) AS kind, h.value #>> '{}' AS text FROM jsonb_each(headers) h LOOP
-    PERFORM th_check_name('header name', v_header.key, 255);
-    IF v_header.key LIKE 'th-%' THEN
-      RAISE invalid_parameter_value USING MESSAGE = 'header name "' || v_header.key || '" is reserved: do not start names with "th-"';
-    END IF;
-    IF v_header.kind <> 'string' THEN
-      RAISE invalid_parameter_value USING MESSAGE = 'the value of header "' || v_header.key || '" is no text';
-    END IF;
-    v_bytes := v_bytes + octet_length(v_header.key) + octet_length(v_header.text);
-  END LOOP;
-  -- A job that names no codec is JSON.
-  IF codec <> 'json' THEN
-    headers := headers || jsonb_build_object('th-codec', codec);
-    v_bytes := v_bytes + octet_length('th-codec') + octet_length(codec);
-  END IF;
-  IF (SELECT count(*) FROM jsonb_object_keys(headers) AS name WHERE name NOT LIKE 'th-%') > 32 THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'more than 32 headers: put the rest into the payload';
-  END IF;
-  IF v_bytes > 8192 THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'more than 8192 bytes of headers: put large values into the payload';
-  END IF;
+END $$;
 
-  SELECT e.existing INTO v_existing FROM th_enqueue_v1(
-    v_now, false, '{}', ARRAY[v_id], ARRAY[queue], ARRAY[type], ARRAY[payload], ARRAY[priority::bigint], ARRAY[v_run_at],
-    ARRAY[v_timeout], ARRAY[max_attempts::bigint], ARRAY[nullif(headers, '{}')::text], '{}',
-    CASE WHEN idempotency_key IS NULL THEN '{}' ELSE ARRAY[idempotency_key] END,
-    ARRAY[v_hold], ARRAY[v_key_time], CASE WHEN notify THEN '{channel}' END) e;
-  job_id := coalesce(v_existing, v_id);
-  inserted := v_existing IS NULL;
+-- A key and how long it is held; `until_pruned` is the usual.
+CREATE FUNCTION th_check_claim(p_key text, p_hold text) RETURNS th_key_claim LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_claim th_key_claim;
+BEGIN
+  IF p_key IS NOT NULL THEN
+    PERFORM th_check_name('idempotency key', p_key, 1024);
+  END IF;
+  v_claim.key := p_key;
+  IF p_hold IN ('until_done', 'until_terminal') THEN
+    v_claim.hold := p_hold::th_key_hold;
+  ELSIF p_hold IS DISTINCT FROM 'until_pruned' THEN
+    v_claim.hold := 'for_a_time';
+    v_claim.time_us := th_key_time(p_hold);
+  END IF;
+  RETURN v_claim;
+END $$;
+
+-- Stores one job without a subtransaction, so that a trigger may do it for many rows. Where another transaction stores the
+-- same id or takes the key at this moment, it waits for that and answers the job that stands in the place.
+CREATE FUNCTION th_store_job(
+  p_job th_new_job, p_claim th_key_claim, p_now bigint, p_has_id boolean, OUT job_id text, OUT inserted boolean
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_seq  bigint := nextval('th_seq');
+  v_held record;
+BEGIN
+  inserted := false;
+  SELECT j.id INTO job_id FROM th_job j WHERE p_has_id AND j.id = p_job.id;
+  IF FOUND THEN
+    RETURN;
+  END IF;
+  WHILE p_claim.key IS NOT NULL LOOP
+    INSERT INTO th_key (queue, key, seq, job, held_until)
+    VALUES (p_job.queue, p_claim.key, v_seq, p_job.id, th_held_until(p_now, p_claim.time_us)) ON CONFLICT DO NOTHING;
+    EXIT WHEN FOUND;
+    SELECT k.ctid AS row, k.job, k.held_until <= p_now AS is_free INTO v_held FROM th_key k
+    WHERE k.queue = p_job.queue AND k.key = p_claim.key;
+    IF v_held.is_free THEN
+      DELETE FROM th_key WHERE ctid = v_held.row;
+    ELSIF v_held.job IS NOT NULL THEN
+      job_id := v_held.job;
+      RETURN;
+    END IF;
+  END LOOP;
+  INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, key_time_us,
+                      max_attempts, key_hold, idempotency_key)
+  VALUES (v_seq, p_now, p_job.priority, p_job.id, p_job.queue, p_job.type, p_job.payload, p_job.headers, p_job.run_at,
+          p_job.timeout_us, p_claim.time_us, p_job.max_attempts, p_claim.hold, p_claim.key)
+  ON CONFLICT ON CONSTRAINT th_job_id DO NOTHING;
+  inserted := FOUND;
+  job_id := p_job.id;
+  IF NOT inserted THEN
+    DELETE FROM th_key WHERE queue = p_job.queue AND key = p_claim.key AND seq = v_seq;
+    RETURN;
+  END IF;
+  INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_special)
+  VALUES (v_seq, greatest(p_job.run_at, p_now), p_job.priority, p_job.queue, p_job.run_at,
+          CASE WHEN octet_length(p_job.payload) > 65536 THEN true END,
+          CASE WHEN p_claim.hold IN ('until_done', 'until_terminal') THEN true END);
+END $$;
+
+-- Stores one job for each payload, in one statement. For triggers on statements with a transition table. Answers the ids.
+--
+--   SELECT th_enqueue_many('order:placed', ARRAY(SELECT to_jsonb(n) FROM new_rows n), queue => 'orders');
+CREATE FUNCTION th_enqueue_many(
+  type            text,
+  payloads        jsonb[],
+  queue           text DEFAULT 'default',
+  run_at          timestamptz DEFAULT NULL,
+  priority        int DEFAULT 0,
+  max_attempts    int DEFAULT NULL,
+  timeout         interval DEFAULT NULL,
+  headers         jsonb DEFAULT '{}',
+  notify          boolean DEFAULT true
+) RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+#variable_conflict use_variable
+DECLARE
+  v_now     bigint := th_now();
+  v_options record := th_check_options(priority, max_attempts, timeout, run_at);
+  v_headers jsonb := th_check_headers(headers, 'json');
+BEGIN
+  PERFORM th_check_name('job type', type, 255);
+  PERFORM th_check_name('queue name', queue, 255);
+  PERFORM th_check_payload(convert_to(p::text, 'UTF8')) FROM unnest(payloads) AS p;
+  RETURN QUERY
+  WITH given AS (
+    SELECT nextval('th_seq') AS seq, th_new_id(v_now) AS id, convert_to(p.payload::text, 'UTF8') AS payload
+    FROM unnest(payloads) WITH ORDINALITY AS p (payload, ord) ORDER BY p.ord
+  ), stored AS (
+    INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, max_attempts)
+    SELECT g.seq, v_now, priority, g.id, queue, type, g.payload, v_headers, v_options.run_at, v_options.timeout_us, max_attempts
+    FROM given g
+  ), live AS (
+    INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large)
+    SELECT g.seq, greatest(v_options.run_at, v_now), priority, queue, v_options.run_at,
+      CASE WHEN octet_length(g.payload) > 65536 THEN true END
+    FROM given g
+  )
+  SELECT g.id FROM given g ORDER BY g.seq;
+  IF notify AND cardinality(payloads) > 0 THEN
+    PERFORM th_notify('{channel}', ARRAY[queue]);
+  END IF;
 END $$;

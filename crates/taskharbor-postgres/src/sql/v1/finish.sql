@@ -1,98 +1,124 @@
--- What every end of a job has in common. These run inside the functions that workers and people call, and translate the
--- rules of `graph.rs` in taskharbor-core into statements over many rows.
+-- What every end of a job has in common. These functions run inside those that workers and people call, and translate
+-- the rules of `graph.rs` in taskharbor-core into statements over many rows.
 
--- Ends jobs that have no holder or whose holder has no say: no token may repeat it. Answers those that it ended.
--- With `p_waiting`, those that are inflight are left alone.
-CREATE FUNCTION th_finish(p_seqs bigint[], p_state "char", p_now bigint, p_waiting boolean, p_reason text)
+-- Whether a job of this kind is a join, which no worker runs.
+CREATE FUNCTION th_is_join(p_kind th_kind) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(p_kind > 'failure_job', false)
+$$;
+
+-- The row in which a terminal job is listed.
+CREATE FUNCTION th_finished_row(p_seq bigint) RETURNS SETOF {schema}.th_finished LANGUAGE sql STABLE AS $$
+  SELECT f.* FROM {schema}.th_finished f
+  WHERE f.first BETWEEN p_seq & ~511::bigint AND p_seq AND (p_seq & 511)::smallint = ANY (f.offsets)
+  ORDER BY f.first DESC LIMIT 1
+$$;
+
+-- The end of a job. If `failures` is NULL, the attempts and failures stay as they are. A settled job ended by the token of
+-- its holder, which may repeat that; without a holder's word, no token may.
+CREATE TYPE th_end AS (
+  seq bigint, state th_terminal, is_settled boolean, attempts int, failures int, reason text, output bytea
+);
+
+-- Ends live jobs. Answers the jobs that it ended. With p_waiting, jobs that are inflight are left alone. The keys that
+-- are held until the jobs end are freed, but for a job that was replaced by its expansion. KEY-4, KEY-7.
+CREATE FUNCTION th_finish(p_ends th_end[], p_now bigint, p_waiting boolean, p_is_replaced boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
-  v_done bigint[];
+  v_ended   bigint[];
+  v_special bigint[];
+  v_states  th_terminal[];
 BEGIN
   WITH gone AS (
-    DELETE FROM th_hot h WHERE h.seq = ANY (p_seqs) AND NOT (p_waiting AND h.lease_exp IS NOT NULL) RETURNING h.*
+    DELETE FROM th_live l USING unnest(p_ends) AS e
+    WHERE l.seq = ANY (ARRAY[e.seq]) AND NOT (p_waiting AND l.lease_expires_at IS NOT NULL)
+    RETURNING l.*, e.state, e.is_settled, e.reason, e.output,
+      CASE WHEN e.failures IS NULL THEN l.attempts ELSE nullif(e.attempts, 0) END AS all_attempts,
+      coalesce(e.failures, l.failures) AS all_failures
   ), ended AS (
-    UPDATE th_job j SET
-      state = p_state, finished_at = p_now, kept_until = p_now, reason = p_reason, priority = g.priority,
-      run_at = g.run_at, started_at = g.started_at, deliveries = g.deliveries, attempts = g.attempts,
-      expirations = g.expirations, failures = g.failures, epoch = g.epoch, attempt_limit = g.attempt_limit,
-      progress = g.progress
-    FROM gone g WHERE j.seq = ANY (ARRAY[g.seq])
-    RETURNING j.seq, j.queue, j.flow
-  ), noted AS (
-    INSERT INTO th_end (queue, state, kept_until, flow, seqs)
-    SELECT queue, p_state, p_now, flow, array_agg(seq ORDER BY seq) FROM ended GROUP BY queue, flow
+    SELECT g.*, nullif(g.deliveries > 1 OR g.is_special OR g.progress IS NOT NULL OR g.reason IS NOT NULL
+      OR g.output IS NOT NULL OR g.all_failures IS NOT NULL, false) AS has_outcome
+    FROM gone g
+  ), described AS (
+    INSERT INTO th_outcome (seq, run_at, priority, deliveries, attempts, expirations, failures, epoch, attempt_limit,
+                            progress, reason, output)
+    SELECT e.seq, e.run_at, e.priority, e.deliveries, e.all_attempts, e.expirations, e.all_failures, e.epoch,
+      e.attempt_limit, e.progress, e.reason, e.output
+    FROM ended e WHERE e.has_outcome
+  ), listed AS (
+    INSERT INTO th_finished (first, kept_until, finished_at, started_at, lease_token, flow, state, has_outcomes, queue, offsets)
+    SELECT min(e.seq), CASE WHEN e.is_settled THEN e.lease_expires_at ELSE p_now END, p_now, e.started_at,
+      CASE WHEN e.is_settled THEN e.lease_token END, e.flow, e.state, bool_or(e.has_outcome), e.queue,
+      array_agg((e.seq & 511)::smallint ORDER BY e.seq)
+    FROM ended e GROUP BY e.seq >> 9, 2, e.started_at, 5, e.flow, e.state, e.queue
   )
-  SELECT array_agg(seq ORDER BY seq) INTO v_done FROM ended;
-  IF p_state = 'c' AND v_done IS NOT NULL THEN
-    PERFORM th_free_keys(v_done);
+  SELECT coalesce(array_agg(e.seq ORDER BY e.seq), '{}'), array_agg(e.seq) FILTER (WHERE e.is_special),
+    array_agg(e.state) FILTER (WHERE e.is_special)
+  INTO v_ended, v_special, v_states FROM ended e;
+  IF v_special IS NOT NULL AND NOT p_is_replaced THEN
+    PERFORM th_free_keys(v_special, v_states);
   END IF;
-  RETURN coalesce(v_done, '{}');
+  RETURN v_ended;
 END $$;
 
--- Frees the keys that are held until these jobs, which have ended, end in that way: a job's own, and if it is the tail
--- of its flow, that of the job under whose id the flow began. KEY-4, KEY-7.
-CREATE FUNCTION th_free_keys(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+-- As th_finish, for jobs that end in the same way and without the word of a holder.
+CREATE FUNCTION th_finish_all(p_seqs bigint[], p_state th_terminal, p_reason text, p_now bigint, p_waiting boolean)
+RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN th_finish(
+    ARRAY(SELECT ROW(s, p_state, false, NULL, NULL, p_reason, NULL)::th_end FROM unnest(p_seqs) AS s),
+    p_now, p_waiting, false);
+END $$;
+
+-- Frees the keys that are held until these jobs end in these ways: a job's own, and if it is the tail of its flow, that of
+-- the job under whose id the flow began. KEY-4, KEY-7.
+CREATE FUNCTION th_free_keys(p_seqs bigint[], p_states th_terminal[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM th_key WHERE ctid = ANY (ARRAY(
     SELECT k.row FROM (
-      SELECT j.queue, j.idempotency_key AS key, j.seq, j.key_hold, j.state FROM th_job j
-      WHERE j.seq = ANY (p_seqs) AND j.idempotency_key IS NOT NULL
+      SELECT j.queue, j.idempotency_key AS key, j.seq, j.key_hold, e.state
+      FROM unnest(p_seqs, p_states) AS e (seq, state) JOIN th_job j ON j.seq = ANY (ARRAY[e.seq])
+      WHERE j.idempotency_key IS NOT NULL
       UNION
-      SELECT b.queue, b.idempotency_key, b.seq, b.key_hold, j.state
-      FROM th_job j JOIN th_flow f ON f.seq = ANY (ARRAY[j.flow]) AND f.tail = j.seq JOIN th_job b ON b.id = ANY (ARRAY[f.id])
-      WHERE j.seq = ANY (p_seqs) AND b.idempotency_key IS NOT NULL
+      SELECT b.queue, b.idempotency_key, b.seq, b.key_hold, e.state
+      FROM unnest(p_seqs, p_states) AS e (seq, state) JOIN th_job j ON j.seq = ANY (ARRAY[e.seq])
+      JOIN th_flow f ON f.seq = ANY (ARRAY[j.flow]) AND f.tail = j.seq JOIN th_job b ON b.id = ANY (ARRAY[f.id])
+      WHERE b.idempotency_key IS NOT NULL
     ) held CROSS JOIN LATERAL (
       SELECT x.ctid AS row FROM th_key x WHERE x.queue = held.queue AND x.key = held.key AND x.seq = held.seq OFFSET 0) k
-    WHERE held.key_hold = 't' OR held.key_hold = 'd' AND held.state = 'd'));
+    WHERE held.key_hold = 'until_terminal' OR held.key_hold = 'until_done' AND held.state = 'done'));
 END $$;
 
--- Takes jobs out of the list of those that are over, given how and until when each was listed. A row of the list holds
--- many jobs, so those of one row are taken out of it together.
-CREATE FUNCTION th_unend(p_seqs bigint[], p_states "char"[], p_untils bigint[], p_flows bigint[])
-RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-  g record;
+-- Takes terminal jobs out of the list. The lowest number is the key of its row: where that goes, the next becomes it.
+-- Only under th_lock_finished, so the rows stay as they were found.
+CREATE FUNCTION th_unlist(p_seqs bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  FOR g IN
-    SELECT i.state, i.kept_until, i.flow, array_agg(i.seq) AS seqs
-    FROM unnest(p_seqs, p_states, p_untils, p_flows) AS i (seq, state, kept_until, flow) GROUP BY 1, 2, 3
-  LOOP
-    -- th_end_job finds those of no flow, th_end_flow the others.
-    WITH listed AS (
-      SELECT e.ctid AS row, e.seqs FROM th_end e
-      WHERE g.flow IS NULL AND e.flow IS NULL AND e.state = g.state AND e.kept_until = g.kept_until
-      UNION ALL
-      SELECT e.ctid, e.seqs FROM th_end e WHERE e.flow = g.flow AND e.kept_until = g.kept_until AND e.state = g.state
-    ), met AS (
-      SELECT (array_agg(u.row) FILTER (WHERE u.row IS NOT NULL))[1] AS row, u.seq, bool_or(u.row IS NULL) AS goes
-      FROM (SELECT l.row, unnest(l.seqs) AS seq FROM listed l UNION ALL SELECT NULL, unnest(g.seqs)) u GROUP BY u.seq
-    ), kept AS (
-      SELECT m.row, coalesce(array_agg(m.seq ORDER BY m.seq) FILTER (WHERE NOT m.goes), '{}') AS seqs
-      FROM met m WHERE m.row IS NOT NULL GROUP BY m.row HAVING bool_or(m.goes)
-    ), emptied AS (
-      DELETE FROM th_end WHERE ctid = ANY (ARRAY(SELECT k.row FROM kept k WHERE k.seqs = '{}'))
-    )
-    UPDATE th_end e SET seqs = k.seqs FROM kept k WHERE e.ctid = k.row AND k.seqs <> '{}';
-  END LOOP;
+  WITH goes AS (
+    SELECT f.first, array_agg((s.seq & 511)::smallint) AS offsets
+    FROM unnest(p_seqs) AS s (seq) CROSS JOIN LATERAL th_finished_row(s.seq) f GROUP BY f.first
+  ), kept AS (
+    SELECT f.first, ARRAY(SELECT o FROM unnest(f.offsets) AS o WHERE o <> ALL (g.offsets) ORDER BY o) AS offsets
+    FROM goes g JOIN th_finished f ON f.first = ANY (ARRAY[g.first])
+  ), emptied AS (
+    DELETE FROM th_finished WHERE first = ANY (ARRAY(SELECT k.first FROM kept k WHERE k.offsets = '{}'))
+  )
+  UPDATE th_finished f SET first = (k.first & ~511::bigint) + k.offsets[1], offsets = k.offsets
+  FROM kept k WHERE f.first = ANY (ARRAY[k.first]) AND k.offsets <> '{}';
 END $$;
 
--- Records a failure and removes the eleventh last. Answers how many there have been. JOB-7.
-CREATE FUNCTION th_record_error(p_seq bigint, p_before int, p_attempts int, p_failed_at bigint, p_error text)
-RETURNS int LANGUAGE plpgsql AS $$
-DECLARE
-  v_failures int := coalesce(p_before, 0) + 1;
+-- Records a failure of each job and removes the eleventh last. JOB-7.
+CREATE FUNCTION th_record_errors(
+  p_seqs bigint[], p_failures int[], p_attempts bigint[], p_failed_ats bigint[], p_errors text[]
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO th_error (seq, failure, attempts, failed_at, error)
-  VALUES (p_seq, v_failures, p_attempts, p_failed_at, p_error);
-  IF v_failures > 10 THEN
-    DELETE FROM th_error WHERE seq = p_seq AND failure <= v_failures - 10;
-  END IF;
-  RETURN v_failures;
+  SELECT * FROM unnest(p_seqs, p_failures, p_attempts, p_failed_ats, p_errors);
+  DELETE FROM th_error x USING unnest(p_seqs, p_failures) AS g (seq, failure)
+  WHERE g.failure > 10 AND x.seq = ANY (ARRAY[g.seq]) AND x.failure <= g.failure - 10;
 END $$;
 
--- Unblocks dependants whose edges are closed or spent already, so many of each as are given. A dependant that waits for
--- no parent any more is put in line, a join among them is done, and so on from those.
--- Answers the queues in which there is work now.
+-- Unblocks dependants, so many parents of each as are given. A dependant that waits for no parent any more is put in
+-- line, a join among them is done, and so on from those. Answers the queues in which there is work now.
 CREATE FUNCTION th_unblock(p_children bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_children bigint[] := p_children;
@@ -104,43 +130,43 @@ BEGIN
     WITH closed AS (
       SELECT child, count(*)::int AS edges FROM unnest(v_children) AS child GROUP BY child ORDER BY child
     ), unblocked AS (
-      -- FLO-1, FAI-1; an edge is closed once, so FLO-2 and FLO-8.
-      UPDATE th_hot h SET
-        pending = nullif(h.pending - c.edges, 0),
-        line_at = CASE WHEN h.pending = c.edges THEN greatest(h.run_at, p_now) ELSE h.line_at END
-      FROM closed c WHERE h.seq = ANY (ARRAY[c.child])
-      RETURNING h.seq, h.queue, h.pending
+      -- FLO-1, FAI-1; a job is done once, so FLO-2 and FLO-8.
+      UPDATE th_live l SET
+        waits_for = nullif(l.waits_for - c.edges, 0),
+        available_at = CASE WHEN l.waits_for = c.edges THEN greatest(l.run_at, p_now) ELSE l.available_at END
+      FROM closed c WHERE l.seq = ANY (ARRAY[c.child])
+      RETURNING l.seq, l.queue, l.waits_for
     )
-    SELECT array_agg(l.seq ORDER BY l.seq) FILTER (WHERE j.kind NOT IN ('w', 'x')),
-           array_agg(DISTINCT l.queue) FILTER (WHERE j.kind IN ('w', 'x'))
+    SELECT array_agg(u.seq ORDER BY u.seq) FILTER (WHERE th_is_join(j.kind)),
+           array_agg(DISTINCT u.queue) FILTER (WHERE NOT th_is_join(j.kind))
     INTO v_joins, v_queues
-    FROM unblocked l JOIN th_job j ON j.seq = ANY (ARRAY[l.seq]) WHERE l.pending IS NULL;
+    FROM unblocked u JOIN th_job j ON j.seq = ANY (ARRAY[u.seq]) WHERE u.waits_for IS NULL;
     v_wakes := v_wakes || coalesce(v_queues, '{}');
     EXIT WHEN v_joins IS NULL;
     -- FLO-6
-    v_joins := th_finish(v_joins, 'd', p_now, false, NULL);
-    v_children := th_close_edges(v_joins, p_now);
+    v_joins := th_finish_all(v_joins, 'done', NULL, p_now, false);
+    v_children := th_dependants(v_joins, p_now);
   END LOOP;
   RETURN v_wakes;
 END $$;
 
--- These members are done, in this order: frees the keys that are held until then, closes the edges that lead to them and
--- cancels the failure jobs that waited for their failure. Answers the other dependants, each as often as it had an edge.
-CREATE FUNCTION th_close_edges(p_done bigint[], p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- These members are done, in this order. Cancels the failure jobs that waited for their failure, and answers the other
+-- dependants, each as often as it had an edge. FAI-2.
+CREATE FUNCTION th_dependants(p_done bigint[], p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_children bigint[];
   v_needless bigint[];
   v_parents  bigint[];
 BEGIN
-  PERFORM th_free_keys(p_done);
-  WITH closed AS (
-    UPDATE th_edge SET tie = CASE tie WHEN 'f' THEN 'n' ELSE 'c' END::"char"
-    WHERE parent = ANY (p_done) AND tie IN ('o', 'f') RETURNING child, parent, tie
-  )
-  SELECT array_agg(child) FILTER (WHERE tie = 'c'), array_agg(child) FILTER (WHERE tie = 'n'),
-         array_agg(parent) FILTER (WHERE tie = 'n')
-  INTO v_children, v_needless, v_parents FROM closed;
+  SELECT array_agg(e.child) FILTER (WHERE e.status = 'waits_for_success'),
+         array_agg(e.child) FILTER (WHERE e.status = 'waits_for_failure'),
+         array_agg(e.parent) FILTER (WHERE e.status = 'waits_for_failure')
+  INTO v_children, v_needless, v_parents
+  FROM unnest(p_done) AS d (seq) CROSS JOIN LATERAL (
+    SELECT x.child, x.parent, x.status FROM th_edge x
+    WHERE x.parent = d.seq AND x.status IN ('waits_for_success', 'waits_for_failure') OFFSET 0) e;
   IF v_needless IS NOT NULL THEN
+    UPDATE th_edge SET status = 'not_needed' WHERE parent = ANY (v_parents) AND status = 'waits_for_failure';
     PERFORM th_cancel_needless(v_needless, v_parents, p_done, p_now);
   END IF;
   RETURN coalesce(v_children, '{}');
@@ -148,29 +174,35 @@ END $$;
 
 -- Cancels failure jobs that are blocked, each because of the parent of it that was done first. FAI-2.
 CREATE FUNCTION th_cancel_needless(p_jobs bigint[], p_parents bigint[], p_done bigint[], p_now bigint)
-RETURNS void LANGUAGE sql AS $$
-  SELECT th_finish(n.jobs, 'c', p_now, true, 'not needed: job ' || j.id || ' succeeded')
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM th_finish_all(n.jobs, 'cancelled', 'not needed: job ' || j.id || ' succeeded', p_now, true)
   FROM (
     SELECT f.parent, array_agg(f.job ORDER BY f.job) AS jobs FROM (
       SELECT DISTINCT ON (e.job) e.job, e.parent FROM unnest(p_jobs, p_parents) AS e (job, parent)
       JOIN unnest(p_done) WITH ORDINALITY AS d (seq, ord) ON d.seq = e.parent ORDER BY e.job, d.ord
     ) f GROUP BY f.parent
-  ) n JOIN th_job j ON j.seq = n.parent
-$$;
+  ) n JOIN th_job j ON j.seq = n.parent;
+END $$;
 
 -- These members failed: their failure jobs wait for them no longer, nor do the other dependants of a member whose policy
--- is to continue, or with `p_all` those of any. Each reads the failure, whatever becomes of the member. FAI-1, POL-4.
-CREATE FUNCTION th_spend_edges(p_seqs bigint[], p_all boolean, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+-- is to continue, or with p_all those of any. Each reads the failure, whatever becomes of the member. FAI-1, POL-4.
+CREATE FUNCTION th_fail_edges(p_seqs bigint[], p_all boolean, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_children bigint[];
 BEGIN
-  WITH spent AS (
-    UPDATE th_edge e SET tie = 's', spent_state = j.state, spent_reason = j.reason
-    FROM th_job j WHERE e.parent = ANY (p_seqs) AND j.seq = ANY (ARRAY[e.parent])
-      AND (e.tie = 'f' OR e.tie = 'o' AND (p_all OR j.on_failure = 'n'))
+  WITH failed AS (
+    UPDATE th_edge e SET status = 'failed', failed_state = f.state, failed_reason = f.reason
+    FROM (
+      SELECT j.seq, j.on_failure, x.state, o.reason
+      FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])
+      CROSS JOIN LATERAL th_finished_row(s.seq) x LEFT JOIN th_outcome o ON o.seq = ANY (ARRAY[s.seq])
+    ) f
+    WHERE e.parent = ANY (ARRAY[f.seq]) AND (e.status = 'waits_for_failure'
+      OR e.status = 'waits_for_success' AND (p_all OR f.on_failure = 'continue'))
     RETURNING e.child
   )
-  SELECT array_agg(child) INTO v_children FROM spent;
+  SELECT array_agg(child) INTO v_children FROM failed;
   IF v_children IS NULL THEN
     RETURN '{}';
   END IF;
@@ -194,40 +226,42 @@ BEGIN
   WHILE cardinality(v_failed) > 0 LOOP
     v_all := v_all || v_failed;
     -- POL-1: what fails first and blocks passes nothing on.
-    SELECT array_agg(j.seq) FILTER (WHERE j.on_failure = 'c' OR j.on_failure = 'b' AND NOT v_is_first) AS passing,
-      min(j.flow) FILTER (WHERE j.on_failure = 'f') AS fast
+    SELECT array_agg(j.seq) FILTER (
+        WHERE j.on_failure = 'cancel' OR coalesce(j.on_failure, 'block') = 'block' AND NOT v_is_first) AS passing,
+      min(j.flow) FILTER (WHERE j.on_failure = 'fail_fast') AS fast
     INTO v_step FROM th_job j WHERE j.seq = ANY (v_failed);
     v_to_cancel := '{}';
     IF v_step.fast IS NOT NULL AND NOT v_is_fast THEN
       -- POL-3, FAI-3. Once is enough: no other member is in line or blocked after that.
       v_is_fast := true;
       v_to_cancel := ARRAY(
-        SELECT h.seq FROM th_hot h WHERE h.flow = v_step.fast AND h.lease_exp IS NULL
-          AND (SELECT j.kind FROM th_job j WHERE j.seq = h.seq) <> 'x' ORDER BY h.seq);
+        SELECT l.seq FROM th_live l WHERE l.flow = v_step.fast AND l.lease_expires_at IS NULL
+          AND (SELECT j.kind FROM th_job j WHERE j.seq = l.seq) IS DISTINCT FROM 'failure_job' ORDER BY l.seq);
     ELSIF v_step.passing IS NOT NULL AND NOT v_is_fast THEN
       -- POL-2: over the edges that wait for success alone.
       v_to_cancel := ARRAY(
-        SELECT DISTINCT child FROM th_edge WHERE parent = ANY (v_step.passing) AND tie = 'o' ORDER BY child);
+        SELECT DISTINCT child FROM th_edge WHERE parent = ANY (v_step.passing) AND status = 'waits_for_success' ORDER BY child);
     END IF;
     v_is_first := false;
     v_failed := '{}';
     IF cardinality(v_to_cancel) > 0 THEN
-      v_failed := th_finish(v_to_cancel, 'c', p_now, true, v_reason);
+      v_failed := th_finish_all(v_to_cancel, 'cancelled', v_reason, p_now, true);
     END IF;
   END LOOP;
-  RETURN th_spend_edges(v_all, false, p_now);
+  RETURN th_fail_edges(v_all, false, p_now);
 END $$;
 
--- Puts flows among those that are over if all their members are, and takes them out if one is not. FLO-7.
-CREATE FUNCTION th_retire(p_flows bigint[]) RETURNS void LANGUAGE sql AS $$
+-- Puts flows among the terminal ones if all their members are, and takes them out if one is not. FLO-7. A flow's members
+-- mostly end in the order of their numbers, so a live one is looked for from the other end.
+CREATE FUNCTION th_retire(p_flows bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
   UPDATE th_flow f SET state = e.state, kept_until = e.kept_until
   FROM (
     SELECT w.flow,
-      CASE WHEN live.seq IS NULL THEN t.state END AS state,
-      CASE WHEN live.seq IS NULL THEN (SELECT max(m.kept_until) FROM th_end m WHERE m.flow = w.flow) END AS kept_until
-    FROM unnest(p_flows) AS w (flow)
-    JOIN th_flow g ON g.seq = ANY (ARRAY[w.flow]) JOIN th_job t ON t.seq = ANY (ARRAY[g.tail])
-    LEFT JOIN LATERAL (SELECT h.seq FROM th_hot h WHERE h.flow = w.flow LIMIT 1) live ON true
+      CASE WHEN live.seq IS NULL THEN (SELECT t.state FROM th_finished_row(g.tail) t) END AS state,
+      CASE WHEN live.seq IS NULL THEN (SELECT max(m.kept_until) FROM th_finished m WHERE m.flow = w.flow) END AS kept_until
+    FROM unnest(p_flows) AS w (flow) JOIN th_flow g ON g.seq = ANY (ARRAY[w.flow])
+    LEFT JOIN LATERAL (SELECT l.seq FROM th_live l WHERE l.flow = w.flow ORDER BY l.seq DESC LIMIT 1) live ON true
   ) e
   WHERE f.seq = ANY (ARRAY[e.flow]) AND (f.state, f.kept_until) IS DISTINCT FROM (e.state, e.kept_until);
-$$;
+END $$;

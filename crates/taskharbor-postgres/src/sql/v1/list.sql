@@ -16,26 +16,26 @@ BEGIN
     source := 'SELECT x.seq, x.queue, x.type FROM th_job x WHERE x.flow = $2 AND ' || v_walk;
     known := known || ' AND ($4 IS NULL OR c.type = $4)';
   ELSIF p_state IN ('ready', 'scheduled', 'blocked', 'inflight') THEN
-    -- The primary key of th_hot.
-    source := 'SELECT x.seq, x.queue, x.pending, x.lease_exp, x.line_at FROM th_hot x WHERE ' || v_walk;
+    -- The primary key of th_live.
+    source := 'SELECT x.seq, x.queue, x.waits_for, x.lease_expires_at, x.available_at FROM th_live x WHERE ' || v_walk;
     known := known || CASE p_state
-      WHEN 'inflight' THEN ' AND c.lease_exp IS NOT NULL'
-      WHEN 'blocked' THEN ' AND c.pending IS NOT NULL'
-      WHEN 'ready' THEN ' AND c.lease_exp IS NULL AND c.pending IS NULL AND c.line_at <= $6'
-      ELSE ' AND c.lease_exp IS NULL AND c.pending IS NULL AND c.line_at > $6' END;
+      WHEN 'inflight' THEN ' AND c.lease_expires_at IS NOT NULL'
+      WHEN 'blocked' THEN ' AND c.waits_for IS NOT NULL'
+      WHEN 'ready' THEN ' AND c.lease_expires_at IS NULL AND c.waits_for IS NULL AND c.available_at <= $6'
+      ELSE ' AND c.lease_expires_at IS NULL AND c.waits_for IS NULL AND c.available_at > $6' END;
   ELSIF p_state IN ('dlq', 'cancelled') THEN
-    -- th_end_job and th_end_flow, which hold numbers only.
+    -- th_finished_failed: span by span, and in each span by number.
     source := 'SELECT x.seq, x.queue FROM (
-        SELECT unnest(e.seqs) AS seq, e.queue FROM th_end e
-        WHERE e.flow IS NULL AND e.state = CASE $5 WHEN ''dlq'' THEN ''q'' ELSE ''c'' END::"char"
-        UNION ALL
-        SELECT unnest(e.seqs), e.queue FROM th_end e
-        WHERE e.flow IS NOT NULL AND e.state = CASE $5 WHEN ''dlq'' THEN ''q'' ELSE ''c'' END::"char"
-      ) x WHERE ($3 IS NULL OR x.queue = $3) AND ' || v_walk;
+        SELECT f.first >> 9 AS span, (f.first & ~511::bigint) + o.off AS seq, f.queue
+        FROM th_finished f CROSS JOIN unnest(f.offsets) AS o (off)
+        WHERE f.state = $5::th_terminal AND f.state <> ''done'' AND '
+      || CASE WHEN p_desc THEN 'f.first >> 9 <= $1 >> 9' ELSE 'f.first >> 9 >= $1 >> 9' END
+      || ') x WHERE '
+      || CASE WHEN p_desc THEN 'x.seq < $1 ORDER BY x.span DESC, x.seq DESC' ELSE 'x.seq > $1 ORDER BY x.span, x.seq' END;
   ELSE
     -- The primary key of th_job.
-    source := 'SELECT x.seq, x.queue, x.type, x.state FROM th_job x WHERE ' || v_walk;
-    known := known || ' AND ($4 IS NULL OR c.type = $4) AND ($5 IS NULL OR c.state = ''d'')';
+    source := 'SELECT x.seq, x.queue, x.type FROM th_job x WHERE ' || v_walk;
+    known := known || ' AND ($4 IS NULL OR c.type = $4)';
   END IF;
 END $$;
 
@@ -47,10 +47,9 @@ CREATE FUNCTION th_list_v1(
 ) RETURNS TABLE (
   seq bigint, id text, type text, queue text, state text, priority bigint, run_at bigint, due_at bigint, created_at bigint,
   started_at bigint, finished_at bigint, attempts bigint, max_attempts bigint, deliveries bigint, expirations bigint,
-  lease_exp bigint, holder text, error text, reason text, flow text, payload_bytes bigint
+  lease_expires_at bigint, holder text, error text, reason text, flow text, payload_bytes bigint
 )
-LANGUAGE plpgsql STABLE SET search_path = {schema}, pg_temp SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql STABLE {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   v_flow bigint := (SELECT f.seq FROM th_flow f WHERE f.id = p_flow);
@@ -60,13 +59,13 @@ DECLARE
 BEGIN
   RETURN QUERY EXECUTE '
     SELECT r.seq, r.id, r.type, r.queue, s.state, r.priority::bigint, r.run_at, r.due_at, r.created_at, r.started_at,
-      r.finished_at, r.attempts::bigint, r.max_attempts::bigint, r.deliveries::bigint, r.expirations::bigint, r.lease_exp,
+      r.finished_at, r.attempts::bigint, r.max_attempts::bigint, r.deliveries::bigint, r.expirations::bigint, r.lease_expires_at,
       r.holder, e.error, r.reason, f.id, octet_length(r.payload)::bigint
     FROM (SELECT c.seq FROM (' || v.source || ' LIMIT $7) c WHERE ' || v.known || ') n
     CROSS JOIN LATERAL (SELECT x.* FROM th_record x WHERE x.seq = n.seq OFFSET 0) r
     CROSS JOIN LATERAL (SELECT CASE
-        WHEN r.ended_as = ''d'' THEN ''done'' WHEN r.ended_as = ''q'' THEN ''dlq'' WHEN r.ended_as = ''c'' THEN ''cancelled''
-        WHEN r.lease_exp IS NOT NULL THEN ''inflight'' WHEN r.pending IS NOT NULL THEN ''blocked''
+        WHEN r.ended_as IS NOT NULL THEN r.ended_as::text
+        WHEN r.lease_expires_at IS NOT NULL THEN ''inflight'' WHEN r.waits_for IS NOT NULL THEN ''blocked''
         WHEN r.due_at <= $6 THEN ''ready'' ELSE ''scheduled'' END AS state) s
     LEFT JOIN th_error e ON e.seq = ANY (ARRAY[r.seq]) AND e.failure = r.failures
     LEFT JOIN th_flow f ON f.seq = ANY (ARRAY[r.flow])
@@ -96,8 +95,7 @@ CREATE FUNCTION th_flows_v1(
   seq bigint, id text, name text, created_at bigint, tail text, tail_state text, ready bigint, scheduled bigint,
   blocked bigint, inflight bigint, done bigint, dlq bigint, cancelled bigint, finished_at bigint
 )
-LANGUAGE plpgsql STABLE SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql STABLE {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
   v_seqs bigint[];
@@ -107,9 +105,9 @@ BEGIN
   ELSE
     -- th_flow_name, or the primary key. FLO-7: a flow is running while a member is in line or inflight.
     EXECUTE 'SELECT ARRAY(SELECT f.seq FROM th_flow f WHERE ' || CASE p_state
-        WHEN 'running' THEN 'f.state IS NULL AND EXISTS (SELECT FROM th_hot h WHERE h.flow = f.seq AND h.pending IS NULL OFFSET 0)'
-        WHEN 'blocked' THEN 'f.state IS NULL AND NOT EXISTS (SELECT FROM th_hot h WHERE h.flow = f.seq AND h.pending IS NULL OFFSET 0)'
-        WHEN 'done' THEN 'f.state = ''d''' WHEN 'failed' THEN 'f.state = ''q''' WHEN 'cancelled' THEN 'f.state = ''c'''
+        WHEN 'running' THEN 'f.state IS NULL AND EXISTS (SELECT FROM th_live l WHERE l.flow = f.seq AND l.waits_for IS NULL OFFSET 0)'
+        WHEN 'blocked' THEN 'f.state IS NULL AND NOT EXISTS (SELECT FROM th_live l WHERE l.flow = f.seq AND l.waits_for IS NULL OFFSET 0)'
+        WHEN 'done' THEN 'f.state = ''done''' WHEN 'failed' THEN 'f.state = ''dlq''' WHEN 'cancelled' THEN 'f.state = ''cancelled'''
         ELSE 'true' END
       || CASE WHEN p_name IS NOT NULL THEN ' AND f.name = $3' ELSE '' END
       || CASE WHEN p_desc THEN ' AND f.seq < $1 ORDER BY f.seq DESC' ELSE ' AND f.seq > $1 ORDER BY f.seq' END || ' LIMIT $2)'
@@ -118,19 +116,20 @@ BEGIN
   RETURN QUERY
   SELECT f.seq, f.id, f.name, f.created_at, t.id, th_state(t.seq, p_now),
     live.ready, live.scheduled, live.blocked, live.inflight, ended.done, ended.dlq, ended.cancelled,
-    CASE WHEN f.state IS NOT NULL THEN (SELECT max(m.finished_at) FROM th_job m WHERE m.flow = f.seq) END
+    CASE WHEN f.state IS NOT NULL THEN ended.finished_at END
   FROM th_flow f JOIN th_job t ON t.seq = ANY (ARRAY[f.tail])
   CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at <= p_now) AS ready,
-      count(*) FILTER (WHERE h.lease_exp IS NULL AND h.pending IS NULL AND h.line_at > p_now) AS scheduled,
-      count(h.pending) AS blocked, count(h.lease_exp) AS inflight
-    FROM th_hot h WHERE h.flow = f.seq
+    SELECT count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at <= p_now) AS ready,
+      count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at > p_now) AS scheduled,
+      count(l.waits_for) AS blocked, count(l.lease_expires_at) AS inflight
+    FROM th_live l WHERE l.flow = f.seq
   ) live
   CROSS JOIN LATERAL (
-    SELECT coalesce(sum(cardinality(e.seqs)) FILTER (WHERE e.state = 'd'), 0)::bigint AS done,
-      coalesce(sum(cardinality(e.seqs)) FILTER (WHERE e.state = 'q'), 0)::bigint AS dlq,
-      coalesce(sum(cardinality(e.seqs)) FILTER (WHERE e.state = 'c'), 0)::bigint AS cancelled
-    FROM th_end e WHERE e.flow = f.seq
+    SELECT coalesce(sum(cardinality(e.offsets)) FILTER (WHERE e.state = 'done'), 0)::bigint AS done,
+      coalesce(sum(cardinality(e.offsets)) FILTER (WHERE e.state = 'dlq'), 0)::bigint AS dlq,
+      coalesce(sum(cardinality(e.offsets)) FILTER (WHERE e.state = 'cancelled'), 0)::bigint AS cancelled,
+      max(e.finished_at) AS finished_at
+    FROM th_finished e WHERE e.flow = f.seq
   ) ended
   WHERE f.seq = ANY (v_seqs) ORDER BY CASE WHEN p_desc THEN -f.seq ELSE f.seq END;
 END $$;

@@ -18,56 +18,79 @@ BEGIN
   END LOOP;
 END $$;
 
--- The outputs that are asked for: p_of is 0 for a job's own (OUT-3), 1 for those of its parents (OUT-1), 2 for its input:
--- if it has one parent alone and that is a join that is done, the list of the join, else those of its parents (OUT-6).
--- A row for each entry: of which item, how many entries that item has in all, what kind of entry and what belongs to it,
--- and the join whose list the page is. An item without entries has one row without a kind; an unknown job's says so
--- (OUT-5). Pages end at p_limit entries or p_page_bytes bytes (OUT-4).
-CREATE FUNCTION th_outputs_v1(p_ids text[], p_of bigint[], p_froms bigint[], p_limit bigint, p_page_bytes bigint)
+-- The outputs that are asked for: p_of is `itself` for a job's own (OUT-3), `parents` for those of its parents (OUT-1),
+-- `input` for its input: if it has one parent alone and that is a join that is done, the list of the join, else those of
+-- its parents (OUT-6). A row for each entry: of which item, how many entries that item has in all, what kind of entry and
+-- what belongs to it, and the join whose list the page is. An item without entries has one row without a kind; an unknown
+-- job's says so (OUT-5). Pages end at p_limit entries or p_page_bytes bytes (OUT-4).
+CREATE FUNCTION th_outputs_v1(p_ids text[], p_of text[], p_froms bigint[], p_limit bigint, p_page_bytes bigint)
 RETURNS TABLE (
   item bigint, total bigint, kind text, output bytea, reason text, join_id text, join_len bigint, reading text,
   list_id text, list_len bigint, list_reading text
-)
-LANGUAGE sql STABLE SET search_path = {schema}, pg_temp SET jit = off SET enable_seqscan = off AS $$
-  SELECT i.item,
-    CASE WHEN l.seq IS NOT NULL THEN l.len WHEN i.source > 0 THEN coalesce(j.parents, 0) ELSE 1 END,
-    CASE WHEN j.seq IS NULL THEN 'not_found' ELSE e.kind END, e.output, e.reason, e.join_id, e.join_len, e.reading,
-    l.id, l.len, l.reading
-  FROM unnest(p_ids, p_of, p_froms) WITH ORDINALITY AS i (id, source, start, item)
-  LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id])
+) LANGUAGE plpgsql STABLE {settings} AS $$
+#variable_conflict use_column
+DECLARE
+  v record;
+BEGIN
+  FOR v IN
+    SELECT i.ord AS item, i.source, i.start, j.seq, coalesce(j.parents, 0)::bigint AS parents, l.seq AS list_seq, l.id AS list_id,
+      l.parents AS list_len, l.kind::text AS list_reading
+    FROM unnest(p_ids, p_of, p_froms) WITH ORDINALITY AS i (id, source, start, ord)
+    LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id])
+    LEFT JOIN LATERAL (
+      SELECT t.seq, t.id, coalesce(t.parents, 0)::bigint AS parents, t.kind
+      FROM th_edge e JOIN th_job t ON t.seq = ANY (ARRAY[th_expanded(e.parent)])
+      WHERE i.source = 'input' AND j.parents = 1 AND e.child = j.seq AND e.status <> 'failed' AND th_is_join(t.kind)
+        AND EXISTS (SELECT FROM th_finished_row(t.seq) f WHERE f.state = 'done')
+    ) l ON true
+    ORDER BY i.ord
+  LOOP
+    RETURN QUERY
+    SELECT v.item, CASE WHEN v.list_seq IS NOT NULL THEN v.list_len WHEN v.source <> 'itself' THEN v.parents ELSE 1 END,
+      CASE WHEN v.seq IS NULL THEN 'not_found' ELSE e.kind END, e.output, e.reason, e.join_id, e.join_len, e.reading,
+      v.list_id, v.list_len, v.list_reading
+    FROM (SELECT) one LEFT JOIN LATERAL (
+      SELECT p.* FROM th_output_entries(v.source, coalesce(v.list_seq, v.seq), v.start, p_limit) p
+      WHERE p.bytes <= p_page_bytes OR p.nth = v.start + 1
+    ) e ON v.seq IS NOT NULL
+    ORDER BY e.nth;
+  END LOOP;
+END $$;
+
+-- Entries of a job's outputs from one on, with the bytes of all up to each.
+CREATE FUNCTION th_output_entries(p_of text, p_seq bigint, p_start bigint, p_limit bigint)
+RETURNS TABLE (
+  nth bigint, kind text, output bytea, reason text, join_id text, join_len bigint, reading text, bytes bigint
+) LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT r.nth,
+    CASE
+      WHEN r.status = 'failed' THEN r.failed_state::text
+      WHEN s.seq IS NULL THEN 'missing'
+      -- OUT-2
+      WHEN s.state = 'done' AND th_is_join(s.kind) THEN 'list'
+      ELSE coalesce(s.state::text, 'pending') END,
+    CASE WHEN r.status IS DISTINCT FROM 'failed' AND s.state = 'done' THEN s.output END,
+    CASE WHEN r.status = 'failed' THEN r.failed_reason WHEN s.state <> 'done' THEN s.reason END,
+    s.id, s.parents, s.kind::text,
+    sum(CASE WHEN r.status IS DISTINCT FROM 'failed' THEN coalesce(octet_length(s.output), 0) ELSE 0 END)
+      OVER (ORDER BY r.nth ROWS UNBOUNDED PRECEDING)::bigint
+  FROM (
+    SELECT 1::bigint AS nth, p_seq AS source, NULL::th_edge_status AS status, NULL::th_terminal AS failed_state,
+      NULL::text AS failed_reason
+    WHERE p_of = 'itself' AND p_start = 0
+    UNION ALL
+    (SELECT e.ord, e.parent, e.status, e.failed_state, e.failed_reason FROM th_edge e
+     WHERE p_of <> 'itself' AND e.child = p_seq AND e.ord > p_start ORDER BY e.ord LIMIT p_limit)
+  ) r
   LEFT JOIN LATERAL (
-    SELECT t.seq, t.id, coalesce(t.parents, 0)::bigint AS len, t.kind::text AS reading
-    FROM th_edge e JOIN th_job t ON t.seq = th_expanded(e.parent)
-    WHERE i.source = 2 AND j.parents = 1 AND e.child = j.seq AND e.tie <> 's' AND t.state = 'd' AND t.kind NOT IN ('w', 'x')
-  ) l ON true
-  LEFT JOIN LATERAL (
-    SELECT p.* FROM (
-      SELECT o.*, sum(coalesce(octet_length(o.output), 0)) OVER (ORDER BY o.nth) AS bytes, row_number() OVER (ORDER BY o.nth) AS row
-      FROM (
-        SELECT r.nth,
-          CASE
-            WHEN r.tie = 's' THEN CASE r.spent_state WHEN 'q' THEN 'dlq' ELSE 'cancelled' END
-            WHEN t.seq IS NULL THEN 'missing'
-            -- OUT-2
-            WHEN t.state = 'd' AND t.kind NOT IN ('w', 'x') THEN 'list'
-            WHEN t.state = 'd' THEN 'done'
-            WHEN t.state = 'q' THEN 'dlq'
-            WHEN t.state = 'c' THEN 'cancelled'
-            ELSE 'pending' END AS kind,
-          CASE WHEN r.tie IS DISTINCT FROM 's' AND t.state = 'd' THEN t.output END AS output,
-          CASE WHEN r.tie = 's' THEN r.spent_reason WHEN t.state IN ('q', 'c') THEN t.reason END AS reason,
-          t.id AS join_id, coalesce(t.parents, 0)::bigint AS join_len, t.kind::text AS reading
-        FROM (
-          SELECT 1::bigint AS nth, j.seq AS source, NULL::"char" AS tie, NULL::"char" AS spent_state, NULL::text AS spent_reason
-          WHERE i.source = 0 AND i.start = 0
-          UNION ALL
-          (SELECT e.ord, e.parent, e.tie, e.spent_state, e.spent_reason FROM th_edge e
-           WHERE i.source > 0 AND e.child = coalesce(l.seq, j.seq) AND e.ord > i.start ORDER BY e.ord LIMIT p_limit)
-        ) r
-        LEFT JOIN th_job t ON t.seq = CASE WHEN r.tie IS DISTINCT FROM 's' THEN th_expanded(r.source) END
-      ) o
-    ) p WHERE p.bytes <= p_page_bytes OR p.row = 1
-    ORDER BY p.nth
-  ) e ON j.seq IS NOT NULL
-  ORDER BY i.item, e.nth
-$$;
+    SELECT j.seq, j.id, f.state, j.kind, coalesce(j.parents, 0)::bigint AS parents, o.output, o.reason
+    FROM (SELECT x.* FROM th_job x WHERE x.seq = r.source OFFSET 0) x
+    JOIN th_job j ON j.seq = ANY (ARRAY[CASE WHEN x.expanded_into IS NULL THEN x.seq ELSE th_expanded(x.expanded_into) END])
+    LEFT JOIN LATERAL th_finished_row(j.seq) f ON true LEFT JOIN th_outcome o ON o.seq = ANY (ARRAY[j.seq])
+    WHERE r.status IS DISTINCT FROM 'failed'
+  ) s ON true
+  ORDER BY r.nth;
+END $$;

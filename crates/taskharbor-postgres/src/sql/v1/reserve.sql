@@ -1,230 +1,269 @@
 -- Granting leases and extending them.
 
+-- Due jobs that were found and locked: their rows, and the first that is to be cancelled instead of granted, before which
+-- all of them stand. It is full if more of them were found than fit into one answer.
+CREATE TYPE th_candidates AS (rows tid[], jobs bigint, has_large boolean, marked bigint, bytes bigint, is_full boolean);
+
 -- Leases jobs, queue by queue, best first, each priority in any order (RES-5). A row for each; then one without a job,
--- the only one if there is no job to grant (RES-2), which tells when to ask again and in which queues there is work because the end of a cancelled job unblocked others.
+-- the only one if there is no job to grant (RES-2). That row tells when to ask again, in which queues there is work
+-- because the end of a cancelled job unblocked others, and what the walk has shown: of which queues (by position) and
+-- priorities nothing more is due, when the next lease ends there, whether there were many entries to pass, and for how
+-- long it walked.
 --
--- The line of each priority is read from th_hot_line by itself, so that jobs which are due later are never walked
--- through: not in this priority and not on the way to the next. Jobs under a lease stand in the line too and are
--- stepped over (RES-4); one whose lease is over is taken where it stands (LEA-2, LEA-3). That place lies between the one
--- it had when it was granted and the end of its lease, to which an extension may have moved it. Rows that another call
--- is granting are stepped over as well, so that no job is granted twice (RES-9).
+-- Jobs of one priority are read from th_live_position by themselves, so that jobs which are due later are never walked
+-- through: not in this priority and not on the way to the next. Jobs under a lease stand there too and are stepped over
+-- (RES-4); one whose lease has ended is taken where it stands (LEA-2, LEA-3). That position lies between the one it had
+-- when it was granted and the end of its lease, to which an extension may have moved it. Rows that another call is
+-- granting are stepped over as well, so that no job is granted twice (RES-9).
 --
--- A scan may begin behind a floor: while old snapshots keep dead rows from being removed they pile up at the front of
--- each line, and the driver passes the place up to which it has seen nothing else.
+-- Dead rows pile up at the front of each priority until they are vacuumed. A scan may begin behind them: p_start_queues
+-- are positions in p_queues, and the scan of such a priority begins behind (at, seq). Priorities that are not named are
+-- looked for between those that are.
 CREATE FUNCTION th_reserve_v1(
-  p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_tokens uuid[], p_max_bytes bigint,
-  p_floor_queues text[], p_floor_priorities bigint[], p_floor_ats bigint[], p_floor_seqs bigint[]
+  p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_token bigint, p_max_bytes bigint,
+  p_start_queues bigint[], p_start_priorities bigint[], p_start_ats bigint[], p_start_seqs bigint[]
 ) RETURNS TABLE (
-  id text, queue text, type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
+  id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
   created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
-  expirations bigint, idempotency_key text, flow text, parents bigint, token uuid, line_at bigint, seq bigint,
-  next_due bigint, wakes text[], walked_us bigint, kind text, on_failure text
-)
-LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+  expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
+  on_failure text, next_due bigint, wakes text[], seen_queues bigint[], seen_priorities bigint[], lease_ends bigint[],
+  is_long boolean, walked_us bigint
+) LANGUAGE plpgsql {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
+  v_at        bigint;
   v_queue     text;
   v_left      bigint;
-  v_priority  int;
-  v_known     int[];
-  v_all       boolean := true;
-  v_floor_at  bigint;
-  v_floor_seq bigint;
-  v_rows      tid[];
-  v_found     bigint;
-  v_used      int := 0;             -- of the tokens
-  v_large     boolean;
-  v_marked    record;
-  v_is_marked boolean;
-  v_cancelled record;
+  v_start     record;
+  v_found     th_candidates;
   v_pass_by   bigint[] := '{}';
-  v_bytes     bigint := 0;
-  v_size      bigint;
-  v_stop      boolean := false;
-  v_next_due  bigint;
-  v_wakes     text[] := '{}';
-  v_start     timestamptz := clock_timestamp();
-  v_walked    interval := '0';
+  v_bytes     bigint := 0;          -- of the payloads granted so far
   v_granted   bigint := 0;
-  -- How many entries of the index this session has walked through before.
-  v_entries   bigint := pg_stat_get_xact_tuples_returned('th_hot_line'::regclass);
+  v_due       record;
+  v_queue_due bigint;
+  v_begun     timestamptz;
+  v_walked    interval := '0';
+  v_first     bigint := 1;          -- the starts of the queue at hand
+  v_last      bigint := 0;
+  v_entries   bigint := pg_stat_get_xact_tuples_returned('th_live_position'::regclass);
+  v_pages     bigint := pg_stat_get_xact_blocks_fetched('th_live_position'::regclass);
 BEGIN
-  FOR at IN 1..cardinality(p_queues) LOOP
-    v_queue := p_queues[at];
-    v_left := p_limits[at];
-    v_priority := 32768;
-    -- PAU-1
-    CONTINUE WHEN EXISTS (SELECT FROM th_queue q WHERE q.name = v_queue);
-    -- With floors, the priorities are known; if they give too little, all is looked at without floors after all.
-    v_known := ARRAY(SELECT f.priority FROM unnest(p_floor_queues, p_floor_priorities) AS f (queue, priority)
-                     WHERE f.queue = v_queue ORDER BY f.priority DESC);
-    LOOP
-      EXIT WHEN v_left = 0 OR v_stop;
-      v_start := clock_timestamp();
-      v_floor_at := -1;
-      v_floor_seq := 0;
-      IF cardinality(v_known) > 0 THEN
-        SELECT f.priority, f.at, f.seq INTO v_priority, v_floor_at, v_floor_seq
-        FROM unnest(p_floor_queues, p_floor_priorities, p_floor_ats, p_floor_seqs) AS f (queue, priority, at, seq)
-        WHERE f.queue = v_queue AND f.priority = v_known[1];
-        v_known := v_known[2:];
-        v_all := false;
-      ELSE
-        IF NOT v_all THEN
-          v_all := true;
-          v_priority := 32768;
-        END IF;
-        SELECT h.priority INTO v_priority FROM th_hot h
-        WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority < v_priority
-        ORDER BY h.priority DESC, h.line_at, h.seq LIMIT 1;
-        EXIT WHEN NOT FOUND;
+  wakes := '{}';
+  seen_queues := '{}';
+  seen_priorities := '{}';
+  lease_ends := '{}';
+  FOR v_at, v_queue IN SELECT q.at, q.name FROM th_busy_queues(p_queues) q LOOP
+    v_left := p_limits[v_at];
+    v_queue_due := NULL;
+    v_first := v_last + 1;
+    WHILE p_start_queues[v_first] < v_at LOOP
+      v_first := v_first + 1;
+    END LOOP;
+    v_last := v_first - 1;
+    WHILE p_start_queues[v_last + 1] = v_at LOOP
+      v_last := v_last + 1;
+    END LOOP;
+    v_start := th_next_start(
+      v_queue, 32768, p_start_priorities[v_first:v_last], p_start_ats[v_first:v_last], p_start_seqs[v_first:v_last]);
+    WHILE v_start.priority IS NOT NULL AND v_left > 0 AND NOT coalesce(v_found.is_full, false) LOOP
+      v_begun := clock_timestamp();
+      v_found := th_find_due(v_queue, v_start.priority, v_start.at, v_start.seq, v_left, p_now, v_pass_by);
+      v_walked := v_walked + (clock_timestamp() - v_begun);
+      IF v_found.jobs > 0 AND p_max_bytes > 0 AND (v_found.has_large OR v_bytes > 0 OR v_found.jobs > 2000) THEN
+        v_found := th_cut_to_size(v_found, p_max_bytes - v_bytes, v_bytes = 0);
+        v_bytes := v_bytes + v_found.bytes;
       END IF;
-
-      -- ORD-1, RES-1
-      SELECT array_agg(c.ctid), count(*), bool_or(c.large), coalesce(bool_or(c.cancel), false)
-      INTO v_rows, v_found, v_large, v_is_marked
-      FROM (
-        SELECT h.ctid, h.large, h.cancel FROM th_hot h
-        WHERE h.queue = v_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now
-          AND (h.line_at, h.seq) > (v_floor_at, v_floor_seq) AND (h.lease_exp IS NULL OR h.lease_exp <= p_now)
-          AND h.seq <> ALL (v_pass_by)
-        ORDER BY h.line_at, h.seq LIMIT v_left FOR UPDATE SKIP LOCKED
-      ) c;
-      v_walked := v_walked + (clock_timestamp() - v_start);
-      IF v_is_marked THEN
-        -- Only what comes before the first job that is to be cancelled instead.
-        SELECT h.seq, h.line_at, h.flow INTO v_marked FROM th_hot h
-        WHERE h.ctid = ANY (v_rows) AND h.cancel ORDER BY h.line_at, h.seq LIMIT 1;
-        SELECT array_agg(h.ctid), count(*) INTO v_rows, v_found FROM th_hot h
-        WHERE h.ctid = ANY (v_rows) AND (h.line_at, h.seq) < (v_marked.line_at, v_marked.seq);
+      IF v_found.jobs > 0 THEN
+        RETURN QUERY SELECT g.*, NULL::bigint, NULL::text[], NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::boolean, NULL::bigint
+        FROM th_grant_leases(v_found.rows, p_holder, p_now, p_expires, p_token) g;
+        v_left := v_left - v_found.jobs;
+        v_granted := v_granted + v_found.jobs;
       END IF;
-
-      -- As long as none is large, so many fit into any answer.
-      IF v_found > 0 AND p_max_bytes > 0 AND (v_large OR v_bytes > 0 OR v_found > 2000) THEN
-        -- No more than fits into one answer, but one job at least.
-        SELECT array_agg(s.ctid), count(*), max(s.total), max(s.jobs) > count(*)
-        INTO v_rows, v_found, v_size, v_stop FROM (
-          SELECT t.ctid, t.total, t.jobs FROM (
-            SELECT h.ctid, count(*) OVER () AS jobs, sum(octet_length(j.payload)) OVER (ORDER BY h.line_at, h.seq) AS total,
-              row_number() OVER (ORDER BY h.line_at, h.seq) AS nth
-            FROM th_hot h JOIN th_job j ON j.seq = ANY (ARRAY[h.seq]) WHERE h.ctid = ANY (v_rows)
-          ) t WHERE v_bytes + t.total <= p_max_bytes OR v_bytes = 0 AND t.nth = 1
-        ) s;
-        v_bytes := v_bytes + coalesce(v_size, 0);
-        IF coalesce(v_found, 0) = 0 THEN
-          v_stop := true;
-        END IF;
-        v_is_marked := v_is_marked AND NOT v_stop;
+      EXIT WHEN v_found.is_full;
+      IF v_found.marked IS NOT NULL THEN
+        wakes := wakes || th_cancel_marked(v_found.marked, p_now);
+        v_pass_by := v_pass_by || v_found.marked;
+        -- The end of the job may have unblocked a more urgent one.
+        v_start := th_next_start(v_queue, 32768, '{}', '{}', '{}');
+        CONTINUE;
       END IF;
-
-      IF v_found > 0 THEN
-        RETURN QUERY
-        WITH granted AS (
-          UPDATE th_hot h SET
-            -- RES-3, JOB-6, LEA-9
-            lease_exp = p_expires, started_at = p_now, secret = t.token,
-            deliveries = coalesce(h.deliveries, 0) + 1, holder = p_holder, progress = NULL,
-            -- LEA-4: taken back from a holder whose lease is over.
-            expirations = CASE WHEN h.lease_exp IS NULL THEN h.expirations ELSE coalesce(h.expirations, 0) + 1 END,
-            run_at = CASE WHEN h.lease_exp IS NULL THEN h.run_at END, due_at = NULL
-          FROM unnest(v_rows, p_tokens[v_used + 1 : v_used + v_found::int]) AS t (row, token)
-          WHERE h.ctid = t.row
-          RETURNING h.seq, h.line_at, h.priority, h.run_at, h.attempts, h.deliveries, h.expirations, h.attempt_limit,
-                    h.failures, h.flow, h.secret
-        )
-        SELECT j.id, j.queue, j.type, j.payload, j.headers::text, g.priority::bigint, g.run_at, j.timeout_us, j.created_at,
-               g.attempts::bigint, coalesce(g.attempt_limit, j.max_attempts)::bigint,
-               CASE WHEN g.failures > 0 THEN
-                 (SELECT e.error FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
-               CASE WHEN g.failures > 0 THEN
-                 (SELECT e.failed_at FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
-               g.deliveries::bigint, g.expirations::bigint, j.idempotency_key,
-               CASE WHEN g.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = g.flow) END, j.parents::bigint,
-               g.secret, g.line_at, g.seq, NULL::bigint, NULL::text[], NULL::bigint, j.kind::text, j.on_failure::text
-        FROM granted g JOIN th_job j ON j.seq = ANY (ARRAY[g.seq]);
-        v_used := v_used + v_found::int;
-        v_left := v_left - v_found;
-        v_granted := v_granted + v_found;
-      END IF;
-
-      IF v_is_marked THEN
-        v_cancelled := th_cancel_marked(v_marked.seq, v_marked.flow, p_now);
-        IF v_cancelled.is_free THEN
-          v_wakes := v_wakes || v_cancelled.wakes;
-        ELSE
-          v_pass_by := v_pass_by || v_marked.seq;
-        END IF;
-        v_known := '{}';
-        v_all := true;
-        v_priority := 32768;
+      IF v_left > 0 THEN
+        v_due := th_next_due(v_queue, v_start.priority, v_start.at, v_start.seq, p_now);
+        v_queue_due := least(v_queue_due, v_due.due, v_due.lease_end);
+        seen_queues := seen_queues || v_at;
+        seen_priorities := seen_priorities || v_start.priority::bigint;
+        lease_ends := lease_ends || v_due.lease_end;
+        v_start := th_next_start(
+          v_queue, v_start.priority, p_start_priorities[v_first:v_last], p_start_ats[v_first:v_last],
+          p_start_seqs[v_first:v_last]);
       END IF;
     END LOOP;
-
-    IF v_stop THEN
-      v_next_due := p_now + 1;
+    IF v_found.is_full THEN
+      next_due := p_now + 1;
       EXIT;
     END IF;
     IF v_left > 0 THEN
-      v_next_due := least(v_next_due, th_next_due(v_queue, p_now));
+      next_due := least(next_due, v_queue_due);
     END IF;
   END LOOP;
-  -- A busy machine is slow as well, and many jobs take their time: it took long because of dead rows only if there were
-  -- far more entries than jobs, each of which is walked through twice or three times.
-  IF pg_stat_get_xact_tuples_returned('th_hot_line'::regclass) - v_entries < 3 * v_granted + 5000 THEN
-    v_walked := '0';
-  END IF;
-  RETURN QUERY SELECT NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint,
-    NULL::bigint, NULL::bigint, NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::text, NULL::text,
-    NULL::bigint, NULL::uuid, NULL::bigint, NULL::bigint, v_next_due, v_wakes,
-    (extract(epoch FROM v_walked) * 1000000)::bigint, NULL::text, NULL::text;
+  -- Most entries are of jobs, each walked through two or three times; the rest were dead.
+  is_long := pg_stat_get_xact_tuples_returned('th_live_position'::regclass) - v_entries > 500 + 3 * v_granted
+    OR pg_stat_get_xact_blocks_fetched('th_live_position'::regclass) - v_pages
+       > 40 + 20 * cardinality(seen_queues) + v_granted / 20;
+  walked_us := (extract(epoch FROM v_walked) * 1000000)::bigint;
+  RETURN NEXT;
 END $$;
 
--- Cancels a job whose lease is over and whose cancellation was asked for (LEA-5). A call that has locked jobs must not
--- wait: where the flow or a member of it is not free, nothing happens and the next call comes to this job. Only calls
--- that grant or extend leases lock members without their flow.
-CREATE FUNCTION th_cancel_marked(p_seq bigint, p_flow bigint, p_now bigint, OUT is_free boolean, OUT wakes text[])
-LANGUAGE plpgsql AS $$
+-- The queues that are not paused (PAU-1), with their positions. Of many, only those in which a job is not blocked.
+CREATE FUNCTION th_busy_queues(p_queues text[]) RETURNS TABLE (at bigint, name text) LANGUAGE sql STABLE AS $$
+  SELECT q.at, q.name FROM unnest(p_queues) WITH ORDINALITY AS q (name, at)
+  WHERE (cardinality(p_queues) < 8 OR EXISTS (SELECT FROM th_live l WHERE l.queue = q.name AND l.waits_for IS NULL))
+    AND NOT EXISTS (SELECT FROM th_queue p WHERE p.name = q.name)
+$$;
+
+-- The highest priority of a queue below the given one, and where to begin in it. A priority for which there is no start is
+-- looked for above the next for which there is one.
+CREATE FUNCTION th_next_start(
+  p_queue text, p_below int, p_priorities bigint[], p_ats bigint[], p_seqs bigint[],
+  OUT priority int, OUT at bigint, OUT seq bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_known int := -32769;
+BEGIN
+  FOR n IN 1..cardinality(p_priorities) LOOP
+    IF p_priorities[n] < p_below AND p_priorities[n] > v_known THEN
+      v_known := p_priorities[n];
+      at := p_ats[n];
+      seq := p_seqs[n];
+    END IF;
+  END LOOP;
+  SELECT l.priority INTO th_next_start.priority FROM th_live l
+  WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority < p_below AND l.priority > v_known
+  ORDER BY l.priority DESC, l.available_at, l.seq LIMIT 1;
+  IF FOUND THEN
+    at := -1;
+    seq := 0;
+  ELSIF v_known > -32769 THEN
+    th_next_start.priority := v_known;
+  END IF;
+END $$;
+
+-- Finds and locks due jobs of one priority. ORD-1, RES-1.
+CREATE FUNCTION th_find_due(
+  p_queue text, p_priority int, p_at bigint, p_seq bigint, p_limit bigint, p_now bigint, p_pass_by bigint[]
+) RETURNS th_candidates LANGUAGE plpgsql AS $$
+DECLARE
+  v_found     th_candidates;
+  v_is_marked boolean;
+BEGIN
+  SELECT array_agg(c.ctid), count(*), bool_or(c.is_large), bool_or(c.cancel_requested)
+  INTO v_found.rows, v_found.jobs, v_found.has_large, v_is_marked
+  FROM (
+    SELECT l.ctid, l.is_large, l.cancel_requested FROM th_live l
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority = p_priority AND l.available_at <= p_now
+      AND (l.available_at, l.seq) > (p_at, p_seq) AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now)
+      AND l.seq <> ALL (p_pass_by)
+    ORDER BY l.available_at, l.seq LIMIT p_limit FOR UPDATE SKIP LOCKED
+  ) c;
+  IF v_is_marked THEN
+    SELECT c.seq INTO v_found.marked FROM th_live c
+    WHERE c.ctid = ANY (v_found.rows) AND c.cancel_requested ORDER BY c.available_at, c.seq LIMIT 1;
+    SELECT array_agg(c.ctid), count(*) INTO v_found.rows, v_found.jobs FROM th_live c
+    WHERE c.ctid = ANY (v_found.rows)
+      AND (c.available_at, c.seq) < (SELECT m.available_at, m.seq FROM th_live m WHERE m.seq = v_found.marked);
+  END IF;
+  RETURN v_found;
+END $$;
+
+-- Keeps as many of the candidates as have payloads of so many bytes together, in their order; one at least if p_is_first.
+CREATE FUNCTION th_cut_to_size(p_found th_candidates, p_bytes bigint, p_is_first boolean) RETURNS th_candidates LANGUAGE plpgsql AS $$
+DECLARE
+  v_found th_candidates := p_found;
+BEGIN
+  SELECT array_agg(t.ctid), count(*), coalesce(max(t.total), 0) INTO v_found.rows, v_found.jobs, v_found.bytes FROM (
+    SELECT l.ctid, sum(octet_length(j.payload)) OVER (ORDER BY l.available_at, l.seq) AS total,
+      row_number() OVER (ORDER BY l.available_at, l.seq) AS nth
+    FROM th_live l JOIN th_job j ON j.seq = ANY (ARRAY[l.seq]) WHERE l.ctid = ANY (p_found.rows)
+  ) t WHERE t.total <= p_bytes OR p_is_first AND t.nth = 1;
+  v_found.is_full := v_found.jobs < p_found.jobs;
+  IF v_found.is_full THEN
+    v_found.marked := NULL;
+  END IF;
+  RETURN v_found;
+END $$;
+
+-- Grants leases on rows that are locked. RES-3, JOB-6, LEA-9.
+CREATE FUNCTION th_grant_leases(p_rows tid[], p_holder text, p_now bigint, p_expires bigint, p_token bigint)
+RETURNS TABLE (
+  id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
+  created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
+  expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
+  on_failure text
+) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 BEGIN
-  wakes := '{}';
-  is_free := true;
-  IF p_flow IS NOT NULL THEN
-    PERFORM FROM th_flow f WHERE f.seq = p_flow FOR UPDATE SKIP LOCKED;
-    is_free := FOUND AND (SELECT count(*) FROM th_hot h WHERE h.flow = p_flow) = (
-      SELECT count(*) FROM (SELECT FROM th_hot h WHERE h.flow = p_flow FOR UPDATE SKIP LOCKED) m);
-  END IF;
-  IF is_free THEN
-    UPDATE th_hot h SET expirations = coalesce(h.expirations, 0) + 1, run_at = NULL WHERE h.seq = p_seq;
-    PERFORM th_finish(ARRAY[p_seq], 'c', p_now, false, NULL);
-    IF p_flow IS NOT NULL THEN
-      wakes := th_propagate_failure(p_seq, p_now);
-      PERFORM th_retire(ARRAY[p_flow]);
-    END IF;
-  END IF;
+  RETURN QUERY
+  WITH granted AS (
+    UPDATE th_live l SET
+      lease_expires_at = p_expires, started_at = p_now, lease_token = p_token,
+      deliveries = coalesce(l.deliveries, 0) + 1, holder = p_holder, progress = NULL,
+      -- LEA-4: taken back from a holder whose lease has ended.
+      expirations = CASE WHEN l.lease_expires_at IS NULL THEN l.expirations ELSE coalesce(l.expirations, 0) + 1 END,
+      run_at = CASE WHEN l.lease_expires_at IS NULL THEN l.run_at END, moved_from = NULL
+    WHERE l.ctid = ANY (p_rows)
+    RETURNING l.seq, l.available_at, l.priority, l.run_at, l.attempts, l.deliveries, l.expirations, l.attempt_limit,
+              l.failures, l.flow
+  )
+  SELECT j.id, j.queue, j.type, j.payload, j.headers::text, g.priority::bigint, g.run_at, j.timeout_us, j.created_at,
+    g.attempts::bigint, coalesce(g.attempt_limit, j.max_attempts)::bigint,
+    CASE WHEN g.failures > 0 THEN
+      (SELECT e.error FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
+    CASE WHEN g.failures > 0 THEN
+      (SELECT e.failed_at FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
+    g.deliveries::bigint, g.expirations::bigint, j.idempotency_key,
+    CASE WHEN g.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = g.flow) END, j.parents::bigint,
+    g.available_at, g.seq, j.kind::text, j.on_failure::text
+  FROM granted g JOIN th_job j ON j.seq = ANY (ARRAY[g.seq]);
 END $$;
 
--- When a queue of which all that is due was granted may have more: its next job falls due, or its next lease ends.
--- Jobs that are due stand under a lease, or were passed by. RES-7.
-CREATE FUNCTION th_next_due(p_queue text, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Cancels a job whose lease has ended and whose cancellation was requested (LEA-5). A call that has locked jobs must not
+-- wait: where the flow or a member of it is not free, nothing happens and the next call comes to this job. Only calls
+-- that grant or extend leases lock members without their flow.
+CREATE FUNCTION th_cancel_marked(p_seq bigint, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_priority int := 32768;
-  v_due      bigint;
+  v_flow    bigint := (SELECT l.flow FROM th_live l WHERE l.seq = p_seq);
+  v_is_free boolean := true;
+  v_wakes   text[] := '{}';
 BEGIN
-  LOOP
-    SELECT h.priority INTO v_priority FROM th_hot h
-    WHERE h.queue = p_queue AND h.pending IS NULL AND h.priority < v_priority
-    ORDER BY h.priority DESC, h.line_at, h.seq LIMIT 1;
-    EXIT WHEN NOT FOUND;
-    v_due := least(
-      v_due,
-      (SELECT h.line_at FROM th_hot h
-       WHERE h.queue = p_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at > p_now
-       ORDER BY h.line_at, h.seq LIMIT 1),
-      (SELECT min(greatest(h.lease_exp, p_now + 1)) FROM th_hot h
-       WHERE h.queue = p_queue AND h.pending IS NULL AND h.priority = v_priority AND h.line_at <= p_now));
-  END LOOP;
-  RETURN v_due;
+  IF v_flow IS NOT NULL THEN
+    PERFORM FROM th_flow f WHERE f.seq = v_flow FOR UPDATE SKIP LOCKED;
+    v_is_free := FOUND AND (SELECT count(*) FROM th_live l WHERE l.flow = v_flow) = (
+      SELECT count(*) FROM (SELECT FROM th_live l WHERE l.flow = v_flow FOR UPDATE SKIP LOCKED) m);
+  END IF;
+  IF v_is_free THEN
+    UPDATE th_live l SET expirations = coalesce(l.expirations, 0) + 1, run_at = NULL, is_special = true WHERE l.seq = p_seq;
+    PERFORM th_finish_all(ARRAY[p_seq], 'cancelled', NULL, p_now, false);
+    IF v_flow IS NOT NULL THEN
+      v_wakes := th_propagate_failure(p_seq, p_now);
+      PERFORM th_retire(ARRAY[v_flow]);
+    END IF;
+  END IF;
+  RETURN v_wakes;
+END $$;
+
+-- When a priority of which all that is due was granted may have more: its next job falls due, or its next lease ends.
+-- Jobs that are due stand under a lease, or were passed by. RES-7.
+CREATE FUNCTION th_next_due(
+  p_queue text, p_priority int, p_at bigint, p_seq bigint, p_now bigint, OUT due bigint, OUT lease_end bigint
+) LANGUAGE plpgsql AS $$
+BEGIN
+  due := (SELECT l.available_at FROM th_live l
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority = p_priority AND l.available_at > p_now
+    ORDER BY l.available_at, l.seq LIMIT 1);
+  lease_end := (SELECT min(greatest(l.lease_expires_at, p_now + 1)) FROM th_live l
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority = p_priority AND l.available_at <= p_now
+      AND (l.available_at, l.seq) > (p_at, p_seq));
 END $$;
 
 -- Locks live rows as soon as they are free, if that is soon: an open transaction may have one of them for ever. It looks
@@ -234,69 +273,89 @@ DECLARE
   v_locked bigint[];
 BEGIN
   FOR attempt IN 1..10 LOOP
-    v_locked := ARRAY(SELECT seq FROM th_hot WHERE seq = ANY (p_seqs) FOR UPDATE SKIP LOCKED);
-    EXIT WHEN cardinality(v_locked) = (SELECT count(*) FROM th_hot WHERE seq = ANY (p_seqs));
+    v_locked := ARRAY(SELECT seq FROM th_live WHERE seq = ANY (p_seqs) FOR UPDATE SKIP LOCKED);
+    EXIT WHEN cardinality(v_locked) = (SELECT count(*) FROM th_live WHERE seq = ANY (p_seqs));
     PERFORM pg_sleep(0.005);
   END LOOP;
   RETURN v_locked;
 END $$;
 
+
 -- Extends leases. A transaction that is changing a job at this moment is waited for, but not for long: a job that an
 -- open transaction has locked is left as it is, so that it does not hold up the leases of others.
-CREATE FUNCTION th_extend_v1(p_ids text[], p_tokens uuid[], p_progress text[], p_now bigint, p_expires bigint)
-RETURNS TABLE (verdict text, lease_exp bigint, cancel boolean)
-LANGUAGE plpgsql SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+CREATE FUNCTION th_extend_v1(
+  p_ids text[], p_tokens bigint[], p_imported uuid[], p_progress text[], p_now bigint, p_expires bigint
+) RETURNS TABLE (verdict text, lease_expires_at bigint, cancel_requested boolean)
+LANGUAGE plpgsql {settings} AS $$
 #variable_conflict use_column
 DECLARE
+  v_tokens   bigint[] := th_native_tokens(p_ids, p_tokens, p_imported);
   v_free     bigint[];
   v_progress text[];
   v_taken    record;
   v_locked   bigint[];
 BEGIN
-  SELECT array_agg(h.seq), array_agg(i.progress) INTO v_free, v_progress
-  FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
+  SELECT array_agg(l.seq), array_agg(i.progress) INTO v_free, v_progress
+  FROM unnest(p_ids, v_tokens, p_progress) AS i (id, token, progress)
   CROSS JOIN LATERAL (SELECT x.seq FROM th_job x WHERE x.id = i.id OFFSET 0) j
   CROSS JOIN LATERAL (
-    SELECT y.seq FROM th_hot y WHERE y.seq = j.seq AND y.secret = i.token AND y.lease_exp > p_now
-    FOR UPDATE SKIP LOCKED) h;
+    SELECT y.seq FROM th_live y WHERE y.seq = j.seq AND y.lease_token = i.token AND y.lease_expires_at > p_now
+    FOR UPDATE SKIP LOCKED) l;
   IF v_free IS NULL OR cardinality(v_free) < cardinality(p_ids) THEN
-    SELECT array_agg(h.seq ORDER BY h.seq) AS seqs, array_agg(i.token ORDER BY h.seq) AS tokens,
-      array_agg(i.progress ORDER BY h.seq) AS progress INTO v_taken
-    FROM unnest(p_ids, p_tokens, p_progress) AS i (id, token, progress)
+    SELECT array_agg(l.seq ORDER BY l.seq) AS seqs, array_agg(i.token ORDER BY l.seq) AS tokens,
+      array_agg(i.progress ORDER BY l.seq) AS progress INTO v_taken
+    FROM unnest(p_ids, v_tokens, p_progress) AS i (id, token, progress)
     CROSS JOIN LATERAL (SELECT x.seq FROM th_job x WHERE x.id = i.id OFFSET 0) j
     CROSS JOIN LATERAL (
-      SELECT y.seq FROM th_hot y WHERE y.seq = j.seq AND y.secret = i.token AND y.lease_exp > p_now OFFSET 0) h
-    WHERE h.seq NOT IN (SELECT unnest(v_free));
+      SELECT y.seq FROM th_live y WHERE y.seq = j.seq AND y.lease_token = i.token AND y.lease_expires_at > p_now OFFSET 0) l
+    WHERE l.seq NOT IN (SELECT unnest(v_free));
     IF v_taken.seqs IS NOT NULL THEN
       v_locked := th_lock_soon(v_taken.seqs);
       -- The transaction that had them may have ended the lease, or have granted another.
       SELECT v_free || array_agg(t.seq), v_progress || array_agg(t.progress) INTO v_free, v_progress
       FROM unnest(v_taken.seqs, v_taken.tokens, v_taken.progress) AS t (seq, token, progress)
-      JOIN unnest(v_locked) AS l (seq) ON l.seq = t.seq
-      JOIN th_hot h ON h.seq = ANY (ARRAY[t.seq]) AND h.secret = t.token AND h.lease_exp > p_now;
+      JOIN unnest(v_locked) AS k (seq) ON k.seq = t.seq
+      JOIN th_live l ON l.seq = ANY (ARRAY[t.seq]) AND l.lease_token = t.token AND l.lease_expires_at > p_now;
     END IF;
   END IF;
-  -- Where the line index has passed the job it is moved ahead, so that long jobs do not gather at the front. That costs
-  -- an index entry in each time that a lease lasts, and not with each heartbeat.
-  UPDATE th_hot h SET
-    -- LEA-7, LEA-8: the token stays.
-    lease_exp = greatest(h.lease_exp, p_expires),
-    progress = coalesce(i.progress, h.progress),
-    due_at = CASE WHEN h.line_at <= p_now THEN coalesce(h.due_at, h.line_at) ELSE h.due_at END,
-    line_at = CASE WHEN h.line_at <= p_now THEN greatest(h.lease_exp, p_expires) ELSE h.line_at END
-  FROM unnest(v_free, v_progress) AS i (seq, progress)
-  WHERE h.seq = ANY (ARRAY[i.seq]) AND h.lease_exp > p_now;
-
+  PERFORM th_extend_leases(v_free, v_progress, p_now, p_expires);
   RETURN QUERY
   SELECT CASE
       WHEN j.seq IS NULL THEN 'not_found'
-      WHEN h.lease_exp IS NULL THEN 'not_inflight'
-      WHEN h.secret <> i.token THEN 'mismatch'
-      WHEN h.lease_exp <= p_now THEN 'expired'
+      WHEN l.lease_expires_at IS NULL THEN 'not_inflight'
+      WHEN l.lease_token <> i.token THEN 'mismatch'
+      WHEN l.lease_expires_at <= p_now THEN 'expired'
       ELSE 'applied' END,
-    h.lease_exp, coalesce(h.cancel, false)
-  FROM unnest(p_ids, p_tokens) WITH ORDINALITY AS i (id, token, ord)
-  LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id]) LEFT JOIN th_hot h ON h.seq = ANY (ARRAY[j.seq])
+    l.lease_expires_at, coalesce(l.cancel_requested, false)
+  FROM unnest(p_ids, v_tokens) WITH ORDINALITY AS i (id, token, ord)
+  LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id]) LEFT JOIN th_live l ON l.seq = ANY (ARRAY[j.seq])
   ORDER BY i.ord;
+END $$;
+
+-- Extends leases on rows that are locked. Where the order of Reserve has passed the job it is moved ahead, so that long
+-- jobs do not gather at the front. That costs an index entry in each time that a lease lasts, and not with each heartbeat.
+CREATE FUNCTION th_extend_leases(p_seqs bigint[], p_progress text[], p_now bigint, p_expires bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE th_live l SET
+    -- LEA-7, LEA-8: the token stays.
+    lease_expires_at = greatest(l.lease_expires_at, p_expires),
+    progress = coalesce(i.progress, l.progress),
+    moved_from = CASE WHEN l.available_at <= p_now THEN coalesce(l.moved_from, l.available_at) ELSE l.moved_from END,
+    available_at = CASE WHEN l.available_at <= p_now THEN greatest(l.lease_expires_at, p_expires) ELSE l.available_at END
+  FROM unnest(p_seqs, p_progress) AS i (seq, progress)
+  WHERE l.seq = ANY (ARRAY[i.seq]) AND l.lease_expires_at > p_now;
+END $$;
+
+-- The tokens as this store would have issued them. Another store may have issued the token of an imported job. MOV-7.
+CREATE FUNCTION th_native_tokens(p_ids text[], p_tokens bigint[], p_imported uuid[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM th_imported_token) THEN
+    RETURN p_tokens;
+  END IF;
+  RETURN ARRAY(
+    SELECT coalesce(t.lease_token, i.token) FROM unnest(p_ids, p_tokens, p_imported) WITH ORDINALITY AS i (id, token, imported, ord)
+    LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id])
+    LEFT JOIN th_imported_token t ON t.seq = ANY (ARRAY[j.seq]) AND t.token = i.imported
+    ORDER BY i.ord);
 END $$;

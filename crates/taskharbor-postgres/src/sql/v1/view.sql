@@ -1,46 +1,89 @@
 -- What people see.
 
 -- In two parts, since an interval is multiplied in floating point.
-CREATE FUNCTION th_time(p_micros bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION th_time(p_micros bigint) RETURNS timestamptz LANGUAGE sql STABLE AS $$
   SELECT timestamptz 'epoch' + p_micros / 1000000 * interval '1 second' + p_micros % 1000000 * interval '1 microsecond'
 $$;
 
 -- Every job with what there is to know of it, times in microseconds. What the driver reads.
 CREATE VIEW th_record AS
-SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, j.kind, j.key_hold, j.on_failure, j.timeout_us, j.created_at,
-  j.idempotency_key, j.key_time_us, j.parents, j.expanded_id, j.flow, j.state AS ended_as, j.finished_at, j.kept_until, j.reason, j.output,
-  coalesce(h.attempt_limit, j.attempt_limit, j.max_attempts) AS max_attempts,
-  CASE WHEN h.seq IS NULL THEN j.priority ELSE h.priority END AS priority,
-  CASE WHEN h.seq IS NULL THEN j.run_at ELSE h.run_at END AS run_at,
-  CASE WHEN h.seq IS NULL THEN j.started_at ELSE h.started_at END AS started_at,
-  coalesce(CASE WHEN h.seq IS NULL THEN j.deliveries ELSE h.deliveries END, 0) AS deliveries,
-  coalesce(CASE WHEN h.seq IS NULL THEN j.attempts ELSE h.attempts END, 0) AS attempts,
-  coalesce(CASE WHEN h.seq IS NULL THEN j.expirations ELSE h.expirations END, 0) AS expirations,
-  coalesce(CASE WHEN h.seq IS NULL THEN j.failures ELSE h.failures END, 0) AS failures,
-  coalesce(CASE WHEN h.seq IS NULL THEN j.epoch ELSE h.epoch END, 0) AS epoch,
-  CASE WHEN h.seq IS NULL THEN j.progress ELSE h.progress END AS progress,
-  CASE WHEN h.lease_exp IS NULL AND h.pending IS NULL THEN h.line_at END AS due_at,
-  CASE WHEN h.seq IS NULL OR h.pending IS NOT NULL THEN j.created_at ELSE coalesce(h.due_at, h.line_at) END AS available_at,
-  h.pending, h.lease_exp, h.secret AS token, h.holder, h.cancel
-FROM th_job j LEFT JOIN th_hot h ON h.seq = j.seq;
+SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, coalesce(j.kind, 'work') AS kind,
+  coalesce(j.key_hold, 'until_pruned') AS key_hold, coalesce(j.on_failure, 'block') AS on_failure, j.timeout_us, j.created_at,
+  j.idempotency_key, j.key_time_us, j.parents, j.expanded_id, j.flow, f.state AS ended_as, f.finished_at, f.kept_until,
+  f.lease_token AS settled_by, o.reason, o.output, j.max_attempts AS job_max_attempts,
+  CASE WHEN l.seq IS NULL THEN o.attempt_limit ELSE l.attempt_limit END AS attempt_limit,
+  coalesce(CASE WHEN l.seq IS NULL THEN o.attempt_limit ELSE l.attempt_limit END, j.max_attempts) AS max_attempts,
+  coalesce(l.priority, o.priority, j.priority) AS priority,
+  CASE WHEN l.seq IS NOT NULL THEN l.run_at WHEN o.seq IS NOT NULL THEN o.run_at ELSE j.run_at END AS run_at,
+  coalesce(l.started_at, f.started_at) AS started_at,
+  CASE WHEN l.seq IS NOT NULL THEN coalesce(l.deliveries, 0) WHEN o.seq IS NOT NULL THEN coalesce(o.deliveries, 0)
+       WHEN f.started_at IS NULL THEN 0 ELSE 1 END AS deliveries,
+  coalesce(l.attempts, o.attempts, 0) AS attempts, coalesce(l.expirations, o.expirations, 0) AS expirations,
+  coalesce(l.failures, o.failures, 0) AS failures, coalesce(l.epoch, o.epoch, 0) AS epoch, coalesce(l.progress, o.progress) AS progress,
+  CASE WHEN l.lease_expires_at IS NULL AND l.waits_for IS NULL THEN l.available_at END AS due_at,
+  CASE WHEN l.seq IS NULL OR l.waits_for IS NOT NULL THEN j.created_at ELSE coalesce(l.moved_from, l.available_at) END AS available_at,
+  coalesce(l.moved_from, l.available_at) AS position, l.seq IS NOT NULL AS is_live, l.waits_for, l.lease_expires_at, l.lease_token,
+  l.holder, l.cancel_requested
+FROM th_job j
+LEFT JOIN th_live l ON l.seq = j.seq
+LEFT JOIN LATERAL (
+  SELECT x.* FROM th_finished x
+  WHERE l.seq IS NULL AND x.first BETWEEN j.seq & ~511::bigint AND j.seq AND (j.seq & 511)::smallint = ANY (x.offsets)
+  ORDER BY x.first DESC LIMIT 1
+) f ON true
+LEFT JOIN th_outcome o ON o.seq = j.seq;
+
+-- The payload as JSON, if that is how it was encoded and if it can be read.
+CREATE FUNCTION th_json(p_payload bytea, p_headers jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  IF p_headers ? 'th-codec' THEN
+    RETURN NULL;
+  END IF;
+  RETURN convert_from(p_payload, 'UTF8')::jsonb;
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+  RETURN NULL;
+END $$;
 
 -- Every job, for people: one row each, with the columns and words of the documentation.
 CREATE VIEW th_jobs AS
-SELECT r.id, r.type, r.queue, r.payload, th_time(r.run_at) AS run_at, coalesce(r.timeout_us, 0) * 1000 AS timeout_nanos,
-  th_time(r.created_at) AS created_at, r.attempts, coalesce(r.max_attempts, 0) AS max_attempts,
-  coalesce(e.error, '') AS last_error, th_time(e.failed_at) AS failed_at,
+SELECT r.id, r.type, r.queue, r.payload, th_json(r.payload, r.headers) AS payload_json, th_time(r.run_at) AS run_at,
+  coalesce(r.timeout_us, 0) * 1000 AS timeout_nanos, th_time(r.created_at) AS created_at, r.attempts,
+  coalesce(r.max_attempts, 0) AS max_attempts, coalesce(e.error, '') AS last_error, th_time(e.failed_at) AS failed_at,
   CASE
-    WHEN r.ended_as = 'd' THEN 'done' WHEN r.ended_as = 'q' THEN 'dlq' WHEN r.ended_as = 'c' THEN 'cancelled'
-    WHEN r.lease_exp IS NOT NULL THEN 'inflight' WHEN r.pending IS NOT NULL THEN 'blocked'
-    WHEN th_time(r.due_at) <= clock_timestamp() THEN 'ready' ELSE 'scheduled' END AS status,
-  r.token::text AS lease_token, th_time(r.lease_exp) AS lease_expires_at,
-  CASE WHEN r.ended_as = 'q' THEN r.reason END AS dlq_reason,
-  CASE WHEN r.ended_as = 'q' THEN th_time(r.finished_at) END AS dlq_failed_at,
+    WHEN r.ended_as IS NOT NULL THEN r.ended_as::text WHEN r.lease_expires_at IS NOT NULL THEN 'inflight'
+    WHEN r.waits_for IS NOT NULL THEN 'blocked'
+    WHEN r.due_at <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 'ready' ELSE 'scheduled' END AS status,
+  r.lease_token::text AS lease_token, th_time(r.lease_expires_at) AS lease_expires_at,
+  CASE WHEN r.ended_as = 'dlq' THEN r.reason END AS dlq_reason,
+  CASE WHEN r.ended_as = 'dlq' THEN th_time(r.finished_at) END AS dlq_failed_at,
   r.idempotency_key,
   -- Beyond the first documentation.
   r.priority, th_time(r.due_at) AS due_at, r.deliveries, r.expirations, r.epoch, r.headers, r.holder,
-  coalesce(r.cancel, false) AS cancel_requested, r.progress, r.output, r.reason, th_time(r.started_at) AS started_at,
-  th_time(r.finished_at) AS finished_at, f.id AS flow, r.pending, r.seq
+  coalesce(r.cancel_requested, false) AS cancel_requested, r.progress, r.output, r.reason, th_time(r.started_at) AS started_at,
+  th_time(r.finished_at) AS finished_at, f.id AS flow, r.waits_for AS pending, r.seq
 FROM th_record r
 LEFT JOIN th_error e ON e.seq = r.seq AND e.failure = r.failures
 LEFT JOIN th_flow f ON f.seq = r.flow;
+
+-- Per queue: how many jobs are in each state, since when the oldest ready one is due, and since when the queue has been
+-- paused. Live jobs are counted in th_live, terminal ones by the rows of th_finished.
+CREATE VIEW th_stats AS
+SELECT s.queue, sum(s.ready)::bigint AS ready, sum(s.scheduled)::bigint AS scheduled, sum(s.blocked)::bigint AS blocked,
+  sum(s.inflight)::bigint AS inflight, sum(s.done)::bigint AS done, sum(s.dlq)::bigint AS dlq, sum(s.cancelled)::bigint AS cancelled,
+  th_time(min(s.oldest)) AS oldest_ready, th_time(min(s.paused)) AS paused_since
+FROM (
+  SELECT l.queue,
+    count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at <= n.now) AS ready,
+    count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at > n.now) AS scheduled,
+    count(l.waits_for) AS blocked, count(l.lease_expires_at) AS inflight, 0::bigint AS done, 0::bigint AS dlq, 0::bigint AS cancelled,
+    min(l.available_at) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at <= n.now) AS oldest,
+    NULL::bigint AS paused
+  FROM th_live l CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now) n GROUP BY l.queue
+  UNION ALL
+  SELECT f.queue, 0, 0, 0, 0, coalesce(sum(cardinality(f.offsets)) FILTER (WHERE f.state = 'done'), 0),
+    coalesce(sum(cardinality(f.offsets)) FILTER (WHERE f.state = 'dlq'), 0),
+    coalesce(sum(cardinality(f.offsets)) FILTER (WHERE f.state = 'cancelled'), 0), NULL, NULL
+  FROM th_finished f GROUP BY f.queue
+  UNION ALL
+  SELECT q.name, 0, 0, 0, 0, 0, 0, 0, NULL, q.paused_since FROM th_queue q
+) s GROUP BY s.queue;

@@ -28,34 +28,24 @@ BEGIN
   EXECUTE 'GRANT USAGE ON SCHEMA {schema} TO ' || v_role;
   EXECUTE 'GRANT SELECT ON th_meta TO ' || v_role;
   IF part = 'worker' THEN
-    EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON th_job, th_hot, th_error, th_key, th_edge, th_flow, th_end, th_queue TO ' || v_role;
-    EXECUTE 'GRANT SELECT ON th_record, th_jobs TO ' || v_role;
+    EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON th_job, th_live, th_finished, th_outcome, th_error, th_key, th_edge, th_flow, '
+      || 'th_queue, th_imported_token TO ' || v_role;
+    EXECUTE 'GRANT SELECT ON th_record, th_jobs, th_stats, th_finished_job TO ' || v_role;
     EXECUTE 'GRANT USAGE ON SEQUENCE th_seq TO ' || v_role;
-  ELSIF part = 'producer' THEN
-    -- It adds rows and changes none. What it reads tells whether a job is stored and a key held already.
-    EXECUTE 'GRANT SELECT (seq, id, queue, priority, run_at, idempotency_key), INSERT (seq, created_at, priority, kind, key_hold, '
-      || 'on_failure, id, queue, type, payload, timeout_us, max_attempts, run_at, headers, idempotency_key, '
-      || 'key_time_us, parents, flow, state, finished_at, kept_until, reason) ON th_job TO ' || v_role;
-    EXECUTE 'GRANT INSERT (seq, line_at, priority, queue, pending, flow, run_at, large) ON th_hot TO ' || v_role;
-    EXECUTE 'GRANT SELECT, INSERT ON th_key TO ' || v_role;
-    EXECUTE 'GRANT INSERT (child, ord, parent, parent_id, tie) ON th_edge TO ' || v_role;
-    EXECUTE 'GRANT INSERT ON th_flow, th_end TO ' || v_role;
-    EXECUTE 'GRANT USAGE ON SEQUENCE th_seq TO ' || v_role;
-  ELSE
+  ELSIF part = 'viewer' THEN
     EXECUTE 'GRANT SELECT (id, type, queue, run_at, timeout_nanos, created_at, attempts, max_attempts, last_error, failed_at, '
       || 'status, lease_expires_at, dlq_reason, dlq_failed_at, idempotency_key, priority, due_at, deliveries, expirations, '
       || 'epoch, holder, cancel_requested, progress, reason, started_at, finished_at, flow, pending, seq) ON th_jobs TO ' || v_role;
-    EXECUTE 'GRANT SELECT ON th_flow, th_queue TO ' || v_role;
+    EXECUTE 'GRANT SELECT ON th_flow, th_queue, th_stats TO ' || v_role;
   END IF;
   FOR v_function IN
     SELECT oid::regprocedure FROM pg_proc
     WHERE pronamespace = '{schema}'::regnamespace AND CASE part
       WHEN 'worker' THEN proname LIKE 'th\_%' AND proname <> 'th_grant'
+      -- These run with the rights of the owner, so a producer can do nothing but store jobs.
       WHEN 'producer' THEN proname IN (
-        'th_enqueue', 'th_enqueue_bytes', 'th_enqueue_v1', 'th_find_existing', 'th_repeated', 'th_enqueue_flow_v1',
-        'th_add_members', 'th_plan_members', 'th_done_at_once', 'th_held_until', 'th_drop_expired_keys', 'th_notify', 'th_now',
-        'th_new_id', 'th_check_name', 'th_key_time')
-      ELSE proname = 'th_time' END
+        'th_enqueue', 'th_enqueue_bytes', 'th_enqueue_many', 'th_enqueue_v1', 'th_enqueue_flow_v1')
+      ELSE proname IN ('th_time', 'th_json') END
   LOOP
     EXECUTE 'GRANT EXECUTE ON FUNCTION ' || v_function || ' TO ' || v_role;
   END LOOP;
