@@ -49,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) hints: Hints,
     pub(crate) scan_starts: ScanStarts,
     pub(crate) id: DriverId,
+    /// Whether the role may insert into the tables, as far as is known.
+    pub(crate) inserts_directly: AtomicBool,
     /// Whether the schema was found to be of our version.
     pub(crate) fits: AtomicBool,
     /// The latest time that the store has told anybody, in microseconds.
@@ -85,12 +87,18 @@ impl PostgresDriver {
     ) -> Result<Vec<Verdict>, DriverError> {
         let shared = &self.shared;
         let columns = part.columns()?;
-        let may_be_short = channel.is_none() && shared.session.prepares();
+        let may_be_short = channel.is_none()
+            && shared.session.prepares()
+            && shared.inserts_directly.load(Ordering::Relaxed);
         if may_be_short
             && let Some((sql, values)) = part.short_cut(&columns, &shared.statements, now)
         {
             match self.verdicts(sql, &values).await {
                 Err(error) if error::is_duplicate(&error) => {}
+                // The role of a producer may only call the function.
+                Err(error) if error::is_forbidden(&error) => {
+                    shared.inserts_directly.store(false, Ordering::Relaxed);
+                }
                 verdicts => return verdicts,
             }
         }

@@ -107,6 +107,12 @@ pub(crate) fn is_lock_timeout(error: &DriverError) -> bool {
     source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "55P03")
 }
 
+/// Whether a call failed because the role may not do it.
+pub(crate) fn is_forbidden(error: &DriverError) -> bool {
+    let DriverError::Backend(source) = error else { return false };
+    matches!(source.downcast_ref::<Cause>(), Some(Cause::Forbidden(_)))
+}
+
 /// Whether a call failed because something is stored already.
 pub(crate) fn is_duplicate(error: &DriverError) -> bool {
     let (DriverError::Backend(source) | DriverError::Unavailable(source)) = error else {

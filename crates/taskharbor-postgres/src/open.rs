@@ -111,6 +111,7 @@ impl PostgresDriver {
             notify_in_transactions: true,
             limits,
             scan_starts: ScanStarts::default(),
+            inserts_directly: AtomicBool::new(true),
             id: DriverId::new(),
             fits: AtomicBool::new(false),
             last_told: AtomicI64::new(0),

@@ -28,7 +28,7 @@ use crate::{
 macro_rules! columns {
     ($($name:ident)*) => {
         /// The columns of an answer, by their places.
-        #[allow(non_camel_case_types)]
+        #[expect(non_camel_case_types, reason = "they are called as the columns are")]
         enum Column {
             $($name,)*
         }

@@ -5,7 +5,8 @@ WITH counted AS (
   SELECT l.queue,
     count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at <= $1) AS ready,
     count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at > $1) AS scheduled,
-    count(l.waits_for) AS blocked, count(l.lease_expires_at) AS inflight, 0::bigint AS done, 0::bigint AS dlq, 0::bigint AS cancelled,
+    count(*) FILTER (WHERE l.waits_for IS NOT NULL) AS blocked,
+    count(*) FILTER (WHERE l.lease_expires_at IS NOT NULL) AS inflight, 0::bigint AS done, 0::bigint AS dlq, 0::bigint AS cancelled,
     min(l.available_at) FILTER (WHERE l.lease_expires_at IS NULL AND l.waits_for IS NULL AND l.available_at <= $1) AS oldest,
     NULL::bigint AS paused
   FROM {schema}.th_live l GROUP BY l.queue

@@ -72,44 +72,62 @@ async fn every_contradiction_is_found_and_named() {
     let on = populated().await;
     let mut client = on.sql().await;
     for (sql, expected) in [
-        ("DELETE FROM th_hot WHERE seq = #waiting", "job waiting is neither live nor over"),
+        ("DELETE FROM th_live WHERE seq = #waiting", "job waiting is neither live nor terminal"),
         (
-            "INSERT INTO th_hot (seq, line_at, priority, queue) VALUES (#done, 1, 0, 'a')",
-            "job done is live and over",
+            "INSERT INTO th_live (seq, available_at, priority, queue) VALUES (#done, 1, 0, 'a')",
+            "job done is live and terminal",
         ),
         (
-            "INSERT INTO th_hot (seq, line_at, priority, queue) VALUES (987654, 1, 0, 'a')",
+            "INSERT INTO th_live (seq, available_at, priority, queue) VALUES (987654, 1, 0, 'a')",
             "there is a live row 987654 without a job",
         ),
         (
-            "UPDATE th_hot SET queue = 'other' WHERE seq = #waiting",
+            "UPDATE th_live SET queue = 'other' WHERE seq = #waiting",
             "job waiting and its live row differ in queue or flow",
         ),
         (
-            "UPDATE th_hot SET line_at = lease_exp + 1 WHERE seq = #inflight",
-            "job inflight stands in line behind the end of its lease",
-        ),
-        ("DELETE FROM th_end WHERE #failed = ANY (seqs)", "job failed is listed as over 0 times"),
-        (
-            "INSERT INTO th_end SELECT * FROM th_end WHERE #failed = ANY (seqs)",
-            "job failed is listed as over 2 times",
+            "UPDATE th_live SET available_at = lease_expires_at + 1 WHERE seq = #inflight",
+            "job inflight has a position behind the end of its lease",
         ),
         (
-            "UPDATE th_end SET queue = 'other' WHERE #failed = ANY (seqs)",
-            "job failed is listed as over 1 times",
+            "DELETE FROM th_finished WHERE first = #failed",
+            "job failed is neither live nor terminal",
         ),
         (
-            "UPDATE th_end SET kept_until = kept_until + 1 WHERE #failed = ANY (seqs)",
-            "job failed is listed as over 1 times",
+            "UPDATE th_finished SET offsets = offsets || offsets WHERE first = #failed",
+            "job failed is terminal 2 times",
+        ),
+        ("UPDATE th_finished SET offsets = offsets || offsets WHERE first = #failed", "row "),
+        (
+            "UPDATE th_finished SET queue = 'other' WHERE first = #failed",
+            "job failed and its row among the terminal ones differ in queue or flow",
         ),
         (
-            "UPDATE th_end SET seqs = seqs || #waiting WHERE #failed = ANY (seqs)",
-            "job waiting is listed as over 1 times",
+            "UPDATE th_finished SET offsets = offsets || (#waiting & 511)::smallint WHERE first = #failed",
+            "job waiting is live and terminal",
         ),
-        ("UPDATE th_end SET seqs = '{}' WHERE #failed = ANY (seqs)", "an empty list of jobs"),
-        ("UPDATE th_hot SET pending = 2 WHERE seq = #child", "job child waits for 2 of 1 parents"),
         (
-            "UPDATE th_hot SET pending = NULL WHERE seq = #child",
+            "UPDATE th_finished SET offsets = offsets || 511::smallint WHERE first = #failed",
+            "number ",
+        ),
+        (
+            "INSERT INTO th_outcome (seq, priority) VALUES (#waiting, 0)",
+            "there is an outcome of job waiting, which is not terminal",
+        ),
+        (
+            "UPDATE th_finished SET has_outcomes = NULL WHERE first = #failed",
+            "there is an outcome of job failed, which is not terminal",
+        ),
+        (
+            "INSERT INTO th_imported_token VALUES (987654, 1, md5('x')::uuid)",
+            "there is a token of job 987654, which is not stored",
+        ),
+        (
+            "UPDATE th_live SET waits_for = 2 WHERE seq = #child",
+            "job child waits for 2 of 1 parents",
+        ),
+        (
+            "UPDATE th_live SET waits_for = NULL WHERE seq = #child",
             "job child waits for 0 of 1 parents",
         ),
         ("DELETE FROM th_edge WHERE child = #child", "job child has 0 edges and reads 1"),
@@ -118,7 +136,7 @@ async fn every_contradiction_is_found_and_named() {
             "job child waits for parent, which is done or in another flow",
         ),
         (
-            "INSERT INTO th_edge (child, ord, parent, parent_id) VALUES (987654, 1, #parent, 'parent')",
+            "INSERT INTO th_edge (child, ord, parent, parent_id, status) VALUES (987654, 1, #parent, 'parent', 'satisfied')",
             "there is an edge of job 987654, which is not stored",
         ),
         (
@@ -152,11 +170,11 @@ async fn every_contradiction_is_found_and_named() {
             "job ended still holds its key",
         ),
         (
-            "UPDATE th_edge SET tie = 'o' WHERE child = #handler",
+            "UPDATE th_edge SET status = 'waits_for_success' WHERE child = #handler",
             "job handler waits for success and failure",
         ),
         (
-            "UPDATE th_edge SET tie = 'n' WHERE child = #handler",
+            "UPDATE th_edge SET status = 'not_needed' WHERE child = #handler",
             "job handler waits, but is not needed since parent is done",
         ),
         ("DELETE FROM th_error WHERE seq = #failed", "job failed has 0 failures of 1"),
@@ -171,16 +189,16 @@ async fn every_contradiction_is_found_and_named() {
             "flow child has no tail of its own",
         ),
         (
-            "UPDATE th_flow SET state = 'd', kept_until = 1 WHERE id = 'child'",
-            "flow child is retired as d",
+            "UPDATE th_flow SET state = 'done', kept_until = 1 WHERE id = 'child'",
+            "flow child is stored as done",
         ),
         (
             "UPDATE th_flow SET state = NULL, kept_until = NULL WHERE id = 'over-tail'",
-            "flow over-tail is retired as live",
+            "flow over-tail is stored as live",
         ),
         (
             "UPDATE th_flow SET kept_until = kept_until - 1 WHERE id = 'over-tail'",
-            "flow over-tail is retired as d",
+            "flow over-tail is stored as done",
         ),
     ] {
         let found = found(&mut client, sql).await;
@@ -195,20 +213,22 @@ async fn what_no_program_may_write_is_refused() {
     let client = on.sql().await;
     for (sql, constraint) in [
         // A lease is whole or not there, and whoever is inflight has one.
-        ("UPDATE th_hot SET secret = NULL WHERE seq = #inflight", "th_hot_lease_chk"),
-        ("UPDATE th_hot SET lease_exp = NULL WHERE seq = #inflight", "th_hot_lease_chk"),
-        ("UPDATE th_hot SET secret = md5('x')::uuid WHERE seq = #waiting", "th_hot_lease_chk"),
-        ("UPDATE th_hot SET cancel = true WHERE seq = #waiting", "th_hot_lease_chk"),
+        ("UPDATE th_live SET lease_token = NULL WHERE seq = #inflight", "th_live_lease_chk"),
+        ("UPDATE th_live SET lease_expires_at = NULL WHERE seq = #inflight", "th_live_lease_chk"),
+        ("UPDATE th_live SET lease_token = 7 WHERE seq = #waiting", "th_live_lease_chk"),
+        ("UPDATE th_live SET cancel_requested = true WHERE seq = #waiting", "th_live_lease_chk"),
         (
-            "UPDATE th_hot SET lease_exp = 1, secret = md5('x')::uuid, holder = 'w' WHERE seq = #child",
-            "th_hot_lease_chk",
+            "UPDATE th_live SET lease_expires_at = 1, lease_token = 7, holder = 'w' WHERE seq = #child",
+            "th_live_lease_chk",
         ),
-        ("UPDATE th_hot SET pending = 0 WHERE seq = #child", "th_hot_pending_check"),
+        ("UPDATE th_live SET waits_for = 0 WHERE seq = #child", "th_live_waits_for_check"),
         // Whatever is over has a time at which it ended.
-        ("UPDATE th_job SET finished_at = NULL WHERE id = 'failed'", "th_job_end_chk"),
-        ("UPDATE th_job SET kept_until = finished_at - 1 WHERE id = 'failed'", "th_job_end_chk"),
-        ("UPDATE th_job SET state = 'z' WHERE id = 'failed'", "th_job_end_chk"),
-        ("UPDATE th_job SET finished_at = 1 WHERE id = 'waiting'", "th_job_end_chk"),
+        (
+            "UPDATE th_finished SET kept_until = finished_at - 1 WHERE first = #failed",
+            "th_finished_chk",
+        ),
+        ("UPDATE th_finished SET offsets = '{}' WHERE first = #failed", "th_finished_chk"),
+        ("UPDATE th_finished SET first = first + 1 WHERE first = #failed", "th_finished_chk"),
         ("UPDATE th_job SET timeout_us = 0 WHERE id = 'waiting'", "th_job_timeout_us_check"),
         ("UPDATE th_job SET max_attempts = 0 WHERE id = 'waiting'", "th_job_max_attempts_check"),
         ("UPDATE th_job SET id = 'held' WHERE id = 'waiting'", "th_job_id"),

@@ -28,18 +28,19 @@ const EXPLAIN: &str = "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 
 /// Waiting jobs in five queues and two priorities, with as many of a higher priority that are due
 /// much later, and as many that are over, a few of them in the DLQ.
 const FILL: &str = "
-INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, idempotency_key)
-    SELECT nextval('th_seq'), 1, n % 2, 'w', 'p', 'b', 'w' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 10 = 0 THEN 'k' || n END
+INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, idempotency_key)
+    SELECT nextval('th_seq'), 1, n % 2, 'w' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 10 = 0 THEN 'k' || n END
     FROM generate_series(1, $n) n;
 INSERT INTO th_key SELECT queue, idempotency_key, seq, id FROM th_job WHERE idempotency_key IS NOT NULL;
-INSERT INTO th_hot (seq, line_at, priority, queue) SELECT seq, seq, priority, queue FROM th_job;
-INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, run_at)
-    SELECT nextval('th_seq'), 1, 9, 'w', 'p', 'b', 's' || n, 'q' || n % 5, 't', 'x', 900000000 + n FROM generate_series(1, $n) n;
-INSERT INTO th_hot (seq, line_at, priority, queue, run_at) SELECT seq, run_at, priority, queue, run_at FROM th_job WHERE run_at > 0;
-INSERT INTO th_job (seq, created_at, priority, kind, key_hold, on_failure, id, queue, type, payload, state, finished_at, kept_until)
-    SELECT nextval('th_seq'), 1, 0, 'w', 'p', 'b', 'd' || n, 'q' || n % 5, 't', 'x', CASE WHEN n % 1000 = 0 THEN 'q' ELSE 'd' END::\"char\", n, n
-    FROM generate_series(1, $n) n;
-INSERT INTO th_end SELECT queue, state, kept_until, flow, ARRAY[seq] FROM th_job WHERE state IS NOT NULL;
+INSERT INTO th_live (seq, available_at, priority, queue) SELECT seq, seq, priority, queue FROM th_job;
+INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, run_at)
+    SELECT nextval('th_seq'), 1, 9, 's' || n, 'q' || n % 5, 't', 'x', 900000000 + n FROM generate_series(1, $n) n;
+INSERT INTO th_live (seq, available_at, priority, queue, run_at) SELECT seq, run_at, priority, queue, run_at FROM th_job WHERE run_at > 0;
+INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload)
+    SELECT nextval('th_seq'), 1, 0, 'd' || n, 'q' || n % 5, 't', 'x' FROM generate_series(1, $n) n;
+INSERT INTO th_finished (first, kept_until, finished_at, started_at, state, queue, offsets)
+    SELECT seq, seq, seq, seq, CASE WHEN substr(id, 2)::int % 1000 = 0 THEN 'dlq' ELSE 'done' END::th_terminal, queue, ARRAY[seq & 511]
+    FROM th_job WHERE id LIKE 'd%';
 ";
 
 /// A connection that keeps what the server tells it beside the answers.
@@ -134,16 +135,15 @@ impl Plan {
 
 /// What each call about ten jobs is, in an order in which there is always something to do.
 fn calls() -> Vec<(&'static str, String)> {
-    let held = "(SELECT array_agg(j.id) AS ids, array_agg(h.secret) AS tokens FROM unnest($held) n JOIN th_hot h ON h.seq = n JOIN th_job j ON j.seq = n) i";
+    let held = "(SELECT array_agg(j.id) AS ids, array_agg(l.lease_token) AS tokens, array_agg(j.seq) AS seqs FROM unnest($held) n JOIN th_live l ON l.seq = n JOIN th_job j ON j.seq = n) i";
     let settle = |kind: &str| {
         format!(
-            "SELECT s.* FROM {held}, th_settle_v1(0, 500001, i.ids, i.tokens, array_fill('{kind}'::text, '{{10}}'), '{{}}',
-            array_fill(1::bigint, '{{10}}'), array_fill('e'::text, '{{10}}'), array_fill(1::bigint, '{{10}}'), '{{}}', array_fill('r'::text, '{{10}}'),
-            '{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}','{{}}', NULL) s"
+            "SELECT s.* FROM {held}, th_settle_v1(250, true, false, 500001, i.ids, i.tokens, '{{}}', array_fill('{kind}'::text, '{{10}}'), '{{}}',
+            array_fill(1::bigint, '{{10}}'), array_fill('e'::text, '{{10}}'), array_fill(1::bigint, '{{10}}'), '{{}}', array_fill('r'::text, '{{10}}'), NULL) s"
         )
     };
     let reserve = || {
-        "SELECT * FROM th_reserve_v1('{q1}', '{10}', 'w', 500000, 600000, ARRAY(SELECT md5(n::text)::uuid FROM generate_series(1, 1000) AS n), 0, '{}', '{}', '{}', '{}')".to_owned()
+        "SELECT * FROM th_reserve_v1('{q1}', '{10}', 'w', 500000, 600000, 7, 0, '{}', '{}', '{}', '{}')".to_owned()
     };
     let list = |from: &str, scan: i64, queue: &str, state: &str| {
         format!(
@@ -155,17 +155,19 @@ fn calls() -> Vec<(&'static str, String)> {
     let enqueue = |ids: &str, keys: &str| {
         let (ids, q, t, p) = (rep(ids), rep("'q1'::text"), rep("'t'::text"), rep("'x'::bytea"));
         format!(
-            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', NULL)"
+            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', 1000, NULL)"
         )
     };
     vec![
         ("reserve", reserve()),
-        ("extend", format!("SELECT e.* FROM {held}, th_extend_v1(i.ids, i.tokens, '{{}}', 500000, 700000) e")),
-        ("retry", settle("r")),
+        ("extend", format!("SELECT e.* FROM {held}, th_extend_v1(i.ids, i.tokens, '{{}}', '{{}}', 500000, 700000) e")),
+        ("retry", settle("retry")),
         ("reserve", reserve()),
-        ("fail", settle("f")),
+        ("fail", settle("fail")),
         ("reserve", reserve()),
-        ("ack", settle("a")),
+        ("ack with an outcome", settle("ack")),
+        ("reserve", reserve()),
+        ("ack", format!("SELECT th_ack_v1(500001, i.seqs, i.tokens) FROM {held}")),
         ("enqueue", enqueue("'new' || n", "'{}'")),
         ("enqueue with keys", enqueue("'keyed' || n", &rep("'key' || n"))),
         ("enqueue again", enqueue("'new' || n", "'{}'")),
@@ -190,6 +192,8 @@ fn calls() -> Vec<(&'static str, String)> {
 /// the jobs before.
 fn most(call: &str) -> f64 {
     match call {
+        // A hundred records, each in three tables.
+        "list within a budget" => 2.0 * FEW,
         "list dlq" => MANY as f64 / 100.0 + FEW,
         // The jobs that are not done were inserted first.
         "list done" => 2.0 * MANY as f64 + FEW,
@@ -201,8 +205,7 @@ async fn every_call_reads_what_it_deals_with(store: &Store) {
     let told = Told::new(store).await;
     let watching = store.sql().await;
     for (call, sql) in calls() {
-        let held =
-            "SELECT coalesce(array_agg(seq), '{}')::text FROM th_hot WHERE lease_exp IS NOT NULL";
+        let held = "SELECT coalesce(array_agg(seq), '{}')::text FROM th_live WHERE lease_expires_at IS NOT NULL";
         let held: String = watching.query_one(held, &[]).await.unwrap().get(0);
         let plans = told.plans(&sql.replace("$held", &format!("'{held}'::bigint[]"))).await;
         // The last is the call itself, with what we need to make it.
@@ -226,7 +229,7 @@ async fn filled() -> (Store, Client) {
     let client = store.sql().await;
     // Nobody may look at the tables behind our back.
     client
-        .batch_execute("DO $$ DECLARE t text; BEGIN FOREACH t IN ARRAY '{th_job,th_hot,th_end,th_key,th_error}'::text[] LOOP
+        .batch_execute("DO $$ DECLARE t text; BEGIN FOREACH t IN ARRAY '{th_job,th_live,th_finished,th_outcome,th_key,th_error}'::text[] LOOP
             EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = off)', t); END LOOP; END $$")
         .await
         .unwrap();
@@ -245,7 +248,9 @@ async fn plans_are_good_with_fresh_statistics() {
     let (store, client) = filled().await;
     client.batch_execute(&FILL.replace("$n", &MANY.to_string())).await.unwrap();
     client
-        .batch_execute("ANALYZE th_job, th_hot, th_end, th_key, th_error, th_edge, th_flow")
+        .batch_execute(
+            "ANALYZE th_job, th_live, th_finished, th_outcome, th_key, th_error, th_edge, th_flow",
+        )
         .await
         .unwrap();
     every_call_reads_what_it_deals_with(&store).await;
@@ -260,11 +265,11 @@ async fn plans_are_good_with_statistics_of_an_idle_store() {
     client.batch_execute(&fill).await.unwrap();
     client
         .batch_execute(
-            "DELETE FROM th_job; DELETE FROM th_hot; DELETE FROM th_end; DELETE FROM th_key",
+            "DELETE FROM th_job; DELETE FROM th_live; DELETE FROM th_finished; DELETE FROM th_key",
         )
         .await
         .unwrap();
-    for table in ["th_job", "th_hot", "th_end", "th_key"] {
+    for table in ["th_job", "th_live", "th_finished", "th_key"] {
         client.batch_execute(&format!("VACUUM (ANALYZE, TRUNCATE off) {table}")).await.unwrap();
     }
     client.batch_execute(&fill).await.unwrap();

@@ -68,7 +68,7 @@ async fn the_settings_beside_the_server_are_those_that_were_given() {
     let answers = driver.enqueue(Enqueue::new(vec![job("too-large").into()], noon())).await;
     assert!(answers.unwrap()[0].is_err());
     let sql = theirs.sql().await;
-    sql.batch_execute("BEGIN; LOCK TABLE th_hot, th_job, th_end").await.unwrap();
+    sql.batch_execute("BEGIN; LOCK TABLE th_live, th_job, th_finished").await.unwrap();
     let error = counts(&driver, noon()).await.unwrap_err();
     assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
     sql.batch_execute("ROLLBACK").await.unwrap();

@@ -101,7 +101,7 @@ async fn nothing_waits_for_ever_behind_the_rows_that_an_old_snapshot_keeps() {
     fill(&driver, "a", DEAD, seconds(1)).await;
     let (pin, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
-    let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM taskharbor.th_hot";
+    let snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM taskharbor.th_live";
     pin.batch_execute(snapshot).await.unwrap();
     for _ in 0..DEAD / 5_000 {
         let granted = driver.reserve(reserve(5_000, seconds(2), LEASE)).await.unwrap();
@@ -148,7 +148,7 @@ async fn nothing_waits_for_ever_behind_the_rows_that_an_old_snapshot_keeps() {
 
     // Without the snapshot, the order is exact again.
     pin.batch_execute("COMMIT").await.unwrap();
-    pin.batch_execute("VACUUM taskharbor.th_hot").await.unwrap();
+    pin.batch_execute("VACUUM taskharbor.th_live").await.unwrap();
     let rest = driver.reserve(reserve(BACKLOG, seconds(200), LEASE)).await.unwrap();
     end(&driver, tokens(&rest.jobs), seconds(200)).await;
     for (name, priority, at) in [("x", 0, 202), ("y", 0, 201), ("z", 3, 203)] {

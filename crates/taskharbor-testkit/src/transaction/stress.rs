@@ -98,15 +98,14 @@ pub async fn every_transfer_happens_exactly_once_whatever_breaks<L: Library>() {
                 break_a_connection(&app).await;
             }
         }
-        app.until("SELECT (count(*) = 0)::int::bigint FROM th_hot").await;
+        app.until("SELECT (count(*) = 0)::int::bigint FROM th_live").await;
         running
     });
     let running = running.await.expect("the transfers were made in time");
     running.shutdown().await.unwrap();
 
     assert_eq!(app.count("app_ledger").await, TRANSFERS as i64);
-    let done =
-        "SELECT count(*) FROM th_job j JOIN app_ledger l ON l.job = j.id WHERE j.state = 'd'";
+    let done = "SELECT count(*) FROM th_record r JOIN app_ledger l ON l.job = r.id WHERE r.ended_as = 'done'";
     assert_eq!(app.number(done).await, TRANSFERS as i64);
     assert_eq!(app.number("SELECT sum(balance)::bigint FROM app_account").await, 400);
     // Each account has given and taken exactly its share.

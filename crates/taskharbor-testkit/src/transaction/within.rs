@@ -40,7 +40,7 @@ pub async fn a_job_is_not_there_when_the_transaction_is_rolled_back_or_dropped<L
         L::execute(&mut next, "SELECT 1").await.unwrap();
         L::rollback(next).await.unwrap();
         assert_eq!((app.count("app_order").await, app.count("th_job").await), (0, 0));
-        assert_eq!((app.count("th_hot").await, app.count("th_key").await), (0, 0));
+        assert_eq!((app.count("th_live").await, app.count("th_key").await), (0, 0));
     }
 }
 

@@ -182,7 +182,7 @@ async fn calls_that_hang_hold_up_neither_heartbeats_nor_callers_for_long() {
         .await;
     // Somebody has a look at the short ones and forgets the transaction: their outcomes wait.
     let other = sql(&server.url()).await;
-    let hold = "BEGIN; SELECT h.seq FROM taskharbor.th_hot h JOIN taskharbor.th_job j USING (seq) \
+    let hold = "BEGIN; SELECT h.seq FROM taskharbor.th_live h JOIN taskharbor.th_job j USING (seq) \
                 WHERE j.id LIKE 'short%' FOR UPDATE OF h";
     other.batch_execute(hold).await.unwrap();
     let start = tokio::time::Instant::now();

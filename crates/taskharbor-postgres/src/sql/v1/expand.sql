@@ -17,6 +17,10 @@ DECLARE
                                        p_max_attempts, p_headers, p_policies, p_kinds);
   v_items  th_item[];
   v_busy   bigint[];
+  v_job    bigint;                  -- where the jobs and edges of an item begin, and those of the next
+  v_edge   bigint;
+  v_next_job  bigint := 1;
+  v_next_edge bigint := 1;
   v_done   record;
   v_wakes  text[] := '{}';
   v_flows  bigint[] := '{}';
@@ -31,6 +35,14 @@ BEGIN
   FOREACH i IN ARRAY v_items LOOP
     ord := i.ord;
     detail := NULL;
+    v_job := v_next_job;
+    v_edge := v_next_edge;
+    WHILE p_owners[v_next_job] = i.ord LOOP
+      v_next_job := v_next_job + 1;
+    END LOOP;
+    WHILE p_edge_owners[v_next_edge] = i.ord LOOP
+      v_next_edge := v_next_edge + 1;
+    END LOOP;
     PERFORM FROM th_live l WHERE l.seq = i.seq FOR UPDATE SKIP LOCKED;
     IF i.flow = ANY (v_busy) OR NOT FOUND AND p_wait_ms IS NOT NULL AND EXISTS (SELECT FROM th_live l WHERE l.seq = i.seq) THEN
       verdict := 'busy';
@@ -39,11 +51,9 @@ BEGIN
     END IF;
     IF verdict = 'applied' THEN
       v_done := th_expand(
-        i.seq, p_now,
-        ARRAY(SELECT v_jobs[n] FROM unnest(p_owners) WITH ORDINALITY AS o (item, n) WHERE o.item = i.ord ORDER BY n),
-        p_tails[i.ord],
-        ARRAY(SELECT p_children[n] FROM unnest(p_edge_owners) WITH ORDINALITY AS o (item, n) WHERE o.item = i.ord ORDER BY n),
-        ARRAY(SELECT p_parents[n] FROM unnest(p_edge_owners) WITH ORDINALITY AS o (item, n) WHERE o.item = i.ord ORDER BY n));
+        i.seq, p_now, ARRAY(SELECT v_jobs[n] FROM generate_series(v_job, v_next_job - 1) AS n ORDER BY n), p_tails[i.ord],
+        ARRAY(SELECT p_children[n] FROM generate_series(v_edge, v_next_edge - 1) AS n ORDER BY n),
+        ARRAY(SELECT p_parents[n] FROM generate_series(v_edge, v_next_edge - 1) AS n ORDER BY n));
       detail := v_done.overlap;
       v_wakes := v_wakes || v_done.wakes;
       v_flows := v_flows || v_done.flow;

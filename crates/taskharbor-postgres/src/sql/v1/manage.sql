@@ -10,7 +10,7 @@ BEGIN
         WHEN l.waits_for IS NOT NULL THEN 'blocked'
         WHEN l.available_at <= p_now THEN 'ready'
         ELSE 'scheduled' END
-    FROM th_job j LEFT JOIN th_live l ON l.seq = j.seq LEFT JOIN LATERAL th_finished_row(j.seq) f ON l.seq IS NULL
+    FROM th_job j LEFT JOIN th_live l ON l.seq = j.seq LEFT JOIN LATERAL th_finished_row(CASE WHEN l.seq IS NULL THEN j.seq END) f ON true
     WHERE j.seq = p_seq);
 END $$;
 

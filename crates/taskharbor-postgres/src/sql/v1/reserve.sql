@@ -1,5 +1,8 @@
 -- Granting leases and extending them.
 
+-- A priority of a queue, and the position behind which a scan of it begins.
+CREATE TYPE th_start AS (priority int, at bigint, seq bigint);
+
 -- Due jobs that were found and locked: their rows, and the first that is to be cancelled instead of granted, before which
 -- all of them stand. It is full if more of them were found than fit into one answer.
 CREATE TYPE th_candidates AS (rows tid[], jobs bigint, has_large boolean, marked bigint, bytes bigint, is_full boolean);
@@ -34,7 +37,8 @@ DECLARE
   v_at        bigint;
   v_queue     text;
   v_left      bigint;
-  v_start     record;
+  v_starts    th_start[];           -- of the queue at hand
+  v_start     th_start;
   v_found     th_candidates;
   v_pass_by   bigint[] := '{}';
   v_bytes     bigint := 0;          -- of the payloads granted so far
@@ -43,28 +47,16 @@ DECLARE
   v_queue_due bigint;
   v_begun     timestamptz;
   v_walked    interval := '0';
-  v_first     bigint := 1;          -- the starts of the queue at hand
-  v_last      bigint := 0;
-  v_entries   bigint := pg_stat_get_xact_tuples_returned('th_live_position'::regclass);
-  v_pages     bigint := pg_stat_get_xact_blocks_fetched('th_live_position'::regclass);
+  v_walk      bigint := -th_walk_count();
 BEGIN
-  wakes := '{}';
-  seen_queues := '{}';
-  seen_priorities := '{}';
-  lease_ends := '{}';
+  SELECT '{}', '{}', '{}', '{}' INTO wakes, seen_queues, seen_priorities, lease_ends;
   FOR v_at, v_queue IN SELECT q.at, q.name FROM th_busy_queues(p_queues) q LOOP
     v_left := p_limits[v_at];
     v_queue_due := NULL;
-    v_first := v_last + 1;
-    WHILE p_start_queues[v_first] < v_at LOOP
-      v_first := v_first + 1;
-    END LOOP;
-    v_last := v_first - 1;
-    WHILE p_start_queues[v_last + 1] = v_at LOOP
-      v_last := v_last + 1;
-    END LOOP;
-    v_start := th_next_start(
-      v_queue, 32768, p_start_priorities[v_first:v_last], p_start_ats[v_first:v_last], p_start_seqs[v_first:v_last]);
+    v_starts := ARRAY(
+      SELECT ROW(s.priority, s.at, s.seq)::th_start
+      FROM unnest(p_start_queues, p_start_priorities, p_start_ats, p_start_seqs) AS s (queue, priority, at, seq) WHERE s.queue = v_at);
+    v_start := th_next_start(v_queue, 32768, v_starts);
     WHILE v_start.priority IS NOT NULL AND v_left > 0 AND NOT coalesce(v_found.is_full, false) LOOP
       v_begun := clock_timestamp();
       v_found := th_find_due(v_queue, v_start.priority, v_start.at, v_start.seq, v_left, p_now, v_pass_by);
@@ -74,8 +66,10 @@ BEGIN
         v_bytes := v_bytes + v_found.bytes;
       END IF;
       IF v_found.jobs > 0 THEN
+        v_walk := v_walk + th_walk_count();
         RETURN QUERY SELECT g.*, NULL::bigint, NULL::text[], NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::boolean, NULL::bigint
         FROM th_grant_leases(v_found.rows, p_holder, p_now, p_expires, p_token) g;
+        v_walk := v_walk - th_walk_count();
         v_left := v_left - v_found.jobs;
         v_granted := v_granted + v_found.jobs;
       END IF;
@@ -84,7 +78,7 @@ BEGIN
         wakes := wakes || th_cancel_marked(v_found.marked, p_now);
         v_pass_by := v_pass_by || v_found.marked;
         -- The end of the job may have unblocked a more urgent one.
-        v_start := th_next_start(v_queue, 32768, '{}', '{}', '{}');
+        v_start := th_next_start(v_queue, 32768, '{}');
         CONTINUE;
       END IF;
       IF v_left > 0 THEN
@@ -93,9 +87,7 @@ BEGIN
         seen_queues := seen_queues || v_at;
         seen_priorities := seen_priorities || v_start.priority::bigint;
         lease_ends := lease_ends || v_due.lease_end;
-        v_start := th_next_start(
-          v_queue, v_start.priority, p_start_priorities[v_first:v_last], p_start_ats[v_first:v_last],
-          p_start_seqs[v_first:v_last]);
+        v_start := th_next_start(v_queue, v_start.priority, v_starts);
       END IF;
     END LOOP;
     IF v_found.is_full THEN
@@ -106,13 +98,18 @@ BEGIN
       next_due := least(next_due, v_queue_due);
     END IF;
   END LOOP;
-  -- Most entries are of jobs, each walked through two or three times; the rest were dead.
-  is_long := pg_stat_get_xact_tuples_returned('th_live_position'::regclass) - v_entries > 500 + 3 * v_granted
-    OR pg_stat_get_xact_blocks_fetched('th_live_position'::regclass) - v_pages
-       > 40 + 20 * cardinality(seen_queues) + v_granted / 20;
+  -- A look into the index takes a few pages. Each job is walked through two or three times; all the rest was dead or leased.
+  is_long := v_walk + th_walk_count() > 1000 + 400 * cardinality(seen_queues) + 5 * v_granted;
   walked_us := (extract(epoch FROM v_walked) * 1000000)::bigint;
   RETURN NEXT;
 END $$;
+
+-- How much of th_live_position this transaction has walked through: entries, and 20 for each page, since the entries of a
+-- page that are known to be dead are passed without being counted.
+CREATE FUNCTION th_walk_count() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT pg_stat_get_xact_tuples_returned('{schema}.th_live_position'::regclass)
+    + 20 * pg_stat_get_xact_blocks_fetched('{schema}.th_live_position'::regclass)
+$$;
 
 -- The queues that are not paused (PAU-1), with their positions. Of many, only those in which a job is not blocked.
 CREATE FUNCTION th_busy_queues(p_queues text[]) RETURNS TABLE (at bigint, name text) LANGUAGE sql STABLE AS $$
@@ -123,30 +120,21 @@ $$;
 
 -- The highest priority of a queue below the given one, and where to begin in it. A priority for which there is no start is
 -- looked for above the next for which there is one.
-CREATE FUNCTION th_next_start(
-  p_queue text, p_below int, p_priorities bigint[], p_ats bigint[], p_seqs bigint[],
-  OUT priority int, OUT at bigint, OUT seq bigint
-) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+CREATE FUNCTION th_next_start(p_queue text, p_below int, p_starts th_start[]) RETURNS th_start LANGUAGE plpgsql AS $$
 DECLARE
-  v_known int := -32769;
+  v_known th_start;
+  v_other int;
 BEGIN
-  FOR n IN 1..cardinality(p_priorities) LOOP
-    IF p_priorities[n] < p_below AND p_priorities[n] > v_known THEN
-      v_known := p_priorities[n];
-      at := p_ats[n];
-      seq := p_seqs[n];
-    END IF;
-  END LOOP;
-  SELECT l.priority INTO th_next_start.priority FROM th_live l
-  WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority < p_below AND l.priority > v_known
+  IF cardinality(p_starts) > 0 THEN
+    SELECT s.* INTO v_known FROM unnest(p_starts) AS s WHERE s.priority < p_below ORDER BY s.priority DESC LIMIT 1;
+  END IF;
+  SELECT l.priority INTO v_other FROM th_live l
+  WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority < p_below AND l.priority > coalesce(v_known.priority, -32769)
   ORDER BY l.priority DESC, l.available_at, l.seq LIMIT 1;
   IF FOUND THEN
-    at := -1;
-    seq := 0;
-  ELSIF v_known > -32769 THEN
-    th_next_start.priority := v_known;
+    RETURN ROW(v_other, -1, 0)::th_start;
   END IF;
+  RETURN v_known;
 END $$;
 
 -- Finds and locks due jobs of one priority. ORD-1, RES-1.

@@ -47,7 +47,7 @@ BEGIN
         WHEN l.lease_token <> p_token THEN 'mismatch'
         WHEN l.lease_expires_at <= p_now THEN 'expired'
         ELSE 'applied' END
-    FROM th_job j LEFT JOIN th_live l ON l.seq = j.seq LEFT JOIN LATERAL th_finished_row(j.seq) f ON l.seq IS NULL
+    FROM th_job j LEFT JOIN th_live l ON l.seq = j.seq LEFT JOIN LATERAL th_finished_row(CASE WHEN l.seq IS NULL THEN j.seq END) f ON true
     WHERE j.seq = p_seq), 'not_found');
 END $$;
 

@@ -46,7 +46,7 @@ END $$;
 
 -- Every job, for people: one row each, with the columns and words of the documentation.
 CREATE VIEW th_jobs AS
-SELECT r.id, r.type, r.queue, r.payload, th_json(r.payload, r.headers) AS payload_json, th_time(r.run_at) AS run_at,
+SELECT r.id, r.type, r.queue, r.payload, th_time(r.run_at) AS run_at,
   coalesce(r.timeout_us, 0) * 1000 AS timeout_nanos, th_time(r.created_at) AS created_at, r.attempts,
   coalesce(r.max_attempts, 0) AS max_attempts, coalesce(e.error, '') AS last_error, th_time(e.failed_at) AS failed_at,
   CASE
@@ -58,7 +58,7 @@ SELECT r.id, r.type, r.queue, r.payload, th_json(r.payload, r.headers) AS payloa
   CASE WHEN r.ended_as = 'dlq' THEN th_time(r.finished_at) END AS dlq_failed_at,
   r.idempotency_key,
   -- Beyond the first documentation.
-  r.priority, th_time(r.due_at) AS due_at, r.deliveries, r.expirations, r.epoch, r.headers, r.holder,
+  th_json(r.payload, r.headers) AS payload_json, r.priority, th_time(r.due_at) AS due_at, r.deliveries, r.expirations, r.epoch, r.headers, r.holder,
   coalesce(r.cancel_requested, false) AS cancel_requested, r.progress, r.output, r.reason, th_time(r.started_at) AS started_at,
   th_time(r.finished_at) AS finished_at, f.id AS flow, r.waits_for AS pending, r.seq
 FROM th_record r
