@@ -23,6 +23,7 @@ mod plan;
 mod pool;
 mod pooler;
 mod python;
+mod replication;
 mod role;
 mod server_default;
 mod snapshot;
