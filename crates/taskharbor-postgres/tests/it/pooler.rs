@@ -66,10 +66,16 @@ async fn work(drivers: &[PostgresDriver]) {
 
 #[tokio::test]
 async fn a_plain_url_works_and_says_once_what_to_add() {
+    for bouncer in [bouncer::shared(), bouncer::dropping_options()] {
+        work_with_a_plain_url(&bouncer.url()).await;
+    }
+}
+
+async fn work_with_a_plain_url(url: &str) {
     let (schema, _) = blank();
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
-    let config = Config::from_url(&bouncer::shared().url()).unwrap();
+    let config = Config::from_url(url).unwrap();
     let config = config.schema(SchemaName::new(schema).unwrap()).pool_size(3).listen(false);
     let mut drivers = Vec::new();
     for number in 1..=4 {
@@ -83,7 +89,7 @@ async fn a_plain_url_works_and_says_once_what_to_add() {
     // What the URL says is not repeated.
     let unnamed = config.statements(StatementMode::Unnamed);
     let driver = PostgresDriver::open(unnamed).await.unwrap();
-    work(&[driver]).await;
+    driver.inspect(id("nothing"), noon()).await.unwrap();
     assert_eq!(warnings.count.load(Ordering::SeqCst), 4);
 }
 
