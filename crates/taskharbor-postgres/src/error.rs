@@ -10,6 +10,9 @@ use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use taskharbor_core::DriverError;
 use tokio_postgres::error::{Severity, SqlState};
 
+/// The constraints by which a job's number is unique.
+const NUMBERED: [&str; 3] = ["th_job_pkey", "th_hot_pkey", "th_live_pkey"];
+
 /// What an SQLSTATE says about the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -104,8 +107,8 @@ pub fn refused(
         message: message.to_owned(),
         constraint: constraint.map(str::to_owned),
     };
-    // A job's number comes from the sequence, so that no two calls have the same one.
-    if code == "23505" && constraint == Some("th_job_pkey") {
+    // Numbers of jobs come from the sequence, so that no two calls have the same one.
+    if code == "23505" && constraint.is_some_and(|name| NUMBERED.contains(&name)) {
         let schema = schema.unwrap_or("taskharbor").to_owned();
         return DriverError::backend(Cause::SequenceBehind { schema, source: error });
     }

@@ -374,6 +374,12 @@ fn no_function_has_the_name_of_something_that_all_versions_share() {
         starts.map(|rest| rest.split(|it| !is_word(it)).next().unwrap().to_owned()).collect()
     };
     let functions = created("FUNCTION");
+    let twice: Vec<_> =
+        functions.iter().filter(|it| functions.contains(&format!("{it}_v1"))).collect();
+    assert!(
+        twice.iter().all(|it| PUBLIC.contains(&it.as_str())),
+        "both would get one name: {twice:?}"
+    );
     for kind in ["TABLE", "VIEW", "SEQUENCE", "TYPE", "INDEX", "UNIQUE INDEX", "DOMAIN"] {
         let both: Vec<_> = created(kind).intersection(&functions).cloned().collect();
         assert!(both.is_empty(), "{kind}: {both:?}");
