@@ -18,7 +18,6 @@ use tokio_postgres::Row;
 use crate::{
     PostgresDriver,
     answer::{self, get},
-    migration::migration,
     record,
     value::Value,
 };
@@ -26,8 +25,7 @@ use crate::{
 impl Admin for PostgresDriver {
     async fn migrate(&self) -> Result<(), DriverError> {
         // ADM-11
-        self.shared.session.batch(&migration(&self.shared.schema)).await?;
-        self.shared.check_version().await
+        self.shared.migrate().await
     }
 
     async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {

@@ -70,8 +70,12 @@ pub enum ConfigError {
 /// How statements are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatementMode {
-    /// Each statement is prepared once for each connection and then used by its name: the fastest.
+    /// As [`StatementMode::Named`] on a direct connection, and as [`StatementMode::Unnamed`] from
+    /// the moment a pooler is noticed, with a warning.
     #[default]
+    Auto,
+    /// Each statement is prepared once for each connection and then used by its name: the fastest.
+    /// Behind a pooler, choose it only if the pooler keeps track of prepared statements.
     Named,
     /// Each statement is sent whole and has no name.
     ///
@@ -133,7 +137,7 @@ impl Config {
     /// | `load_balance_hosts` | `disable` or `random` |
     /// | `schema` | see [`Config::schema`] |
     /// | `pool_size` | see [`Config::pool_size`] |
-    /// | `statements` | `named` or `unnamed`, see [`Config::statements`] |
+    /// | `statements` | `auto`, `named` or `unnamed`, see [`Config::statements`] |
     /// | `listen` | `on` or `off`, see [`Config::listen`] |
     /// | `notify` | `on` or `off`, see [`Config::notify_in_transactions`] |
     ///
@@ -221,7 +225,7 @@ impl Config {
         self
     }
 
-    /// How statements are sent. Defaults to [`StatementMode::Named`].
+    /// How statements are sent. Defaults to [`StatementMode::Auto`].
     #[must_use]
     pub fn statements(mut self, mode: StatementMode) -> Self {
         self.statements = mode;

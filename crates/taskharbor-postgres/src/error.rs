@@ -10,6 +10,9 @@ use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use taskharbor_core::DriverError;
 use tokio_postgres::error::{Severity, SqlState};
 
+/// The constraints by which a job's number is unique.
+const NUMBERED: [&str; 2] = ["th_job_pkey", "th_live_pkey"];
+
 /// What an SQLSTATE says about the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -50,6 +53,12 @@ enum Cause {
          with `driver.migrate()`"
     )]
     NotInstalled(#[source] ServerError),
+    #[error(
+        "the sequence th_seq is behind the table th_job, as after a switch-over by logical \
+         replication: run `SELECT setval('{schema}.th_seq', (SELECT max(seq) FROM {schema}.th_job))` \
+         as the owner of the schema"
+    )]
+    SequenceBehind { schema: String, source: ServerError },
     #[error("the role may not do this: grant it what docs/guides/postgres.md lists for its part")]
     Forbidden(#[source] ServerError),
     #[error(
@@ -87,12 +96,22 @@ impl Error for ServerError {}
 
 /// What a refusal by the server means to the caller, whichever client has read it.
 #[must_use]
-pub fn refused(code: &str, message: &str, constraint: Option<&str>) -> DriverError {
+pub fn refused(
+    code: &str,
+    message: &str,
+    constraint: Option<&str>,
+    schema: Option<&str>,
+) -> DriverError {
     let error = ServerError {
         code: code.to_owned(),
         message: message.to_owned(),
         constraint: constraint.map(str::to_owned),
     };
+    // Numbers of jobs come from the sequence, so that no two calls have the same one.
+    if code == "23505" && constraint.is_some_and(|name| NUMBERED.contains(&name)) {
+        let schema = schema.unwrap_or("taskharbor").to_owned();
+        return DriverError::backend(Cause::SequenceBehind { schema, source: error });
+    }
     match fate(code) {
         Fate::Passing => DriverError::unavailable(error),
         Fate::Lasting => DriverError::backend(error),
@@ -113,6 +132,12 @@ pub(crate) fn is_forbidden(error: &DriverError) -> bool {
     matches!(source.downcast_ref::<Cause>(), Some(Cause::Forbidden(_)))
 }
 
+/// Whether a call failed because another transaction has a lock that it needs.
+pub(crate) fn is_blocked(error: &DriverError) -> bool {
+    let DriverError::Unavailable(source) = error else { return false };
+    source.downcast_ref::<ServerError>().is_some_and(|it| ["55P03", "40P01"].contains(&&*it.code))
+}
+
 /// Whether a call failed because something is stored already.
 pub(crate) fn is_duplicate(error: &DriverError) -> bool {
     let (DriverError::Backend(source) | DriverError::Unavailable(source)) = error else {
@@ -130,7 +155,12 @@ pub(crate) fn is_over_limit(error: &DriverError) -> bool {
 /// What `error` means to the caller.
 pub(crate) fn driver_error(error: tokio_postgres::Error) -> DriverError {
     match error.as_db_error() {
-        Some(refusal) => refused(refusal.code().code(), refusal.message(), refusal.constraint()),
+        Some(refusal) => refused(
+            refusal.code().code(),
+            refusal.message(),
+            refusal.constraint(),
+            refusal.schema(),
+        ),
         None if error.is_closed() || is_lost(&error) => DriverError::unavailable(error),
         None => DriverError::backend(error),
     }

@@ -11,9 +11,13 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Config, ConfigError, PostgresDriver, SchemaName, answer::get, driver::Shared, hint::Hints,
-    migration::VERSION, scan_start::ScanStarts, session::Session, statement::Statements,
-    value::Value,
+    Config, ConfigError, PostgresDriver, SchemaName,
+    driver::Shared,
+    hint::Hints,
+    migration::{self, Installed, Plan, VERSION},
+    scan_start::ScanStarts,
+    session::Session,
+    statement::Statements,
 };
 
 /// Why a driver was not opened.
@@ -28,17 +32,24 @@ pub enum OpenError {
     Failed(#[source] DriverError),
 }
 
-/// The schema in the database is not the one that this program works with.
+/// The schema in the database is not one that this program works with.
 #[derive(Debug, thiserror::Error)]
-enum Unfit {
+pub(crate) enum Unfit {
     #[error(
         "the schema {schema} is of version {found}, older than this program needs ({VERSION}): run `taskharbor migrate up`, `driver.migrate()`, or the SQL that `taskharbor migrate print` prints"
     )]
     TooOld { schema: SchemaName, found: i64 },
     #[error(
-        "the schema {schema} is of version {found}, newer than this program knows ({VERSION}): use a newer version of it"
+        "the schema {schema} is of version {found} and needs a program that knows version {needed}, newer than this program knows ({known}): use a newer version of this program"
     )]
-    TooNew { schema: SchemaName, found: i64 },
+    TooNew { schema: SchemaName, found: i64, needed: i64, known: i64 },
+}
+
+impl Unfit {
+    pub(crate) fn too_new(schema: &SchemaName, installed: Installed, known: i64) -> DriverError {
+        let Installed { version: found, min_compatible: needed, .. } = installed;
+        DriverError::backend(Self::TooNew { schema: schema.clone(), found, needed, known })
+    }
 }
 
 impl PostgresDriver {
@@ -61,7 +72,8 @@ impl PostgresDriver {
     ///
     /// # Errors
     ///
-    /// [`OpenError`], also for a schema that is newer than this program.
+    /// [`OpenError`], also for a schema that is too new for this program. One that is newer and says
+    /// that this program can use it is no error.
     ///
     /// # Cancel safety
     ///
@@ -70,11 +82,11 @@ impl PostgresDriver {
         let session = Session::open(&config)?;
         let driver = Self::with(session, config.schema, config.limits, config.listen)
             .notify(config.notify_in_transactions);
-        match driver.shared.find_version().await {
-            Ok(found) if found <= VERSION => Ok(driver),
-            Ok(found) => {
-                let schema = driver.shared.schema.clone();
-                Err(OpenError::Failed(DriverError::backend(Unfit::TooNew { schema, found })))
+        match driver.shared.find_installed().await {
+            Ok(installed) if installed.min_compatible <= VERSION => Ok(driver),
+            Ok(installed) => {
+                let schema = &driver.shared.schema;
+                Err(OpenError::Failed(Unfit::too_new(schema, installed, VERSION)))
             }
             Err(error) => Err(OpenError::Failed(error)),
         }
@@ -146,7 +158,7 @@ impl PostgresDriver {
     ///
     /// Dropping the future changes nothing.
     pub async fn installed_version(&self) -> Result<Option<i64>, DriverError> {
-        Ok(Some(self.shared.find_version().await?).filter(|version| *version > 0))
+        Ok(Some(self.shared.find_installed().await?.version).filter(|version| *version > 0))
     }
 
     /// Removes the schema **with all jobs in it**. If others have put something else into the schema,
@@ -173,27 +185,27 @@ impl PostgresDriver {
 }
 
 impl Shared {
-    /// The version of the schema; zero if there is none.
-    async fn find_version(&self) -> Result<i64, DriverError> {
-        let exists = "SELECT to_regclass($1) IS NOT NULL";
-        let name = self.schema.sql("{schema}.th_meta");
-        let rows = self.session.query(exists, &[Value::Text(Some(&name))]).await?;
-        if !rows.first().map_or(Ok(false), |row| get(row, 0))? {
-            return Ok(0);
-        }
-        let rows = self.session.query(&self.statements.version, &[]).await?;
-        rows.first().map_or(Ok(0), |row| get(row, 0))
+    async fn find_installed(&self) -> Result<Installed, DriverError> {
+        Installed::find(&self.session, &self.schema).await
     }
 
+    /// Whether this program can use what is installed.
     pub(crate) async fn check_version(&self) -> Result<(), DriverError> {
-        let (found, schema) = (self.find_version().await?, self.schema.clone());
-        match found {
-            VERSION => {
-                self.fits.store(true, Ordering::Release);
-                Ok(())
-            }
-            _ if found < VERSION => Err(DriverError::backend(Unfit::TooOld { schema, found })),
-            _ => Err(DriverError::backend(Unfit::TooNew { schema, found })),
+        let installed = self.find_installed().await?;
+        if installed.min_compatible > VERSION {
+            return Err(Unfit::too_new(&self.schema, installed, VERSION));
         }
+        if installed.version < VERSION {
+            let (schema, found) = (self.schema.clone(), installed.version);
+            return Err(DriverError::backend(Unfit::TooOld { schema, found }));
+        }
+        self.fits.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Brings the schema up to date.
+    pub(crate) async fn migrate(&self) -> Result<(), DriverError> {
+        migration::run(&self.session, &self.schema, &Plan::own()).await?;
+        self.check_version().await
     }
 }

@@ -6,6 +6,7 @@
 //! on at the server, and `lent` sees to it that the connection is not used until it is
 //! over.
 
+mod connect;
 mod lent;
 
 use std::{
@@ -18,10 +19,7 @@ use std::{
     time::Duration,
 };
 
-use deadpool_postgres::{
-    Manager, ManagerConfig, Pool, PoolError, QueueMode, RecyclingMethod, Runtime, TimeoutType,
-    Timeouts,
-};
+use deadpool_postgres::{Pool, PoolError, TimeoutType};
 use taskharbor_core::DriverError;
 use tokio::{
     sync::Semaphore,
@@ -35,7 +33,10 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use self::lent::Lent;
+use self::{
+    connect::{Origin, Purpose, Way},
+    lent::Lent,
+};
 use crate::{
     config::{self, Config, ConfigError, StatementMode},
     error::{driver_error, pool_error},
@@ -45,6 +46,9 @@ use crate::{
 
 /// How long a script may take at least: a migration may have to rewrite a large table.
 const SCRIPT_DEADLINE: Duration = Duration::from_secs(600);
+
+/// How often a call is repeated of which nothing has happened.
+const REPEATS: u32 = 3;
 
 /// A connection of its own, and what must be polled for it to work.
 pub(crate) type Apart =
@@ -62,20 +66,11 @@ pub(crate) struct Session {
 
 /// What all clones of a session have in common.
 struct Shared {
-    /// How to make connections, unless somebody else does.
+    /// How to make connections, unless the application does.
     origin: Option<Origin>,
-    statements: StatementMode,
+    way: Arc<Way>,
     deadline: Duration,
     closed: AtomicBool,
-    /// Whether it was said that statements should be unnamed.
-    warned: AtomicBool,
-}
-
-#[derive(Clone)]
-struct Origin {
-    server: tokio_postgres::Config,
-    tls: MakeRustlsConnect,
-    connect_timeout: Duration,
 }
 
 /// How many connections there are.
@@ -93,7 +88,10 @@ enum Stopped {
     Deadline(Duration),
     #[error("the server did not accept a connection within {0:?}")]
     Connecting(Duration),
-    #[error("the server lost or refused a prepared statement, which was forgotten")]
+    #[error(
+        "the server lost or refused a prepared statement, as behind a pooler: add \
+         `statements=unnamed` to the URL"
+    )]
     Statement(#[source] tokio_postgres::Error),
     #[error("the server did not prepare the statement before the call's deadline")]
     Preparing,
@@ -112,15 +110,16 @@ impl Session {
         let mut server = config.server.clone();
         server.connect_timeout(config.connect_timeout);
         let tls = tls::connector(config)?;
-        let origin = Origin { server, tls, connect_timeout: config.connect_timeout };
+        let way = Way::new(config.statements);
+        let origin =
+            Origin { server, tls, connect_timeout: config.connect_timeout, way: Arc::clone(&way) };
         let pool = origin.pool(config.pool_size, config.call_deadline)?;
-        let shared = Shared::new(Some(origin), config.statements, config.call_deadline);
-        Ok(Self::new(pool, shared))
+        Ok(Self::new(pool, Shared::new(Some(origin), way, config.call_deadline)))
     }
 
     /// Uses connections that somebody else makes, who also keeps and closes the pool.
     pub(crate) fn from_pool(pool: Pool, statements: StatementMode, deadline: Duration) -> Self {
-        Self::new(pool, Shared::new(None, statements, deadline))
+        Self::new(pool, Shared::new(None, Way::new(statements), deadline))
     }
 
     fn new(pool: Pool, shared: Arc<Shared>) -> Self {
@@ -130,7 +129,7 @@ impl Session {
 
     /// Whether statements are prepared once for each connection, and long ones cost nothing.
     pub(crate) fn prepares(&self) -> bool {
-        self.shared.statements == StatementMode::Named
+        self.shared.way.prepares()
     }
 
     /// Runs one statement in a transaction of its own and answers with its rows.
@@ -181,12 +180,22 @@ impl Session {
         self.answer(answer.await)
     }
 
-    /// A connection of its own, outside of the pool, or `None` if somebody else makes them.
+    /// A connection of its own to listen on, outside of the pool, or `None` if the application
+    /// makes the connections.
     pub(crate) async fn connect_apart(&self) -> Result<Option<Apart>, DriverError> {
+        self.connect_for(Purpose::Listening).await
+    }
+
+    /// As [`Session::connect_apart`], for statements that may take as long as they need.
+    pub(crate) async fn connect_to_migrate(&self) -> Result<Option<Apart>, DriverError> {
+        self.connect_for(Purpose::Migration).await
+    }
+
+    async fn connect_for(&self, purpose: Purpose) -> Result<Option<Apart>, DriverError> {
         self.check_open()?;
         let Some(origin) = &self.shared.origin else { return Ok(None) };
         let limit = origin.time_to_connect();
-        match timeout(limit, origin.server.connect(origin.tls.clone())).await {
+        match timeout(limit, origin.connect(purpose)).await {
             Ok(Ok(apart)) => self.answer(Ok(Some(apart))),
             Ok(Err(error)) => self.answer(Err(driver_error(error))),
             Err(_) => self.answer(Err(DriverError::unavailable(Stopped::Connecting(limit)))),
@@ -200,9 +209,10 @@ impl Session {
     /// own needs connections of its own.
     pub(crate) fn apart(&self, size: usize) -> Option<Self> {
         let origin = self.shared.origin.as_ref()?;
-        let Shared { statements, deadline, .. } = *self.shared;
+        let deadline = self.shared.deadline;
         let pool = origin.pool(size.max(1), deadline).ok()?;
-        Some(Self::new(pool, Shared::new(Some(origin.clone()), statements, deadline)))
+        let way = Arc::clone(&self.shared.way);
+        Some(Self::new(pool, Shared::new(Some(origin.clone()), way, deadline)))
     }
 
     /// Closes the connections that nobody uses and lets the others end; every later call answers
@@ -272,20 +282,52 @@ impl Session {
         Ok(Lent::new(client, place, tls, deadline))
     }
 
+    /// Runs the statement, again if it is known that nothing has happened: the connection was
+    /// closed while it was idle, or the statement's name was not usable.
     async fn attempt(
         &self,
         sql: &str,
         values: &[Value<'_>],
         deadline: Instant,
     ) -> Result<Vec<Row>, DriverError> {
-        let lent = self.lend(deadline).await?;
-        if self.shared.statements == StatementMode::Unnamed {
-            let values: Vec<_> =
-                values.iter().map(|value| (value.bind(), value.sql_type())).collect();
-            let rows = lent.query_typed(sql, &values).await;
-            lent.finish(rows.as_ref().err());
-            return rows.map_err(driver_error);
+        let mut repeats = 0;
+        loop {
+            let lent = self.lend(deadline).await?;
+            let is_named = self.prepares();
+            let (lent, rows) = if is_named {
+                self.run_named(lent, sql, values, deadline).await?
+            } else {
+                run_unnamed(lent, sql, values).await
+            };
+            let refusal = rows.as_ref().err().and_then(tokio_postgres::Error::as_db_error);
+            let problem = refusal.and_then(StatementProblem::of).filter(|_| is_named);
+            let was_idle = refusal.is_some_and(|it| *it.code() == SqlState::IDLE_SESSION_TIMEOUT);
+            if let Some(problem) = problem {
+                lent.statement_cache.clear();
+                if problem == StatementProblem::Lost {
+                    self.shared.way.fall_back("prepared statements get lost");
+                }
+            }
+            let error = if problem.is_some() { None } else { rows.as_ref().err() };
+            lent.finish(error);
+            if (problem.is_some() || was_idle) && repeats < REPEATS {
+                repeats += 1;
+                continue;
+            }
+            return rows.map_err(|error| match problem {
+                Some(_) => DriverError::unavailable(Stopped::Statement(error)),
+                None => driver_error(error),
+            });
         }
+    }
+
+    async fn run_named(
+        &self,
+        lent: Lent,
+        sql: &str,
+        values: &[Value<'_>],
+        deadline: Instant,
+    ) -> Result<(Lent, Result<Vec<Row>, tokio_postgres::Error>), DriverError> {
         let types = values.iter().map(Value::sql_type).collect();
         let (lent, statement) = prepared(lent, sql.to_owned(), types, deadline).await?;
         let rows = match statement {
@@ -295,27 +337,18 @@ impl Session {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = &rows
-            && let Some(problem) = error.as_db_error().and_then(StatementProblem::of)
-        {
-            lent.statement_cache.clear();
-            self.advise(problem);
-            lent.finish(None);
-            return rows.map_err(|error| DriverError::unavailable(Stopped::Statement(error)));
-        }
-        lent.finish(rows.as_ref().err());
-        rows.map_err(driver_error)
+        Ok((lent, rows))
     }
+}
 
-    /// Says once what to do about statements that get lost.
-    fn advise(&self, problem: StatementProblem) {
-        if problem == StatementProblem::Lost && !self.shared.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "prepared statements get lost on the way to the server, as behind a pooler in \
-                 transaction mode: add `statements=unnamed` to the URL"
-            );
-        }
-    }
+async fn run_unnamed(
+    lent: Lent,
+    sql: &str,
+    values: &[Value<'_>],
+) -> (Lent, Result<Vec<Row>, tokio_postgres::Error>) {
+    let values: Vec<_> = values.iter().map(|value| (value.bind(), value.sql_type())).collect();
+    let rows = lent.query_typed(sql, &values).await;
+    (lent, rows)
 }
 
 /// Why a statement that was prepared cannot be used although there is nothing wrong with it.
@@ -334,7 +367,10 @@ impl StatementProblem {
             return (error.routine() == Some("RevalidateCachedQuery")).then_some(Self::Changed);
         }
         let lost = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
-        lost.contains(error.code()).then_some(Self::Lost)
+        // Values that do not fit belong to another program's statement of the same name.
+        let foreign = ["exec_bind_message", "array_recv", "pq_copymsgbytes"];
+        let is_foreign = error.routine().is_some_and(|routine| foreign.contains(&routine));
+        (is_foreign || lost.contains(error.code())).then_some(Self::Lost)
     }
 }
 
@@ -376,36 +412,8 @@ async fn to_its_end<T: Send + 'static>(
 }
 
 impl Shared {
-    fn new(origin: Option<Origin>, statements: StatementMode, deadline: Duration) -> Arc<Self> {
-        let (closed, warned) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { origin, statements, deadline, closed, warned })
-    }
-}
-
-impl Origin {
-    /// `Fast` recycling only asks whether the connection is still open. Nothing needs to be cleaned
-    /// up: calls are single statements that change no setting, and scripts do not give back.
-    fn pool(&self, size: usize, deadline: Duration) -> Result<Pool, ConfigError> {
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(self.server.clone(), self.tls.clone(), recycling);
-        let timeouts = Timeouts {
-            wait: Some(deadline),
-            create: Some(self.time_to_connect()),
-            recycle: Some(self.connect_timeout),
-        };
-        Pool::builder(manager)
-            .max_size(size)
-            .queue_mode(QueueMode::Lifo)
-            .timeouts(timeouts)
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(|error| ConfigError::Setup(error.into()))
-    }
-
-    /// The server's own limit is for the socket only; this one is for the handshakes, too.
-    fn time_to_connect(&self) -> Duration {
-        let hosts = u32::try_from(self.server.get_hosts().len()).unwrap_or(u32::MAX).max(1);
-        self.connect_timeout.saturating_mul(hosts)
+    fn new(origin: Option<Origin>, way: Arc<Way>, deadline: Duration) -> Arc<Self> {
+        Arc::new(Self { origin, way, deadline, closed: AtomicBool::new(false) })
     }
 }
 
@@ -413,7 +421,7 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session")
             .field("status", &self.status())
-            .field("statements", &self.shared.statements)
+            .field("way", &self.shared.way)
             .field("deadline", &self.shared.deadline)
             .finish_non_exhaustive()
     }

@@ -46,6 +46,5 @@ statements! {
     list: "SELECT * FROM {schema}.th_list_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17)";
     counts: include_str!("sql/counts.sql");
     flows: "SELECT * FROM {schema}.th_flows_v1($1,$2,$3,$4,$5,$6,$7)";
-    version: "SELECT version::bigint FROM {schema}.th_meta";
     time: "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_is_in_recovery()";
 }

@@ -1,5 +1,6 @@
 //! What an error of sqlx means to the caller.
 
+use sqlx::postgres::PgDatabaseError;
 use taskharbor_core::DriverError;
 use taskharbor_postgres::error::refused;
 
@@ -9,7 +10,8 @@ pub(crate) fn driver_error(error: sqlx::Error) -> DriverError {
     match &error {
         sqlx::Error::Database(refusal) => {
             let code = refusal.code().unwrap_or_default();
-            refused(&code, refusal.message(), refusal.constraint())
+            let schema = refusal.try_downcast_ref::<PgDatabaseError>().and_then(|it| it.schema());
+            refused(&code, refusal.message(), refusal.constraint(), schema)
         }
         sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed => DriverError::unavailable(error),
         _ => DriverError::backend(error),

@@ -74,7 +74,8 @@ async fn found(url: &Url) -> Outcome<Status> {
         .map_err(|error| Failure::new(Exit::Store, "unavailable", chain(&error)))?;
     let installed = driver.installed_version().await?;
     let newest = PostgresDriver::VERSION;
-    Ok(Status { installed, newest, up_to_date: installed == Some(newest) })
+    // A newer one that this program can use is not for this program to change.
+    Ok(Status { installed, newest, up_to_date: installed.is_some_and(|it| it >= newest) })
 }
 
 async fn status(url: &Url, screen: &mut Screen) -> Outcome {

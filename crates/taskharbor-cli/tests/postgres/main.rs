@@ -4,6 +4,7 @@
 
 #[path = "../scenario/mod.rs"]
 mod scenario;
+mod schema;
 mod store;
 
 use taskharbor_testkit::environment;

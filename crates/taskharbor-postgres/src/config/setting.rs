@@ -126,8 +126,13 @@ pub(super) fn apply(
         "schema" => config.schema = SchemaName::new(value)?,
         "pool_size" => config.pool_size = number("pool_size", value, POOL_SIZE)?,
         "statements" => {
-            let modes = [("named", StatementMode::Named), ("unnamed", StatementMode::Unnamed)];
-            config.statements = one_of("statements", value, &modes, "`named` or `unnamed`")?;
+            let modes = [
+                ("auto", StatementMode::Auto),
+                ("named", StatementMode::Named),
+                ("unnamed", StatementMode::Unnamed),
+            ];
+            let expected = "`auto`, `named` or `unnamed`";
+            config.statements = one_of("statements", value, &modes, expected)?;
         }
         "listen" => config.listen = one_of("listen", value, &SWITCH, SWITCH_TEXT)?,
         "notify" => config.notify_in_transactions = one_of("notify", value, &SWITCH, SWITCH_TEXT)?,

@@ -207,21 +207,82 @@ async fn a_statement_whose_answer_changed_is_prepared_anew() {
     let sql = format!("select a from {schema}.t");
     bench.session.query(&sql, &[]).await.unwrap();
     run("alter table {}.t alter a type text").await;
-    assert_unavailable(bench.session.query(&sql, &[]).await);
     assert_eq!(bench.session.query(&sql, &[]).await.unwrap()[0].get::<_, &str>(0), "1");
     run("drop schema {} cascade").await;
 }
 
 #[tokio::test]
-async fn a_statement_that_the_server_lost_is_prepared_anew() {
+async fn a_statement_that_the_server_lost_is_sent_again() {
+    for mode in [StatementMode::Auto, StatementMode::Named] {
+        let bench = bench(|config| config.statements(mode).pool_size(1));
+        number(&bench.session, "select 1::int8").await.unwrap();
+        {
+            let client = bench.session.pool.get().await.unwrap();
+            client.batch_execute("deallocate all").await.unwrap();
+        }
+        assert_eq!(number(&bench.session, "select 1::int8").await.unwrap(), 1);
+        assert_eq!(bench.session.prepares(), mode == StatementMode::Named);
+    }
+}
+
+#[tokio::test]
+async fn a_statement_of_another_program_with_the_same_name_is_not_run() {
     let bench = bench(|config| config.pool_size(1));
-    number(&bench.session, "select 1::int8").await.unwrap();
+    let sql = "select $1::int8";
+    let values = [Value::BigInt(Some(7))];
+    bench.session.query(sql, &values).await.unwrap();
     {
         let client = bench.session.pool.get().await.unwrap();
-        client.batch_execute("deallocate all").await.unwrap();
+        let statement = "select name from pg_prepared_statements";
+        let name: String = client.query_typed(statement, &[]).await.unwrap()[0].get(0);
+        let theirs = format!("deallocate all; prepare {name} (text, int4) as select $1 || $2");
+        client.batch_execute(&theirs).await.unwrap();
     }
-    assert_unavailable(number(&bench.session, "select 1::int8").await);
+    let rows = bench.session.query(sql, &values).await.unwrap();
+    assert_eq!(rows[0].get::<_, i64>(0), 7);
+    assert!(!bench.session.prepares());
+}
+
+#[tokio::test]
+async fn a_connection_that_was_closed_while_idle_is_replaced() {
+    let bench = bench(|config| config.pool_size(1));
+    for _ in 0..3 {
+        number(&bench.session, "select 1::int8").await.unwrap();
+        let kill = format!(
+            "select pg_terminate_backend(pid)::text from pg_stat_activity where application_name = '{}'",
+            bench.name
+        );
+        bench.watch.query(&kill, &[]).await.unwrap();
+        bench.until("true", |count| count == 0).await;
+    }
     assert_eq!(number(&bench.session, "select 1::int8").await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn the_defaults_of_the_server_do_not_matter_and_those_of_the_url_do() {
+    let settings = "select current_setting('transaction_isolation') || ' ' || \
+                    current_setting('transaction_read_only')";
+    let ask = async |options: &str| {
+        let bench = bench(|mut config| {
+            config.server.options(options);
+            config.pool_size(1)
+        });
+        bench.session.query(settings, &[]).await.unwrap()[0].get::<_, String>(0)
+    };
+    assert_eq!(ask("").await, "read committed off");
+    assert_eq!(ask("-c default_transaction_isolation=serializable").await, "serializable off");
+}
+
+#[tokio::test]
+async fn options_that_the_server_does_not_know_are_the_callers_to_correct() {
+    let bench = bench(|mut config| {
+        config.server.options("-c no_such_setting=1");
+        config.pool_size(1)
+    });
+    let Err(DriverError::Backend(error)) = number(&bench.session, "select 1::int8").await else {
+        panic!("a setting that the server does not know")
+    };
+    assert!(error.to_string().contains("no_such_setting"), "{error}");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.ki
   ARRAY(
     SELECT CASE WHEN e.status = 'failed' THEN 'failed'
         WHEN e.status = 'waits_for_failure' OR e.status = 'waits_for_success'
-          AND NOT EXISTS (SELECT FROM {schema}.th_finished_row(e.parent) p WHERE p.state = 'done') THEN 'open'
+          AND NOT EXISTS (SELECT FROM {schema}.th_finished_row_v1(e.parent) p WHERE p.state = 'done') THEN 'open'
         ELSE 'closed' END
     FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS edges,
   ARRAY(SELECT e.failed_state::text FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS failed_states,

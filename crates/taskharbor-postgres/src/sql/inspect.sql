@@ -9,7 +9,7 @@ SELECT r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.kind::tex
   CASE WHEN r.parents > 0 THEN
     (SELECT count(*) FROM {schema}.th_edge e
      WHERE e.child = r.seq AND (e.status = 'waits_for_failure' OR e.status = 'waits_for_success'
-       AND NOT EXISTS (SELECT FROM {schema}.th_finished_row(e.parent) p WHERE p.state = 'done')))
+       AND NOT EXISTS (SELECT FROM {schema}.th_finished_row_v1(e.parent) p WHERE p.state = 'done')))
     ELSE 0 END AS pending,
   ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_attempts,
   ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_times,

@@ -62,7 +62,7 @@ async fn catalog(client: &Client, schema: &str) -> Vec<String> {
 }
 
 /// The message of an error and of all that caused it.
-fn words(error: &dyn Error) -> String {
+pub(crate) fn words(error: &dyn Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -144,8 +144,8 @@ async fn what_others_have_in_the_schema_stays_as_it_is() {
     let may = "SELECT has_function_privilege($1, $2 || '.' || $3, 'EXECUTE')";
     for (role, function, allowed) in [
         ("public", "theirs()", true),
-        ("public", "th_now()", false),
-        ("th_test_worker", "th_now()", true),
+        ("public", "th_now_v1()", false),
+        ("th_test_worker", "th_now_v1()", true),
         ("th_test_worker", "th_grant(text, text)", false),
     ] {
         let may: bool = client.query_one(may, &[&role, &schema, &function]).await.unwrap().get(0);
@@ -239,21 +239,29 @@ async fn a_schema_that_is_too_old_names_the_migration_and_one_too_new_the_progra
     let driver = PostgresDriver::open(config.clone()).await.unwrap();
     driver.migrate().await.unwrap();
     let client = client().await;
-    let set = async |version: i32| {
-        let sql = format!("UPDATE {schema}.th_meta SET version = {version}");
+    let set = async |version: i32, min_compatible: i32| {
+        let sql = format!(
+            "UPDATE {schema}.th_meta SET version = {version}, min_compatible = {min_compatible}"
+        );
         client.batch_execute(&sql).await.unwrap();
     };
-    set(0).await;
+    set(0, 0).await;
     let older = PostgresDriver::open(config.clone()).await.unwrap();
     everything_says(&older, &[&schema, "version 0", "migrate()"]).await;
-    set(2).await;
+    set(2, 2).await;
     everything_says(&older, &[&schema, "version 2", "newer"]).await;
-    let refused = PostgresDriver::open(config).await.unwrap_err();
-    assert!(words(&refused).contains("version 2, newer than this program knows"), "{refused}");
+    let newer = "version 2 and needs a program that knows version 2, newer than this program knows";
+    let refused = PostgresDriver::open(config.clone()).await.unwrap_err();
+    assert!(words(&refused).contains(newer), "{refused}");
     let refused = words(&older.migrate().await.unwrap_err());
-    assert!(refused.contains("version 2, newer than this program knows"), "{refused}");
-    // Whoever has begun with it works on: the functions that it calls stay.
+    assert!(refused.contains(newer), "{refused}");
+    // A program that has begun works on: the functions that it calls stay.
     store(&driver, vec![job("a")]).await;
+    // A newer schema that this program can use is used.
+    set(2, 1).await;
+    let compatible = PostgresDriver::open(config).await.unwrap();
+    compatible.migrate().await.unwrap();
+    store(&compatible, vec![job("b")]).await;
 }
 
 /// A role on the server of a test that may connect, with a driver of its own.

@@ -142,7 +142,7 @@ async fn times_are_exact_to_the_end_of_time() {
     let client = on.sql().await;
     for micros in [0_i64, 1, 1_794_744_000_123_457, 9_007_199_254_740_993, 253_402_300_799_999_999]
     {
-        let sql = "SELECT to_char(th_time($1) AT TIME ZONE 'UTC', 'US')::bigint, floor(extract(epoch FROM date_trunc('second', th_time($1))))::bigint";
+        let sql = "SELECT to_char(th_time_v1($1) AT TIME ZONE 'UTC', 'US')::bigint, floor(extract(epoch FROM date_trunc('second', th_time_v1($1))))::bigint";
         let row = client.query_one(sql, &[&micros]).await.unwrap();
         let back = row.get::<_, i64>(1) * 1_000_000 + row.get::<_, i64>(0);
         assert_eq!(back, micros);

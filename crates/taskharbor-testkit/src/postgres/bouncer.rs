@@ -37,15 +37,24 @@ pub struct Bouncer {
 
 /// The one of this process, started when it is first asked for.
 pub fn shared() -> &'static Bouncer {
-    static SHARED: LazyLock<Bouncer> = LazyLock::new(|| {
-        // Without a server at all, that is what must be said.
-        let server = environment::required("TASKHARBOR_TEST_POSTGRES");
-        let program = environment::optional("TASKHARBOR_PGBOUNCER").unwrap_or_else(|| {
-            environment::give_up("no pgbouncer: install it, and run `cargo xtask test`")
-        });
-        start(&program, &server)
-    });
+    static SHARED: LazyLock<Bouncer> = LazyLock::new(|| start_with_settings(""));
     &SHARED
+}
+
+/// Another one, which takes start-up options and drops them.
+pub fn dropping_options() -> &'static Bouncer {
+    static DROPPING: LazyLock<Bouncer> =
+        LazyLock::new(|| start_with_settings("ignore_startup_parameters = options\n"));
+    &DROPPING
+}
+
+fn start_with_settings(more: &str) -> Bouncer {
+    // Without a server at all, that is what must be said.
+    let server = environment::required("TASKHARBOR_TEST_POSTGRES");
+    let program = environment::optional("TASKHARBOR_PGBOUNCER").unwrap_or_else(|| {
+        environment::give_up("no pgbouncer: install it, and run `cargo xtask test`")
+    });
+    start(more, &program, &server)
 }
 
 impl Bouncer {
@@ -84,13 +93,14 @@ async fn show(
     rows.filter_map(|row| row.get(column).map(str::to_owned)).collect()
 }
 
-fn start(program: &str, server: &str) -> Bouncer {
+fn start(more: &str, program: &str, server: &str) -> Bouncer {
     let server: Config = server.parse().expect("it is a URL");
     let dir = environment::required("TASKHARBOR_PG_DIR");
-    let file = Path::new(&dir).join(format!("bouncer-{}.ini", process::id()));
     for _ in 0..port::ATTEMPTS {
         let port = port::free();
-        account::script(r#"printf %s "$2" > "$1""#, &file, &[&settings(&server, port)]);
+        let file = Path::new(&dir).join(format!("bouncer-{}-{port}.ini", process::id()));
+        let settings = format!("{}{more}", settings(&server, port));
+        account::script(r#"printf %s "$2" > "$1""#, &file, &[&settings]);
         if let Some(guardian) = start_with(program, &file) {
             let url = format!("postgres://test@127.0.0.1:{port}/test");
             let mut console: Config = url.parse().expect("it is a URL");
@@ -98,7 +108,7 @@ fn start(program: &str, server: &str) -> Bouncer {
             return Bouncer { url, console, _guardian: guardian };
         }
     }
-    panic!("pgbouncer does not start with {}", file.display());
+    panic!("pgbouncer does not start, see {dir}");
 }
 
 /// Returns when it listens; nothing if it has ended instead.

@@ -23,6 +23,7 @@ DECLARE
   v_existing text[];                -- the id of the job that stands in the place of each; NULL for all to be stored
   v_seqs     bigint[];              -- by place
   v_failures int := 0;
+  v_constraint text;
 BEGIN
   PERFORM th_limit_lock_wait(p_wait_ms);
   IF cardinality(p_places) > 0 THEN
@@ -63,7 +64,8 @@ BEGIN
       EXIT;
     EXCEPTION WHEN unique_violation THEN
       -- Another transaction stored one of them or took a key meanwhile: look again. ENQ-7, KEY-6.
-      v_failures := th_count_conflict(v_failures, SQLERRM);
+      GET STACKED DIAGNOSTICS v_constraint = CONSTRAINT_NAME;
+      v_failures := th_count_conflict(v_failures, v_constraint);
     END;
     v_look := true;
   END LOOP;
@@ -81,12 +83,11 @@ END $$;
 
 -- Counts the conflicts of a call that stores jobs, and gives up after many. A number that is taken is no conflict of jobs:
 -- the sequence is behind the table, as after a switch to a replica.
-CREATE FUNCTION th_count_conflict(p_before int, p_message text) RETURNS int LANGUAGE plpgsql AS $$
+CREATE FUNCTION th_count_conflict(p_before int, p_constraint text) RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
-  IF p_message LIKE '%"th\_job\_pkey"%' OR p_message LIKE '%"th\_live\_pkey"%' THEN
-    RAISE object_not_in_prerequisite_state USING
-      MESSAGE = 'the sequence {name}.th_seq is behind the table th_job',
-      HINT = 'run SELECT setval(''{name}.th_seq'', (SELECT max(seq) FROM {name}.th_job))';
+  IF p_constraint IN ('th_job_pkey', 'th_live_pkey') THEN
+    RAISE unique_violation USING MESSAGE = 'the sequence th_seq is behind the table th_job', CONSTRAINT = p_constraint,
+      SCHEMA = '{name}';
   END IF;
   IF p_before >= 50 THEN
     RAISE serialization_failure USING MESSAGE = 'other transactions keep storing the same jobs: try again',

@@ -79,6 +79,7 @@ CREATE FUNCTION th_expand(
 #variable_conflict use_column
 DECLARE
   v_failures int := 0;
+  v_constraint text;
   v_cancel   boolean;
 BEGIN
   wakes := '{}';
@@ -98,7 +99,8 @@ BEGIN
       EXIT;
     EXCEPTION WHEN unique_violation THEN
       -- Another transaction stored a job of the expansion meanwhile: look again.
-      v_failures := th_count_conflict(v_failures, SQLERRM);
+      GET STACKED DIAGNOSTICS v_constraint = CONSTRAINT_NAME;
+      v_failures := th_count_conflict(v_failures, v_constraint);
     END;
   END LOOP;
 END $$;

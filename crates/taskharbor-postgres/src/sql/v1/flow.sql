@@ -186,6 +186,7 @@ DECLARE
   v_flow     bigint;
   v_added    record;
   v_failures int := 0;
+  v_constraint text;
 BEGIN
   PERFORM th_limit_lock_wait(p_wait_ms);
   LOOP
@@ -220,7 +221,8 @@ BEGIN
       RETURN;
     EXCEPTION WHEN unique_violation THEN
       -- Another transaction stored one of them meanwhile: look again.
-      v_failures := th_count_conflict(v_failures, SQLERRM);
+      GET STACKED DIAGNOSTICS v_constraint = CONSTRAINT_NAME;
+      v_failures := th_count_conflict(v_failures, v_constraint);
     END;
   END LOOP;
 END $$;

@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// and emptying it would cost as much as any other.
 const WRITTEN_TO: &str = "
 SELECT string_agg(oid::regclass::text, ', ') FROM pg_class
-WHERE relnamespace = $1::text::regnamespace AND relkind IN ('r', 'p') AND relname <> 'th_meta'
+WHERE relnamespace = $1::text::regnamespace AND relkind IN ('r', 'p') AND relname NOT IN ('th_meta', 'th_role')
     AND pg_relation_size(oid) > 0";
 
 /// Sequences that no column owns are not restarted together with a table.

@@ -1,0 +1,23 @@
+//! A database in which nothing is installed.
+
+use std::process::Stdio;
+
+use crate::{
+    environment,
+    scenario::{program, until},
+};
+
+#[test]
+fn a_worker_until_idle_ends_with_the_error_where_nothing_is_installed() {
+    let url = environment::required("TASKHARBOR_TEST_POSTGRES");
+    let schema = format!("th_missing_{}", std::process::id());
+    let url = format!("{url}{}schema={schema}", if url.contains('?') { '&' } else { '?' });
+    let mut command = program();
+    command.args(["worker", "--builtin", "--until-idle", "--url", &url]);
+    let mut worker = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the end of the worker", || worker.try_wait().unwrap().is_some());
+    let ended = worker.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(5), "{said}");
+    assert!(said.contains(&schema) && said.contains("taskharbor migrate up"), "{said}");
+}
