@@ -18,6 +18,7 @@ use taskharbor_core::{
     error::{Refusal, Rejected},
     job::JobKind,
 };
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use crate::{
@@ -26,14 +27,17 @@ use crate::{
     enqueue::{self, Part},
     error,
     floor::{Floors, Place},
-    hint::Hints,
     record,
     reserve::{self, Granted},
     session::Session,
     settle::{self, Patience},
     statement::Statements,
     value::Value,
+    wake::{Wakeups, Work},
 };
+
+/// Jobs of a call that took this long may stand before jobs that other drivers were granted.
+const LATE_COMMIT: Duration = Duration::from_millis(500);
 
 /// Jobs in a PostgreSQL database. Clones share one pool of connections.
 #[derive(Clone, Debug)]
@@ -49,8 +53,8 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) notify_in_transactions: bool,
     pub(crate) limits: Limits,
-    pub(crate) hints: Hints,
-    pub(crate) floors: Floors,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) floors: Arc<Floors>,
     pub(crate) id: DriverId,
     /// Whether the schema was found to be of our version.
     pub(crate) fits: AtomicBool,
@@ -105,10 +109,11 @@ impl PostgresDriver {
         }
     }
 
-    /// Jobs were put in line in these queues, at this time or later.
+    /// Jobs became available in these queues, at this time or later; zero for in front of others.
     pub(crate) fn put_in_line(&self, queues: Vec<QueueName>, at: i64) {
         self.shared.floors.lower(&queues, at);
-        self.shared.hints.wake(queues, false);
+        let work = queues.into_iter().map(|queue| Work::new(queue).in_front(at == 0));
+        self.shared.wakeups.announce(work.collect(), false);
     }
 
     /// The identity that transactions on this store carry.
@@ -148,15 +153,18 @@ impl Driver for PostgresDriver {
         for part in parts {
             let mut queues: Vec<_> = part.jobs().into_iter().map(|job| &job.queue).collect();
             queues.dedup();
-            let channel = shared.hints.lead(&queues);
-            let call = shared.hints.set_out(queues.into_iter().cloned().collect());
+            let channel = shared.wakeups.inline_notify_channel();
+            let call = shared.wakeups.begin_call(queues.into_iter().cloned().collect());
+            let started = Instant::now();
             let verdicts = self.store(&part, request.now, channel).await;
             call.answered(&verdicts);
             let verdicts = verdicts?;
-            let wakes = part.conclude(verdicts, &mut answers)?;
-            shared.floors.lower(&wakes, request.now.as_micros());
+            let is_late = started.elapsed() >= LATE_COMMIT;
+            let stored = part.conclude(verdicts, &mut answers, request.now)?;
+            shared.floors.lower(stored.iter().map(|it| &it.queue), request.now.as_micros());
             shared.floors.add(part.jobs().into_iter().map(|job| (&job.queue, job.priority)));
-            shared.hints.wake(wakes, channel.is_some());
+            let work = stored.into_iter().map(|it| it.in_front(is_late)).collect();
+            shared.wakeups.announce(work, channel.is_some());
         }
         Ok(answers)
     }
@@ -172,6 +180,7 @@ impl Driver for PostgresDriver {
         let wanted = request.demands.iter().map(|demand| demand.limit).sum();
         // RES-8
         let tokens = LeaseToken::random_many(wanted)?;
+        let look = shared.wakeups.begin_look(&request.demands);
         let beginning = shared.floors.of(&request.demands);
         let floors = &beginning.floors;
         let values = reserve::values(&request, expires_at, &tokens, &shared.limits, floors);
@@ -197,7 +206,10 @@ impl Driver for PostgresDriver {
                 }
             }
         }
-        Ok(Reserved::new(reserve::in_order(granted), next_due))
+        let jobs = reserve::in_order(granted);
+        let next_due_in = next_due.map(|due| due.since(request.now));
+        shared.wakeups.end_look(look, &request.demands, &jobs, next_due_in);
+        Ok(Reserved::new(jobs, next_due))
     }
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
@@ -225,7 +237,7 @@ impl Driver for PostgresDriver {
         while !batch.is_empty() {
             let columns = batch.columns()?;
             let values = batch.values(&columns, patience, request.now, None);
-            let call = shared.hints.set_out(Vec::new());
+            let call = shared.wakeups.begin_call(Vec::new());
             let verdicts = self.verdicts(&shared.statements.settle, &values).await;
             call.answered(&verdicts);
             let verdicts = match verdicts {
@@ -291,7 +303,7 @@ impl Driver for PostgresDriver {
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.shared.session.check_open()?;
-        Ok(self.shared.hints.watch(queues).await)
+        Ok(self.shared.wakeups.watch(queues).await)
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
@@ -305,7 +317,7 @@ impl Driver for PostgresDriver {
 
     async fn close(&self) -> Result<(), DriverError> {
         // CLO-1
-        self.shared.hints.close().await;
+        self.shared.wakeups.close().await;
         self.shared.session.close();
         Ok(())
     }

@@ -135,6 +135,11 @@ impl Floors {
         }
     }
 
+    /// Something may have been put in line anywhere.
+    pub(crate) fn clear(&self) {
+        self.lock().queues.clear();
+    }
+
     /// Jobs of these priorities were put in line by us. Nobody looks for the more urgent ones among
     /// them while there is no floor for their priority.
     pub(crate) fn add<'a>(&self, jobs: impl IntoIterator<Item = (&'a QueueName, i16)>) {

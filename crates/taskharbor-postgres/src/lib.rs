@@ -20,7 +20,6 @@ mod enqueue;
 pub mod error;
 mod export;
 mod floor;
-mod hint;
 mod migration;
 mod open;
 mod record;
@@ -33,6 +32,7 @@ mod tls;
 mod tx;
 #[doc(hidden)]
 pub mod value;
+mod wake;
 
 pub use config::{Config, ConfigError, StatementMode};
 pub use deadpool_postgres;

@@ -6,13 +6,13 @@ use std::sync::{
 };
 
 use taskharbor_core::{
-    DriverError,
+    DriverError, QueueName,
     driver::{DriverId, Limits},
 };
 
 use crate::{
     Config, ConfigError, PostgresDriver, SchemaName, answer::get, driver::Shared, floor::Floors,
-    hint::Hints, migration::VERSION, session::Session, statement::Statements, value::Value,
+    migration::VERSION, session::Session, statement::Statements, value::Value, wake::Wakeups,
 };
 
 /// Why a driver was not opened.
@@ -91,7 +91,7 @@ impl PostgresDriver {
     }
 
     /// As [`PostgresDriver::from_pool`], with the schema, the way to send statements, the deadline,
-    /// the limits and the hints of `config`. How the server is reached is the pool's affair.
+    /// the limits and the wake-ups of `config`. How the server is reached is the pool's affair.
     #[must_use]
     pub fn from_pool_with(pool: deadpool_postgres::Pool, config: Config) -> Self {
         let session = Session::from_pool(pool, config.statements, config.call_deadline);
@@ -101,15 +101,21 @@ impl PostgresDriver {
 
     pub(crate) fn with(session: Session, schema: SchemaName, limits: Limits, listen: bool) -> Self {
         let channel = schema.channel();
+        let floors = Arc::new(Floors::default());
+        let lowered = Arc::clone(&floors);
+        let on_in_front = Arc::new(move |queue: Option<&QueueName>| match queue {
+            Some(queue) => lowered.lower([queue], 0),
+            None => lowered.clear(),
+        });
         let shared = Shared {
-            hints: Hints::new(session.clone(), channel.clone(), listen),
+            wakeups: Wakeups::new(session.clone(), channel.clone(), listen, on_in_front),
             statements: Statements::of(&schema),
             session,
             schema,
             channel,
             notify_in_transactions: true,
             limits,
-            floors: Floors::default(),
+            floors,
             id: DriverId::new(),
             fits: AtomicBool::new(false),
             last_told: AtomicI64::new(0),
