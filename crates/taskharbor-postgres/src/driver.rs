@@ -27,6 +27,7 @@ use crate::{
     enqueue::{self, Part},
     error,
     floor::{Floors, Place},
+    held::HeldCalls,
     record,
     reserve::{self, Granted},
     session::Session,
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) notify_in_transactions: bool,
     pub(crate) limits: Limits,
     pub(crate) wakeups: Wakeups,
+    pub(crate) held_calls: HeldCalls,
     pub(crate) floors: Arc<Floors>,
     pub(crate) id: DriverId,
     /// Whether the schema was found to be of our version.
@@ -151,14 +153,17 @@ impl Driver for PostgresDriver {
         request.check()?;
         let (parts, mut answers) = enqueue::parts(&request, &shared.limits);
         for part in parts {
-            let mut queues: Vec<_> = part.jobs().into_iter().map(|job| &job.queue).collect();
+            let jobs = part.jobs();
+            let permit = shared.held_calls.enter(&jobs).await?;
+            let mut queues: Vec<_> = jobs.into_iter().map(|job| &job.queue).collect();
             queues.dedup();
             let channel = shared.wakeups.inline_notify_channel();
             let call = shared.wakeups.begin_call(queues.into_iter().cloned().collect());
             let started = Instant::now();
             let verdicts = self.store(&part, request.now, channel).await;
             call.answered(&verdicts);
-            let verdicts = verdicts?;
+            permit.answered();
+            let verdicts = verdicts.map_err(error::held_elsewhere)?;
             let is_late = started.elapsed() >= LATE_COMMIT;
             let stored = part.conclude(verdicts, &mut answers, request.now)?;
             shared.floors.lower(stored.iter().map(|it| &it.queue), request.now.as_micros());

@@ -20,6 +20,7 @@ mod enqueue;
 pub mod error;
 mod export;
 mod floor;
+mod held;
 mod migration;
 mod open;
 mod record;

@@ -12,7 +12,8 @@ use taskharbor_core::{
 
 use crate::{
     Config, ConfigError, PostgresDriver, SchemaName, answer::get, driver::Shared, floor::Floors,
-    migration::VERSION, session::Session, statement::Statements, value::Value, wake::Wakeups,
+    held::HeldCalls, migration::VERSION, session::Session, statement::Statements, value::Value,
+    wake::Wakeups,
 };
 
 /// Why a driver was not opened.
@@ -109,6 +110,7 @@ impl PostgresDriver {
         });
         let shared = Shared {
             wakeups: Wakeups::new(session.clone(), channel.clone(), listen, on_in_front),
+            held_calls: HeldCalls::new(session.max_size(), session.deadline()),
             statements: Statements::of(&schema),
             session,
             schema,
