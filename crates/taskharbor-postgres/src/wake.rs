@@ -3,8 +3,8 @@
 //! In this process a wake-up costs nothing. Other processes are notified by NOTIFY. In the
 //! transaction that stores jobs it would be expensive: the server lets one notifying transaction
 //! commit after another, each with its own flush to disk. So a driver notifies others in a
-//! statement of its own after the commit, which has nothing to flush, for all queues at once and at
-//! most once in [`NOTIFY_INTERVAL`]. A process that dies between the two loses a wake-up and no
+//! statement of its own after the commit, which has nothing to flush, for all queues at once and
+//! with a pause after it ([`PAUSE_PER_NOTIFY`]). A process that dies between the two loses a wake-up and no
 //! job: the next poll of any worker finds it.
 //!
 //! Two kinds of calls notify inside their transaction: those in the application's own transaction,
@@ -48,8 +48,11 @@ use self::{
 };
 use crate::{session::Session, value::Value};
 
-/// The least time between two statements that notify others.
-const NOTIFY_INTERVAL: Duration = Duration::from_millis(10);
+/// How long to wait between two statements that notify others: so many times as long as the first
+/// one took, within bounds. Notifications so cost a producer a twentieth of its time at most.
+const PAUSE_PER_NOTIFY: u32 = 20;
+const MIN_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 /// How long a caller that asks for wake-ups waits for the first attempt to listen.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a statement may go on after its caller has stopped waiting for it.
@@ -96,6 +99,7 @@ struct Tasks {
 pub(crate) struct Look {
     seen: Vec<Seen>,
     own: Id,
+    began: Instant,
 }
 
 impl Wakeups {
@@ -178,7 +182,8 @@ impl Wakeups {
 
     /// A reserve begins.
     pub(crate) fn begin_look(&self, demands: &[Demand]) -> Look {
-        let mut look = Look { seen: Vec::new(), own: Id { sender: 0, number: 0 } };
+        let mut look =
+            Look { seen: Vec::new(), own: Id { sender: 0, number: 0 }, began: Instant::now() };
         if self.inner.is_watched.load(Ordering::Acquire) {
             // In this order: what is announced in between counts as not seen.
             look.own = lock(&self.inner.outbox).latest();
@@ -201,13 +206,13 @@ impl Wakeups {
         if look.seen.is_empty() || next_due_in.is_some_and(|it| it.is_zero()) {
             return;
         }
-        let mut has_news = false;
+        let (mut has_news, took) = (false, look.began.elapsed());
         for seen in look.seen {
             let asked = demands.iter().filter(|it| it.queue == seen.queue).map(|it| it.limit).sum();
             let count = granted.iter().filter(|it| it.job.queue == seen.queue).count();
             if count < asked {
                 let mut turns = lock(&self.inner.turns);
-                let (drained, is_news) = turns.end_look(seen, look.own, next_due_in);
+                let (drained, is_news) = turns.end_look(seen, look.own, next_due_in, took);
                 drop(turns);
                 lock(&self.inner.outbox).drained(drained, is_news);
                 has_news |= is_news;
@@ -350,11 +355,12 @@ async fn notify(inner: Weak<Inner>, pending: Arc<Notify>) {
     loop {
         pending.notified().await;
         let Some(strong) = inner.upgrade() else { return };
+        let began = Instant::now();
         if let Err(error) = strong.send().await {
             tracing::debug!(%error, "other processes were not notified, and find the jobs by polling");
         }
         drop(strong);
-        sleep(NOTIFY_INTERVAL).await;
+        sleep((began.elapsed() * PAUSE_PER_NOTIFY).clamp(MIN_PAUSE, MAX_PAUSE)).await;
     }
 }
 

@@ -77,7 +77,6 @@ enum Deaf {
 /// Listens to others for as long as the driver lives.
 pub(super) async fn listen(inner: Weak<Inner>) {
     let mut backoff = MIN_BACKOFF;
-    let mut was_reported = false;
     // A channel that no other driver has, for the test. Always the same one, so that connections
     // which a pooler passes around do not collect channels.
     let Ok(random) = LeaseToken::random() else { return };
@@ -86,26 +85,21 @@ pub(super) async fn listen(inner: Weak<Inner>) {
         let Some(strong) = inner.upgrade() else { return };
         let mut alive = strong.listening.subscribe();
         let connected = strong.session.connect_apart().await;
-        let started = Instant::now();
         let (end, listened) = match connected {
             // The application makes the connections, and none of them is ours to keep.
             Ok(None) => return strong.set_listening(Listening::No),
             Ok(Some(apart)) => listen_over(strong, apart, &test_channel, &inner).await,
             Err(DriverError::Closed) => return,
             Err(error) => {
-                strong.set_listening(Listening::No);
+                let end = Deaf::from(error);
+                strong.lose_connection(&end);
                 drop(strong);
-                (Deaf::from(error), false)
+                (end, false)
             }
         };
+        tracing::debug!(error = %end, "not listening for notifications");
         if listened {
             backoff = MIN_BACKOFF;
-        }
-        if started.elapsed() > MAX_BACKOFF {
-            was_reported = false;
-        }
-        if !std::mem::replace(&mut was_reported, true) {
-            tracing::warn!(error = %end, "no wake-ups: not listening, so workers find jobs by polling");
         }
         if matches!(end, Deaf::NotPassedOn) {
             backoff = MAX_BACKOFF;
@@ -158,7 +152,7 @@ async fn listen_over(
     drive.abort();
     let Some(strong) = inner.upgrade() else { return (end, false) };
     let listened = *strong.listening.borrow() == Listening::Yes;
-    strong.set_listening(Listening::No);
+    strong.lose_connection(&end);
     (end, listened)
 }
 
@@ -190,6 +184,12 @@ impl Inner {
                 self.hub.wake_all();
             }
         }
+    }
+
+    /// There is no connection over which notifications could arrive. Workers tell their observers.
+    fn lose_connection(&self, end: &Deaf) {
+        self.hub.set_problem(end.to_string());
+        self.set_listening(Listening::No);
     }
 
     /// Wakes the workers whose turn it is; answers when to do so next.

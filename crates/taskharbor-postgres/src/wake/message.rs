@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! a1  sender  number  count  flags  due_ms  queue     an announcement
-//! d1  sender  number  last_sender  last_number  next_ms  queue     a queue was found drained
+//! d1  sender  number  last_sender  last_number  next_ms  took_ms  queue     a queue was drained
 //! ```
 //!
 //! `th_notify` writes announcements too: from sender zero, numbered by transaction, without a
@@ -65,6 +65,8 @@ pub(super) struct Drained {
     pub(super) last: Option<Id>,
     /// When the next job falls due.
     pub(super) next_due_in: Option<Duration>,
+    /// How long the look took.
+    pub(super) took: Duration,
 }
 
 impl Message {
@@ -77,8 +79,8 @@ impl Message {
             [ANNOUNCED, sender, number, count, flags, due_ms, queue] => {
                 announced([sender, number, count, flags, due_ms, queue]).map(Self::Announced)
             }
-            [DRAINED, sender, number, last_sender, last_number, next_ms, queue] => {
-                drained([sender, number, last_sender, last_number, next_ms, queue])
+            [DRAINED, sender, number, last_sender, last_number, next_ms, took_ms, queue] => {
+                drained([sender, number, last_sender, last_number, next_ms, took_ms, queue])
                     .map(Self::Drained)
             }
             _ => None,
@@ -98,7 +100,7 @@ fn announced([sender, number, count, flags, due_ms, queue]: [&str; 6]) -> Option
 }
 
 fn drained(
-    [sender, number, last_sender, last_number, next_ms, queue]: [&str; 6],
+    [sender, number, last_sender, last_number, next_ms, took_ms, queue]: [&str; 7],
 ) -> Option<Drained> {
     let last = if last_sender == NONE { None } else { Some(id(last_sender, last_number)?) };
     let next_due_in =
@@ -108,6 +110,7 @@ fn drained(
         own: id(sender, number)?,
         last,
         next_due_in,
+        took: Duration::from_millis(took_ms.parse().ok()?),
     })
 }
 
@@ -126,13 +129,14 @@ impl Announced {
 
 impl Drained {
     pub(super) fn payload(&self) -> String {
-        let Self { queue, own: Id { sender, number }, last, next_due_in } = self;
+        let Self { queue, own: Id { sender, number }, last, next_due_in, took } = self;
         let last = last.map_or_else(
             || format!("{NONE}\t{NONE}"),
             |Id { sender, number }| format!("{sender:x}\t{number}"),
         );
         let next = next_due_in.map_or_else(|| NONE.to_owned(), |it| it.as_millis().to_string());
-        format!("{DRAINED}\t{sender:x}\t{number}\t{last}\t{next}\t{queue}")
+        let took = took.as_millis();
+        format!("{DRAINED}\t{sender:x}\t{number}\t{last}\t{next}\t{took}\t{queue}")
     }
 }
 
@@ -163,6 +167,7 @@ mod tests {
                 own: Id { sender: 1, number: 0 },
                 last,
                 next_due_in: next_ms.map(Duration::from_millis),
+                took: Duration::from_millis(3),
             };
             assert_eq!(Message::parse(&drained.payload()), Message::Drained(drained));
         }
@@ -192,8 +197,8 @@ mod tests {
             "a1\t0\t1\t0\tf\tmail",
             "a1\t0\t1\t0\tf\t0\t",
             "a1\t0\t1\t-1\tf\t0\tmail",
-            "d1\tx\t1\t-\t-\t-\tmail",
-            "d1\t1\t1\t-\t-\tsoon\tmail",
+            "d1\tx\t1\t-\t-\t-\t0\tmail",
+            "d1\t1\t1\t-\t-\tsoon\t0\tmail",
         ] {
             assert_eq!(Message::parse(payload), Message::Unknown, "{payload:?}");
         }
@@ -208,6 +213,7 @@ mod tests {
             own: id,
             last: Some(id),
             next_due_in: Some(Duration::from_secs(60)),
+            took: Duration::from_secs(60),
         };
         assert!(drained.payload().len() < 1_000);
     }

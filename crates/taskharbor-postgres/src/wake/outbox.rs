@@ -125,7 +125,7 @@ mod tests {
 
     fn drained(name: &str, number: u64) -> Drained {
         let own = Id { sender: 7, number };
-        Drained { queue: queue(name), own, last: None, next_due_in: None }
+        Drained { queue: queue(name), own, last: None, next_due_in: None, took: Duration::ZERO }
     }
 
     fn sent(outbox: &mut Outbox) -> Vec<Message> {

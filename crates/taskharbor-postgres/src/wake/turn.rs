@@ -7,10 +7,12 @@
 //!
 //! 1. An announcement of `n` jobs arrives. Each of the `N` drivers that listen draws a delay. About
 //!    `n` of them draw zero and look at once; the number of the others that have begun to look
-//!    grows by a factor of e in every [`PACE`]. If only some drivers are idle, the first of them so
-//!    waits for `PACE × ln(N / idle)`, at most some 40 ms in a fleet of 100.
+//!    grows by a factor of e in every `pace`. If only some drivers are idle, the first of them so
+//!    waits for `pace × ln(N / idle)`, at most some 40 ms in a fleet of 100.
 //! 2. A driver whose look brings fewer jobs than it asked for has left none that is due. It tells
-//!    the others so, with the last announcement that it had received before the look.
+//!    the others so, with the last announcement that it had received before the look, and how long
+//!    the look took. The pace of all drivers follows that, so that they wait longer where the store
+//!    is slow.
 //! 3. A driver that is still waiting drops its wake-up if that covers all announcements it knows.
 //!    Otherwise it goes on waiting for its turn.
 //!
@@ -34,11 +36,17 @@ use tokio::time::Instant;
 
 use super::message::{Announced, Drained, Id};
 
-/// How long it takes until e times as many drivers have begun to look. It should be longer than a
-/// look and the message about it take together.
-const PACE: Duration = Duration::from_millis(8);
-/// Due times further ahead are not remembered: polls find those jobs in time.
-const HORIZON: Duration = Duration::from_secs(60);
+/// How long it takes until e times as many drivers have begun to look. It has to be longer than a
+/// look and the message about it take together, and is this multiple of the average look within
+/// bounds.
+const LOOKS_IN_PACE: u32 = 2;
+const MIN_PACE: Duration = Duration::from_millis(8);
+const MAX_PACE: Duration = Duration::from_millis(60);
+/// Each look counts for one part in so many of the average.
+const AVERAGE_OVER: u32 = 4;
+/// Due times further ahead are not remembered: polls find those jobs in time. The end of a lease,
+/// which is a due time as well, is further ahead by default.
+const HORIZON: Duration = Duration::from_secs(30);
 /// How many due times and unresolved announcements are remembered for a queue.
 const MAX_DUE: usize = 64;
 const MAX_OPEN: usize = 64;
@@ -48,6 +56,8 @@ const MAX_OPEN: usize = 64;
 pub(super) struct Turns {
     sender: u64,
     random: Random,
+    /// How long looks take, on average.
+    look: Duration,
     queues: HashMap<QueueName, Turn>,
 }
 
@@ -76,7 +86,8 @@ pub(super) struct Seen {
 
 impl Turns {
     pub(super) fn new(sender: u64, seed: u64) -> Self {
-        Self { sender, random: Random(seed), queues: HashMap::new() }
+        let look = MIN_PACE / LOOKS_IN_PACE;
+        Self { sender, random: Random(seed), look, queues: HashMap::new() }
     }
 
     /// A worker waits for jobs of this queue. Announcements of other queues are ignored.
@@ -113,6 +124,7 @@ impl Turns {
     /// An announcement has arrived.
     pub(super) fn announced(&mut self, announced: &Announced, now: Instant) {
         let Announced { id, queue, count, due_in, .. } = announced;
+        let pace = self.pace();
         let Some(turn) = self.queues.get_mut(queue) else { return };
         let is_own = id.sender == self.sender;
         if !due_in.is_zero() {
@@ -127,7 +139,7 @@ impl Turns {
         }
         turn.open.push_back(*id);
         if !is_own {
-            let delay = self.random.delay(turn.listeners, *count);
+            let delay = self.random.delay(pace, turn.listeners, *count);
             turn.wake_no_later_than(now + delay);
         }
         if turn.open.len() > MAX_OPEN {
@@ -138,6 +150,7 @@ impl Turns {
 
     /// Another driver has found a queue drained.
     pub(super) fn drained(&mut self, drained: &Drained, now: Instant) {
+        self.learn(drained.took);
         let Some(turn) = self.queues.get_mut(&drained.queue) else { return };
         turn.resolve(drained.last);
         if drained.last.is_some_and(|last| last.sender == self.sender) {
@@ -162,13 +175,15 @@ impl Turns {
     }
 
     /// The look has left no job that is due in a queue. `own` is our latest announcement when it
-    /// began. Answers with what to tell, and whether that is news to other drivers.
+    /// began, and it took so long. Answers with what to tell, and whether that is news to other drivers.
     pub(super) fn end_look(
         &mut self,
         seen: Seen,
         own: Id,
         next_due_in: Option<Duration>,
+        took: Duration,
     ) -> (Drained, bool) {
+        self.learn(took);
         let mut is_news = false;
         if let Some(turn) = self.queues.get_mut(&seen.queue) {
             let was_own = turn.own.is_some_and(|number| number <= own.number);
@@ -178,16 +193,16 @@ impl Turns {
             turn.drop_if_resolved();
         }
         let next_due_in = next_due_in.filter(|it| *it <= HORIZON);
-        (Drained { queue: seen.queue, own, last: seen.last, next_due_in }, is_news)
+        (Drained { queue: seen.queue, own, last: seen.last, next_due_in, took }, is_news)
     }
 
     /// The queues of which it is our turn now. Each is answered once.
     pub(super) fn take(&mut self, now: Instant) -> Vec<QueueName> {
-        let mut taken = Vec::new();
+        let (mut taken, pace) = (Vec::new(), self.pace());
         for (queue, turn) in &mut self.queues {
             while turn.due.first().is_some_and(|due| *due <= now) {
                 turn.due.pop_first();
-                let delay = self.random.delay(turn.listeners, 1);
+                let delay = self.random.delay(pace, turn.listeners, 1);
                 turn.wake_no_later_than(now + delay);
             }
             if turn.wake_at.is_some_and(|at| at <= now) {
@@ -202,6 +217,14 @@ impl Turns {
     pub(super) fn next(&self) -> Option<Instant> {
         let times = |turn: &Turn| turn.wake_at.into_iter().chain(turn.due.first().copied()).min();
         self.queues.values().filter_map(times).min()
+    }
+
+    fn learn(&mut self, took: Duration) {
+        self.look = (self.look * (AVERAGE_OVER - 1) + took.min(MAX_PACE)) / AVERAGE_OVER;
+    }
+
+    fn pace(&self) -> Duration {
+        (self.look * LOOKS_IN_PACE).clamp(MIN_PACE, MAX_PACE)
     }
 }
 
@@ -252,9 +275,9 @@ struct Random(u64);
 impl Random {
     /// How long one of so many listeners waits with so many jobs to look for; an unknown number
     /// counts as one.
-    fn delay(&mut self, listeners: u32, count: u32) -> Duration {
+    fn delay(&mut self, pace: Duration, listeners: u32, count: u32) -> Duration {
         let share = f64::from(listeners) / f64::from(count.max(1)) * self.unit();
-        if share <= 1.0 { Duration::ZERO } else { PACE.mul_f64(share.ln()) }
+        if share <= 1.0 { Duration::ZERO } else { pace.mul_f64(share.ln()) }
     }
 
     /// Above zero, up to one.

@@ -87,10 +87,9 @@ async fn a_driver_that_leaves_no_due_job_tells_the_other_listeners() {
         }
     };
     assert_eq!(granted, 1);
-    assert_eq!(
-        (&*drained[0], &drained[3..]),
-        ("d1", &[sender, number, "-".into(), "q".into()][..])
-    );
+    // The lease of the job that was granted ends too late to be told.
+    assert_eq!((&*drained[0], &drained[3..6]), ("d1", &[sender, number, "-".into()][..]));
+    assert_eq!(drained[7], "q");
 }
 
 #[tokio::test]

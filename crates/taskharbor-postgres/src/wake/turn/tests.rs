@@ -21,7 +21,7 @@ fn announced(id: Id, count: u32) -> Announced {
 }
 
 fn drained(own: Id, last: Option<Id>) -> Drained {
-    Drained { queue: queue(), own, last, next_due_in: None }
+    Drained { queue: queue(), own, last, next_due_in: None, took: MS }
 }
 
 /// One of so many listeners, and the time.
@@ -71,7 +71,7 @@ fn as_many_jobs_as_listeners_make_all_of_them_look_at_once() {
 
 #[test]
 fn every_listener_has_its_turn_if_no_other_tells_of_a_look() {
-    let longest = PACE.mul_f64(100_f64.ln());
+    let longest = MIN_PACE.mul_f64(100_f64.ln());
     for seed in 0..1_000 {
         let (mut turns, now) = one_of(100, seed);
         turns.announced(&announced(id(OTHER, 1), 1), now);
@@ -117,11 +117,11 @@ fn a_look_of_our_own_is_told_if_others_may_wait_for_the_same_jobs() {
     turns.announced(&announced(id(OTHER, 1), 1), now);
     let seen = look(&turns);
     turns.announced(&announced(id(OTHER, 2), 1), now);
-    let (told, is_news) = turns.end_look(seen, id(ME, 0), None);
+    let (told, is_news) = turns.end_look(seen, id(ME, 0), None, MS);
     assert_eq!((told, is_news), (drained(id(ME, 0), Some(id(OTHER, 1))), true));
     // The second one is still to be looked for.
     assert!(turns.next().is_some());
-    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None);
+    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None, MS);
     assert!(is_news && turns.next().is_none());
     assert_eq!(turns.begin_look(&[queue()]), []);
 }
@@ -130,7 +130,7 @@ fn a_look_of_our_own_is_told_if_others_may_wait_for_the_same_jobs() {
 fn a_listener_that_is_alone_tells_nothing() {
     let (mut turns, now) = one_of(1, 7);
     turns.announced(&announced(id(OTHER, 1), 1), now);
-    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None);
+    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None, MS);
     assert!(!is_news);
 }
 
@@ -138,7 +138,7 @@ fn a_listener_that_is_alone_tells_nothing() {
 fn an_announcement_of_our_own_makes_us_tell_and_not_wait() {
     let (mut turns, now) = one_of(100, 7);
     turns.announced_here(&queue(), id(ME, 1));
-    let (told, is_news) = turns.end_look(look(&turns), id(ME, 1), None);
+    let (told, is_news) = turns.end_look(look(&turns), id(ME, 1), None, MS);
     assert_eq!((told, is_news), (drained(id(ME, 1), None), true));
     // It comes back, and there is nothing more to tell.
     turns.announced(&announced(id(ME, 1), 1), now);
@@ -172,7 +172,7 @@ fn a_look_that_finds_nothing_due_tells_when_to_look_next() {
     turns.drained(&told, now + MS);
     assert_eq!(turns.next(), Some(now + 6 * MS));
     let (told, _) =
-        turns.end_look(Seen { queue: queue(), last: None }, id(ME, 0), Some(HORIZON + MS));
+        turns.end_look(Seen { queue: queue(), last: None }, id(ME, 0), Some(HORIZON + MS), MS);
     assert_eq!(told.next_due_in, None);
 }
 
@@ -205,4 +205,15 @@ fn a_new_connection_begins_without_turns() {
     let (mut turns, _) = waiting(id(OTHER, 1));
     turns.reset();
     assert_eq!((turns.next(), turns.begin_look(&[queue()])), (None, vec![]));
+}
+
+#[test]
+fn the_pace_follows_how_long_looks_take() {
+    let (mut turns, now) = one_of(100, 7);
+    for (took, pace) in [(MS, MIN_PACE), (20 * MS, 40 * MS), (3_600_000 * MS, MAX_PACE)] {
+        for _ in 0..50 {
+            turns.drained(&Drained { took, ..drained(id(OTHER, 0), None) }, now);
+        }
+        assert!(turns.pace().abs_diff(pace) < MS, "{took:?}: {:?}", turns.pace());
+    }
 }

@@ -45,8 +45,9 @@ struct Fleet {
     first_grant: Option<Instant>,
     /// How likely a message about a look is lost.
     loss: f64,
-    /// How long jobs run.
+    /// How long jobs run, and looks.
     run_for: Duration,
+    look_for: Duration,
 }
 
 impl Fleet {
@@ -71,6 +72,7 @@ impl Fleet {
             first_grant: None,
             loss: 0.0,
             run_for: Duration::from_secs(60),
+            look_for: LOOK,
         }
     }
 
@@ -128,17 +130,17 @@ impl Fleet {
         driver.is_looking = false;
         self.waiting -= granted;
         if granted > 0 {
-            self.first_grant.get_or_insert(now + LOOK);
+            self.first_grant.get_or_insert(now + self.look_for);
         }
         for _ in 0..granted {
             self.plan(now + self.run_for, Step::Free(at));
         }
         let Some(seen) = seen.into_iter().next().filter(|_| is_drained) else { return };
         let own = id(self.drivers[at].turns.sender, 0);
-        let (told, is_news) = self.drivers[at].turns.end_look(seen, own, None);
+        let (told, is_news) = self.drivers[at].turns.end_look(seen, own, None, self.look_for);
         for other in (0..self.drivers.len()).filter(|other| is_news && *other != at) {
             if self.random.unit() > self.loss {
-                self.plan(now + LOOK + DELIVERY, Step::Drained(other, told.clone()));
+                self.plan(now + self.look_for + DELIVERY, Step::Drained(other, told.clone()));
             }
         }
     }
@@ -186,7 +188,7 @@ fn one_job_makes_few_of_many_idle_drivers_look() {
 fn a_job_does_not_wait_for_drivers_that_are_busy() {
     for (drivers, idle) in [(10, 1), (100, 1), (100, 10), (1_000, 1)] {
         let (mean, _, time) = over_seeds(drivers, idle, 10);
-        assert!(mean <= 4 && time <= LOOK + DELIVERY + PACE * 7);
+        assert!(mean <= 4 && time <= LOOK + DELIVERY + MIN_PACE * 7);
     }
 }
 
@@ -218,5 +220,26 @@ fn no_job_is_left_while_a_driver_is_idle() {
         fleet.run();
         assert_eq!(fleet.waiting, 0, "seed {seed}");
         assert!(fleet.drivers.iter().all(|it| it.free == it.slots), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_slow_store_makes_drivers_wait_longer_for_their_turns() {
+    for seed in 0..20 {
+        let mut fleet = Fleet::new(100, 10, seed);
+        fleet.look_for = Duration::from_millis(25);
+        fleet.run_for = Duration::from_secs(3_600);
+        for number in 0..20 {
+            fleet.plan(fleet.start + Duration::from_secs(number), Step::Enqueue(1));
+        }
+        fleet.plan(fleet.start + Duration::from_millis(9_999), Step::Stop);
+        fleet.run();
+        let learning = fleet.looks;
+        fleet.plan(fleet.start + Duration::from_secs(60), Step::Stop);
+        fleet.run();
+        let mean = (fleet.looks - learning) / 10;
+        println!("seed {seed}: {learning} looks for ten jobs at first, then {mean} for one");
+        assert!(mean <= 5, "seed {seed}");
+        assert_eq!(fleet.waiting, 0, "seed {seed}");
     }
 }
