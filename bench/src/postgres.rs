@@ -7,6 +7,7 @@
 mod backlog;
 mod drain;
 mod enqueue;
+mod fleet;
 mod latency;
 mod layout;
 mod notify;
@@ -25,8 +26,8 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 8] =
-    ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify", "flows"];
+const PARTS: [&str; 9] =
+    ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify", "fleet", "flows"];
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
@@ -56,6 +57,7 @@ async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {
                 crate::flows::measure(&taskharbor::AnyDriver::new(store.driver)).await?;
             }
             "latency" => latency::run(&server, sizes).await?,
+            "fleet" => fleet::run(&server, sizes).await?,
             _ => notify::run(&server, sizes).await?,
         }
     }

@@ -24,6 +24,8 @@ struct Registry {
     closed: bool,
     /// Wake-ups do not arrive at the moment.
     cut_off: bool,
+    /// Why they do not, although they should.
+    problem: Option<Arc<str>>,
 }
 
 /// Waits for wake-ups about some queues.
@@ -100,9 +102,18 @@ impl WakeHub {
         let mut registry = lock(&self.registry);
         let changes = registry.cut_off == reaching;
         registry.cut_off = !reaching;
+        if reaching {
+            registry.problem = None;
+        }
         let watchers = if changes { registry.all() } else { Vec::new() };
         drop(registry);
         raise_all(&watchers);
+    }
+
+    /// Says why wake-ups do not arrive although they should. Workers tell their observers. Holds
+    /// until wake-ups arrive ([`WakeHub::set_reaching`]).
+    pub fn set_problem(&self, problem: impl Into<Arc<str>>) {
+        lock(&self.registry).problem = Some(problem.into());
     }
 
     /// Ends every watch: the driver is closed.
@@ -137,6 +148,12 @@ impl Watch {
     #[must_use]
     pub fn can_wake(&self) -> bool {
         !self.queues.is_empty() && !lock(&self.hub.registry).cut_off
+    }
+
+    /// Why wake-ups do not arrive although they should ([`WakeHub::set_problem`]).
+    #[must_use]
+    pub fn problem(&self) -> Option<Arc<str>> {
+        lock(&self.hub.registry).problem.clone()
     }
 
     /// Waits until there may be jobs: at once if there was a wake-up since the last time. `false`
@@ -251,6 +268,20 @@ mod tests {
         hub.set_reaching(true);
         assert!(watch.can_wake());
         assert_eq!(poll(&mut watch), Poll::Ready(true));
+    }
+
+    #[test]
+    fn a_watch_knows_why_wake_ups_do_not_arrive_until_they_do() {
+        let hub = WakeHub::new();
+        let watch = hub.watch(vec![queue("mail")]);
+        hub.set_reaching(false);
+        assert_eq!(watch.problem(), None);
+        hub.set_problem("the connection ended");
+        assert_eq!(watch.problem().as_deref(), Some("the connection ended"));
+        hub.set_reaching(false);
+        assert!(watch.problem().is_some());
+        hub.set_reaching(true);
+        assert_eq!(watch.problem(), None);
     }
 
     #[test]

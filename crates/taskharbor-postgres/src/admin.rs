@@ -90,7 +90,7 @@ impl Admin for PostgresDriver {
             Value::BigInt(Some(i64::from(priority))),
             Value::Text(None),
         ];
-        let call = self.shared.hints.set_out(Vec::new());
+        let call = self.shared.wakeups.begin_call(Vec::new());
         let rows = self.query(&self.shared.statements.manage, &values).await;
         call.answered(&rows);
         let rows = rows?;
@@ -125,7 +125,7 @@ impl Admin for PostgresDriver {
             Value::BigInt(Some(request.now.as_micros())),
             Value::Text(None),
         ];
-        let call = self.shared.hints.set_out(resumed.clone());
+        let call = self.shared.wakeups.begin_call(resumed.clone());
         let rows = self.query(&self.shared.statements.configure, &values).await;
         call.answered(&rows);
         rows?;

@@ -1,8 +1,11 @@
 //! [`PostgresDriver`]: the store for clients and workers.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Duration,
 };
 
 use taskharbor_core::{
@@ -14,6 +17,7 @@ use taskharbor_core::{
     error::{Refusal, Rejected},
     job::JobKind,
 };
+use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use crate::{
@@ -21,16 +25,20 @@ use crate::{
     answer::{self, Verdict, get},
     enqueue::{self, Part},
     error,
-    hint::Hints,
+    held::HeldCalls,
     record, reserve,
     scan_start::ScanStarts,
     session::Session,
     statement::Statements,
     value::Value,
+    wake::{Wakeups, Work},
 };
 
 /// How long an enqueue waits for a transaction that has stored the same job or taken the same key and does not end.
 const LOCK_WAIT_MS: Option<i64> = Some(1_000);
+
+/// Jobs of a call that took this long may stand before jobs that other drivers were granted.
+const LATE_COMMIT: Duration = Duration::from_millis(500);
 
 /// Jobs in a PostgreSQL database. Clones share one pool of connections.
 #[derive(Clone, Debug)]
@@ -46,8 +54,9 @@ pub(crate) struct Shared {
     pub(crate) channel: String,
     pub(crate) notify_in_transactions: bool,
     pub(crate) limits: Limits,
-    pub(crate) hints: Hints,
-    pub(crate) scan_starts: ScanStarts,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) held_calls: HeldCalls,
+    pub(crate) scan_starts: Arc<ScanStarts>,
     pub(crate) id: DriverId,
     /// Whether the role may insert into the tables, as far as is known.
     pub(crate) inserts_directly: AtomicBool,
@@ -116,10 +125,11 @@ impl PostgresDriver {
         }
     }
 
-    /// Jobs were put in line in these queues, at this time or later.
+    /// Jobs became available in these queues, at this time or later; zero for in front of others.
     pub(crate) fn put_in_line(&self, queues: Vec<QueueName>, at: i64) {
         self.shared.scan_starts.lower(&queues, at);
-        self.shared.hints.wake(queues, false);
+        let work = queues.into_iter().map(|queue| Work::new(queue).in_front(at == 0));
+        self.shared.wakeups.announce(work.collect(), false);
     }
 
     /// The identity that transactions on this store carry.
@@ -157,16 +167,22 @@ impl Driver for PostgresDriver {
         request.check()?;
         let (parts, mut answers) = enqueue::parts(&request, &shared.limits);
         for part in parts {
-            let mut queues: Vec<_> = part.jobs().into_iter().map(|job| &job.queue).collect();
+            let jobs = part.jobs();
+            let permit = shared.held_calls.enter(&jobs).await?;
+            let mut queues: Vec<_> = jobs.into_iter().map(|job| &job.queue).collect();
             queues.dedup();
-            let channel = shared.hints.lead(&queues);
-            let call = shared.hints.set_out(queues.into_iter().cloned().collect());
+            let channel = shared.wakeups.inline_notify_channel();
+            let call = shared.wakeups.begin_call(queues.into_iter().cloned().collect());
+            let started = Instant::now();
             let verdicts = self.store(&part, request.now, channel).await;
             call.answered(&verdicts);
-            let verdicts = verdicts?;
-            let wakes = part.conclude(verdicts, &mut answers)?;
-            shared.scan_starts.lower(&wakes, request.now.as_micros());
-            shared.hints.wake(wakes, channel.is_some());
+            permit.answered();
+            let verdicts = verdicts.map_err(error::held_elsewhere)?;
+            let is_late = started.elapsed() >= LATE_COMMIT;
+            let stored = part.conclude(verdicts, &mut answers, request.now)?;
+            shared.scan_starts.lower(stored.iter().map(|it| &it.queue), request.now.as_micros());
+            let work = stored.into_iter().map(|it| it.in_front(is_late)).collect();
+            shared.wakeups.announce(work, channel.is_some());
         }
         Ok(answers)
     }
@@ -238,7 +254,7 @@ impl Driver for PostgresDriver {
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.shared.session.check_open()?;
-        Ok(self.shared.hints.watch(queues).await)
+        Ok(self.shared.wakeups.watch(queues).await)
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
@@ -252,7 +268,7 @@ impl Driver for PostgresDriver {
 
     async fn close(&self) -> Result<(), DriverError> {
         // CLO-1
-        self.shared.hints.close().await;
+        self.shared.wakeups.close().await;
         self.shared.session.close();
         Ok(())
     }

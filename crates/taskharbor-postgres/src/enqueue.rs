@@ -1,9 +1,9 @@
 //! Storing sets: one call for all unrelated jobs that stand together, one for each flow.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use taskharbor_core::{
-    DriverError, JobId, NewJob, QueueName, Timestamp,
+    DriverError, JobId, NewJob, Timestamp,
     driver::{Enqueue, Enqueued, Limits},
     error::Rejected,
     flow::{CheckedSet, ResolvedEdges},
@@ -16,6 +16,7 @@ use crate::{
     column::{Columns, key_hold, key_time, place},
     statement::Statements,
     value::Value,
+    wake::Work,
 };
 
 /// The answers to the sets of a call.
@@ -186,12 +187,13 @@ impl Part<'_> {
         Some((&statements.enqueue_plain, values))
     }
 
-    /// Adds what became of its jobs to the answers; answers the queues in which there is work now.
+    /// Adds what became of its jobs to the answers; answers which queues have work now, or later.
     pub(crate) fn conclude(
         &self,
         verdicts: Vec<Verdict>,
         answers: &mut Answered,
-    ) -> Result<Vec<QueueName>, DriverError> {
+        now: Timestamp,
+    ) -> Result<Vec<Work>, DriverError> {
         match self {
             Part::Plain { jobs, order } => {
                 let mut existing: Vec<Option<JobId>> = vec![None; jobs.len()];
@@ -201,18 +203,22 @@ impl Part<'_> {
                         *place = answer::optional_id(verdict.detail.as_deref())?;
                     }
                 }
-                let mut wakes = Vec::new();
+                let mut stored: Vec<Work> = Vec::new();
                 for ((set, job), existing) in jobs.iter().zip(existing) {
                     let Ok(answered) = &mut answers[*set] else { continue };
-                    if existing.is_none() && wakes.last() != Some(&job.queue) {
-                        wakes.push(job.queue.clone());
+                    if existing.is_none() {
+                        let due_in = job.run_at.map_or(Duration::ZERO, |at| at.since(now));
+                        let last = stored.last_mut();
+                        if !last.is_some_and(|last| last.add(&job.queue, due_in)) {
+                            stored.push(Work::new(job.queue.clone()).count(1).due_in(due_in));
+                        }
                     }
                     answered.push(match existing {
                         Some(id) => Enqueued::Existing(id),
                         None => Enqueued::Inserted(job.id.clone()),
                     });
                 }
-                Ok(wakes)
+                Ok(stored)
             }
             Part::Flow { set, jobs, .. } => {
                 let verdict = verdicts.into_iter().next();
@@ -230,7 +236,7 @@ impl Part<'_> {
                         return Err(answer::unknown("verdict", other.unwrap_or_default()));
                     }
                 };
-                Ok(answer::queues(verdict.wakes))
+                Ok(answer::queues(verdict.wakes).into_iter().map(Work::new).collect())
             }
         }
     }

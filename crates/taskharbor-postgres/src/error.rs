@@ -4,7 +4,7 @@
 //! runs out of something will serve the same call later. One that does not know our functions will
 //! not, and then the message says what to run.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt, io, sync::Arc};
 
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use taskharbor_core::DriverError;
@@ -61,6 +61,11 @@ enum Cause {
     SequenceBehind { schema: String, source: ServerError },
     #[error("the role may not do this: grant it what docs/guides/postgres.md lists for its part")]
     Forbidden(#[source] ServerError),
+    #[error(
+        "another transaction has stored the same job id or idempotency key and is still open: find \
+         it in pg_stat_activity, and commit or roll it back"
+    )]
+    HeldElsewhere(#[source] Arc<dyn Error + Send + Sync>),
     #[error(
         "no connection became free in time: raise `pool_size`, or look for slow statements in \
          pg_stat_activity"
@@ -136,6 +141,17 @@ pub(crate) fn is_forbidden(error: &DriverError) -> bool {
 pub(crate) fn is_blocked(error: &DriverError) -> bool {
     let DriverError::Unavailable(source) = error else { return false };
     source.downcast_ref::<ServerError>().is_some_and(|it| ["55P03", "40P01"].contains(&&*it.code))
+}
+
+/// Says what to do about a call that waited too long to store a job.
+pub(crate) fn held_elsewhere(error: DriverError) -> DriverError {
+    let is_held = is_lock_timeout(&error);
+    match error {
+        DriverError::Unavailable(source) if is_held => {
+            DriverError::unavailable(Cause::HeldElsewhere(source))
+        }
+        error => error,
+    }
 }
 
 /// Whether a call failed because something is stored already.

@@ -19,7 +19,7 @@ mod enqueue;
 #[doc(hidden)]
 pub mod error;
 mod export;
-mod hint;
+mod held;
 mod migration;
 mod open;
 mod record;
@@ -34,6 +34,7 @@ mod token;
 mod tx;
 #[doc(hidden)]
 pub mod value;
+mod wake;
 
 pub use config::{Config, ConfigError, StatementMode};
 pub use deadpool_postgres;

@@ -6,18 +6,19 @@ use std::sync::{
 };
 
 use taskharbor_core::{
-    DriverError,
+    DriverError, QueueName,
     driver::{DriverId, Limits},
 };
 
 use crate::{
     Config, ConfigError, PostgresDriver, SchemaName,
     driver::Shared,
-    hint::Hints,
+    held::HeldCalls,
     migration::{self, Installed, Plan, VERSION},
     scan_start::ScanStarts,
     session::Session,
     statement::Statements,
+    wake::Wakeups,
 };
 
 /// Why a driver was not opened.
@@ -104,7 +105,7 @@ impl PostgresDriver {
     }
 
     /// As [`PostgresDriver::from_pool`], with the schema, the way to send statements, the deadline,
-    /// the limits and the hints of `config`. How the server is reached is the pool's affair.
+    /// the limits and the wake-ups of `config`. How the server is reached is the pool's affair.
     #[must_use]
     pub fn from_pool_with(pool: deadpool_postgres::Pool, config: Config) -> Self {
         let session = Session::from_pool(pool, config.statements, config.call_deadline);
@@ -114,15 +115,22 @@ impl PostgresDriver {
 
     pub(crate) fn with(session: Session, schema: SchemaName, limits: Limits, listen: bool) -> Self {
         let channel = schema.channel();
+        let scan_starts = Arc::new(ScanStarts::default());
+        let lowered = Arc::clone(&scan_starts);
+        let on_in_front = Arc::new(move |queue: Option<&QueueName>| match queue {
+            Some(queue) => lowered.lower([queue], 0),
+            None => lowered.clear(),
+        });
         let shared = Shared {
-            hints: Hints::new(session.clone(), channel.clone(), listen),
+            wakeups: Wakeups::new(session.clone(), channel.clone(), listen, on_in_front),
+            held_calls: HeldCalls::new(session.max_size(), session.deadline()),
             statements: Statements::of(&schema),
             session,
             schema,
             channel,
             notify_in_transactions: true,
             limits,
-            scan_starts: ScanStarts::default(),
+            scan_starts,
             inserts_directly: AtomicBool::new(true),
             id: DriverId::new(),
             fits: AtomicBool::new(false),

@@ -65,6 +65,7 @@ impl PostgresDriver {
         let shared = &self.shared;
         let random = token::random()?;
         let now = request.now.as_micros();
+        let look = shared.wakeups.begin_look(&request.demands);
         let beginning = shared.scan_starts.of(&request.demands, now);
         let values = values(&request, expires_at, random, &shared.limits, &beginning);
         let rows = self.query(&shared.statements.reserve, &values).await?;
@@ -92,7 +93,10 @@ impl PostgresDriver {
         // RES-7: a look that began behind leases does not know when they end.
         let again = beginning.look_again.filter(|_| !walk.exhausted.is_empty());
         let next_due = optional_time(due.into_iter().chain(again).min())?;
-        Ok(Reserved::new(in_order(&request.demands, granted), next_due))
+        let jobs = in_order(&request.demands, granted);
+        let next_due_in = next_due.map(|due| due.since(request.now));
+        shared.wakeups.end_look(look, &request.demands, &jobs, next_due_in);
+        Ok(Reserved::new(jobs, next_due))
     }
 }
 

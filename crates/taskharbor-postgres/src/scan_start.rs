@@ -161,6 +161,11 @@ impl ScanStarts {
         }
     }
 
+    /// A job may have been put in line in any queue, before the start.
+    pub(crate) fn clear(&self) {
+        self.lock().queues.clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -227,6 +227,16 @@ impl Session {
         PoolStatus { size: status.size, idle: status.available }
     }
 
+    /// How many connections there can be.
+    pub(crate) fn max_size(&self) -> usize {
+        self.pool.status().max_size
+    }
+
+    /// How long a call may take.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.shared.deadline
+    }
+
     /// Whether it was not closed.
     pub(crate) fn check_open(&self) -> Result<(), DriverError> {
         if !self.shared.closed.load(Ordering::Acquire) {

@@ -114,7 +114,7 @@ impl PostgresDriver {
             let columns = batch.columns()?;
             let (sql, values) =
                 batch.statement(&columns, &shared.statements, patience, request.now, None);
-            let call = shared.hints.set_out(Vec::new());
+            let call = shared.wakeups.begin_call(Vec::new());
             let verdicts = self.verdicts(sql, &values).await;
             call.answered(&verdicts);
             let verdicts = match verdicts {
@@ -146,7 +146,7 @@ impl PostgresDriver {
             Value::BigInts(tokens.iter().map(|token| Some(token.seq)).collect()),
             Value::BigInts(tokens.iter().map(|token| Some(token.random)).collect()),
         ];
-        let call = self.shared.hints.set_out(Vec::new());
+        let call = self.shared.wakeups.begin_call(Vec::new());
         let rows = self.query(&self.shared.statements.ack, &values).await;
         call.answered(&rows);
         let left: Vec<i64> = rows?.first().map_or(Ok(Vec::new()), |row| get(row, 0))?;

@@ -66,7 +66,7 @@ impl<S: Statements> Transaction for Tx<S> {
             let (sql, values) =
                 part.statement(&columns, &shared.statements, request.now, None, channel);
             let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
-            part.conclude(verdicts, &mut answers)?;
+            part.conclude(verdicts, &mut answers, request.now)?;
         }
         Ok(answers)
     }

@@ -176,6 +176,16 @@ pub enum Event<'a> {
         /// How long it was away.
         after: Duration,
     },
+    /// The store's wake-ups do not arrive although they should, so the worker finds jobs by polling.
+    /// Told once, until they arrive again.
+    #[non_exhaustive]
+    WakeUpsLost {
+        /// What the driver said.
+        problem: &'a str,
+    },
+    /// The store's wake-ups arrive again.
+    #[non_exhaustive]
+    WakeUpsBack {},
     /// A worker begins to reserve jobs.
     #[non_exhaustive]
     WorkerStarted {

@@ -43,7 +43,8 @@ async fn hints_come_back_each_time_that_the_connection_is_cut_and_none_is_left()
     let other = store.another().await;
     let mut watch = store.watch(vec![queue("q")]).await.unwrap();
     let sql = store.sql().await;
-    let listeners = "FROM pg_stat_activity WHERE query LIKE 'LISTEN%' \
+    let listeners = "FROM pg_stat_activity WHERE query ~ 'LISTEN|advisory' \
+                     AND pid <> pg_backend_pid() \
                      AND application_name = current_setting('application_name')";
     for _ in 0..15 {
         until(&watch, true, 5 * SECOND).await;

@@ -48,6 +48,10 @@ impl Observer for Log {
                 tracing::warn!(doing, %error, cause, "the store is unavailable; going on when it is back");
             }
             Event::StoreBack { after } => tracing::info!(?after, "the store is back"),
+            Event::WakeUpsLost { problem } => {
+                tracing::warn!(problem, "no wake-ups from the store; jobs are found by polling");
+            }
+            Event::WakeUpsBack {} => tracing::info!("wake-ups from the store arrive again"),
             Event::WorkerStarted { name } => tracing::info!(name, "worker started"),
             Event::ShuttingDown { inflight, grace } => {
                 tracing::info!(inflight, ?grace, "shutting down");

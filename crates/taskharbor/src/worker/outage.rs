@@ -1,9 +1,9 @@
-//! Telling once that the store is away, and once that it is back.
+//! Telling once that the store or its wake-ups are away, and once that they are back.
 
 use std::{
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -34,9 +34,20 @@ pub(super) enum Part {
 pub(super) struct Outage {
     failing: AtomicU8,
     since: Mutex<Option<Instant>>,
+    no_wake_ups: AtomicBool,
 }
 
 impl Outage {
+    /// Why wake-ups do not arrive although they should, if they do not.
+    pub(super) fn note_wake_ups(&self, problem: Option<&str>, observers: &Observers) {
+        let was_lost = self.no_wake_ups.swap(problem.is_some(), Ordering::SeqCst);
+        match problem {
+            Some(problem) if !was_lost => observers.tell(&Event::WakeUpsLost { problem }),
+            None if was_lost => observers.tell(&Event::WakeUpsBack {}),
+            _ => {}
+        }
+    }
+
     pub(super) fn failed(
         &self,
         part: Part,

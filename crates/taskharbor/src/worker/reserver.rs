@@ -177,6 +177,9 @@ impl Reserver {
         // Before looking, so that no hint falls between the two.
         self.watch().await;
         let shared = &self.shared;
+        if let Some(watch) = &self.watch {
+            shared.outage.note_wake_ups(watch.problem().as_deref(), &shared.observers);
+        }
         let asked = shared.queues.iter().zip(taken).filter(|(_, taken)| **taken > 0);
         let demands = asked.map(|(slots, taken)| Demand::new(slots.queue.clone(), *taken));
         let (demands, holder) = (demands.collect(), shared.config.holder.clone());

@@ -163,6 +163,14 @@ impl Observer for Status {
             Event::StoreUnavailable { error, .. } => {
                 self.say("store_away", &format!("the store is unavailable: {}", chain(error)));
             }
+            Event::WakeUpsLost { problem, .. } => {
+                let text =
+                    format!("no wake-ups from the store, jobs are found by polling: {problem}");
+                self.say("no_wake_ups", &text);
+            }
+            Event::WakeUpsBack { .. } => {
+                self.say("wake_ups_back", "wake-ups from the store arrive again");
+            }
             Event::StoreBack { .. } => self.say("store_back", "the store is back"),
             Event::WorkerStarted { name, .. } if !self.is_drawn => {
                 self.say("started", &format!("worker {name} started"));

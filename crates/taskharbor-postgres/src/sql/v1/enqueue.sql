@@ -178,10 +178,12 @@ BEGIN
   RETURN v_existing;
 END $$;
 
--- Tells listeners that there may be work (WAK-1); NULL for not at all. In one transaction, once for each queue.
+-- Tells listeners that there may be work (WAK-1); NULL for not at all. In one transaction, once for each queue. The payload
+-- is a message of src/wake/message.rs: from no driver, numbered by transaction, of an unknown number of jobs, in front.
 CREATE FUNCTION th_notify(p_channel text, p_queues text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_channel IS NOT NULL THEN
-    PERFORM pg_notify(p_channel, queue) FROM (SELECT DISTINCT queue FROM unnest(p_queues) AS queue) q;
+    PERFORM pg_notify(p_channel, E'a1\t0\t' || txid_current() || E'\t0\tf\t0\t' || q.queue)
+    FROM (SELECT DISTINCT queue FROM unnest(p_queues) AS queue) q;
   END IF;
 END $$;

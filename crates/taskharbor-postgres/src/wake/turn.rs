@@ -1,0 +1,296 @@
+//! Whose turn it is to look for announced jobs: a few drivers look at once, the others only if
+//! those leave something.
+//!
+//! Without this, one job wakes every idle worker of a fleet, and all but one look in vain. Nobody
+//! assigns turns; every driver decides alone, from messages that all drivers receive in the same
+//! order:
+//!
+//! 1. An announcement of `n` jobs arrives. Each of the `N` drivers that listen draws a delay. About
+//!    `n` of them draw zero and look at once; the number of the others that have begun to look
+//!    grows by a factor of e in every `pace`. If only some drivers are idle, the first of them so
+//!    waits for `pace × ln(N / idle)`, at most some 40 ms in a fleet of 100.
+//! 2. A driver whose look brings fewer jobs than it asked for has left none that is due. It tells
+//!    the others so, with the last announcement that it had received before the look, and how long
+//!    the look took. The pace of all drivers follows that, so that they wait longer where the store
+//!    is slow.
+//! 3. A driver that is still waiting drops its wake-up if that covers all announcements it knows.
+//!    Otherwise it goes on waiting for its turn.
+//!
+//! A wake-up is dropped only on the word of a driver that looked after the jobs were announced and
+//! found nothing more. If that message is lost, or the driver dies before it sends it, the others
+//! look in vain. A full look proves nothing and is not told.
+//!
+//! Jobs for later are not looked for when they are announced. Each driver notes when they fall due
+//! and takes turns then. What is due in more than [`HORIZON`] is left to the workers' own polls.
+//!
+//! The distribution of the delays is known from multicast protocols as exponential feedback
+//! suppression: the number of answers hardly depends on the number of listeners.
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    time::Duration,
+};
+
+use taskharbor_core::QueueName;
+use tokio::time::Instant;
+
+use super::message::{Announced, Drained, Id};
+
+/// How long it takes until e times as many drivers have begun to look. It has to be longer than a
+/// look and the message about it take together, and is this multiple of the average look within
+/// bounds.
+const LOOKS_IN_PACE: u32 = 2;
+const MIN_PACE: Duration = Duration::from_millis(8);
+const MAX_PACE: Duration = Duration::from_millis(60);
+/// Each look counts for one part in so many of the average.
+const AVERAGE_OVER: u32 = 4;
+/// Due times further ahead are not remembered: polls find those jobs in time. The end of a lease,
+/// which is a due time as well, is further ahead by default.
+const HORIZON: Duration = Duration::from_secs(30);
+/// How many due times and unresolved announcements are remembered for a queue.
+const MAX_DUE: usize = 64;
+const MAX_OPEN: usize = 64;
+
+/// The turns of all queues that are watched here.
+#[derive(Debug)]
+pub(super) struct Turns {
+    sender: u64,
+    random: Random,
+    /// How long looks take, on average.
+    look: Duration,
+    queues: HashMap<QueueName, Turn>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    /// How many drivers listen for jobs of this queue, this one included.
+    listeners: u32,
+    /// Announcements that no look is known to have resolved, in the order of their arrival.
+    open: VecDeque<Id>,
+    /// The latest unresolved announcement of our own, which need not have come back yet.
+    own: Option<u64>,
+    /// The latest announcement of our own that a look of our own has resolved.
+    own_resolved: u64,
+    /// When it is our turn.
+    wake_at: Option<Instant>,
+    /// When jobs fall due.
+    due: BTreeSet<Instant>,
+}
+
+/// What was announced of a queue when a look began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) queue: QueueName,
+    last: Option<Id>,
+}
+
+impl Turns {
+    pub(super) fn new(sender: u64, seed: u64) -> Self {
+        let look = MIN_PACE / LOOKS_IN_PACE;
+        Self { sender, random: Random(seed), look, queues: HashMap::new() }
+    }
+
+    /// A worker waits for jobs of this queue. Announcements of other queues are ignored.
+    pub(super) fn serve(&mut self, queue: &QueueName) {
+        self.queues.entry(queue.clone()).or_insert_with(Turn::new);
+    }
+
+    pub(super) fn served(&self) -> impl Iterator<Item = &QueueName> {
+        self.queues.keys()
+    }
+
+    /// How many drivers listen for jobs of a queue, this one included.
+    pub(super) fn set_listeners(&mut self, queue: &QueueName, listeners: u32) {
+        if let Some(turn) = self.queues.get_mut(queue) {
+            turn.listeners = listeners.max(1);
+        }
+    }
+
+    /// Forgets everything that was announced: the connection was lost, or begins anew, and all
+    /// workers look anyway.
+    pub(super) fn reset(&mut self) {
+        for turn in self.queues.values_mut() {
+            *turn = Turn { listeners: turn.listeners, ..Turn::new() };
+        }
+    }
+
+    /// Jobs were announced by this driver. Its own workers were woken before.
+    pub(super) fn announced_here(&mut self, queue: &QueueName, id: Id) {
+        if let Some(turn) = self.queues.get_mut(queue) {
+            turn.own = Some(id.number);
+        }
+    }
+
+    /// An announcement has arrived.
+    pub(super) fn announced(&mut self, announced: &Announced, now: Instant) {
+        let Announced { id, queue, count, due_in, .. } = announced;
+        let pace = self.pace();
+        let Some(turn) = self.queues.get_mut(queue) else { return };
+        let is_own = id.sender == self.sender;
+        if !due_in.is_zero() {
+            // Our own workers have looked and know.
+            if !is_own {
+                turn.note_due(now, *due_in);
+            }
+            return;
+        }
+        if is_own && id.number <= turn.own_resolved {
+            return;
+        }
+        turn.open.push_back(*id);
+        if !is_own {
+            let delay = self.random.delay(pace, turn.listeners, *count);
+            turn.wake_no_later_than(now + delay);
+        }
+        if turn.open.len() > MAX_OPEN {
+            turn.open.clear();
+            turn.wake_no_later_than(now);
+        }
+    }
+
+    /// Another driver has found a queue drained.
+    pub(super) fn drained(&mut self, drained: &Drained, now: Instant) {
+        self.learn(drained.took);
+        let Some(turn) = self.queues.get_mut(&drained.queue) else { return };
+        turn.resolve(drained.last);
+        if drained.last.is_some_and(|last| last.sender == self.sender) {
+            turn.own = turn.own.filter(|own| drained.last.is_some_and(|it| *own > it.number));
+        }
+        turn.open.retain(|id| id.sender != drained.own.sender || id.number > drained.own.number);
+        turn.drop_if_resolved();
+        if let Some(next) = drained.next_due_in {
+            turn.note_due(now, next);
+        }
+    }
+
+    /// A look at these queues begins. Answers with those of which something was announced.
+    pub(super) fn begin_look<'a>(
+        &self,
+        queues: impl IntoIterator<Item = &'a QueueName>,
+    ) -> Vec<Seen> {
+        let turns = queues.into_iter().filter_map(|queue| self.queues.get_key_value(queue));
+        let open = turns.filter(|(_, turn)| !turn.is_resolved() || turn.wake_at.is_some());
+        open.map(|(queue, turn)| Seen { queue: queue.clone(), last: turn.open.back().copied() })
+            .collect()
+    }
+
+    /// The look has left no job that is due in a queue. `own` is our latest announcement when it
+    /// began, and it took so long. Answers with what to tell, and whether that is news to other drivers.
+    pub(super) fn end_look(
+        &mut self,
+        seen: Seen,
+        own: Id,
+        next_due_in: Option<Duration>,
+        took: Duration,
+    ) -> (Drained, bool) {
+        self.learn(took);
+        let mut is_news = false;
+        if let Some(turn) = self.queues.get_mut(&seen.queue) {
+            let was_own = turn.own.is_some_and(|number| number <= own.number);
+            turn.own = turn.own.filter(|number| *number > own.number);
+            turn.own_resolved = own.number;
+            is_news = (turn.resolve(seen.last) || was_own) && turn.listeners > 1;
+            turn.drop_if_resolved();
+        }
+        let next_due_in = next_due_in.filter(|it| *it <= HORIZON);
+        (Drained { queue: seen.queue, own, last: seen.last, next_due_in, took }, is_news)
+    }
+
+    /// The queues of which it is our turn now. Each is answered once.
+    pub(super) fn take(&mut self, now: Instant) -> Vec<QueueName> {
+        let (mut taken, pace) = (Vec::new(), self.pace());
+        for (queue, turn) in &mut self.queues {
+            while turn.due.first().is_some_and(|due| *due <= now) {
+                turn.due.pop_first();
+                let delay = self.random.delay(pace, turn.listeners, 1);
+                turn.wake_no_later_than(now + delay);
+            }
+            if turn.wake_at.is_some_and(|at| at <= now) {
+                turn.wake_at = None;
+                taken.push(queue.clone());
+            }
+        }
+        taken
+    }
+
+    /// When to call [`Turns::take`] next, unless a message comes before.
+    pub(super) fn next(&self) -> Option<Instant> {
+        let times = |turn: &Turn| turn.wake_at.into_iter().chain(turn.due.first().copied()).min();
+        self.queues.values().filter_map(times).min()
+    }
+
+    fn learn(&mut self, took: Duration) {
+        self.look = (self.look * (AVERAGE_OVER - 1) + took.min(MAX_PACE)) / AVERAGE_OVER;
+    }
+
+    fn pace(&self) -> Duration {
+        (self.look * LOOKS_IN_PACE).clamp(MIN_PACE, MAX_PACE)
+    }
+}
+
+impl Turn {
+    fn new() -> Self {
+        let (open, due) = (VecDeque::new(), BTreeSet::new());
+        Self { listeners: 1, open, own: None, own_resolved: 0, wake_at: None, due }
+    }
+
+    fn is_resolved(&self) -> bool {
+        self.open.is_empty() && self.own.is_none()
+    }
+
+    /// All announcements up to this one are resolved; answers whether there were any.
+    fn resolve(&mut self, last: Option<Id>) -> bool {
+        let Some(at) = self.open.iter().position(|id| Some(*id) == last) else { return false };
+        self.open.drain(..=at);
+        true
+    }
+
+    /// Announcements of our own have not made us wait.
+    fn drop_if_resolved(&mut self) {
+        if self.open.is_empty() {
+            self.wake_at = None;
+        }
+    }
+
+    fn wake_no_later_than(&mut self, at: Instant) {
+        self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
+    }
+
+    fn note_due(&mut self, now: Instant, due_in: Duration) {
+        if due_in > HORIZON {
+            return;
+        }
+        self.due.insert(now + due_in);
+        if self.due.len() > MAX_DUE {
+            // The look at an earlier one tells when the next is due.
+            self.due.pop_last();
+        }
+    }
+}
+
+/// A generator of pseudo-random numbers (splitmix64): turns need to differ, not to be secret.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    /// How long one of so many listeners waits with so many jobs to look for; an unknown number
+    /// counts as one.
+    fn delay(&mut self, pace: Duration, listeners: u32, count: u32) -> Duration {
+        let share = f64::from(listeners) / f64::from(count.max(1)) * self.unit();
+        if share <= 1.0 { Duration::ZERO } else { pace.mul_f64(share.ln()) }
+    }
+
+    /// Above zero, up to one.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit into the mantissa")]
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests;
