@@ -212,6 +212,11 @@ pub enum ReleaseReason {
     CancelRequested,
     /// It took so long to arrive that its lease was nearly over.
     ArrivedLate,
+    /// It was reserved ahead and could not start in time. It did not start.
+    Waited,
+    /// Its lease ran out several times, and another such job runs in this worker: they run one at a
+    /// time, because one of them may kill its worker. It did not start.
+    KeptApart,
 }
 
 impl ReleaseReason {
