@@ -214,8 +214,8 @@ pub enum ReleaseReason {
     ArrivedLate,
     /// It was reserved ahead and could not start in time. It did not start.
     Waited,
-    /// Its lease ran out several times, and another such job runs in this worker: they run one at a
-    /// time, because one of them may kill its worker. It did not start.
+    /// Its lease ran out several times, and the worker runs another such job: they run one at a time,
+    /// because one of them may kill its process. It did not start.
     KeptApart,
 }
 

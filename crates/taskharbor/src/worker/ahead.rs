@@ -19,6 +19,7 @@ use crate::{CancelReason, ReleaseReason, inflight::Inflight};
 /// How long jobs may wait, for the default of [`crate::WorkerBuilder::ahead`] and for less.
 const STALLED: Duration = Duration::from_millis(25);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 impl Patience {
     /// Jobs that are reserved further ahead may wait for longer, but always a fraction of the lease.
@@ -34,12 +35,14 @@ impl Patience {
 /// Gives back what has waited for too long, until the worker shuts down, and then everything.
 pub(super) async fn sweep(shared: &Arc<Shared>) {
     let patience = Patience::new(&shared.config);
+    let mut not_before = Instant::now();
     loop {
         let next = shared.lanes.iter().filter_map(|lane| lane.stalls_at(patience)).min();
+        // However late it is, other tasks get their turn in between.
+        let next = next.map(|at| at.max(not_before).max(Instant::now() + A_MOMENT));
         let stalled = async {
             match next {
-                // However late it is, other tasks get their turn in between.
-                Some(at) => sleep_until(at.max(Instant::now() + Duration::from_millis(1))).await,
+                Some(at) => sleep_until(at).await,
                 None => shared.buffered.notified().await,
             }
         };
@@ -54,6 +57,12 @@ pub(super) async fn sweep(shared: &Arc<Shared>) {
             continue;
         }
         let now = Instant::now();
+        if next.is_some_and(|at| now > at + patience.stalled / 4) {
+            // This task has not had its turn, so the handlers have not had theirs either: that no job
+            // has ended says nothing.
+            not_before = now + patience.stalled;
+            continue;
+        }
         for lane in shared.lanes.iter() {
             if lane.stalls_at(patience).is_some_and(|at| at <= now) {
                 release(shared, lane.take_waiting(), ReleaseReason::Waited).await;

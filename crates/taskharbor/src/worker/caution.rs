@@ -1,17 +1,20 @@
 //! Care for jobs whose lease ran out before: one of them may have killed its worker.
 //!
 //! When a process dies, the store charges an expiration to every job that it held, also to those
-//! beside the one that killed it and to those that had not started. Three rules keep these others away
+//! beside the one that killed it and to those that had not started. These rules keep the others away
 //! from the crash limit:
 //!
 //! 1. A job whose lease ran out never waits for a slot. So only a job without an expiration can be
 //!    charged one that never started, and only once.
-//! 2. While such a job runs, and for a moment after, no job waits for a slot.
-//! 3. Of the jobs whose lease ran out twice in a row, one runs at a time; the others are given back.
+//! 2. While a job runs whose lease ran out, and for a moment after, no job waits for a slot.
+//! 3. A job whose lease ran out twice in a row runs in quarantine: it starts when the worker holds no
+//!    other such job, and while it runs the worker reserves nothing. Others that came with it are
+//!    released first, and it starts once the store has recorded that.
 //!
 //! So one job that kills its process can charge any other at most twice: once while that has no
-//! expiration, and once while it has one. All of this ends for a job that has run for a minute, because
-//! long jobs would keep each other from running.
+//! expiration, and once while it has one. Long jobs would keep all others from running, so the worker
+//! reserves again when a job in quarantine has run for 10 s, and starts another such job when it has run
+//! for a minute.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -21,11 +24,13 @@ use std::{
 use tokio::time::Instant;
 
 /// How long a job that runs is suspected of being about to kill its worker.
-const WATCHED: Duration = Duration::from_secs(60);
+const WATCHED: Duration = Duration::from_secs(10);
+/// How long a job that runs keeps others like it away.
+const APART: Duration = Duration::from_secs(60);
+/// A job that is kept away comes back after this time at the earliest.
+const SHORTEST_DELAY: Duration = Duration::from_millis(100);
 /// Jobs whose leases ran out come together: how long after the last one to reserve nothing ahead.
 const QUIET: Duration = Duration::from_secs(1);
-/// A job that was kept apart comes back after this time at the earliest.
-const SHORTEST_DELAY: Duration = Duration::from_millis(100);
 
 /// The jobs whose lease ran out before, as far as a worker runs them.
 #[derive(Debug)]
@@ -46,7 +51,7 @@ struct State {
 struct Suspect {
     name: u64,
     since: Instant,
-    is_alone: bool,
+    is_quarantined: bool,
 }
 
 impl Caution {
@@ -63,10 +68,10 @@ impl Caution {
         expirations > 0 && expirations < self.crash_limit
     }
 
-    /// Whether it runs without others like it: from the second expiration on, or the first if a
-    /// second would be the last.
-    const fn is_alone(&self, expirations: u32) -> bool {
-        expirations >= 2 || expirations + 1 >= self.crash_limit
+    /// Whether a job runs in quarantine: from the second expiration on, or the first if a second would
+    /// be the last.
+    pub(super) const fn needs_quarantine(&self, expirations: u32) -> bool {
+        self.is_suspect(expirations) && (expirations >= 2 || expirations + 1 >= self.crash_limit)
     }
 
     /// A suspect has arrived.
@@ -81,20 +86,30 @@ impl Caution {
             || state.running.iter().any(|suspect| now < suspect.since + WATCHED)
     }
 
-    /// Lets a suspect run, and names it; or says how long it should stay away.
-    pub(super) fn begin(&self, expirations: u32, now: Instant) -> Result<u64, Duration> {
-        let is_alone = self.is_alone(expirations);
+    /// Until when nothing is reserved, unless the job for which that is so ends before.
+    pub(super) fn quarantine_ends_at(&self, now: Instant) -> Option<Instant> {
+        let state = self.state();
+        let quarantined = state.running.iter().filter(|suspect| suspect.is_quarantined);
+        quarantined.map(|suspect| suspect.since + WATCHED).filter(|end| now < *end).max()
+    }
+
+    /// How long a job that needs a quarantine stays away, if one like it runs: as long again as that
+    /// has been running, so the number of times is bounded.
+    pub(super) fn keeps_away_for(&self, now: Instant) -> Option<Duration> {
+        let state = self.state();
+        let quarantined = state.running.iter().filter(|suspect| suspect.is_quarantined);
+        let ran = now.saturating_duration_since(quarantined.map(|suspect| suspect.since).max()?);
+        (ran < APART).then(|| ran.max(SHORTEST_DELAY).min(APART - ran))
+    }
+
+    /// A suspect starts; it is named, so that its end can be told.
+    pub(super) fn begin(&self, expirations: u32, now: Instant) -> u64 {
+        let is_quarantined = self.needs_quarantine(expirations);
         let mut state = self.state();
-        let in_the_way = |it: &&Suspect| it.is_alone && now < it.since + WATCHED;
-        if is_alone && let Some(other) = state.running.iter().find(in_the_way) {
-            // As long again as the other has been running, so the number of times is bounded.
-            let ran = now.saturating_duration_since(other.since);
-            return Err(ran.max(SHORTEST_DELAY).min(WATCHED.saturating_sub(ran)));
-        }
         let name = state.next;
         state.next += 1;
-        state.running.push(Suspect { name, since: now, is_alone });
-        Ok(name)
+        state.running.push(Suspect { name, since: now, is_quarantined });
+        name
     }
 
     pub(super) fn end(&self, name: u64) {
@@ -109,36 +124,41 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn of_jobs_whose_lease_ran_out_twice_one_runs_at_a_time() {
+    fn nothing_is_reserved_while_a_job_runs_whose_lease_ran_out_twice() {
         let (caution, start) = (Caution::new(5), Instant::now());
-        let first = caution.begin(2, start).unwrap();
-        assert_eq!(caution.begin(2, start), Err(100 * MS));
-        assert_eq!(caution.begin(4, start + 300 * MS), Err(300 * MS));
-        assert!(caution.begin(1, start).is_ok());
-        caution.end(first);
-        assert!(caution.begin(3, start + 301 * MS).is_ok());
+        caution.begin(1, start);
+        assert_eq!(caution.quarantine_ends_at(start), None);
+        let suspect = caution.begin(2, start);
+        assert_eq!(caution.quarantine_ends_at(start), Some(start + WATCHED));
+        caution.end(suspect);
+        assert_eq!(caution.quarantine_ends_at(start), None);
     }
 
     #[test]
-    fn a_job_that_has_run_for_a_minute_keeps_no_other_away() {
+    fn a_job_that_has_run_for_a_while_is_not_suspected_any_more() {
         let (caution, start) = (Caution::new(5), Instant::now());
-        caution.begin(2, start).unwrap();
-        assert_eq!(caution.begin(2, start + 50_000 * MS), Err(10_000 * MS));
-        assert!(caution.is_careful(start + 59_999 * MS));
-        assert!(!caution.is_careful(start + 60_000 * MS));
-        assert!(caution.begin(2, start + 60_000 * MS).is_ok());
+        caution.begin(2, start);
+        let (before, after) = (start + WATCHED - MS, start + WATCHED);
+        assert!(caution.is_careful(before) && !caution.is_careful(after));
+        assert!(caution.quarantine_ends_at(before).is_some());
+        assert_eq!(caution.quarantine_ends_at(after), None);
+        // It keeps its like away for longer.
+        let away_at = |millis| caution.keeps_away_for(start + millis * MS);
+        assert_eq!(away_at(1), Some(100 * MS));
+        assert_eq!(away_at(10_000), Some(10_000 * MS));
+        assert_eq!(away_at(59_000), Some(1_000 * MS));
+        assert_eq!(away_at(60_000), None);
     }
 
     #[test]
-    fn the_last_run_before_the_crash_limit_is_alone_whatever_the_limit() {
-        let start = Instant::now();
-        for (limit, first_alone) in [(2, 1), (3, 2), (5, 2), (u32::MAX, 2)] {
+    fn the_last_run_before_the_crash_limit_is_in_quarantine_whatever_the_limit() {
+        for (limit, first) in [(2, 1), (3, 2), (5, 2), (u32::MAX, 2)] {
             let caution = Caution::new(limit);
-            let alone = (1..limit.min(10)).find(|it| caution.is_alone(*it));
-            assert_eq!(alone, Some(first_alone), "{limit}");
-            assert!(caution.is_suspect(1) && !caution.is_suspect(0) && !caution.is_suspect(limit));
-            caution.begin(first_alone, start).unwrap();
-            assert!(caution.begin(first_alone, start).is_err());
+            let quarantined = (0..limit.min(10)).find(|it| caution.needs_quarantine(*it));
+            assert_eq!(quarantined, Some(first), "{limit}");
+            assert!(caution.needs_quarantine(limit - 1), "{limit}");
+            // It is dead-lettered, and does not run.
+            assert!(!caution.is_suspect(limit) && !caution.needs_quarantine(limit), "{limit}");
         }
         assert!(!Caution::new(1).is_suspect(1));
     }
@@ -148,7 +168,7 @@ mod tests {
         let (caution, start) = (Caution::new(5), Instant::now());
         assert!(!caution.is_careful(start));
         caution.see(start);
-        let suspect = caution.begin(1, start).unwrap();
+        let suspect = caution.begin(1, start);
         caution.end(suspect);
         assert!(caution.is_careful(start + 999 * MS));
         assert!(!caution.is_careful(start + 1_000 * MS));

@@ -208,14 +208,21 @@ impl Slot {
         self.suspect = Some(suspect);
     }
 
+    /// Before the reserver is woken, which may wait for this.
+    fn clear_suspect(&mut self) {
+        if let Some(suspect) = self.suspect.take() {
+            self.shared.caution.end(suspect);
+        }
+    }
+
     /// The job has ended: starts the next one that waits, or frees the slot.
     pub(super) fn pass(mut self) {
-        let lane = &self.shared.lanes[self.lane];
+        self.clear_suspect();
         if self.shared.phase() > Phase::Working {
             // The jobs that wait are given back.
             return;
         }
-        let passed = lane.pass(Instant::now());
+        let passed = self.shared.lanes[self.lane].pass(Instant::now());
         self.is_passed = true;
         if passed.is_low {
             self.shared.freed.notify_one();
@@ -229,9 +236,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(suspect) = self.suspect {
-            self.shared.caution.end(suspect);
-        }
+        self.clear_suspect();
         if !self.is_passed {
             self.shared.lanes[self.lane].free_one();
             self.shared.freed.notify_one();

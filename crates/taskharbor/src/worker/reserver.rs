@@ -21,7 +21,7 @@ use super::{
     pace::Reach,
     settler::Finished,
     shared::{Phase, Shared},
-    verdict::{self, Verdict},
+    verdict,
 };
 use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 
@@ -34,6 +34,8 @@ const BREATH: Duration = Duration::from_millis(1);
 const LONGEST_BREATH: u32 = 6;
 /// How much longer to go without looking where the store sends wake-ups.
 const WITH_WAKE_UPS: u32 = 30;
+/// How long the store may take to have jobs back before a job starts in quarantine.
+const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 /// A job that falls due later than this is asked for by then.
 const LONGEST_DUE: Duration = Duration::from_secs(86_400);
 
@@ -112,6 +114,9 @@ impl Reserver {
             }
             let next_look = self.known.iter().filter_map(|it| it.due_at).min();
             let next_look = next_look.map_or(self.poll_at, |due| due.min(self.poll_at));
+            // While nothing is reserved, nothing else can be done.
+            let quarantine = self.shared.caution.quarantine_ends_at(Instant::now());
+            let next_look = quarantine.unwrap_or(next_look);
             let woken = async {
                 match &mut self.watch {
                     Some(watch) => watch.woken().await,
@@ -176,6 +181,9 @@ impl Reserver {
     /// one begins with the queue that was left out.
     fn demands(&mut self) -> Vec<Asked> {
         let (now, lanes) = (Instant::now(), &self.shared.lanes);
+        if self.shared.caution.quarantine_ends_at(now).is_some() {
+            return Vec::new();
+        }
         let reach = if self.shared.caution.is_careful(now) {
             Reach::NONE
         } else {
@@ -296,54 +304,100 @@ impl Reserver {
             ahead::release_all(shared, ReleaseReason::Waited).await;
         }
         let may_wait = !shared.config.ahead.is_zero() && !shared.caution.is_careful(now);
-        let jobs = shared.registry.insert(jobs, rest, too_soon);
+        let (jobs, mut quarantine) = (shared.registry.insert(jobs, rest, too_soon), Vec::new());
         for (inflight, lane) in jobs.into_iter().zip(lanes) {
             shared.tell(&Event::Reserved { job: &inflight.job });
-            if let Some(released) = self.place(&inflight, *lane, may_wait, now) {
-                let _ = shared.outcomes.send(Finished::new(inflight, released)).await;
+            if shared.caution.needs_quarantine(inflight.job.expirations)
+                && let Some(delay) = shared.caution.keeps_away_for(now)
+            {
+                let run_at = Some(shared.now().saturating_add(delay));
+                self.release(inflight, run_at, ReleaseReason::KeptApart).await;
+                continue;
             }
+            let why = match self.place(&inflight, *lane, may_wait, now) {
+                Ok(Some(slot)) if shared.caution.needs_quarantine(inflight.job.expirations) => {
+                    quarantine.push((inflight, slot));
+                    continue;
+                }
+                Ok(Some(slot)) => {
+                    executor::start(shared, inflight, slot);
+                    continue;
+                }
+                Ok(None) => continue,
+                Err(why) => why,
+            };
+            self.release(inflight, None, why).await;
         }
         if may_wait {
             shared.buffered.notify_one();
         }
+        self.quarantine(quarantine).await;
     }
 
-    /// Starts a job, or lets it wait for a slot; or says how it is given back.
+    async fn release(
+        &self,
+        inflight: Arc<Inflight>,
+        run_at: Option<Timestamp>,
+        why: ReleaseReason,
+    ) {
+        let finished = Finished::new(inflight, verdict::release(run_at, why));
+        let _ = self.shared.outcomes.send(finished).await;
+    }
+
+    /// Starts the first of these jobs once the store has the others back: one of them may kill this
+    /// process, and then no other is charged for it again.
+    async fn quarantine(&self, jobs: Vec<(Arc<Inflight>, Slot)>) {
+        let (shared, mut others) = (&self.shared, Vec::new());
+        let mut jobs = jobs.into_iter();
+        let Some((first, mut slot)) = jobs.next() else {
+            return;
+        };
+        for (other, slot) in jobs {
+            drop(slot);
+            others.push(Arc::clone(&other));
+            self.release(other, None, ReleaseReason::KeptApart).await;
+        }
+        let are_released = tokio::select! {
+            biased;
+            () = shared.reached(Phase::Draining) => false,
+            () = shared.registry.gone(&others) => true,
+            () = sleep(RELEASED_WITHIN) => false,
+        };
+        if are_released {
+            slot.set_suspect(shared.caution.begin(first.job.expirations, Instant::now()));
+            executor::start(shared, first, slot);
+        } else {
+            drop(slot);
+            self.release(first, None, ReleaseReason::KeptApart).await;
+        }
+    }
+
+    /// The slot of a job, none if it waits for one, or why it is given back.
     fn place(
         &self,
         inflight: &Arc<Inflight>,
         lane: Option<usize>,
         may_wait: bool,
         now: Instant,
-    ) -> Option<Verdict> {
+    ) -> Result<Option<Slot>, ReleaseReason> {
         let (shared, expirations) = (&self.shared, inflight.job.expirations);
-        let released = |why| Some(verdict::release(None, why));
         if inflight.has_ended() {
-            return released(ReleaseReason::ArrivedLate);
+            return Err(ReleaseReason::ArrivedLate);
         }
         if shared.phase() > Phase::Working {
-            return released(ReleaseReason::Shutdown);
+            return Err(ReleaseReason::Shutdown);
         }
-        let Some(lane) = lane else {
-            // A job of a queue that was not asked.
-            return released(ReleaseReason::Waited);
-        };
+        // A driver may answer with a job of a queue that it was not asked for.
+        let lane = lane.ok_or(ReleaseReason::Waited)?;
         match shared.lanes[lane].offer(inflight, now, may_wait) {
-            Offer::Waits => return None,
-            Offer::Refused => return released(ReleaseReason::Waited),
+            Offer::Waits => return Ok(None),
+            Offer::Refused => return Err(ReleaseReason::Waited),
             Offer::Starts => {}
         }
-        let mut slot = Slot::new(Arc::clone(shared), lane);
-        if shared.caution.is_suspect(expirations) {
-            match shared.caution.begin(expirations, now) {
-                Ok(suspect) => slot.set_suspect(suspect),
-                Err(delay) => {
-                    let run_at = shared.now().saturating_add(delay);
-                    return Some(verdict::release(Some(run_at), ReleaseReason::KeptApart));
-                }
-            }
+        let (mut slot, caution) = (Slot::new(Arc::clone(shared), lane), &shared.caution);
+        if caution.is_suspect(expirations) && !caution.needs_quarantine(expirations) {
+            slot.set_suspect(caution.begin(expirations, now));
         }
-        executor::start(shared, Arc::clone(inflight), slot);
-        None
+        Ok(Some(slot))
     }
 }
