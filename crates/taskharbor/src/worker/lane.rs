@@ -6,6 +6,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    fmt,
     ops::Deref,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -49,14 +50,12 @@ impl Deref for Lanes {
 }
 
 /// The slots of one queue, and the jobs that wait for them.
-#[derive(Debug)]
 pub(super) struct Lane {
     pub(super) queue: QueueName,
     pub(super) concurrency: usize,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
 struct State {
     free: usize,
     /// First in, first out, each with the time at which it arrived.
@@ -185,6 +184,18 @@ impl Lane {
         state.pace = Pace::default();
         state.low_water = 0;
         state.waiting.drain(..).map(|(job, _)| job).collect()
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("Lane")
+            .field("queue", &self.queue)
+            .field("concurrency", &self.concurrency)
+            .field("free", &state.free)
+            .field("waiting", &state.waiting.len())
+            .finish_non_exhaustive()
     }
 }
 
