@@ -9,7 +9,7 @@ pub use crate::{
     reserve::{Demand, ExtendLeases, Extended, Extension, Reserve, Reserved},
     settle::{LockWait, Settle, Settled, Settlement, Transition},
     transaction::{DriverId, Transaction},
-    wake::{WakeHub, Watch},
+    wake::{WakeHub, Watch, Woken},
 };
 
 use std::future::Future;

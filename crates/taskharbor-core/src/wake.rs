@@ -1,10 +1,10 @@
 //! [`WakeHub`] and [`Watch`]: waking workers that wait for jobs.
 //!
-//! A wake-up is a flag, not a message: any number of them before the next look count as one, so
-//! nothing can pile up. It needs no runtime, so every driver can use it.
+//! A wake-up is a flag for each queue, not a message: any number of them before the next look count as
+//! one, so nothing can pile up. It needs no runtime, so every driver can use it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     future::poll_fn,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Poll, Waker},
@@ -20,12 +20,23 @@ pub struct WakeHub {
 
 #[derive(Debug, Default)]
 struct Registry {
-    watchers: HashMap<QueueName, Vec<Weak<Watcher>>>,
+    /// The watches of each queue, with the queue's place among those of the watch.
+    watchers: HashMap<QueueName, Vec<(Weak<Watcher>, usize)>>,
     closed: bool,
     /// Wake-ups do not arrive at the moment.
     cut_off: bool,
     /// Why they do not, although they should.
     problem: Option<Arc<str>>,
+}
+
+/// Which queues a wake-up is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Woken {
+    /// There may be jobs in these queues of the watch.
+    Queues(Vec<QueueName>),
+    /// There may be jobs in every queue of the watch.
+    All,
 }
 
 /// Waits for wake-ups about some queues.
@@ -43,7 +54,9 @@ struct Watcher {
 
 #[derive(Debug, Default)]
 struct Signal {
-    woken: bool,
+    /// The places of the queues that were woken, each once.
+    queues: BTreeSet<usize>,
+    all: bool,
     closed: bool,
     waker: Option<Waker>,
 }
@@ -61,9 +74,9 @@ impl WakeHub {
         let mut registry = lock(&self.registry);
         let signal = Signal { closed: registry.closed, ..Signal::default() };
         let watcher = Arc::new(Watcher { signal: Mutex::new(signal) });
-        for queue in &queues {
+        for (place, queue) in queues.iter().enumerate() {
             let of_queue = registry.watchers.entry(queue.clone()).or_default();
-            of_queue.push(Arc::downgrade(&watcher));
+            of_queue.push((Arc::downgrade(&watcher), place));
         }
         drop(registry);
         Watch { queues, watcher, hub: self.clone() }
@@ -75,10 +88,15 @@ impl WakeHub {
         let registry = lock(&self.registry);
         for queue in queues {
             let of_queue = registry.watchers.get(queue).into_iter().flatten();
-            woken.extend(of_queue.filter_map(Weak::upgrade));
+            let alive = of_queue.filter_map(|(watcher, place)| Some((watcher.upgrade()?, *place)));
+            woken.extend(alive);
         }
         drop(registry);
-        raise_all(&woken);
+        for (watcher, place) in woken {
+            watcher.raise(|signal| {
+                signal.queues.insert(place);
+            });
+        }
     }
 
     /// Wakes every watch: there may be jobs in any queue.
@@ -122,7 +140,7 @@ impl WakeHub {
         registry.closed = true;
         let watchers = std::mem::take(&mut registry.watchers);
         drop(registry);
-        for watcher in watchers.into_values().flatten().filter_map(|it| it.upgrade()) {
+        for watcher in watchers.into_values().flatten().filter_map(|it| it.0.upgrade()) {
             watcher.raise(|signal| signal.closed = true);
         }
     }
@@ -131,7 +149,7 @@ impl WakeHub {
 impl Registry {
     /// A watch of several queues is among them several times, which does no harm.
     fn all(&self) -> Vec<Arc<Watcher>> {
-        self.watchers.values().flatten().filter_map(Weak::upgrade).collect()
+        self.watchers.values().flatten().filter_map(|(watcher, _)| watcher.upgrade()).collect()
     }
 }
 
@@ -156,20 +174,25 @@ impl Watch {
         lock(&self.hub.registry).problem.clone()
     }
 
-    /// Waits until there may be jobs: at once if there was a wake-up since the last time. `false`
-    /// when the driver was closed and there will be no more.
+    /// Waits until there may be jobs, and answers in which queues: at once if there was a wake-up
+    /// since the last time. `None` when the driver was closed and there will be no more.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future loses no wake-up.
-    pub async fn woken(&mut self) -> bool {
+    pub async fn woken(&mut self) -> Option<Woken> {
         poll_fn(|context| {
             let mut signal = lock(&self.watcher.signal);
-            if std::mem::take(&mut signal.woken) {
-                return Poll::Ready(true);
+            let places = std::mem::take(&mut signal.queues);
+            if std::mem::take(&mut signal.all) {
+                return Poll::Ready(Some(Woken::All));
+            }
+            if !places.is_empty() {
+                let queues = places.iter().filter_map(|place| self.queues.get(*place)).cloned();
+                return Poll::Ready(Some(Woken::Queues(queues.collect())));
             }
             if signal.closed {
-                return Poll::Ready(false);
+                return Poll::Ready(None);
             }
             signal.waker = Some(context.waker().clone());
             Poll::Pending
@@ -184,7 +207,7 @@ impl Drop for Watch {
         let mut registry = lock(&self.hub.registry);
         for queue in &self.queues {
             if let Some(of_queue) = registry.watchers.get_mut(queue) {
-                of_queue.retain(|it| !it.ptr_eq(&gone));
+                of_queue.retain(|(it, _)| !it.ptr_eq(&gone));
                 if of_queue.is_empty() {
                     registry.watchers.remove(queue);
                 }
@@ -208,7 +231,7 @@ impl Watcher {
 
 fn raise_all(watchers: &[Arc<Watcher>]) {
     for watcher in watchers {
-        watcher.raise(|signal| signal.woken = true);
+        watcher.raise(|signal| signal.all = true);
     }
 }
 
@@ -228,9 +251,15 @@ mod tests {
         QueueName::new(name).unwrap()
     }
 
-    fn poll(watch: &mut Watch) -> Poll<bool> {
+    fn poll(watch: &mut Watch) -> Poll<Option<Woken>> {
         pin!(watch.woken()).poll(&mut Context::from_waker(Waker::noop()))
     }
+
+    fn woken(names: &[&str]) -> Poll<Option<Woken>> {
+        Poll::Ready(Some(Woken::Queues(names.iter().map(|name| queue(name)).collect())))
+    }
+
+    const ALL: Poll<Option<Woken>> = Poll::Ready(Some(Woken::All));
 
     #[test]
     fn wake_ups_reach_the_watches_of_the_queue_and_count_once() {
@@ -239,9 +268,22 @@ mod tests {
         let mut other = hub.watch(vec![queue("other")]);
         assert_eq!(poll(&mut mail), Poll::Pending);
         hub.wake([&queue("mail"), &queue("bulk"), &queue("unwatched")]);
-        assert_eq!(poll(&mut mail), Poll::Ready(true));
+        hub.wake([&queue("mail")]);
+        assert_eq!(poll(&mut mail), woken(&["mail", "bulk"]));
         assert_eq!(poll(&mut mail), Poll::Pending);
+        hub.wake([&queue("bulk")]);
+        assert_eq!(poll(&mut mail), woken(&["bulk"]));
         assert_eq!(poll(&mut other), Poll::Pending);
+    }
+
+    #[test]
+    fn a_wake_up_about_all_queues_includes_those_that_were_named() {
+        let hub = WakeHub::new();
+        let mut watch = hub.watch(vec![queue("mail"), queue("bulk")]);
+        hub.wake([&queue("mail")]);
+        hub.wake_all();
+        assert_eq!(poll(&mut watch), ALL);
+        assert_eq!(poll(&mut watch), Poll::Pending);
     }
 
     #[test]
@@ -250,9 +292,9 @@ mod tests {
         let mut watch = hub.watch(vec![queue("mail")]);
         hub.wake([&queue("mail")]);
         hub.close();
-        assert_eq!(poll(&mut watch), Poll::Ready(true));
-        assert_eq!(poll(&mut watch), Poll::Ready(false));
-        assert_eq!(poll(&mut hub.watch(vec![queue("mail")])), Poll::Ready(false));
+        assert_eq!(poll(&mut watch), woken(&["mail"]));
+        assert_eq!(poll(&mut watch), Poll::Ready(None));
+        assert_eq!(poll(&mut hub.watch(vec![queue("mail")])), Poll::Ready(None));
     }
 
     #[test]
@@ -263,11 +305,11 @@ mod tests {
         hub.set_reaching(false);
         assert!(!watch.can_wake());
         assert!(!hub.watch(vec![queue("mail")]).can_wake());
-        assert_eq!(poll(&mut watch), Poll::Ready(true));
+        assert_eq!(poll(&mut watch), ALL);
         assert_eq!(poll(&mut watch), Poll::Pending);
         hub.set_reaching(true);
         assert!(watch.can_wake());
-        assert_eq!(poll(&mut watch), Poll::Ready(true));
+        assert_eq!(poll(&mut watch), ALL);
     }
 
     #[test]
@@ -291,7 +333,7 @@ mod tests {
         hub.set_reaching(true);
         assert_eq!(poll(&mut watch), Poll::Pending);
         hub.set_reaching(false);
-        assert_eq!(poll(&mut watch), Poll::Ready(true));
+        assert_eq!(poll(&mut watch), ALL);
         hub.set_reaching(false);
         assert_eq!(poll(&mut watch), Poll::Pending);
     }
@@ -301,7 +343,7 @@ mod tests {
         let hub = WakeHub::new();
         let mut watches = [hub.watch(vec![queue("mail")]), hub.watch(vec![queue("bulk")])];
         hub.wake_all();
-        assert!(watches.iter_mut().all(|watch| poll(watch) == Poll::Ready(true)));
+        assert!(watches.iter_mut().all(|watch| poll(watch) == ALL));
         assert!(watches.iter_mut().all(|watch| poll(watch) == Poll::Pending));
         assert!(!Watch::never().can_wake());
     }

@@ -37,7 +37,7 @@ fn job(text: &str, payload: &[u8]) -> NewJob {
 
 fn is_woken(watch: &mut Watch) -> bool {
     let mut context = Context::from_waker(Waker::noop());
-    pin!(watch.woken()).poll(&mut context) == Poll::Ready(true)
+    matches!(pin!(watch.woken()).poll(&mut context), Poll::Ready(Some(_)))
 }
 
 #[tokio::test]

@@ -321,6 +321,20 @@ impl Registry {
         }
     }
 
+    /// Waits until none of these jobs is held any more.
+    pub(crate) async fn gone(&self, jobs: &[Arc<Inflight>]) {
+        let is_held =
+            |job: &Arc<Inflight>| self.held().get(job.place).is_some_and(|it| Arc::ptr_eq(it, job));
+        loop {
+            let mut removed = std::pin::pin!(self.emptied.notified());
+            removed.as_mut().enable();
+            if !jobs.iter().any(is_held) {
+                return;
+            }
+            removed.await;
+        }
+    }
+
     /// Has the keeper look at once.
     pub(crate) fn call_keeper(&self) {
         self.keeper_called.notify_one();

@@ -222,6 +222,11 @@ pub enum ReleaseReason {
     CancelRequested,
     /// It took so long to arrive that its lease was nearly over.
     ArrivedLate,
+    /// It was reserved ahead and could not start in time. It did not start.
+    Waited,
+    /// Its lease ran out several times, and the worker runs another such job: they run one at a time,
+    /// because one of them may kill its process. It did not start.
+    KeptApart,
 }
 
 impl ReleaseReason {

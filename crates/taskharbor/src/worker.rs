@@ -1,15 +1,20 @@
 //! [`Worker`]: reserving jobs, running their handlers, recording what became of them.
 //!
-//! Four loops share one state. The *reserver* takes free slots and fills them with jobs. The
+//! Four loops share one state. The *reserver* fills free slots with jobs, and reserves ahead what will
+//! start soon. The
 //! *executor* runs each job's handler in a task. The *keeper* extends all leases in one call. The
 //! *settler* records outcomes in batches. The *supervisor* starts them and shuts them down, and a
 //! *pruner* beside them removes what is over and old.
 
+mod ahead;
 mod builder;
+mod caution;
 mod executor;
 mod input;
 mod keeper;
+mod lane;
 mod outage;
+mod pace;
 mod pruner;
 mod reserver;
 mod retention;
@@ -17,7 +22,6 @@ mod running;
 mod settler;
 mod shared;
 mod signal;
-mod slot;
 mod supervisor;
 mod verdict;
 

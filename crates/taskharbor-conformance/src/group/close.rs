@@ -154,7 +154,7 @@ async fn watches_end_with_the_driver(t: DriverUnderTest) {
     if !watch.can_wake() {
         return;
     }
-    let waiting = tokio::spawn(async move { while watch.woken().await {} });
+    let waiting = tokio::spawn(async move { while watch.woken().await.is_some() {} });
     close(&t).await;
     // Only a driver that breaks the clause ever waits for this long.
     let ended = tokio::time::timeout(Duration::from_secs(10), waiting).await;

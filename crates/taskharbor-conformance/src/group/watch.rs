@@ -60,7 +60,7 @@ async fn woken(mut watch: Watch) {
     }
     // A broken driver fails the case instead of hanging it.
     let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
-    assert_eq!(woken, Ok(true), "no watch was woken");
+    assert!(matches!(woken, Ok(Some(_))), "no watch was woken");
 }
 
 /// A watch of `q` is woken by this.
@@ -232,7 +232,7 @@ async fn a_watch_can_be_woken_again_and_again(t: DriverUnderTest) {
     for n in 0..3 {
         t.put(job(&n.to_string()), T0).await;
         let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
-        assert_eq!(woken, Ok(true), "{n}");
+        assert!(matches!(woken, Ok(Some(_))), "{n}");
     }
 }
 

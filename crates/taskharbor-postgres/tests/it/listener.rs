@@ -34,7 +34,7 @@ async fn is_woken_by(watch: &mut Watch, other: &PostgresDriver, id: &str) {
     // What else there was to tell does not count.
     while timeout(Duration::from_millis(200), watch.woken()).await.is_ok() {}
     store_at(other, job(id), noon()).await;
-    assert!(timeout(5 * SECOND, watch.woken()).await.expect("a hint"));
+    assert!(timeout(5 * SECOND, watch.woken()).await.expect("a hint").is_some());
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
         while timeout(Duration::from_millis(120), watch.woken()).await.is_ok() {}
         // This one tells so itself; so the next, a moment later, does not.
         store_at(&store, job(format!("{round}-a")), noon()).await;
-        assert!(watch.woken().await);
+        assert!(watch.woken().await.is_some());
         let call = store_at(&store, job(format!("{round}-b")), noon());
         let patience = Duration::from_micros(200 + 50 * round);
         if timeout(patience, call).await.is_ok() {

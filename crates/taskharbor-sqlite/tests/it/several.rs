@@ -86,7 +86,7 @@ async fn many_callers_of_one_driver_each_get_their_own_answer() {
 /// Waits for a wake-up for as long as it takes, within reason.
 async fn woken(watch: &mut Watch) {
     let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
-    assert_eq!(woken, Ok(true), "no watch was woken");
+    assert!(matches!(woken, Ok(Some(_))), "no watch was woken");
 }
 
 #[tokio::test]

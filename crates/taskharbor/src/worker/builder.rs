@@ -16,9 +16,11 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::{
     Worker,
+    caution::Caution,
+    lane::{Lane, Lanes},
     outage::Outage,
+    pace::MAX_AHEAD,
     shared::{Config, Phase, Shared},
-    slot::Slots,
 };
 use crate::{
     Codec, Exponential, Handlers, ImpossiblePolicy, Middleware, Observer, Retention, RetryPolicy,
@@ -140,6 +142,7 @@ pub struct WorkerBuilder {
     grace: Duration,
     cancel_wait: Duration,
     poll: Duration,
+    ahead: Duration,
     call_timeout: Duration,
     timeout: Option<Duration>,
     missing: MissingHandler,
@@ -165,6 +168,7 @@ impl WorkerBuilder {
             grace: Duration::from_secs(30),
             cancel_wait: Duration::from_secs(5),
             poll: Duration::from_secs(1),
+            ahead: Duration::from_millis(20),
             call_timeout: Duration::from_secs(30),
             timeout: None,
             missing: MissingHandler::default(),
@@ -256,6 +260,17 @@ impl WorkerBuilder {
         self
     }
 
+    /// How far ahead jobs are reserved, at most: jobs that will probably start within this time wait
+    /// in the worker for the next free slot, so that short jobs do not wait for a call to the store.
+    /// How many that are follows from how fast the jobs of the queue end; with one round trip to the
+    /// store in flight it is often less than this, down to a quarter. A job that does not start in
+    /// time is released. Zero reserves a job only when a slot is free for it. Defaults to 20 ms, never
+    /// more than a twentieth of the lease, and to zero if the crash limit is 1.
+    pub fn ahead(mut self, ahead: Duration) -> Self {
+        self.ahead = ahead;
+        self
+    }
+
     /// How long a call to the store may take before it counts as failed. Defaults to 30 s.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = timeout;
@@ -303,15 +318,16 @@ impl WorkerBuilder {
     pub fn build(self) -> Result<Worker, BuildError> {
         let config = self.config()?;
         self.retry.check()?;
-        let queues = queues(&self.queues)?;
-        let served: HashSet<&str> = queues.iter().map(|slots| slots.queue.as_str()).collect();
+        let lanes = lanes(&self.queues)?;
+        let served: HashSet<&str> = lanes.iter().map(|lane| lane.queue.as_str()).collect();
         let handlers =
             handlers(self.handlers, |queue| self.allow_unserved || served.contains(queue))?;
         let codecs = self.codecs.into_iter().collect::<Result<Vec<_>, _>>()?;
         // Codecs that were added go first, so that they may replace a built-in one.
         let formats = codecs.into_iter().chain(Format::known()).collect();
-        let concurrency: usize = queues.iter().map(|slots| slots.concurrency).sum();
-        let (outcomes, inbox) = mpsc::channel(concurrency.max(256));
+        let concurrency: usize = lanes.iter().map(|lane| lane.concurrency).sum();
+        // So that handlers do not wait for a call to the store while there is more to do.
+        let (outcomes, inbox) = mpsc::channel(concurrency.max(MAX_AHEAD));
         let shared = Shared {
             driver: self.driver,
             config,
@@ -320,8 +336,10 @@ impl WorkerBuilder {
             middleware: self.middleware.into(),
             retry: self.retry,
             observers: Observers::new(self.observers),
-            queues,
+            lanes: Lanes::new(lanes),
             freed: Notify::new(),
+            buffered: Notify::new(),
+            caution: Caution::new(self.crash_limit),
             registry: Registry::default(),
             outcomes,
             inbox: Mutex::new(Some(inbox)),
@@ -368,6 +386,10 @@ impl WorkerBuilder {
             let (what, value, wanted) = ("the polling interval", self.poll, "a day or less");
             return Err(BuildError::Duration { what, value, wanted });
         }
+        if self.ahead > Duration::from_secs(1) {
+            let (what, value, wanted) = ("the time to reserve ahead", self.ahead, "1 s or less");
+            return Err(BuildError::Duration { what, value, wanted });
+        }
         if self.crash_limit == 0 {
             return Err(BuildError::CrashLimit);
         }
@@ -382,6 +404,9 @@ impl WorkerBuilder {
             grace: self.grace,
             cancel_wait: self.cancel_wait,
             poll: self.poll,
+            // A job that waits when its worker dies is charged an expiration, which must not be the
+            // last.
+            ahead: if self.crash_limit == 1 { Duration::ZERO } else { self.ahead.min(lease / 20) },
             call_timeout: self.call_timeout,
             timeout: self.timeout,
             missing: self.missing,
@@ -398,12 +423,12 @@ fn default_name() -> Result<Holder, NameError> {
         .or_else(|_| Holder::new(format!("worker:{pid}")))
 }
 
-fn queues(named: &[(String, usize)]) -> Result<Vec<Slots>, BuildError> {
+fn lanes(named: &[(String, usize)]) -> Result<Vec<Lane>, BuildError> {
     if named.is_empty() {
         return Err(BuildError::NoQueues);
     }
     let mut seen = HashSet::new();
-    let mut queues = Vec::new();
+    let mut lanes = Vec::new();
     for (name, concurrency) in named {
         let queue = || name.clone();
         let valid = QueueName::new(name)
@@ -414,9 +439,9 @@ fn queues(named: &[(String, usize)]) -> Result<Vec<Slots>, BuildError> {
         if !(1..=MAX_CONCURRENCY).contains(concurrency) {
             return Err(BuildError::Concurrency { queue: queue(), concurrency: *concurrency });
         }
-        queues.push(Slots::new(valid, *concurrency));
+        lanes.push(Lane::new(valid, *concurrency));
     }
-    Ok(queues)
+    Ok(lanes)
 }
 
 fn handlers(

@@ -9,9 +9,9 @@ use tracing::Instrument;
 use super::{
     builder::MissingHandler,
     input,
+    lane::Slot,
     settler::Finished,
     shared::Shared,
-    slot::Slot,
     verdict::{self, Acked, Circumstances, Verdict},
 };
 use crate::{
@@ -33,8 +33,13 @@ enum Execution {
     Lost,
 }
 
+/// Runs a job in a task of its own.
+pub(super) fn start(shared: &Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
+    tokio::spawn(execute(Arc::clone(shared), inflight, slot));
+}
+
 /// Runs one job from its reservation to the settler's door.
-pub(super) async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
+async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
     let mut held = Held { shared: &shared, inflight: Some(inflight) };
     if let Some(inflight) = &held.inflight
         && let Some(verdict) = attempt(&shared, inflight).await
@@ -54,7 +59,7 @@ pub(super) async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: 
         }
     }
     drop(held);
-    drop(slot);
+    slot.pass();
 }
 
 /// A job that leaves the registry however its execution ends, unless the settler has it.
@@ -71,6 +76,12 @@ impl Drop for Held<'_> {
 
 async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdict> {
     let (job, config, now) = (&inflight.job, &shared.config, shared.now());
+    // It may have been lost or cancelled while it waited for its slot.
+    match inflight.cancellation.reason() {
+        Some(CancelReason::LeaseLost) => return None,
+        Some(reason) => return Some(verdict::release(None, ReleaseReason::for_cancel(reason))),
+        None => {}
+    }
     // A slow answer may have used up the lease; then the job is somebody else's by now.
     if now >= inflight.expires_at() {
         shared.lose(inflight, &LossReason::Refused(Refusal::LeaseExpired));

@@ -1,27 +1,29 @@
-//! The loop that fills free slots with jobs.
+//! The loop that reserves jobs.
 //!
-//! A slot is taken before a job is asked for, so no job waits here while its lease runs. One call
-//! asks for all queues that have free slots. A queue that gave less than was asked has nothing
-//! more to give, and is not asked again for every slot that comes free: only when the store hints
-//! at work, when the next job falls due, or when it is time to look anyway.
+//! A job is asked for when a slot is free for it, or when one will be within the time for which
+//! [`ahead`](crate::WorkerBuilder::ahead) allows, judged by how fast the jobs of its queue end. A queue
+//! that gave less than was asked has nothing more to give, and is not asked again for every slot that
+//! comes free: only when the store names it in a wake-up, when its next job falls due, or when it is
+//! time to look anyway.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
 use taskharbor_core::{
     Driver, DriverError, Timestamp,
-    driver::{Demand, Leased, Reserve, Reserved, Watch},
+    driver::{Demand, Leased, Reserve, Reserved, Watch, Woken},
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    executor,
+    ahead, executor,
+    lane::{Offer, Slot},
     outage::Part,
+    pace::Reach,
     settler::Finished,
     shared::{Phase, Shared},
-    slot::Slot,
     verdict,
 };
-use crate::{Event, Operation, ReleaseReason};
+use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 
 /// No more than this is asked of one queue in one call, to bound what a call brings, nor of all.
 const BATCH: usize = 1_000;
@@ -30,54 +32,91 @@ const BATCH_OF_ALL: usize = 10_000;
 /// twice as long each time, so many times.
 const BREATH: Duration = Duration::from_millis(1);
 const LONGEST_BREATH: u32 = 6;
-/// How much longer to go without looking where the store gives hints.
-const WITH_HINTS: u32 = 30;
+/// How much longer to go without looking where the store sends wake-ups.
+const WITH_WAKE_UPS: u32 = 30;
+/// How long the store may take to have jobs back before a job starts in quarantine.
+const RELEASED_WITHIN: Duration = Duration::from_secs(5);
+/// A job that falls due later than this is asked for by then.
+const LONGEST_DUE: Duration = Duration::from_secs(86_400);
 
 pub(super) async fn run(shared: Arc<Shared>) {
-    let mut reserver = Reserver {
-        may_have_more: vec![true; shared.queues.len()],
-        look_again: Instant::now(),
-        watch: None,
-        watch_again: Instant::now(),
-        watch_failures: 0,
-        first: 0,
-        in_vain: 0,
-        failures: 0,
-        shared,
+    let mut reserver = Reserver::new(Arc::clone(&shared));
+    let reserve = async {
+        while let Some(demands) = reserver.ready().await {
+            reserver.step(&demands).await;
+        }
     };
-    while reserver.ready().await {
-        reserver.step().await;
-    }
+    tokio::join!(reserve, ahead::sweep(&shared));
+    // What came in while the others were given back.
+    ahead::release_all(&shared, ReleaseReason::Shutdown).await;
+}
+
+/// What is known about the jobs of a queue.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Whether it may have jobs beyond those it gave.
+    may_have_more: bool,
+    /// When its next job falls due.
+    due_at: Option<Instant>,
+    /// How many jobs of it the last call brought.
+    given: usize,
 }
 
 struct Reserver {
     shared: Arc<Shared>,
-    /// For each queue, whether it may have jobs beyond those it gave.
-    may_have_more: Vec<bool>,
-    /// When to ask all queues again, hints or not.
-    look_again: Instant,
+    /// For each lane.
+    known: Vec<Known>,
+    /// When to ask all queues again, with or without a wake-up.
+    poll_at: Instant,
     watch: Option<Watch>,
-    /// When to ask for hints again, after so many failures to get them.
+    /// When to ask for wake-ups again, after so many failures to get them.
     watch_again: Instant,
     watch_failures: u32,
-    /// The queue that takes its slots first, each time another.
+    /// The queue that is asked first, if one call cannot ask for all.
     first: usize,
     /// Answers in a row that brought nothing although something was said to be due.
     in_vain: u32,
     failures: u32,
+    /// How long a call takes, as a moving average.
+    round_trip: Duration,
 }
 
+/// A lane, and how many jobs are asked of its queue.
+type Asked = (usize, usize);
+
 impl Reserver {
-    /// Waits until there is a free slot in a queue that may have a job; `false` ends the loop.
-    async fn ready(&mut self) -> bool {
+    fn new(shared: Arc<Shared>) -> Self {
+        let known = Known { may_have_more: true, due_at: None, given: 0 };
+        Self {
+            known: vec![known; shared.lanes.len()],
+            poll_at: Instant::now() + shared.config.poll,
+            watch: None,
+            watch_again: Instant::now(),
+            watch_failures: 0,
+            first: 0,
+            in_vain: 0,
+            failures: 0,
+            round_trip: Duration::ZERO,
+            shared,
+        }
+    }
+
+    /// Waits until jobs can be used of a queue that may have some; `None` ends the loop.
+    async fn ready(&mut self) -> Option<Vec<Asked>> {
         loop {
             if self.shared.phase() > Phase::Working {
-                return false;
+                return None;
             }
-            let queues = self.shared.queues.iter().zip(&self.may_have_more);
-            if queues.into_iter().any(|(slots, more)| *more && slots.free() > 0) {
-                return true;
+            self.note_time();
+            let demands = self.demands();
+            if !demands.is_empty() {
+                return Some(demands);
             }
+            let next_look = self.known.iter().filter_map(|it| it.due_at).min();
+            let next_look = next_look.map_or(self.poll_at, |due| due.min(self.poll_at));
+            // While nothing is reserved, nothing else can be done.
+            let quarantine = self.shared.caution.quarantine_ends_at(Instant::now());
+            let next_look = quarantine.unwrap_or(next_look);
             let woken = async {
                 match &mut self.watch {
                     Some(watch) => watch.woken().await,
@@ -86,47 +125,97 @@ impl Reserver {
             };
             tokio::select! {
                 biased;
-                () = self.shared.reached(Phase::Draining) => return false,
+                () = self.shared.reached(Phase::Draining) => return None,
                 // Where one handler ends others do; they may share the next call.
                 () = self.shared.freed.notified() => tokio::task::yield_now().await,
-                hint = woken => {
-                    self.may_have_more.fill(true);
-                    if !hint {
-                        // The watch has ended; the next call says why.
-                        self.watch = None;
-                    }
-                }
-                () = sleep_until(self.look_again) => {
-                    self.may_have_more.fill(true);
-                    self.look_again = Instant::now() + self.shared.config.poll;
-                }
+                woken = woken => self.note_woken(woken),
+                () = sleep_until(next_look) => {}
             }
         }
     }
 
-    /// Takes all free slots, reserves jobs for them, and starts those that came.
-    async fn step(&mut self) {
-        let taken = self.take_slots();
-        let answer = self.reserve(&taken).await;
-        let given = answer.as_ref().map_or(&[][..], |reserved| &reserved.jobs);
-        for (at, (slots, taken)) in self.shared.queues.iter().zip(&taken).enumerate() {
-            let used = given.iter().filter(|leased| leased.job.queue == slots.queue).count();
-            slots.give_back(taken - used.min(*taken));
-            if answer.is_ok() && *taken > 0 {
-                self.may_have_more[at] = used >= *taken;
-            } else if slots.free() == 0 {
-                // It was not asked, so nothing is known.
-                self.may_have_more[at] = true;
+    /// Notes what is due by now.
+    fn note_time(&mut self) {
+        let now = Instant::now();
+        if self.poll_at <= now {
+            self.look_at_all();
+        }
+        for known in &mut self.known {
+            if known.due_at.is_some_and(|due| due <= now) {
+                (known.may_have_more, known.due_at) = (true, None);
             }
         }
-        match answer {
+    }
+
+    fn note_woken(&mut self, woken: Option<Woken>) {
+        match woken {
+            Some(Woken::Queues(queues)) => {
+                for at in queues.iter().filter_map(|queue| self.shared.lanes.find(queue)) {
+                    self.known[at].may_have_more = true;
+                }
+            }
+            Some(_) => self.look_at_all(),
+            None => {
+                // The watch has ended; the next call says why.
+                self.watch = None;
+                self.look_at_all();
+            }
+        }
+    }
+
+    fn look_at_all(&mut self) {
+        for known in &mut self.known {
+            known.may_have_more = true;
+        }
+        self.poll_at = self.next_poll();
+    }
+
+    /// When to ask all queues if no wake-up comes.
+    fn next_poll(&self) -> Instant {
+        let has_wake_ups = self.watch.as_ref().is_some_and(Watch::can_wake);
+        let poll = self.shared.config.poll * if has_wake_ups { WITH_WAKE_UPS } else { 1 };
+        Instant::now() + (poll - poll.mul_f64(self.shared.chance() / 4.0))
+    }
+
+    /// How many jobs to ask for, of which queues. Where that is more than one call may bring, the next
+    /// one begins with the queue that was left out.
+    fn demands(&mut self) -> Vec<Asked> {
+        let (now, lanes) = (Instant::now(), &self.shared.lanes);
+        if self.shared.caution.quarantine_ends_at(now).is_some() {
+            return Vec::new();
+        }
+        let reach = if self.shared.caution.is_careful(now) {
+            Reach::NONE
+        } else {
+            Reach::new(self.shared.config.ahead, self.round_trip)
+        };
+        let (mut demands, mut left, start) = (Vec::new(), BATCH_OF_ALL, self.first);
+        for at in (0..lanes.len()).map(|n| (n + start) % lanes.len()) {
+            if !self.known[at].may_have_more {
+                continue;
+            }
+            if left == 0 {
+                self.first = at;
+                break;
+            }
+            let asked = lanes[at].demand(reach, now).min(BATCH).min(left);
+            if asked > 0 {
+                demands.push((at, asked));
+                left -= asked;
+            }
+        }
+        demands
+    }
+
+    /// Reserves jobs, and starts those that have a slot.
+    async fn step(&mut self, demands: &[Asked]) {
+        match self.reserve(demands).await {
             Ok(reserved) => {
                 self.failures = 0;
-                let is_due = reserved.next_due.is_some_and(|due| due <= self.shared.now());
-                let in_vain = is_due && reserved.jobs.is_empty();
-                self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
-                self.look_again = Instant::now() + self.until_next_look(reserved.next_due);
-                self.begin(reserved.jobs).await;
+                let find = |leased: &Leased| self.shared.lanes.find(&leased.job.queue);
+                let lanes: Vec<Option<usize>> = reserved.jobs.iter().map(find).collect();
+                self.note_answer(demands, &lanes, reserved.next_due);
+                self.begin(reserved.jobs, &lanes).await;
             }
             Err(_) => {
                 self.failures = self.failures.saturating_add(1);
@@ -140,32 +229,48 @@ impl Reserver {
         }
     }
 
-    /// Takes the free slots of all queues. Where there are more than one call can fill, the next one
-    /// begins with the queue that was left out.
-    fn take_slots(&mut self) -> Vec<usize> {
-        let queues = &self.shared.queues;
-        let (mut taken, mut left, start) = (vec![0; queues.len()], BATCH_OF_ALL, self.first);
-        for at in (0..queues.len()).map(|n| (n + start) % queues.len()) {
-            if left == 0 {
-                self.first = at;
-                break;
-            }
-            taken[at] = queues[at].take(BATCH.min(left));
-            left -= taken[at];
+    /// Notes which queues have no more jobs, and until when.
+    fn note_answer(
+        &mut self,
+        demands: &[Asked],
+        lanes: &[Option<usize>],
+        next_due: Option<Timestamp>,
+    ) {
+        for (at, _) in demands {
+            self.known[*at].given = 0;
         }
-        taken
+        for at in lanes.iter().flatten() {
+            self.known[*at].given += 1;
+        }
+        let next_due = next_due.map(|due| due.since(self.shared.now()));
+        let in_vain = next_due == Some(Duration::ZERO) && lanes.is_empty();
+        self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
+        let wait = next_due.map(|due| match due {
+            // A job that is said to be due and does not come must not make this loop spin.
+            Duration::ZERO => BREATH * (1 << self.in_vain.min(LONGEST_BREATH)),
+            due => due.min(LONGEST_DUE),
+        });
+        let due_at = wait.map(|wait| Instant::now() + wait);
+        for (at, asked) in demands {
+            let known = &mut self.known[*at];
+            known.may_have_more = known.given >= *asked;
+            known.due_at = if known.may_have_more { None } else { due_at };
+        }
     }
 
-    /// Asks for hints, if there are none. Jobs are reserved all the same where none can be had.
+    /// Asks for wake-ups, if there are none. Jobs are reserved all the same where none can be had.
     async fn watch(&mut self) {
         let shared = &self.shared;
         if self.watch.is_some() || Instant::now() < self.watch_again {
             return;
         }
-        let queues: Vec<_> = shared.queues.iter().map(|slots| slots.queue.clone()).collect();
+        let queues: Vec<_> = shared.lanes.iter().map(|lane| lane.queue.clone()).collect();
         let (count, call) = (queues.len(), shared.driver.watch(queues));
         match shared.call(Part::Watch, Operation::Watch, count, call).await {
-            Ok(watch) => (self.watch, self.watch_failures) = (Some(watch), 0),
+            Ok(watch) => {
+                (self.watch, self.watch_failures) = (Some(watch), 0);
+                self.poll_at = self.next_poll();
+            }
             Err(_) => {
                 self.watch_failures = self.watch_failures.saturating_add(1);
                 self.watch_again = Instant::now() + shared.backoff(self.watch_failures) * 6;
@@ -173,58 +278,129 @@ impl Reserver {
         }
     }
 
-    async fn reserve(&mut self, taken: &[usize]) -> Result<Reserved, DriverError> {
-        // Before looking, so that no hint falls between the two.
+    async fn reserve(&mut self, demands: &[Asked]) -> Result<Reserved, DriverError> {
+        // Before looking, so that no wake-up falls between the two.
         self.watch().await;
         let shared = &self.shared;
         if let Some(watch) = &self.watch {
             shared.outage.note_wake_ups(watch.problem().as_deref(), &shared.observers);
         }
-        let asked = shared.queues.iter().zip(taken).filter(|(_, taken)| **taken > 0);
-        let demands = asked.map(|(slots, taken)| Demand::new(slots.queue.clone(), *taken));
-        let (demands, holder) = (demands.collect(), shared.config.holder.clone());
+        let queue = |at: usize| shared.lanes[at].queue.clone();
+        let asked = demands.iter().map(|(at, count)| Demand::new(queue(*at), *count)).collect();
+        let holder = shared.config.holder.clone();
         shared.sync_clock(&shared.driver).await;
-        let request = Reserve::new(demands, holder, shared.now(), shared.config.lease_for);
-        let (jobs, call) = (taken.iter().sum(), shared.driver.reserve(request));
-        shared.call(Part::Reserver, Operation::Reserve, jobs, call).await
+        let request = Reserve::new(asked, holder, shared.now(), shared.config.lease_for);
+        let jobs = demands.iter().map(|(_, count)| count).sum();
+        let (started, call) = (Instant::now(), shared.driver.reserve(request));
+        let answer = shared.call(Part::Reserver, Operation::Reserve, jobs, call).await;
+        self.round_trip = (3 * self.round_trip + started.elapsed()) / 4;
+        answer
     }
 
-    /// How long to sleep if no hint comes.
-    fn until_next_look(&self, next_due: Option<Timestamp>) -> Duration {
-        let has_hints = self.watch.as_ref().is_some_and(Watch::can_wake);
-        let poll = self.shared.config.poll * if has_hints { WITH_HINTS } else { 1 };
-        let poll = poll - poll.mul_f64(self.shared.chance() / 4.0);
-        match next_due.map(|due| due.since(self.shared.now())) {
-            // A job that is said to be due and does not come must not make this loop spin.
-            Some(Duration::ZERO) => BREATH * (1 << self.in_vain.min(LONGEST_BREATH)),
-            Some(due) => due.min(poll),
-            None => poll,
-        }
-    }
-
-    /// Starts the jobs, or gives them back if the worker was told to stop while they came.
-    async fn begin(&self, jobs: Vec<Leased>) {
-        let shared = &self.shared;
+    /// Starts the jobs, lets them wait for a slot, or gives them back.
+    async fn begin(&self, jobs: Vec<Leased>, lanes: &[Option<usize>]) {
+        let (shared, now) = (&self.shared, Instant::now());
         let rest = shared.config.lease_for - shared.config.heartbeat;
         let too_soon = shared.now().saturating_add(shared.config.margin());
-        for inflight in shared.registry.insert(jobs, rest, too_soon) {
+        if jobs.iter().any(|leased| shared.caution.is_suspect(leased.job.expirations)) {
+            shared.caution.see(now);
+            ahead::release_all(shared, ReleaseReason::Waited).await;
+        }
+        let may_wait = !shared.config.ahead.is_zero() && !shared.caution.is_careful(now);
+        let (jobs, mut quarantine) = (shared.registry.insert(jobs, rest, too_soon), Vec::new());
+        for (inflight, lane) in jobs.into_iter().zip(lanes) {
             shared.tell(&Event::Reserved { job: &inflight.job });
-            let queue = &inflight.job.queue;
-            let Some(at) = shared.queues.iter().position(|slots| slots.queue == *queue) else {
-                continue;
-            };
-            let slot = Slot::new(Arc::clone(shared), at);
-            let reason = if inflight.has_ended() {
-                Some(ReleaseReason::ArrivedLate)
-            } else {
-                (shared.phase() > Phase::Working).then_some(ReleaseReason::Shutdown)
-            };
-            if let Some(reason) = reason {
-                let released = verdict::release(None, reason);
-                let _ = shared.outcomes.send(Finished::new(inflight, released)).await;
+            if shared.caution.needs_quarantine(inflight.job.expirations)
+                && let Some(delay) = shared.caution.keeps_away_for(now)
+            {
+                let run_at = Some(shared.now().saturating_add(delay));
+                self.release(inflight, run_at, ReleaseReason::KeptApart).await;
                 continue;
             }
-            tokio::spawn(executor::execute(Arc::clone(shared), inflight, slot));
+            let why = match self.place(&inflight, *lane, may_wait, now) {
+                Ok(Some(slot)) if shared.caution.needs_quarantine(inflight.job.expirations) => {
+                    quarantine.push((inflight, slot));
+                    continue;
+                }
+                Ok(Some(slot)) => {
+                    executor::start(shared, inflight, slot);
+                    continue;
+                }
+                Ok(None) => continue,
+                Err(why) => why,
+            };
+            self.release(inflight, None, why).await;
         }
+        if may_wait {
+            shared.buffered.notify_one();
+        }
+        self.quarantine(quarantine).await;
+    }
+
+    async fn release(
+        &self,
+        inflight: Arc<Inflight>,
+        run_at: Option<Timestamp>,
+        why: ReleaseReason,
+    ) {
+        let finished = Finished::new(inflight, verdict::release(run_at, why));
+        let _ = self.shared.outcomes.send(finished).await;
+    }
+
+    /// Starts the first of these jobs once the store has the others back: one of them may kill this
+    /// process, and then no other is charged for it again.
+    async fn quarantine(&self, jobs: Vec<(Arc<Inflight>, Slot)>) {
+        let (shared, mut others) = (&self.shared, Vec::new());
+        let mut jobs = jobs.into_iter();
+        let Some((first, mut slot)) = jobs.next() else {
+            return;
+        };
+        for (other, slot) in jobs {
+            drop(slot);
+            others.push(Arc::clone(&other));
+            self.release(other, None, ReleaseReason::KeptApart).await;
+        }
+        let are_released = tokio::select! {
+            biased;
+            () = shared.reached(Phase::Draining) => false,
+            () = shared.registry.gone(&others) => true,
+            () = sleep(RELEASED_WITHIN) => false,
+        };
+        if are_released {
+            slot.set_suspect(shared.caution.begin(first.job.expirations, Instant::now()));
+            executor::start(shared, first, slot);
+        } else {
+            drop(slot);
+            self.release(first, None, ReleaseReason::KeptApart).await;
+        }
+    }
+
+    /// The slot of a job, none if it waits for one, or why it is given back.
+    fn place(
+        &self,
+        inflight: &Arc<Inflight>,
+        lane: Option<usize>,
+        may_wait: bool,
+        now: Instant,
+    ) -> Result<Option<Slot>, ReleaseReason> {
+        let (shared, expirations) = (&self.shared, inflight.job.expirations);
+        if inflight.has_ended() {
+            return Err(ReleaseReason::ArrivedLate);
+        }
+        if shared.phase() > Phase::Working {
+            return Err(ReleaseReason::Shutdown);
+        }
+        // A driver may answer with a job of a queue that it was not asked for.
+        let lane = lane.ok_or(ReleaseReason::Waited)?;
+        match shared.lanes[lane].offer(inflight, now, may_wait) {
+            Offer::Waits => return Ok(None),
+            Offer::Refused => return Err(ReleaseReason::Waited),
+            Offer::Starts => {}
+        }
+        let (mut slot, caution) = (Slot::new(Arc::clone(shared), lane), &shared.caution);
+        if caution.is_suspect(expirations) && !caution.needs_quarantine(expirations) {
+            slot.set_suspect(caution.begin(expirations, now));
+        }
+        Ok(Some(slot))
     }
 }

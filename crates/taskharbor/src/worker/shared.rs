@@ -15,9 +15,10 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::{
     builder::MissingHandler,
+    caution::Caution,
+    lane::Lanes,
     outage::{Outage, Part},
     settler::Finished,
-    slot::Slots,
 };
 use crate::{
     CancelReason, Event, LossReason, Middleware, Operation, Retention, RetryPolicy,
@@ -52,6 +53,8 @@ pub(super) struct Config {
     pub(super) grace: Duration,
     pub(super) cancel_wait: Duration,
     pub(super) poll: Duration,
+    /// How far ahead jobs are reserved, at most.
+    pub(super) ahead: Duration,
     pub(super) call_timeout: Duration,
     pub(super) timeout: Option<Duration>,
     pub(super) missing: MissingHandler,
@@ -89,9 +92,12 @@ pub(super) struct Shared {
     pub(super) middleware: Arc<[Arc<dyn Middleware>]>,
     pub(super) retry: Arc<dyn RetryPolicy>,
     pub(super) observers: Observers,
-    pub(super) queues: Vec<Slots>,
-    /// A slot was given back.
+    pub(super) lanes: Lanes,
+    /// A slot is free, or few jobs wait for one.
     pub(super) freed: Notify,
+    /// Jobs wait for a slot.
+    pub(super) buffered: Notify,
+    pub(super) caution: Caution,
     pub(super) registry: Registry,
     pub(super) outcomes: mpsc::Sender<Finished>,
     /// The other end, until the settler takes it.
@@ -207,7 +213,7 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("config", &self.config)
-            .field("queues", &self.queues)
+            .field("lanes", &self.lanes)
             .field("phase", &self.phase())
             .finish_non_exhaustive()
     }

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod ahead;
 mod apart;
 mod build;
 mod client;
@@ -23,6 +24,7 @@ mod missing;
 mod observe;
 mod outage;
 mod outcome;
+mod poison;
 mod port;
 mod readme;
 mod retention;

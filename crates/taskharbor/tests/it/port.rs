@@ -129,7 +129,8 @@ impl Log {
 
     /// How many lines begin like this.
     pub(crate) fn count(&self, start: &str) -> usize {
-        self.lines().iter().filter(|line| line.starts_with(start)).count()
+        let lines = self.lines.lock().unwrap();
+        lines.iter().filter(|(_, line)| line.starts_with(start)).count()
     }
 
     /// When the first line that begins like this was added.

@@ -47,26 +47,6 @@ async fn no_more_handlers_run_than_their_queue_allows() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_reserved_only_when_a_handler_can_start_at_once() {
-    let port = Port::new();
-    for n in 0..20 {
-        port.enqueue(&n.to_string()).await;
-    }
-    let run = port.worker(handler(|_, _| async {
-        tokio::time::sleep(SECOND).await;
-        DONE
-    }));
-    let _running = run.build().unwrap().start();
-    port.log.until_count("succeeded", 20).await;
-    let mut held = 0;
-    for line in port.log.lines() {
-        held += i32::from(line.starts_with("reserved"));
-        held -= i32::from(line.starts_with("succeeded"));
-        assert!(held <= 8);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn an_idle_worker_is_woken_and_hardly_ever_asks() {
     let port = Port::new();
     let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();

@@ -93,6 +93,10 @@ struct Plan {
     chaos: Option<(fastrand::Rng, f64)>,
     rotates: bool,
     hints: Hints,
+    /// How long each call takes.
+    takes: Duration,
+    /// The queues that each reserve has asked, and the number of jobs.
+    demands: Vec<Vec<(QueueName, usize)>>,
     /// For each job the token that its worker was given last, and the one the store knows.
     tokens: HashMap<JobId, (LeaseToken, LeaseToken)>,
 }
@@ -140,6 +144,16 @@ impl Unkind {
         self.plan(|plan| plan.hints = hints);
     }
 
+    /// Every call takes this long, from now on.
+    pub(crate) fn takes(&self, takes: Duration) {
+        self.plan(|plan| plan.takes = takes);
+    }
+
+    /// What each reserve has asked of which queues, since the last time.
+    pub(crate) fn demands(&self) -> Vec<Vec<(QueueName, usize)>> {
+        self.plan(|plan| std::mem::take(&mut plan.demands))
+    }
+
     pub(crate) fn calls(&self, op: Op) -> usize {
         self.plan(|plan| plan.calls.get(&op).copied().unwrap_or_default())
     }
@@ -165,6 +179,10 @@ impl Unkind {
         op: Op,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
+        let takes = self.plan(|plan| plan.takes);
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
         match self.fault(op) {
             None => call.await,
             Some(Fault::Refuse) => Err(away()),
@@ -252,6 +270,10 @@ impl Hook<MemoryDriver> for Unkind {
     ) -> Result<Answer, DriverError> {
         let Some(op) = Op::of(call.op()) else { return next.make(call).await };
         self.translate_tokens(&mut call);
+        if let Call::Reserve { request } = &call {
+            let demands = request.demands.iter().map(|it| (it.queue.clone(), it.limit)).collect();
+            self.plan(|plan| plan.demands.push(demands));
+        }
         let seen = Seen::of(&call);
         self.call(op, async { Ok(self.change(next.make(call).await?, seen)) }).await
     }
