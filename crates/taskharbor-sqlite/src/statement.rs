@@ -85,7 +85,14 @@ statements! {
     /// What a grant changes, of a job that was waiting or whose lease was over. LEA-4: `run_at` too.
     Seek GRANT = "UPDATE th_job SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel = 0, \
          run_at = ?6, started_at = ?7, expires_at = ?2, holder = ?8, token = ?9, progress = NULL WHERE seq = ?1";
-    /// What an ack changes, of a job that is in no flow.
+    /// An ack of a job that is in no flow and whose key, if it has one, stays held: all rules in one step. PRU-2: the
+    /// lease is valid, so its end is later than the job's.
+    Seek ACK_ALONE = "UPDATE th_job SET state = 3, available_at = NULL, cancel = 0, finished_at = ?2, kept_until = expires_at, \
+         holder = NULL, output = ?3 \
+         WHERE seq = ?1 AND state = 2 AND expires_at > ?2 AND token = ?4 AND id = ?5 AND queue = ?6 AND flow IS NULL \
+         AND (keyed = 0 OR key_hold IN (0, 3))";
+    Seek QUEUE_OF = "SELECT queue FROM th_job WHERE seq = ?1 AND id = ?2";
+    /// What any other ack changes.
     Seek ACK = "UPDATE th_job SET state = 3, available_at = NULL, cancel = 0, finished_at = ?2, kept_until = ?3, holder = NULL, \
          output = ?4 WHERE seq = ?1";
     /// The primary key of `th_error`, as in the next three.
@@ -216,11 +223,14 @@ statements! {
     Seek SET_EXPANDED = "UPDATE th_job SET expanded_into = ?2 WHERE seq = ?1";
     Seek SET_FLOW = "UPDATE th_job SET flow = ?2 WHERE seq = ?1";
 
-    /// The primary key of `th_count`, as in the next one.
-    Seek ADD_COUNT = "INSERT INTO th_count (queue, state, jobs) VALUES (?1, ?2, ?3) \
-         ON CONFLICT (queue, state) DO UPDATE SET jobs = jobs + excluded.jobs RETURNING jobs";
-    Seek DROP_COUNTS = "DELETE FROM th_count WHERE queue = ?1 AND jobs = 0";
-    Walk COUNTS = "SELECT queue, state, jobs FROM th_count WHERE jobs <> 0";
+    /// The primary key of `th_count`, as in the next two.
+    Seek ADD_COUNTS = "UPDATE th_count SET blocked = blocked + ?2, inflight = inflight + ?3, done = done + ?4, \
+         dlq = dlq + ?5, cancelled = cancelled + ?6 WHERE queue = ?1";
+    Seek FIRST_COUNTS = "INSERT INTO th_count (queue, blocked, inflight, done, dlq, cancelled) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    Seek DROP_COUNTS = "DELETE FROM th_count WHERE queue = ?1 AND blocked = 0 AND inflight = 0 AND done = 0 \
+         AND dlq = 0 AND cancelled = 0";
+    Walk COUNTS = "SELECT queue, blocked, inflight, done, dlq, cancelled FROM th_count";
     /// The next queue with jobs that wait or are inflight. `th_job_position`, its first entry behind the last one.
     Seek NEXT_QUEUE = "SELECT queue FROM th_job INDEXED BY th_job_position \
          WHERE available_at IS NOT NULL AND queue > ?1 ORDER BY queue LIMIT 1";

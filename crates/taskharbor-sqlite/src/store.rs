@@ -27,14 +27,27 @@ mod settle;
 use std::{cell::RefCell, collections::BTreeMap};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
-use taskharbor_core::{JobId, QueueName, Timestamp, driver::Limits, life::Life};
+use taskharbor_core::{
+    JobId, QueueName, Timestamp,
+    driver::{LeaseToken, Limits},
+    life::Life,
+};
 
 use crate::{
     entry::{self, Entry, stage_number, state},
     error::Fault,
     statement as sql,
 };
-use count::Recount;
+pub(crate) use count::Recount;
+
+/// What a call has left to be done.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    /// Queues whose watches are woken once the transaction has committed.
+    pub(crate) wakes: Vec<QueueName>,
+    /// By how much the counts of jobs have changed.
+    pub(crate) recount: Recount,
+}
 
 /// One call's view of the file.
 #[derive(Debug)]
@@ -69,14 +82,22 @@ impl<'c> Store<'c> {
     }
 
     /// Writes what is kept back until the end of the call; the queues to wake when all is committed.
-    pub(crate) fn finish(mut self) -> Result<Vec<QueueName>, Fault> {
+    pub(crate) fn finish(self) -> Result<Vec<QueueName>, Fault> {
+        let conn = self.conn;
+        let limits = self.limits;
+        let Effects { wakes, recount } = self.finish_call()?;
+        Store::new(conn, limits).write_counts(recount)?;
+        Ok(wakes)
+    }
+
+    /// As [`Store::finish`], but the counts are left to the end of the transaction.
+    pub(crate) fn finish_call(mut self) -> Result<Effects, Fault> {
         if let (true, Some(last)) = (self.numbered, self.last_seq) {
             self.statement(sql::SET_SEQ)?.execute([last])?;
         }
         self.write_flows()?;
-        self.write_counts()?;
         self.wakes.dedup();
-        Ok(std::mem::take(&mut self.wakes))
+        Ok(Effects { wakes: self.wakes, recount: self.recount })
     }
 
     fn statement(&self, sql: &str) -> Result<CachedStatement<'c>, Fault> {
@@ -134,6 +155,23 @@ impl<'c> Store<'c> {
         let Some(row) = rows.next()? else { return Ok(None) };
         let queue = entry::name(QueueName::new(entry::text(row, 24)?))?;
         entry::read_known(row, id.clone(), queue).map(Some)
+    }
+
+    /// A job as the holder of its lease names it. The token says where the row is (see
+    /// [`Store::reserve`]); one that another store has given leads nowhere, or to another job.
+    fn by_lease(&self, id: &JobId, token: LeaseToken) -> Result<Option<Entry>, Fault> {
+        let mut statement = self.statement(sql::JOB_BY_SEQ)?;
+        let mut rows = statement.query([seq_in(token)])?;
+        match rows.next()? {
+            Some(row)
+                if row.get::<_, i64>(1)? == state::INFLIGHT
+                    && entry::text(row, 23)? == id.as_str() =>
+            {
+                let queue = entry::name(QueueName::new(entry::text(row, 24)?))?;
+                entry::read_known(row, id.clone(), queue).map(Some)
+            }
+            _ => self.by_id(id),
+        }
     }
 
     /// A job that another row says is there.
@@ -282,6 +320,18 @@ impl<'c> Store<'c> {
         // ADM-11
         crate::migration::bring_up(self.conn)
     }
+}
+
+/// The number of the job that a token was given for, if this store has given it.
+fn seq_in(token: LeaseToken) -> i64 {
+    let [.., a, b, c, d, e, f, g, h] = token.to_bits().to_be_bytes();
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// A token for the job with this number: random bits, and the number.
+fn token_for(random: LeaseToken, seq: i64) -> LeaseToken {
+    let random = random.to_bits() >> 64 << 64;
+    LeaseToken::from_bits(random | u128::from(seq.cast_unsigned()))
 }
 
 fn micros(time: Option<Timestamp>) -> Option<i64> {

@@ -140,12 +140,14 @@ CREATE TABLE th_pause (
   since INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- How many jobs of a queue are in a state. Those that wait are counted by their positions.
+-- How many jobs of a queue are in each state. Jobs that wait are counted by their positions.
 CREATE TABLE th_count (
-  queue TEXT NOT NULL,
-  state INTEGER NOT NULL,
-  jobs  INTEGER NOT NULL,
-  PRIMARY KEY (queue, state)
+  queue     TEXT PRIMARY KEY,
+  blocked   INTEGER NOT NULL,
+  inflight  INTEGER NOT NULL,
+  done      INTEGER NOT NULL,
+  dlq       INTEGER NOT NULL,
+  cancelled INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Every job, for people: one row each, with the columns and words of the documentation.

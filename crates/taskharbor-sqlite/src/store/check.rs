@@ -50,7 +50,9 @@ const CONTRADICTIONS: &[&str] = &[
      AND NOT EXISTS (SELECT 1 FROM th_key k WHERE k.queue = j.queue AND k.key = b.idempotency_key AND k.seq = j.seq)",
     "SELECT 'queue ' || queue || ' counts other jobs in state ' || state || ' than it has' FROM ( \
      SELECT queue, state, count(*) AS jobs FROM th_job WHERE state <> 0 GROUP BY queue, state \
-     UNION ALL SELECT queue, state, -jobs FROM th_count) GROUP BY queue, state HAVING sum(jobs) <> 0",
+     UNION ALL SELECT queue, 1, -blocked FROM th_count UNION ALL SELECT queue, 2, -inflight FROM th_count \
+     UNION ALL SELECT queue, 3, -done FROM th_count UNION ALL SELECT queue, 4, -dlq FROM th_count \
+     UNION ALL SELECT queue, 5, -cancelled FROM th_count) GROUP BY queue, state HAVING sum(jobs) <> 0",
     "SELECT 'job ' || j.id || ' has other failures than it counts' FROM th_job j \
      WHERE min(j.failures, 10) <> (SELECT count(*) FROM th_error e \
      WHERE e.seq = j.seq AND e.failure BETWEEN j.failures - 9 AND j.failures)",

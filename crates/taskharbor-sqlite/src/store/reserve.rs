@@ -1,6 +1,6 @@
 //! Granting leases.
 
-use rusqlite::params;
+use rusqlite::{CachedStatement, params};
 use taskharbor_core::{
     Blob, Timestamp,
     driver::{Demand, Lease, LeaseToken, Leased, Limits, Reserve, Reserved},
@@ -9,7 +9,7 @@ use taskharbor_core::{
     life::Consequence,
 };
 
-use super::{Store, micros};
+use super::{Store, micros, token_for};
 use crate::{
     body::{self, Body},
     entry::{self, Entry, state},
@@ -42,20 +42,24 @@ enum Walked {
     Again,
 }
 
-struct Walk<'r> {
+struct Walk<'r, 'c> {
     request: &'r Reserve,
     expires_at: Timestamp,
+    grant: CachedStatement<'c>,
     granted: Vec<Leased>,
     bytes: usize,
 }
 
-impl Store<'_> {
+impl<'c> Store<'c> {
+    /// Grants what is due. A token is 64 random bits and the number of its job, so that the holder's
+    /// calls find the row without looking for the id.
     pub(crate) fn reserve(
         &mut self,
         request: &Reserve,
         expires_at: Timestamp,
     ) -> Result<Reserved, Fault> {
-        let mut walk = Walk { request, expires_at, granted: Vec::new(), bytes: 0 };
+        let grant = self.statement(sql::GRANT)?;
+        let mut walk = Walk { request, expires_at, grant, granted: Vec::new(), bytes: 0 };
         let mut next_due = None;
         for demand in &request.demands {
             // PAU-1
@@ -89,7 +93,7 @@ impl Store<'_> {
         &mut self,
         demand: &Demand,
         wanted: usize,
-        walk: &mut Walk<'_>,
+        walk: &mut Walk<'_, 'c>,
     ) -> Result<Walked, Fault> {
         let mut below = i64::from(i16::MAX) + 1;
         // ORD-1
@@ -105,7 +109,8 @@ impl Store<'_> {
                 let (due, seen) = self.due(demand, priority, walk, &mut from, limit)?;
                 // RES-8
                 let tokens = LeaseToken::random_many(due.len())?;
-                for (due, token) in due.into_iter().zip(tokens) {
+                for (due, random) in due.into_iter().zip(tokens) {
+                    let token = token_for(random, due.entry.seq);
                     if !self.grant(due, Lease::new(token, walk.expires_at), walk)? {
                         return Ok(Walked::Again);
                     }
@@ -133,7 +138,7 @@ impl Store<'_> {
         &self,
         demand: &Demand,
         priority: i64,
-        walk: &Walk<'_>,
+        walk: &Walk<'_, 'c>,
         from: &mut Position,
         limit: usize,
     ) -> Result<(Vec<Due>, usize), Fault> {
@@ -166,7 +171,7 @@ impl Store<'_> {
 
     /// Leases a job, reclaimed from a holder whose lease is over if need be; `false` if the reclaim
     /// cancels it.
-    fn grant(&mut self, due: Due, lease: Lease, walk: &mut Walk<'_>) -> Result<bool, Fault> {
+    fn grant(&mut self, due: Due, lease: Lease, walk: &mut Walk<'_, 'c>) -> Result<bool, Fault> {
         let Due { mut entry, body } = due;
         let now = walk.request.now;
         // LEA-3, LEA-5
@@ -182,20 +187,17 @@ impl Store<'_> {
         entry.life.grant(lease, walk.request.holder.clone(), now);
         let life = &entry.life;
         // LEA-4: the stored record loses its `run_at` too.
-        self.execute(
-            sql::GRANT,
-            params![
-                entry.seq,
-                lease.expires_at.as_micros(),
-                life.due_at.as_micros(),
-                life.deliveries,
-                life.expirations,
-                micros(life.run_at),
-                micros(life.started_at),
-                walk.request.holder.as_str(),
-                lease.token.to_bits().to_be_bytes(),
-            ],
-        )?;
+        walk.grant.execute(params![
+            entry.seq,
+            lease.expires_at.as_micros(),
+            life.due_at.as_micros(),
+            life.deliveries,
+            life.expirations,
+            micros(life.run_at),
+            micros(life.started_at),
+            walk.request.holder.as_str(),
+            lease.token.to_bits().to_be_bytes(),
+        ])?;
         self.forget(entry.seq);
         self.recount.moved(&entry.queue, entry.stored_state, state::INFLIGHT);
         walk.bytes += body.new.payload.len();
