@@ -9,6 +9,7 @@ mod drain;
 mod enqueue;
 mod idle;
 mod latency;
+mod processor;
 mod raw;
 mod size;
 mod store;

@@ -27,6 +27,13 @@ macro_rules! flow_head {
     };
 }
 
+/// That a job is there for callers: its flow, if it is in one, is not being removed (PRU-4).
+macro_rules! visible {
+    () => {
+        "(j.flow IS NULL OR EXISTS (SELECT 1 FROM th_flow v WHERE v.seq = j.flow))"
+    };
+}
+
 /// How a statement may find its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
@@ -59,7 +66,9 @@ statements! {
     Seek INSERT_BODY = "INSERT INTO th_body (seq, type, created_at, timeout_us, max_attempts, parents, idempotency_key, \
          headers, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     /// `th_job_id`.
-    Seek SEQ_OF = "SELECT seq FROM th_job WHERE id = ?1";
+    Seek SEQ_OF = concat!("SELECT j.seq FROM th_job j WHERE j.id = ?1 AND ", visible!());
+    /// The job whose record is about to be deleted with its flow.
+    Seek REMOVED_SEQ_OF = concat!("SELECT j.seq FROM th_job j WHERE j.id = ?1 AND NOT ", visible!());
     /// KEY-1, KEY-10. The primary key of `th_key`, as in the next five.
     Seek KEY_HOLDER = "SELECT job FROM th_key WHERE queue = ?1 AND key = ?2 AND (held_until IS NULL OR held_until > ?3)";
     /// In the place of a key whose time is over.
@@ -75,7 +84,7 @@ statements! {
     Seek DELETE_KEYS = "DELETE FROM th_key WHERE seq = 0 AND held_until <= ?1";
 
     /// `th_job_id`.
-    Seek JOB_BY_ID = concat!("SELECT ", job!(), " FROM th_job j WHERE j.id = ?1");
+    Seek JOB_BY_ID = concat!("SELECT ", job!(), " FROM th_job j WHERE j.id = ?1 AND ", visible!());
     Seek JOB_BY_SEQ = concat!("SELECT ", job!(), " FROM th_job j WHERE j.seq = ?1");
     Seek WRITE_JOB = "UPDATE th_job SET state = ?2, available_at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
          deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel = ?12, flow = ?13, run_at = ?14, \
@@ -149,18 +158,32 @@ statements! {
     Seek FLOW_BY_ID = "SELECT seq FROM th_flow WHERE id = ?1";
     Seek TAIL = "SELECT tail FROM th_flow WHERE seq = ?1";
     /// `th_job_id`.
-    Seek FIRST_TAIL = "SELECT j.seq FROM th_flow f CROSS JOIN th_job j ON j.id = f.id WHERE f.seq = ?1";
+    Seek FIRST_TAIL = concat!("SELECT j.seq FROM th_flow f CROSS JOIN th_job j ON j.id = f.id WHERE f.seq = ?1 AND ", visible!());
     Seek WATCH_FLOW = "UPDATE th_flow SET watched = 1 WHERE seq = ?1";
     Seek COUNT_LIVE = "UPDATE th_flow SET live = live + ?2 WHERE seq = ?1 RETURNING live";
     Seek SET_TAIL = "UPDATE th_flow SET tail = ?2 WHERE seq = ?1";
     Seek END_FLOW = "UPDATE th_flow SET state = ?2, kept_until = ?3 WHERE seq = ?1";
     /// All members, once, when the last of them is terminal. `th_job_flow`.
-    Seek FLOW_KEPT = "SELECT max(kept_until) FROM th_job WHERE flow = ?1";
+    Seek FLOW_KEPT = "SELECT max(kept_until), count(*) FROM th_job WHERE flow = ?1";
+    /// The primary key of `th_flow_count`, as in the next two.
+    Seek FORGET_MEMBERS = "DELETE FROM th_flow_count WHERE flow = ?1";
+    Seek MEMBER_COUNTS = "SELECT queue, state, jobs FROM th_flow_count WHERE flow = ?1";
+    /// Of a large flow. `th_job_flow`; what it finds is sorted.
+    Walk COUNT_MEMBERS = "INSERT INTO th_flow_count (flow, queue, state, jobs) \
+         SELECT flow, queue, state, count(*) FROM th_job WHERE flow = ?1 GROUP BY queue, state";
     /// `th_job_flow`, as in the next two.
     Seek MEMBERS = "SELECT seq FROM th_job WHERE flow = ?1";
     Seek NOT_STARTED = "SELECT seq FROM th_job WHERE flow = ?1 AND state IN (0, 1)";
     Seek NOT_TERMINAL = "SELECT seq FROM th_job WHERE flow = ?1 AND state IN (0, 1, 2)";
     Seek DELETE_FLOW = "DELETE FROM th_flow WHERE seq = ?1";
+    /// `th_job_flow_key`.
+    Seek KEYED_MEMBERS = "SELECT seq FROM th_job INDEXED BY th_job_flow_key WHERE flow = ?1 AND keyed = 1";
+    /// Flows whose members are deleted in steps.
+    Seek BEGIN_REMOVAL = "INSERT INTO th_removal (flow) VALUES (?1)";
+    Seek NEXT_REMOVAL = "SELECT flow FROM th_removal WHERE flow > 0 ORDER BY flow LIMIT 1";
+    Seek END_REMOVAL = "DELETE FROM th_removal WHERE flow = ?1";
+    /// `th_job_flow`.
+    Seek SOME_MEMBERS = "SELECT seq FROM th_job WHERE flow = ?1 LIMIT ?2";
 
     Seek DELETE_JOB = "DELETE FROM th_job WHERE seq = ?1";
     Seek DELETE_BODY = "DELETE FROM th_body WHERE seq = ?1";
@@ -174,12 +197,13 @@ statements! {
          WHERE state = ?1 ORDER BY kept_until, seq LIMIT 1";
 
     /// What a job produced. Its parents are counted for a join alone.
-    Seek OUTPUT = "SELECT state, kind, expanded_into, id, reason, output FROM th_job WHERE seq = ?1";
+    Seek OUTPUT = concat!("SELECT j.state, j.kind, j.expanded_into, j.id, j.reason, j.output FROM th_job j \
+         WHERE j.seq = ?1 AND ", visible!());
 
     /// `th_job_id`.
     Seek RECORD = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, \
          (SELECT f.id FROM th_flow f WHERE f.seq = j.flow) \
-         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq WHERE j.id = ?1");
+         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq WHERE j.id = ?1 AND ", visible!());
     /// One record that a list looks at, if it matches as far as that is seen here.
     Seek LIST_ROW = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), \
          (SELECT f.id FROM th_flow f WHERE f.seq = j.flow), e.error \
@@ -189,7 +213,7 @@ statements! {
          AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR b.idempotency_key = ?5) \
          AND (?6 IS NULL OR b.created_at >= ?6) AND (?7 IS NULL OR b.created_at < ?7) \
          AND (?8 IS NULL OR j.finished_at >= ?8) AND (?9 IS NULL OR j.finished_at < ?9) \
-         AND (?10 IS NULL OR instr(e.error, ?10) > 0 OR instr(j.reason, ?10) > 0)");
+         AND (?10 IS NULL OR instr(e.error, ?10) > 0 OR instr(j.reason, ?10) > 0) AND ", visible!());
     /// The records that a list looks at, in its order. The primary key.
     Seek JOBS_AFTER = "SELECT seq FROM th_job WHERE seq > ?1 ORDER BY seq LIMIT ?2";
     Seek JOBS_BEFORE = "SELECT seq FROM th_job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
@@ -205,10 +229,10 @@ statements! {
          WHERE flow = ?3 AND seq < ?1 ORDER BY seq DESC LIMIT ?2";
     Seek CREATED_AT = "SELECT created_at FROM th_body WHERE seq = ?1";
     /// What is exported, a flow at the first of its members. The primary key; `th_job_flow`.
-    Seek UNITS = "SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
+    Seek UNITS = concat!("SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
          OR NOT EXISTS (SELECT 1 FROM th_job m INDEXED BY th_job_flow WHERE m.flow = j.flow \
          AND m.state IN (0, 1, 2, 3, 4, 5) AND m.seq < j.seq)) \
-         ORDER BY j.seq LIMIT ?2";
+         AND ", visible!(), " ORDER BY j.seq LIMIT ?2");
     /// `th_job_flow`; what it finds is sorted.
     Walk MEMBERS_IN_ORDER = "SELECT seq FROM th_job INDEXED BY th_job_flow WHERE flow = ?1 ORDER BY seq";
     Seek STORED_FLOW = "SELECT f.id, f.name, f.created_at, t.id FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \

@@ -11,7 +11,7 @@ mod check;
 mod count;
 mod enqueue;
 mod export;
-mod flow;
+pub(crate) mod flow;
 mod graph;
 mod key;
 mod list;
@@ -300,15 +300,21 @@ impl<'c> Store<'c> {
 
     /// Removes a job that is in no flow, or whose whole flow is being removed.
     fn remove_job(&mut self, entry: &Entry) -> Result<(), Fault> {
-        self.forget(entry.seq);
         self.leave_key(entry)?;
+        self.delete_records(entry)?;
+        self.recount.moved(&entry.queue, entry.stored_state, state::WAITING);
+        Ok(())
+    }
+
+    /// Deletes everything that is stored of a job but its key.
+    fn delete_records(&mut self, entry: &Entry) -> Result<(), Fault> {
+        self.forget(entry.seq);
         if entry.failures > 0 {
             self.execute(sql::DELETE_ERRORS, [entry.seq])?;
         }
         self.execute(sql::DELETE_EDGES, [entry.seq])?;
         self.execute(sql::DELETE_BODY, [entry.seq])?;
         self.execute(sql::DELETE_JOB, [entry.seq])?;
-        self.recount.moved(&entry.queue, entry.stored_state, state::WAITING);
         Ok(())
     }
 

@@ -65,6 +65,8 @@ CREATE INDEX th_job_position ON th_job (queue, priority DESC, available_at, seq,
 -- The order of pruning.
 CREATE INDEX th_job_end ON th_job (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;
 CREATE INDEX th_job_flow ON th_job (flow, state, seq) WHERE flow IS NOT NULL;
+-- Few: the members of a flow that were enqueued with a key.
+CREATE INDEX th_job_flow_key ON th_job (flow, seq) WHERE flow IS NOT NULL AND keyed = 1;
 -- Few, and often listed.
 CREATE INDEX th_job_dead ON th_job (state, seq) WHERE state >= 4;
 
@@ -134,6 +136,21 @@ CREATE TABLE th_flow (
 CREATE INDEX th_flow_end ON th_flow (state, kept_until, seq) WHERE state IS NOT NULL;
 CREATE INDEX th_flow_name ON th_flow (name, seq) WHERE name IS NOT NULL;
 
+-- How many members a large flow has that has ended, by queue and state: removing it is told to the counts at once.
+CREATE TABLE th_flow_count (
+  flow  INTEGER NOT NULL,
+  queue TEXT NOT NULL,
+  state INTEGER NOT NULL,
+  jobs  INTEGER NOT NULL,
+  PRIMARY KEY (flow, queue, state)
+) STRICT, WITHOUT ROWID;
+
+-- Large flows that were removed and whose members are deleted in steps. They have no row in th_flow any more, and a job
+-- that names a flow without a row is not there for any caller.
+CREATE TABLE th_removal (
+  flow INTEGER PRIMARY KEY
+) STRICT;
+
 -- Queues that are paused.
 CREATE TABLE th_pause (
   queue TEXT PRIMARY KEY,
@@ -179,4 +196,5 @@ SELECT j.id, b.type, j.queue, b.payload,
 FROM th_job j
 JOIN th_body b ON b.seq = j.seq
 LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures
-LEFT JOIN th_flow f ON f.seq = j.flow;
+LEFT JOIN th_flow f ON f.seq = j.flow
+WHERE j.flow IS NULL OR f.seq IS NOT NULL;

@@ -20,7 +20,11 @@ const CONTRADICTIONS: &[&str] = &[
     "SELECT 'job ' || j.id || ' reads ' || b.parents || ' outputs and has other edges' FROM th_job j \
      JOIN th_body b ON b.seq = j.seq WHERE b.parents <> (SELECT count(*) FROM th_edge e WHERE e.child = j.seq)",
     "SELECT 'job ' || j.id || ' is not in the flow it names' FROM th_job j LEFT JOIN th_flow f ON f.seq = j.flow \
-     WHERE j.flow IS NOT NULL AND f.seq IS NULL",
+     WHERE j.flow IS NOT NULL AND f.seq IS NULL AND j.flow NOT IN (SELECT flow FROM th_removal)",
+    "SELECT 'flow ' || f.id || ' is there and was removed' FROM th_flow f JOIN th_removal r ON r.flow = f.seq",
+    "SELECT 'flow ' || f.id || ' counts other members than it has' FROM th_flow f \
+     JOIN (SELECT flow, sum(jobs) AS jobs FROM th_flow_count GROUP BY flow) c ON c.flow = f.seq \
+     WHERE f.state IS NOT NULL AND c.jobs <> (SELECT count(*) FROM th_job j WHERE j.flow = f.seq)",
     "SELECT 'job ' || id || ' has half of an expansion' FROM th_job WHERE (expanded_into IS NULL) <> (expanded_id IS NULL)",
     "SELECT 'edge of ' || e.child || ' has no reader' FROM th_edge e LEFT JOIN th_job j ON j.seq = e.child \
      WHERE j.seq IS NULL",
@@ -47,9 +51,11 @@ const CONTRADICTIONS: &[&str] = &[
     // KEY-3, KEY-5, KEY-7
     "SELECT 'job ' || j.id || ' does not hold its key' FROM th_job j JOIN th_body b ON b.seq = j.seq \
      WHERE j.keyed = 1 AND (j.key_hold = 0 OR j.key_hold = 1 AND j.state <> 3 OR j.key_hold = 2 AND j.state < 3) \
+     AND (j.flow IS NULL OR j.flow NOT IN (SELECT flow FROM th_removal)) \
      AND NOT EXISTS (SELECT 1 FROM th_key k WHERE k.queue = j.queue AND k.key = b.idempotency_key AND k.seq = j.seq)",
     "SELECT 'queue ' || queue || ' counts other jobs in state ' || state || ' than it has' FROM ( \
-     SELECT queue, state, count(*) AS jobs FROM th_job WHERE state <> 0 GROUP BY queue, state \
+     SELECT queue, state, count(*) AS jobs FROM th_job WHERE state <> 0 \
+     AND (flow IS NULL OR flow NOT IN (SELECT flow FROM th_removal)) GROUP BY queue, state \
      UNION ALL SELECT queue, 1, -blocked FROM th_count UNION ALL SELECT queue, 2, -inflight FROM th_count \
      UNION ALL SELECT queue, 3, -done FROM th_count UNION ALL SELECT queue, 4, -dlq FROM th_count \
      UNION ALL SELECT queue, 5, -cancelled FROM th_count) GROUP BY queue, state HAVING sum(jobs) <> 0",

@@ -144,6 +144,30 @@ impl<'c> Store<'c> {
         now: Timestamp,
     ) -> Result<Option<i64>, Fault> {
         let seq = self.next_seq()?;
+        if self.insert_row(seq, job, life, flow, inserter)? {
+            return self.insert_body(seq, job, inserter, now).map(|()| Some(seq));
+        }
+        let Some(removed) = self.find(sql::REMOVED_SEQ_OF, [job.id.as_str()])? else {
+            return Ok(None);
+        };
+        // PRU-3: the id is free, although the record of the flow's member is not deleted yet.
+        let removed = self.member(removed)?;
+        self.delete_records(&removed)?;
+        if !self.insert_row(seq, job, life, flow, inserter)? {
+            return Err(Fault::damaged("an id"));
+        }
+        self.insert_body(seq, job, inserter, now).map(|()| Some(seq))
+    }
+
+    /// Stores the narrow row of a job; `false` if its id is stored already.
+    fn insert_row(
+        &mut self,
+        seq: i64,
+        job: &NewJob,
+        life: &Life,
+        flow: Option<i64>,
+        inserter: &mut Inserter<'_>,
+    ) -> Result<bool, Fault> {
         let (stage, (key_hold, key_us)) = (stage_number(life), key_hold_number(job.key_hold));
         // JOB-1
         let inserted = inserter.job.execute(params![
@@ -166,9 +190,19 @@ impl<'c> Store<'c> {
             key_us,
         ])?;
         if inserted == 0 {
-            return Ok(None);
+            return Ok(false);
         }
         self.recount.moved(&job.queue, state::WAITING, stage);
+        Ok(true)
+    }
+
+    fn insert_body(
+        &self,
+        seq: i64,
+        job: &NewJob,
+        inserter: &mut Inserter<'_>,
+        now: Timestamp,
+    ) -> Result<(), Fault> {
         // The range was checked, so nothing is cut off.
         let timeout = job.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX));
         inserter.body.execute(params![
@@ -182,7 +216,7 @@ impl<'c> Store<'c> {
             json(&job.headers)?,
             &*job.payload,
         ])?;
-        Ok(Some(seq))
+        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ mod opening;
 mod place;
 mod plan;
 mod process;
+mod removal;
 mod several;
 mod transaction;
 mod view;

@@ -72,7 +72,10 @@ async fn what_people_break_is_found() {
             "waits for 2 of 0 parents",
         ),
         ("UPDATE th_job SET due_at = 5 WHERE seq = 3", "available at another time than it is due"),
-        ("INSERT INTO th_count VALUES ('x', 3, 1)", "queue x counts other jobs in state 3"),
+        (
+            "INSERT INTO th_count VALUES ('x', 0, 0, 1, 0, 0)",
+            "queue x counts other jobs in state 3",
+        ),
         (
             "INSERT INTO th_key VALUES ('q', 'k', 'a', 99, NULL)",
             "key k of queue q is held by no job",
