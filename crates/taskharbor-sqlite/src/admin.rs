@@ -23,7 +23,7 @@ impl SqliteDriver {
         let mut left = self.read(|store| store.has_removed()).await;
         while let Ok(true) = left {
             let step = Ask::about(REMOVAL_STEP);
-            left = self.write(step, |store| store.delete_some_removed()).await;
+            left = self.write(step, |store| store.delete_removed(REMOVAL_STEP)).await;
         }
         if let Err(error) = left {
             tracing::debug!(%error, "members of removed flows are left for the next call");

@@ -7,6 +7,7 @@
 //! about a single job are in core's [`Life`], rules about several in core's
 //! [`graph`](taskharbor_core::graph), which the store serves as a [`Graph`](taskharbor_core::graph::Graph).
 
+mod ack;
 mod check;
 mod count;
 mod enqueue;
@@ -37,6 +38,7 @@ use crate::{
     entry::{self, Entry, stage_number, state},
     error::Fault,
     statement as sql,
+    token::{seq_in, to_stored},
 };
 pub(crate) use count::Recount;
 
@@ -157,8 +159,8 @@ impl<'c> Store<'c> {
         entry::read_known(row, id.clone(), queue).map(Some)
     }
 
-    /// A job as the holder of its lease names it. The token says where the row is (see
-    /// [`Store::reserve`]); one that another store has given leads nowhere, or to another job.
+    /// A job as the holder of its lease names it. The token says where the row is; one that another
+    /// store has given leads nowhere, or to another job.
     fn by_lease(&self, id: &JobId, token: LeaseToken) -> Result<Option<Entry>, Fault> {
         let mut statement = self.statement(sql::JOB_BY_SEQ)?;
         let mut rows = statement.query([seq_in(token)])?;
@@ -246,7 +248,7 @@ impl<'c> Store<'c> {
         let lease = hold.map(|hold| hold.lease).or_else(|| finish.and_then(|finish| finish.by));
         let stage = stage_number(life);
         self.execute(
-            sql::WRITE_JOB,
+            sql::WRITE_STATE,
             params![
                 entry.seq,
                 stage,
@@ -270,7 +272,7 @@ impl<'c> Store<'c> {
                 entry.expanded,
                 hold.map(|hold| hold.holder.as_str()),
                 life.expanded_into.as_ref().map(JobId::as_str),
-                lease.map(|lease| lease.token.to_bits().to_be_bytes()),
+                lease.map(|lease| to_stored(lease.token, &entry.id, entry.seq)),
                 life.progress.as_ref().map(taskharbor_core::Text::as_str),
                 life.reason.as_ref().map(taskharbor_core::Text::as_str),
             ],
@@ -313,8 +315,8 @@ impl<'c> Store<'c> {
             self.execute(sql::DELETE_ERRORS, [entry.seq])?;
         }
         self.execute(sql::DELETE_EDGES, [entry.seq])?;
-        self.execute(sql::DELETE_BODY, [entry.seq])?;
         self.execute(sql::DELETE_JOB, [entry.seq])?;
+        self.execute(sql::DELETE_STATE, [entry.seq])?;
         Ok(())
     }
 
@@ -328,16 +330,14 @@ impl<'c> Store<'c> {
     }
 }
 
-/// The number of the job that a token was given for, if this store has given it.
-fn seq_in(token: LeaseToken) -> i64 {
-    let [.., a, b, c, d, e, f, g, h] = token.to_bits().to_be_bytes();
-    i64::from_be_bytes([a, b, c, d, e, f, g, h])
-}
-
-/// A token for the job with this number: random bits, and the number.
-fn token_for(random: LeaseToken, seq: i64) -> LeaseToken {
-    let random = random.to_bits() >> 64 << 64;
-    LeaseToken::from_bits(random | u128::from(seq.cast_unsigned()))
+/// Numbers as a statement reads many of them: in JSON.
+fn number_list(numbers: &[i64]) -> String {
+    let mut list = String::with_capacity(numbers.len() * 8 + 2);
+    for number in numbers {
+        list.push(if list.is_empty() { '[' } else { ',' });
+        list += &number.to_string();
+    }
+    list + "]"
 }
 
 fn micros(time: Option<Timestamp>) -> Option<i64> {

@@ -130,7 +130,7 @@ impl<'c> Store<'c> {
     }
 
     pub(super) fn inserter(&self) -> Result<Inserter<'c>, Fault> {
-        let (job, body) = (self.statement(sql::INSERT_JOB)?, self.statement(sql::INSERT_BODY)?);
+        let (job, body) = (self.statement(sql::INSERT_STATE)?, self.statement(sql::INSERT_JOB)?);
         Ok(Inserter { job, body })
     }
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// How many members of a flow are deleted in one transaction. A flow with more is large: it is removed
 /// in a step that hides it and steps that delete its members, between which other calls are served.
-pub(crate) const REMOVAL_STEP: usize = 1_000;
+pub(crate) const REMOVAL_STEP: usize = 500;
 
 /// A flow's row.
 #[derive(Clone, Debug)]
@@ -78,11 +78,11 @@ impl Store<'_> {
             members.push(Member { seq, is_terminal: life.finish().is_some() });
         }
         let mut insert = self.statement(sql::INSERT_EDGE)?;
-        for (child, parents) in edges.parents.iter().enumerate() {
-            let state = edge::open(jobs[child].condition);
+        for (dependant, parents) in edges.parents.iter().enumerate() {
+            let state = edge::open(jobs[dependant].condition);
             for (order, &parent) in parents.iter().enumerate() {
-                let (child, id) = (members[child].seq, jobs[parent].id.as_str());
-                insert.execute(params![child, place(order), members[parent].seq, state, id])?;
+                let (dependant, id) = (members[dependant].seq, jobs[parent].id.as_str());
+                insert.execute(params![dependant, place(order), members[parent].seq, state, id])?;
             }
         }
         if jobs.iter().any(NewJob::is_failure_job) {
@@ -138,7 +138,7 @@ impl Store<'_> {
     }
 
     /// Removes a flow and all its members; answers how many there were. Of a large flow the records
-    /// are left to [`Store::delete_some_removed`].
+    /// are left to [`Store::delete_removed`].
     pub(super) fn remove_flow(&mut self, flow: i64) -> Result<usize, Fault> {
         self.live.remove(&flow);
         let removed = self.hide_large_flow(flow)?;
@@ -186,15 +186,15 @@ impl Store<'_> {
         Ok(self.find::<i64>(sql::NEXT_REMOVAL, [])?.is_some())
     }
 
-    /// Deletes some members of a removed flow; whether there are more.
-    pub(crate) fn delete_some_removed(&mut self) -> Result<bool, Fault> {
+    /// Deletes up to so many members of a removed flow; whether more are left.
+    pub(crate) fn delete_removed(&mut self, limit: usize) -> Result<bool, Fault> {
         let Some(flow) = self.find::<i64>(sql::NEXT_REMOVAL, [])? else { return Ok(false) };
-        let members = self.find_all(sql::SOME_MEMBERS, [flow, place(REMOVAL_STEP)])?;
+        let members = self.find_all(sql::SOME_MEMBERS, [flow, place(limit)])?;
         for &seq in &members {
             let entry = self.member(seq)?;
             self.delete_records(&entry)?;
         }
-        if members.len() < REMOVAL_STEP {
+        if members.len() < limit {
             self.execute(sql::END_REMOVAL, [flow])?;
         }
         self.has_removed()

@@ -1,20 +1,21 @@
 //! Granting leases.
 
-use rusqlite::{CachedStatement, params};
+use rusqlite::params;
 use taskharbor_core::{
-    Blob, Timestamp,
+    Blob, State, Timestamp,
     driver::{Demand, Lease, LeaseToken, Leased, Limits, Reserve, Reserved},
     graph,
     job::JobView,
     life::Consequence,
 };
 
-use super::{Store, micros, token_for};
+use super::{Store, micros, number_list};
 use crate::{
     body::{self, Body},
     entry::{self, Entry, state},
     error::Fault,
     statement as sql,
+    token::Secret,
 };
 
 /// A job that may be granted.
@@ -42,26 +43,29 @@ enum Walked {
     Again,
 }
 
-struct Walk<'r, 'c> {
+struct Walk<'r> {
     request: &'r Reserve,
     expires_at: Timestamp,
-    grant: CachedStatement<'c>,
+    /// The waiting jobs that are granted and not written yet, by their secret.
+    unwritten: [(Secret, Vec<i64>); 2],
     granted: Vec<Leased>,
     bytes: usize,
 }
 
-impl<'c> Store<'c> {
-    /// Grants what is due. A token is 64 random bits and the number of its job, so that the holder's
-    /// calls find the row without looking for the id.
+impl Store<'_> {
     pub(crate) fn reserve(
         &mut self,
         request: &Reserve,
         expires_at: Timestamp,
     ) -> Result<Reserved, Fault> {
-        let grant = self.statement(sql::GRANT)?;
-        let mut walk = Walk { request, expires_at, grant, granted: Vec::new(), bytes: 0 };
+        let unwritten = Secret::pair(LeaseToken::random()?).map(|secret| (secret, Vec::new()));
+        let mut walk = Walk { request, expires_at, unwritten, granted: Vec::new(), bytes: 0 };
         let mut next_due = None;
-        for demand in &request.demands {
+        for (at, demand) in request.demands.iter().enumerate() {
+            // RES-8. Each queue has its own: what is acked together is of one queue.
+            if at > 0 {
+                walk.renew_secrets()?;
+            }
             // PAU-1
             if self.find::<i64>(sql::PAUSED, [demand.queue.as_str()])?.is_some() {
                 continue;
@@ -93,7 +97,7 @@ impl<'c> Store<'c> {
         &mut self,
         demand: &Demand,
         wanted: usize,
-        walk: &mut Walk<'_, 'c>,
+        walk: &mut Walk<'_>,
     ) -> Result<Walked, Fault> {
         let mut below = i64::from(i16::MAX) + 1;
         // ORD-1
@@ -107,17 +111,16 @@ impl<'c> Store<'c> {
                 }
                 let limit = left.min(Self::CHUNK);
                 let (due, seen) = self.due(demand, priority, walk, &mut from, limit)?;
-                // RES-8
-                let tokens = LeaseToken::random_many(due.len())?;
-                for (due, random) in due.into_iter().zip(tokens) {
-                    let token = token_for(random, due.entry.seq);
-                    if !self.grant(due, Lease::new(token, walk.expires_at), walk)? {
+                for due in due {
+                    if !self.grant(due, walk)? {
                         return Ok(Walked::Again);
                     }
                     if walk.bytes > Limits::MAX_CALL_BYTES {
+                        self.write_grants(walk)?;
                         return Ok(Walked::Full);
                     }
                 }
+                self.write_grants(walk)?;
                 if seen < limit {
                     break;
                 }
@@ -138,7 +141,7 @@ impl<'c> Store<'c> {
         &self,
         demand: &Demand,
         priority: i64,
-        walk: &Walk<'_, 'c>,
+        walk: &Walk<'_>,
         from: &mut Position,
         limit: usize,
     ) -> Result<(Vec<Due>, usize), Fault> {
@@ -170,12 +173,14 @@ impl<'c> Store<'c> {
     }
 
     /// Leases a job, reclaimed from a holder whose lease is over if need be; `false` if the reclaim
-    /// cancels it.
-    fn grant(&mut self, due: Due, lease: Lease, walk: &mut Walk<'_, 'c>) -> Result<bool, Fault> {
+    /// cancels it. The grant of a job that was waiting is left to [`Store::write_grants`].
+    fn grant(&mut self, due: Due, walk: &mut Walk<'_>) -> Result<bool, Fault> {
         let Due { mut entry, body } = due;
         let now = walk.request.now;
+        let is_reclaimed = entry.stored_state != state::WAITING;
         // LEA-3, LEA-5
         if entry.life.reclaim(now) == Consequence::Failed {
+            self.write_grants(walk)?;
             self.write(&mut entry)?;
             self.count_in_flow(&entry, false);
             let seq = entry.seq;
@@ -183,28 +188,64 @@ impl<'c> Store<'c> {
             graph::failed(self, seq, now)?;
             return Ok(false);
         }
+        let frees_key = entry.keyed && entry.key_hold.is_freed_by(State::Done);
+        let is_other = entry.flow.is_some() || frees_key;
+        let (secret, unwritten) = &mut walk.unwritten[usize::from(is_other)];
+        let lease = Lease::new(secret.token(&entry.id, entry.seq), walk.expires_at);
         // RES-3
         entry.life.grant(lease, walk.request.holder.clone(), now);
+        if is_reclaimed {
+            self.write_reclaimed(&entry, *secret, walk)?;
+        } else {
+            unwritten.push(entry.seq);
+        }
+        self.forget(entry.seq);
+        self.recount.moved(&entry.queue, entry.stored_state, state::INFLIGHT);
+        walk.bytes += body.new.payload.len();
+        let mut job = body.job(&entry.life);
+        self.complete(&mut job, &entry)?;
+        walk.granted.push(Leased::new(job, lease));
+        Ok(true)
+    }
+
+    /// Writes the grant of a job whose lease was over.
+    fn write_reclaimed(&self, entry: &Entry, secret: Secret, walk: &Walk<'_>) -> Result<(), Fault> {
         let life = &entry.life;
         // LEA-4: the stored record loses its `run_at` too.
-        walk.grant.execute(params![
+        let row = params![
             entry.seq,
-            lease.expires_at.as_micros(),
+            walk.expires_at.as_micros(),
             life.due_at.as_micros(),
             life.deliveries,
             life.expirations,
             micros(life.run_at),
             micros(life.started_at),
             walk.request.holder.as_str(),
-            lease.token.to_bits().to_be_bytes(),
-        ])?;
-        self.forget(entry.seq);
-        self.recount.moved(&entry.queue, entry.stored_state, state::INFLIGHT);
-        walk.bytes += body.new.payload.len();
-        let mut job = body.job(life);
-        self.complete(&mut job, &entry)?;
-        walk.granted.push(Leased::new(job, lease));
-        Ok(true)
+            secret.to_bytes(),
+        ];
+        self.execute(sql::GRANT, row).map(drop)
+    }
+
+    /// Writes the grants of jobs that were waiting, all of them in the same way.
+    fn write_grants(&self, walk: &mut Walk<'_>) -> Result<(), Fault> {
+        let (at, now) = (walk.expires_at.as_micros(), walk.request.now.as_micros());
+        let holder = walk.request.holder.as_str();
+        for (secret, seqs) in &mut walk.unwritten {
+            let secret = secret.to_bytes();
+            let written = match seqs.as_slice() {
+                [] => continue,
+                [seq] => self.execute(sql::GRANT_ONE, params![seq, at, now, holder, secret])?,
+                many => {
+                    let many = number_list(many);
+                    self.execute(sql::GRANT_MANY, params![many, at, now, holder, secret])?
+                }
+            };
+            if written != seqs.len() {
+                return Err(Fault::damaged("a number of a job"));
+            }
+            seqs.clear();
+        }
+        Ok(())
     }
 
     /// What other rows say about a job: its flow and its last failure.
@@ -235,6 +276,15 @@ impl<'c> Store<'c> {
             first = earlier(first, at);
         }
         Ok(first)
+    }
+}
+
+impl Walk<'_> {
+    /// Goes on with other secrets; everything that was granted is written.
+    fn renew_secrets(&mut self) -> Result<(), Fault> {
+        let secrets = Secret::pair(LeaseToken::random()?);
+        self.unwritten = secrets.map(|secret| (secret, Vec::new()));
+        Ok(())
     }
 }
 

@@ -1,8 +1,7 @@
 //! Recording the outcomes of inflight jobs, and extending their leases.
 
-use rusqlite::{CachedStatement, params};
 use taskharbor_core::{
-    NewJob, QueueName, Timestamp,
+    NewJob, Timestamp,
     driver::{ExtendLeases, Extended, Extension, Settle, Settled, Settlement, Transition},
     error::{InvalidTransition, Refusal, Rejected},
     flow::ResolvedEdges,
@@ -10,19 +9,8 @@ use taskharbor_core::{
     life::Consequence,
 };
 
-use super::{Store, members::Acked, seq_in};
-use crate::{
-    entry::{self, Entry, state},
-    error::Fault,
-    statement as sql,
-};
-
-/// Acks of jobs that are in no flow.
-struct AckAlone<'c> {
-    statement: CachedStatement<'c>,
-    /// The queue of the last one.
-    queue: Option<QueueName>,
-}
+use super::{Store, members::Acked};
+use crate::{entry::Entry, error::Fault};
 
 impl Store<'_> {
     pub(crate) fn settle(
@@ -30,13 +18,15 @@ impl Store<'_> {
         request: &Settle,
     ) -> Result<Vec<Result<Settled, Refusal>>, Fault> {
         let mut acked = Acked::default();
-        let mut alone = AckAlone { statement: self.statement(sql::ACK_ALONE)?, queue: None };
+        let applied = self.ack_many(request)?;
+        let mut acker = self.acker()?;
         let mut answers = Vec::with_capacity(request.items.len());
         // SET-9, REF-3
-        for item in &request.items {
-            answers.push(match self.ack_alone(item, &mut alone, request.now)? {
-                true => Ok(Settled::Applied),
-                false => self.settle_one(item, &mut acked, request.now)?,
+        for (item, applied) in request.items.iter().zip(applied) {
+            answers.push(if applied || self.ack_one(item, &mut acker, request.now)? {
+                Ok(Settled::Applied)
+            } else {
+                self.settle_one(item, &mut acked, request.now)?
             });
         }
         self.unblock_dependants(&mut acked, request.now)?;
@@ -108,41 +98,6 @@ impl Store<'_> {
             (Consequence::None | Consequence::Expanded, ..) => {}
         }
         Ok(Ok(consequence.answer()))
-    }
-
-    /// The most frequent end: an ack of a job without dependants, under a valid lease. One statement
-    /// looks at the lease and writes; `false` if it found no such job.
-    fn ack_alone(
-        &mut self,
-        item: &Settlement,
-        alone: &mut AckAlone<'_>,
-        now: Timestamp,
-    ) -> Result<bool, Fault> {
-        let Transition::Ack { output } = &item.transition else { return Ok(false) };
-        // SET-11
-        if item.transition.check(&self.limits).is_err() {
-            return Ok(false);
-        }
-        let (seq, token) = (seq_in(item.token), item.token.to_bits().to_be_bytes());
-        // The counts need to know the queue, which mostly is that of the ack before.
-        loop {
-            if let Some(queue) = &alone.queue {
-                let (id, queue_name) = (item.id.as_str(), queue.as_str());
-                let row = params![seq, now.as_micros(), output.as_deref(), token, id, queue_name];
-                if alone.statement.execute(row)? > 0 {
-                    self.forget(seq);
-                    self.recount.moved(queue, state::INFLIGHT, state::DONE);
-                    return Ok(true);
-                }
-            }
-            let found: Option<String> = self.find(sql::QUEUE_OF, params![seq, item.id.as_str()])?;
-            match found {
-                Some(found) if alone.queue.as_ref().is_none_or(|it| it.as_str() != found) => {
-                    alone.queue = Some(entry::name(QueueName::new(found))?);
-                }
-                _ => return Ok(false),
-            }
-        }
     }
 
     fn first_stored<'j>(&self, jobs: &'j [NewJob]) -> Result<Option<&'j NewJob>, Fault> {

@@ -16,11 +16,11 @@ use taskharbor_core::{
 use taskharbor_sqlite::{SqliteDriver, rusqlite::Connection};
 
 use crate::{
-    given::{NOON, id, job, put, state, works},
+    given::{NOON, id, job, put, state},
     place::Place,
 };
 
-/// More than two steps.
+/// Several steps.
 const MEMBERS: usize = 2_500;
 
 fn key() -> IdempotencyKey {
@@ -50,7 +50,8 @@ fn prune_all() -> Prune {
 /// How many records are in the file, seen or not.
 fn records(place: &Place) -> usize {
     let conn = Connection::open(place.file()).unwrap();
-    conn.query_row("SELECT count(*) FROM th_job", [], |row| row.get(0)).unwrap()
+    let records: i64 = conn.query_row("SELECT count(*) FROM th_job", [], |row| row.get(0)).unwrap();
+    usize::try_from(records).unwrap()
 }
 
 /// Begins to prune, and stops when the flow is gone: no step after the first has been asked for.
@@ -127,7 +128,7 @@ async fn a_large_flow_is_removed_as_a_whole() {
     assert_eq!(driver.prune(prune_all()).await.unwrap(), MEMBERS, "the limit splits no flow");
     assert_eq!(records(&place), 1);
     assert_eq!(driver.prune(prune_all()).await.unwrap(), 0);
-    works(&driver, "another").await;
+    assert_eq!(driver.check().await.unwrap(), []);
 }
 
 #[tokio::test]
