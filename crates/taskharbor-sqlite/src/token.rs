@@ -3,7 +3,8 @@
 //! The second half of a token is the number of its job, so that the holder's calls find the row without
 //! looking for the id. The first half is a secret that all jobs granted together share, mixed with a hash
 //! of the id: a token that comes with the id of another job does not match. So one statement grants many
-//! jobs, and one statement acks them. The store keeps the secret, 8 bytes; of a token that another store
+//! jobs, and one statement acks them. Jobs that are granted together have one holder, so a token tells it
+//! nothing about the jobs of other holders. The store keeps the secret, 8 bytes; of a token that another store
 //! has given it keeps the whole.
 
 use taskharbor_core::{JobId, driver::LeaseToken};

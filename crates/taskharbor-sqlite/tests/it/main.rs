@@ -21,5 +21,6 @@ mod plan;
 mod process;
 mod removal;
 mod several;
+mod together;
 mod transaction;
 mod view;
