@@ -9,7 +9,9 @@ mod drain;
 mod enqueue;
 mod idle;
 mod latency;
+mod processor;
 mod raw;
+mod removal;
 mod size;
 mod store;
 
@@ -20,7 +22,7 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 5] = ["enqueue", "drain", "latency", "idle", "backlog"];
+const PARTS: [&str; 6] = ["enqueue", "drain", "latency", "idle", "removal", "backlog"];
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
@@ -37,6 +39,7 @@ async fn choose(arguments: &[&str]) -> Outcome {
             "drain" => drain::run(&sizes).await?,
             "latency" => latency::run(&sizes).await?,
             "idle" => idle::run(&sizes).await?,
+            "removal" => removal::run(&sizes).await?,
             _ => backlog::run(&sizes).await?,
         }
     }

@@ -17,17 +17,17 @@ pub(crate) struct Raw {
     _place: Place,
 }
 
-const JOB: &str = "INSERT INTO th_job (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
+const STATE: &str = "INSERT INTO th_state (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
      on_failure, keyed, id, queue) VALUES (?1, 0, ?2, ?2, 0, 0, 0, 0, 0, 0, ?3, ?4)";
-const BODY: &str =
-    "INSERT INTO th_body (seq, type, created_at, parents, payload) VALUES (?1, ?2, ?3, 0, ?4)";
+const JOB: &str =
+    "INSERT INTO th_job (seq, type, created_at, waits_for, payload) VALUES (?1, ?2, ?3, 0, ?4)";
 const SEQ: &str = "UPDATE th_meta SET seq = ?1";
-const DUE: &str = "SELECT j.seq, b.payload FROM th_job j JOIN th_body b ON b.seq = j.seq \
-     WHERE j.queue = ?1 AND j.priority = 0 AND j.available_at <= ?2 ORDER BY j.available_at, j.seq LIMIT ?3";
-const GRANT: &str = "UPDATE th_job SET state = 2, available_at = ?2, started_at = ?3, expires_at = ?2, \
-     deliveries = deliveries + 1, holder = 'bench', token = ?4 WHERE seq = ?1";
-const ACK: &str = "UPDATE th_job SET state = 3, available_at = NULL, finished_at = ?2, kept_until = ?3, \
-     holder = NULL WHERE seq = ?1 AND token = ?4";
+const DUE: &str = "SELECT s.seq, j.payload FROM th_state s JOIN th_job j ON j.seq = s.seq \
+     WHERE s.queue = ?1 AND s.priority = 0 AND s.available_at <= ?2 ORDER BY s.available_at, s.seq LIMIT ?3";
+const GRANT: &str = "UPDATE th_state SET state = 2, available_at = ?2, started_at = ?3, lease_expires_at = ?2, \
+     deliveries = deliveries + 1, holder = 'bench', lease_token = ?4 WHERE seq = ?1";
+const ACK: &str = "UPDATE th_state SET state = 3, available_at = NULL, finished_at = ?2, kept_until = ?3, \
+     holder = NULL WHERE seq = ?1 AND lease_token = ?4";
 
 impl Raw {
     pub(crate) async fn new() -> Outcome<Self> {
@@ -47,12 +47,12 @@ impl Raw {
         for call in calls {
             let tx = self.conn.transaction()?;
             {
-                let (mut job, mut body) = (tx.prepare_cached(JOB)?, tx.prepare_cached(BODY)?);
+                let (mut state, mut job) = (tx.prepare_cached(STATE)?, tx.prepare_cached(JOB)?);
                 let at = call.now.as_micros();
                 for new in call.sets.iter().flat_map(|set| &set.jobs) {
                     self.last += 1;
-                    job.execute(params![self.last, at, new.id.as_str(), new.queue.as_str()])?;
-                    body.execute(params![self.last, new.job_type.as_str(), at, &*new.payload])?;
+                    state.execute(params![self.last, at, new.id.as_str(), new.queue.as_str()])?;
+                    job.execute(params![self.last, new.job_type.as_str(), at, &*new.payload])?;
                 }
                 tx.prepare_cached(SEQ)?.execute([self.last])?;
             }

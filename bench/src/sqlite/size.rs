@@ -20,6 +20,8 @@ pub(crate) struct Sizes {
     pub(crate) concurrency: usize,
     /// Jobs that wait, and as many that are over, in a large store.
     pub(crate) backlog: usize,
+    /// Members of a large flow.
+    pub(crate) flow: usize,
     /// Seconds for which an idle worker is sent jobs, or watches.
     pub(crate) idle: usize,
 }
@@ -34,6 +36,7 @@ impl Sizes {
             rounds: 5,
             concurrency: 200,
             backlog: 1_000_000,
+            flow: 100_000,
             idle: 10,
         };
         let mut places = [
@@ -44,6 +47,7 @@ impl Sizes {
             ("rounds", &mut sizes.rounds),
             ("concurrency", &mut sizes.concurrency),
             ("backlog", &mut sizes.backlog),
+            ("flow", &mut sizes.flow),
             ("idle", &mut sizes.idle),
         ];
         set_sizes(given, &mut places)?;

@@ -3,7 +3,7 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
+        Action, Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
         QueueCounts, Setting,
     },
     driver::Answers,
@@ -13,7 +13,23 @@ use taskharbor_core::{
     job::{JobRecord, JobSummary},
 };
 
-use crate::{SqliteDriver, call::Ask};
+use crate::{SqliteDriver, call::Ask, store::flow::REMOVAL_STEP};
+
+impl SqliteDriver {
+    /// Deletes what is left of large flows that were removed, also by a call that was interrupted, in
+    /// steps between which others write. The flows are gone for every caller already, so a step that
+    /// fails fails no call: the next one that removes goes on with it.
+    async fn delete_removed(&self) {
+        let mut left = self.read(|store| store.has_removed()).await;
+        while let Ok(true) = left {
+            let step = Ask::about(REMOVAL_STEP);
+            left = self.write(step, |store| store.delete_removed(REMOVAL_STEP)).await;
+        }
+        if let Err(error) = left {
+            tracing::debug!(%error, "members of removed flows are left for the next call");
+        }
+    }
+}
 
 impl Admin for SqliteDriver {
     async fn migrate(&self) -> Result<(), DriverError> {
@@ -42,7 +58,13 @@ impl Admin for SqliteDriver {
     async fn manage(&self, request: Manage) -> Answers<State, Denied> {
         self.check_open()?;
         request.check()?;
-        self.write(Ask::about(request.ids.len()), move |store| store.manage(&request)).await
+        let asked = Ask::about(request.ids.len());
+        let purges = matches!(request.action, Action::PurgeFlow);
+        let answers = self.write(asked, move |store| store.manage(&request)).await?;
+        if purges {
+            self.delete_removed().await;
+        }
+        Ok(answers)
     }
 
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {
@@ -60,7 +82,10 @@ impl Admin for SqliteDriver {
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
         self.check_open()?;
         request.check()?;
-        self.write(Ask::about(request.limit), move |store| store.prune(&request)).await
+        let removed =
+            self.write(Ask::about(request.limit), move |store| store.prune(&request)).await?;
+        self.delete_removed().await;
+        Ok(removed)
     }
 
     async fn flow(&self, id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError> {

@@ -9,13 +9,13 @@ use std::time::Duration;
 use rusqlite::{Row, types::ValueRef};
 use taskharbor_core::{
     JobId, QueueName, State, Text, Timestamp,
-    driver::{Lease, LeaseToken},
+    driver::Lease,
     job::{Condition, FailurePolicy, JobKind, JoinReading, KeyHold},
     life::{ActiveLease, Finish, Life, Stage},
     name::Holder,
 };
 
-use crate::error::Fault;
+use crate::{error::Fault, token::from_stored};
 
 /// The states as the store keeps them.
 pub(crate) mod state {
@@ -115,7 +115,7 @@ pub(crate) fn read(row: &Row<'_>) -> Result<Entry, Fault> {
 /// As [`read`], where the names are known and need not be made anew.
 pub(crate) fn read_known(row: &Row<'_>, id: JobId, queue: QueueName) -> Result<Entry, Fault> {
     let expanded: Option<i64> = row.get(22)?;
-    let mut life = Life::in_stage(stage(row)?, time(row.get(3)?)?);
+    let mut life = Life::in_stage(stage(row, &id)?, time(row.get(3)?)?);
     life.run_at = optional_time(row, 17)?;
     life.priority = number(row, 4)?;
     life.attempts = number(row, 10)?;
@@ -197,30 +197,30 @@ fn key_hold(number: i64, micros: Option<u64>) -> Result<KeyHold, Fault> {
     }
 }
 
-fn stage(row: &Row<'_>) -> Result<Stage, Fault> {
+fn stage(row: &Row<'_>, id: &JobId) -> Result<Stage, Fault> {
     Ok(match row.get(1)? {
         state::WAITING => Stage::Waiting,
         state::BLOCKED => Stage::Blocked,
         state::INFLIGHT => {
-            let lease = lease(row)?.ok_or_else(|| Fault::damaged("a lease"))?;
+            let lease = lease(row, id)?.ok_or_else(|| Fault::damaged("a lease"))?;
             let holder = name(Holder::new(text(row, 25)?))?;
             let cancel_requested = row.get::<_, i64>(15)? != 0;
             Stage::Inflight(ActiveLease::new(lease, holder, cancel_requested))
         }
         other => {
             let at = optional_time(row, 20)?.ok_or_else(|| Fault::damaged("an end"))?;
-            Stage::Finished(Finish::new(ended_as(other)?, at, lease(row)?))
+            Stage::Finished(Finish::new(ended_as(other)?, at, lease(row, id)?))
         }
     })
 }
 
-fn lease(row: &Row<'_>) -> Result<Option<Lease>, Fault> {
+fn lease(row: &Row<'_>, id: &JobId) -> Result<Option<Lease>, Fault> {
     let Some(expires_at) = optional_time(row, 19)? else { return Ok(None) };
-    let bits = match row.get_ref(27)? {
-        ValueRef::Blob(bytes) => <[u8; 16]>::try_from(bytes).ok().map(u128::from_be_bytes),
+    let token = match row.get_ref(27)? {
+        ValueRef::Blob(bytes) => from_stored(bytes, id, row.get(0)?),
         _ => None,
     };
-    let token = LeaseToken::from_bits(bits.ok_or_else(|| Fault::damaged("a token"))?);
+    let token = token.ok_or_else(|| Fault::damaged("a token"))?;
     Ok(Some(Lease::new(token, expires_at)))
 }
 

@@ -27,8 +27,9 @@ const CHECKPOINT_PAGES: i64 = 2_000;
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
 /// The size of a page, which SQLite chooses for new files.
 const PAGE_BYTES: u64 = 4_096;
-/// How many statements a connection keeps prepared: all there are, and a few pragmas.
-const STATEMENTS: usize = statement::ALL.len() + 8;
+/// How many statements a connection keeps prepared: all there are, a few pragmas, and those that begin and end
+/// transactions.
+const STATEMENTS: usize = statement::ALL.len() + 16;
 
 /// Why a driver was not opened.
 #[derive(Debug, thiserror::Error)]

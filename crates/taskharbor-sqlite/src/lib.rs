@@ -52,6 +52,7 @@ mod reader;
 #[doc(hidden)]
 pub mod statement;
 mod store;
+mod token;
 mod tx;
 mod writer;
 

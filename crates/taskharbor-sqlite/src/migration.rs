@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn steps_lead_from_any_version_to_the_newest() {
-        let next = "ALTER TABLE th_body ADD COLUMN tenant TEXT";
+        let next = "ALTER TABLE th_job ADD COLUMN tenant TEXT";
         let steps = [STEPS[0], next];
         let mut conn = Connection::open_in_memory().unwrap();
         assert_eq!(version(&conn), Content::Nothing);
@@ -138,7 +138,7 @@ mod tests {
         migrate_through(&mut conn, &steps).unwrap();
         assert_eq!(version(&conn), Content::Store(2));
         migrate_through(&mut conn, &steps).unwrap();
-        conn.prepare("SELECT tenant FROM th_body").unwrap();
+        conn.prepare("SELECT tenant FROM th_job").unwrap();
         let refused = DriverError::from(migrate_through(&mut conn, &steps[..1]).unwrap_err());
         let DriverError::Backend(source) = refused else { panic!("{refused}") };
         assert!(source.to_string().contains("use a newer version"), "{source}");

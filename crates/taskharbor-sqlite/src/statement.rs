@@ -4,19 +4,19 @@
 //! announced here.
 
 /// The narrow row of a job, in the order in which `entry::read` expects it.
-macro_rules! job {
+macro_rules! state {
     () => {
-        "j.seq, j.state, j.available_at, j.due_at, j.priority, j.pending, j.kind, j.key_hold, j.on_failure, j.keyed, \
-         j.attempts, j.deliveries, j.expirations, j.epoch, j.failures, j.cancel, j.flow, j.run_at, j.started_at, \
-         j.expires_at, j.finished_at, j.attempt_limit, j.expanded_into, j.id, j.queue, j.holder, j.expanded_id, j.token, \
-         j.progress, j.reason, j.key_us"
+        "s.seq, s.state, s.available_at, s.due_at, s.priority, s.pending, s.kind, s.key_hold, s.on_failure, s.keyed, \
+         s.attempts, s.deliveries, s.expirations, s.epoch, s.failures, s.cancel_requested, s.flow, s.run_at, s.started_at, \
+         s.lease_expires_at, s.finished_at, s.attempt_limit, s.expanded_into, s.id, s.queue, s.holder, s.expanded_id, s.lease_token, \
+         s.progress, s.reason, s.key_us"
     };
 }
 
 /// What follows it where the body is read too.
-macro_rules! body {
+macro_rules! job {
     () => {
-        "b.type, b.created_at, b.timeout_us, b.max_attempts, b.parents, b.idempotency_key, b.headers"
+        "j.type, j.created_at, j.timeout_us, j.max_attempts, j.waits_for, j.idempotency_key, j.headers"
     };
 }
 
@@ -24,6 +24,32 @@ macro_rules! body {
 macro_rules! flow_head {
     () => {
         "f.seq, f.id, f.name, f.created_at, t.id, t.state, t.available_at"
+    };
+}
+
+/// What a grant changes, of jobs that were waiting.
+macro_rules! grant {
+    () => {
+        "UPDATE th_state SET state = 2, available_at = ?2, deliveries = min(deliveries + 1, 4294967295), \
+         cancel_requested = 0, started_at = ?3, lease_expires_at = ?2, holder = ?4, lease_token = ?5, progress = NULL WHERE "
+    };
+}
+
+/// What an ack changes, of jobs of one queue that are in no flow and whose keys, if they have one, stay held, under a
+/// lease that is valid. PRU-2: its end is later than the job's.
+macro_rules! ack {
+    () => {
+        "UPDATE th_state SET state = 3, available_at = NULL, cancel_requested = 0, finished_at = ?2, \
+         kept_until = lease_expires_at, holder = NULL, output = ?3 \
+         WHERE state = 2 AND lease_expires_at > ?2 AND lease_token = ?4 AND queue = ?5 AND flow IS NULL \
+         AND (keyed = 0 OR key_hold IN (0, 3)) AND "
+    };
+}
+
+/// That a job is there for callers: its flow, if it is in one, is not being removed (PRU-4).
+macro_rules! visible {
+    () => {
+        "(s.flow IS NULL OR EXISTS (SELECT 1 FROM th_flow v WHERE v.seq = s.flow))"
     };
 }
 
@@ -52,14 +78,16 @@ statements! {
     Seek LAST_SEQ = "SELECT seq FROM th_meta WHERE one = 1";
     Seek SET_SEQ = "UPDATE th_meta SET seq = ?1 WHERE one = 1";
 
-    /// `th_job_id` says whether the id is stored already.
-    Seek INSERT_JOB = "INSERT INTO th_job (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
+    /// `th_state_id` says whether the id is stored already.
+    Seek INSERT_STATE = "INSERT INTO th_state (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
          on_failure, keyed, flow, run_at, finished_at, kept_until, id, queue, key_us) \
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) ON CONFLICT (id) DO NOTHING";
-    Seek INSERT_BODY = "INSERT INTO th_body (seq, type, created_at, timeout_us, max_attempts, parents, idempotency_key, \
+    Seek INSERT_JOB = "INSERT INTO th_job (seq, type, created_at, timeout_us, max_attempts, waits_for, idempotency_key, \
          headers, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    /// `th_job_id`.
-    Seek SEQ_OF = "SELECT seq FROM th_job WHERE id = ?1";
+    /// `th_state_id`.
+    Seek SEQ_OF = concat!("SELECT s.seq FROM th_state s WHERE s.id = ?1 AND ", visible!());
+    /// The job whose record is about to be deleted with its flow.
+    Seek REMOVED_SEQ_OF = concat!("SELECT s.seq FROM th_state s WHERE s.id = ?1 AND NOT ", visible!());
     /// KEY-1, KEY-10. The primary key of `th_key`, as in the next five.
     Seek KEY_HOLDER = "SELECT job FROM th_key WHERE queue = ?1 AND key = ?2 AND (held_until IS NULL OR held_until > ?3)";
     /// In the place of a key whose time is over.
@@ -70,23 +98,32 @@ statements! {
     Seek ORPHAN_KEY = "UPDATE th_key SET seq = 0 WHERE queue = ?1 AND key = ?2 AND seq = ?3";
     /// Whatever the time.
     Seek STORED_KEY = "SELECT job, seq FROM th_key WHERE queue = ?1 AND key = ?2";
-    Seek KEY_OF = "SELECT idempotency_key, created_at FROM th_body WHERE seq = ?1";
+    Seek KEY_OF = "SELECT idempotency_key, created_at FROM th_job WHERE seq = ?1";
     /// `th_key_orphan`.
     Seek DELETE_KEYS = "DELETE FROM th_key WHERE seq = 0 AND held_until <= ?1";
 
-    /// `th_job_id`.
-    Seek JOB_BY_ID = concat!("SELECT ", job!(), " FROM th_job j WHERE j.id = ?1");
-    Seek JOB_BY_SEQ = concat!("SELECT ", job!(), " FROM th_job j WHERE j.seq = ?1");
-    Seek WRITE_JOB = "UPDATE th_job SET state = ?2, available_at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
-         deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel = ?12, flow = ?13, run_at = ?14, \
-         started_at = ?15, expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, expanded_into = ?20, \
-         holder = ?21, expanded_id = ?22, token = ?23, progress = ?24, reason = ?25 WHERE seq = ?1";
-    Seek WRITE_OUTPUT = "UPDATE th_job SET output = ?2 WHERE seq = ?1";
-    /// What a grant changes, of a job that was waiting or whose lease was over. LEA-4: `run_at` too.
-    Seek GRANT = "UPDATE th_job SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel = 0, \
-         run_at = ?6, started_at = ?7, expires_at = ?2, holder = ?8, token = ?9, progress = NULL WHERE seq = ?1";
-    /// What an ack changes, of a job that is in no flow.
-    Seek ACK = "UPDATE th_job SET state = 3, available_at = NULL, cancel = 0, finished_at = ?2, kept_until = ?3, holder = NULL, \
+    /// `th_state_id`.
+    Seek JOB_BY_ID = concat!("SELECT ", state!(), " FROM th_state s WHERE s.id = ?1 AND ", visible!());
+    Seek JOB_BY_SEQ = concat!("SELECT ", state!(), " FROM th_state s WHERE s.seq = ?1");
+    Seek WRITE_STATE = "UPDATE th_state SET state = ?2, available_at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
+         deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel_requested = ?12, flow = ?13, run_at = ?14, \
+         started_at = ?15, lease_expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, expanded_into = ?20, \
+         holder = ?21, expanded_id = ?22, lease_token = ?23, progress = ?24, reason = ?25 WHERE seq = ?1";
+    Seek WRITE_OUTPUT = "UPDATE th_state SET output = ?2 WHERE seq = ?1";
+    /// What a grant changes, of a job that was waiting.
+    Seek GRANT_ONE = concat!(grant!(), "seq = ?1");
+    /// The same for many, by their numbers.
+    Seek GRANT_MANY = concat!(grant!(), "seq IN (SELECT value FROM json_each(?1))");
+    /// What a grant changes, of a job whose lease was over. LEA-4: `run_at` too.
+    Seek GRANT = "UPDATE th_state SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel_requested = 0, \
+         run_at = ?6, started_at = ?7, lease_expires_at = ?2, holder = ?8, lease_token = ?9, progress = NULL WHERE seq = ?1";
+    /// An ack of a job that is in no flow and whose key, if it has one, stays held: all rules in one step.
+    Seek ACK_ONE = concat!(ack!(), "seq = ?1 AND id = ?6");
+    /// The same for many without outputs, by their numbers. The secret vouches for the ids.
+    Seek ACK_MANY = concat!(ack!(), "seq IN (SELECT value FROM json_each(?1))");
+    Seek QUEUE_OF = "SELECT queue FROM th_state WHERE seq = ?1 AND id = ?2";
+    /// What any other ack changes.
+    Seek ACK = "UPDATE th_state SET state = 3, available_at = NULL, cancel_requested = 0, finished_at = ?2, kept_until = ?3, holder = NULL, \
          output = ?4 WHERE seq = ?1";
     /// The primary key of `th_error`, as in the next three.
     Seek ADD_ERROR = "INSERT INTO th_error (seq, failure, attempts, failed_at, error) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -94,160 +131,178 @@ statements! {
     Seek LAST_ERROR = "SELECT attempts, failed_at, error FROM th_error WHERE seq = ?1 AND failure = ?2";
     Seek ERRORS = "SELECT attempts, failed_at, error FROM th_error WHERE seq = ?1 ORDER BY failure";
 
-    /// The next priority that has jobs. `th_job_position`, its first entry below the last one.
-    Seek NEXT_PRIORITY = "SELECT priority FROM th_job INDEXED BY th_job_position \
+    /// The next priority that has jobs. `th_state_position`, its first entry below the last one.
+    Seek NEXT_PRIORITY = "SELECT priority FROM th_state INDEXED BY th_state_position \
          WHERE queue = ?1 AND available_at IS NOT NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
-    /// RES-1, RES-4: the jobs of one priority that may be granted. `th_job_position`, from the front.
-    Seek DUE = concat!("SELECT ", job!(), ", ", body!(), ", b.payload \
-         FROM th_job j INDEXED BY th_job_position CROSS JOIN th_body b ON b.seq = j.seq \
-         WHERE j.queue = ?1 AND j.priority = ?2 AND j.available_at IS NOT NULL AND j.available_at <= ?3 \
-         AND (j.available_at, j.seq) > (?4, ?5) ORDER BY j.available_at, j.seq LIMIT ?6");
-    /// When the next job of one priority may be granted. `th_job_position`, its first entry.
-    Seek FIRST_AT = "SELECT available_at FROM th_job INDEXED BY th_job_position \
+    /// RES-1, RES-4: the jobs of one priority that may be granted. `th_state_position`, from the front.
+    Seek DUE = concat!("SELECT ", state!(), ", ", job!(), ", j.payload \
+         FROM th_state s INDEXED BY th_state_position CROSS JOIN th_job j ON j.seq = s.seq \
+         WHERE s.queue = ?1 AND s.priority = ?2 AND s.available_at IS NOT NULL AND s.available_at <= ?3 \
+         AND (s.available_at, s.seq) > (?4, ?5) ORDER BY s.available_at, s.seq LIMIT ?6");
+    /// When the next job of one priority may be granted. `th_state_position`, its first entry.
+    Seek FIRST_AT = "SELECT available_at FROM th_state INDEXED BY th_state_position \
          WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL ORDER BY available_at LIMIT 1";
 
-    /// The primary key of `th_pause`, as in the next two.
-    Seek PAUSED = "SELECT since FROM th_pause WHERE queue = ?1";
-    Seek PAUSE = "INSERT INTO th_pause (queue, since) VALUES (?1, ?2) ON CONFLICT (queue) DO NOTHING";
-    Seek RESUME = "DELETE FROM th_pause WHERE queue = ?1";
+    /// The primary key of `th_queue`, as in the next two.
+    Seek PAUSED = "SELECT paused_since FROM th_queue WHERE name = ?1";
+    Seek PAUSE = "INSERT INTO th_queue (name, paused_since) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+    Seek RESUME = "DELETE FROM th_queue WHERE name = ?1";
 
-    Seek INSERT_EDGE = "INSERT INTO th_edge (child, ord, parent, state, parent_id) VALUES (?1, ?2, ?3, ?4, ?5)";
+    Seek INSERT_EDGE = "INSERT INTO th_edge (dependant, ord, parent, state, parent_id) VALUES (?1, ?2, ?3, ?4, ?5)";
     /// `th_edge_missing`.
     Seek FIND_PARENT = "UPDATE th_edge INDEXED BY th_edge_missing SET parent = ?2 WHERE parent = 0 AND parent_id = ?1";
     /// `th_edge_parent`.
-    Seek DEPENDANTS = "SELECT child, ord FROM th_edge WHERE parent = ?1 AND state = 0 ORDER BY child, ord";
+    Seek DEPENDANTS = "SELECT dependant, ord FROM th_edge WHERE parent = ?1 AND state = 0 ORDER BY dependant, ord";
     /// `th_edge_failure`.
-    Seek FAILURE_DEPENDANTS = "SELECT child, ord FROM th_edge WHERE parent = ?1 AND state = 3 ORDER BY child, ord";
-    Seek CLOSE_EDGE = "UPDATE th_edge SET state = ?3, spent_state = ?4, spent_reason = ?5 WHERE child = ?1 AND ord = ?2";
+    Seek FAILURE_DEPENDANTS = "SELECT dependant, ord FROM th_edge WHERE parent = ?1 AND state = 3 ORDER BY dependant, ord";
+    Seek CLOSE_EDGE = "UPDATE th_edge SET state = ?3, spent_state = ?4, spent_reason = ?5 WHERE dependant = ?1 AND ord = ?2";
     /// `th_edge_parent`.
-    Seek CLOSE_EDGES = "UPDATE th_edge SET state = 1 WHERE parent = ?1 AND state = 0 RETURNING child";
+    Seek CLOSE_EDGES = "UPDATE th_edge SET state = 1 WHERE parent = ?1 AND state = 0 RETURNING dependant";
     /// Unless it would wait for no parent then.
-    Seek WAIT_FOR_FEWER = "UPDATE th_job SET pending = pending - ?2 WHERE seq = ?1 AND state = 1 AND pending > ?2";
+    Seek WAIT_FOR_FEWER = "UPDATE th_state SET pending = pending - ?2 WHERE seq = ?1 AND state = 1 AND pending > ?2";
     /// The primary key of `th_edge`, as in the next one.
-    Seek CLOSE_INPUTS = "UPDATE th_edge SET state = 1 WHERE child = ?1 AND state IN (0, 3)";
-    Seek NOT_NEEDED = "SELECT 1 FROM th_edge WHERE child = ?1 AND state = 1 LIMIT 1";
+    Seek CLOSE_INPUTS = "UPDATE th_edge SET state = 1 WHERE dependant = ?1 AND state IN (0, 3)";
+    Seek NOT_NEEDED = "SELECT 1 FROM th_edge WHERE dependant = ?1 AND state = 1 LIMIT 1";
     /// `th_edge_parent`.
     Seek MOVE_EDGES = "UPDATE th_edge SET parent = ?2, parent_id = ?3 WHERE parent = ?1 AND state = 0";
     /// `th_edge_failure`.
     Seek MOVE_FAILURE_EDGES = "UPDATE th_edge SET parent = ?2, parent_id = ?3 WHERE parent = ?1 AND state = 3";
     /// The primary key of `th_edge`, as in the next two.
-    Seek PARENTS = "SELECT parent_id FROM th_edge WHERE child = ?1 ORDER BY ord";
+    Seek PARENTS = "SELECT parent_id FROM th_edge WHERE dependant = ?1 ORDER BY ord";
     Seek INPUTS = "SELECT parent, state, spent_state, spent_reason FROM th_edge \
-         WHERE child = ?1 AND ord >= ?2 ORDER BY ord LIMIT ?3";
-    Seek INPUT_COUNT = "SELECT count(*) FROM th_edge WHERE child = ?1";
+         WHERE dependant = ?1 AND ord >= ?2 ORDER BY ord LIMIT ?3";
+    Seek INPUT_COUNT = "SELECT count(*) FROM th_edge WHERE dependant = ?1";
 
     Seek INSERT_FLOW = "INSERT INTO th_flow (seq, id, name, created_at, tail, live) VALUES (?1, ?2, ?3, ?4, ?5, 0)";
     Seek FLOW_BY_SEQ = "SELECT seq, id, tail, watched FROM th_flow WHERE seq = ?1";
     /// The unique index on `id`.
     Seek FLOW_BY_ID = "SELECT seq FROM th_flow WHERE id = ?1";
     Seek TAIL = "SELECT tail FROM th_flow WHERE seq = ?1";
-    /// `th_job_id`.
-    Seek FIRST_TAIL = "SELECT j.seq FROM th_flow f CROSS JOIN th_job j ON j.id = f.id WHERE f.seq = ?1";
+    /// `th_state_id`.
+    Seek FIRST_TAIL = concat!("SELECT s.seq FROM th_flow f CROSS JOIN th_state s ON s.id = f.id WHERE f.seq = ?1 AND ", visible!());
     Seek WATCH_FLOW = "UPDATE th_flow SET watched = 1 WHERE seq = ?1";
     Seek COUNT_LIVE = "UPDATE th_flow SET live = live + ?2 WHERE seq = ?1 RETURNING live";
     Seek SET_TAIL = "UPDATE th_flow SET tail = ?2 WHERE seq = ?1";
     Seek END_FLOW = "UPDATE th_flow SET state = ?2, kept_until = ?3 WHERE seq = ?1";
-    /// All members, once, when the last of them is terminal. `th_job_flow`.
-    Seek FLOW_KEPT = "SELECT max(kept_until) FROM th_job WHERE flow = ?1";
-    /// `th_job_flow`, as in the next two.
-    Seek MEMBERS = "SELECT seq FROM th_job WHERE flow = ?1";
-    Seek NOT_STARTED = "SELECT seq FROM th_job WHERE flow = ?1 AND state IN (0, 1)";
-    Seek NOT_TERMINAL = "SELECT seq FROM th_job WHERE flow = ?1 AND state IN (0, 1, 2)";
+    /// All members, once, when the last of them is terminal. `th_state_flow`.
+    Seek FLOW_KEPT = "SELECT max(kept_until), count(*) FROM th_state WHERE flow = ?1";
+    /// The primary key of `th_flow_count`, as in the next two.
+    Seek FORGET_MEMBERS = "DELETE FROM th_flow_count WHERE flow = ?1";
+    Seek MEMBER_COUNTS = "SELECT queue, state, jobs FROM th_flow_count WHERE flow = ?1";
+    /// Of a large flow. `th_state_flow`; what it finds is sorted.
+    Walk COUNT_MEMBERS = "INSERT INTO th_flow_count (flow, queue, state, jobs) \
+         SELECT flow, queue, state, count(*) FROM th_state WHERE flow = ?1 GROUP BY queue, state";
+    /// `th_state_flow`, as in the next two.
+    Seek MEMBERS = "SELECT seq FROM th_state WHERE flow = ?1";
+    Seek NOT_STARTED = "SELECT seq FROM th_state WHERE flow = ?1 AND state IN (0, 1)";
+    Seek NOT_TERMINAL = "SELECT seq FROM th_state WHERE flow = ?1 AND state IN (0, 1, 2)";
     Seek DELETE_FLOW = "DELETE FROM th_flow WHERE seq = ?1";
+    /// `th_state_flow_key`.
+    Seek KEYED_MEMBERS = "SELECT seq FROM th_state INDEXED BY th_state_flow_key WHERE flow = ?1 AND keyed = 1";
+    /// Flows whose members are deleted in steps.
+    Seek BEGIN_REMOVAL = "INSERT INTO th_removal (flow) VALUES (?1)";
+    Seek NEXT_REMOVAL = "SELECT flow FROM th_removal WHERE flow > 0 ORDER BY flow LIMIT 1";
+    Seek END_REMOVAL = "DELETE FROM th_removal WHERE flow = ?1";
+    /// `th_state_flow`.
+    Seek SOME_MEMBERS = "SELECT seq FROM th_state WHERE flow = ?1 LIMIT ?2";
 
+    Seek DELETE_STATE = "DELETE FROM th_state WHERE seq = ?1";
     Seek DELETE_JOB = "DELETE FROM th_job WHERE seq = ?1";
-    Seek DELETE_BODY = "DELETE FROM th_body WHERE seq = ?1";
     Seek DELETE_ERRORS = "DELETE FROM th_error WHERE seq = ?1";
-    Seek DELETE_EDGES = "DELETE FROM th_edge WHERE child = ?1";
-    /// PRU-1. `th_job_end`, from the front.
-    Seek OLDEST_JOB = "SELECT kept_until, seq FROM th_job INDEXED BY th_job_end \
+    Seek DELETE_EDGES = "DELETE FROM th_edge WHERE dependant = ?1";
+    /// PRU-1. `th_state_end`, from the front.
+    Seek OLDEST_JOB = "SELECT kept_until, seq FROM th_state INDEXED BY th_state_end \
          WHERE state = ?1 AND kept_until IS NOT NULL AND flow IS NULL ORDER BY kept_until, seq LIMIT 1";
     /// PRU-4. `th_flow_end`, from the front.
     Seek OLDEST_FLOW = "SELECT kept_until, seq FROM th_flow INDEXED BY th_flow_end \
          WHERE state = ?1 ORDER BY kept_until, seq LIMIT 1";
 
     /// What a job produced. Its parents are counted for a join alone.
-    Seek OUTPUT = "SELECT state, kind, expanded_into, id, reason, output FROM th_job WHERE seq = ?1";
+    Seek OUTPUT = concat!("SELECT s.state, s.kind, s.expanded_into, s.id, s.reason, s.output FROM th_state s \
+         WHERE s.seq = ?1 AND ", visible!());
 
-    /// `th_job_id`.
-    Seek RECORD = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, \
-         (SELECT f.id FROM th_flow f WHERE f.seq = j.flow) \
-         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq WHERE j.id = ?1");
+    /// `th_state_id`.
+    Seek RECORD = concat!("SELECT ", state!(), ", ", job!(), ", j.payload, s.output, \
+         (SELECT f.id FROM th_flow f WHERE f.seq = s.flow) \
+         FROM th_state s CROSS JOIN th_job j ON j.seq = s.seq WHERE s.id = ?1 AND ", visible!());
     /// One record that a list looks at, if it matches as far as that is seen here.
-    Seek LIST_ROW = concat!("SELECT ", job!(), ", ", body!(), ", length(b.payload), \
-         (SELECT f.id FROM th_flow f WHERE f.seq = j.flow), e.error \
-         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq \
-         LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures \
-         WHERE j.seq = ?1 AND (?2 IS NULL OR j.queue = ?2) AND (?3 IS NULL OR j.state = ?3) \
-         AND (?4 IS NULL OR b.type = ?4) AND (?5 IS NULL OR b.idempotency_key = ?5) \
-         AND (?6 IS NULL OR b.created_at >= ?6) AND (?7 IS NULL OR b.created_at < ?7) \
-         AND (?8 IS NULL OR j.finished_at >= ?8) AND (?9 IS NULL OR j.finished_at < ?9) \
-         AND (?10 IS NULL OR instr(e.error, ?10) > 0 OR instr(j.reason, ?10) > 0)");
+    Seek LIST_ROW = concat!("SELECT ", state!(), ", ", job!(), ", length(j.payload), \
+         (SELECT f.id FROM th_flow f WHERE f.seq = s.flow), e.error \
+         FROM th_state s CROSS JOIN th_job j ON j.seq = s.seq \
+         LEFT JOIN th_error e ON e.seq = s.seq AND e.failure = s.failures \
+         WHERE s.seq = ?1 AND (?2 IS NULL OR s.queue = ?2) AND (?3 IS NULL OR s.state = ?3) \
+         AND (?4 IS NULL OR j.type = ?4) AND (?5 IS NULL OR j.idempotency_key = ?5) \
+         AND (?6 IS NULL OR j.created_at >= ?6) AND (?7 IS NULL OR j.created_at < ?7) \
+         AND (?8 IS NULL OR s.finished_at >= ?8) AND (?9 IS NULL OR s.finished_at < ?9) \
+         AND (?10 IS NULL OR instr(e.error, ?10) > 0 OR instr(s.reason, ?10) > 0) AND ", visible!());
     /// The records that a list looks at, in its order. The primary key.
-    Seek JOBS_AFTER = "SELECT seq FROM th_job WHERE seq > ?1 ORDER BY seq LIMIT ?2";
-    Seek JOBS_BEFORE = "SELECT seq FROM th_job WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
-    /// Of those that are dead-lettered or cancelled. `th_job_dead`.
-    Seek DEAD_AFTER = "SELECT seq FROM th_job INDEXED BY th_job_dead \
+    Seek JOBS_AFTER = "SELECT seq FROM th_state WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+    Seek JOBS_BEFORE = "SELECT seq FROM th_state WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
+    /// Of those that are dead-lettered or cancelled. `th_state_dead`.
+    Seek DEAD_AFTER = "SELECT seq FROM th_state INDEXED BY th_state_dead \
          WHERE state >= 4 AND state = ?3 AND seq > ?1 ORDER BY seq LIMIT ?2";
-    Seek DEAD_BEFORE = "SELECT seq FROM th_job INDEXED BY th_job_dead \
+    Seek DEAD_BEFORE = "SELECT seq FROM th_state INDEXED BY th_state_dead \
          WHERE state >= 4 AND state = ?3 AND seq < ?1 ORDER BY seq DESC LIMIT ?2";
-    /// Of the members of one flow, which are sorted. `th_job_flow`.
-    Walk MEMBERS_AFTER = "SELECT seq FROM th_job INDEXED BY th_job_flow \
+    /// Of the members of one flow, which are sorted. `th_state_flow`.
+    Walk MEMBERS_AFTER = "SELECT seq FROM th_state INDEXED BY th_state_flow \
          WHERE flow = ?3 AND seq > ?1 ORDER BY seq LIMIT ?2";
-    Walk MEMBERS_BEFORE = "SELECT seq FROM th_job INDEXED BY th_job_flow \
+    Walk MEMBERS_BEFORE = "SELECT seq FROM th_state INDEXED BY th_state_flow \
          WHERE flow = ?3 AND seq < ?1 ORDER BY seq DESC LIMIT ?2";
-    Seek CREATED_AT = "SELECT created_at FROM th_body WHERE seq = ?1";
-    /// What is exported, a flow at the first of its members. The primary key; `th_job_flow`.
-    Seek UNITS = "SELECT j.seq, j.flow FROM th_job j WHERE j.seq > ?1 AND (j.flow IS NULL \
-         OR NOT EXISTS (SELECT 1 FROM th_job m INDEXED BY th_job_flow WHERE m.flow = j.flow \
-         AND m.state IN (0, 1, 2, 3, 4, 5) AND m.seq < j.seq)) \
-         ORDER BY j.seq LIMIT ?2";
-    /// `th_job_flow`; what it finds is sorted.
-    Walk MEMBERS_IN_ORDER = "SELECT seq FROM th_job INDEXED BY th_job_flow WHERE flow = ?1 ORDER BY seq";
-    Seek STORED_FLOW = "SELECT f.id, f.name, f.created_at, t.id FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \
+    Seek CREATED_AT = "SELECT created_at FROM th_job WHERE seq = ?1";
+    /// What is exported, a flow at the first of its members. The primary key; `th_state_flow`.
+    Seek UNITS = concat!("SELECT s.seq, s.flow FROM th_state s WHERE s.seq > ?1 AND (s.flow IS NULL \
+         OR NOT EXISTS (SELECT 1 FROM th_state m INDEXED BY th_state_flow WHERE m.flow = s.flow \
+         AND m.state IN (0, 1, 2, 3, 4, 5) AND m.seq < s.seq)) \
+         AND ", visible!(), " ORDER BY s.seq LIMIT ?2");
+    /// `th_state_flow`; what it finds is sorted.
+    Walk MEMBERS_IN_ORDER = "SELECT seq FROM th_state INDEXED BY th_state_flow WHERE flow = ?1 ORDER BY seq";
+    Seek STORED_FLOW = "SELECT f.id, f.name, f.created_at, t.id FROM th_flow f CROSS JOIN th_state t ON t.seq = f.tail \
          WHERE f.seq = ?1";
-    Seek STORED_JOB = concat!("SELECT ", job!(), ", ", body!(), ", b.payload, j.output, f.id \
-         FROM th_job j CROSS JOIN th_body b ON b.seq = j.seq LEFT JOIN th_flow f ON f.seq = j.flow WHERE j.seq = ?1");
+    Seek STORED_JOB = concat!("SELECT ", state!(), ", ", job!(), ", j.payload, s.output, f.id \
+         FROM th_state s CROSS JOIN th_job j ON j.seq = s.seq LEFT JOIN th_flow f ON f.seq = s.flow WHERE s.seq = ?1");
     /// The keys that outlived their jobs, past those that did not. The primary key of `th_key`.
     Seek ORPHAN_KEYS = "SELECT queue, key, job, held_until FROM th_key \
          WHERE (queue, key) > (?1, ?2) AND +seq = 0 ORDER BY queue, key LIMIT ?3";
     /// The primary key of `th_edge`.
-    Seek EDGES = "SELECT state, spent_state, spent_reason FROM th_edge WHERE child = ?1 ORDER BY ord";
-    Seek SET_EXPANDED = "UPDATE th_job SET expanded_into = ?2 WHERE seq = ?1";
-    Seek SET_FLOW = "UPDATE th_job SET flow = ?2 WHERE seq = ?1";
+    Seek EDGES = "SELECT state, spent_state, spent_reason FROM th_edge WHERE dependant = ?1 ORDER BY ord";
+    Seek SET_EXPANDED = "UPDATE th_state SET expanded_into = ?2 WHERE seq = ?1";
+    Seek SET_FLOW = "UPDATE th_state SET flow = ?2 WHERE seq = ?1";
 
-    /// The primary key of `th_count`, as in the next one.
-    Seek ADD_COUNT = "INSERT INTO th_count (queue, state, jobs) VALUES (?1, ?2, ?3) \
-         ON CONFLICT (queue, state) DO UPDATE SET jobs = jobs + excluded.jobs RETURNING jobs";
-    Seek DROP_COUNTS = "DELETE FROM th_count WHERE queue = ?1 AND jobs = 0";
-    Walk COUNTS = "SELECT queue, state, jobs FROM th_count WHERE jobs <> 0";
-    /// The next queue with jobs that wait or are inflight. `th_job_position`, its first entry behind the last one.
-    Seek NEXT_QUEUE = "SELECT queue FROM th_job INDEXED BY th_job_position \
+    /// The primary key of `th_count`, as in the next two.
+    Seek ADD_COUNTS = "UPDATE th_count SET blocked = blocked + ?2, inflight = inflight + ?3, done = done + ?4, \
+         dlq = dlq + ?5, cancelled = cancelled + ?6 WHERE queue = ?1";
+    Seek FIRST_COUNTS = "INSERT INTO th_count (queue, blocked, inflight, done, dlq, cancelled) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    Seek DROP_COUNTS = "DELETE FROM th_count WHERE queue = ?1 AND blocked = 0 AND inflight = 0 AND done = 0 \
+         AND dlq = 0 AND cancelled = 0";
+    Walk COUNTS = "SELECT queue, blocked, inflight, done, dlq, cancelled FROM th_count";
+    /// The next queue with jobs that wait or are inflight. `th_state_position`, its first entry behind the last one.
+    Seek NEXT_QUEUE = "SELECT queue FROM th_state INDEXED BY th_state_position \
          WHERE available_at IS NOT NULL AND queue > ?1 ORDER BY queue LIMIT 1";
-    /// `th_job_position`, past the jobs that are inflight, and no further than the limit. As in the next two.
-    Walk COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+    /// `th_state_position`, past the jobs that are inflight, and no further than the limit. As in the next two.
+    Walk COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_state INDEXED BY th_state_position \
          WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 LIMIT ?4)";
-    Walk COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_job INDEXED BY th_job_position \
+    Walk COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_state INDEXED BY th_state_position \
          WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at > ?3 AND state = 0 LIMIT ?4)";
-    Seek OLDEST_READY = "SELECT available_at FROM th_job INDEXED BY th_job_position WHERE queue = ?1 AND priority = ?2 \
+    Seek OLDEST_READY = "SELECT available_at FROM th_state INDEXED BY th_state_position WHERE queue = ?1 AND priority = ?2 \
          AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1";
-    Walk PAUSES = "SELECT queue, since FROM th_pause";
-    /// The primary key of `th_pause`.
-    Seek PAUSES_AFTER = "SELECT queue, since FROM th_pause WHERE queue > ?1 ORDER BY queue LIMIT ?2";
-    /// A flow and its members by state. `th_job_flow`.
-    Seek FLOW_HEAD = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail WHERE f.id = ?1");
-    Seek FLOWS_AFTER = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \
+    Walk PAUSES = "SELECT name, paused_since FROM th_queue";
+    /// The primary key of `th_queue`.
+    Seek PAUSES_AFTER = "SELECT name, paused_since FROM th_queue WHERE name > ?1 ORDER BY name LIMIT ?2";
+    /// A flow and its members by state. `th_state_flow`.
+    Seek FLOW_HEAD = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_state t ON t.seq = f.tail WHERE f.id = ?1");
+    Seek FLOWS_AFTER = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_state t ON t.seq = f.tail \
          WHERE f.seq > ?1 AND (?2 IS NULL OR f.name = ?2) ORDER BY f.seq");
-    Seek FLOWS_BEFORE = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_job t ON t.seq = f.tail \
+    Seek FLOWS_BEFORE = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_state t ON t.seq = f.tail \
          WHERE f.seq < ?1 AND (?2 IS NULL OR f.name = ?2) ORDER BY f.seq DESC");
     /// `th_flow_name`, as in the next one.
     Seek NAMED_FLOWS_AFTER = concat!("SELECT ", flow_head!(), " \
-         FROM th_flow f INDEXED BY th_flow_name CROSS JOIN th_job t ON t.seq = f.tail \
+         FROM th_flow f INDEXED BY th_flow_name CROSS JOIN th_state t ON t.seq = f.tail \
          WHERE f.seq > ?1 AND f.name = ?2 ORDER BY f.seq");
     Seek NAMED_FLOWS_BEFORE = concat!("SELECT ", flow_head!(), " \
-         FROM th_flow f INDEXED BY th_flow_name CROSS JOIN th_job t ON t.seq = f.tail \
+         FROM th_flow f INDEXED BY th_flow_name CROSS JOIN th_state t ON t.seq = f.tail \
          WHERE f.seq < ?1 AND f.name = ?2 ORDER BY f.seq DESC");
-    /// Every member of a flow, read once. `th_job_flow` gives them state by state.
+    /// Every member of a flow, read once. `th_state_flow` gives them state by state.
     Seek FLOW_COUNTS = "SELECT state, count(*), count(CASE WHEN state = 0 AND available_at <= ?2 THEN 1 END), max(finished_at) \
-         FROM th_job INDEXED BY th_job_flow WHERE flow = ?1 GROUP BY state";
+         FROM th_state INDEXED BY th_state_flow WHERE flow = ?1 GROUP BY state";
 }

@@ -7,11 +7,12 @@
 //! about a single job are in core's [`Life`], rules about several in core's
 //! [`graph`](taskharbor_core::graph), which the store serves as a [`Graph`](taskharbor_core::graph::Graph).
 
+mod ack;
 mod check;
 mod count;
 mod enqueue;
 mod export;
-mod flow;
+pub(crate) mod flow;
 mod graph;
 mod key;
 mod list;
@@ -27,14 +28,28 @@ mod settle;
 use std::{cell::RefCell, collections::BTreeMap};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
-use taskharbor_core::{JobId, QueueName, Timestamp, driver::Limits, life::Life};
+use taskharbor_core::{
+    JobId, QueueName, Timestamp,
+    driver::{LeaseToken, Limits},
+    life::Life,
+};
 
 use crate::{
     entry::{self, Entry, stage_number, state},
     error::Fault,
     statement as sql,
+    token::{seq_in, to_stored},
 };
-use count::Recount;
+pub(crate) use count::Recount;
+
+/// What a call has left to be done.
+#[derive(Debug)]
+pub(crate) struct Effects {
+    /// Queues whose watches are woken once the transaction has committed.
+    pub(crate) wakes: Vec<QueueName>,
+    /// By how much the counts of jobs have changed.
+    pub(crate) recount: Recount,
+}
 
 /// One call's view of the file.
 #[derive(Debug)]
@@ -69,14 +84,22 @@ impl<'c> Store<'c> {
     }
 
     /// Writes what is kept back until the end of the call; the queues to wake when all is committed.
-    pub(crate) fn finish(mut self) -> Result<Vec<QueueName>, Fault> {
+    pub(crate) fn finish(self) -> Result<Vec<QueueName>, Fault> {
+        let conn = self.conn;
+        let limits = self.limits;
+        let Effects { wakes, recount } = self.finish_call()?;
+        Store::new(conn, limits).write_counts(recount)?;
+        Ok(wakes)
+    }
+
+    /// As [`Store::finish`], but the counts are left to the end of the transaction.
+    pub(crate) fn finish_call(mut self) -> Result<Effects, Fault> {
         if let (true, Some(last)) = (self.numbered, self.last_seq) {
             self.statement(sql::SET_SEQ)?.execute([last])?;
         }
         self.write_flows()?;
-        self.write_counts()?;
         self.wakes.dedup();
-        Ok(std::mem::take(&mut self.wakes))
+        Ok(Effects { wakes: self.wakes, recount: self.recount })
     }
 
     fn statement(&self, sql: &str) -> Result<CachedStatement<'c>, Fault> {
@@ -134,6 +157,23 @@ impl<'c> Store<'c> {
         let Some(row) = rows.next()? else { return Ok(None) };
         let queue = entry::name(QueueName::new(entry::text(row, 24)?))?;
         entry::read_known(row, id.clone(), queue).map(Some)
+    }
+
+    /// A job as the holder of its lease names it. The token says where the row is; one that another
+    /// store has given leads nowhere, or to another job.
+    fn by_lease(&self, id: &JobId, token: LeaseToken) -> Result<Option<Entry>, Fault> {
+        let mut statement = self.statement(sql::JOB_BY_SEQ)?;
+        let mut rows = statement.query([seq_in(token)])?;
+        match rows.next()? {
+            Some(row)
+                if row.get::<_, i64>(1)? == state::INFLIGHT
+                    && entry::text(row, 23)? == id.as_str() =>
+            {
+                let queue = entry::name(QueueName::new(entry::text(row, 24)?))?;
+                entry::read_known(row, id.clone(), queue).map(Some)
+            }
+            _ => self.by_id(id),
+        }
     }
 
     /// A job that another row says is there.
@@ -208,7 +248,7 @@ impl<'c> Store<'c> {
         let lease = hold.map(|hold| hold.lease).or_else(|| finish.and_then(|finish| finish.by));
         let stage = stage_number(life);
         self.execute(
-            sql::WRITE_JOB,
+            sql::WRITE_STATE,
             params![
                 entry.seq,
                 stage,
@@ -232,7 +272,7 @@ impl<'c> Store<'c> {
                 entry.expanded,
                 hold.map(|hold| hold.holder.as_str()),
                 life.expanded_into.as_ref().map(JobId::as_str),
-                lease.map(|lease| lease.token.to_bits().to_be_bytes()),
+                lease.map(|lease| to_stored(lease.token, &entry.id, entry.seq)),
                 life.progress.as_ref().map(taskharbor_core::Text::as_str),
                 life.reason.as_ref().map(taskharbor_core::Text::as_str),
             ],
@@ -262,15 +302,21 @@ impl<'c> Store<'c> {
 
     /// Removes a job that is in no flow, or whose whole flow is being removed.
     fn remove_job(&mut self, entry: &Entry) -> Result<(), Fault> {
-        self.forget(entry.seq);
         self.leave_key(entry)?;
+        self.delete_records(entry)?;
+        self.recount.moved(&entry.queue, entry.stored_state, state::WAITING);
+        Ok(())
+    }
+
+    /// Deletes everything that is stored of a job but its key.
+    fn delete_records(&mut self, entry: &Entry) -> Result<(), Fault> {
+        self.forget(entry.seq);
         if entry.failures > 0 {
             self.execute(sql::DELETE_ERRORS, [entry.seq])?;
         }
         self.execute(sql::DELETE_EDGES, [entry.seq])?;
-        self.execute(sql::DELETE_BODY, [entry.seq])?;
         self.execute(sql::DELETE_JOB, [entry.seq])?;
-        self.recount.moved(&entry.queue, entry.stored_state, state::WAITING);
+        self.execute(sql::DELETE_STATE, [entry.seq])?;
         Ok(())
     }
 
@@ -282,6 +328,16 @@ impl<'c> Store<'c> {
         // ADM-11
         crate::migration::bring_up(self.conn)
     }
+}
+
+/// Numbers as a statement reads many of them: in JSON.
+fn number_list(numbers: &[i64]) -> String {
+    let mut list = String::with_capacity(numbers.len() * 8 + 2);
+    for number in numbers {
+        list.push(if list.is_empty() { '[' } else { ',' });
+        list += &number.to_string();
+    }
+    list + "]"
 }
 
 fn micros(time: Option<Timestamp>) -> Option<i64> {

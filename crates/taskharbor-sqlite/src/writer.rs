@@ -25,7 +25,7 @@ use crate::{
     file::{self, Opened},
     mailbox::Taken,
     migration,
-    store::Store,
+    store::{Effects, Recount, Store},
 };
 
 /// How often the writer looks whether others have committed, while a queue is watched.
@@ -126,7 +126,7 @@ impl Writer {
             // A worker that is woken asks this thread, and so is answered after the commit; on its way
             // here it need not wait for the disk.
             self.hub.wake(&applied.wakes);
-            conn.execute_batch("COMMIT")?;
+            command(conn, "COMMIT")?;
             Ok((applied.errors, news))
         });
         match outcome {
@@ -207,7 +207,7 @@ fn begin(conn: &Connection, patience: Duration) -> Result<(), Fault> {
     conn.busy_timeout(Duration::ZERO)?;
     let (mut waited, mut wait) = (Duration::ZERO, FIRST_WAIT);
     loop {
-        match conn.execute_batch("BEGIN IMMEDIATE").map_err(Fault::from) {
+        match command(conn, "BEGIN IMMEDIATE") {
             Err(fault) if fault.is_busy() && waited < patience => {
                 std::thread::park_timeout(wait);
                 waited += wait;
@@ -225,17 +225,19 @@ fn apply(
     config: &Config,
 ) -> Result<Applied, Fault> {
     let (mut errors, mut wakes) = (Vec::with_capacity(calls.len()), Vec::new());
+    let mut recount = Recount::default();
     let alone = calls.len() == 1;
     for call in calls {
         let outcome = if alone {
             run(conn, call.as_mut(), config)
         } else {
-            conn.execute_batch("SAVEPOINT th_call")?;
+            command(conn, "SAVEPOINT th_call")?;
             run(conn, call.as_mut(), config)
         };
         match outcome {
-            Ok(queues) => {
-                wakes.extend(queues);
+            Ok(effects) => {
+                wakes.extend(effects.wakes);
+                recount.merge(effects.recount);
                 errors.push(None);
             }
             // Then nothing of the transaction is left, or nothing that could be relied on.
@@ -243,24 +245,31 @@ fn apply(
                 return Err(fault);
             }
             Err(fault) => {
-                conn.execute_batch("ROLLBACK TO th_call")?;
+                command(conn, "ROLLBACK TO th_call")?;
                 errors.push(Some(fault.into()));
             }
         }
         if !alone {
-            conn.execute_batch("RELEASE th_call")?;
+            command(conn, "RELEASE th_call")?;
         }
     }
+    Store::new(conn, config.limits).write_counts(recount)?;
     wakes.sort();
     wakes.dedup();
     Ok(Applied { errors, wakes })
 }
 
-fn run(conn: &Connection, call: &mut dyn Call, config: &Config) -> Result<Vec<QueueName>, Fault> {
+fn run(conn: &Connection, call: &mut dyn Call, config: &Config) -> Result<Effects, Fault> {
     if call.needs_version() {
         migration::check_version(conn)?;
     }
     let mut store = Store::new(conn, config.limits);
     call.run(&mut store)?;
-    store.finish()
+    store.finish_call()
+}
+
+/// A statement without parameters or rows, which is prepared once.
+fn command(conn: &Connection, sql: &str) -> Result<(), Fault> {
+    conn.prepare_cached(sql)?.execute([])?;
+    Ok(())
 }

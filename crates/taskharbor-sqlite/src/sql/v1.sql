@@ -1,8 +1,8 @@
 -- The tables. Times are microseconds since 1970 (TIM-2). NULL stands for none. Names and free text are as core has
 -- checked or cleaned them, and compared byte by byte (JOB-3, JOB-4).
 --
--- SQLite writes a changed row whole, so a job has two: a narrow row that changes with every step, and a body that is
--- written once. Numbers stand for words where a row is read for every step:
+-- SQLite writes a changed row whole, so a job has two: a narrow row in th_state that each step reads or writes, and one
+-- in th_job with the rest of what was enqueued, which is written once. Numbers stand for words where a row is read for every step:
 --   state:      0 waiting, 1 blocked, 2 inflight, 3 done, 4 dlq, 5 cancelled
 --   kind:       0 work, 1 failure job, joins by how they are read: 2 list, 3 gather, 4 empty, 5 discard, 6 first
 --   key_hold:   0 until pruned, 1 until done, 2 until terminal, 3 for a time
@@ -18,66 +18,69 @@ CREATE TABLE th_meta (
 ) STRICT;
 INSERT INTO th_meta (one, version, seq) VALUES (1, 1, 0);
 
-CREATE TABLE th_job (
-  seq           INTEGER PRIMARY KEY,          -- the order of insertion
-  state         INTEGER NOT NULL,
-  available_at  INTEGER,                      -- from when Reserve may grant it: when it is due, or its lease ends
-  due_at        INTEGER NOT NULL,             -- its position (ORD-2), also while it is inflight
-  priority      INTEGER NOT NULL,
-  pending       INTEGER NOT NULL,             -- how many parents it waits for
-  kind          INTEGER NOT NULL,
-  key_hold      INTEGER NOT NULL,
-  on_failure    INTEGER NOT NULL,
-  keyed         INTEGER NOT NULL,             -- whether it was enqueued with a key
-  attempts      INTEGER NOT NULL DEFAULT 0,
-  deliveries    INTEGER NOT NULL DEFAULT 0,
-  expirations   INTEGER NOT NULL DEFAULT 0,
-  epoch         INTEGER NOT NULL DEFAULT 0,
-  failures      INTEGER NOT NULL DEFAULT 0,   -- how many were recorded; the last ten are in th_error
-  cancel        INTEGER NOT NULL DEFAULT 0,   -- inflight, and its cancellation was asked for
-  flow          INTEGER,                      -- th_flow.seq
-  run_at        INTEGER,
-  started_at    INTEGER,
-  expires_at    INTEGER,                      -- the end of the lease it is or was finished under
-  finished_at   INTEGER,
-  kept_until    INTEGER,                      -- its end, or that of the lease under which it ended if later
-  attempt_limit INTEGER,
-  key_us        INTEGER,                      -- how long its key is held, if for a time
-  expanded_into INTEGER,                      -- the job whose output stands for this one's
-  id            TEXT NOT NULL,
-  queue         TEXT NOT NULL,
-  holder        TEXT,
-  expanded_id   TEXT,
-  token         BLOB,                         -- of the lease it is or was finished under
-  progress      TEXT,
-  reason        TEXT,
-  output        BLOB,
+-- Where each job stands: its position, its lease, its end.
+CREATE TABLE th_state (
+  seq              INTEGER PRIMARY KEY,         -- the order of insertion
+  state            INTEGER NOT NULL,
+  available_at     INTEGER,                     -- from when Reserve may grant it: when it is due, or its lease ends
+  due_at           INTEGER NOT NULL,            -- its position (ORD-2), also while it is inflight
+  priority         INTEGER NOT NULL,
+  pending          INTEGER NOT NULL,            -- how many parents it waits for
+  kind             INTEGER NOT NULL,
+  key_hold         INTEGER NOT NULL,
+  on_failure       INTEGER NOT NULL,
+  keyed            INTEGER NOT NULL,            -- whether it was enqueued with a key
+  attempts         INTEGER NOT NULL DEFAULT 0,
+  deliveries       INTEGER NOT NULL DEFAULT 0,
+  expirations      INTEGER NOT NULL DEFAULT 0,
+  epoch            INTEGER NOT NULL DEFAULT 0,
+  failures         INTEGER NOT NULL DEFAULT 0,  -- how many were recorded; the last ten are in th_error
+  cancel_requested INTEGER NOT NULL DEFAULT 0,  -- inflight, and its cancellation was asked for
+  flow             INTEGER,                     -- th_flow.seq
+  run_at           INTEGER,
+  started_at       INTEGER,
+  lease_expires_at INTEGER,                     -- the end of the lease it is or was finished under
+  finished_at      INTEGER,
+  kept_until       INTEGER,                     -- its end, or that of the lease under which it ended if later
+  attempt_limit    INTEGER,
+  key_us           INTEGER,                     -- how long its key is held, if for a time
+  expanded_into    INTEGER,                     -- the job whose output stands for this one's
+  id               TEXT NOT NULL,
+  queue            TEXT NOT NULL,
+  holder           TEXT,
+  expanded_id      TEXT,
+  lease_token      BLOB,                        -- of the lease it is or was finished under
+  progress         TEXT,
+  reason           TEXT,
+  output           BLOB,
   CHECK ((state IN (0, 2)) = (available_at IS NOT NULL)),
   CHECK ((state = 2) = (holder IS NOT NULL)),
   CHECK ((state >= 3) = (kept_until IS NOT NULL)),
-  CHECK (state <> 2 OR token IS NOT NULL AND expires_at = available_at),
+  CHECK (state <> 2 OR lease_token IS NOT NULL AND lease_expires_at = available_at),
   CHECK ((key_hold = 3) = (key_us IS NOT NULL))
 ) STRICT;
-CREATE UNIQUE INDEX th_job_id ON th_job (id);
+CREATE UNIQUE INDEX th_state_id ON th_state (id);
 -- ORD-1: the order of Reserve, over the jobs that time can make available; no terminal job is among them (SET-5). The
 -- state is there to be counted.
-CREATE INDEX th_job_position ON th_job (queue, priority DESC, available_at, seq, state) WHERE available_at IS NOT NULL;
+CREATE INDEX th_state_position ON th_state (queue, priority DESC, available_at, seq, state) WHERE available_at IS NOT NULL;
 -- The order of pruning.
-CREATE INDEX th_job_end ON th_job (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;
-CREATE INDEX th_job_flow ON th_job (flow, state, seq) WHERE flow IS NOT NULL;
+CREATE INDEX th_state_end ON th_state (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;
+CREATE INDEX th_state_flow ON th_state (flow, state, seq) WHERE flow IS NOT NULL;
+-- Few: the members of a flow that were enqueued with a key.
+CREATE INDEX th_state_flow_key ON th_state (flow, seq) WHERE flow IS NOT NULL AND keyed = 1;
 -- Few, and often listed.
-CREATE INDEX th_job_dead ON th_job (state, seq) WHERE state >= 4;
+CREATE INDEX th_state_dead ON th_state (state, seq) WHERE state >= 4;
 
--- What was enqueued. The payload is last, so that the rest is read without it.
-CREATE TABLE th_body (
+-- The rest of what was enqueued, written once. The payload is last, so that the other columns are read without it.
+CREATE TABLE th_job (
   seq             INTEGER PRIMARY KEY,
   type            TEXT NOT NULL,
   created_at      INTEGER NOT NULL,
   timeout_us      INTEGER,
   max_attempts    INTEGER,
-  parents         INTEGER NOT NULL,           -- how many outputs it reads
+  waits_for       INTEGER NOT NULL,            -- how many outputs it reads
   idempotency_key TEXT,
-  headers         TEXT,                       -- JSON
+  headers         TEXT,                        -- JSON
   payload         BLOB NOT NULL
 ) STRICT;
 
@@ -105,18 +108,18 @@ CREATE INDEX th_key_orphan ON th_key (held_until) WHERE seq = 0;
 
 -- Which job reads the output of which parent, and whether it still waits for it.
 CREATE TABLE th_edge (
-  child        INTEGER NOT NULL,
+  dependant    INTEGER NOT NULL,
   ord          INTEGER NOT NULL,
   parent       INTEGER NOT NULL,
   state        INTEGER NOT NULL,
   spent_state  INTEGER,
   parent_id    TEXT NOT NULL,
   spent_reason TEXT,
-  PRIMARY KEY (child, ord)
+  PRIMARY KEY (dependant, ord)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX th_edge_parent ON th_edge (parent, child, ord) WHERE state = 0;
+CREATE INDEX th_edge_parent ON th_edge (parent, dependant, ord) WHERE state = 0;
 -- Few: the open edges of failure jobs.
-CREATE INDEX th_edge_failure ON th_edge (parent, child, ord) WHERE state = 3;
+CREATE INDEX th_edge_failure ON th_edge (parent, dependant, ord) WHERE state = 3;
 -- Few: the edges of imported jobs whose parents are not stored, or not yet.
 CREATE INDEX th_edge_missing ON th_edge (parent_id) WHERE parent = 0;
 
@@ -134,47 +137,65 @@ CREATE TABLE th_flow (
 CREATE INDEX th_flow_end ON th_flow (state, kept_until, seq) WHERE state IS NOT NULL;
 CREATE INDEX th_flow_name ON th_flow (name, seq) WHERE name IS NOT NULL;
 
--- Queues that are paused.
-CREATE TABLE th_pause (
-  queue TEXT PRIMARY KEY,
-  since INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
--- How many jobs of a queue are in a state. Those that wait are counted by their positions.
-CREATE TABLE th_count (
+-- How many members a large flow has that has ended, by queue and state: removing it is told to the counts at once.
+CREATE TABLE th_flow_count (
+  flow  INTEGER NOT NULL,
   queue TEXT NOT NULL,
   state INTEGER NOT NULL,
   jobs  INTEGER NOT NULL,
-  PRIMARY KEY (queue, state)
+  PRIMARY KEY (flow, queue, state)
+) STRICT, WITHOUT ROWID;
+
+-- Large flows that were removed and whose members are deleted in steps. They have no row in th_flow any more, and a job
+-- that names a flow without a row is not there for any caller.
+CREATE TABLE th_removal (
+  flow INTEGER PRIMARY KEY
+) STRICT;
+
+-- Queues that are paused.
+CREATE TABLE th_queue (
+  name         TEXT PRIMARY KEY,
+  paused_since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- How many jobs of a queue are in each state. Jobs that wait are counted by their positions.
+CREATE TABLE th_count (
+  queue     TEXT PRIMARY KEY,
+  blocked   INTEGER NOT NULL,
+  inflight  INTEGER NOT NULL,
+  done      INTEGER NOT NULL,
+  dlq       INTEGER NOT NULL,
+  cancelled INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Every job, for people: one row each, with the columns and words of the documentation.
 CREATE VIEW th_jobs AS
-SELECT j.id, b.type, j.queue, b.payload,
-  strftime('%Y-%m-%dT%H:%M:%S', j.run_at / 1000000, 'unixepoch') || printf('.%06dZ', j.run_at % 1000000) AS run_at,
-  coalesce(b.timeout_us, 0) * 1000 AS timeout_nanos,
-  strftime('%Y-%m-%dT%H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06dZ', b.created_at % 1000000) AS created_at,
-  j.attempts, coalesce(j.attempt_limit, b.max_attempts, 0) AS max_attempts,
+SELECT s.id, j.type, s.queue, j.payload,
+  strftime('%Y-%m-%dT%H:%M:%S', s.run_at / 1000000, 'unixepoch') || printf('.%06dZ', s.run_at % 1000000) AS run_at,
+  coalesce(j.timeout_us, 0) * 1000 AS timeout_nanos,
+  strftime('%Y-%m-%dT%H:%M:%S', j.created_at / 1000000, 'unixepoch') || printf('.%06dZ', j.created_at % 1000000) AS created_at,
+  s.attempts, coalesce(s.attempt_limit, j.max_attempts, 0) AS max_attempts,
   coalesce(e.error, '') AS last_error,
   strftime('%Y-%m-%dT%H:%M:%S', e.failed_at / 1000000, 'unixepoch') || printf('.%06dZ', e.failed_at % 1000000) AS failed_at,
-  CASE j.state WHEN 1 THEN 'blocked' WHEN 2 THEN 'inflight' WHEN 3 THEN 'done' WHEN 4 THEN 'dlq' WHEN 5 THEN 'cancelled'
-    ELSE CASE WHEN j.available_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) THEN 'ready' ELSE 'scheduled' END END AS status,
-  CASE WHEN j.state = 2 THEN lower(hex(j.token)) END AS lease_token,
-  CASE WHEN j.state = 2 THEN
-    strftime('%Y-%m-%dT%H:%M:%S', j.expires_at / 1000000, 'unixepoch') || printf('.%06dZ', j.expires_at % 1000000)
+  CASE s.state WHEN 1 THEN 'blocked' WHEN 2 THEN 'inflight' WHEN 3 THEN 'done' WHEN 4 THEN 'dlq' WHEN 5 THEN 'cancelled'
+    ELSE CASE WHEN s.available_at <= CAST(unixepoch('subsec') * 1000000 AS INTEGER) THEN 'ready' ELSE 'scheduled' END END AS status,
+  CASE WHEN s.state = 2 THEN lower(hex(s.lease_token)) END AS lease_token,
+  CASE WHEN s.state = 2 THEN
+    strftime('%Y-%m-%dT%H:%M:%S', s.lease_expires_at / 1000000, 'unixepoch') || printf('.%06dZ', s.lease_expires_at % 1000000)
     END AS lease_expires_at,
-  CASE WHEN j.state = 4 THEN j.reason END AS dlq_reason,
-  CASE WHEN j.state = 4 THEN
-    strftime('%Y-%m-%dT%H:%M:%S', j.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', j.finished_at % 1000000)
+  CASE WHEN s.state = 4 THEN s.reason END AS dlq_reason,
+  CASE WHEN s.state = 4 THEN
+    strftime('%Y-%m-%dT%H:%M:%S', s.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', s.finished_at % 1000000)
     END AS dlq_failed_at,
-  b.idempotency_key,
+  j.idempotency_key,
   -- Beyond the first documentation.
-  j.priority, j.deliveries, j.expirations, j.epoch, b.headers, j.holder, j.cancel AS cancel_requested, j.progress, j.output,
-  j.reason,
-  strftime('%Y-%m-%dT%H:%M:%S', j.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', j.finished_at % 1000000)
+  s.priority, s.deliveries, s.expirations, s.epoch, j.headers, s.holder, s.cancel_requested, s.progress, s.output,
+  s.reason,
+  strftime('%Y-%m-%dT%H:%M:%S', s.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', s.finished_at % 1000000)
     AS finished_at,
-  f.id AS flow, j.pending, j.seq
-FROM th_job j
-JOIN th_body b ON b.seq = j.seq
-LEFT JOIN th_error e ON e.seq = j.seq AND e.failure = j.failures
-LEFT JOIN th_flow f ON f.seq = j.flow;
+  f.id AS flow, s.pending, s.seq
+FROM th_state s
+JOIN th_job j ON j.seq = s.seq
+LEFT JOIN th_error e ON e.seq = s.seq AND e.failure = s.failures
+LEFT JOIN th_flow f ON f.seq = s.flow
+WHERE s.flow IS NULL OR f.seq IS NOT NULL;

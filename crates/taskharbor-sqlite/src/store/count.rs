@@ -1,8 +1,8 @@
 //! Counts of jobs by queue and state.
 //!
-//! How many jobs of a queue are blocked, inflight or terminal is kept in a table, which each call
-//! writes once at its end. Jobs that wait are counted by their positions: time alone tells which of
-//! them are ready, and counting them can stop at a cap.
+//! How many jobs of a queue are blocked, inflight or terminal is kept in a table, one row for each
+//! queue, which a transaction writes once at its end. Jobs that wait are counted by their positions:
+//! time alone tells which of them are ready, and counting them can stop at a cap.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,20 @@ use taskharbor_core::{
 
 use super::{Store, enqueue::place};
 use crate::{
-    entry::{self, ended_as, number, optional_time, state, text, time},
+    entry::{self, number, optional_time, text, time},
     error::Fault,
     statement as sql,
 };
 
 /// How many numbers stand for states.
 const STATES: usize = 6;
+/// The states that are counted in the table, in the order of its columns and of their numbers.
+const COUNTED: [State; STATES - 1] =
+    [State::Blocked, State::Inflight, State::Done, State::Dlq, State::Cancelled];
 
-/// By how much the counts have changed in this call.
+/// By how much the counts have changed.
 #[derive(Debug, Default)]
-pub(super) struct Recount(Vec<(QueueName, [i64; STATES])>);
+pub(crate) struct Recount(Vec<(QueueName, [i64; STATES])>);
 
 impl Recount {
     /// A job of this queue was in the state with the number `from` and is in another now. Jobs that
@@ -33,34 +36,52 @@ impl Recount {
         if from == to {
             return;
         }
-        // Calls are about few queues, and mostly about the one they were about before.
+        self.add(queue, from, -1);
+        self.add(queue, to, 1);
+    }
+
+    /// So many more jobs of this queue are in the state with this number.
+    pub(super) fn add(&mut self, queue: &QueueName, number: i64, more: i64) {
+        let counts = self.of(queue);
+        if let Some(count) = usize::try_from(number).ok().and_then(|at| counts.get_mut(at)) {
+            *count += more;
+        }
+    }
+
+    /// What another call has changed.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (queue, counts) in other.0 {
+            for (sum, more) in self.of(&queue).iter_mut().zip(counts) {
+                *sum += more;
+            }
+        }
+    }
+
+    /// The counts of a queue. Calls are about few queues, and mostly about the one they were about
+    /// before.
+    fn of(&mut self, queue: &QueueName) -> &mut [i64; STATES] {
         let at = self.0.iter().rposition(|(of, _)| of == queue).unwrap_or_else(|| {
             self.0.push((queue.clone(), [0; STATES]));
             self.0.len() - 1
         });
-        let counts = &mut self.0[at].1;
-        for (number, more) in [(from, -1), (to, 1)] {
-            if let Some(count) = usize::try_from(number).ok().and_then(|at| counts.get_mut(at)) {
-                *count += more;
-            }
-        }
+        &mut self.0[at].1
     }
 }
 
 impl Store<'_> {
     /// Writes by how much the counts have changed.
-    pub(super) fn write_counts(&mut self) -> Result<(), Fault> {
-        for (queue, counts) in std::mem::take(&mut self.recount).0 {
-            for (number, more) in (0..).zip(counts) {
-                if more == 0 || number == state::WAITING {
-                    continue;
-                }
-                let row = params![queue.as_str(), number, more];
-                let left: Option<i64> = self.find(sql::ADD_COUNT, row)?;
-                // A queue without terminal jobs may be one that is not used any more.
-                if left == Some(0) && number >= state::DONE {
-                    self.execute(sql::DROP_COUNTS, [queue.as_str()])?;
-                }
+    pub(crate) fn write_counts(&self, recount: Recount) -> Result<(), Fault> {
+        for (queue, [_, blocked, inflight, done, dlq, cancelled]) in recount.0 {
+            if [blocked, inflight, done, dlq, cancelled] == [0; STATES - 1] {
+                continue;
+            }
+            let row = params![queue.as_str(), blocked, inflight, done, dlq, cancelled];
+            if self.execute(sql::ADD_COUNTS, row)? == 0 {
+                self.execute(sql::FIRST_COUNTS, row)?;
+            }
+            // A queue that has fewer terminal jobs may be one that is not used any more.
+            if done < 0 || dlq < 0 || cancelled < 0 {
+                self.execute(sql::DROP_COUNTS, [queue.as_str()])?;
             }
         }
         Ok(())
@@ -71,8 +92,13 @@ impl Store<'_> {
         let mut statement = self.statement(sql::COUNTS)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
+            if (1..STATES).all(|at| row.get(at) == Ok(0)) {
+                continue;
+            }
             let counts = counts_of(&mut queues, text(row, 0)?)?;
-            *counts.states.get_mut(counted_as(row.get(1)?)?) = number(row, 2)?;
+            for (at, state) in COUNTED.into_iter().enumerate() {
+                *counts.states.get_mut(state) = number(row, at + 1)?;
+            }
         }
         let mut statement = self.statement(sql::PAUSES)?;
         let mut rows = statement.query([])?;
@@ -113,15 +139,6 @@ impl Store<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// The state under which jobs with this number are counted.
-fn counted_as(number: i64) -> Result<State, Fault> {
-    match number {
-        state::BLOCKED => Ok(State::Blocked),
-        state::INFLIGHT => Ok(State::Inflight),
-        other => ended_as(other),
     }
 }
 

@@ -21,8 +21,8 @@ use crate::{
 
 /// What stores jobs, one after the other.
 pub(super) struct Inserter<'c> {
+    state: CachedStatement<'c>,
     job: CachedStatement<'c>,
-    body: CachedStatement<'c>,
 }
 
 impl<'c> Store<'c> {
@@ -130,8 +130,8 @@ impl<'c> Store<'c> {
     }
 
     pub(super) fn inserter(&self) -> Result<Inserter<'c>, Fault> {
-        let (job, body) = (self.statement(sql::INSERT_JOB)?, self.statement(sql::INSERT_BODY)?);
-        Ok(Inserter { job, body })
+        let (state, job) = (self.statement(sql::INSERT_STATE)?, self.statement(sql::INSERT_JOB)?);
+        Ok(Inserter { state, job })
     }
 
     /// Stores a job, without its key; `None` if its id is stored already.
@@ -144,9 +144,33 @@ impl<'c> Store<'c> {
         now: Timestamp,
     ) -> Result<Option<i64>, Fault> {
         let seq = self.next_seq()?;
+        if self.insert_state(seq, job, life, flow, inserter)? {
+            return self.insert_job(seq, job, inserter, now).map(|()| Some(seq));
+        }
+        let Some(removed) = self.find(sql::REMOVED_SEQ_OF, [job.id.as_str()])? else {
+            return Ok(None);
+        };
+        // PRU-3: the id is free, although the record of the flow's member is not deleted yet.
+        let removed = self.member(removed)?;
+        self.delete_records(&removed)?;
+        if !self.insert_state(seq, job, life, flow, inserter)? {
+            return Err(Fault::damaged("an id"));
+        }
+        self.insert_job(seq, job, inserter, now).map(|()| Some(seq))
+    }
+
+    /// Stores the narrow row of a job; `false` if its id is stored already.
+    fn insert_state(
+        &mut self,
+        seq: i64,
+        job: &NewJob,
+        life: &Life,
+        flow: Option<i64>,
+        inserter: &mut Inserter<'_>,
+    ) -> Result<bool, Fault> {
         let (stage, (key_hold, key_us)) = (stage_number(life), key_hold_number(job.key_hold));
         // JOB-1
-        let inserted = inserter.job.execute(params![
+        let inserted = inserter.state.execute(params![
             seq,
             stage,
             micros(life.grantable_at()),
@@ -166,12 +190,22 @@ impl<'c> Store<'c> {
             key_us,
         ])?;
         if inserted == 0 {
-            return Ok(None);
+            return Ok(false);
         }
         self.recount.moved(&job.queue, state::WAITING, stage);
+        Ok(true)
+    }
+
+    fn insert_job(
+        &self,
+        seq: i64,
+        job: &NewJob,
+        inserter: &mut Inserter<'_>,
+        now: Timestamp,
+    ) -> Result<(), Fault> {
         // The range was checked, so nothing is cut off.
         let timeout = job.timeout.map(|it| i64::try_from(it.as_micros()).unwrap_or(i64::MAX));
-        inserter.body.execute(params![
+        inserter.job.execute(params![
             seq,
             job.job_type.as_str(),
             now.as_micros(),
@@ -182,7 +216,7 @@ impl<'c> Store<'c> {
             json(&job.headers)?,
             &*job.payload,
         ])?;
-        Ok(Some(seq))
+        Ok(())
     }
 }
 

@@ -162,9 +162,9 @@ impl Store<'_> {
         Ok(Some((entry::name(JobId::new(text(row, 0)?))?, row.get(1)?)))
     }
 
-    fn edges(&self, child: i64) -> Result<Vec<EdgeState>, Fault> {
+    fn edges(&self, dependant: i64) -> Result<Vec<EdgeState>, Fault> {
         let mut statement = self.statement(sql::EDGES)?;
-        let mut rows = statement.query([child])?;
+        let mut rows = statement.query([dependant])?;
         let mut edges = Vec::new();
         while let Some(row) = rows.next()? {
             edges.push(match row.get::<_, i64>(0)? {
@@ -283,21 +283,21 @@ impl Store<'_> {
     }
 
     fn insert_edges(&mut self, jobs: &[ExportedJob], numbered: &[i64]) -> Result<(), Fault> {
-        for (job, &child) in jobs.iter().zip(numbered) {
+        for (job, &dependant) in jobs.iter().zip(numbered) {
             // A detached job may be imported before the flow that its parent is in.
-            self.execute(sql::FIND_PARENT, params![job.new.id.as_str(), child])?;
+            self.execute(sql::FIND_PARENT, params![job.new.id.as_str(), dependant])?;
             let state = edge::open(job.new.condition);
             for (order, (parent, edge)) in job.new.parents.iter().zip(&job.edges).enumerate() {
                 // A job that is not stored has the number of none.
                 let seq = self.seq_of(parent)?.unwrap_or(0);
-                let row = params![child, place(order), seq, state, parent.as_str()];
+                let row = params![dependant, place(order), seq, state, parent.as_str()];
                 self.execute(sql::INSERT_EDGE, row)?;
-                self.close_edge(child, order, edge.clone())?;
+                self.close_edge(dependant, order, edge.clone())?;
             }
             if let Some(id) = &job.life.expanded_into {
                 let expanded = self.seq_of(id)?.unwrap_or(0);
-                self.forget(child);
-                self.execute(sql::SET_EXPANDED, [child, expanded])?;
+                self.forget(dependant);
+                self.execute(sql::SET_EXPANDED, [dependant, expanded])?;
             }
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! What is known of a flow beside its members.
 
 use rusqlite::params;
-use taskharbor_core::{JobId, NewJob, Timestamp, flow::ResolvedEdges, life::Life, name::FlowName};
+use taskharbor_core::{
+    JobId, NewJob, QueueName, Timestamp, flow::ResolvedEdges, life::Life, name::FlowName,
+};
 
 use super::{
     Store,
@@ -13,6 +15,10 @@ use crate::{
     error::Fault,
     statement as sql,
 };
+
+/// How many members of a flow are deleted in one transaction. A flow with more is large: it is removed
+/// in a step that hides it and steps that delete its members, between which other calls are served.
+pub(crate) const REMOVAL_STEP: usize = 500;
 
 /// A flow's row.
 #[derive(Clone, Debug)]
@@ -72,11 +78,11 @@ impl Store<'_> {
             members.push(Member { seq, is_terminal: life.finish().is_some() });
         }
         let mut insert = self.statement(sql::INSERT_EDGE)?;
-        for (child, parents) in edges.parents.iter().enumerate() {
-            let state = edge::open(jobs[child].condition);
+        for (dependant, parents) in edges.parents.iter().enumerate() {
+            let state = edge::open(jobs[dependant].condition);
             for (order, &parent) in parents.iter().enumerate() {
-                let (child, id) = (members[child].seq, jobs[parent].id.as_str());
-                insert.execute(params![child, place(order), members[parent].seq, state, id])?;
+                let (dependant, id) = (members[dependant].seq, jobs[parent].id.as_str());
+                insert.execute(params![dependant, place(order), members[parent].seq, state, id])?;
             }
         }
         if jobs.iter().any(NewJob::is_failure_job) {
@@ -121,21 +127,77 @@ impl Store<'_> {
     /// Puts a flow whose members are all terminal among those that prune looks at.
     fn end_flow(&self, flow: i64) -> Result<(), Fault> {
         let tail = self.member(self.flow(flow)?.tail)?;
-        let kept: Option<Option<i64>> = self.find(sql::FLOW_KEPT, [flow])?;
-        let row = params![flow, stage_number(&tail.life), kept.flatten()];
-        self.execute(sql::END_FLOW, row).map(drop)
+        let mut statement = self.statement(sql::FLOW_KEPT)?;
+        let (kept, members) = statement
+            .query_row([flow], |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?)))?;
+        self.execute(sql::FORGET_MEMBERS, [flow])?;
+        if members > place(REMOVAL_STEP) {
+            self.execute(sql::COUNT_MEMBERS, [flow])?;
+        }
+        self.execute(sql::END_FLOW, params![flow, stage_number(&tail.life), kept]).map(drop)
     }
 
-    /// Removes a flow and all its members; answers how many there were.
+    /// Removes a flow and all its members; answers how many there were. Of a large flow the records
+    /// are left to [`Store::delete_removed`].
     pub(super) fn remove_flow(&mut self, flow: i64) -> Result<usize, Fault> {
+        self.live.remove(&flow);
+        let removed = self.hide_large_flow(flow)?;
+        if removed > 0 {
+            return Ok(removed);
+        }
         let members = self.find_all(sql::MEMBERS, [flow])?;
         for &seq in &members {
             let entry = self.member(seq)?;
             self.remove_job(&entry)?;
         }
         self.execute(sql::DELETE_FLOW, [flow])?;
-        self.live.remove(&flow);
         Ok(members.len())
+    }
+
+    /// Takes a large flow away from all callers in one short step; answers how many members it had,
+    /// none if it is not large. What is left of it costs space alone.
+    fn hide_large_flow(&mut self, flow: i64) -> Result<usize, Fault> {
+        let mut removed = 0;
+        let mut statement = self.statement(sql::MEMBER_COUNTS)?;
+        let mut rows = statement.query([flow])?;
+        while let Some(row) = rows.next()? {
+            let queue = entry::name(QueueName::new(entry::text(row, 0)?))?;
+            let jobs: i64 = row.get(2)?;
+            self.recount.add(&queue, row.get(1)?, -jobs);
+            removed += entry::number::<usize>(row, 2)?;
+        }
+        if removed == 0 {
+            return Ok(0);
+        }
+        // PRU-3
+        for seq in self.find_all(sql::KEYED_MEMBERS, [flow])? {
+            let entry = self.member(seq)?;
+            self.leave_key(&entry)?;
+        }
+        self.last.take();
+        for sql in [sql::FORGET_MEMBERS, sql::DELETE_FLOW, sql::BEGIN_REMOVAL] {
+            self.execute(sql, [flow])?;
+        }
+        Ok(removed)
+    }
+
+    /// Whether members of removed flows are left to be deleted.
+    pub(crate) fn has_removed(&self) -> Result<bool, Fault> {
+        Ok(self.find::<i64>(sql::NEXT_REMOVAL, [])?.is_some())
+    }
+
+    /// Deletes up to so many members of a removed flow; whether more are left.
+    pub(crate) fn delete_removed(&mut self, limit: usize) -> Result<bool, Fault> {
+        let Some(flow) = self.find::<i64>(sql::NEXT_REMOVAL, [])? else { return Ok(false) };
+        let members = self.find_all(sql::SOME_MEMBERS, [flow, place(limit)])?;
+        for &seq in &members {
+            let entry = self.member(seq)?;
+            self.delete_records(&entry)?;
+        }
+        if members.len() < limit {
+            self.execute(sql::END_REMOVAL, [flow])?;
+        }
+        self.has_removed()
     }
 }
 

@@ -93,14 +93,14 @@ impl Store<'_> {
         }
     }
 
-    fn input_count(&self, child: i64) -> Result<usize, Fault> {
-        let count: Option<i64> = self.find(sql::INPUT_COUNT, [child])?;
+    fn input_count(&self, dependant: i64) -> Result<usize, Fault> {
+        let count: Option<i64> = self.find(sql::INPUT_COUNT, [dependant])?;
         usize::try_from(count.unwrap_or(0)).map_err(|_| Fault::damaged("a number"))
     }
 
-    fn inputs(&self, child: i64, from: usize, limit: usize) -> Result<Vec<Input>, Fault> {
+    fn inputs(&self, dependant: i64, from: usize, limit: usize) -> Result<Vec<Input>, Fault> {
         let mut statement = self.statement(sql::INPUTS)?;
-        let mut rows = statement.query(params![child, place(from), place(limit)])?;
+        let mut rows = statement.query(params![dependant, place(from), place(limit)])?;
         let mut inputs = Vec::new();
         while let Some(row) = rows.next()? {
             // OUT-1

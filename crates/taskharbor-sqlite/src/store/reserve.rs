@@ -2,19 +2,20 @@
 
 use rusqlite::params;
 use taskharbor_core::{
-    Blob, Timestamp,
+    Blob, State, Timestamp,
     driver::{Demand, Lease, LeaseToken, Leased, Limits, Reserve, Reserved},
     graph,
     job::JobView,
     life::Consequence,
 };
 
-use super::{Store, micros};
+use super::{Store, micros, number_list};
 use crate::{
     body::{self, Body},
     entry::{self, Entry, state},
     error::Fault,
     statement as sql,
+    token::Secret,
 };
 
 /// A job that may be granted.
@@ -45,6 +46,8 @@ enum Walked {
 struct Walk<'r> {
     request: &'r Reserve,
     expires_at: Timestamp,
+    /// The waiting jobs that are granted and not written yet, by their secret.
+    unwritten: [(Secret, Vec<i64>); 2],
     granted: Vec<Leased>,
     bytes: usize,
 }
@@ -55,9 +58,14 @@ impl Store<'_> {
         request: &Reserve,
         expires_at: Timestamp,
     ) -> Result<Reserved, Fault> {
-        let mut walk = Walk { request, expires_at, granted: Vec::new(), bytes: 0 };
+        let unwritten = Secret::pair(LeaseToken::random()?).map(|secret| (secret, Vec::new()));
+        let mut walk = Walk { request, expires_at, unwritten, granted: Vec::new(), bytes: 0 };
         let mut next_due = None;
-        for demand in &request.demands {
+        for (at, demand) in request.demands.iter().enumerate() {
+            // RES-8. Each queue has its own: what is acked together is of one queue.
+            if at > 0 {
+                walk.renew_secrets()?;
+            }
             // PAU-1
             if self.find::<i64>(sql::PAUSED, [demand.queue.as_str()])?.is_some() {
                 continue;
@@ -103,16 +111,16 @@ impl Store<'_> {
                 }
                 let limit = left.min(Self::CHUNK);
                 let (due, seen) = self.due(demand, priority, walk, &mut from, limit)?;
-                // RES-8
-                let tokens = LeaseToken::random_many(due.len())?;
-                for (due, token) in due.into_iter().zip(tokens) {
-                    if !self.grant(due, Lease::new(token, walk.expires_at), walk)? {
+                for due in due {
+                    if !self.grant(due, walk)? {
                         return Ok(Walked::Again);
                     }
                     if walk.bytes > Limits::MAX_CALL_BYTES {
+                        self.write_grants(walk)?;
                         return Ok(Walked::Full);
                     }
                 }
+                self.write_grants(walk)?;
                 if seen < limit {
                     break;
                 }
@@ -165,12 +173,14 @@ impl Store<'_> {
     }
 
     /// Leases a job, reclaimed from a holder whose lease is over if need be; `false` if the reclaim
-    /// cancels it.
-    fn grant(&mut self, due: Due, lease: Lease, walk: &mut Walk<'_>) -> Result<bool, Fault> {
+    /// cancels it. The grant of a job that was waiting is left to [`Store::write_grants`].
+    fn grant(&mut self, due: Due, walk: &mut Walk<'_>) -> Result<bool, Fault> {
         let Due { mut entry, body } = due;
         let now = walk.request.now;
+        let is_reclaimed = entry.stored_state != state::WAITING;
         // LEA-3, LEA-5
         if entry.life.reclaim(now) == Consequence::Failed {
+            self.write_grants(walk)?;
             self.write(&mut entry)?;
             self.count_in_flow(&entry, false);
             let seq = entry.seq;
@@ -178,31 +188,64 @@ impl Store<'_> {
             graph::failed(self, seq, now)?;
             return Ok(false);
         }
+        let frees_key = entry.keyed && entry.key_hold.is_freed_by(State::Done);
+        let is_other = entry.flow.is_some() || frees_key;
+        let (secret, unwritten) = &mut walk.unwritten[usize::from(is_other)];
+        let lease = Lease::new(secret.token(&entry.id, entry.seq), walk.expires_at);
         // RES-3
         entry.life.grant(lease, walk.request.holder.clone(), now);
-        let life = &entry.life;
-        // LEA-4: the stored record loses its `run_at` too.
-        self.execute(
-            sql::GRANT,
-            params![
-                entry.seq,
-                lease.expires_at.as_micros(),
-                life.due_at.as_micros(),
-                life.deliveries,
-                life.expirations,
-                micros(life.run_at),
-                micros(life.started_at),
-                walk.request.holder.as_str(),
-                lease.token.to_bits().to_be_bytes(),
-            ],
-        )?;
+        if is_reclaimed {
+            self.write_reclaimed(&entry, *secret, walk)?;
+        } else {
+            unwritten.push(entry.seq);
+        }
         self.forget(entry.seq);
         self.recount.moved(&entry.queue, entry.stored_state, state::INFLIGHT);
         walk.bytes += body.new.payload.len();
-        let mut job = body.job(life);
+        let mut job = body.job(&entry.life);
         self.complete(&mut job, &entry)?;
         walk.granted.push(Leased::new(job, lease));
         Ok(true)
+    }
+
+    /// Writes the grant of a job whose lease was over.
+    fn write_reclaimed(&self, entry: &Entry, secret: Secret, walk: &Walk<'_>) -> Result<(), Fault> {
+        let life = &entry.life;
+        // LEA-4: the stored record loses its `run_at` too.
+        let row = params![
+            entry.seq,
+            walk.expires_at.as_micros(),
+            life.due_at.as_micros(),
+            life.deliveries,
+            life.expirations,
+            micros(life.run_at),
+            micros(life.started_at),
+            walk.request.holder.as_str(),
+            secret.to_bytes(),
+        ];
+        self.execute(sql::GRANT, row).map(drop)
+    }
+
+    /// Writes the grants of jobs that were waiting, all of them in the same way.
+    fn write_grants(&self, walk: &mut Walk<'_>) -> Result<(), Fault> {
+        let (at, now) = (walk.expires_at.as_micros(), walk.request.now.as_micros());
+        let holder = walk.request.holder.as_str();
+        for (secret, seqs) in &mut walk.unwritten {
+            let secret = secret.to_bytes();
+            let written = match seqs.as_slice() {
+                [] => continue,
+                [seq] => self.execute(sql::GRANT_ONE, params![seq, at, now, holder, secret])?,
+                many => {
+                    let many = number_list(many);
+                    self.execute(sql::GRANT_MANY, params![many, at, now, holder, secret])?
+                }
+            };
+            if written != seqs.len() {
+                return Err(Fault::damaged("a number of a job"));
+            }
+            seqs.clear();
+        }
+        Ok(())
     }
 
     /// What other rows say about a job: its flow and its last failure.
@@ -233,6 +276,15 @@ impl Store<'_> {
             first = earlier(first, at);
         }
         Ok(first)
+    }
+}
+
+impl Walk<'_> {
+    /// Goes on with other secrets; everything that was granted is written.
+    fn renew_secrets(&mut self) -> Result<(), Fault> {
+        let secrets = Secret::pair(LeaseToken::random()?);
+        self.unwritten = secrets.map(|secret| (secret, Vec::new()));
+        Ok(())
     }
 }
 

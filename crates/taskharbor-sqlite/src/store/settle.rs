@@ -1,7 +1,7 @@
 //! Recording the outcomes of inflight jobs, and extending their leases.
 
 use taskharbor_core::{
-    NewJob, State, Timestamp,
+    NewJob, Timestamp,
     driver::{ExtendLeases, Extended, Extension, Settle, Settled, Settlement, Transition},
     error::{InvalidTransition, Refusal, Rejected},
     flow::ResolvedEdges,
@@ -18,10 +18,16 @@ impl Store<'_> {
         request: &Settle,
     ) -> Result<Vec<Result<Settled, Refusal>>, Fault> {
         let mut acked = Acked::default();
+        let applied = self.ack_many(request)?;
+        let mut acker = self.acker()?;
         let mut answers = Vec::with_capacity(request.items.len());
         // SET-9, REF-3
-        for item in &request.items {
-            answers.push(self.settle_one(item, &mut acked, request.now)?);
+        for (item, applied) in request.items.iter().zip(applied) {
+            answers.push(if applied || self.ack_one(item, &mut acker, request.now)? {
+                Ok(Settled::Applied)
+            } else {
+                self.settle_one(item, &mut acked, request.now)?
+            });
         }
         self.unblock_dependants(&mut acked, request.now)?;
         Ok(answers)
@@ -38,7 +44,7 @@ impl Store<'_> {
             Ok(edges) => edges,
             Err(invalid) => return Ok(Err(invalid.into())),
         };
-        let Some(mut entry) = self.by_id(&item.id)? else {
+        let Some(mut entry) = self.by_lease(&item.id, item.token)? else {
             return Ok(Err(Refusal::JobNotFound));
         };
         match entry.life.may_settle(item.token, &item.transition, now) {
@@ -49,9 +55,6 @@ impl Store<'_> {
         }
         if self.ack_member(&mut entry, item, acked, now)? {
             return Ok(Ok(Settled::Applied));
-        }
-        if entry.flow.is_none() && matches!(item.transition, Transition::Ack { .. }) {
-            return self.ack_alone(&mut entry, item, now);
         }
         if entry.flow.is_some() {
             // What happens to this job may depend on what became of those before it, which may have
@@ -97,25 +100,6 @@ impl Store<'_> {
         Ok(Ok(consequence.answer()))
     }
 
-    /// The most frequent end: the job has no dependants, and little of its row changes.
-    fn ack_alone(
-        &mut self,
-        entry: &mut Entry,
-        item: &Settlement,
-        now: Timestamp,
-    ) -> Result<Result<Settled, Refusal>, Fault> {
-        let consequence = match entry.life.settle(item.token, &item.transition, now) {
-            Ok(consequence) => consequence,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
-        self.write_ack(entry)?;
-        // KEY-4, KEY-7
-        if entry.key_hold.is_freed_by(State::Done) {
-            self.drop_key(entry)?;
-        }
-        Ok(Ok(consequence.answer()))
-    }
-
     fn first_stored<'j>(&self, jobs: &'j [NewJob]) -> Result<Option<&'j NewJob>, Fault> {
         for job in jobs {
             if self.seq_of(&job.id)?.is_some() {
@@ -141,7 +125,7 @@ impl Store<'_> {
         expires_at: Timestamp,
         now: Timestamp,
     ) -> Result<Result<Extended, Refusal>, Fault> {
-        let Some(mut entry) = self.by_id(&item.id)? else {
+        let Some(mut entry) = self.by_lease(&item.id, item.token)? else {
             return Ok(Err(Refusal::JobNotFound));
         };
         let progress = item.progress.clone();

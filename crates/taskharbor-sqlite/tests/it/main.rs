@@ -19,6 +19,8 @@ mod opening;
 mod place;
 mod plan;
 mod process;
+mod removal;
 mod several;
+mod together;
 mod transaction;
 mod view;

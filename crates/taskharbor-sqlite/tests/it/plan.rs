@@ -24,7 +24,9 @@ fn plan(conn: &Connection, sql: &str) -> Vec<String> {
 }
 
 fn is_cheap(step: &str) -> bool {
-    !(step.starts_with("SCAN") || step.contains("TEMP B-TREE") || step.contains("AUTOMATIC"))
+    // The numbers that a call names are no rows of the store.
+    let is_scan = step.starts_with("SCAN") && !step.starts_with("SCAN json_each VIRTUAL TABLE");
+    !(is_scan || step.contains("TEMP B-TREE") || step.contains("AUTOMATIC"))
 }
 
 async fn large(place: &Place) -> SqliteDriver {
@@ -77,6 +79,6 @@ async fn reserve_goes_by_the_position() {
         ALL.iter().filter(|(name, ..)| ["DUE", "NEXT_PRIORITY", "FIRST_AT"].contains(name))
     {
         let steps = plan(&conn, sql);
-        assert!(steps[0].contains("th_job_position"), "{name}: {steps:?}");
+        assert!(steps[0].contains("th_state_position"), "{name}: {steps:?}");
     }
 }

@@ -102,7 +102,7 @@ async fn a_commit_of_another_wakes() {
     }
     // By another program.
     let conn = rusqlite::Connection::open(place.file()).unwrap();
-    conn.execute("UPDATE th_job SET reason = 'people'", []).unwrap();
+    conn.execute("UPDATE th_state SET reason = 'people'", []).unwrap();
     woken(&mut watch).await;
 }
 

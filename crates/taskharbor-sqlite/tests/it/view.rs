@@ -66,13 +66,19 @@ async fn what_people_break_is_found() {
     let place = Place::new();
     let driver = SqliteDriver::open_with(place.config()).await.unwrap();
     let breaks = [
-        ("DELETE FROM th_body WHERE seq = 1", "job a has no body"),
+        ("DELETE FROM th_job WHERE seq = 1", "job a has no row in th_job"),
         (
-            "UPDATE th_job SET pending = 2, available_at = NULL, state = 1 WHERE seq = 2",
+            "UPDATE th_state SET pending = 2, available_at = NULL, state = 1 WHERE seq = 2",
             "waits for 2 of 0 parents",
         ),
-        ("UPDATE th_job SET due_at = 5 WHERE seq = 3", "available at another time than it is due"),
-        ("INSERT INTO th_count VALUES ('x', 3, 1)", "queue x counts other jobs in state 3"),
+        (
+            "UPDATE th_state SET due_at = 5 WHERE seq = 3",
+            "available at another time than it is due",
+        ),
+        (
+            "INSERT INTO th_count VALUES ('x', 0, 0, 1, 0, 0)",
+            "queue x counts other jobs in state 3",
+        ),
         (
             "INSERT INTO th_key VALUES ('q', 'k', 'a', 99, NULL)",
             "key k of queue q is held by no job",
@@ -98,8 +104,8 @@ async fn an_invalid_row_does_not_keep_other_jobs_from_being_granted() {
         put(&driver, text).await;
     }
     let conn = Connection::open(place.file()).unwrap();
-    conn.execute("UPDATE th_job SET on_failure = 77 WHERE id = 'a'", []).unwrap();
-    conn.execute("UPDATE th_body SET headers = 'what?' WHERE seq = 2", []).unwrap();
+    conn.execute("UPDATE th_state SET on_failure = 77 WHERE id = 'a'", []).unwrap();
+    conn.execute("UPDATE th_job SET headers = 'what?' WHERE seq = 2", []).unwrap();
     assert_eq!(take(&driver).await.unwrap().job.id, id("c"));
     assert!(take(&driver).await.is_none());
 }
