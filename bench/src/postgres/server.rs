@@ -65,7 +65,7 @@ impl Server {
             "
 listen_addresses = '127.0.0.1'
 unix_socket_directories = '{}'
-max_connections = 60
+max_connections = 500
 fsync = on
 synchronous_commit = on
 full_page_writes = on
