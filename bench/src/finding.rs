@@ -140,7 +140,8 @@ pub(crate) fn finding(what: &str, rounds: &Rounds, unit: &str, digits: usize, bo
     let line = format!("  {what:<58} {median:>10.digits$}{unit:<4} {range:<18} {bound} {said}");
     println!("{}", line.trim_end());
     if verdict == Some(Verdict::Missed) {
-        let figure = format!("{what}: {median:.digits$}{unit}, wanted {}", bound.trim_end());
+        let figure =
+            format!("{}: {median:.digits$}{unit}, wanted {}", what.trim(), bound.trim_end());
         record(|it| it.missed.push(format!("{}: {figure}", it.heading)));
     }
 }

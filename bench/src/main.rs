@@ -56,7 +56,8 @@ fn judge(missed: &[String]) -> ExitCode {
     if missed.is_empty() {
         return ExitCode::SUCCESS;
     }
-    eprintln!("\n{} bounds were missed in every round:", missed.len());
+    let bounds = if missed.len() == 1 { "bound was" } else { "bounds were" };
+    eprintln!("\n{} {bounds} missed in every round:", missed.len());
     for figure in missed {
         eprintln!("  {figure}");
     }

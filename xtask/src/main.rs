@@ -170,8 +170,7 @@ fn crash(args: &[OsString]) -> Result<(), Failure> {
 }
 
 fn ci(options: Options) -> Result<(), Failure> {
-    let mut steps =
-        vec![fmt(), Step::command("clippy", cargo::clippy())];
+    let mut steps = vec![fmt(), Step::command("clippy", cargo::clippy())];
     steps.push(Step::new("features", || {
         cargo::features().iter_mut().try_for_each(run).map(|()| Outcome::Passed)
     }));

@@ -22,8 +22,7 @@ use std::{
 
 use graphile_worker::{
     Database, IntoTaskHandlerResult, JobComplete, JobCompleteContext, JobSpec, LocalQueueConfig,
-    TaskHandler, WorkerContext, WorkerOptions, WorkerUtils,
-    tokio_postgres::TokioPostgresDatabase,
+    TaskHandler, WorkerContext, WorkerOptions, WorkerUtils, tokio_postgres::TokioPostgresDatabase,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -63,10 +62,7 @@ impl Noop {
 fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1);
     let usage = "usage: taskharbor-bench-peer <url> <schema>";
-    let peer = Peer {
-        url: arguments.next().ok_or(usage)?,
-        schema: arguments.next().ok_or(usage)?,
-    };
+    let peer = Peer { url: arguments.next().ok_or(usage)?, schema: arguments.next().ok_or(usage)? };
     // Two threads, as the benchmark has.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -1,13 +1,17 @@
 //! Processes that do what a line says and answer with a line: `ok <figure>` or `error <reason>`.
 
-use std::{ffi::OsStr, process::Stdio};
+use std::{ffi::OsStr, process::Stdio, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{self, ChildStdin, ChildStdout, Command},
+    time::timeout,
 };
 
 use super::Outcome;
+
+/// No command takes longer, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A process that is killed when it is dropped.
 pub(crate) struct Child {
@@ -43,7 +47,9 @@ impl Child {
     }
 
     pub(crate) async fn answer(&mut self) -> Outcome<f64> {
-        let line = self.answers.next_line().await?.ok_or("the process has ended")?;
+        let line = timeout(PATIENCE, self.answers.next_line()).await;
+        let line = line.map_err(|_| format!("no answer within {PATIENCE:?}"))??;
+        let line = line.ok_or("the process has ended")?;
         match line.split_once(' ') {
             Some(("ok", figure)) => Ok(figure.parse()?),
             _ => Err(line.into()),

@@ -24,6 +24,8 @@ const FEW: usize = 16;
 const MANY: usize = 100;
 /// What such a job takes.
 const WORK: Duration = Duration::from_millis(1);
+/// Without a local queue the peer takes one waiting job for each handler, whenever it looks.
+const LOOKS: &str = "looks once a second";
 const SCHEMA: &str = "drain";
 
 /// Jobs that do nothing.
@@ -37,8 +39,6 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     let [mut best, mut few] = [Side::default(), Side::default()];
     let [mut peer_best, mut peer_few, mut peer_default] =
         [Side::default(), Side::default(), Side::default()];
-    // In its default setting it needs a transaction or two for each job.
-    let fewer = jobs.div_ceil(10);
     for _ in 0..sizes.rounds {
         ours(server, sizes, sizes.concurrency, Duration::ZERO, &mut best).await?;
         let setting = Setting::BEST;
@@ -46,7 +46,7 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
         ours(server, sizes, FEW, Duration::ZERO, &mut few).await?;
         let setting = Setting::BEST.with_concurrency(FEW);
         theirs(server, sizes, &mut peer, (setting, jobs, Duration::ZERO), &mut peer_few).await?;
-        let default = (Setting::DEFAULT, fewer, Duration::ZERO);
+        let default = (Setting::DEFAULT, FEW, Duration::ZERO);
         theirs(server, sizes, &mut peer, default, &mut peer_default).await?;
 
         layout.clear().await?;
@@ -63,7 +63,7 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     let fetched = format!("{local} fetched ahead, acks gather {delay} ms");
     peer_best.print(&format!("peer, best setting: {concurrency}, {fetched}"));
     peer_few.print(&format!("peer, {FEW}, {fetched}"));
-    peer_default.print(&format!("peer, default setting, {fewer} jobs"));
+    rate(&format!("peer, default setting, {FEW} jobs: {LOOKS}"), &peer_default.rate);
     rate("plain layout, two loops", &plain);
     rate("driver, two bare loops", &bare);
     ratio("best / peer's best", &best.rate.over(&peer_best.rate), Bound::AtLeast(1.8));
@@ -83,18 +83,18 @@ pub(crate) async fn millisecond(server: &Server, sizes: &Sizes) -> Outcome {
     let mut peer = Peer::new(server, "peer", sizes.payload).await?;
     let [mut worker, mut peer_best, mut peer_default] =
         [Side::default(), Side::default(), Side::default()];
-    let fewer = jobs.div_ceil(10);
     for _ in 0..sizes.rounds {
         ours(server, sizes, MANY, WORK, &mut worker).await?;
         let setting = Setting::BEST.with_concurrency(MANY);
         theirs(server, sizes, &mut peer, (setting, jobs, WORK), &mut peer_best).await?;
         let setting = Setting::DEFAULT.with_concurrency(MANY);
-        theirs(server, sizes, &mut peer, (setting, fewer, WORK), &mut peer_default).await?;
+        theirs(server, sizes, &mut peer, (setting, MANY * 2, WORK), &mut peer_default).await?;
     }
     worker.print(&format!("worker, {MANY} handlers"));
     let Setting { local, delay, .. } = Setting::BEST;
     peer_best.print(&format!("peer, {MANY}, {local} fetched ahead, acks gather {delay} ms"));
-    peer_default.print(&format!("peer, {MANY}, otherwise default, {fewer} jobs"));
+    let what = format!("peer, {MANY}, otherwise default, {} jobs: {LOOKS}", MANY * 2);
+    rate(&what, &peer_default.rate);
     ratio("worker / peer", &worker.rate.over(&peer_best.rate), Bound::AtLeast(1.3));
     Ok(())
 }

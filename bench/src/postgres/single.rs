@@ -45,7 +45,9 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
         peer.clear().await?;
         let children = (0..PRODUCERS).map(|_| peer::start(server, "peer"));
         let line = format!("single seconds={} payload={}", sizes.spell, sizes.payload);
-        counted(server, children.collect::<Outcome<_>>()?, &line, sizes, &mut theirs).await?;
+        let mut children = children.collect::<Outcome<Vec<_>>>()?;
+        ask_all(&mut children, &format!("single seconds=1 payload={}", sizes.payload)).await?;
+        counted(server, children, &line, sizes, &mut theirs).await?;
         layout.clear().await?;
         let tasks = layouts.iter().map(|layout| plainly(Arc::clone(layout), spell(sizes)));
         in_tasks(server, tasks, sizes, &mut plain).await?;

@@ -50,7 +50,8 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
         finding("reserve, p99, nothing is held", &free, " ms", 2, Bound::None);
         finding(&format!("reserve, p99, {name}"), &held, " ms", 2, Bound::None);
         ratio("  the second over the first", &held.over(&free), Bound::AtMost(TIMES));
-        ratio("  the same for medians", &median, Bound::None);
+        // A noisy machine has a high p99 at all times, which must not hide that every call got slower.
+        ratio("  the same for medians", &median, Bound::AtMost(TIMES));
     }
     Ok(())
 }
