@@ -137,7 +137,7 @@ pub(crate) fn finding(what: &str, rounds: &Rounds, unit: &str, digits: usize, bo
         Bound::AtMost(most) => format!("≤ {most:<7}"),
         Bound::None => String::new(),
     };
-    let line = format!("  {what:<58} {median:>10.digits$}{unit:<4} {range:<18} {bound} {said}");
+    let line = format!("  {what:<64} {median:>10.digits$}{unit:<4} {range:<18} {bound} {said}");
     println!("{}", line.trim_end());
     if verdict == Some(Verdict::Missed) {
         let figure =

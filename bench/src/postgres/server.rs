@@ -112,6 +112,10 @@ checkpoint_timeout = 1h
             settings.push(format!("{name} {value}"));
         }
         println!("PostgreSQL, a private server: {}", settings.join(", "));
+        // What else the machine does is in every figure.
+        if let Ok(load) = fs::read_to_string("/proc/loadavg") {
+            println!("load average before the run: {}", load.trim());
+        }
         let Sizes { jobs, batch, bulk, payload, rounds, .. } = sizes;
         println!(
             "{jobs} jobs, payloads of {payload} bytes, {batch} in a call to reserve and settle, {bulk} to enqueue, {rounds} rounds"
