@@ -41,10 +41,12 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     for _ in 0..SESSIONS {
         sessions.push(open(server, SCHEMA, WakeUps::Off).await?);
     }
+    // So that each round finds some.
+    let share = sizes.expired / (sizes.rounds + 1) / SESSIONS;
     let [mut one, mut all] = [Rounds::default(), Rounds::default()];
     for _ in 0..sizes.rounds {
         one.push(calls(&sessions[0], later).await?);
-        all.push(recovered(&sessions, later).await?);
+        all.push(recovered(&sessions, later, share).await?);
     }
     store.check().await?;
     finding(&format!("reserve of {FEW}, median"), &one, " ms", 2, Bound::AtMost(MOST_MS));
@@ -67,10 +69,10 @@ async fn calls(driver: &PostgresDriver, at: Timestamp) -> Outcome<f64> {
 }
 
 /// Jobs per second that the sessions take again together.
-async fn recovered(sessions: &[PostgresDriver], at: Timestamp) -> Outcome<f64> {
+async fn recovered(sessions: &[PostgresDriver], at: Timestamp, share: usize) -> Outcome<f64> {
     let started = now();
-    let running: Vec<_> =
-        sessions.iter().map(|driver| tokio::spawn(recover(driver.clone(), at))).collect();
+    let session = |driver: &PostgresDriver| tokio::spawn(recover(driver.clone(), at, share));
+    let running: Vec<_> = sessions.iter().map(session).collect();
     let mut count = 0;
     for session in running {
         count += session.await??;
@@ -78,9 +80,9 @@ async fn recovered(sessions: &[PostgresDriver], at: Timestamp) -> Outcome<f64> {
     Ok(per_second(count, started.elapsed()))
 }
 
-async fn recover(driver: PostgresDriver, at: Timestamp) -> Outcome<usize> {
+async fn recover(driver: PostgresDriver, at: Timestamp, share: usize) -> Outcome<usize> {
     let (started, mut count) = (now(), 0);
-    while started.elapsed() < SPELL {
+    while count < share && started.elapsed() < SPELL {
         match reserve(&driver, DEMAND, at, LEASE).await?.len() {
             0 => break,
             taken => count += taken,

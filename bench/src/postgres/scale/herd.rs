@@ -28,8 +28,10 @@ use crate::stopwatch::now;
 
 const SCHEMA: &str = "herd";
 const JOBS: usize = 100;
+/// Long enough for workers to have learned of each other.
+const SETTLING: Duration = Duration::from_secs(20);
 /// Long enough for every worker to have asked and gone to sleep.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(150);
 const MOST_CALLS: f64 = 5.0;
 /// A hundred processes that share two cores may be so much slower than one.
 const TIMES: f64 = 3.0;
@@ -91,6 +93,7 @@ async fn fleet(server: &Server, sizes: &Sizes, workers: usize) -> Outcome<(f64, 
         running.push(worker.queue("herd", 4).build()?.start());
     }
     let client = Client::new(&AnyDriver::new(store.driver.clone()));
+    tokio::time::sleep(SETTLING).await;
     quiet(&reserves, workers).await;
     let (mut samples, before) = (Vec::new(), reserves.0.load(Ordering::Relaxed));
     for _ in 0..JOBS {
