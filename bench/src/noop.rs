@@ -21,8 +21,11 @@ pub(crate) struct Noop {
     pub(crate) pad: String,
 }
 
-async fn noop(_: Noop, _: Context) -> JobResult {
-    Ok(())
+impl Noop {
+    /// Whose JSON has this length if there is room for it.
+    pub(crate) fn of_length(length: usize) -> Self {
+        Self { pad: "x".repeat(length.saturating_sub(10)) }
+    }
 }
 
 /// Runs so many jobs of a queue; over when the last of them is recorded.
@@ -32,6 +35,23 @@ pub(crate) async fn work(
     jobs: usize,
     concurrency: usize,
 ) -> Result<Duration, Box<dyn Error + Send + Sync>> {
+    work_for(Duration::ZERO, driver, queue, jobs, concurrency).await
+}
+
+/// The same with handlers that take some time.
+pub(crate) async fn work_for(
+    each: Duration,
+    driver: &AnyDriver,
+    queue: &str,
+    jobs: usize,
+    concurrency: usize,
+) -> Result<Duration, Box<dyn Error + Send + Sync>> {
+    let noop = move |_: Noop, _: Context| async move {
+        if !each.is_zero() {
+            tokio::time::sleep(each).await;
+        }
+        JobResult::Ok(())
+    };
     let (left, over) = (Arc::new(AtomicUsize::new(jobs)), Arc::new(Notify::new()));
     let ended = Arc::clone(&over);
     let worker = Worker::builder(driver)

@@ -1,17 +1,24 @@
-//! The PostgreSQL driver, beside the plainest thing that could do the same on the same server.
+//! The PostgreSQL driver, beside graphile_worker and the plainest thing that could do the same on the
+//! same server.
 //!
 //! Everything is measured on a private server that forgets nothing: `fsync` and `synchronous_commit`
 //! are on. The sides of a comparison take turns, and what is printed is the median of the rounds with
 //! the least and the most of them.
 
 mod backlog;
+mod bulk;
+mod child;
+mod chord;
 mod drain;
-mod enqueue;
-mod fleet;
 mod latency;
 mod layout;
-mod notify;
+mod peer;
+mod producer;
+mod queues;
+mod scale;
 mod server;
+mod side;
+mod single;
 mod size;
 mod snapshot;
 mod store;
@@ -26,12 +33,33 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 9] =
-    ["drain", "enqueue", "wal", "backlog", "snapshot", "latency", "notify", "fleet", "flows"];
+const PARTS: [&str; 16] = [
+    "drain",
+    "millisecond",
+    "single",
+    "bulk",
+    "chord",
+    "wal",
+    "queues",
+    "held",
+    "leased",
+    "expired",
+    "herd",
+    "key",
+    "backlog",
+    "snapshot",
+    "latency",
+    "flows",
+];
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     runtime()?.block_on(choose(arguments)).map_err(|error| error as Box<dyn Error>)
+}
+
+/// Is a process that enqueues, for a part that needs several.
+pub(crate) fn produce(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
+    producer::run(arguments).map_err(|error| error as Box<dyn Error>)
 }
 
 async fn choose(arguments: &[&str]) -> Outcome {
@@ -48,17 +76,24 @@ async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {
     for part in chosen {
         match part.as_str() {
             "drain" => drain::run(&server, sizes).await?,
-            "enqueue" => enqueue::run(&server, sizes).await?,
+            "millisecond" => drain::millisecond(&server, sizes).await?,
+            "single" => single::run(&server, sizes).await?,
+            "bulk" => bulk::run(&server, sizes).await?,
+            "chord" => chord::run(&server, sizes).await?,
             "wal" => wal::run(&server, sizes).await?,
+            "queues" => queues::run(&server, sizes).await?,
+            "held" => scale::held::run(&server, sizes).await?,
+            "leased" => scale::leased::run(&server, sizes).await?,
+            "expired" => scale::expired::run(&server, sizes).await?,
+            "herd" => scale::herd::run(&server, sizes).await?,
+            "key" => scale::key::run(&server, sizes).await?,
             "backlog" => backlog::run(&server, sizes).await?,
             "snapshot" => snapshot::run(&server, sizes).await?,
-            "flows" => {
+            "latency" => latency::run(&server, sizes).await?,
+            _ => {
                 let store = store::Store::new(&server, "flows", sizes.payload).await?;
                 crate::flows::measure(&taskharbor::AnyDriver::new(store.driver)).await?;
             }
-            "latency" => latency::run(&server, sizes).await?,
-            "fleet" => fleet::run(&server, sizes).await?,
-            _ => notify::run(&server, sizes).await?,
         }
     }
     Ok(())

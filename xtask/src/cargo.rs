@@ -4,6 +4,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::shell::root;
@@ -19,6 +20,13 @@ pub(crate) fn cargo(line: &str) -> Command {
 
 pub(crate) fn fmt() -> Command {
     cargo("fmt --all --check")
+}
+
+/// The peer of the benchmarks is no member of the workspace. It is formatted here and compiled where it
+/// is used: it brings some 130 packages, minutes on two cores, and no change of ours can break it, since
+/// it uses nothing of ours.
+pub(crate) fn fmt_peer() -> Command {
+    cargo("fmt --manifest-path bench/peer/Cargo.toml --check")
 }
 
 pub(crate) fn clippy() -> Command {
@@ -107,6 +115,21 @@ pub(crate) fn crash(args: &[OsString]) -> Command {
     let mut command = cargo("run --release --locked -p taskharbor-sqlite --example crash --");
     command.args(args);
     command
+}
+
+const PEER_TARGET: &str = "target/peer";
+
+/// Builds the peer that the PostgreSQL driver is measured beside.
+pub(crate) fn build_peer() -> Command {
+    cargo(&format!(
+        "build --release --locked --manifest-path bench/peer/Cargo.toml --target-dir {PEER_TARGET}"
+    ))
+}
+
+/// Where the built peer is.
+pub(crate) fn peer_program() -> PathBuf {
+    let name = format!("taskharbor-bench-peer{}", env::consts::EXE_SUFFIX);
+    root().join(PEER_TARGET).join("release").join(name)
 }
 
 pub(crate) fn bench(args: &[OsString]) -> Command {

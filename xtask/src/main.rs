@@ -34,7 +34,7 @@ usage: cargo xtask <command>
   test [args]   every test and doctest; with arguments, `cargo test --locked <args>`
   ci            exactly what CI runs: fmt, clippy, features, test, doctest, scripts, doc, audit
   audit         check licences, sources and advisories of the dependencies
-  bench [args]  build and run the benchmarks in release mode
+  bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
   crash sqlite [rounds=200] [seed=N]
                 kill a process that works on a file, again and again, and look for what was lost
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
@@ -115,11 +115,18 @@ fn unexpected(name: &str, arg: &OsStr) -> Failure {
     Failure::Usage(format!("`{name}` does not take `{}`", arg.to_string_lossy()))
 }
 
+fn fmt() -> Step {
+    Step::new("fmt", || {
+        let mut commands = [cargo::fmt(), cargo::fmt_peer()];
+        commands.iter_mut().try_for_each(run).map(|()| Outcome::Passed)
+    })
+}
+
 fn quick() -> Result<(), Failure> {
     run_steps(
         "quick",
         vec![
-            Step::command("fmt", cargo::fmt()),
+            fmt(),
             Step::command("clippy", cargo::clippy()),
             Step::tests("test", cargo::quick_tests()),
         ],
@@ -146,8 +153,10 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
         return run(&mut cargo::bench(args));
     }
     let (options, args) = Options::take(args)?;
+    run(&mut cargo::build_peer())?;
     let provision = Provision::new(options)?;
     let mut command = cargo::bench(&args);
+    command.env("TASKHARBOR_BENCH_PEER", cargo::peer_program());
     provision.pass_on(&mut command);
     run(&mut command)
 }
@@ -161,8 +170,7 @@ fn crash(args: &[OsString]) -> Result<(), Failure> {
 }
 
 fn ci(options: Options) -> Result<(), Failure> {
-    let mut steps =
-        vec![Step::command("fmt", cargo::fmt()), Step::command("clippy", cargo::clippy())];
+    let mut steps = vec![fmt(), Step::command("clippy", cargo::clippy())];
     steps.push(Step::new("features", || {
         cargo::features().iter_mut().try_for_each(run).map(|()| Outcome::Passed)
     }));

@@ -19,7 +19,7 @@ use super::{
     Outcome,
     server::Server,
     size::Sizes,
-    store::{Hints, QUEUE, Store, open},
+    store::{QUEUE, Store, WakeUps, open},
 };
 use crate::finding::{Bound, figure, head, percentile};
 use crate::stopwatch::now;
@@ -36,12 +36,12 @@ struct Stamp {
 pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     head(&format!("latency: {RATE} jobs a second for {} s, from enqueue to start", sizes.idle));
     let store = Store::new(server, "latency", sizes.payload).await?;
-    let elsewhere = AnyDriver::new(open(server, "latency", Hints::On).await?);
+    let elsewhere = AnyDriver::new(open(server, "latency", WakeUps::On).await?);
     let client = Client::new(&AnyDriver::new(store.driver.clone()));
     let (started, mut starts) = mpsc::unbounded_channel::<(usize, Instant)>();
     let stamp = move |job: Stamp, _: Context| {
         let sent = started.send((job.number, now()));
-        async move { sent.map_err(|_| "nobody listens") }
+        async move { sent.map_err(|_| "the benchmark has ended") }
     };
     let worker = Worker::builder(&elsewhere).handlers(Handlers::new().on(stamp)).queue(QUEUE, 10);
     let running = worker.build()?.start();

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Statement};
 use super::{
     Outcome,
     server::Server,
-    store::{QUEUE, json},
+    store::{Clock, QUEUE, json},
 };
 
 const SCHEMA: &str = "wide";
@@ -22,6 +22,7 @@ UPDATE th_jobs j SET status = 'done', lease_token = NULL, lease_expires_at = NUL
 FROM unnest($1::text[], $2::text[]) AS x (id, token)
 WHERE j.id = x.id AND j.status = $3 AND j.lease_token = x.token
   AND j.lease_expires_at > clock_timestamp()";
+const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 const PRUNE: &str = "DELETE FROM th_jobs WHERE id = ANY ($1::text[]) AND status = 'done'";
 
 /// One connection to the layout, with its statements.
@@ -31,6 +32,7 @@ pub(crate) struct Layout {
     reserve: Statement,
     ack: Statement,
     prune: Statement,
+    clock: Clock,
     payload: Vec<u8>,
 }
 
@@ -77,6 +79,9 @@ RETURNING j.id, j.lease_token, j.type, j.payload, j.attempts, j.max_attempts, j.
             reserve: sql.prepare(&reserve).await?,
             ack: sql.prepare(ACK).await?,
             prune: sql.prepare(PRUNE).await?,
+            clock: Clock::start(Timestamp::from_micros(
+                sql.query_one(NOW, &[]).await?.get::<_, i64>(0),
+            )?),
             payload: json(payload),
             sql,
         })
@@ -87,16 +92,11 @@ RETURNING j.id, j.lease_token, j.type, j.payload, j.attempts, j.max_attempts, j.
     }
 
     /// Stores jobs; answers their ids.
-    pub(crate) async fn fill(
-        &self,
-        count: usize,
-        bulk: usize,
-        at: Timestamp,
-    ) -> Outcome<Vec<String>> {
+    pub(crate) async fn fill(&self, count: usize, bulk: usize) -> Outcome<Vec<String>> {
         let mut all = Vec::with_capacity(count);
         for start in (0..count).step_by(bulk) {
-            let ids = (start..count.min(start + bulk)).map(|_| JobId::generate(at));
-            let ids = ids.map(|id| Ok(id?.as_str().to_owned())).collect::<Outcome<Vec<_>>>()?;
+            let ids = JobId::generate_many(self.clock.now(), count.min(start + bulk) - start)?;
+            let ids: Vec<_> = ids.iter().map(|id| id.as_str().to_owned()).collect();
             self.sql.execute(&self.enqueue, &[&QUEUE, &ids, &self.payload]).await?;
             all.extend(ids);
         }

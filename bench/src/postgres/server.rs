@@ -65,7 +65,7 @@ impl Server {
             "
 listen_addresses = '127.0.0.1'
 unix_socket_directories = '{}'
-max_connections = 300
+max_connections = 500
 fsync = on
 synchronous_commit = on
 full_page_writes = on
@@ -112,6 +112,10 @@ checkpoint_timeout = 1h
             settings.push(format!("{name} {value}"));
         }
         println!("PostgreSQL, a private server: {}", settings.join(", "));
+        // What else the machine does is in every figure.
+        if let Ok(load) = fs::read_to_string("/proc/loadavg") {
+            println!("load average before the run: {}", load.trim());
+        }
         let Sizes { jobs, batch, bulk, payload, rounds, .. } = sizes;
         println!(
             "{jobs} jobs, payloads of {payload} bytes, {batch} in a call to reserve and settle, {bulk} to enqueue, {rounds} rounds"

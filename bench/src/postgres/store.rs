@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use taskharbor_core::{
-    Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
+    Admin, Blob, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
     admin::Prune,
     driver::{Demand, Enqueue, Leased, Reserve, Settle, Settlement, Transition},
     job::JobSet,
@@ -12,7 +12,7 @@ use taskharbor_core::{
 use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio_postgres::Client;
 
-use super::{Outcome, server::Server};
+use super::{Outcome, peer::vacuum, server::Server, size::Sizes};
 use crate::stopwatch::now;
 
 pub(crate) const QUEUE: &str = "default";
@@ -26,16 +26,22 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
+    pub(crate) fn start(at_start: Timestamp) -> Self {
+        Self { at_start, started: now() }
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         self.at_start.saturating_add(self.started.elapsed())
     }
 }
 
-/// A store of our own, and a connection to look at it.
+/// A store of our own, and a connection to look at it. What it is made of is the driver's business:
+/// all jobs go through the driver, and a store that has to be empty is made anew.
 pub(crate) struct Store {
     pub(crate) driver: PostgresDriver,
     pub(crate) sql: Client,
     pub(crate) clock: Clock,
+    schema: String,
     payload: Vec<u8>,
 }
 
@@ -43,20 +49,29 @@ impl Store {
     /// Makes the schema anew.
     pub(crate) async fn new(server: &Server, schema: &str, payload: usize) -> Outcome<Self> {
         let sql = server.connect(schema).await?;
-        sql.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await?;
-        let driver = open(server, schema, Hints::On).await?;
+        // The checkpoint leaves nothing of earlier rounds to be written in this one.
+        let drop = format!("DROP SCHEMA IF EXISTS {schema} CASCADE; CHECKPOINT");
+        sql.batch_execute(&drop).await?;
+        let driver = open(server, schema, WakeUps::On).await?;
         driver.migrate().await?;
-        let clock = Clock { at_start: driver.store_time().await?, started: now() };
-        Ok(Self { driver, sql, clock, payload: json(payload) })
+        let clock = Clock::start(driver.store_time().await?);
+        Ok(Self { driver, sql, clock, schema: schema.to_owned(), payload: json(payload) })
     }
 
-    /// Removes everything, quickly.
-    pub(crate) async fn clear(&self) -> Outcome {
-        self.sql.batch_execute("TRUNCATE th_job, th_hot, th_end; CHECKPOINT").await?;
-        Ok(())
+    /// A new store with jobs that wait, as autovacuum would have left it. Its first connections are
+    /// open and have made their plans.
+    pub(crate) async fn filled(server: &Server, schema: &str, sizes: &Sizes) -> Outcome<Self> {
+        let store = Self::new(server, schema, sizes.payload).await?;
+        store.fill(sizes.jobs + 2, sizes.bulk).await?;
+        let (first, second) = tokio::join!(store.step(1), store.step(1));
+        if first? + second? < 2 {
+            return Err("jobs are missing".into());
+        }
+        store.vacuum().await?;
+        Ok(store)
     }
 
-    /// Jobs that nobody has stored yet.
+    /// New jobs.
     pub(crate) fn jobs(&self, count: usize) -> Outcome<Enqueue> {
         let now = self.clock.now();
         let (queue, job_type) = (QueueName::new(QUEUE)?, JobType::new("noop")?);
@@ -77,14 +92,17 @@ impl Store {
     }
 
     pub(crate) async fn reserve(&self, batch: usize) -> Outcome<Vec<Leased>> {
-        let demands = vec![Demand::new(QueueName::new(QUEUE)?, batch)];
-        let request = Reserve::new(demands, Holder::new("bench")?, self.clock.now(), LEASE);
-        Ok(self.driver.reserve(request).await?.jobs)
+        reserve(&self.driver, batch, self.clock.now(), LEASE).await
     }
 
     pub(crate) async fn ack(&self, jobs: Vec<Leased>) -> Outcome {
+        self.ack_with(jobs, None).await
+    }
+
+    pub(crate) async fn ack_with(&self, jobs: Vec<Leased>, output: Option<&[u8]>) -> Outcome {
         let item = |it: Leased| {
-            Settlement::new(it.job.id, it.lease.token, Transition::Ack { output: None })
+            let output = output.map(Blob::from);
+            Settlement::new(it.job.id, it.lease.token, Transition::Ack { output })
         };
         let items = jobs.into_iter().map(item).collect();
         let answers = self.driver.settle(Settle::new(items, self.clock.now())).await?;
@@ -125,7 +143,7 @@ impl Store {
 
     /// As autovacuum would have.
     pub(crate) async fn vacuum(&self) -> Outcome {
-        Ok(self.sql.batch_execute("VACUUM ANALYZE th_job, th_hot, th_end").await?)
+        vacuum(&self.sql, &self.schema).await
     }
 
     /// Fails if the tables contradict each other.
@@ -139,15 +157,36 @@ impl Store {
 
 /// Whether processes tell each other about work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hints {
+pub(crate) enum WakeUps {
     On,
     Off,
 }
 
 /// Another handle to a schema, as another process would have it.
-pub(crate) async fn open(server: &Server, schema: &str, hints: Hints) -> Outcome<PostgresDriver> {
-    let config = Config::from_url(&server.url())?.schema(SchemaName::new(schema)?);
-    Ok(PostgresDriver::open(config.listen(hints == Hints::On).pool_size(10)).await?)
+pub(crate) async fn open(
+    server: &Server,
+    schema: &str,
+    wake_ups: WakeUps,
+) -> Outcome<PostgresDriver> {
+    open_at(&server.url(), schema, wake_ups).await
+}
+
+/// The same on the server at this address.
+pub(crate) async fn open_at(url: &str, schema: &str, wake_ups: WakeUps) -> Outcome<PostgresDriver> {
+    let config = Config::from_url(url)?.schema(SchemaName::new(schema)?);
+    Ok(PostgresDriver::open(config.listen(wake_ups == WakeUps::On)).await?)
+}
+
+/// Leases jobs of the usual queue through any handle.
+pub(crate) async fn reserve(
+    driver: &PostgresDriver,
+    batch: usize,
+    now: Timestamp,
+    lease: Duration,
+) -> Outcome<Vec<Leased>> {
+    let demands = vec![Demand::new(QueueName::new(QUEUE)?, batch)];
+    let request = Reserve::new(demands, Holder::new("bench")?, now, lease);
+    Ok(driver.reserve(request).await?.jobs)
 }
 
 /// A payload of this length that is JSON if there is room for it.

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use super::{Outcome, server::Server};
 
-/// Ticks in a second, which Linux tells everybody.
+/// Ticks in a second, as Linux reports them.
 const TICKS: f64 = 100.0;
 
 /// Seconds of processor time that were spent so far.
@@ -17,8 +17,16 @@ pub(crate) struct Usage {
 impl Usage {
     /// The server with all its processes, also those that have ended, and this process.
     pub(crate) fn now(server: &Server) -> Outcome<Self> {
+        Self::of(server, &[std::process::id()])
+    }
+
+    /// The same with other processes as clients.
+    pub(crate) fn of(server: &Server, clients: &[u32]) -> Outcome<Self> {
         let postmaster = server.pid()?;
-        let own = stat(Path::new("/proc/self/stat"))?;
+        let mut client = 0.0;
+        for pid in clients {
+            client += stat(&Path::new("/proc").join(pid.to_string()).join("stat"))?.spent;
+        }
         let mut spent = 0.0;
         for entry in fs::read_dir("/proc")? {
             // A process may end while we look.
@@ -29,7 +37,7 @@ impl Usage {
                 spent += stat.spent;
             }
         }
-        Ok(Self { server: spent, client: own.spent })
+        Ok(Self { server: spent, client })
     }
 
     /// What was spent since.

@@ -1,0 +1,112 @@
+//! graphile_worker on a schema of its own, in a process of its own: `bench/peer`.
+
+use std::{env, ffi::OsString, time::Duration};
+
+use tokio_postgres::Client;
+
+use super::{Outcome, child::Child, server::Server, usage::Usage};
+
+/// The variable in which `cargo xtask bench postgres` passes the path of the program.
+const PROGRAM: &str = "TASKHARBOR_BENCH_PEER";
+
+/// How its worker is set up; 0 leaves a setting at its default. Times are milliseconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Setting {
+    pub(crate) concurrency: usize,
+    /// Jobs that are fetched ahead, for each local queue.
+    pub(crate) local: usize,
+    pub(crate) queues: usize,
+    /// Completions gather for so long.
+    pub(crate) delay: usize,
+    pub(crate) poll: usize,
+    pub(crate) connections: usize,
+}
+
+impl Setting {
+    /// As it comes: as many handlers as processors, one fetch and one completion for each job.
+    pub(crate) const DEFAULT: Self =
+        Self { concurrency: 0, local: 0, queues: 0, delay: 0, poll: 0, connections: 0 };
+    /// The fastest for jobs that do nothing, of those that were tried: 24 to 2,000 handlers, local
+    /// queues of 500 to 5,000 jobs, one and two of them, completions that gather for 1 to 5 ms.
+    pub(crate) const BEST: Self =
+        Self { concurrency: 48, local: 2_000, queues: 1, delay: 5, poll: 5, connections: 0 };
+
+    pub(crate) const fn with_concurrency(self, concurrency: usize) -> Self {
+        Self { concurrency, ..self }
+    }
+
+    fn line(self, jobs: usize, work: Duration) -> String {
+        let Self { concurrency, local, queues, delay, poll, connections } = self;
+        let work = work.as_millis();
+        format!(
+            "drain jobs={jobs} concurrency={concurrency} local={local} queues={queues} delay={delay} poll={poll} connections={connections} work={work}"
+        )
+    }
+}
+
+/// The peer, ready for commands.
+pub(crate) struct Peer {
+    child: Child,
+    sql: Client,
+    schema: String,
+    payload: usize,
+}
+
+impl Peer {
+    /// Makes the schema anew.
+    pub(crate) async fn new(server: &Server, schema: &str, payload: usize) -> Outcome<Self> {
+        let child = start(server, schema)?;
+        let sql = server.connect(schema).await?;
+        let mut peer = Self { child, sql, schema: schema.to_owned(), payload };
+        peer.clear().await?;
+        Ok(peer)
+    }
+
+    /// Makes the schema anew.
+    pub(crate) async fn clear(&mut self) -> Outcome {
+        let drop = format!("DROP SCHEMA IF EXISTS {} CASCADE; CHECKPOINT", self.schema);
+        self.sql.batch_execute(&drop).await?;
+        self.child.ask("migrate").await?;
+        Ok(())
+    }
+
+    /// Stores jobs in bulk.
+    pub(crate) async fn fill(&mut self, jobs: usize, bulk: usize) -> Outcome<Duration> {
+        let line = format!("fill jobs={jobs} bulk={bulk} payload={}", self.payload);
+        Ok(Duration::from_secs_f64(self.child.ask(&line).await?))
+    }
+
+    /// Runs so many jobs; over when the last of them is recorded.
+    pub(crate) async fn drain(
+        &mut self,
+        setting: Setting,
+        jobs: usize,
+        work: Duration,
+    ) -> Outcome<Duration> {
+        Ok(Duration::from_secs_f64(self.child.ask(&setting.line(jobs, work)).await?))
+    }
+
+    /// As autovacuum would have.
+    pub(crate) async fn vacuum(&self) -> Outcome {
+        vacuum(&self.sql, &self.schema).await
+    }
+
+    pub(crate) fn usage(&self, server: &Server) -> Outcome<Usage> {
+        Usage::of(server, &[self.child.pid()?])
+    }
+}
+
+/// A process of the peer.
+pub(crate) fn start(server: &Server, schema: &str) -> Outcome<Child> {
+    let program: OsString =
+        env::var_os(PROGRAM).ok_or("no peer: run `cargo xtask bench postgres`")?;
+    Child::start(&program, &[&server.url(), schema])
+}
+
+/// Vacuums all tables of a schema, whatever they are called.
+pub(crate) async fn vacuum(sql: &Client, schema: &str) -> Outcome {
+    let tables = "SELECT coalesce(string_agg(format('%I.%I', schemaname, tablename), ', '), '')
+        FROM pg_tables WHERE schemaname = $1";
+    let tables: String = sql.query_one(tables, &[&schema]).await?.get(0);
+    Ok(sql.batch_execute(&format!("VACUUM ANALYZE {tables}")).await?)
+}
