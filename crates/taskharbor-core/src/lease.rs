@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{Timestamp, error::NoRandomness};
 
-/// The proof that a worker holds a job: 128 random bits, new with every grant.
+/// The proof that a worker holds a job: 128 bits, new with every grant, that no other worker can guess.
 ///
 /// It is never printed whole: `Debug` shows enough to tell two tokens apart in a log and too
 /// little to use one.
