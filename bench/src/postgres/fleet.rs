@@ -27,11 +27,12 @@ use crate::finding::{Bound, Rounds, figure, head, percentile, ratio};
 use crate::stopwatch::now;
 
 const LISTENERS: usize = 100;
-const JOBS: usize = 60;
+const JOBS: usize = 40;
 const SLOTS: usize = 10;
 /// For longer than it takes a listener to count the others again.
 const SETTLING: Duration = Duration::from_secs(20);
-const BETWEEN_JOBS: Duration = Duration::from_millis(150);
+/// If no listener has looked for this long, all have ended that will look for a job.
+const QUIET: Duration = Duration::from_millis(400);
 
 pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     head(&format!("fleet: one job at a time for {LISTENERS} idle listeners"));
@@ -60,7 +61,7 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
             store.sql.execute("SELECT pg_notify($1, $2)", &[&channel, &QUEUE]).await?;
         }
         let granted_at: Instant = grants.recv().await.ok_or("no listener is left")?;
-        tokio::time::sleep(BETWEEN_JOBS).await;
+        until_quiet(&looks).await;
         let side = if is_in_turn { &mut in_turn } else { &mut at_once };
         side.looks.push(count(looks.load(Ordering::SeqCst) - before)?);
         side.millis.push(granted_at.duration_since(began).as_secs_f64() * 1e3);
@@ -106,10 +107,10 @@ async fn serve(
     let mut watch = driver.watch(vec![queue.clone()]).await?;
     loop {
         watch.woken().await;
-        looks.fetch_add(1, Ordering::SeqCst);
         let demands = vec![Demand::new(queue.clone(), SLOTS)];
         let request = Reserve::new(demands, Holder::new("fleet")?, clock.now(), LEASE);
         let jobs = driver.reserve(request).await?.jobs;
+        looks.fetch_add(1, Ordering::SeqCst);
         if jobs.is_empty() {
             continue;
         }
@@ -118,6 +119,15 @@ async fn serve(
         let items =
             jobs.into_iter().map(|it| Settlement::new(it.job.id, it.lease.token, ack.clone()));
         driver.settle(Settle::new(items.collect(), clock.now())).await?;
+    }
+}
+
+/// Waits until all looks for a job are over.
+async fn until_quiet(looks: &AtomicUsize) {
+    let mut before = usize::MAX;
+    while before != looks.load(Ordering::SeqCst) {
+        before = looks.load(Ordering::SeqCst);
+        tokio::time::sleep(QUIET).await;
     }
 }
 
