@@ -46,6 +46,8 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     }
     tokio::time::sleep(SETTLING).await;
     let announcing = open(server, "fleet", Hints::On).await?;
+    // A driver with workers of its own never notifies inside its calls.
+    let _watch = announcing.watch(vec![QueueName::new("elsewhere")?]).await?;
     let silent = open(server, "fleet", Hints::Off).await?;
     let channel = SchemaName::new("fleet")?.channel();
     let (mut in_turn, mut at_once) = (Side::default(), Side::default());
