@@ -142,18 +142,18 @@ impl Watch {
         WakeHub::new().watch(Vec::new())
     }
 
+    /// Why wake-ups do not arrive although they should ([`WakeHub::set_problem`]).
+    #[must_use]
+    pub fn problem(&self) -> Option<Arc<str>> {
+        lock(&self.hub.registry).problem.clone()
+    }
+
     /// Whether wake-ups can come at the moment: not from [`Watch::never`], and not while the driver
     /// says that they do not reach it ([`WakeHub::set_reaching`]). When that changes the watch is
     /// woken.
     #[must_use]
     pub fn can_wake(&self) -> bool {
         !self.queues.is_empty() && !lock(&self.hub.registry).cut_off
-    }
-
-    /// Why wake-ups do not arrive although they should ([`WakeHub::set_problem`]).
-    #[must_use]
-    pub fn problem(&self) -> Option<Arc<str>> {
-        lock(&self.hub.registry).problem.clone()
     }
 
     /// Waits until there may be jobs: at once if there was a wake-up since the last time. `false`

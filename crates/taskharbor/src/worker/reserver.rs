@@ -159,6 +159,9 @@ impl Reserver {
     /// Asks for hints, if there are none. Jobs are reserved all the same where none can be had.
     async fn watch(&mut self) {
         let shared = &self.shared;
+        if let Some(watch) = &self.watch {
+            shared.outage.note_wake_ups(watch.problem().as_deref(), &shared.observers);
+        }
         if self.watch.is_some() || Instant::now() < self.watch_again {
             return;
         }
@@ -177,9 +180,6 @@ impl Reserver {
         // Before looking, so that no hint falls between the two.
         self.watch().await;
         let shared = &self.shared;
-        if let Some(watch) = &self.watch {
-            shared.outage.note_wake_ups(watch.problem().as_deref(), &shared.observers);
-        }
         let asked = shared.queues.iter().zip(taken).filter(|(_, taken)| **taken > 0);
         let demands = asked.map(|(slots, taken)| Demand::new(slots.queue.clone(), *taken));
         let (demands, holder) = (demands.collect(), shared.config.holder.clone());
