@@ -160,6 +160,12 @@ impl Watch {
         WakeHub::new().watch(Vec::new())
     }
 
+    /// Why wake-ups do not arrive although they should ([`WakeHub::set_problem`]).
+    #[must_use]
+    pub fn problem(&self) -> Option<Arc<str>> {
+        lock(&self.hub.registry).problem.clone()
+    }
+
     /// Whether wake-ups can come at the moment: not from [`Watch::never`], and not while the driver
     /// says that they do not reach it ([`WakeHub::set_reaching`]). When that changes the watch is
     /// woken.

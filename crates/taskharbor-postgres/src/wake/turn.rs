@@ -1,8 +1,8 @@
 //! Whose turn it is to look for announced jobs: a few drivers look at once, the others only if
 //! those leave something.
 //!
-//! Without this, one job wakes every idle worker of a fleet, and all but one look in vain. Nobody
-//! assigns turns; every driver decides alone, from messages that all drivers receive in the same
+//! Without this, one job wakes every idle worker of a fleet, and all but one look in vain. No driver
+//! assigns turns: each decides for itself, from messages that all drivers receive in the same
 //! order:
 //!
 //! 1. An announcement of `n` jobs arrives. Each of the `N` drivers that listen draws a delay. About

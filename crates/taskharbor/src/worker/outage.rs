@@ -78,3 +78,36 @@ impl Outage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::Observer;
+
+    #[derive(Default)]
+    struct Told(Mutex<Vec<String>>);
+
+    impl Observer for Told {
+        fn on(&self, event: &Event<'_>) {
+            let told = match event {
+                Event::WakeUpsLost { problem } => format!("lost: {problem}"),
+                Event::WakeUpsBack {} => "back".to_owned(),
+                _ => return,
+            };
+            self.0.lock().unwrap().push(told);
+        }
+    }
+
+    #[test]
+    fn lost_wake_ups_are_told_once_until_they_are_back() {
+        let told = Arc::new(Told::default());
+        let observers = Observers::new(vec![Arc::clone(&told) as Arc<dyn Observer>]);
+        let outage = Outage::default();
+        for problem in [None, Some("cut"), Some("silent"), None, None, Some("cut")] {
+            outage.note_wake_ups(problem, &observers);
+        }
+        assert_eq!(*told.0.lock().unwrap(), ["lost: cut", "back", "lost: cut"]);
+    }
+}

@@ -261,6 +261,9 @@ impl Reserver {
     /// Asks for wake-ups, if there are none. Jobs are reserved all the same where none can be had.
     async fn watch(&mut self) {
         let shared = &self.shared;
+        if let Some(watch) = &self.watch {
+            shared.outage.note_wake_ups(watch.problem().as_deref(), &shared.observers);
+        }
         if self.watch.is_some() || Instant::now() < self.watch_again {
             return;
         }
@@ -282,9 +285,6 @@ impl Reserver {
         // Before looking, so that no wake-up falls between the two.
         self.watch().await;
         let shared = &self.shared;
-        if let Some(watch) = &self.watch {
-            shared.outage.note_wake_ups(watch.problem().as_deref(), &shared.observers);
-        }
         let queue = |at: usize| shared.lanes[at].queue.clone();
         let asked = demands.iter().map(|(at, count)| Demand::new(queue(*at), *count)).collect();
         let holder = shared.config.holder.clone();
