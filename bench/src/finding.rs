@@ -133,8 +133,8 @@ pub(crate) fn finding(what: &str, rounds: &Rounds, unit: &str, digits: usize, bo
         None => "",
     };
     let bound = match bound {
-        Bound::AtLeast(least) => format!("≥ {least:<7}"),
-        Bound::AtMost(most) => format!("≤ {most:<7}"),
+        Bound::AtLeast(least) => format!("≥ {:<7}", hundredths(least)),
+        Bound::AtMost(most) => format!("≤ {:<7}", hundredths(most)),
         Bound::None => String::new(),
     };
     let line = format!("  {what:<64} {median:>10.digits$}{unit:<4} {range:<18} {bound} {said}");
@@ -144,6 +144,11 @@ pub(crate) fn finding(what: &str, rounds: &Rounds, unit: &str, digits: usize, bo
             format!("{}: {median:.digits$}{unit}, wanted {}", what.trim(), bound.trim_end());
         record(|it| it.missed.push(format!("{}: {figure}", it.heading)));
     }
+}
+
+/// A bound that is computed has more digits than anyone wants to read.
+fn hundredths(bound: f64) -> f64 {
+    (bound * 100.0).round() / 100.0
 }
 
 /// Things done per second.

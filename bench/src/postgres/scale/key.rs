@@ -1,5 +1,5 @@
-//! A transaction that has stored a job with an idempotency key and was forgotten: who enqueues with the
-//! same key waits for it. All others must not.
+//! A transaction that has stored a job with an idempotency key and was forgotten: callers with the same
+//! key wait for it. All other callers must not.
 
 use std::time::Duration;
 
