@@ -174,12 +174,6 @@ impl Watch {
         !self.queues.is_empty() && !lock(&self.hub.registry).cut_off
     }
 
-    /// Why wake-ups do not arrive although they should ([`WakeHub::set_problem`]).
-    #[must_use]
-    pub fn problem(&self) -> Option<Arc<str>> {
-        lock(&self.hub.registry).problem.clone()
-    }
-
     /// Waits until there may be jobs, and answers in which queues: at once if there was a wake-up
     /// since the last time. `None` when the driver was closed and there will be no more.
     ///
