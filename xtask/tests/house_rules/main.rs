@@ -7,6 +7,7 @@
 mod dependency;
 mod manifest;
 mod source;
+mod sql;
 mod tree;
 mod wording;
 mod workspace;

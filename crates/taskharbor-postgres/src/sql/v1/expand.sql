@@ -50,7 +50,7 @@ BEGIN
       verdict := th_authorize(i.seq, i.token, i.kind, p_now);
     END IF;
     IF verdict = 'applied' THEN
-      v_done := th_expand(
+      v_done := th_expand_job(
         i.seq, p_now, ARRAY(SELECT v_jobs[n] FROM generate_series(v_job, v_next_job - 1) AS n ORDER BY n), p_tails[i.ord],
         ARRAY(SELECT p_children[n] FROM generate_series(v_edge, v_next_edge - 1) AS n ORDER BY n),
         ARRAY(SELECT p_parents[n] FROM generate_series(v_edge, v_next_edge - 1) AS n ORDER BY n));
@@ -72,7 +72,7 @@ END $$;
 
 -- Expands one job that its token may settle, whose row and flow are locked. Answers the first job of the expansion that is
 -- stored already, and then nothing has happened. EXP-1, EXP-3.
-CREATE FUNCTION th_expand(
+CREATE FUNCTION th_expand_job(
   p_seq bigint, p_now bigint, p_jobs th_new_job[], p_tail bigint, p_children bigint[], p_parents bigint[],
   OUT overlap text, OUT wakes text[], OUT flow bigint
 ) LANGUAGE plpgsql AS $$

@@ -14,7 +14,7 @@ END $revoke$;
 --   worker    everything but changing the schema
 --   producer  enqueue, from Rust and from SQL
 --   viewer    look at jobs, without payloads, outputs, headers and tokens
-CREATE FUNCTION th_grant(part text, to_role text) RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
+CREATE FUNCTION th_grant_v1(part text, to_role text) RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 DECLARE
   v_role text := quote_ident(to_role);
   v_function regprocedure;
@@ -41,7 +41,8 @@ BEGIN
   FOR v_function IN
     SELECT oid::regprocedure FROM pg_proc
     WHERE pronamespace = '{schema}'::regnamespace AND CASE part
-      WHEN 'worker' THEN proname LIKE 'th\_%' AND proname <> 'th_grant'
+      WHEN 'worker' THEN proname LIKE 'th\_%'
+        AND proname NOT IN ('th_grant', 'th_grant_v1', 'th_restore_grants', 'th_revoke')
       -- These run with the rights of the owner, so a producer can do nothing but store jobs.
       WHEN 'producer' THEN proname IN (
         'th_enqueue', 'th_enqueue_bytes', 'th_enqueue_many', 'th_enqueue_v1', 'th_enqueue_flow_v1')
@@ -50,4 +51,4 @@ BEGIN
     EXECUTE 'GRANT EXECUTE ON FUNCTION ' || v_function || ' TO ' || v_role;
   END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION th_grant(text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION th_grant_v1(text, text) FROM PUBLIC;

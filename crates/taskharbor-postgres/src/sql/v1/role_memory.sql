@@ -6,11 +6,9 @@ CREATE TABLE th_role (
 );
 
 -- Lets a role do what its part needs, and remembers it.
-ALTER FUNCTION th_grant(text, text) RENAME TO th_grant_v1;
 CREATE FUNCTION th_grant(part text, to_role text) RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 BEGIN
   PERFORM th_grant_v1(part, to_role);
-  EXECUTE format('REVOKE ALL ON FUNCTION th_grant_v1(text, text), th_restore_grants(), th_revoke(text) FROM %I', to_role);
   INSERT INTO th_role (role, part) VALUES (to_role, th_grant.part) ON CONFLICT DO NOTHING;
 END $$;
 
