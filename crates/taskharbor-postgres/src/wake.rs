@@ -367,7 +367,7 @@ async fn notify(inner: Weak<Inner>, pending: Arc<Notify>) {
 /// A name for this driver that no other has, and a seed. Zero stands for SQL functions.
 fn identity() -> (u64, u64) {
     let process = u128::from(std::process::id()) << 64;
-    let bits = LeaseToken::random().map_or(process, |it| it.to_bits()).to_be_bytes();
+    let bits = LeaseToken::random().map_or(process, LeaseToken::to_bits).to_be_bytes();
     let (sender, seed) = bits.split_at(8);
     let number = |half: &[u8]| half.try_into().map_or(0, u64::from_be_bytes);
     (number(sender), number(seed))
