@@ -39,10 +39,10 @@ const MAX_LOCKS: usize = 8;
 /// Stands for all queues; no queue has this name.
 const ALL_QUEUES: &str = "";
 
-const JOIN: &str = "SELECT count(pg_try_advisory_lock_shared(hashtext($1), hashtext(queue))) \
+const JOIN: &str = "/* LISTEN */ SELECT count(pg_try_advisory_lock_shared(hashtext($1), hashtext(queue))) \
                     FROM unnest($2) AS queue";
 const COUNT: &str = "
-    SELECT queue, count(*)
+    /* LISTEN */ SELECT queue, count(*)
     FROM unnest($2) AS queue
     JOIN pg_locks ON objid::bigint = (hashtext(queue)::bigint & 4294967295)
     WHERE locktype = 'advisory' AND objsubid = 2 AND granted

@@ -74,7 +74,7 @@ async fn calls_of_every_kind_dropped_at_any_moment_leave_nothing_behind() {
     let look = store.sql().await;
     let busy = "SELECT count(*), count(*) FILTER (WHERE state <> 'idle') FROM pg_stat_activity \
                 WHERE application_name = current_setting('application_name') \
-                AND pid <> pg_backend_pid() AND query NOT LIKE 'LISTEN%'";
+                AND pid <> pg_backend_pid() AND query NOT LIKE '%LISTEN%'";
     let settled = async {
         loop {
             let row = look.query_one(busy, &[]).await.unwrap();

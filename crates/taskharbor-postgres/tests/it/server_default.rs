@@ -73,8 +73,8 @@ async fn connections_that_the_server_closes_when_they_are_idle_are_replaced() {
     driver.migrate().await.unwrap();
     let watch = driver.watch(vec![queue("q")]).await.unwrap();
     let sql = sql(&server).await;
-    let idle = "SELECT count(*) FILTER (WHERE query NOT LIKE 'LISTEN%'), \
-                count(*) FILTER (WHERE query LIKE 'LISTEN%') \
+    let idle = "SELECT count(*) FILTER (WHERE query NOT LIKE '%LISTEN%'), \
+                count(*) FILTER (WHERE query LIKE '%LISTEN%') \
                 FROM pg_stat_activity WHERE application_name = 'taskharbor'";
     for round in 0..4 {
         let gone = async {

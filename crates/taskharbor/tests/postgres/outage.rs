@@ -69,7 +69,7 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     server.promote();
 
     let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crew' \
-                     AND query LIKE 'LISTEN%'";
+                     AND query LIKE '%LISTEN%'";
     let look = sql(&server.url()).await;
     let after = until("it listens again", 2 * SOON, async || {
         look.query_one(listening, &[]).await.unwrap().get::<_, i64>(0) == 1
@@ -117,7 +117,7 @@ async fn cutting_every_connection_loses_no_job_and_no_lease() {
 
     // Hints come back: without them, it would take up to a second.
     let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crew' \
-                     AND query LIKE 'LISTEN%'";
+                     AND query LIKE '%LISTEN%'";
     until("it listens again", SOON, async || {
         killer.query_one(listening, &[]).await.unwrap().get::<_, i64>(0) == 1
     })

@@ -39,9 +39,10 @@ BEGIN
     LEFT JOIN th_job j ON j.id = ANY (ARRAY[i.id])
     LEFT JOIN LATERAL (
       SELECT t.seq, t.id, coalesce(t.parents, 0)::bigint AS parents, t.kind
-      FROM th_edge e JOIN th_job t ON t.seq = ANY (ARRAY[th_expanded(e.parent)])
-      WHERE i.source = 'input' AND j.parents = 1 AND e.child = j.seq AND e.status <> 'failed' AND th_is_join(t.kind)
-        AND EXISTS (SELECT FROM th_finished_row(t.seq) f WHERE f.state = 'done')
+      FROM (SELECT x.parent FROM th_edge x WHERE i.source = 'input' AND j.parents = 1 AND x.child = j.seq
+              AND x.status <> 'failed' OFFSET 0) e
+      JOIN th_job t ON t.seq = ANY (ARRAY[th_expanded(e.parent)])
+      WHERE th_is_join(t.kind) AND EXISTS (SELECT FROM th_finished_row(t.seq) f WHERE f.state = 'done')
     ) l ON true
     ORDER BY i.ord
   LOOP
@@ -68,14 +69,15 @@ BEGIN
   SELECT r.nth,
     CASE
       WHEN r.status = 'failed' THEN r.failed_state::text
+      WHEN q.seq IS NOT NULL THEN 'done'
       WHEN s.seq IS NULL THEN 'missing'
       -- OUT-2
       WHEN s.state = 'done' AND th_is_join(s.kind) THEN 'list'
       ELSE coalesce(s.state::text, 'pending') END,
-    CASE WHEN r.status IS DISTINCT FROM 'failed' AND s.state = 'done' THEN s.output END,
+    CASE WHEN r.status IS DISTINCT FROM 'failed' THEN coalesce(q.output, s.output) END,
     CASE WHEN r.status = 'failed' THEN r.failed_reason WHEN s.state <> 'done' THEN s.reason END,
     s.id, s.parents, s.kind::text,
-    sum(CASE WHEN r.status IS DISTINCT FROM 'failed' THEN coalesce(octet_length(s.output), 0) ELSE 0 END)
+    sum(CASE WHEN r.status IS DISTINCT FROM 'failed' THEN coalesce(octet_length(q.output), octet_length(s.output), 0) ELSE 0 END)
       OVER (ORDER BY r.nth ROWS UNBOUNDED PRECEDING)::bigint
   FROM (
     SELECT 1::bigint AS nth, p_seq AS source, NULL::th_edge_status AS status, NULL::th_terminal AS failed_state,
@@ -85,12 +87,16 @@ BEGIN
     (SELECT e.ord, e.parent, e.status, e.failed_state, e.failed_reason FROM th_edge e
      WHERE p_of <> 'itself' AND e.child = p_seq AND e.ord > p_start ORDER BY e.ord LIMIT p_limit)
   ) r
+  -- A job with an output is done, no join, and was not replaced by an expansion. That is all there is to know of most.
+  LEFT JOIN th_outcome q ON q.seq = ANY (ARRAY[r.source]) AND q.output IS NOT NULL
   LEFT JOIN LATERAL (
     SELECT j.seq, j.id, f.state, j.kind, coalesce(j.parents, 0)::bigint AS parents, o.output, o.reason
-    FROM (SELECT x.* FROM th_job x WHERE x.seq = r.source OFFSET 0) x
+    FROM (
+      SELECT x.seq, x.expanded_into FROM th_job x
+      WHERE x.seq = CASE WHEN q.seq IS NULL AND r.status IS DISTINCT FROM 'failed' THEN r.source END OFFSET 0
+    ) x
     JOIN th_job j ON j.seq = ANY (ARRAY[CASE WHEN x.expanded_into IS NULL THEN x.seq ELSE th_expanded(x.expanded_into) END])
     LEFT JOIN LATERAL th_finished_row(j.seq) f ON true LEFT JOIN th_outcome o ON o.seq = ANY (ARRAY[j.seq])
-    WHERE r.status IS DISTINCT FROM 'failed'
   ) s ON true
   ORDER BY r.nth;
 END $$;
