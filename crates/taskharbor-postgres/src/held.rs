@@ -16,7 +16,7 @@ use tokio::{
 };
 
 /// How long the connection of a call that was dropped may still be in use.
-const ABANDONED_STATEMENT_TIMEOUT: Duration = Duration::from_millis(400);
+const ABANDONED_STATEMENT_TIMEOUT: Duration = Duration::from_millis(2_250);
 
 #[derive(Debug)]
 pub(crate) struct HeldCalls {

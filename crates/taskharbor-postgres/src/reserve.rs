@@ -92,7 +92,7 @@ impl PostgresDriver {
         let due: Option<i64> = column(end, Column::next_due)?;
         // RES-7: a look that began behind leases does not know when they end.
         let again = beginning.look_again.filter(|_| !walk.exhausted.is_empty());
-        let next_due = optional_time(due.into_iter().chain(again).min())?;
+        let next_due = due.into_iter().chain(again).min().and_then(|at| time(at).ok());
         let jobs = in_order(&request.demands, granted);
         let next_due_in = next_due.map(|due| due.since(request.now));
         shared.wakeups.end_look(look, &request.demands, &jobs, next_due_in);

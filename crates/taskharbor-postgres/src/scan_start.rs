@@ -66,6 +66,8 @@ struct State {
     queues: HashMap<QueueName, Start>,
     /// How many starts were made.
     made: u64,
+    /// How often a job was put in front of others, in any queue.
+    lowered: u64,
 }
 
 #[derive(Debug)]
@@ -85,8 +87,9 @@ pub(crate) struct Beginning {
     pub(crate) starts: Vec<(usize, Position)>,
     /// When to look at everything again at the latest, in the store's time.
     pub(crate) look_again: Option<i64>,
-    /// How many starts had been made.
+    /// How many starts had been made, and how often a job had been put in front of others.
     made: u64,
+    lowered: u64,
 }
 
 impl Beginning {
@@ -99,7 +102,8 @@ impl ScanStarts {
     /// Where to begin in these queues at this time.
     pub(crate) fn of(&self, demands: &[Demand], now: i64) -> Beginning {
         let state = self.lock();
-        let mut beginning = Beginning { made: state.made, ..Beginning::default() };
+        let State { made, lowered, .. } = *state;
+        let mut beginning = Beginning { made, lowered, ..Beginning::default() };
         if state.queues.is_empty() {
             return beginning;
         }
@@ -116,7 +120,7 @@ impl ScanStarts {
                 seq: *seq,
             };
             beginning.starts.extend(positions.map(|it| (at, position(it))));
-            let wait = (start.look_again - instant).max(MAX_LOOK_AGAIN).as_micros();
+            let wait = (start.look_again - instant).as_micros();
             let again =
                 now.saturating_add(i64::try_from(wait).unwrap_or(i64::MAX)).min(start.lease_end);
             beginning.look_again = Some(beginning.look_again.map_or(again, |it| it.min(again)));
@@ -127,7 +131,7 @@ impl ScanStarts {
     /// Learns from a call that began there.
     pub(crate) fn learn(&self, demands: &[Demand], beginning: &Beginning, walk: &Walk) {
         let mut state = self.lock();
-        let State { queues, made } = &mut *state;
+        let State { queues, made, lowered } = &mut *state;
         if !walk.is_long && queues.is_empty() {
             return;
         }
@@ -135,7 +139,7 @@ impl ScanStarts {
             if beginning.is_behind(at) {
                 let start = queues.get_mut(queue).filter(|start| start.number <= beginning.made);
                 start.into_iter().for_each(|start| start.raise(at, queue, walk));
-            } else if walk.is_long {
+            } else if walk.is_long && *lowered == beginning.lowered {
                 *made += 1;
                 let wait = LOOK_AGAIN.max(walk.walked * SHARE).min(MAX_LOOK_AGAIN);
                 let look_again = Instant::now() + wait;
@@ -154,6 +158,7 @@ impl ScanStarts {
     pub(crate) fn lower<'a>(&self, queues: impl IntoIterator<Item = &'a QueueName>, at: i64) {
         let mut state = self.lock();
         for queue in queues {
+            state.lowered += u64::from(at == 0);
             let is_before = |start: &Start| start.positions.values().any(|(start, _)| at <= *start);
             if state.queues.get(queue).is_some_and(is_before) {
                 state.queues.remove(queue);
@@ -163,7 +168,9 @@ impl ScanStarts {
 
     /// A job may have been put in line in any queue, before the start.
     pub(crate) fn clear(&self) {
-        self.lock().queues.clear();
+        let mut state = self.lock();
+        state.lowered += 1;
+        state.queues.clear();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -287,6 +294,15 @@ mod tests {
         starts.lower(&[queue("b")], 0);
         assert_eq!(begins(&starts), [(0, 5)]);
         starts.lower(&[queue("a")], 5);
+        assert_eq!(begins(&starts), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_is_put_in_front_during_a_look_at_everything_keeps_it_from_making_a_start() {
+        let starts = ScanStarts::default();
+        let beginning = starts.of(&ask(), NOW);
+        starts.lower(&[queue("a")], 0);
+        starts.learn(&ask(), &beginning, &walk(&[at(0, 5)]));
         assert_eq!(begins(&starts), []);
     }
 

@@ -191,7 +191,9 @@ impl<'a> Batch<'a> {
         let tokens = self.items.iter().map(|(_, item)| Token::read(item.token, &item.id));
         let mut tokens: Vec<_> = tokens.collect();
         tokens.sort_unstable_by_key(|token| token.seq);
-        Some(tokens)
+        // A token of another job or of another store may name a number twice.
+        let is_repeated = tokens.windows(2).any(|pair| pair[0].seq == pair[1].seq);
+        (!is_repeated).then_some(tokens)
     }
 
     /// Answers the items that plain acknowledgements have settled: all but those with these numbers.

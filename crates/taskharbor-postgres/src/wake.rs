@@ -79,6 +79,8 @@ struct Inner {
     enabled: bool,
     on_in_front: OnInFront,
     outbox: Mutex<Outbox>,
+    /// Held while messages are sent.
+    sending: tokio::sync::Mutex<()>,
     /// Notified when there are messages to send, and when the last handle is dropped.
     pending: Arc<Notify>,
     turns: Mutex<Turns>,
@@ -120,6 +122,7 @@ impl Wakeups {
             enabled,
             on_in_front,
             outbox: Mutex::new(Outbox::new(sender)),
+            sending: tokio::sync::Mutex::new(()),
             pending: Arc::new(Notify::new()),
             turns: Mutex::new(Turns::new(sender, seed)),
             is_watched: AtomicBool::new(false),
@@ -203,7 +206,7 @@ impl Wakeups {
         next_due_in: Option<Duration>,
     ) {
         // A job that is due was left for another reason, as that the answer is large enough.
-        if look.seen.is_empty() || next_due_in.is_some_and(|it| it.is_zero()) {
+        if look.seen.is_empty() || next_due_in.is_some_and(|it| it < Duration::from_millis(1)) {
             return;
         }
         let (mut has_news, took) = (false, look.began.elapsed());
@@ -305,6 +308,8 @@ impl Tasks {
 impl Inner {
     /// Sends all messages that wait.
     async fn send(&self) -> Result<(), DriverError> {
+        // Closing waits for messages that are under way.
+        let _sending = self.sending.lock().await;
         let payloads = lock(&self.outbox).take(Instant::now());
         send(&self.session, &self.channel, &payloads).await
     }

@@ -75,7 +75,7 @@ fn functions_are_short_and_take_few_parameters() -> io::Result<()> {
 fn a_function_that_is_too_long_or_takes_too_much_is_found() {
     let function = |name: &str, parameters: usize, lines: usize| {
         let parameters = vec!["p numeric(1)"; parameters].join(", ");
-        let body = "\n".repeat(lines - 1);
+        let body = "\n".repeat(lines - 1) + "END ";
         let text = format!("CREATE FUNCTION {name}({parameters}, OUT o int) AS $${body}$$;\n");
         faults(&File::new("a.sql", &text)).len()
     };

@@ -30,6 +30,7 @@ group! {
         a_marked_job_whose_lease_ends_is_cancelled_by_reserve ["CAN-4" "LEA-5"]
         a_mark_does_not_outlive_its_job ["CAN-2" "REQ-1"]
         a_job_whose_lease_is_over_is_cancelled_at_once ["CAN-6"]
+        a_job_released_with_a_time_keeps_it_when_it_is_cancelled ["CAN-1" "SET-4"]
         a_mark_racing_an_ack_never_undoes_it ["CAN-9" "CAN-3"]
     }
     flows {
@@ -221,6 +222,15 @@ async fn a_job_whose_lease_is_over_is_cancelled_at_once(t: DriverUnderTest) {
     let late = t.settle(&leased, ack(), expired).await;
     assert_eq!(late, Err(Refusal::JobNotInflight));
     assert_eq!(t.take(expired).await, None);
+}
+
+async fn a_job_released_with_a_time_keeps_it_when_it_is_cancelled(t: DriverUnderTest) {
+    t.put(job("a"), T0).await;
+    let leased = t.take_the("a", T0).await;
+    t.apply(&leased, release(Some(at(30))), T0).await;
+    assert_eq!(t.act("a", Action::Cancel, at(1)).await, Cancelled);
+    let record = t.record("a", at(1)).await;
+    assert_eq!((record.job.run_at, record.job.deliveries), (Some(at(30)), 1));
 }
 
 async fn a_cancelled_flow_stops_what_waits_and_marks_what_runs(t: DriverUnderTest) {

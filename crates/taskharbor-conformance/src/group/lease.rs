@@ -12,7 +12,7 @@ use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
         LEASE, STRANGER, T0, ack, after, at, before, child, fail, job, job_in, join, release,
-        requeue, retry, transitions, with_token,
+        requeue, retry, settlement, transitions, with_token,
     },
 };
 
@@ -42,6 +42,7 @@ group! {
         tokens_of_all_earlier_grants_are_worthless ["LEA-10" "REF-1"]
         a_token_counts_in_all_its_bits ["LEA-10"]
         the_token_of_another_job_is_a_strangers ["LEA-10"]
+        a_token_settles_its_job_alone_in_a_call_that_shows_it_twice ["LEA-10" "REF-2"]
         an_ack_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
         an_extension_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
     }
@@ -336,6 +337,17 @@ async fn the_token_of_another_job_is_a_strangers(t: DriverUnderTest) {
     t.refuses(&with_token(&a, b.lease.token), Refusal::LeaseMismatch, T0).await;
     t.refuses(&with_token(&b, STRANGER), Refusal::LeaseMismatch, T0).await;
     t.apply(&a, ack(), T0).await;
+    t.apply(&b, ack(), T0).await;
+}
+
+async fn a_token_settles_its_job_alone_in_a_call_that_shows_it_twice(t: DriverUnderTest) {
+    t.put_all(["a", "b"].map(job), T0).await;
+    let (a, b) = (t.take_the("a", T0).await, t.take_the("b", T0).await);
+    let stolen = with_token(&b, a.lease.token);
+    let items = vec![settlement(&a, ack()), settlement(&stolen, ack())];
+    let answers = t.settle_all(items, T0).await;
+    assert_eq!(answers, [Ok(Settled::Applied), Err(Refusal::LeaseMismatch)]);
+    assert_eq!(t.states(&["a", "b"], T0).await, [State::Done, State::Inflight]);
     t.apply(&b, ack(), T0).await;
 }
 

@@ -57,7 +57,7 @@ async fn all_others_go_on(with_job: impl Fn(usize) -> NewJob) {
 }
 
 /// Until the server has a call wait for another transaction.
-async fn until_one_waits(store: &Store) {
+pub(crate) async fn until_one_waits(store: &Store) {
     let sql = store.sql().await;
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
                    AND application_name = current_setting('application_name')";

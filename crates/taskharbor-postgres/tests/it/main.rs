@@ -21,6 +21,7 @@ mod held;
 mod listener;
 mod mass;
 mod migration;
+mod overtaken;
 mod plan;
 mod pool;
 mod pooler;

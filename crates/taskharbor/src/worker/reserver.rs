@@ -34,6 +34,8 @@ const BREATH: Duration = Duration::from_millis(1);
 const LONGEST_BREATH: u32 = 6;
 /// How much longer to go without looking where the store sends wake-ups.
 const WITH_WAKE_UPS: u32 = 30;
+/// But no longer than this, or `poll` if that is longer.
+const MAX_POLL_WITH_WAKE_UPS: Duration = Duration::from_secs(30);
 /// How long the store may take to have jobs back before a job starts in quarantine.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 /// A job that falls due later than this is asked for by then.
@@ -108,6 +110,18 @@ impl Reserver {
                 return None;
             }
             self.note_time();
+            // A queue that is always ready for more must not keep the others from being heard.
+            let woken = match &mut self.watch {
+                Some(watch) => tokio::select! {
+                    biased;
+                    woken = watch.woken() => Some(woken),
+                    () = std::future::ready(()) => None,
+                },
+                None => None,
+            };
+            if let Some(woken) = woken {
+                self.note_woken(woken);
+            }
             let demands = self.demands();
             if !demands.is_empty() {
                 return Some(demands);
@@ -173,7 +187,10 @@ impl Reserver {
     /// When to ask all queues if no wake-up comes.
     fn next_poll(&self) -> Instant {
         let has_wake_ups = self.watch.as_ref().is_some_and(Watch::can_wake);
-        let poll = self.shared.config.poll * if has_wake_ups { WITH_WAKE_UPS } else { 1 };
+        let poll = self.shared.config.poll;
+        // Jobs that fall due later than that are not announced.
+        let with_wake_ups = (poll * WITH_WAKE_UPS).min(poll.max(MAX_POLL_WITH_WAKE_UPS));
+        let poll = if has_wake_ups { with_wake_ups } else { poll };
         Instant::now() + (poll - poll.mul_f64(self.shared.chance() / 4.0))
     }
 
@@ -302,12 +319,13 @@ impl Reserver {
         let (shared, now) = (&self.shared, Instant::now());
         let rest = shared.config.lease_for - shared.config.heartbeat;
         let too_soon = shared.now().saturating_add(shared.config.margin());
-        if jobs.iter().any(|leased| shared.caution.is_suspect(leased.job.expirations)) {
+        // First of all, so that their leases are kept whatever takes time here.
+        let (jobs, mut quarantine) = (shared.registry.insert(jobs, rest, too_soon), Vec::new());
+        if jobs.iter().any(|inflight| shared.caution.is_suspect(inflight.job.expirations)) {
             shared.caution.see(now);
             ahead::release_all(shared, ReleaseReason::Waited).await;
         }
         let may_wait = !shared.config.ahead.is_zero() && !shared.caution.is_careful(now);
-        let (jobs, mut quarantine) = (shared.registry.insert(jobs, rest, too_soon), Vec::new());
         for (inflight, lane) in jobs.into_iter().zip(lanes) {
             shared.tell(&Event::Reserved { job: &inflight.job });
             if shared.caution.needs_quarantine(inflight.job.expirations)
@@ -350,16 +368,22 @@ impl Reserver {
     /// Starts the first of these jobs once the store has the others back: one of them may kill this
     /// process, and then no other is charged for it again.
     async fn quarantine(&self, jobs: Vec<(Arc<Inflight>, Slot)>) {
-        let (shared, mut others) = (&self.shared, Vec::new());
+        let shared = &self.shared;
         let mut jobs = jobs.into_iter();
         let Some((first, mut slot)) = jobs.next() else {
             return;
         };
         for (other, slot) in jobs {
             drop(slot);
-            others.push(Arc::clone(&other));
             self.release(other, None, ReleaseReason::KeptApart).await;
         }
+        // Whatever became of them: the store must know before the first one starts.
+        let is_other = |it: &Arc<Inflight>| {
+            it.has_ended()
+                && shared.caution.needs_quarantine(it.job.expirations)
+                && !Arc::ptr_eq(it, &first)
+        };
+        let others: Vec<_> = shared.registry.all().into_iter().filter(is_other).collect();
         let are_released = tokio::select! {
             biased;
             () = shared.reached(Phase::Draining) => false,
@@ -371,7 +395,8 @@ impl Reserver {
             executor::start(shared, first, slot);
         } else {
             drop(slot);
-            self.release(first, None, ReleaseReason::KeptApart).await;
+            let run_at = Some(shared.now().saturating_add(RELEASED_WITHIN));
+            self.release(first, run_at, ReleaseReason::KeptApart).await;
         }
     }
 

@@ -43,12 +43,7 @@ BEGIN
     WHILE p_edge_owners[v_next_edge] = i.ord LOOP
       v_next_edge := v_next_edge + 1;
     END LOOP;
-    PERFORM FROM th_live l WHERE l.seq = i.seq FOR UPDATE SKIP LOCKED;
-    IF i.flow = ANY (v_busy) OR NOT FOUND AND p_wait_ms IS NOT NULL AND EXISTS (SELECT FROM th_live l WHERE l.seq = i.seq) THEN
-      verdict := 'busy';
-    ELSE
-      verdict := th_authorize(i.seq, i.token, i.kind, p_now);
-    END IF;
+    verdict := th_try_item(i, v_busy, p_wait_ms IS NULL, p_now);
     IF verdict = 'applied' THEN
       v_done := th_expand_job(
         i.seq, p_now, ARRAY(SELECT v_jobs[n] FROM generate_series(v_job, v_next_job - 1) AS n ORDER BY n), p_tails[i.ord],

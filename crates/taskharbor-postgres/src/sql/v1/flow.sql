@@ -119,7 +119,7 @@ BEGIN
   SELECT v_seqs[j.ordinality], p_now, j.priority, j.id, j.queue, j.type, j.payload, j.headers, j.run_at, j.timeout_us,
     CASE WHEN j.ordinality = p_tail THEN p_claim.time_us END, p_flow, j.max_attempts, nullif(v.edges[j.ordinality], 0), j.kind,
     j.on_failure, CASE WHEN j.ordinality = p_tail THEN p_claim.hold END, CASE WHEN j.ordinality = p_tail THEN p_claim.key END
-  FROM unnest(p_jobs) WITH ORDINALITY AS j ORDER BY j.id;
+  FROM unnest(p_jobs) WITH ORDINALITY AS j ORDER BY j.id COLLATE "C";
 
   tail := v_seqs[p_tail];
   tail_is_done := v.states[p_tail] IS NOT DISTINCT FROM 'done';

@@ -1,7 +1,7 @@
 -- What people do to jobs and flows.
 
 -- The state of a job at a time, as people read it. NULL if there is no such job.
-CREATE FUNCTION th_state(p_seq bigint, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION th_state(p_seq bigint, p_now bigint) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN (
     SELECT CASE
@@ -79,8 +79,10 @@ BEGIN
   v_live := ARRAY(
     SELECT l.seq FROM th_live l WHERE l.seq = ANY (ARRAY(SELECT t.seq FROM unnest(p_targets) AS t)) ORDER BY l.seq FOR UPDATE);
   RETURN ARRAY(
-    SELECT ROW(t.ord, t.seq, t.flow, l.seq IS NOT NULL, th_state(t.seq, p_now))::th_target
-    FROM unnest(p_targets) AS t LEFT JOIN unnest(v_live) AS l (seq) ON l.seq = t.seq ORDER BY t.ord);
+    -- A transaction that was waited for may have made the job a member of a flow.
+    SELECT ROW(t.ord, t.seq, coalesce(t.flow, j.flow), l.seq IS NOT NULL, th_state(t.seq, p_now))::th_target
+    FROM unnest(p_targets) AS t LEFT JOIN unnest(v_live) AS l (seq) ON l.seq = t.seq
+    LEFT JOIN th_job j ON j.seq = ANY (ARRAY[t.seq]) ORDER BY t.ord);
 END $$;
 
 -- Cancels jobs, or requests it of their workers; a holder whose lease has ended has no say any more. Jobs in no flow are
@@ -145,9 +147,14 @@ CREATE FUNCTION th_set_priorities(
   p_targets th_target[], p_now bigint, p_priority smallint, OUT answers th_managed[], OUT wakes text[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
-  wakes := '{}';
-  UPDATE th_live l SET priority = p_priority, is_special = true
-  FROM unnest(p_targets) AS t WHERE l.seq = ANY (ARRAY[t.seq]) AND t.is_live;
+  -- The job may stand before others of its new priority, so drivers begin at the front again.
+  WITH moved AS (
+    UPDATE th_live l SET priority = p_priority, is_special = true
+    FROM unnest(p_targets) AS t WHERE l.seq = ANY (ARRAY[t.seq]) AND t.is_live
+    RETURNING l.queue, l.lease_expires_at, l.waits_for
+  )
+  SELECT coalesce(array_agg(DISTINCT m.queue) FILTER (WHERE m.lease_expires_at IS NULL AND m.waits_for IS NULL), '{}')
+  INTO wakes FROM moved m;
   answers := ARRAY(
     SELECT ROW(t.ord, t.was, CASE WHEN NOT t.is_live THEN 'wrong_state' END, NULL)::th_managed FROM unnest(p_targets) AS t);
 END $$;

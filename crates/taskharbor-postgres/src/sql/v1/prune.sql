@@ -49,7 +49,8 @@ BEGIN
     PERFORM th_unlist(v_jobs);
     v_removed := th_remove(v_jobs);
   END IF;
-  PERFORM FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
+  -- A flow that an open transaction has locked goes another time.
+  v_flows := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED);
   FOREACH v_flow IN ARRAY v_flows LOOP
     v_removed := v_removed + th_remove_flow(v_flow);
   END LOOP;

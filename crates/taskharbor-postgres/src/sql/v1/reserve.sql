@@ -90,13 +90,10 @@ BEGIN
         v_start := th_next_start(v_queue, v_start.priority, v_starts);
       END IF;
     END LOOP;
-    IF v_found.is_full THEN
-      next_due := p_now + 1;
-      EXIT;
-    END IF;
     IF v_left > 0 THEN
-      next_due := least(next_due, v_queue_due);
+      next_due := least(next_due, CASE WHEN v_found.is_full THEN p_now + 1 ELSE v_queue_due END);
     END IF;
+    EXIT WHEN v_found.is_full;
   END LOOP;
   -- A look into the index takes a few pages. Each job is walked through two or three times; all the rest was dead or leased.
   is_long := v_walk + th_walk_count() > 1000 + 400 * cardinality(seen_queues) + 5 * v_granted;

@@ -189,7 +189,9 @@ BEGIN
       run_at = CASE WHEN i.kind = 'release' AND i.run_at IS NULL THEN l.run_at ELSE i.run_at END,
       attempts = CASE WHEN i.kind = 'retry' THEN nullif(i.attempts, 0) ELSE l.attempts END,
       failures = CASE WHEN i.kind = 'retry' THEN coalesce(l.failures, 0) + 1 ELSE l.failures END,
-      expirations = CASE WHEN i.kind = 'retry' THEN NULL ELSE l.expirations END
+      expirations = CASE WHEN i.kind = 'retry' THEN NULL ELSE l.expirations END,
+      -- Its time is no longer the one it was enqueued with.
+      is_special = CASE WHEN i.kind = 'release' AND i.run_at IS NULL THEN l.is_special ELSE true END
     FROM unnest(p_items) AS i WHERE l.seq = ANY (ARRAY[i.seq])
     RETURNING l.queue
   )
@@ -227,14 +229,8 @@ BEGIN
     CONTINUE WHEN v_settled[i.ord];
     ord := i.ord;
     wakes := '{}';
-    -- The jobs settled so far are locked, so rows that another transaction has are not waited for. A job that has joined
-    -- a flow since was ended by the transaction that put it there.
-    SELECT l.cancel_requested INTO v_cancel FROM th_live l WHERE l.seq = i.seq FOR UPDATE SKIP LOCKED;
-    IF i.flow = ANY (v_busy) OR NOT FOUND AND NOT p_waits AND EXISTS (SELECT FROM th_live l WHERE l.seq = i.seq) THEN
-      verdict := 'busy';
-    ELSE
-      verdict := th_authorize(i.seq, i.token, i.kind, p_now);
-    END IF;
+    verdict := th_try_item(i, v_busy, p_waits, p_now);
+    v_cancel := (SELECT l.cancel_requested FROM th_live l WHERE l.seq = i.seq);
     IF verdict = 'applied' THEN
       -- Acks next to each other unblock their dependants together: a join of many parents would otherwise be written
       -- once for each. A settlement that may cancel other jobs has to find all that came before it.
@@ -262,6 +258,22 @@ BEGIN
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_flows) AS f WHERE f IS NOT NULL));
 END $$;
 
+-- Locks the job of an item and says whether its token may settle it, or `busy`. The jobs settled so far are locked, so a row
+-- that another transaction has is not waited for, unless the transaction waits for everything. A job that has joined a flow
+-- since was ended by the transaction that put it there. A token that is not that of the lease will not be again.
+CREATE FUNCTION th_try_item(p_item th_item, p_busy bigint[], p_waits boolean, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_item.flow = ANY (p_busy) THEN
+    RETURN 'busy';
+  END IF;
+  PERFORM FROM th_live l WHERE l.seq = p_item.seq AND l.lease_token = p_item.token FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND AND NOT p_waits
+     AND EXISTS (SELECT FROM th_live l WHERE l.seq = p_item.seq AND l.lease_token = p_item.token) THEN
+    RETURN 'busy';
+  END IF;
+  RETURN th_authorize(p_item.seq, p_item.token, p_item.kind, p_now);
+END $$;
+
 -- Locks the flows of items, those that are free unless it waits. Answers the others. A call that waits has locked them
 -- before; a flow that a job has joined since is skipped, because its transaction may be waiting for rows locked here.
 CREATE FUNCTION th_lock_flows(p_items th_item[], p_waits boolean) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -270,7 +282,13 @@ DECLARE
 BEGIN
   IF cardinality(v_flows) = 0 THEN
     RETURN '{}';
-  ELSIF p_waits THEN
+  END IF;
+  -- With an older snapshot, what other transactions have done to the flow would not be seen.
+  IF current_setting('transaction_isolation') <> 'read committed' THEN
+    RAISE serialization_failure USING
+      MESSAGE = 'members of flows cannot be settled at REPEATABLE READ or above: use READ COMMITTED for this transaction';
+  END IF;
+  IF p_waits THEN
     PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
     RETURN '{}';
   END IF;

@@ -60,7 +60,7 @@ CREATE INDEX th_job_flow ON th_job (flow, seq) WHERE flow IS NOT NULL;
 -- A lease touches no indexed column, so granting one is a HOT update.
 CREATE TABLE th_live (
   seq              bigint PRIMARY KEY,
-  available_at     bigint NOT NULL,
+  available_at     bigint NOT NULL CHECK (available_at BETWEEN 0 AND 253402300799999999),
   priority         smallint NOT NULL,
   queue            text COLLATE "C" NOT NULL,
   waits_for        int CHECK (waits_for > 0),
