@@ -169,6 +169,23 @@ async fn without_reserving_ahead_a_job_is_reserved_only_when_a_handler_can_start
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_queue_with_a_backlog_does_not_keep_the_wake_ups_of_another_from_being_heard() {
+    for ahead in [Duration::ZERO, 20 * MS] {
+        let (port, waiting) = (slow_port(), Arc::new(Waiting::default()));
+        let backlog = 40_000;
+        enqueue(&port, backlog, 0).await;
+        let worker = port.worker(sleeper()).observer(Arc::clone(&waiting)).ahead(ahead);
+        let _running = worker.queue("other", 1).build().unwrap().start();
+        port.log.until_count("succeeded", 400).await;
+        let begun = Instant::now();
+        let other = port.client.enqueue(work("0")).queue("other").await.unwrap();
+        other.wait().await.unwrap();
+        assert!(port.log.count("succeeded") < backlog, "the backlog must last");
+        assert!(begun.elapsed() <= 50 * MS, "{:?} with {ahead:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn slow_jobs_are_never_reserved_ahead() {
     // Eight in 200 ms are less than one in 20 ms.
     let (_, _, waiting) = drain(80, 200, 20 * MS).await;
