@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use taskharbor_core::{Admin, Driver};
 use taskharbor_postgres::{Config, PostgresDriver};
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::{task::JoinSet, time::timeout};
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
@@ -83,7 +80,6 @@ async fn connections_that_the_server_closes_when_they_are_idle_are_replaced() {
                 if row.get::<_, i64>(0) == 0 {
                     return row.get::<_, i64>(1);
                 }
-                sleep(Duration::from_millis(5)).await;
             }
         };
         let listeners = timeout(Duration::from_secs(20), gone).await.expect("the server cuts");
