@@ -100,7 +100,7 @@ pub(crate) struct Plan {
 /// What is installed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Installed {
-    /// Zero if there is none.
+    /// Zero while nothing is installed.
     pub(crate) version: i64,
     pub(crate) min_compatible: i64,
     pub(crate) step: i64,

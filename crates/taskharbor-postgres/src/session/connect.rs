@@ -218,8 +218,8 @@ fn refuses_options(error: &Error) -> bool {
     error.code().is_some_and(|code| refusals.contains(code))
 }
 
-/// Refuses a connection that was closed while it was idle: the pool goes on to the next, or makes
-/// one. What nobody used for a while may be cut without a word, so that it is asked.
+/// Refuses a connection that was closed while it was idle: the pool takes the next, or makes one. A
+/// connection may be cut silently, so one that has been idle for a while is probed.
 async fn check_alive(
     client: &mut ClientWrapper,
     metrics: &Metrics,

@@ -1,7 +1,7 @@
 //! The connection over which notifications arrive.
 //!
-//! It is tested when it is made, because a pooler accepts LISTEN and passes nothing on, and asked
-//! for a sign of life from then on, because a connection can die silently. While there is none,
+//! The connection is tested when it is made, because a pooler accepts LISTEN and passes nothing on.
+//! It is probed from then on, because a connection can die silently. While no connection listens,
 //! workers are told so and poll.
 //!
 //! Each listener holds shared advisory locks that stand for the queues it serves, so that all of

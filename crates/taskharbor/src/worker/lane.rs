@@ -69,7 +69,7 @@ struct State {
     low_water: usize,
 }
 
-/// What becomes of a job that is offered to a lane.
+/// Whether a job that is offered to a lane starts, waits or is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// A slot was free, and is taken now.
@@ -79,7 +79,7 @@ pub(super) enum Offer {
     Refused,
 }
 
-/// What becomes of a slot whose job has ended.
+/// Whether a slot whose job has ended is free or has the next job.
 struct Passed {
     next: Option<Arc<Inflight>>,
     /// The reserver should look: a slot is free, or few jobs wait.

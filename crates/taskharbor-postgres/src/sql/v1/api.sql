@@ -120,7 +120,7 @@ DECLARE
   v_largest bigint := (SELECT max_payload_bytes FROM th_meta);
 BEGIN
   IF p_payload IS NULL THEN
-    RAISE invalid_parameter_value USING MESSAGE = 'the payload is NULL: give an empty one if there is none';
+    RAISE invalid_parameter_value USING MESSAGE = 'the payload is NULL: give an empty payload instead';
   END IF;
   IF octet_length(p_payload) > v_largest THEN
     RAISE invalid_parameter_value USING MESSAGE = 'the payload is ' || octet_length(p_payload)
