@@ -189,27 +189,22 @@ RETURNS TABLE (
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
-  WITH granted AS (
-    UPDATE th_live l SET
-      lease_expires_at = p_expires, started_at = p_now, lease_token = p_token,
-      deliveries = coalesce(l.deliveries, 0) + 1, holder = p_holder, progress = NULL,
-      -- LEA-4: taken back from a holder whose lease has ended.
-      expirations = CASE WHEN l.lease_expires_at IS NULL THEN l.expirations ELSE coalesce(l.expirations, 0) + 1 END,
-      run_at = CASE WHEN l.lease_expires_at IS NULL THEN l.run_at END, moved_from = NULL
-    WHERE l.ctid = ANY (p_rows)
-    RETURNING l.seq, l.available_at, l.priority, l.run_at, l.attempts, l.deliveries, l.expirations, l.attempt_limit,
-              l.failures, l.flow
-  )
-  SELECT j.id, j.queue, j.type, j.payload, j.headers::text, g.priority::bigint, g.run_at, j.timeout_us, j.created_at,
-    g.attempts::bigint, coalesce(g.attempt_limit, j.max_attempts)::bigint,
-    CASE WHEN g.failures > 0 THEN
-      (SELECT e.error FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
-    CASE WHEN g.failures > 0 THEN
-      (SELECT e.failed_at FROM th_error e WHERE e.seq = g.seq AND e.failure = g.failures) END,
-    g.deliveries::bigint, g.expirations::bigint, j.idempotency_key,
-    CASE WHEN g.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = g.flow) END, j.parents::bigint,
-    g.available_at, g.seq, j.kind::text, j.on_failure::text
-  FROM granted g JOIN th_job j ON j.seq = ANY (ARRAY[g.seq]);
+  UPDATE th_live l SET
+    lease_expires_at = p_expires, started_at = p_now, lease_token = p_token,
+    deliveries = coalesce(l.deliveries, 0) + 1, holder = p_holder, progress = NULL,
+    -- LEA-4: taken back from a holder whose lease has ended.
+    expirations = CASE WHEN l.lease_expires_at IS NULL THEN l.expirations ELSE coalesce(l.expirations, 0) + 1 END,
+    run_at = CASE WHEN l.lease_expires_at IS NULL THEN l.run_at END, moved_from = NULL
+  FROM th_job j WHERE l.ctid = ANY (p_rows) AND j.seq = ANY (ARRAY[l.seq])
+  RETURNING j.id, j.queue, j.type, j.payload, j.headers::text, l.priority::bigint, l.run_at, j.timeout_us, j.created_at,
+    l.attempts::bigint, coalesce(l.attempt_limit, j.max_attempts)::bigint,
+    CASE WHEN l.failures > 0 THEN
+      (SELECT e.error FROM th_error e WHERE e.seq = l.seq AND e.failure = l.failures) END,
+    CASE WHEN l.failures > 0 THEN
+      (SELECT e.failed_at FROM th_error e WHERE e.seq = l.seq AND e.failure = l.failures) END,
+    l.deliveries::bigint, l.expirations::bigint, j.idempotency_key,
+    CASE WHEN l.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = l.flow) END, j.parents::bigint,
+    l.available_at, l.seq, j.kind::text, j.on_failure::text;
 END $$;
 
 -- Cancels a job whose lease has ended and whose cancellation was requested (LEA-5). A call that has locked jobs must not

@@ -57,7 +57,8 @@ END $newer$;
 CREATE INDEX th_job_flow ON th_job (flow, seq) WHERE flow IS NOT NULL;
 
 -- One narrow row per job that is not terminal: its position in the queue, and the lease on it.
--- A lease touches no indexed column, so granting one is a HOT update.
+-- A lease touches no indexed column, so granting one is a HOT update if the page has room for a second, longer version of
+-- each row: that takes the fill factor.
 CREATE TABLE th_live (
   seq              bigint PRIMARY KEY,
   available_at     bigint NOT NULL CHECK (available_at BETWEEN 0 AND 253402300799999999),
@@ -86,7 +87,7 @@ CREATE TABLE th_live (
          THEN lease_token IS NULL AND holder IS NULL AND cancel_requested IS NULL AND moved_from IS NULL
          ELSE lease_token IS NOT NULL AND holder IS NOT NULL AND waits_for IS NULL END)
 ) WITH (
-  fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
+  fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
   autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
 -- The order of Reserve (ORD-1, ORD-2). The jobs of a priority stand one after another in it, those that are due first.
