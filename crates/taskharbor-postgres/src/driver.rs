@@ -1,44 +1,30 @@
 //! [`PostgresDriver`]: the store for clients and workers.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicI64, Ordering},
 };
 
 use taskharbor_core::{
-    Driver, DriverError, QueueName, State, Timestamp,
+    Driver, DriverError, QueueName, Timestamp,
     driver::{
-        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, JoinList, Limits,
-        OutputEntry, OutputOf, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
+        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs,
+        Reserve, Reserved, Settle, Settled, Watch,
     },
     error::{Refusal, Rejected},
-    job::JobKind,
 };
-use tokio::time::Instant;
 use tokio_postgres::Row;
 
 use crate::{
     SchemaName,
     answer::{self, Verdict, get},
-    enqueue::{self, Part},
-    error,
     held::HeldCalls,
-    record, reserve,
     scan_start::ScanStarts,
     session::Session,
     statement::Statements,
     value::Value,
     wake::{Wakeups, Work},
 };
-
-/// How long an enqueue waits for a transaction that has stored the same job or taken the same key and does not end.
-const LOCK_WAIT_MS: Option<i64> = Some(1_000);
-
-/// Jobs of a call that took this long may stand before jobs that other drivers were granted.
-const LATE_COMMIT: Duration = Duration::from_millis(500);
 
 /// Jobs in a PostgreSQL database. Clones share one pool of connections.
 #[derive(Clone, Debug)]
@@ -62,8 +48,15 @@ pub(crate) struct Shared {
     pub(crate) inserts_directly: AtomicBool,
     /// Whether the schema was found to be of our version.
     pub(crate) fits: AtomicBool,
-    /// The latest time that the store has told anybody, in microseconds.
+    /// The latest time that the store has told, in microseconds.
     pub(crate) last_told: AtomicI64,
+}
+
+impl Shared {
+    /// The channel on which the commit of the application's transaction tells workers of new work.
+    pub(crate) fn channel_in_transactions(&self) -> Option<&str> {
+        self.notify_in_transactions.then_some(self.channel.as_str())
+    }
 }
 
 impl PostgresDriver {
@@ -87,44 +80,6 @@ impl PostgresDriver {
         self.query(sql, values).await?.iter().map(Verdict::read).collect()
     }
 
-    /// Stores a part of a call, and tells others so if a channel is given.
-    async fn store(
-        &self,
-        part: &Part<'_>,
-        now: Timestamp,
-        channel: Option<&str>,
-    ) -> Result<Vec<Verdict>, DriverError> {
-        let shared = &self.shared;
-        let columns = part.columns()?;
-        let may_be_short = channel.is_none()
-            && shared.session.prepares()
-            && shared.inserts_directly.load(Ordering::Relaxed);
-        if may_be_short
-            && let Some((sql, values)) = part.short_cut(&columns, &shared.statements, now)
-        {
-            match self.verdicts(sql, &values).await {
-                Err(error) if error::is_duplicate(&error) => {}
-                // The role of a producer may only call the function.
-                Err(error) if error::is_forbidden(&error) => {
-                    shared.inserts_directly.store(false, Ordering::Relaxed);
-                }
-                verdicts => return verdicts,
-            }
-        }
-        let (sql, values) =
-            part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, channel);
-        match self.verdicts(sql, &values).await {
-            // A server that takes no more wake-ups, because a listener does not take them from it,
-            // can store jobs all the same. Workers look for themselves.
-            Err(error) if channel.is_some() && error::is_over_limit(&error) => {
-                let (sql, values) =
-                    part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, None);
-                self.verdicts(sql, &values).await
-            }
-            verdicts => verdicts,
-        }
-    }
-
     /// Jobs became available in these queues, at this time or later; zero for in front of others.
     pub(crate) fn put_in_line(&self, queues: Vec<QueueName>, at: i64) {
         self.shared.scan_starts.lower(&queues, at);
@@ -135,10 +90,6 @@ impl PostgresDriver {
     /// The identity that transactions on this store carry.
     pub(crate) fn identity(&self) -> DriverId {
         self.shared.id
-    }
-
-    pub(crate) fn bounds(&self) -> Limits {
-        self.shared.limits
     }
 }
 
@@ -161,95 +112,29 @@ impl Driver for PostgresDriver {
     }
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        let shared = &self.shared;
         // REF-5: the first fault of a call as a whole; here ENQ-6, and in other calls REF-4 too.
-        shared.session.check_open()?;
-        request.check()?;
-        let (parts, mut answers) = enqueue::parts(&request, &shared.limits);
-        for part in parts {
-            let jobs = part.jobs();
-            let permit = shared.held_calls.enter(&jobs).await?;
-            let mut queues: Vec<_> = jobs.into_iter().map(|job| &job.queue).collect();
-            queues.dedup();
-            let channel = shared.wakeups.inline_notify_channel();
-            let call = shared.wakeups.begin_call(queues.into_iter().cloned().collect());
-            let started = Instant::now();
-            let verdicts = self.store(&part, request.now, channel).await;
-            call.answered(&verdicts);
-            permit.answered();
-            let verdicts = verdicts.map_err(error::held_elsewhere)?;
-            let is_late = started.elapsed() >= LATE_COMMIT;
-            let stored = part.conclude(verdicts, &mut answers, request.now)?;
-            shared.scan_starts.lower(stored.iter().map(|it| &it.queue), request.now.as_micros());
-            let work = stored.into_iter().map(|it| it.in_front(is_late)).collect();
-            shared.wakeups.announce(work, channel.is_some());
-        }
-        Ok(answers)
+        self.shared.session.check_open()?;
+        self.enqueue_sets(request).await
     }
 
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
-        let shared = &self.shared;
-        shared.session.check_open()?;
+        self.shared.session.check_open()?;
         self.reserve_jobs(request).await
     }
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
-        let shared = &self.shared;
-        shared.session.check_open()?;
-        let expires_at = request.check()?;
-        if request.items.is_empty() {
-            return Ok(Vec::new());
-        }
-        let values = reserve::extension(&request, expires_at);
-        let rows = self.query(&shared.statements.extend, &values).await?;
-        rows.iter().zip(&request.items).map(|(row, item)| reserve::extended(row, item)).collect()
+        self.shared.session.check_open()?;
+        self.extend(request).await
     }
 
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
-        let shared = &self.shared;
-        shared.session.check_open()?;
+        self.shared.session.check_open()?;
         self.settle_jobs(request).await
     }
 
     async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
-        let shared = &self.shared;
-        shared.session.check_open()?;
-        request.check()?;
-        let number = |number: usize| i64::try_from(number).ok();
-        let of = |of: OutputOf| match of {
-            OutputOf::Itself => "itself",
-            OutputOf::Parents => "parents",
-            OutputOf::Input => "input",
-        };
-        let values = [
-            Value::Texts(request.items.iter().map(|item| Some(item.id.as_str())).collect()),
-            Value::Texts(request.items.iter().map(|item| Some(of(item.of))).collect()),
-            Value::BigInts(request.items.iter().map(|item| number(item.from)).collect()),
-            Value::BigInt(number(request.limit)),
-            Value::BigInt(number(Limits::PAGE_BYTES)),
-        ];
-        let rows = self.query(&shared.statements.outputs, &values).await?;
-        let mut pages: Vec<Option<Result<OutputPage, Refusal>>> = vec![None; request.items.len()];
-        for row in &rows {
-            let at: usize = answer::number(get::<i64>(row, "item")? - 1)?;
-            let Some(page) = pages.get_mut(at) else { continue };
-            match entry(row)? {
-                Found::NoJob => *page = Some(Err(Refusal::JobNotFound)),
-                found => {
-                    let page = page.get_or_insert_with(|| Ok(OutputPage::new(Vec::new(), None)));
-                    let Ok(page) = page else { continue };
-                    page.join = join_list(row, ["list_id", "list_len", "list_reading"])?;
-                    if let Found::Entry(entry) = found {
-                        page.entries.push(entry);
-                    }
-                    let end = request.items[at].from.saturating_add(page.entries.len());
-                    let total: usize = answer::number(get(row, "total")?)?;
-                    page.next = (end < total).then_some(end);
-                }
-            }
-        }
-        let unanswered = || answer::unknown("page", "none");
-        pages.into_iter().map(|page| page.ok_or_else(unanswered)).collect()
+        self.shared.session.check_open()?;
+        self.read_outputs(request).await
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
@@ -272,45 +157,4 @@ impl Driver for PostgresDriver {
         self.shared.session.close();
         Ok(())
     }
-}
-
-/// A join in three columns: its id, length and reading.
-fn join_list(row: &Row, columns: [&str; 3]) -> Result<Option<JoinList>, DriverError> {
-    let [id, len, reading] = columns;
-    let Some(id) = get::<Option<&str>>(row, id)? else { return Ok(None) };
-    let len = answer::count(get(row, len)?)?;
-    let (kind, _) = record::kind(get(row, reading)?)?;
-    match kind {
-        JobKind::Join(reading) => Ok(Some(JoinList::new(answer::id(id)?, len, reading))),
-        JobKind::Work => Ok(None),
-    }
-}
-
-/// What a row of outputs tells.
-enum Found {
-    NoJob,
-    NoEntry,
-    Entry(OutputEntry),
-}
-
-fn entry(row: &Row) -> Result<Found, DriverError> {
-    let failed = |state| -> Result<_, DriverError> {
-        Ok(OutputEntry::Failed { state, reason: answer::text(get(row, "reason")?) })
-    };
-    let entry = match get::<Option<&str>>(row, "kind")? {
-        Some("not_found") => return Ok(Found::NoJob),
-        None => return Ok(Found::NoEntry),
-        Some("list") => {
-            let list = join_list(row, ["join_id", "join_len", "reading"])?
-                .ok_or_else(|| answer::unknown("join", "none"))?;
-            OutputEntry::List(list)
-        }
-        Some("done") => OutputEntry::Done(answer::blob(get(row, "output")?)),
-        Some("dlq") => failed(State::Dlq)?,
-        Some("cancelled") => failed(State::Cancelled)?,
-        Some("pending") => OutputEntry::Pending,
-        Some("missing") => OutputEntry::Missing,
-        Some(other) => return Err(answer::unknown("entry", other)),
-    };
-    Ok(Found::Entry(entry))
 }

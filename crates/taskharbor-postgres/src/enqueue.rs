@@ -1,30 +1,40 @@
 //! Storing sets: one call for all unrelated jobs that stand together, one for each flow.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
 use taskharbor_core::{
     DriverError, JobId, NewJob, Timestamp,
-    driver::{Enqueue, Enqueued, Limits},
+    driver::{Answers, Enqueue, Enqueued, Limits},
     error::Rejected,
     flow::{CheckedSet, ResolvedEdges},
     job::{FailurePolicy, JobSet, KeyHold, SetKind},
     name::{FlowName, IdempotencyKey},
 };
+use tokio::time::Instant;
 
 use crate::{
+    PostgresDriver,
     answer::{self, Verdict},
     column::{Columns, key_hold, key_time, place},
+    error,
     statement::Statements,
+    tx,
     value::Value,
     wake::Work,
 };
 
+/// How long an enqueue waits for a transaction that has stored the same job or taken the same key and does not end.
+const LOCK_WAIT_MS: Option<i64> = Some(1_000);
+
+/// Jobs of a call that took this long may stand before jobs that other drivers were granted.
+const LATE_COMMIT: Duration = Duration::from_millis(500);
+
 /// The answers to the sets of a call.
-pub(crate) type Answered = Vec<Result<Vec<Enqueued>, Rejected>>;
+type Answered = Vec<Result<Vec<Enqueued>, Rejected>>;
 
 /// Sets that can be stored by one statement.
 #[derive(Debug)]
-pub(crate) enum Part<'a> {
+enum Part<'a> {
     /// Unrelated jobs, and the set of each; and how they are sent.
     Plain { jobs: Vec<(usize, &'a NewJob)>, order: Order },
     /// A flow.
@@ -33,7 +43,7 @@ pub(crate) enum Part<'a> {
 
 /// How unrelated jobs are sent: sorted by id, so concurrent calls cannot deadlock.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+struct Order {
     /// Whether ids or keys occur twice, and it matters which came first.
     repeats: bool,
     /// The positions of the jobs in the order in which they are sent; empty if that is as given.
@@ -61,9 +71,94 @@ impl Order {
     }
 }
 
+impl PostgresDriver {
+    pub(crate) async fn enqueue_sets(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
+        request.check()?;
+        let shared = &self.shared;
+        let (parts, mut answers) = parts(&request, &shared.limits);
+        for part in parts {
+            let jobs = part.jobs();
+            let permit = shared.held_calls.enter(&jobs).await?;
+            let mut queues: Vec<_> = jobs.into_iter().map(|job| &job.queue).collect();
+            queues.dedup();
+            let channel = shared.wakeups.inline_notify_channel();
+            let call = shared.wakeups.begin_call(queues.into_iter().cloned().collect());
+            let started = Instant::now();
+            let verdicts = self.store(&part, request.now, channel).await;
+            call.answered(&verdicts);
+            permit.answered();
+            let verdicts = verdicts.map_err(error::held_elsewhere)?;
+            let is_late = started.elapsed() >= LATE_COMMIT;
+            let stored = part.conclude(verdicts, &mut answers, request.now)?;
+            shared.scan_starts.lower(stored.iter().map(|it| &it.queue), request.now.as_micros());
+            let work = stored.into_iter().map(|it| it.in_front(is_late)).collect();
+            shared.wakeups.announce(work, channel.is_some());
+        }
+        Ok(answers)
+    }
+
+    /// Stores sets in the application's transaction, whose commit wakes workers.
+    pub(crate) async fn enqueue_in(
+        &self,
+        transaction: &mut impl tx::Statements,
+        request: Enqueue,
+    ) -> Answers<Vec<Enqueued>, Rejected> {
+        request.check()?;
+        let shared = &self.shared;
+        let (parts, mut answers) = parts(&request, &shared.limits);
+        for part in parts {
+            let columns = part.columns()?;
+            let channel = shared.channel_in_transactions();
+            let (sql, values) =
+                part.statement(&columns, &shared.statements, request.now, None, channel);
+            let verdicts = tx::run(transaction, sql, &values).await?;
+            part.conclude(verdicts, &mut answers, request.now)?;
+        }
+        Ok(answers)
+    }
+
+    /// Stores a part of a call, and tells others so if a channel is given.
+    async fn store(
+        &self,
+        part: &Part<'_>,
+        now: Timestamp,
+        channel: Option<&str>,
+    ) -> Result<Vec<Verdict>, DriverError> {
+        let shared = &self.shared;
+        let columns = part.columns()?;
+        let may_be_short = channel.is_none()
+            && shared.session.prepares()
+            && shared.inserts_directly.load(Ordering::Relaxed);
+        if may_be_short
+            && let Some((sql, values)) = part.short_cut(&columns, &shared.statements, now)
+        {
+            match self.verdicts(sql, &values).await {
+                Err(error) if error::is_duplicate(&error) => {}
+                // The role of a producer may only call the function.
+                Err(error) if error::is_forbidden(&error) => {
+                    shared.inserts_directly.store(false, Ordering::Relaxed);
+                }
+                verdicts => return verdicts,
+            }
+        }
+        let (sql, values) =
+            part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, channel);
+        match self.verdicts(sql, &values).await {
+            // A server that takes no more wake-ups, because a listener does not take them from it,
+            // can store jobs all the same. Workers look for themselves.
+            Err(error) if channel.is_some() && error::is_over_limit(&error) => {
+                let (sql, values) =
+                    part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, None);
+                self.verdicts(sql, &values).await
+            }
+            verdicts => verdicts,
+        }
+    }
+}
+
 /// Sorts the sets of a call into what can be stored by one statement each, in their order. Sets
 /// that break a rule are answered here: JOB-2, JOB-5, FLO-3, FLO-9, FAI-4, KEY-11.
-pub(crate) fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>, Answered) {
+fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>, Answered) {
     let (mut parts, mut answers) = (Vec::new(), Vec::with_capacity(request.sets.len()));
     for (at, set) in request.sets.iter().enumerate() {
         match set.check(limits) {
@@ -107,7 +202,7 @@ fn name(set: &JobSet) -> Option<&str> {
 
 impl Part<'_> {
     /// The jobs, as given.
-    pub(crate) fn jobs(&self) -> Vec<&NewJob> {
+    fn jobs(&self) -> Vec<&NewJob> {
         match self {
             Part::Plain { jobs, .. } => jobs.iter().map(|(_, job)| *job).collect(),
             Part::Flow { jobs, .. } => jobs.iter().collect(),
@@ -115,7 +210,7 @@ impl Part<'_> {
     }
 
     /// The jobs as they are sent, column by column.
-    pub(crate) fn columns(&self) -> Result<Columns<'_>, DriverError> {
+    fn columns(&self) -> Result<Columns<'_>, DriverError> {
         Columns::of(match self {
             Part::Plain { jobs, order } => {
                 (0..jobs.len()).map(|sent| jobs[order.given(sent)].1).collect()
@@ -126,7 +221,7 @@ impl Part<'_> {
 
     /// The statement that stores it, and what it is given. It waits so long for transactions that have stored the same
     /// jobs or taken the same keys, or as long as its own transaction does.
-    pub(crate) fn statement<'a>(
+    fn statement<'a>(
         &'a self,
         columns: &'a Columns<'_>,
         statements: &'a Statements,
@@ -166,7 +261,7 @@ impl Part<'_> {
 
     /// A shorter way to store it, if there is one: a statement that fails if something is stored already,
     /// and else has nothing to answer.
-    pub(crate) fn short_cut<'a>(
+    fn short_cut<'a>(
         &'a self,
         columns: &'a Columns<'_>,
         statements: &'a Statements,
@@ -188,7 +283,7 @@ impl Part<'_> {
     }
 
     /// Adds what became of its jobs to the answers; answers which queues have work now, or later.
-    pub(crate) fn conclude(
+    fn conclude(
         &self,
         verdicts: Vec<Verdict>,
         answers: &mut Answered,

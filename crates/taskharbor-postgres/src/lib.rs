@@ -22,6 +22,7 @@ mod export;
 mod held;
 mod migration;
 mod open;
+mod output;
 mod record;
 mod reserve;
 mod scan_start;

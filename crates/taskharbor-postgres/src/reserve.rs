@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use taskharbor_core::{
     DriverError, JobType, NewJob, QueueName, Text, Timestamp,
-    driver::{Demand, ExtendLeases, Extended, Extension, Lease, Leased, Limits, Reserve, Reserved},
+    driver::{
+        Answers, Demand, ExtendLeases, Extended, Extension, Lease, Leased, Limits, Reserve,
+        Reserved,
+    },
     error::Refusal,
     job::JobView,
     life::{Life, Stage},
@@ -97,6 +100,16 @@ impl PostgresDriver {
         let next_due_in = next_due.map(|due| due.since(request.now));
         shared.wakeups.end_look(look, &request.demands, &jobs, next_due_in);
         Ok(Reserved::new(jobs, next_due))
+    }
+
+    pub(crate) async fn extend(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
+        let expires_at = request.check()?;
+        if request.items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let values = extension(&request, expires_at);
+        let rows = self.query(&self.shared.statements.extend, &values).await?;
+        rows.iter().zip(&request.items).map(|(row, item)| extended(row, item)).collect()
     }
 }
 
@@ -193,7 +206,7 @@ pub(crate) const fn blank() -> Life {
 }
 
 /// What the statement that extends is given.
-pub(crate) fn extension<'a>(request: &'a ExtendLeases, expires_at: Timestamp) -> Vec<Value<'a>> {
+fn extension<'a>(request: &'a ExtendLeases, expires_at: Timestamp) -> Vec<Value<'a>> {
     let progress = |item: &'a Extension| item.progress.as_ref().map(Text::as_str);
     let random = |item: &Extension| Some(Token::read(item.token, &item.id).random);
     vec![
@@ -206,10 +219,7 @@ pub(crate) fn extension<'a>(request: &'a ExtendLeases, expires_at: Timestamp) ->
     ]
 }
 
-pub(crate) fn extended(
-    row: &Row,
-    item: &Extension,
-) -> Result<Result<Extended, Refusal>, DriverError> {
+fn extended(row: &Row, item: &Extension) -> Result<Result<Extended, Refusal>, DriverError> {
     match get::<&str>(row, "verdict")? {
         "applied" => {
             let expires_at: Option<i64> = get(row, "lease_expires_at")?;

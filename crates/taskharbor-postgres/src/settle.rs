@@ -17,6 +17,7 @@ use crate::{
     error,
     statement::Statements,
     token::Token,
+    tx,
     value::Value,
 };
 
@@ -89,6 +90,30 @@ impl PostgresDriver {
             batch = rest;
         }
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Busy))).collect())
+    }
+
+    /// Settles in the application's transaction, which waits for what others have locked.
+    pub(crate) async fn settle_in(
+        &self,
+        transaction: &mut impl tx::Statements,
+        request: Settle,
+    ) -> Answers<Settled, Refusal> {
+        request.check()?;
+        let shared = &self.shared;
+        let (mut batch, mut answers) = batch(&request, &shared.limits);
+        while !batch.is_empty() {
+            let (run, rest) = batch.split_run();
+            let columns = run.columns()?;
+            let (patience, channel) = (Patience::TRANSACTION, shared.channel_in_transactions());
+            let (sql, values) =
+                run.statement(&columns, &shared.statements, patience, request.now, channel);
+            let verdicts = tx::run(transaction, sql, &values).await?;
+            drop(values);
+            run.conclude(&verdicts, &mut answers)?;
+            batch = rest;
+        }
+        let unanswered = || answer::unknown("verdict", "busy");
+        answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()
     }
 
     /// Settles items that one statement can take. Items that stay busy are left without an answer.

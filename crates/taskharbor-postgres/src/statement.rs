@@ -31,7 +31,7 @@ statements! {
     ack: "SELECT {schema}.th_ack_v1($1,$2,$3)";
     settle: "SELECT ord, verdict, detail, wakes FROM {schema}.th_settle_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
     expand: "SELECT ord, verdict, detail, wakes FROM {schema}.th_expand_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24)";
-    outputs: "SELECT item, total, kind, output, reason, join_id, join_len, reading, list_id, list_len, list_reading FROM {schema}.th_outputs_v1($1,$2,$3,$4,$5)";
+    outputs: "SELECT item, total, kind, output, reason, join_id, join_len, reading, list_id, list_len, list_reading, outputs FROM {schema}.th_outputs_v1($1,$2,$3,$4,$5)";
     manage: "SELECT state, denied, detail, wakes FROM {schema}.th_manage_v1($1,$2,$3,$4,$5,$6,$7,$8)";
     configure: "SELECT {schema}.th_configure_v1($1,$2,$3,$4)";
     settings: "SELECT q.name, q.paused_since FROM {schema}.th_queue q WHERE q.name > $1 ORDER BY q.name LIMIT $2";

@@ -9,13 +9,7 @@ use taskharbor_core::{
 };
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::{
-    PostgresDriver,
-    answer::{self, Verdict},
-    enqueue,
-    settle::{self, Patience},
-    value::Value,
-};
+use crate::{PostgresDriver, answer::Verdict, value::Value};
 
 /// A client's open transaction in which statements can be run: `tokio_postgres` here, others in
 /// crates of their own.
@@ -56,45 +50,22 @@ impl<S: Statements> Transaction for Tx<S> {
     }
 
     async fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        let shared = &self.driver.shared;
-        shared.session.check_open()?;
-        request.check()?;
-        let channel = shared.notify_in_transactions.then_some(shared.channel.as_str());
-        let (parts, mut answers) = enqueue::parts(&request, &self.driver.bounds());
-        for part in parts {
-            let columns = part.columns()?;
-            let (sql, values) =
-                part.statement(&columns, &shared.statements, request.now, None, channel);
-            let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
-            part.conclude(verdicts, &mut answers, request.now)?;
-        }
-        Ok(answers)
+        self.driver.shared.session.check_open()?;
+        self.driver.enqueue_in(&mut self.statements, request).await
     }
 
     async fn settle(&mut self, request: Settle) -> Answers<Settled, Refusal> {
-        let shared = &self.driver.shared;
-        shared.session.check_open()?;
-        request.check()?;
-        let channel = shared.notify_in_transactions.then_some(shared.channel.as_str());
-        let (mut batch, mut answers) = settle::batch(&request, &self.driver.bounds());
-        while !batch.is_empty() {
-            let (run, rest) = batch.split_run();
-            let columns = run.columns()?;
-            let (sql, values) = run.statement(
-                &columns,
-                &shared.statements,
-                Patience::TRANSACTION,
-                request.now,
-                channel,
-            );
-            let verdicts = self.statements.run(sql, &values).await.map_err(failed)?;
-            drop(values);
-            run.conclude(&verdicts, &mut answers)?;
-            batch = rest;
-        }
-        let unanswered = || answer::unknown("verdict", "busy");
-        answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()
+        self.driver.shared.session.check_open()?;
+        self.driver.settle_in(&mut self.statements, request).await
     }
+}
+
+pub(crate) async fn run(
+    statements: &mut impl Statements,
+    sql: &str,
+    values: &[Value<'_>],
+) -> Result<Vec<Verdict>, DriverError> {
+    statements.run(sql, values).await.map_err(failed)
 }
 
 fn failed(error: Box<dyn Error + Send + Sync>) -> DriverError {

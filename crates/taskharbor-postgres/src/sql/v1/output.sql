@@ -22,15 +22,18 @@ END $$;
 -- `input` for its input: if it has one parent alone and that is a join that is done, the list of the join, else those of
 -- its parents (OUT-6). A row for each entry: of which item, how many entries that item has in all, what kind of entry and
 -- what belongs to it, and the join whose list the page is. An item without entries has one row without a kind; an unknown
--- job's says so (OUT-5). Pages end at p_limit entries or p_page_bytes bytes (OUT-4).
+-- job's says so (OUT-5). A page whose entries are all outputs has one row with an array of them. Pages end at p_limit
+-- entries or p_page_bytes bytes (OUT-4).
 CREATE FUNCTION th_outputs_v1(p_ids text[], p_of text[], p_froms bigint[], p_limit bigint, p_page_bytes bigint)
 RETURNS TABLE (
   item bigint, total bigint, kind text, output bytea, reason text, join_id text, join_len bigint, reading text,
-  list_id text, list_len bigint, list_reading text
+  list_id text, list_len bigint, list_reading text, outputs bytea[]
 ) LANGUAGE plpgsql STABLE {settings} AS $$
 #variable_conflict use_column
 DECLARE
-  v record;
+  v         record;
+  v_total   bigint;
+  v_outputs bytea[];
 BEGIN
   FOR v IN
     SELECT i.ord AS item, i.source, i.start, j.seq, coalesce(j.parents, 0)::bigint AS parents, l.seq AS list_seq, l.id AS list_id,
@@ -46,16 +49,41 @@ BEGIN
     ) l ON true
     ORDER BY i.ord
   LOOP
+    v_total := CASE WHEN v.list_seq IS NOT NULL THEN v.list_len WHEN v.source <> 'itself' THEN v.parents ELSE 1 END;
+    v_outputs := CASE WHEN v.source <> 'itself' THEN
+      th_plain_outputs(coalesce(v.list_seq, v.seq), v.start, p_limit, p_page_bytes) END;
+    IF v_outputs IS NOT NULL THEN
+      RETURN QUERY SELECT v.item, v_total, NULL, NULL::bytea, NULL, NULL, NULL::bigint, NULL, v.list_id, v.list_len, v.list_reading, v_outputs;
+      CONTINUE;
+    END IF;
     RETURN QUERY
-    SELECT v.item, CASE WHEN v.list_seq IS NOT NULL THEN v.list_len WHEN v.source <> 'itself' THEN v.parents ELSE 1 END,
-      CASE WHEN v.seq IS NULL THEN 'not_found' ELSE e.kind END, e.output, e.reason, e.join_id, e.join_len, e.reading,
-      v.list_id, v.list_len, v.list_reading
+    SELECT v.item, v_total, CASE WHEN v.seq IS NULL THEN 'not_found' ELSE e.kind END, e.output, e.reason, e.join_id,
+      e.join_len, e.reading, v.list_id, v.list_len, v.list_reading, NULL::bytea[]
     FROM (SELECT) one LEFT JOIN LATERAL (
       SELECT p.* FROM th_output_entries(v.source, coalesce(v.list_seq, v.seq), v.start, p_limit) p
       WHERE p.bytes <= p_page_bytes OR p.nth = v.start + 1
     ) e ON v.seq IS NOT NULL
     ORDER BY e.nth;
   END LOOP;
+END $$;
+
+-- The outputs of a page of a job's parents, or NULL if they are too large for a page or an entry is anything else. Most
+-- pages of large joins are of this kind, and cost half as much as entry by entry.
+CREATE FUNCTION th_plain_outputs(p_seq bigint, p_start bigint, p_limit bigint, p_page_bytes bigint)
+RETURNS bytea[] LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v record;
+BEGIN
+  SELECT count(*) = count(p.output) AND sum(octet_length(p.output)) <= p_page_bytes AS is_plain,
+    array_agg(p.output ORDER BY p.ord) AS outputs
+  INTO v
+  FROM (
+    SELECT e.ord, o.output FROM (
+      SELECT x.ord, x.parent, x.status FROM th_edge x WHERE x.child = p_seq AND x.ord > p_start ORDER BY x.ord LIMIT p_limit
+    ) e LEFT JOIN LATERAL (
+      SELECT x.output FROM th_outcome x WHERE x.seq = e.parent AND e.status <> 'failed' OFFSET 0) o ON true
+  ) p;
+  RETURN CASE WHEN v.is_plain THEN v.outputs END;
 END $$;
 
 -- Entries of a job's outputs from one on, with the bytes of all up to each.
