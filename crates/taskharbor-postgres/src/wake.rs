@@ -209,13 +209,13 @@ impl Wakeups {
         if look.seen.is_empty() || next_due_in.is_some_and(|it| it < Duration::from_millis(1)) {
             return;
         }
-        let (mut has_news, took) = (false, look.began.elapsed());
+        let (mut has_news, times) = (false, (look.began, Instant::now()));
         for seen in look.seen {
             let asked = demands.iter().filter(|it| it.queue == seen.queue).map(|it| it.limit).sum();
             let count = granted.iter().filter(|it| it.job.queue == seen.queue).count();
             if count < asked {
                 let mut turns = lock(&self.inner.turns);
-                let (drained, is_news) = turns.end_look(seen, look.own, next_due_in, took);
+                let (drained, is_news) = turns.end_look(seen, look.own, next_due_in, times);
                 drop(turns);
                 lock(&self.inner.outbox).drained(drained, is_news);
                 has_news |= is_news;

@@ -169,7 +169,10 @@ impl Inner {
             }
             Message::Drained(drained) => {
                 let mut outbox = lock(&self.outbox);
-                if drained.own.sender != outbox.latest().sender {
+                if drained.own.sender == outbox.latest().sender {
+                    drop(outbox);
+                    lock(&self.turns).came_back(now);
+                } else {
                     outbox.was_told(drained);
                     drop(outbox);
                     lock(&self.turns).drained(drained, now);

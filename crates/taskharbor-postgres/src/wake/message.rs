@@ -65,7 +65,7 @@ pub(super) struct Drained {
     pub(super) last: Option<Id>,
     /// When the next job falls due.
     pub(super) next_due_in: Option<Duration>,
-    /// How long the look took.
+    /// How long the look and a message about it take.
     pub(super) took: Duration,
 }
 

@@ -5,14 +5,15 @@
 //! assigns turns: each decides for itself, from messages that all drivers receive in the same
 //! order:
 //!
-//! 1. An announcement of `n` jobs arrives. Each of the `N` drivers that listen draws a delay. About
-//!    `n` of them draw zero and look at once; the number of the others that have begun to look
+//! 1. An announcement of `n` jobs arrives. Each of the `N` drivers that listen draws a delay. Two or
+//!    three for each job draw zero and look at once; the number of drivers that have begun to look
 //!    grows by a factor of e in every `pace`. If only some drivers are idle, the first of them so
 //!    waits for `pace × ln(N / idle)`, at most some 40 ms in a fleet of 100.
 //! 2. A driver whose look brings fewer jobs than it asked for has left none that is due. It tells
 //!    the others so, with the last announcement that it had received before the look, and how long
-//!    the look took. The pace of all drivers follows that, so that they wait longer where the store
-//!    is slow.
+//!    it takes the others to learn this: the look, and a message, which a driver measures by its
+//!    own that comes back. The pace of all drivers follows that, so that they wait longer where the
+//!    store is slow or has many listeners to tell.
 //! 3. A driver that is still waiting drops its wake-up if that covers all announcements it knows.
 //!    Otherwise it goes on waiting for its turn.
 //!
@@ -36,9 +37,11 @@ use tokio::time::Instant;
 
 use super::message::{Announced, Drained, Id};
 
-/// How long it takes until e times as many drivers have begun to look. It has to be longer than a
-/// look and the message about it take together, and is this multiple of the average look within
-/// bounds.
+/// So many drivers look at once for one job, on average. With one, none would look at once in one
+/// case of three.
+const AT_ONCE: f64 = 2.5;
+/// How long it takes until e times as many drivers have begun to look: this multiple of the average
+/// time that a look and the message about it take together, within bounds.
 const LOOKS_IN_PACE: u32 = 2;
 const MIN_PACE: Duration = Duration::from_millis(8);
 const MAX_PACE: Duration = Duration::from_millis(60);
@@ -56,8 +59,11 @@ const MAX_OPEN: usize = 64;
 pub(super) struct Turns {
     sender: u64,
     random: Random,
-    /// How long looks take, on average.
+    /// How long a look and the message about it take together, on average.
     look: Duration,
+    /// How long a message takes to come back, on average, and when the last one was sent.
+    message: Option<Duration>,
+    told_at: Option<Instant>,
     queues: HashMap<QueueName, Turn>,
 }
 
@@ -87,7 +93,8 @@ pub(super) struct Seen {
 impl Turns {
     pub(super) fn new(sender: u64, seed: u64) -> Self {
         let look = MIN_PACE / LOOKS_IN_PACE;
-        Self { sender, random: Random(seed), look, queues: HashMap::new() }
+        let (random, queues) = (Random(seed), HashMap::new());
+        Self { sender, random, look, message: None, told_at: None, queues }
     }
 
     /// A worker waits for jobs of this queue. Announcements of other queues are ignored.
@@ -163,6 +170,14 @@ impl Turns {
         }
     }
 
+    /// What was told of a look here has come back.
+    pub(super) fn came_back(&mut self, now: Instant) {
+        if let Some(told_at) = self.told_at.take() {
+            let took = now.duration_since(told_at);
+            self.message = Some(averaged(self.message.unwrap_or(took), took));
+        }
+    }
+
     /// A look at these queues begins. Answers with those of which something was announced.
     pub(super) fn begin_look<'a>(
         &self,
@@ -175,14 +190,15 @@ impl Turns {
     }
 
     /// The look has left no job that is due in a queue. `own` is our latest announcement when it
-    /// began, and it took so long. Answers with what to tell, and whether that is news to other drivers.
+    /// began at that time. Answers with what to tell, and whether that is news to other drivers.
     pub(super) fn end_look(
         &mut self,
         seen: Seen,
         own: Id,
         next_due_in: Option<Duration>,
-        took: Duration,
+        (began, now): (Instant, Instant),
     ) -> (Drained, bool) {
+        let took = now.duration_since(began) + self.message.unwrap_or_default();
         self.learn(took);
         let mut is_news = false;
         if let Some(turn) = self.queues.get_mut(&seen.queue) {
@@ -191,6 +207,9 @@ impl Turns {
             turn.own_resolved = own.number;
             is_news = (turn.resolve(seen.last) || was_own) && turn.listeners > 1;
             turn.drop_if_resolved();
+        }
+        if is_news {
+            self.told_at = Some(now);
         }
         let next_due_in = next_due_in.filter(|it| *it <= HORIZON);
         (Drained { queue: seen.queue, own, last: seen.last, next_due_in, took }, is_news)
@@ -220,7 +239,7 @@ impl Turns {
     }
 
     fn learn(&mut self, took: Duration) {
-        self.look = (self.look * (AVERAGE_OVER - 1) + took.min(MAX_PACE)) / AVERAGE_OVER;
+        self.look = averaged(self.look, took);
     }
 
     fn pace(&self) -> Duration {
@@ -268,6 +287,11 @@ impl Turn {
     }
 }
 
+/// An average, with one more value in it.
+fn averaged(average: Duration, value: Duration) -> Duration {
+    (average * (AVERAGE_OVER - 1) + value.min(MAX_PACE)) / AVERAGE_OVER
+}
+
 /// A generator of pseudo-random numbers (splitmix64): turns need to differ, not to be secret.
 #[derive(Debug)]
 struct Random(u64);
@@ -276,7 +300,8 @@ impl Random {
     /// How long one of so many listeners waits with so many jobs to look for; an unknown number
     /// counts as one.
     fn delay(&mut self, pace: Duration, listeners: u32, count: u32) -> Duration {
-        let share = f64::from(listeners) / f64::from(count.max(1)) * self.unit();
+        let at_once = AT_ONCE * f64::from(count.max(1));
+        let share = f64::from(listeners) / at_once * self.unit();
         if share <= 1.0 { Duration::ZERO } else { pace.mul_f64(share.ln()) }
     }
 

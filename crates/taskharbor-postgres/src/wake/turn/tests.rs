@@ -117,11 +117,11 @@ fn a_look_of_our_own_is_told_if_others_may_wait_for_the_same_jobs() {
     turns.announced(&announced(id(OTHER, 1), 1), now);
     let seen = look(&turns);
     turns.announced(&announced(id(OTHER, 2), 1), now);
-    let (told, is_news) = turns.end_look(seen, id(ME, 0), None, MS);
+    let (told, is_news) = turns.end_look(seen, id(ME, 0), None, (now, now + MS));
     assert_eq!((told, is_news), (drained(id(ME, 0), Some(id(OTHER, 1))), true));
     // The second one is still to be looked for.
     assert!(turns.next().is_some());
-    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None, MS);
+    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None, (now, now + MS));
     assert!(is_news && turns.next().is_none());
     assert_eq!(turns.begin_look(&[queue()]), []);
 }
@@ -130,7 +130,7 @@ fn a_look_of_our_own_is_told_if_others_may_wait_for_the_same_jobs() {
 fn a_listener_that_is_alone_tells_nothing() {
     let (mut turns, now) = one_of(1, 7);
     turns.announced(&announced(id(OTHER, 1), 1), now);
-    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None, MS);
+    let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None, (now, now + MS));
     assert!(!is_news);
 }
 
@@ -138,7 +138,7 @@ fn a_listener_that_is_alone_tells_nothing() {
 fn an_announcement_of_our_own_makes_us_tell_and_not_wait() {
     let (mut turns, now) = one_of(100, 7);
     turns.announced_here(&queue(), id(ME, 1));
-    let (told, is_news) = turns.end_look(look(&turns), id(ME, 1), None, MS);
+    let (told, is_news) = turns.end_look(look(&turns), id(ME, 1), None, (now, now + MS));
     assert_eq!((told, is_news), (drained(id(ME, 1), None), true));
     // It comes back, and there is nothing more to tell.
     turns.announced(&announced(id(ME, 1), 1), now);
@@ -171,8 +171,12 @@ fn a_look_that_finds_nothing_due_tells_when_to_look_next() {
     let told = Drained { next_due_in: Some(5 * MS), ..drained(id(OTHER, 0), Some(id(3, 1))) };
     turns.drained(&told, now + MS);
     assert_eq!(turns.next(), Some(now + 6 * MS));
-    let (told, _) =
-        turns.end_look(Seen { queue: queue(), last: None }, id(ME, 0), Some(HORIZON + MS), MS);
+    let (told, _) = turns.end_look(
+        Seen { queue: queue(), last: None },
+        id(ME, 0),
+        Some(HORIZON + MS),
+        (now, now + MS),
+    );
     assert_eq!(told.next_due_in, None);
 }
 
@@ -205,6 +209,21 @@ fn a_new_connection_begins_without_turns() {
     let (mut turns, _) = waiting(id(OTHER, 1));
     turns.reset();
     assert_eq!((turns.next(), turns.begin_look(&[queue()])), (None, vec![]));
+}
+
+#[test]
+fn the_pace_follows_how_long_a_message_takes_to_come_back() {
+    let (mut turns, now) = one_of(100, 7);
+    for number in 0..50 {
+        turns.announced(&announced(id(OTHER, number), 1), now);
+        turns.end_look(look(&turns), id(ME, 0), None, (now, now + 5 * MS));
+        turns.came_back(now + 20 * MS);
+    }
+    assert!(turns.pace().abs_diff(40 * MS) < MS, "{:?}", turns.pace());
+    turns.came_back(now + 3_600_000 * MS);
+    let (told, _) =
+        turns.end_look(Seen { queue: queue(), last: None }, id(ME, 0), None, (now, now));
+    assert!(told.took.abs_diff(15 * MS) < MS, "only what was sent comes back");
 }
 
 #[test]
