@@ -147,6 +147,8 @@ caught! {
     late_heartbeat_revives_a_lease: lease::ExtendRevives;
     attempts_reset_on_reclaim: lease::ResetsAttempts;
     expiration_not_counted: lease::ExpirationNotCounted;
+    every_expiration_counted: lease::CountsEveryExpiration;
+    snooze_does_not_end_a_row_of_expirations: settle::StartedLikeUnstarted;
     deliveries_not_counted: lease::DeliveriesNotCounted;
     reclaimed_job_goes_to_the_front: lease::ReclaimedToTheFront;
     reclaimed_job_goes_to_the_end: lease::ReclaimedToTheEnd;

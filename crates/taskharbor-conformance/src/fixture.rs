@@ -110,8 +110,14 @@ pub(crate) fn fail(now: Timestamp) -> Transition {
     Transition::Fail { failure: failure(1, now), reason: Text::new("gave up") }
 }
 
+/// A release of a job that was not started.
 pub(crate) fn release(run_at: Option<Timestamp>) -> Transition {
-    Transition::Release { run_at }
+    Transition::Release { run_at, started: false }
+}
+
+/// A release of a job whose handler had started.
+pub(crate) fn release_started(run_at: Option<Timestamp>) -> Transition {
+    Transition::Release { run_at, started: true }
 }
 
 /// An expansion into these jobs.

@@ -2,7 +2,7 @@
 
 pub use crate::{
     enqueue::{Enqueue, Enqueued},
-    lease::{Lease, LeaseToken},
+    lease::{Lease, LeaseMark, LeaseToken},
     limit::Limits,
     output::{JoinList, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
     record::Leased,

@@ -54,6 +54,29 @@ impl fmt::Debug for LeaseToken {
     }
 }
 
+/// What a holder says about its lease, in case the lease runs out: whether that tells of a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LeaseMark {
+    /// A handler is about to run the job.
+    Started,
+    /// The worker is shutting down: it may have to go before the job has ended.
+    Leaving,
+}
+
+impl LeaseMark {
+    /// All marks.
+    pub const ALL: [Self; 2] = [Self::Started, Self::Leaving];
+
+    /// The name under which stores keep it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
 /// Temporary ownership of an inflight job.
 ///
 /// The holder may change the job while `now < expires_at`. At `now == expires_at` it may not, and

@@ -13,7 +13,7 @@ pub use stage::{ActiveLease, Consequence, Finish, Stage};
 use crate::{
     Blob, JobId, NewJob, State, Text, Timestamp,
     admin::Requeue,
-    driver::{Lease, Limits},
+    driver::{Lease, LeaseMark, Limits},
     error::Denied,
     job::{FailedAttempt, JobKind},
     name::Holder,
@@ -45,7 +45,7 @@ pub struct Life {
     pub deliveries: u32,
     /// When it was granted last.
     pub started_at: Option<Timestamp>,
-    /// How often its lease ran out since it last failed or was requeued.
+    /// How often in a row its lease ran out and a worker may have crashed running it.
     pub expirations: u32,
     /// How often it was requeued.
     pub epoch: u32,
@@ -171,7 +171,7 @@ impl Life {
         self.started_at = Some(now);
         self.progress = None;
         // RES-3
-        self.stage = Stage::Inflight(ActiveLease { lease, holder, cancel_requested: false });
+        self.stage = Stage::Inflight(ActiveLease::new(lease, holder, false));
         true
     }
 
@@ -189,14 +189,21 @@ impl Life {
     /// Takes the job back from a holder whose lease is over. Its position is then that of the moment
     /// at which the lease ended. It is cancelled instead if that was asked for.
     pub fn reclaim(&mut self, now: Timestamp) -> Consequence {
-        let ended_at = match &self.stage {
-            Stage::Inflight(hold) if hold.lease.expires_at <= now => hold.lease.expires_at,
+        let (ended_at, mark) = match &self.stage {
+            Stage::Inflight(hold) if hold.lease.expires_at <= now => {
+                (hold.lease.expires_at, hold.mark)
+            }
             Stage::Blocked | Stage::Waiting | Stage::Inflight(_) | Stage::Finished(_) => {
                 return Consequence::None;
             }
         };
+        // LEA-12: without a mark, the answer to Reserve may have been lost.
+        self.expirations = match mark {
+            Some(LeaseMark::Started) => self.expirations.saturating_add(1),
+            Some(LeaseMark::Leaving) => 0,
+            None => self.expirations.max(1),
+        };
         // LEA-4
-        self.expirations = self.expirations.saturating_add(1);
         self.run_at = None;
         // LEA-5
         if self.active_lease().is_some_and(|hold| hold.cancel_requested) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::{
     DriverError, JobId, QueueName, Text, Timestamp, check,
-    driver::{Lease, LeaseToken, Leased, Limits},
+    driver::{Lease, LeaseMark, LeaseToken, Leased, Limits},
     error::InvalidRequest,
     name::Holder,
 };
@@ -143,19 +143,28 @@ pub struct Extension {
     pub token: LeaseToken,
     /// What its worker reports; the last report stays if `None`.
     pub progress: Option<Text>,
+    /// Whether it would be a crash if the lease ran out; the last mark stays if `None`.
+    pub mark: Option<LeaseMark>,
 }
 
 impl Extension {
     /// Keeps this job, with no news.
     #[must_use]
     pub const fn new(id: JobId, token: LeaseToken) -> Self {
-        Self { id, token, progress: None }
+        Self { id, token, progress: None, mark: None }
     }
 
     /// With a report of how far it is.
     #[must_use]
     pub fn progress(mut self, progress: Text) -> Self {
         self.progress = Some(progress);
+        self
+    }
+
+    /// Says whether it would be a crash if the lease ran out.
+    #[must_use]
+    pub const fn mark(mut self, mark: LeaseMark) -> Self {
+        self.mark = Some(mark);
         self
     }
 }

@@ -113,6 +113,8 @@ pub enum Transition {
     Release {
         /// Not before this instant; in its old position if `None`.
         run_at: Option<Timestamp>,
+        /// Whether a handler had started: then the job did not crash its worker.
+        started: bool,
     },
 }
 

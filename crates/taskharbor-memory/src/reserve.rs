@@ -79,7 +79,7 @@ impl Store {
                 // SET-7
                 return Err(Refusal::JobNotInflight);
             }
-            self.change_life(slot, |life| life.extend(item.token, item.progress, expires_at, now))
+            self.change_life(slot, |life| life.extend(item, expires_at, now))
         };
         Ok(request.items.into_iter().map(extend).collect())
     }

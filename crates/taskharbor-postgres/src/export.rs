@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use taskharbor_core::{
     DriverError, JobId, QueueName, Timestamp,
     admin::{Cursor, Page},
-    driver::{Answers, Lease, LeaseToken, Limits},
+    driver::{Answers, Lease, LeaseMark, LeaseToken, Limits},
     error::InvalidRequest,
     export::{
         EdgeState, ExportUnit, ExportedFlow, ExportedJob, ExportedKey, ImportRefused, Imported,
@@ -356,11 +356,18 @@ fn stage(row: &Row, id: &JobId) -> Result<Stage, DriverError> {
         ((Some(expires_at), Some(token)), Some(holder)) => {
             let (lease, holder) =
                 (Lease::new(token, time(expires_at)?), name(Holder::new(holder))?);
-            Stage::Inflight(ActiveLease::new(lease, holder, get(row, "cancel_requested")?))
+            let hold = ActiveLease::new(lease, holder, get(row, "cancel_requested")?);
+            let mark = get::<Option<&str>>(row, "lease_mark")?;
+            Stage::Inflight(hold.marked(mark.map(lease_mark).transpose()?))
         }
         _ if get(row, "blocked")? => Stage::Blocked,
         _ => Stage::Waiting,
     })
+}
+
+fn lease_mark(name: &str) -> Result<LeaseMark, DriverError> {
+    let mark = LeaseMark::ALL.into_iter().find(|mark| mark.as_str() == name);
+    mark.ok_or_else(|| unknown("mark of a lease", name))
 }
 
 /// The token whose random half is in this column, as its store issued it. MOV-2.
@@ -458,6 +465,7 @@ fn job(stored: &ExportedJob, native_token: i64) -> Json {
         "native_token": by.map(|_| native_token),
         "holder": hold.map(|hold| hold.holder.as_str()),
         "cancel": hold.is_some_and(|hold| hold.cancel_requested),
+        "mark": hold.and_then(|hold| hold.mark).map(LeaseMark::as_str),
         "state": finish.map(|finish| finish.state.as_str()),
         "finished_at": finish.map(|finish| finish.at.as_micros()),
         "kept_until": micros(life.kept_until()),

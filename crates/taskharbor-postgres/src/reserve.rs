@@ -5,8 +5,8 @@ use std::time::Duration;
 use taskharbor_core::{
     DriverError, JobType, NewJob, QueueName, Text, Timestamp,
     driver::{
-        Answers, Demand, ExtendLeases, Extended, Extension, Lease, Leased, Limits, Reserve,
-        Reserved,
+        Answers, Demand, ExtendLeases, Extended, Extension, Lease, LeaseMark, Leased, Limits,
+        Reserve, Reserved,
     },
     error::Refusal,
     job::JobView,
@@ -214,6 +214,7 @@ fn extension<'a>(request: &'a ExtendLeases, expires_at: Timestamp) -> Vec<Value<
         Value::BigInts(request.items.iter().map(random).collect()),
         Value::Uuids(request.items.iter().map(|item| item.token.to_bits()).collect()),
         texts(request.items.iter().map(progress).collect()),
+        texts(request.items.iter().map(|item| item.mark.map(LeaseMark::as_str)).collect()),
         Value::BigInt(Some(request.now.as_micros())),
         Value::BigInt(Some(expires_at.as_micros())),
     ]

@@ -182,7 +182,7 @@ impl PostgresDriver {
 /// The earliest position that a settlement can have given to a job, in microseconds.
 fn lowest(request: &Settle) -> i64 {
     let gives_back =
-        |item: &Settlement| matches!(item.transition, Transition::Release { run_at: None });
+        |item: &Settlement| matches!(item.transition, Transition::Release { run_at: None, .. });
     if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }
 }
 
@@ -364,7 +364,8 @@ fn kind(transition: &Transition) -> &'static str {
         Transition::Expand(_) => "expand",
         Transition::Retry { .. } => "retry",
         Transition::Fail { .. } => "fail",
-        Transition::Release { .. } => "release",
+        Transition::Release { started: false, .. } => "release",
+        Transition::Release { started: true, .. } => "release_started",
     }
 }
 
@@ -384,7 +385,7 @@ fn failure(transition: &Transition) -> Option<&taskharbor_core::job::FailedAttem
 
 fn run_at(transition: &Transition) -> Option<Timestamp> {
     match transition {
-        Transition::Retry { run_at, .. } | Transition::Release { run_at } => *run_at,
+        Transition::Retry { run_at, .. } | Transition::Release { run_at, .. } => *run_at,
         _ => None,
     }
 }

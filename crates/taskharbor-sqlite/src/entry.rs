@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::{Row, types::ValueRef};
 use taskharbor_core::{
     JobId, QueueName, State, Text, Timestamp,
-    driver::Lease,
+    driver::{Lease, LeaseMark},
     job::{Condition, FailurePolicy, JobKind, JoinReading, KeyHold},
     life::{ActiveLease, Finish, Life, Stage},
     name::Holder,
@@ -28,7 +28,7 @@ pub(crate) mod state {
 }
 
 /// How many columns a narrow row has.
-pub(crate) const COLUMNS: usize = 31;
+pub(crate) const COLUMNS: usize = 32;
 
 /// A job as its narrow row has it.
 #[derive(Clone, Debug)]
@@ -205,13 +205,28 @@ fn stage(row: &Row<'_>, id: &JobId) -> Result<Stage, Fault> {
             let lease = lease(row, id)?.ok_or_else(|| Fault::damaged("a lease"))?;
             let holder = name(Holder::new(text(row, 25)?))?;
             let cancel_requested = row.get::<_, i64>(15)? != 0;
-            Stage::Inflight(ActiveLease::new(lease, holder, cancel_requested))
+            let mark = match row.get(31)? {
+                0 => None,
+                1 => Some(LeaseMark::Started),
+                2 => Some(LeaseMark::Leaving),
+                _ => return Err(Fault::damaged("a mark of a lease")),
+            };
+            Stage::Inflight(ActiveLease::new(lease, holder, cancel_requested).marked(mark))
         }
         other => {
             let at = optional_time(row, 20)?.ok_or_else(|| Fault::damaged("an end"))?;
             Stage::Finished(Finish::new(ended_as(other)?, at, lease(row, id)?))
         }
     })
+}
+
+/// How `stage` reads it.
+pub(crate) const fn mark_number(mark: Option<LeaseMark>) -> i64 {
+    match mark {
+        None => 0,
+        Some(LeaseMark::Started) => 1,
+        Some(LeaseMark::Leaving) => 2,
+    }
 }
 
 fn lease(row: &Row<'_>, id: &JobId) -> Result<Option<Lease>, Fault> {

@@ -9,7 +9,7 @@ macro_rules! state {
         "s.seq, s.state, s.available_at, s.due_at, s.priority, s.pending, s.kind, s.key_hold, s.on_failure, s.keyed, \
          s.attempts, s.deliveries, s.expirations, s.epoch, s.failures, s.cancel_requested, s.flow, s.run_at, s.started_at, \
          s.lease_expires_at, s.finished_at, s.attempt_limit, s.expanded_into, s.id, s.queue, s.holder, s.expanded_id, s.lease_token, \
-         s.progress, s.reason, s.key_us"
+         s.progress, s.reason, s.key_us, s.lease_mark"
     };
 }
 
@@ -31,7 +31,7 @@ macro_rules! flow_head {
 macro_rules! grant {
     () => {
         "UPDATE th_state SET state = 2, available_at = ?2, deliveries = min(deliveries + 1, 4294967295), \
-         cancel_requested = 0, started_at = ?3, lease_expires_at = ?2, holder = ?4, lease_token = ?5, progress = NULL WHERE "
+         cancel_requested = 0, lease_mark = 0, started_at = ?3, lease_expires_at = ?2, holder = ?4, lease_token = ?5, progress = NULL WHERE "
     };
 }
 
@@ -108,7 +108,7 @@ statements! {
     Seek WRITE_STATE = "UPDATE th_state SET state = ?2, available_at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
          deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel_requested = ?12, flow = ?13, run_at = ?14, \
          started_at = ?15, lease_expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, expanded_into = ?20, \
-         holder = ?21, expanded_id = ?22, lease_token = ?23, progress = ?24, reason = ?25 WHERE seq = ?1";
+         holder = ?21, expanded_id = ?22, lease_token = ?23, progress = ?24, reason = ?25, lease_mark = ?26 WHERE seq = ?1";
     Seek WRITE_OUTPUT = "UPDATE th_state SET output = ?2 WHERE seq = ?1";
     /// What a grant changes, of a job that was waiting.
     Seek GRANT_ONE = concat!(grant!(), "seq = ?1");
@@ -116,7 +116,7 @@ statements! {
     Seek GRANT_MANY = concat!(grant!(), "seq IN (SELECT value FROM json_each(?1))");
     /// What a grant changes, of a job whose lease was over. LEA-4: `run_at` too.
     Seek GRANT = "UPDATE th_state SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel_requested = 0, \
-         run_at = ?6, started_at = ?7, lease_expires_at = ?2, holder = ?8, lease_token = ?9, progress = NULL WHERE seq = ?1";
+         lease_mark = 0, run_at = ?6, started_at = ?7, lease_expires_at = ?2, holder = ?8, lease_token = ?9, progress = NULL WHERE seq = ?1";
     /// An ack of a job that is in no flow and whose key, if it has one, stays held: all rules in one step.
     Seek ACK_ONE = concat!(ack!(), "seq = ?1 AND id = ?6");
     /// The same for many without outputs, by their numbers. The secret vouches for the ids.

@@ -275,6 +275,7 @@ impl<'c> Store<'c> {
                 lease.map(|lease| to_stored(lease.token, &entry.id, entry.seq)),
                 life.progress.as_ref().map(taskharbor_core::Text::as_str),
                 life.reason.as_ref().map(taskharbor_core::Text::as_str),
+                entry::mark_number(hold.and_then(|hold| hold.mark)),
             ],
         )?;
         if let Some(output) = entry.life.output.take() {

@@ -17,7 +17,7 @@ use std::{
 use slab::Slab;
 use taskharbor_core::{
     Text, Timestamp,
-    driver::{Lease, LeaseToken, Leased},
+    driver::{Lease, LeaseMark, LeaseToken, Leased},
     job::JobView,
 };
 use tokio::sync::Notify;
@@ -45,6 +45,15 @@ struct Hold {
     busy: Busy,
     report: Option<Text>,
     ack: Ack,
+    mark: Mark,
+}
+
+/// What the store is to know of a lease.
+#[derive(Debug, Default)]
+struct Mark {
+    wanted: Option<LeaseMark>,
+    in_flight: Option<LeaseMark>,
+    stored: Option<LeaseMark>,
 }
 
 /// Whether the handler has acknowledged the job in a transaction of its own.
@@ -87,7 +96,13 @@ impl Inflight {
         Self {
             job,
             cancellation: Cancellation::default(),
-            hold: Mutex::new(Hold { lease, busy: Busy::Nobody, report: None, ack: Ack::No }),
+            hold: Mutex::new(Hold {
+                lease,
+                busy: Busy::Nobody,
+                report: None,
+                ack: Ack::No,
+                mark: Mark::default(),
+            }),
             reported: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             is_left_alone: AtomicBool::new(false),
@@ -156,8 +171,32 @@ impl Inflight {
         self.reported.store(true, Ordering::Relaxed);
     }
 
+    /// Has the keeper mark the lease, once it is called.
+    pub(crate) fn set_mark(&self, mark: LeaseMark) {
+        self.hold().mark.wanted = Some(mark);
+    }
+
+    /// Whether the keeper has a mark to pass on.
+    pub(crate) fn needs_mark(&self) -> bool {
+        let hold = self.hold();
+        hold.mark.wanted != hold.mark.stored
+    }
+
+    /// Waits until the store has a mark for the lease.
+    pub(crate) async fn marked(&self) {
+        loop {
+            let mut answered = std::pin::pin!(self.answered.notified());
+            // Registered before looking, so that nothing is missed in between.
+            answered.as_mut().enable();
+            if self.hold().mark.stored.is_some() {
+                return;
+            }
+            answered.await;
+        }
+    }
+
     /// The token and the news, unless the settler has the job in the air.
-    pub(crate) fn begin_extending(&self) -> Option<(LeaseToken, Option<Text>)> {
+    pub(crate) fn begin_extending(&self) -> Option<(LeaseToken, Option<Text>, Option<LeaseMark>)> {
         let mut hold = self.hold();
         if hold.busy != Busy::Nobody {
             return None;
@@ -165,15 +204,20 @@ impl Inflight {
         hold.busy = Busy::Keeper;
         let report =
             if self.reported.swap(false, Ordering::Relaxed) { hold.report.clone() } else { None };
-        Some((hold.lease.token, report))
+        hold.mark.in_flight = hold.mark.wanted.filter(|mark| hold.mark.stored != Some(*mark));
+        Some((hold.lease.token, report, hold.mark.in_flight))
     }
 
     /// The keeper has its answer: the new lease, or none if the call did not get through.
     pub(crate) fn end_extending(&self, lease: Option<Lease>) {
         let mut hold = self.hold();
         hold.busy = Busy::Nobody;
+        let mark = hold.mark.in_flight.take();
         match lease {
-            Some(lease) => hold.lease = lease,
+            Some(lease) => {
+                hold.lease = lease;
+                hold.mark.stored = mark.or(hold.mark.stored);
+            }
             // The report may not have arrived either.
             None if hold.report.is_some() => self.reported.store(true, Ordering::Relaxed),
             None => {}
@@ -442,6 +486,27 @@ mod tests {
         assert_eq!(reported(), Some(Text::new("half")));
         job.end_extending(Some(Lease::new(LeaseToken::from_bits(1), Timestamp::MAX)));
         assert_eq!(reported(), None);
+    }
+
+    #[tokio::test]
+    async fn a_mark_is_passed_on_until_it_has_arrived() {
+        let (_, held) = registry_of(1);
+        let job = &held[0];
+        let lease = Lease::new(LeaseToken::from_bits(1), Timestamp::MAX);
+        let passed_on = |answer| {
+            let mark = job.begin_extending().unwrap().2;
+            job.end_extending(answer);
+            mark
+        };
+        assert_eq!((job.needs_mark(), passed_on(Some(lease))), (false, None));
+        job.set_mark(LeaseMark::Started);
+        assert_eq!(passed_on(None), Some(LeaseMark::Started));
+        assert!(job.needs_mark());
+        assert_eq!(passed_on(Some(lease)), Some(LeaseMark::Started));
+        job.marked().await;
+        assert_eq!((job.needs_mark(), passed_on(Some(lease))), (false, None));
+        job.set_mark(LeaseMark::Leaving);
+        assert_eq!(passed_on(Some(lease)), Some(LeaseMark::Leaving));
     }
 
     #[test]

@@ -92,8 +92,13 @@ async fn filled() -> AnyDriver {
                 settle(&driver, &leased, transition, at(2)).await;
             }
             "cancelled" => {
-                settle(&driver, &leased, Transition::Release { run_at: Some(at(7_000)) }, at(2))
-                    .await;
+                settle(
+                    &driver,
+                    &leased,
+                    Transition::Release { run_at: Some(at(7_000)), started: false },
+                    at(2),
+                )
+                .await;
                 manage(&driver, "cancelled", Action::Cancel, at(3)).await;
             }
             "asked" => manage(&driver, "asked", Action::Cancel, at(3)).await,
@@ -125,7 +130,15 @@ async fn filled() -> AnyDriver {
                 let grown = vec![job("grown-1"), job("grown-tail").after([id("grown-1")])];
                 settle(&driver, &leased, Transition::Expand(Expansion::new(grown)), at(12)).await;
             }
-            _ => settle(&driver, &leased, Transition::Release { run_at: None }, at(12)).await,
+            _ => {
+                settle(
+                    &driver,
+                    &leased,
+                    Transition::Release { run_at: None, started: false },
+                    at(12),
+                )
+                .await
+            }
         }
     }
     driver

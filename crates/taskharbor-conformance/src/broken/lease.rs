@@ -138,6 +138,19 @@ impl Behaviour for ExpirationNotCounted {
     }
 }
 
+/// A lost answer and a shutdown count like a crash.
+pub(super) struct CountsEveryExpiration;
+
+impl Behaviour for CountsEveryExpiration {
+    fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
+        reserve_and_mend(model, &request, |was, job| {
+            if job.life.deliveries > was.life.deliveries {
+                job.life.expirations = was.life.expirations + 1;
+            }
+        })
+    }
+}
+
 /// Only the first grant of a job is counted.
 pub(super) struct DeliveriesNotCounted;
 

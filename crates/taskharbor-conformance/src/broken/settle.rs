@@ -181,9 +181,23 @@ impl Behaviour for ReleaseCharges {
         let now = request.now;
         for item in &mut request.items {
             let attempts = life(model, item).map_or(0, |life| life.attempts);
-            if let Transition::Release { run_at } = item.transition {
+            if let Transition::Release { run_at, .. } = item.transition {
                 let failure = FailedAttempt::new(attempts + 1, "released", now);
                 item.transition = Transition::Retry { failure, run_at };
+            }
+        }
+        model.settle(request)
+    }
+}
+
+/// A job that was run and released is still suspected of the crashes before that.
+pub(super) struct StartedLikeUnstarted;
+
+impl Behaviour for StartedLikeUnstarted {
+    fn settle(&self, model: &mut Model, mut request: Settle) -> Answers<Settled, Refusal> {
+        for item in &mut request.items {
+            if let Transition::Release { started, .. } = &mut item.transition {
+                *started = false;
             }
         }
         model.settle(request)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use taskharbor_core::{
     Admin, Blob, JobType, NewJob, State, Text, Timestamp,
     admin::{Action, Cursor, Requeue},
-    driver::{Extension, Lease, LeaseToken, Leased, Settled},
+    driver::{Extension, Lease, LeaseMark, LeaseToken, Leased, Settled},
     error::InvalidRequest,
     export::{EdgeState, ExportUnit, ExportedJob, ExportedKey, ImportRefused, Imported},
     job::{FailedAttempt, FailurePolicy, Headers, KeyHold},
@@ -99,6 +99,7 @@ pub(super) async fn single_jobs(t: &DriverUnderTest) -> Leased {
     let leased = t.take_from("inflight", at(80)).await.expect("a grant");
     t.act("inflight", Action::Cancel, at(80)).await;
     let news = Extension::new(id("inflight"), leased.lease.token).progress(Text::new("half"));
+    let news = news.mark(LeaseMark::Started);
     let extended = t.extend_all(vec![news], at(81), LEASE).await.remove(0).expect("not refused");
     Leased::new(leased.job, extended.lease)
 }
@@ -237,6 +238,9 @@ fn stages() -> Vec<Stage> {
     vec![
         Stage::Waiting,
         Stage::Inflight(ActiveLease::new(lease(at(60)), holder(), false)),
+        Stage::Inflight(
+            ActiveLease::new(lease(at(60)), holder(), false).marked(Some(LeaseMark::Leaving)),
+        ),
         Stage::Inflight(ActiveLease::new(lease(END), holder(), true)),
         finished(State::Done, Some(lease(at(60)))),
         finished(State::Done, None),

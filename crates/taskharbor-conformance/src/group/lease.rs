@@ -3,7 +3,7 @@
 use taskharbor_core::{
     State, Timestamp,
     admin::Action,
-    driver::{Extended, LeaseToken, Leased, Settled},
+    driver::{Extended, LeaseMark, LeaseToken, Leased, Settled},
     error::Refusal,
     job::FailurePolicy,
 };
@@ -11,8 +11,8 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        LEASE, STRANGER, T0, ack, after, at, before, child, fail, job, job_in, join, release,
-        requeue, retry, settlement, transitions, with_token,
+        LEASE, STRANGER, T0, ack, after, at, before, child, extension, fail, job, job_in, join,
+        release, release_started, requeue, retry, settlement, transitions, with_token,
     },
 };
 
@@ -35,8 +35,13 @@ group! {
         only_the_demanded_queues_are_reclaimed ["LEA-3"]
         only_leases_that_are_over_are_reclaimed ["LEA-3"]
         a_reclaimed_job_competes_in_the_same_call ["LEA-2"]
-        expirations_are_counted_and_attempts_are_not ["LEA-4" "LEA-6"]
+        expirations_are_counted_and_attempts_are_not ["LEA-4" "LEA-6" "LEA-12"]
+        leases_that_no_worker_marked_count_once ["LEA-12"]
+        a_lease_of_a_worker_that_announced_its_shutdown_does_not_count ["LEA-12"]
+        a_mark_stays_until_another_is_given ["LEA-11"]
+        a_mark_is_gone_with_its_lease ["LEA-11"]
         a_retry_forgets_the_expirations ["LEA-6"]
+        a_release_after_the_start_forgets_the_expirations ["LEA-6"]
         a_requeue_forgets_the_expirations ["LEA-6"]
         nothing_else_forgets_the_expirations ["LEA-6"]
         tokens_of_all_earlier_grants_are_worthless ["LEA-10" "REF-1"]
@@ -256,9 +261,63 @@ async fn expirations_are_counted_and_attempts_are_not(t: DriverUnderTest) {
     for n in 0..4 {
         let leased = t.take_the("a", at(n * 100)).await;
         assert_eq!(u64::from(leased.job.expirations), n);
+        assert_eq!(u64::from(t.record("a", at(n * 100)).await.job.expirations), n);
         assert_eq!(leased.job.attempts, 0);
         assert_eq!(leased.job.failed_at, None);
+        mark(&t, &leased, LeaseMark::Started, at(n * 100)).await;
     }
+}
+
+/// The same job, with a lease that its holder has marked.
+async fn mark(t: &DriverUnderTest, leased: &Leased, mark: LeaseMark, now: Timestamp) -> Leased {
+    let mut answers = t.extend_all(vec![extension(leased).mark(mark)], now, LEASE).await;
+    let extended = answers.remove(0).expect("not refused");
+    Leased::new(leased.job.clone(), extended.lease)
+}
+
+async fn leases_that_no_worker_marked_count_once(t: DriverUnderTest) {
+    t.put(job("a"), T0).await;
+    for n in 0..4 {
+        let leased = t.take_the("a", at(n * 100)).await;
+        assert_eq!(u64::from(leased.job.expirations), n.min(1));
+    }
+}
+
+async fn a_lease_of_a_worker_that_announced_its_shutdown_does_not_count(t: DriverUnderTest) {
+    let leased = expired_once(&t).await;
+    mark(&t, &leased, LeaseMark::Started, at(100)).await;
+    let leased = t.take_the("a", at(200)).await;
+    assert_eq!(leased.job.expirations, 2);
+    let leased = mark(&t, &leased, LeaseMark::Started, at(200)).await;
+    mark(&t, &leased, LeaseMark::Leaving, at(210)).await;
+    assert_eq!(t.record("a", at(210)).await.job.expirations, 2);
+    let leased = t.take_the("a", at(300)).await;
+    assert_eq!(leased.job.expirations, 0);
+    assert_eq!(t.record("a", at(300)).await.job.expirations, 0);
+}
+
+async fn a_mark_stays_until_another_is_given(t: DriverUnderTest) {
+    let leased = expired_once(&t).await;
+    let leased = mark(&t, &leased, LeaseMark::Started, at(100)).await;
+    t.extend(&leased, at(110), LEASE).await.expect("not refused");
+    let leased = t.take_the("a", at(200)).await;
+    assert_eq!(leased.job.expirations, 2);
+    let leased = mark(&t, &leased, LeaseMark::Leaving, at(200)).await;
+    t.extend(&leased, at(210), LEASE).await.expect("not refused");
+    assert_eq!(t.take_the("a", at(300)).await.job.expirations, 0);
+}
+
+async fn a_mark_is_gone_with_its_lease(t: DriverUnderTest) {
+    let leased = expired_once(&t).await;
+    mark(&t, &leased, LeaseMark::Started, at(100)).await;
+    // Reclaimed, and granted without a mark.
+    assert_eq!(t.take_the("a", at(200)).await.job.expirations, 2);
+    let leased = t.take_the("a", at(300)).await;
+    assert_eq!(leased.job.expirations, 2);
+    let leased = mark(&t, &leased, LeaseMark::Started, at(300)).await;
+    t.apply(&leased, release(None), at(300)).await;
+    t.take_the("a", at(300)).await;
+    assert_eq!(t.take_the("a", at(400)).await.job.expirations, 2);
 }
 
 /// The job `a`, inflight after its lease ran out once, until `at(160)`.
@@ -276,6 +335,18 @@ async fn a_retry_forgets_the_expirations(t: DriverUnderTest) {
     assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
 }
 
+async fn a_release_after_the_start_forgets_the_expirations(t: DriverUnderTest) {
+    let leased = expired_once(&t).await;
+    t.apply(&leased, release_started(None), at(100)).await;
+    assert_eq!(t.record("a", at(100)).await.job.expirations, 0);
+    t.take_the("a", at(100)).await;
+    let leased = t.take_the("a", at(200)).await;
+    assert_eq!(leased.job.expirations, 1);
+    t.apply(&leased, release_started(Some(at(210))), at(200)).await;
+    let leased = t.take_the("a", at(210)).await;
+    assert_eq!((leased.job.expirations, leased.job.attempts), (0, 0));
+}
+
 async fn a_requeue_forgets_the_expirations(t: DriverUnderTest) {
     let leased = expired_once(&t).await;
     t.apply(&leased, fail(at(100)), at(100)).await;
@@ -286,7 +357,7 @@ async fn a_requeue_forgets_the_expirations(t: DriverUnderTest) {
 
 async fn nothing_else_forgets_the_expirations(t: DriverUnderTest) {
     let leased = expired_once(&t).await;
-    t.extend(&leased, at(110), LEASE).await.expect("not refused");
+    mark(&t, &leased, LeaseMark::Started, at(110)).await;
     assert_eq!(t.record("a", at(110)).await.job.expirations, 1);
     let leased = t.take_the("a", at(170)).await;
     t.apply(&leased, release(None), at(170)).await;

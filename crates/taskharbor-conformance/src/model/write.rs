@@ -208,7 +208,7 @@ impl Model {
         let now = request.now;
         let extend = |item: taskharbor_core::driver::Extension| {
             let at = self.find(&item.id).ok_or(Refusal::JobNotFound)?;
-            self.jobs[at].life.extend(item.token, item.progress, expires_at, now)
+            self.jobs[at].life.extend(item, expires_at, now)
         };
         Ok(request.items.into_iter().map(extend).collect())
     }

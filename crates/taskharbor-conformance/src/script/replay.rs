@@ -9,8 +9,8 @@ use taskharbor_core::{
         TimeRange,
     },
     driver::{
-        Demand, Enqueue, ExtendLeases, Extension, LeaseToken, OutputQuery, Outputs, Reserve,
-        Settle, Settlement, Transition,
+        Demand, Enqueue, ExtendLeases, Extension, LeaseMark, LeaseToken, OutputQuery, Outputs,
+        Reserve, Settle, Settlement, Transition,
     },
     export::{ExportUnit, ExportedKey, Imported},
     flow::{Expansion, ListFlows},
@@ -306,7 +306,10 @@ impl Replay<'_> {
     ) -> Result<(), String> {
         let pick = |pick: &Pick| {
             let (id, token) = self.pick(*pick);
-            Extension::new(id, token).progress(Text::new(format!("at {now}")))
+            let mut item = Extension::new(id, token).progress(Text::new(format!("at {now}")));
+            item.mark =
+                [None, Some(LeaseMark::Started), Some(LeaseMark::Leaving)][self.grants.len() % 3];
+            item
         };
         let request = ExtendLeases::new(picks.iter().map(pick).collect(), now, lease_for);
         let model = self.model.extend(request.clone());
@@ -406,7 +409,9 @@ impl Replay<'_> {
             Turn::Fail => {
                 Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }
             }
-            Turn::Release(run_at) => Transition::Release { run_at: at(run_at) },
+            Turn::Release(run_at) => {
+                Transition::Release { run_at: at(run_at), started: attempts % 2 == 0 }
+            }
         }
     }
 

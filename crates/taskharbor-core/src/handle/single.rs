@@ -118,7 +118,7 @@ impl AnyDriver {
         self.settle_job(leased, Transition::Fail { failure, reason }, now).await
     }
 
-    /// Gives a job back without charging an attempt.
+    /// Gives a job back that was not started, without charging an attempt.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl AnyDriver {
         run_at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Settled, CallError> {
-        self.settle_job(leased, Transition::Release { run_at }, now).await
+        self.settle_job(leased, Transition::Release { run_at, started: false }, now).await
     }
 
     /// Pauses a queue: Reserve grants nothing from it until it is resumed.

@@ -2,8 +2,8 @@
 
 use super::{Consequence, Finish, Life, LifeStep, Stage};
 use crate::{
-    State, Text, Timestamp,
-    driver::{Extended, LeaseToken, Settled, Transition},
+    State, Timestamp,
+    driver::{Extended, Extension, LeaseToken, Settled, Transition},
     error::Refusal,
 };
 
@@ -28,26 +28,27 @@ impl Life {
         }
     }
 
-    /// Extends the lease to `expires_at` unless it lasts longer already.
+    /// Extends the lease to `expires_at` unless it lasts longer already, and notes what the holder says.
     ///
     /// # Errors
     ///
     /// As [`Life::authorize`]; a terminal job is [`Refusal::JobNotInflight`] to every token.
     pub fn extend(
         &mut self,
-        token: LeaseToken,
-        progress: Option<Text>,
+        item: Extension,
         expires_at: Timestamp,
         now: Timestamp,
     ) -> Result<Extended, Refusal> {
-        self.authorize(token, now)?;
+        self.authorize(item.token, now)?;
         let Stage::Inflight(hold) = &mut self.stage else {
             return Err(Refusal::JobNotInflight);
         };
         // LEA-7
         hold.lease.expires_at = hold.lease.expires_at.max(expires_at);
-        if progress.is_some() {
-            self.progress = progress;
+        // LEA-11
+        hold.mark = item.mark.or(hold.mark);
+        if item.progress.is_some() {
+            self.progress = item.progress;
         }
         Ok(Extended::new(hold.lease, hold.cancel_requested))
     }
@@ -143,14 +144,17 @@ impl Life {
                 self.reason = Some(reason.clone());
                 Consequence::Failed
             }
-            // SET-4
-            Transition::Release { run_at: None } => {
-                self.stage = Stage::Waiting;
-                Consequence::Waits
-            }
-            Transition::Release { run_at } => {
-                self.run_at = *run_at;
-                self.wait_until(*run_at, now);
+            // SET-4, LEA-6
+            Transition::Release { run_at, started } => {
+                if *started {
+                    self.expirations = 0;
+                }
+                if run_at.is_some() {
+                    self.run_at = *run_at;
+                    self.wait_until(*run_at, now);
+                } else {
+                    self.stage = Stage::Waiting;
+                }
                 Consequence::Waits
             }
         })
@@ -161,7 +165,7 @@ impl Life {
 mod tests {
     use super::*;
     use crate::{
-        Blob, JobId, JobType, NewJob, QueueName, driver::Lease, flow::Expansion,
+        Blob, JobId, JobType, NewJob, QueueName, Text, driver::Lease, flow::Expansion,
         job::FailedAttempt, name::Holder,
     };
 
@@ -185,7 +189,7 @@ mod tests {
             Transition::Expand(Expansion::new(Vec::new())),
             Transition::Retry { failure: failure.clone(), run_at: None },
             Transition::Fail { failure, reason: Text::new("no more") },
-            Transition::Release { run_at: None },
+            Transition::Release { run_at: None, started: false },
         ]
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     State, Timestamp,
-    driver::{Lease, Settled},
+    driver::{Lease, LeaseMark, Settled},
     name::Holder,
 };
 
@@ -29,13 +29,22 @@ pub struct ActiveLease {
     pub holder: Holder,
     /// Whether cancellation of the job was requested.
     pub cancel_requested: bool,
+    /// What the holder said about the lease.
+    pub mark: Option<LeaseMark>,
 }
 
 impl ActiveLease {
     /// The lease of this holder.
     #[must_use]
     pub const fn new(lease: Lease, holder: Holder, cancel_requested: bool) -> Self {
-        Self { lease, holder, cancel_requested }
+        Self { lease, holder, cancel_requested, mark: None }
+    }
+
+    /// With what the holder said about it.
+    #[must_use]
+    pub const fn marked(mut self, mark: Option<LeaseMark>) -> Self {
+        self.mark = mark;
+        self
     }
 }
 

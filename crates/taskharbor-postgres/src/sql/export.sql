@@ -5,6 +5,7 @@ SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.ki
   r.priority::bigint AS priority, r.run_at, r.ended_as::text AS ended_as, r.finished_at, r.kept_until, r.settled_by, r.output,
   r.reason, r.expanded_id, r.flow AS flow_seq, r.waits_for IS NOT NULL AS blocked, r.position, r.lease_expires_at, r.lease_token,
   t.lease_token AS imported_for, t.token AS imported_token, r.holder, coalesce(r.cancel_requested, false) AS cancel_requested,
+  r.lease_mark::text AS lease_mark,
   r.started_at, r.deliveries::bigint AS deliveries, r.attempts::bigint AS attempts, r.expirations::bigint AS expirations,
   r.epoch::bigint AS epoch, r.attempt_limit::bigint AS attempt_limit, r.progress,
   ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS parent_ids,

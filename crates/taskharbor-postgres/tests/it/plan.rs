@@ -160,7 +160,7 @@ fn calls() -> Vec<(&'static str, String)> {
     };
     vec![
         ("reserve", reserve()),
-        ("extend", format!("SELECT e.* FROM {held}, th_extend_v1(i.ids, i.tokens, '{{}}', '{{}}', 500000, 700000) e")),
+        ("extend", format!("SELECT e.* FROM {held}, th_extend_v1(i.ids, i.tokens, '{{}}', '{{}}', '{{}}', 500000, 700000) e")),
         ("retry", settle("retry")),
         ("reserve", reserve()),
         ("fail", settle("fail")),

@@ -36,6 +36,7 @@ CREATE TABLE th_state (
   epoch            INTEGER NOT NULL DEFAULT 0,
   failures         INTEGER NOT NULL DEFAULT 0,  -- how many were recorded; the last ten are in th_error
   cancel_requested INTEGER NOT NULL DEFAULT 0,  -- inflight, and its cancellation was asked for
+  lease_mark       INTEGER NOT NULL DEFAULT 0,  -- inflight, and its holder marked the lease: 1 started, 2 leaving
   flow             INTEGER,                     -- th_flow.seq
   run_at           INTEGER,
   started_at       INTEGER,

@@ -128,8 +128,7 @@ impl Store<'_> {
         let Some(mut entry) = self.by_lease(&item.id, item.token)? else {
             return Ok(Err(Refusal::JobNotFound));
         };
-        let progress = item.progress.clone();
         // LEA-8: the token stays.
-        self.change_entry(&mut entry, |life| life.extend(item.token, progress, expires_at, now))
+        self.change_entry(&mut entry, |life| life.extend(item.clone(), expires_at, now))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use taskharbor_core::{Driver, Text, clock::Clock, error::Refusal};
+use taskharbor_core::{Driver, Text, clock::Clock, driver::LeaseMark, error::Refusal};
 use tokio::{sync::mpsc::error::TrySendError, time::Instant};
 use tracing::Instrument;
 
@@ -91,15 +91,17 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         return Some(verdict::release(None, ReleaseReason::ArrivedLate));
     }
     if job.expirations >= config.crash_limit {
-        let reason = Text::new(format!(
-            "its lease ran out {} times in a row: each time its worker died or hung while running it",
-            job.expirations
-        ));
+        let reason = crashed(job.expirations);
         return Some(verdict::dead_letter(job, reason.clone(), reason, now));
     }
     let Some(entry) = shared.handlers.get(&job.job_type) else {
         return Some(without_handler(shared, inflight));
     };
+    if !is_start_recorded(inflight, shared).await {
+        // Lost, or told to stop.
+        let reason = inflight.cancellation.reason().filter(|it| *it != CancelReason::LeaseLost)?;
+        return Some(verdict::release(None, ReleaseReason::for_cancel(reason)));
+    }
     shared.tell(&Event::Started { job });
     let started = Instant::now();
     let execution = match recover(run(shared, inflight, entry)).await {
@@ -124,7 +126,9 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
                 verdict::dead_letter(job, text.clone(), text, shared.now())
             })
         }
-        Execution::Stopped(reason) => verdict::release(None, ReleaseReason::for_cancel(reason)),
+        Execution::Stopped(reason) => {
+            verdict::release_started(None, ReleaseReason::for_cancel(reason))
+        }
         Execution::Lost => return None,
     };
     if is_acked {
@@ -134,6 +138,32 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         verdict.acked = Some(Box::new(Acked { took, failure }));
     }
     Some(verdict)
+}
+
+/// Has the store know that a job starts whose lease ran out before, so that it can tell another crash
+/// from an answer that is lost on its way to a worker. Others start without a call to the store.
+async fn is_start_recorded(inflight: &Inflight, shared: &Shared) -> bool {
+    if inflight.job.expirations == 0 {
+        return true;
+    }
+    inflight.set_mark(LeaseMark::Started);
+    shared.registry.call_keeper();
+    tokio::select! {
+        biased;
+        _ = inflight.cancellation.at_least(CancelReason::Requested) => false,
+        () = inflight.marked() => true,
+    }
+}
+
+/// Why a job is dead-lettered whose lease ran out this many times in a row. The start of the first run
+/// was not recorded, that of each other run was.
+fn crashed(times: u32) -> Text {
+    Text::new(match times {
+        1 => "its lease ran out: its worker died or hung, or the job never reached it".to_owned(),
+        _ => format!(
+            "its lease ran out {times} times in a row: each time its worker died or hung while running it"
+        ),
+    })
 }
 
 fn without_handler(shared: &Shared, inflight: &Inflight) -> Verdict {

@@ -3,7 +3,8 @@
 //! Each lease is extended when a heartbeat has passed since it was granted or last extended, and
 //! those that are nearly due go in the same call. A lease that the store refuses to extend is
 //! lost, and its handler is stopped. A store that does not answer is asked again, and no handler
-//! is stopped for it until its lease is nearly over.
+//! is stopped for it until its lease is nearly over. The same call marks leases, so that the store can
+//! tell a crash from a lost answer and from a shutdown.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -157,14 +158,18 @@ impl Keeper {
 
 /// What is sent to the store for a job, unless it is in the air already.
 fn set_out(inflight: Arc<Inflight>) -> Option<Item> {
-    let (token, report) = inflight.begin_extending()?;
+    let (token, report, mark) = inflight.begin_extending()?;
     let mut extension = Extension::new(inflight.job.id.clone(), token);
-    extension.progress = report;
+    (extension.progress, extension.mark) = (report, mark);
     Some((inflight, extension))
 }
 
-/// When a lease is to be extended: a heartbeat after it was granted or extended.
+/// When a lease is to be extended: a heartbeat after it was granted or extended, or at once if there is
+/// a mark to pass on.
 fn due_at(shared: &Shared, inflight: &Inflight) -> Timestamp {
+    if inflight.needs_mark() && !inflight.has_ended() {
+        return Timestamp::EPOCH;
+    }
     let config = &shared.config;
     inflight.expires_at().saturating_sub(config.lease_for - config.heartbeat)
 }

@@ -8,7 +8,7 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use taskharbor_core::{AnyDriver, Driver};
+use taskharbor_core::{AnyDriver, Driver, driver::LeaseMark};
 use tokio::{
     runtime::{Builder, Handle},
     sync::watch,
@@ -197,6 +197,11 @@ async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) {
     let inflight = shared.registry.len();
     let grace = shared.config.grace;
     shared.tell(&Event::ShuttingDown { inflight, grace });
+    // Whatever ends this process from here on, the jobs are not to blame.
+    for inflight in shared.registry.all() {
+        inflight.set_mark(LeaseMark::Leaving);
+    }
+    shared.registry.call_keeper();
     let mut drained = std::pin::pin!(async {
         // What a reservation in the air brings is given back by the reserver itself.
         if !reserver.is_finished() {

@@ -87,7 +87,7 @@ impl Circumstances<'_> {
             Ok(Outcome::Snooze(delay)) => {
                 // A job that comes back at once, again and again, would do nothing else.
                 let delay = delay.max(Duration::from_millis(1));
-                release(Some(self.now.saturating_add(delay)), ReleaseReason::Snoozed)
+                release_started(Some(self.now.saturating_add(delay)), ReleaseReason::Snoozed)
             }
             Ok(Outcome::Acked) => self.failure(job, &not_committed()),
             Err(error) => self.failure(job, &error),
@@ -114,7 +114,9 @@ impl Circumstances<'_> {
         let delay = match (error.again(), self.cancel) {
             (Again::Never, _) => return dead_letter(job, text.clone(), text, self.now),
             // It was told to stop, so that it failed says nothing about the job.
-            (_, Some(reason)) => return release(None, ReleaseReason::for_cancel(reason)),
+            (_, Some(reason)) => {
+                return release_started(None, ReleaseReason::for_cancel(reason));
+            }
             (Again::After(delay), None) => delay,
             (Again::ByPolicy, None) => {
                 let (job_type, error) = (&job.job_type, text.as_str());
@@ -134,9 +136,14 @@ impl Circumstances<'_> {
     }
 }
 
-/// The job is given back, not to run before `run_at`; nothing is charged.
+/// The job is released before its handler has started, not to run before `run_at`; nothing is charged.
 pub(super) const fn release(run_at: Option<Timestamp>, why: ReleaseReason) -> Verdict {
-    Verdict::new(Transition::Release { run_at }, Report::Released { why })
+    Verdict::new(Transition::Release { run_at, started: false }, Report::Released { why })
+}
+
+/// The job is released by its handler, or because that was told to stop.
+pub(super) const fn release_started(run_at: Option<Timestamp>, why: ReleaseReason) -> Verdict {
+    Verdict::new(Transition::Release { run_at, started: true }, Report::Released { why })
 }
 
 /// The job is dead-lettered for this reason, which counts as a failure.

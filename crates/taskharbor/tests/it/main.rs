@@ -14,6 +14,7 @@ mod client;
 mod codec;
 mod compile_fail;
 mod context;
+mod crash_limit;
 mod flow;
 mod harbor;
 mod hostile;

@@ -178,6 +178,11 @@ BEGIN
   RETURN v_found;
 END $$;
 
+-- How many expirations a job has after a lease ran out. Without a mark, the answer to Reserve may have been lost. LEA-12.
+CREATE FUNCTION th_expirations(p_before int, p_mark th_lease_mark) RETURNS int LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE p_mark WHEN 'started' THEN coalesce(p_before, 0) + 1 WHEN 'leaving' THEN NULL ELSE greatest(p_before, 1) END
+$$;
+
 -- Grants leases on rows that are locked. RES-3, JOB-6, LEA-9.
 CREATE FUNCTION th_grant_leases(p_rows tid[], p_holder text, p_now bigint, p_expires bigint, p_token bigint)
 RETURNS TABLE (
@@ -192,9 +197,9 @@ BEGIN
   UPDATE th_live l SET
     lease_expires_at = p_expires, started_at = p_now, lease_token = p_token,
     deliveries = coalesce(l.deliveries, 0) + 1, holder = p_holder, progress = NULL,
-    -- LEA-4: taken back from a holder whose lease has ended.
-    expirations = CASE WHEN l.lease_expires_at IS NULL THEN l.expirations ELSE coalesce(l.expirations, 0) + 1 END,
-    run_at = CASE WHEN l.lease_expires_at IS NULL THEN l.run_at END, moved_from = NULL
+    -- LEA-4, LEA-12: taken back from a holder whose lease has ended.
+    expirations = CASE WHEN l.lease_expires_at IS NULL THEN l.expirations ELSE th_expirations(l.expirations, l.lease_mark) END,
+    run_at = CASE WHEN l.lease_expires_at IS NULL THEN l.run_at END, moved_from = NULL, lease_mark = NULL
   FROM th_job j WHERE l.ctid = ANY (p_rows) AND j.seq = ANY (ARRAY[l.seq])
   RETURNING j.id, j.queue, j.type, j.payload, j.headers::text, l.priority::bigint, l.run_at, j.timeout_us, j.created_at,
     l.attempts::bigint, coalesce(l.attempt_limit, j.max_attempts)::bigint,
@@ -222,7 +227,7 @@ BEGIN
       SELECT count(*) FROM (SELECT FROM th_live l WHERE l.flow = v_flow FOR UPDATE SKIP LOCKED) m);
   END IF;
   IF v_is_free THEN
-    UPDATE th_live l SET expirations = coalesce(l.expirations, 0) + 1, run_at = NULL, is_special = true WHERE l.seq = p_seq;
+    UPDATE th_live l SET expirations = th_expirations(l.expirations, l.lease_mark), run_at = NULL, is_special = true WHERE l.seq = p_seq;
     PERFORM th_finish_all(ARRAY[p_seq], 'cancelled', NULL, p_now, false);
     IF v_flow IS NOT NULL THEN
       v_wakes := th_propagate_failure(p_seq, p_now);
@@ -264,7 +269,8 @@ END $$;
 -- Extends leases. A transaction that is changing a job at this moment is waited for, but not for long: a job that an
 -- open transaction has locked is left as it is, so that it does not hold up the leases of others.
 CREATE FUNCTION th_extend_v1(
-  p_ids text[], p_tokens bigint[], p_imported uuid[], p_progress text[], p_now bigint, p_expires bigint
+  p_ids text[], p_tokens bigint[], p_imported uuid[], p_progress text[], p_marks text[], p_now bigint,
+  p_expires bigint
 ) RETURNS TABLE (verdict text, lease_expires_at bigint, cancel_requested boolean)
 LANGUAGE plpgsql {settings} AS $$
 #variable_conflict use_column
@@ -272,19 +278,20 @@ DECLARE
   v_tokens   bigint[] := th_native_tokens(p_ids, p_tokens, p_imported);
   v_free     bigint[];
   v_progress text[];
+  v_marks    text[];
   v_taken    record;
   v_locked   bigint[];
 BEGIN
-  SELECT array_agg(l.seq), array_agg(i.progress) INTO v_free, v_progress
-  FROM unnest(p_ids, v_tokens, p_progress) AS i (id, token, progress)
+  SELECT array_agg(l.seq), array_agg(i.progress), array_agg(i.mark) INTO v_free, v_progress, v_marks
+  FROM unnest(p_ids, v_tokens, p_progress, p_marks) AS i (id, token, progress, mark)
   CROSS JOIN LATERAL (SELECT x.seq FROM th_job x WHERE x.id = i.id OFFSET 0) j
   CROSS JOIN LATERAL (
     SELECT y.seq FROM th_live y WHERE y.seq = j.seq AND y.lease_token = i.token AND y.lease_expires_at > p_now
     FOR UPDATE SKIP LOCKED) l;
   IF v_free IS NULL OR cardinality(v_free) < cardinality(p_ids) THEN
     SELECT array_agg(l.seq ORDER BY l.seq) AS seqs, array_agg(i.token ORDER BY l.seq) AS tokens,
-      array_agg(i.progress ORDER BY l.seq) AS progress INTO v_taken
-    FROM unnest(p_ids, v_tokens, p_progress) AS i (id, token, progress)
+      array_agg(i.progress ORDER BY l.seq) AS progress, array_agg(i.mark ORDER BY l.seq) AS marks INTO v_taken
+    FROM unnest(p_ids, v_tokens, p_progress, p_marks) AS i (id, token, progress, mark)
     CROSS JOIN LATERAL (SELECT x.seq FROM th_job x WHERE x.id = i.id OFFSET 0) j
     CROSS JOIN LATERAL (
       SELECT y.seq FROM th_live y WHERE y.seq = j.seq AND y.lease_token = i.token AND y.lease_expires_at > p_now OFFSET 0) l
@@ -292,13 +299,14 @@ BEGIN
     IF v_taken.seqs IS NOT NULL THEN
       v_locked := th_lock_soon(v_taken.seqs);
       -- The transaction that had them may have ended the lease, or have granted another.
-      SELECT v_free || array_agg(t.seq), v_progress || array_agg(t.progress) INTO v_free, v_progress
-      FROM unnest(v_taken.seqs, v_taken.tokens, v_taken.progress) AS t (seq, token, progress)
+      SELECT v_free || array_agg(t.seq), v_progress || array_agg(t.progress), v_marks || array_agg(t.mark)
+      INTO v_free, v_progress, v_marks
+      FROM unnest(v_taken.seqs, v_taken.tokens, v_taken.progress, v_taken.marks) AS t (seq, token, progress, mark)
       JOIN unnest(v_locked) AS k (seq) ON k.seq = t.seq
       JOIN th_live l ON l.seq = ANY (ARRAY[t.seq]) AND l.lease_token = t.token AND l.lease_expires_at > p_now;
     END IF;
   END IF;
-  PERFORM th_extend_leases(v_free, v_progress, p_now, p_expires);
+  PERFORM th_extend_leases(v_free, v_progress, v_marks, p_now, p_expires);
   RETURN QUERY
   SELECT CASE
       WHEN j.seq IS NULL THEN 'not_found'
@@ -314,16 +322,18 @@ END $$;
 
 -- Extends leases on rows that are locked. Where the order of Reserve has passed the job it is moved ahead, so that long
 -- jobs do not gather at the front. That costs an index entry in each time that a lease lasts, and not with each heartbeat.
-CREATE FUNCTION th_extend_leases(p_seqs bigint[], p_progress text[], p_now bigint, p_expires bigint) RETURNS void
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION th_extend_leases(p_seqs bigint[], p_progress text[], p_marks text[], p_now bigint, p_expires bigint)
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE th_live l SET
     -- LEA-7, LEA-8: the token stays.
     lease_expires_at = greatest(l.lease_expires_at, p_expires),
     progress = coalesce(i.progress, l.progress),
+    -- LEA-11
+    lease_mark = coalesce(i.mark::th_lease_mark, l.lease_mark),
     moved_from = CASE WHEN l.available_at <= p_now THEN coalesce(l.moved_from, l.available_at) ELSE l.moved_from END,
     available_at = CASE WHEN l.available_at <= p_now THEN greatest(l.lease_expires_at, p_expires) ELSE l.available_at END
-  FROM unnest(p_seqs, p_progress) AS i (seq, progress)
+  FROM unnest(p_seqs, p_progress, p_marks) AS i (seq, progress, mark)
   WHERE l.seq = ANY (ARRAY[i.seq]) AND l.lease_expires_at > p_now;
 END $$;
 

@@ -176,22 +176,22 @@ BEGIN
   END IF;
 END $$;
 
--- Jobs that wait again: retried (SET-2, LEA-6), or released (SET-4). Answers their queues.
+-- Jobs that wait again: retried (SET-2, LEA-6), or released (SET-4), after a handler had started (LEA-6) or before. Answers their queues.
 CREATE FUNCTION th_put_back(p_items th_item[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_queues text[];
 BEGIN
   WITH put AS (
     UPDATE th_live l SET
-      lease_expires_at = NULL, lease_token = NULL, holder = NULL, moved_from = NULL,
-      available_at = CASE WHEN i.kind = 'release' AND i.run_at IS NULL THEN coalesce(l.moved_from, l.available_at)
+      lease_expires_at = NULL, lease_token = NULL, holder = NULL, moved_from = NULL, lease_mark = NULL,
+      available_at = CASE WHEN i.kind <> 'retry' AND i.run_at IS NULL THEN coalesce(l.moved_from, l.available_at)
                           ELSE greatest(i.run_at, p_now) END,
-      run_at = CASE WHEN i.kind = 'release' AND i.run_at IS NULL THEN l.run_at ELSE i.run_at END,
+      run_at = CASE WHEN i.kind <> 'retry' AND i.run_at IS NULL THEN l.run_at ELSE i.run_at END,
       attempts = CASE WHEN i.kind = 'retry' THEN nullif(i.attempts, 0) ELSE l.attempts END,
       failures = CASE WHEN i.kind = 'retry' THEN coalesce(l.failures, 0) + 1 ELSE l.failures END,
-      expirations = CASE WHEN i.kind = 'retry' THEN NULL ELSE l.expirations END,
+      expirations = CASE WHEN i.kind = 'release' THEN l.expirations END,
       -- Its time is no longer the one it was enqueued with.
-      is_special = CASE WHEN i.kind = 'release' AND i.run_at IS NULL THEN l.is_special ELSE true END
+      is_special = CASE WHEN i.kind <> 'retry' AND i.run_at IS NULL THEN l.is_special ELSE true END
     FROM unnest(p_items) AS i WHERE l.seq = ANY (ARRAY[i.seq])
     RETURNING l.queue
   )

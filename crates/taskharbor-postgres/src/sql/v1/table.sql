@@ -18,7 +18,8 @@ CREATE TYPE th_policy AS ENUM ('block', 'cancel', 'fail_fast', 'continue');
 CREATE TYPE th_key_hold AS ENUM ('until_pruned', 'until_done', 'until_terminal', 'for_a_time');
 -- An edge that waits for success is satisfied by itself as soon as its parent is done.
 CREATE TYPE th_edge_status AS ENUM ('waits_for_success', 'waits_for_failure', 'satisfied', 'not_needed', 'failed');
-CREATE TYPE th_transition AS ENUM ('ack', 'retry', 'fail', 'release', 'expand');
+CREATE TYPE th_transition AS ENUM ('ack', 'retry', 'fail', 'release', 'release_started', 'expand');
+CREATE TYPE th_lease_mark AS ENUM ('started', 'leaving');
 
 -- Numbers jobs and flows in the order of insertion. Never used again, so a number finds its job or nothing.
 CREATE SEQUENCE th_seq;
@@ -80,11 +81,13 @@ CREATE TABLE th_live (
   is_large         boolean,
   is_special       boolean,
   cancel_requested boolean,
+  lease_mark       th_lease_mark,
   holder           text,
   progress         text,
   CONSTRAINT th_live_lease_chk CHECK (
     CASE WHEN lease_expires_at IS NULL
-         THEN lease_token IS NULL AND holder IS NULL AND cancel_requested IS NULL AND moved_from IS NULL
+         THEN lease_token IS NULL AND holder IS NULL AND cancel_requested IS NULL AND lease_mark IS NULL
+           AND moved_from IS NULL
          ELSE lease_token IS NOT NULL AND holder IS NOT NULL AND waits_for IS NULL END)
 ) WITH (
   fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,

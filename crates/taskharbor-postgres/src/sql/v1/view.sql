@@ -23,7 +23,7 @@ SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, coalesce(j.kind, 'wor
   CASE WHEN l.lease_expires_at IS NULL AND l.waits_for IS NULL THEN l.available_at END AS due_at,
   CASE WHEN l.seq IS NULL OR l.waits_for IS NOT NULL THEN j.created_at ELSE coalesce(l.moved_from, l.available_at) END AS available_at,
   coalesce(l.moved_from, l.available_at) AS position, l.seq IS NOT NULL AS is_live, l.waits_for, l.lease_expires_at, l.lease_token,
-  l.holder, l.cancel_requested
+  l.holder, l.cancel_requested, l.lease_mark
 FROM th_job j
 LEFT JOIN th_live l ON l.seq = j.seq
 LEFT JOIN LATERAL (
