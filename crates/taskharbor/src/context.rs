@@ -287,7 +287,7 @@ impl Call {
     }
 
     pub(crate) fn decode<T: Data>(&self) -> JobResult<T> {
-        self.format()?.decode(self.payload()).map_err(JobError::unrecoverable)
+        self.format()?.decode(self.payload()).map_err(JobError::unreadable)
     }
 
     /// The format in which the job was written, or the name of one that this worker does not know.
@@ -298,7 +298,7 @@ impl Call {
     /// The format in which the job was written, if this worker knows it.
     pub(crate) fn format(&self) -> JobResult<&Format> {
         self.known_format().map_err(|name| {
-            JobError::unrecoverable(format!(
+            JobError::unreadable(format!(
                 "the job was written with codec {name:?}, which this worker does not know"
             ))
         })

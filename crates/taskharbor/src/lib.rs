@@ -66,7 +66,7 @@ pub use observe::{Counters, Event, EventCounts, LossReason, Observer, Operation,
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
 pub use worker::{
-    BuildError, MissingHandler, Retention, Running, Worker, WorkerBuilder, WorkerError,
+    BuildError, MissingHandler, Retention, Running, Unreadable, Worker, WorkerBuilder, WorkerError,
 };
 
 /// The error of a function that enqueues or starts something and waits for what it produces.

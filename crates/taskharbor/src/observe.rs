@@ -218,6 +218,8 @@ pub enum ReleaseReason {
     Shutdown,
     /// This worker has no handler for it.
     NoHandler,
+    /// It was written with a codec that this worker does not know, or its payload does not decode.
+    Unreadable,
     /// Its cancellation was requested.
     CancelRequested,
     /// It took so long to arrive that its lease was nearly over.

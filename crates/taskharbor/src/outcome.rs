@@ -73,6 +73,8 @@ pub(crate) enum Again {
     ByPolicy,
     After(Duration),
     Never,
+    /// The handler was not called, since this worker cannot read the job.
+    Unreadable,
 }
 
 impl JobError {
@@ -82,16 +84,22 @@ impl JobError {
         Self { again: Again::Never, source: source.into() }
     }
 
+    /// This worker cannot read the job; another one perhaps can.
+    pub(crate) fn unreadable(source: impl Into<BoxError>) -> Self {
+        Self { again: Again::Unreadable, source: source.into() }
+    }
+
     /// A failure after which to wait this long, whatever the policy says. It counts as an attempt.
     #[must_use]
     pub fn retry_after(delay: Duration, source: impl Into<BoxError>) -> Self {
         Self { again: Again::After(delay), source: source.into() }
     }
 
-    /// Whether the job is dead-lettered for this at once.
+    /// Whether trying again in the same worker cannot cure it: the job is dead-lettered without further
+    /// attempts.
     #[must_use]
     pub const fn is_unrecoverable(&self) -> bool {
-        matches!(self.again, Again::Never)
+        matches!(self.again, Again::Never | Again::Unreadable)
     }
 
     /// What went wrong.

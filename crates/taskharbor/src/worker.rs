@@ -23,6 +23,7 @@ mod settler;
 mod shared;
 mod signal;
 mod supervisor;
+mod unfit;
 mod verdict;
 
 use std::sync::Arc;
@@ -31,9 +32,10 @@ use taskharbor_core::AnyDriver;
 
 use shared::Shared;
 
-pub use builder::{BuildError, MissingHandler, WorkerBuilder};
+pub use builder::{BuildError, WorkerBuilder};
 pub use retention::Retention;
 pub use running::{Running, WorkerError};
+pub use unfit::{MissingHandler, Unreadable};
 
 /// Reserves jobs, runs their handlers, and records what became of them.
 ///

@@ -37,8 +37,6 @@ const TOLD_AFTER: u32 = 50;
 const COUNTED: usize = 1_000;
 /// How long a worker that is stopped by force has to end.
 const ABORT_WAIT: Duration = Duration::from_secs(2);
-/// How long a job without a handler here is left to other workers.
-const UNKNOWN_DELAY: Duration = Duration::from_secs(30);
 
 /// Run jobs; any program can be a handler
 ///
@@ -80,6 +78,10 @@ pub(crate) struct Args {
     /// How long running jobs may take to finish when the worker stops [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     grace: Option<Duration>,
+    /// How long jobs of a type without a handler here are left to other workers before they are
+    /// dead-lettered, from when this worker first met them [default: 10m]
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    missing_handler_wait: Option<Duration>,
     /// The name of the worker [default: host and process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -165,11 +167,8 @@ fn build(
     if let Some(max) = args.retry_max {
         retry = retry.cap(max);
     }
-    let mut builder = Worker::builder(driver)
-        .handlers(handlers)
-        .retry(retry)
-        .missing_handler(MissingHandler::Release(UNKNOWN_DELAY))
-        .observer(Arc::clone(status));
+    let mut builder =
+        Worker::builder(driver).handlers(handlers).retry(retry).observer(Arc::clone(status));
     for (queue, concurrency) in queues {
         builder = builder.queue(queue, concurrency.unwrap_or(CONCURRENCY));
     }
@@ -181,6 +180,9 @@ fn build(
     }
     if let Some(grace) = args.grace {
         builder = builder.grace(grace);
+    }
+    if let Some(wait) = args.missing_handler_wait {
+        builder = builder.missing_handler(MissingHandler::Wait(wait));
     }
     if let Some(name) = &args.name {
         builder = builder.name(name);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context;
-use taskharbor::{AnyDriver, Exponential, Worker};
+use taskharbor::{AnyDriver, Exponential, MissingHandler, Unreadable, Worker};
 use taskharbor_sqlite::{Config, SqliteDriver};
 use tokio::{
     io::AsyncReadExt,
@@ -92,7 +92,10 @@ pub(crate) async fn work(path: PathBuf) -> anyhow::Result<()> {
         .handlers(job::handlers())
         .retry(Exponential::new().base(RETRY_BASE))
         .lease(LEASE)
-        .grace(GRACE);
+        .grace(GRACE)
+        // The demo is over before a job could have waited for another worker.
+        .missing_handler(MissingHandler::Fail)
+        .unreadable(Unreadable::Fail);
     for queue in plan::queues() {
         let named = CONCURRENCY.iter().find(|(name, _)| *name == queue);
         builder = builder.queue(queue, named.map_or(8, |(_, concurrency)| *concurrency));

@@ -20,8 +20,8 @@ use tokio::sync::Notify;
 
 use super::clock::{TokioClock, is_paused};
 use crate::{
-    Client, Event, Handlers, Job, Observer, Options, Retention, Running, Worker, WorkerBuilder,
-    codec::Format,
+    Client, Event, Handlers, Job, MissingHandler, Observer, Options, Retention, Running,
+    Unreadable, Worker, WorkerBuilder, codec::Format,
 };
 
 /// How many times the test steps aside, with nothing happening, before all is said to be quiet.
@@ -329,6 +329,8 @@ fn start(
     for queue in queues {
         worker = worker.queue(queue, CONCURRENCY);
     }
+    // There is no other worker that could run what this one cannot.
+    worker = worker.missing_handler(MissingHandler::Fail).unreadable(Unreadable::Fail);
     let worker = configure(worker).observer(Arc::clone(activity));
     let worker =
         worker.build().unwrap_or_else(|error| panic!("the worker cannot be built: {error}"));

@@ -21,23 +21,12 @@ use super::{
     outage::Outage,
     pace::MAX_AHEAD,
     shared::{Config, Phase, Shared},
+    unfit::{MissingHandler, Unfit, Unreadable},
 };
 use crate::{
     Codec, Exponential, Handlers, ImpossiblePolicy, Middleware, Observer, Retention, RetryPolicy,
     codec::Format, handler::Entry, inflight::Registry, observe::Observers,
 };
-
-/// What becomes of a job for which a worker has no handler.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MissingHandler {
-    /// It is dead-lettered, saying so.
-    #[default]
-    DeadLetter,
-    /// It is given back, to be tried again after this time; nothing is charged. For rolling
-    /// deploys, where a worker of the next version knows it.
-    Release(Duration),
-}
 
 /// Why a worker was not built.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +135,7 @@ pub struct WorkerBuilder {
     call_timeout: Duration,
     timeout: Option<Duration>,
     missing: MissingHandler,
+    unreadable: Unreadable,
     crash_limit: u32,
     retention: Retention,
     seed: Option<u64>,
@@ -172,6 +162,7 @@ impl WorkerBuilder {
             call_timeout: Duration::from_secs(30),
             timeout: None,
             missing: MissingHandler::default(),
+            unreadable: Unreadable::default(),
             crash_limit: 5,
             retention: Retention::new(),
             seed: None,
@@ -283,9 +274,16 @@ impl WorkerBuilder {
         self
     }
 
-    /// What becomes of a job without a handler. Defaults to [`MissingHandler::DeadLetter`].
+    /// What becomes of a job without a handler. Defaults to [`MissingHandler::Wait`] for 10 minutes.
     pub fn missing_handler(mut self, missing: MissingHandler) -> Self {
         self.missing = missing;
+        self
+    }
+
+    /// What becomes of a job that was written with an unknown codec, or whose payload does not decode.
+    /// Defaults to [`Unreadable::Wait`] for 10 minutes.
+    pub fn unreadable(mut self, unreadable: Unreadable) -> Self {
+        self.unreadable = unreadable;
         self
     }
 
@@ -341,6 +339,7 @@ impl WorkerBuilder {
             buffered: Notify::new(),
             caution: Caution::new(self.crash_limit),
             registry: Registry::default(),
+            unfit: Unfit::default(),
             outcomes,
             inbox: Mutex::new(Some(inbox)),
             outage: Outage::default(),
@@ -366,19 +365,15 @@ impl WorkerBuilder {
         if heartbeat > lease / 2 {
             return Err(BuildError::Heartbeat { heartbeat, lease });
         }
-        let released_after = match self.missing {
-            MissingHandler::Release(delay) => delay,
-            MissingHandler::DeadLetter => Duration::MAX,
-        };
         let timeout = self.timeout.unwrap_or(Duration::MAX);
-        for (what, value, least, wanted) in [
-            ("the heartbeat", heartbeat, 1, "1 ms or more"),
-            ("the polling interval", self.poll, 1, "1 ms or more"),
-            ("the time a call may take", self.call_timeout, 1, "1 ms or more"),
-            ("the timeout", timeout, 1, "1 ms or more"),
-            ("the delay of jobs without a handler", released_after, 100, "100 ms or more"),
+        for (what, value) in [
+            ("the heartbeat", heartbeat),
+            ("the polling interval", self.poll),
+            ("the time a call may take", self.call_timeout),
+            ("the timeout", timeout),
         ] {
-            if value < Duration::from_millis(least) {
+            if value < Duration::from_millis(1) {
+                let wanted = "1 ms or more";
                 return Err(BuildError::Duration { what, value, wanted });
             }
         }
@@ -409,7 +404,8 @@ impl WorkerBuilder {
             ahead: if self.crash_limit == 1 { Duration::ZERO } else { self.ahead.min(lease / 20) },
             call_timeout: self.call_timeout,
             timeout: self.timeout,
-            missing: self.missing,
+            missing: self.missing.into(),
+            unreadable: self.unreadable,
             crash_limit: self.crash_limit,
             retention: self.retention,
         })

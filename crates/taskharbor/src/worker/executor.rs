@@ -7,7 +7,6 @@ use tokio::{sync::mpsc::error::TrySendError, time::Instant};
 use tracing::Instrument;
 
 use super::{
-    builder::MissingHandler,
     input,
     lane::Slot,
     settler::Finished,
@@ -21,6 +20,7 @@ use crate::{
     handler::Entry,
     inflight::Inflight,
     middleware::{recover, within},
+    outcome::Again,
 };
 
 /// What an execution came to.
@@ -168,16 +168,11 @@ fn crashed(times: u32) -> Text {
 
 fn without_handler(shared: &Shared, inflight: &Inflight) -> Verdict {
     let (job, now) = (&inflight.job, shared.now());
-    match shared.config.missing {
-        MissingHandler::DeadLetter => {
-            let text = format!("no handler for job type {:?} is registered", job.job_type);
-            let reason = Text::new(text);
-            verdict::dead_letter(job, reason.clone(), reason, now)
-        }
-        MissingHandler::Release(delay) => {
-            verdict::release(Some(now.saturating_add(delay)), ReleaseReason::NoHandler)
-        }
+    if let Some(delay) = shared.unfit.delay(&job.id, shared.config.missing, now) {
+        return verdict::release(Some(now.saturating_add(delay)), ReleaseReason::NoHandler);
     }
+    let reason = Text::new(format!("no handler for job type {:?} is registered", job.job_type));
+    verdict::dead_letter(job, reason.clone(), reason, now)
 }
 
 fn judge(
@@ -187,13 +182,18 @@ fn judge(
     cancel: Option<CancelReason>,
     took: Duration,
 ) -> Verdict {
-    let job = &inflight.job;
+    let (job, now) = (&inflight.job, shared.now());
     if let Err(error) = &result {
+        if error.again() == Again::Unreadable
+            && let Some(delay) = shared.unfit.delay(&job.id, shared.config.unreadable, now)
+        {
+            return verdict::release(Some(now.saturating_add(delay)), ReleaseReason::Unreadable);
+        }
         shared.tell(&Event::Failed { job, error, took });
     }
     let format = format_of(shared, inflight);
     let circumstances = Circumstances {
-        now: shared.now(),
+        now,
         took,
         // That it took too long is why it failed, not an excuse.
         cancel: cancel.filter(|reason| *reason <= CancelReason::Shutdown),

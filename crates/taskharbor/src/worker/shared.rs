@@ -14,11 +14,11 @@ use taskharbor_core::{AnyDriver, DriverError, JobType, Timestamp, clock::Clock, 
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::{
-    builder::MissingHandler,
     caution::Caution,
     lane::Lanes,
     outage::{Outage, Part},
     settler::Finished,
+    unfit::{Unfit, Unreadable},
 };
 use crate::{
     CancelReason, Event, LossReason, Middleware, Operation, Retention, RetryPolicy,
@@ -57,7 +57,8 @@ pub(super) struct Config {
     pub(super) ahead: Duration,
     pub(super) call_timeout: Duration,
     pub(super) timeout: Option<Duration>,
-    pub(super) missing: MissingHandler,
+    pub(super) missing: Unreadable,
+    pub(super) unreadable: Unreadable,
     pub(super) crash_limit: u32,
     pub(super) retention: Retention,
 }
@@ -99,6 +100,7 @@ pub(super) struct Shared {
     pub(super) buffered: Notify,
     pub(super) caution: Caution,
     pub(super) registry: Registry,
+    pub(super) unfit: Unfit,
     pub(super) outcomes: mpsc::Sender<Finished>,
     /// The other end, until the settler takes it.
     pub(super) inbox: Mutex<Option<mpsc::Receiver<Finished>>>,

@@ -112,7 +112,9 @@ impl Circumstances<'_> {
         let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
         let max_attempts = job.max_attempts.unwrap_or_else(|| self.policy.max_attempts());
         let delay = match (error.again(), self.cancel) {
-            (Again::Never, _) => return dead_letter(job, text.clone(), text, self.now),
+            (Again::Never | Again::Unreadable, _) => {
+                return dead_letter(job, text.clone(), text, self.now);
+            }
             // It was told to stop, so that it failed says nothing about the job.
             (_, Some(reason)) => {
                 return release_started(None, ReleaseReason::for_cancel(reason));

@@ -1,33 +1,106 @@
-//! Jobs for which a worker has no handler.
+//! Jobs that a worker cannot run, and another one perhaps can.
 
-use taskharbor::{Handlers, JobResult, MissingHandler, State};
+use std::time::Duration;
+
+use taskharbor::{Handlers, JobId, JobResult, MissingHandler, State, Unreadable, WorkerBuilder};
 
 use crate::port::{DONE, Port, SECOND, handler};
 
-#[tokio::test(start_paused = true)]
-async fn a_job_without_a_handler_is_dead_lettered_saying_so() {
-    let port = Port::new();
-    let handle = port.client.enqueue_raw("unheard-of", b"{}").await.unwrap();
-    let run = port.worker(handler(|_, _| async { DONE }));
-    let _running = run.build().unwrap().start();
-    let record = port.finished(handle.id()).await;
-    assert_eq!((record.state, record.job.deliveries), (State::Dlq, 1));
-    let reason = record.reason.unwrap();
-    assert_eq!(reason.as_str(), "no handler for job type \"unheard-of\" is registered");
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Jobs of an unknown type, in an unknown codec and with a payload that does not decode, with the end of
+/// the reason for which each is dead-lettered and that for which it is released.
+async fn unfit(port: &Port) -> [(JobId, &'static str, &'static str); 3] {
+    let raw = |job_type: &str, payload: &[u8]| port.client.enqueue_raw(job_type, payload);
+    let codec = raw("work", br#"{"name":"a"}"#).max_attempts(1).codec("sealed-1").await;
+    [
+        (
+            raw("new", b"{}").max_attempts(1).await.unwrap().id().clone(),
+            "no handler for job type \"new\" is registered",
+            "released NoHandler",
+        ),
+        (
+            codec.unwrap().id().clone(),
+            "the job was written with codec \"sealed-1\", which this worker does not know",
+            "released Unreadable",
+        ),
+        (
+            raw("work", b"[1, 2]").max_attempts(1).await.unwrap().id().clone(),
+            "at line 1 column 2",
+            "released Unreadable",
+        ),
+    ]
+}
+
+fn worker(port: &Port) -> WorkerBuilder {
+    port.worker(handler(|_, _| async { DONE }))
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_without_a_handler_can_be_left_to_a_worker_that_has_one() {
+async fn jobs_that_a_worker_cannot_run_are_dead_lettered_after_ten_minutes() {
     let port = Port::new();
-    let handle = port.client.enqueue_raw("new", b"{}").max_attempts(1).await.unwrap();
-    let old = port.worker(handler(|_, _| async { DONE }));
-    let old = old.missing_handler(MissingHandler::Release(10 * SECOND)).build().unwrap().start();
-    port.log.until_count("released NoHandler", 30).await;
-    let record = port.record(handle.id()).await;
-    assert_eq!((record.state, record.job.attempts), (State::Scheduled, 0));
+    let jobs = unfit(&port).await;
+    let begun = port.now();
+    let _running = worker(&port).build().unwrap().start();
+    for (id, reason, released) in &jobs {
+        let record = port.finished(id).await;
+        assert_eq!((record.state, record.job.attempts), (State::Dlq, 1));
+        let text = record.reason.unwrap();
+        assert!(text.as_str().ends_with(reason), "{text}");
+        assert_eq!(port.log.time_of(&format!("dead-lettered {id}")).since(begun), 10 * MINUTE);
+        let times = port.log.count(&format!("{released} {id}"));
+        assert!((15..30).contains(&times), "released {times} times");
+    }
+    // Nothing is told to have failed before the wait was over.
+    assert_eq!(port.log.count("failed"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_a_worker_cannot_run_are_dead_lettered_at_once_if_it_says_so() {
+    let port = Port::new();
+    let jobs = unfit(&port).await;
+    let begun = port.now();
+    let run = worker(&port).missing_handler(MissingHandler::Fail).unreadable(Unreadable::Fail);
+    let _running = run.build().unwrap().start();
+    for (id, reason, _) in &jobs {
+        let record = port.finished(id).await;
+        assert_eq!((record.state, record.job.deliveries), (State::Dlq, 1));
+        let text = record.reason.unwrap();
+        assert!(text.as_str().ends_with(reason), "{text}");
+    }
+    assert_eq!((port.now(), port.log.count("released")), (begun, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_of_the_next_version_runs_what_the_old_one_could_not() {
+    let port = Port::new();
+    let jobs = unfit(&port).await;
+    let old = worker(&port).build().unwrap().start();
+    tokio::time::sleep(9 * MINUTE).await;
+    for (id, ..) in &jobs {
+        let record = port.record(id).await;
+        assert_eq!((record.state, record.job.attempts), (State::Scheduled, 0));
+    }
     old.shutdown().await.unwrap();
-    let knows = Handlers::new().on_raw("new", |_, _| async { JobResult::Ok(None) });
+    let done = |_, _| async { JobResult::Ok(None) };
+    let knows = Handlers::new().on_raw("new", done).on_raw("work", done);
     let _new = port.worker(knows).build().unwrap().start();
-    let record = port.finished(handle.id()).await;
-    assert_eq!((record.state, record.job.attempts, record.job.deliveries), (State::Done, 0, 31));
+    for (id, ..) in &jobs {
+        let record = port.finished(id).await;
+        assert_eq!((record.state, record.job.attempts), (State::Done, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_without_a_handler_can_be_left_to_other_workers_for_ever() {
+    let port = Port::new();
+    let handle = port.client.enqueue_raw("new", b"{}").await.unwrap();
+    let run = worker(&port).missing_handler(MissingHandler::Wait(Duration::MAX));
+    let _running = run.build().unwrap().start();
+    tokio::time::sleep(24 * 60 * MINUTE).await;
+    assert_eq!(port.state(handle.id()).await, State::Scheduled);
+    // The delays stop growing at a minute, so a worker that knows the type has it soon.
+    let times = port.log.count("released NoHandler");
+    assert!((24 * 60..24 * 60 + 20).contains(&times), "released {times} times");
+    assert!(port.record(handle.id()).await.due_at.unwrap().since(port.now()) <= 60 * SECOND);
 }

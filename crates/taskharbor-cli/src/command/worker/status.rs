@@ -131,7 +131,7 @@ impl Status {
         let job_type = job.job_type.as_str();
         if is_first(&self.unknown, job_type) {
             let text = format!(
-                "no handler for jobs of type {job_type}, which are left to other workers: add --exec '{job_type}=COMMAND' if this one should run them"
+                "no handler for jobs of type {job_type}, which are left to other workers and dead-lettered if none runs them in time: add --exec '{job_type}=COMMAND' if this one should run them"
             );
             self.say_of("no_handler", Some(job), &text);
         }
