@@ -60,7 +60,7 @@ fn start<L: Library>(app: &App<L>, starts: &Arc<AtomicUsize>) -> Running {
     });
     let worker: Worker = app
         .worker(handlers)
-        .lease(Duration::from_millis(800))
+        .lease(Duration::from_secs(1))
         .poll(Duration::from_millis(50))
         .crash_limit(1_000)
         .build()

@@ -113,6 +113,10 @@ pub enum BuildError {
 }
 
 const MAX_CONCURRENCY: usize = 50_000;
+/// A heartbeat is sent after a third of the lease, and a second one has to fit before the handler is
+/// stopped. On a busy machine a call to the store, or the turn of a task, can take 100 ms and more: with
+/// leases of 10 ms healthy jobs were lost until the crash limit dead-lettered them.
+const MIN_LEASE: Duration = Duration::from_secs(1);
 
 /// Says what a worker does. Everything is checked by [`WorkerBuilder::build`].
 #[must_use = "a worker does nothing until it is built and run"]
@@ -218,8 +222,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long a lease lasts: if this worker dies, its jobs come back after this time. Defaults
-    /// to 60 s.
+    /// How long a lease lasts: if this worker dies, its jobs come back after this time. At least 1 s,
+    /// because a lease that is shorter than a slow call to the store cannot be kept. Defaults to 60 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -356,8 +360,9 @@ impl WorkerBuilder {
         // Long enough for a century and short enough to be added to any date in use.
         let lease_fits = Timestamp::EPOCH.checked_add(lease).is_some()
             && lease <= Duration::from_secs(100 * 366 * 86_400);
-        if lease < Duration::from_millis(10) || !lease_fits {
-            let wanted = "10 ms or more, and no more than a hundred years";
+        if lease < MIN_LEASE || !lease_fits {
+            let wanted = "1 s or more, and no more than a hundred years (a lease is extended after \
+                          a third of it: if it is shorter, a call that is slow for a moment would lose it)";
             return Err(BuildError::Duration { what: "the lease", value: lease, wanted });
         }
         let heartbeat = self.heartbeat.unwrap_or(lease / 3);

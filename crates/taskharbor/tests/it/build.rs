@@ -168,22 +168,20 @@ fn durations_that_cannot_work_are_refused() {
     let (zero, tiny) = (Duration::ZERO, Duration::from_nanos(1));
     let century = Duration::from_secs(101 * 366 * 86_400);
     for (builder, says) in [
-        (good().lease(zero), "the lease is 0ns: choose 10 ms or more"),
-        (good().lease(Duration::from_millis(9)), "the lease is 9ms: choose 10 ms or more"),
+        (good().lease(zero), "the lease is 0ns: choose 1 s or more"),
+        (good().lease(Duration::from_millis(999)), "the lease is 999ms: choose 1 s or more"),
+        (good().lease(Duration::from_millis(10)), "a call that is slow for a moment would lose it"),
         (good().lease(century), "no more than a hundred years"),
         (good().lease(Duration::MAX), "no more than a hundred years"),
         (good().heartbeat(zero), "the heartbeat is 0ns: choose 1 ms or more"),
         (good().poll(tiny), "the polling interval is 1ns: choose 1 ms or more"),
-        (
-            good().missing_handler(taskharbor::MissingHandler::Release(zero)),
-            "the delay of jobs without a handler is 0ns: choose 100 ms or more",
-        ),
         (good().call_timeout(zero), "the time a call may take is 0ns: choose 1 ms or more"),
         (good().timeout(zero), "the timeout is 0ns: choose 1 ms or more"),
     ] {
         let error = refused(builder, &[says]);
         assert!(matches!(error, Some(BuildError::Duration { .. })), "{says}");
     }
+    assert_built(good().lease(Duration::from_secs(1)));
     // A worker may shut down without grace, and one may wait for a handler as long as it takes.
     assert_built(good().grace(zero));
     assert_built(good().grace(Duration::MAX).timeout(Duration::MAX));

@@ -58,7 +58,7 @@ fn the_lease_of_a_handler_that_blocks_ends_after_its_timeout() {
         let timeout = Duration::from_millis(100);
         let handle = client.enqueue(work("a")).timeout(timeout).await.unwrap();
         let worker = Worker::builder(&driver).handlers(stuck).queue("default", 2);
-        let worker = worker.lease(Duration::from_millis(300)).poll(Duration::from_millis(50));
+        let worker = worker.lease(Duration::from_secs(1)).poll(Duration::from_millis(50));
         let worker = worker.cancel_wait(Duration::from_millis(100));
         let running = worker.build().unwrap().start();
         // Its thread is blocked until somebody else has done the job.

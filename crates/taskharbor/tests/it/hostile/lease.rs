@@ -14,7 +14,7 @@ fn leases_end_with_the_runtime_that_the_worker_ran_on() {
             began.lock().unwrap().send(()).unwrap();
             std::future::pending()
         }));
-        let worker = worker.lease(Duration::from_millis(300));
+        let worker = worker.lease(Duration::from_secs(1));
         (id, worker.build().unwrap().start())
     });
     has_begun.recv().unwrap();
