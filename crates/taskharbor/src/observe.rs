@@ -191,8 +191,16 @@ pub enum Event<'a> {
     WorkerStarted {
         /// The name under which it holds leases.
         name: &'a str,
+        /// The longest that its shutdown takes. Whatever ends the process has to wait for that long.
+        shutdown_within: Duration,
     },
-    /// A worker reserves no more jobs.
+    /// A worker reserves no more jobs and goes on with those it has: [`Running::quiet`](crate::Running::quiet).
+    #[non_exhaustive]
+    Quiet {
+        /// How many jobs it holds.
+        inflight: usize,
+    },
+    /// A worker shuts down and reserves no more jobs.
     #[non_exhaustive]
     ShuttingDown {
         /// How many jobs it still holds.
@@ -214,7 +222,7 @@ pub enum Event<'a> {
 pub enum ReleaseReason {
     /// Its handler asked for it.
     Snoozed,
-    /// The worker shuts down.
+    /// The worker shuts down, or is quiet.
     Shutdown,
     /// This worker has no handler for it.
     NoHandler,

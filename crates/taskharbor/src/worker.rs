@@ -31,6 +31,7 @@ use std::sync::Arc;
 use taskharbor_core::AnyDriver;
 
 use shared::Shared;
+use signal::{Asked, Signals};
 
 pub use builder::{BuildError, WorkerBuilder};
 pub use retention::Retention;
@@ -60,7 +61,7 @@ impl Worker {
     }
 
     /// Works until SIGINT or SIGTERM, then shuts down as [`Running::shutdown`] does. A second
-    /// signal ends the grace period.
+    /// signal ends the grace period. SIGUSR1 makes it quiet, as [`Running::quiet`] does.
     ///
     /// # Errors
     ///
@@ -74,17 +75,24 @@ impl Worker {
             return Err(WorkerError::NoRuntime);
         }
         let mut signals =
-            signal::Signals::listen().map_err(|error| WorkerError::Signals(Arc::new(error)))?;
+            Signals::listen().map_err(|error| WorkerError::Signals(Arc::new(error)))?;
         let running = self.start();
-        tokio::select! {
-            ended = running.ended() => return ended,
-            () = signals.next() => {}
+        loop {
+            let asked = tokio::select! {
+                ended = running.ended() => return ended,
+                asked = signals.next() => asked,
+            };
+            match asked {
+                Asked::Quiet => running.quiet(),
+                Asked::Stop => break,
+            }
         }
-        tokio::select! {
-            ended = running.shutdown() => return ended,
-            () = signals.next() => running.end_grace(),
+        loop {
+            tokio::select! {
+                ended = running.shutdown() => return ended,
+                asked = signals.next() => if asked == Asked::Stop { running.end_grace() },
+            }
         }
-        running.shutdown().await
     }
 
     /// Works in the background, on the current runtime, until told to stop.

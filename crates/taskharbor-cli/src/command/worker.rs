@@ -45,6 +45,7 @@ const ABORT_WAIT: Duration = Duration::from_secs(2);
 /// writes to standard output is the job's output. It ends with 0 for success, 65 for a permanent
 /// failure, 75 to be run later without charging an attempt, and anything else to be retried. The
 /// first Ctrl-C or SIGTERM lets running jobs finish, the second kills their programs and ends at once.
+/// After SIGUSR1 the worker takes no more jobs and goes on with those it has.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor worker --exec 'email:send=./send-mail.py' --queue mail=4
@@ -75,7 +76,7 @@ pub(crate) struct Args {
     /// The longest delay before a retry [default: 1h]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     retry_max: Option<Duration>,
-    /// How long running jobs may take to finish when the worker stops [default: 30s]
+    /// How long running jobs may take to finish when the worker stops [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     grace: Option<Duration>,
     /// How long jobs of a type without a handler here are left to other workers before they are
@@ -115,21 +116,24 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     stderr::detach();
     let driver = url.open(Missing::Create).await?;
     let worker = build(&args, &queues, handlers, &driver, &status)?;
-    let mut signals = Signals::listen()?;
+    let (mut signals, mut quiet) = (Signals::listen()?, QuietSignal::listen()?);
     let running = worker.start();
-    let stopped = tokio::select! {
-        biased;
-        stopped = signals.next() => stopped,
-        ended = running.ended() => {
-            ended?;
-            Stopped::Terminated
+    let stopped = loop {
+        tokio::select! {
+            biased;
+            stopped = signals.next() => break stopped,
+            () = quiet.next() => running.quiet(),
+            ended = running.ended() => {
+                ended?;
+                break Stopped::Terminated;
+            }
+            idle = until_idle(&driver, &queues, &status), if args.until_idle => {
+                idle?;
+                break Stopped::Idle;
+            }
+            // Never ends by itself.
+            () = status.show() => break Stopped::Terminated,
         }
-        idle = until_idle(&driver, &queues, &status), if args.until_idle => {
-            idle?;
-            Stopped::Idle
-        }
-        // Never ends by itself.
-        () = status.show() => Stopped::Terminated,
     };
     let was_forced = stop(&running, &mut signals, stopped, &status, &haste).await?;
     status.end();
@@ -270,6 +274,28 @@ async fn stop(
         }
     }
     Ok(true)
+}
+
+/// The signal after which a worker takes no more jobs.
+struct QuietSignal {
+    #[cfg(unix)]
+    signal: tokio::signal::unix::Signal,
+}
+
+impl QuietSignal {
+    fn listen() -> Outcome<Self> {
+        Ok(Self {
+            #[cfg(unix)]
+            signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        #[cfg(unix)]
+        let _ = self.signal.recv().await;
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await;
+    }
 }
 
 /// The signals that end a worker.

@@ -52,7 +52,12 @@ impl Observer for Log {
                 tracing::warn!(problem, "no wake-ups from the store; jobs are found by polling");
             }
             Event::WakeUpsBack {} => tracing::info!("wake-ups from the store arrive again"),
-            Event::WorkerStarted { name } => tracing::info!(name, "worker started"),
+            Event::WorkerStarted { name, shutdown_within } => {
+                tracing::info!(name, ?shutdown_within, "worker started");
+            }
+            Event::Quiet { inflight } => {
+                tracing::info!(inflight, "quiet: no more jobs are reserved");
+            }
             Event::ShuttingDown { inflight, grace } => {
                 tracing::info!(inflight, ?grace, "shutting down");
             }

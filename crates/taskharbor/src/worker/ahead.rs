@@ -2,7 +2,7 @@
 //!
 //! They are released: nothing is charged, and another worker can have them. This happens when no job
 //! of their queue has ended for a while, when the first of them has waited for too long, and when the
-//! worker shuts down.
+//! worker shuts down or is quiet.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ impl Patience {
     }
 }
 
-/// Gives back what has waited for too long, until the worker shuts down, and then everything.
+/// Gives back what has waited for too long, until the worker reserves nothing more, and then everything.
 pub(super) async fn sweep(shared: &Arc<Shared>) {
     let patience = Patience::new(&shared.config);
     let mut not_before = Instant::now();
@@ -48,7 +48,7 @@ pub(super) async fn sweep(shared: &Arc<Shared>) {
         };
         tokio::select! {
             biased;
-            () = shared.reached(Phase::Draining) => break,
+            () = shared.reached(Phase::Quiet) => break,
             () = stalled => {}
         }
         // While outcomes cannot be handed over, handlers end and their slots do not: the store is

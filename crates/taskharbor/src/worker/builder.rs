@@ -159,7 +159,7 @@ impl WorkerBuilder {
             name: None,
             lease: Duration::from_secs(60),
             heartbeat: None,
-            grace: Duration::from_secs(30),
+            grace: Duration::from_secs(15),
             cancel_wait: Duration::from_secs(5),
             poll: Duration::from_secs(1),
             ahead: Duration::from_millis(20),
@@ -235,7 +235,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long handlers have to finish when the worker shuts down. Defaults to 30 s.
+    /// How long handlers have to finish when the worker shuts down. Defaults to 15 s, with which the
+    /// whole shutdown takes at most 25 s ([`Running::shutdown`](crate::Running::shutdown)): Kubernetes
+    /// and others kill a process after 30 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self

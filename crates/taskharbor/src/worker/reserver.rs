@@ -51,6 +51,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     tokio::join!(reserve, ahead::sweep(&shared));
     // What came in while the others were given back.
     ahead::release_all(&shared, ReleaseReason::Shutdown).await;
+    shared.reached(Phase::Draining).await;
 }
 
 /// What is known about the jobs of a queue.
@@ -139,7 +140,7 @@ impl Reserver {
             };
             tokio::select! {
                 biased;
-                () = self.shared.reached(Phase::Draining) => return None,
+                () = self.shared.reached(Phase::Quiet) => return None,
                 // Where one handler ends others do; they may share the next call.
                 () = self.shared.freed.notified() => tokio::task::yield_now().await,
                 woken = woken => self.note_woken(woken),
@@ -239,7 +240,7 @@ impl Reserver {
                 let backoff = self.shared.backoff(self.failures);
                 tokio::select! {
                     biased;
-                    () = self.shared.reached(Phase::Draining) => {}
+                    () = self.shared.reached(Phase::Quiet) => {}
                     () = sleep(backoff) => {}
                 }
             }
@@ -386,7 +387,7 @@ impl Reserver {
         let others: Vec<_> = shared.registry.all().into_iter().filter(is_other).collect();
         let are_released = tokio::select! {
             biased;
-            () = shared.reached(Phase::Draining) => false,
+            () = shared.reached(Phase::Quiet) => false,
             () = shared.registry.gone(&others) => true,
             () = sleep(RELEASED_WITHIN) => false,
         };

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use tokio::sync::watch;
 
 use super::shared::{Phase, Shared};
-use crate::CancelReason;
+use crate::{CancelReason, Event};
 
 /// A worker in the background. Dropping it shuts the worker down without waiting for that.
 #[must_use = "dropping this stops the worker"]
@@ -63,13 +63,21 @@ impl Running {
         Self { shared, ended }
     }
 
+    /// Stops reserving jobs and goes on with those that the worker has, for as long as they take. Jobs
+    /// that wait for a slot are released. A shutdown later finds less to wait for. It cannot be undone.
+    pub fn quiet(&self) {
+        if self.shared.advance(Phase::Quiet) {
+            self.shared.tell(&Event::Quiet { inflight: self.shared.registry.len() });
+        }
+    }
+
     /// Stops reserving jobs, lets handlers finish for the grace period, then tells them to stop
     /// and gives their jobs back without charging an attempt.
     ///
-    /// It takes at most the grace period, the time that handlers have to stop when told to, and 5 s
-    /// to record the last outcomes: 40 s by default, whatever the handlers do, and a second more where
-    /// the driver gave the worker connections of its own to close. A handler that blocks its thread
-    /// cannot be stopped: it is left behind, and its job comes back when its lease ends.
+    /// It takes at most the grace period (15 s), the time that handlers have to stop when told to (5 s),
+    /// 4 s to record the last outcomes, and 1 s to close connections of the worker's own: 25 s by
+    /// default, whatever the handlers do. [`Event::WorkerStarted`] tells the sum. A handler that blocks
+    /// its thread cannot be stopped: it is left behind, and its job comes back when its lease ends.
     ///
     /// # Errors
     ///

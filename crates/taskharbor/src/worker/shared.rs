@@ -18,6 +18,7 @@ use super::{
     lane::Lanes,
     outage::{Outage, Part},
     settler::Finished,
+    supervisor::{CLOSE, FLUSH},
     unfit::{Unfit, Unreadable},
 };
 use crate::{
@@ -36,7 +37,9 @@ const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
 pub(super) enum Phase {
     /// It reserves and runs jobs.
     Working,
-    /// It reserves nothing more; handlers have the grace period to finish.
+    /// It reserves nothing more; handlers have all the time they need.
+    Quiet,
+    /// Handlers have the grace period to finish.
     Draining,
     /// Handlers are told to stop.
     Cancelling,
@@ -69,6 +72,11 @@ impl Config {
     pub(super) fn margin(&self) -> Duration {
         let margin = (self.lease_for / 10).max(Duration::from_secs(2));
         margin.min((self.lease_for - self.heartbeat) / 2)
+    }
+
+    /// The longest that a shutdown takes, whatever the handlers do.
+    pub(super) const fn shutdown_within(&self) -> Duration {
+        self.grace.saturating_add(self.cancel_wait).saturating_add(FLUSH).saturating_add(CLOSE)
     }
 
     /// How long a call may take. Leases are not extended while their jobs are being settled, so a
@@ -130,15 +138,15 @@ impl Shared {
         *self.phase.borrow()
     }
 
-    /// Goes on to this phase; never back.
-    pub(super) fn advance(&self, to: Phase) {
+    /// Goes on to this phase; never back. Whether it was not reached before.
+    pub(super) fn advance(&self, to: Phase) -> bool {
         self.phase.send_if_modified(|phase| {
             let later = to > *phase;
             if later {
                 *phase = to;
             }
             later
-        });
+        })
     }
 
     /// Waits for this phase or a later one.

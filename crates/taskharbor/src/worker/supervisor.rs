@@ -27,11 +27,11 @@ use super::{
 use crate::{CancelReason, Event, Operation, middleware::recover};
 
 /// How long the last outcomes have to be recorded once every handler has stopped.
-pub(super) const FLUSH: Duration = Duration::from_secs(5);
+pub(super) const FLUSH: Duration = Duration::from_secs(4);
 /// How long the tasks of handlers that were stopped may take to say so.
 const A_MOMENT: Duration = Duration::from_millis(50);
 /// How long a handle of the worker's own may take to close.
-const CLOSE: Duration = Duration::from_secs(1);
+pub(super) const CLOSE: Duration = Duration::from_secs(1);
 
 pub(super) fn start(shared: Arc<Shared>) -> Running {
     let (ending, ended) = watch::channel(None);
@@ -126,7 +126,8 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let Some(inbox) = inbox else {
         return Ending::Crashed;
     };
-    shared.tell(&Event::WorkerStarted { name: shared.config.holder.as_str() });
+    let (name, shutdown_within) = (shared.config.holder.as_str(), shared.config.shutdown_within());
+    shared.tell(&Event::WorkerStarted { name, shutdown_within });
     let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared), driver.clone()));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
@@ -141,7 +142,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     };
     // A task that was dropped has lost its runtime; any other end while there is work is a bug.
     let is_gone = ended.is_err_and(|error| error.is_cancelled());
-    let mut crashed = !is_gone && shared.phase() == Phase::Working;
+    let mut crashed = !is_gone && shared.phase() < Phase::Draining;
     if !crashed && !is_gone {
         tokio::select! {
             biased;

@@ -185,6 +185,7 @@ impl Observer for Log {
             Event::StoreUnavailable { doing, .. } => format!("away {doing}"),
             Event::StoreBack { .. } => "back".to_owned(),
             Event::WorkerStarted { .. } => "worker started".to_owned(),
+            Event::Quiet { inflight, .. } => format!("quiet with {inflight}"),
             Event::ShuttingDown { inflight, .. } => format!("shutting down with {inflight}"),
             Event::WorkerStopped { abandoned, .. } => format!("worker stopped, {abandoned} left"),
             _ => return,

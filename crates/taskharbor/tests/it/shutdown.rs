@@ -1,9 +1,13 @@
 //! Stopping a worker in each phase, in bounded time, without loss and without charge.
 
-use std::{sync::mpsc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, mpsc},
+    time::Duration,
+};
 
 use taskharbor::{
-    AnyDriver, CancelReason, Client, Driver, Handlers, Outcome, Running, State, Worker, WorkerError,
+    AnyDriver, CancelReason, Client, Driver, Event, Handlers, Outcome, Running, State, Worker,
+    WorkerError,
 };
 use taskharbor_memory::MemoryDriver;
 
@@ -11,6 +15,8 @@ use crate::{
     port::{DONE, LEASE, Port, SECOND, handler, work},
     unkind::{Fault, Op},
 };
+
+const MS: Duration = Duration::from_millis(1);
 
 /// How long it takes to shut down.
 async fn shutdown(port: &Port, running: &Running) -> Duration {
@@ -44,10 +50,10 @@ async fn an_idle_worker_stops_at_once() {
 async fn a_handler_that_ends_within_the_grace_period_is_recorded() {
     let port = Port::new();
     let id = port.enqueue("a").await;
-    let run = port.worker(takes(20 * SECOND));
+    let run = port.worker(takes(15 * SECOND - MS));
     let running = run.build().unwrap().start();
     port.log.until("started").await;
-    assert_eq!(shutdown(&port, &running).await, 20 * SECOND);
+    assert_eq!(shutdown(&port, &running).await, 15 * SECOND - MS);
     assert_eq!(port.state(&id).await, State::Done);
 }
 
@@ -74,7 +80,7 @@ async fn a_handler_that_listens_is_told_after_the_grace_period_and_its_job_given
     }));
     let running = run.build().unwrap().start();
     port.log.until("started").await;
-    assert_eq!(shutdown(&port, &running).await, 31 * SECOND);
+    assert_eq!(shutdown(&port, &running).await, 16 * SECOND);
     let record = port.record(&id).await;
     assert_eq!((record.state, record.job.attempts), (State::Ready, 0));
     assert_eq!((port.log.count("released Shutdown"), port.log.count("retried")), (1, 0));
@@ -101,7 +107,7 @@ async fn a_handler_that_does_not_listen_is_stopped_and_its_job_given_back() {
     let run = port.worker(handler(|_, _| std::future::pending()));
     let running = run.build().unwrap().start();
     port.log.until("started").await;
-    assert_eq!(shutdown(&port, &running).await, 35 * SECOND);
+    assert_eq!(shutdown(&port, &running).await, 20 * SECOND);
     let record = port.record(&id).await;
     assert_eq!((record.state, record.job.attempts), (State::Ready, 0));
 }
@@ -162,7 +168,7 @@ async fn a_reservation_that_hangs_does_not_hold_up_the_end() {
     let running = run.build().unwrap().start();
     tokio::time::sleep(SECOND).await;
     let took = shutdown(&port, &running).await;
-    assert!((35 * SECOND..36 * SECOND).contains(&took), "{took:?}");
+    assert!((20 * SECOND..21 * SECOND).contains(&took), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,7 +178,7 @@ async fn outcomes_that_cannot_be_recorded_do_not_hold_up_the_end() {
     port.store.down(&[Op::Settle]);
     let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     port.log.until("away settle").await;
-    assert_eq!(shutdown(&port, &running).await, 40 * SECOND);
+    assert_eq!(shutdown(&port, &running).await, 24 * SECOND);
     assert_eq!(port.log.count("worker stopped, 1 left"), 1);
     port.store.up();
     let _next = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
@@ -208,12 +214,68 @@ async fn a_worker_that_waits_for_its_store_can_be_stopped() {
 async fn dropping_the_handle_stops_the_worker_as_a_shutdown_does() {
     let port = Port::new();
     let id = port.enqueue("a").await;
-    let run = port.worker(takes(20 * SECOND));
+    let run = port.worker(takes(10 * SECOND));
     let running = run.build().unwrap().start();
     port.log.until("started").await;
     drop(running);
     port.log.until("worker stopped, 0 left").await;
     assert_eq!(port.state(&id).await, State::Done);
+}
+
+/// Kubernetes kills a process 30 s after it has asked it to stop.
+#[tokio::test(start_paused = true)]
+async fn a_worker_tells_how_long_its_shutdown_takes_and_by_default_that_is_25_s() {
+    let port = Port::new();
+    let told = Arc::new(Mutex::new(None));
+    let hears = Arc::clone(&told);
+    let run = port.worker(handler(|_, _| std::future::pending()));
+    let run = run.observer(move |event: &Event<'_>| {
+        if let Event::WorkerStarted { shutdown_within, .. } = event {
+            *hears.lock().unwrap() = Some(*shutdown_within);
+        }
+    });
+    // Nothing is left out that could take time: a handler that does not stop, an outage, a call that hangs.
+    port.enqueue("a").await;
+    let running = run.call_timeout(3_600 * SECOND).build().unwrap().start();
+    port.log.until("started").await;
+    port.store.next(Op::Settle, [Fault::Hang]);
+    port.store.next(Op::Extend, [Fault::Hang]);
+    let took = shutdown(&port, &running).await;
+    assert_eq!(*told.lock().unwrap(), Some(25 * SECOND));
+    assert!((20 * SECOND..=25 * SECOND).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_worker_reserves_nothing_and_goes_on_with_what_it_has() {
+    let port = Port::new();
+    let before = port.enqueue("before").await;
+    let running = port.worker(takes(3_600 * SECOND)).build().unwrap().start();
+    port.log.until("started").await;
+    running.quiet();
+    running.quiet();
+    let after = port.enqueue("after").await;
+    let record = port.finished(&before).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 1));
+    tokio::time::sleep(3_600 * SECOND).await;
+    assert_eq!(port.record(&after).await.job.deliveries, 0);
+    assert_eq!(port.log.count("quiet with 1"), 1);
+    assert_eq!((port.log.count("shutting"), port.log.count("worker stopped")), (0, 0));
+    assert_eq!(shutdown(&port, &running).await, Duration::ZERO);
+    assert_eq!(port.log.count("worker stopped, 0 left"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_worker_gives_back_what_arrives_late() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    port.store.next(Op::Reserve, [Fault::Late(5 * SECOND)]);
+    let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    tokio::time::sleep(SECOND).await;
+    running.quiet();
+    port.log.until("released Shutdown").await;
+    let record = port.record(&id).await;
+    assert_eq!((record.state, port.log.count("started")), (State::Ready, 0));
+    assert_eq!(shutdown(&port, &running).await, Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A worker that is stopped by signals. In real time, but waiting for events alone.
+//! A worker that is made quiet and stopped by signals. In real time, but waiting for events alone.
 
 use std::{process::Command, sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ fn send(signal: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_first_signal_drains_and_the_second_ends_the_grace_period() {
+async fn one_signal_makes_it_quiet_the_next_drains_and_the_last_ends_the_grace_period() {
     let driver = AnyDriver::new(MemoryDriver::new());
     let client = Client::new(&driver);
     let (event, mut events) = mpsc::unbounded_channel();
@@ -31,12 +31,13 @@ async fn the_first_signal_drains_and_the_second_ends_the_grace_period() {
                 Ok(Outcome::Done(1))
             }
         }))
-        .queue("default", 2)
+        .queue("default", 3)
         .grace(Duration::from_secs(3_600))
         .cancel_wait(Duration::from_millis(10))
         .observer(move |it: &Event<'_>| {
             let name = match it {
                 Event::Started { .. } => "started",
+                Event::Quiet { .. } => "quiet",
                 Event::ShuttingDown { .. } => "shutting down",
                 Event::Succeeded { .. } => "succeeded",
                 _ => return,
@@ -48,16 +49,22 @@ async fn the_first_signal_drains_and_the_second_ends_the_grace_period() {
     let running = tokio::spawn(worker.build().unwrap().run());
     assert_eq!(events.recv().await, Some("started"));
     assert_eq!(events.recv().await, Some("started"));
+    send("-USR1");
+    assert_eq!(events.recv().await, Some("quiet"));
+    let late = client.enqueue(work("late")).await.unwrap();
     send("-TERM");
     assert_eq!(events.recv().await, Some("shutting down"));
     finish.notify_one();
     assert_eq!(events.recv().await, Some("succeeded"));
     send("-INT");
     running.await.unwrap().unwrap();
-    for (handle, state) in [(polite, State::Done), (stubborn, State::Ready)] {
+    for (handle, state, deliveries) in
+        [(polite, State::Done, 1), (stubborn, State::Ready, 1), (late, State::Ready, 0)]
+    {
         let now = driver.now().await.unwrap();
         let record = taskharbor::Admin::inspect(&driver, handle.id().clone(), now).await.unwrap();
         let record = record.unwrap();
         assert_eq!((record.state, record.job.attempts), (state, 0));
+        assert_eq!(record.job.deliveries, deliveries);
     }
 }

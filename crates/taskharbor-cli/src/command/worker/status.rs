@@ -14,7 +14,7 @@ use serde::Serialize;
 use taskharbor::{Event, Observer, ReleaseReason};
 use taskharbor_core::job::JobView;
 
-use crate::{clean, failure::chain, stderr};
+use crate::{clean, failure::chain, screen::counted, stderr};
 
 const REDRAWN: Duration = Duration::from_millis(250);
 
@@ -172,8 +172,15 @@ impl Observer for Status {
                 self.say("wake_ups_back", "wake-ups from the store arrive again");
             }
             Event::StoreBack { .. } => self.say("store_back", "the store is back"),
-            Event::WorkerStarted { name, .. } if !self.is_drawn => {
-                self.say("started", &format!("worker {name} started"));
+            Event::WorkerStarted { name, shutdown_within, .. } if !self.is_drawn => {
+                let text = format!(
+                    "worker {name} started; its shutdown takes {shutdown_within:?} at most"
+                );
+                self.say("started", &text);
+            }
+            Event::Quiet { inflight, .. } => {
+                let jobs = counted(*inflight, "job");
+                self.say("quiet", &format!("taking no more jobs, and going on with {jobs}"));
             }
             Event::Released { job, why: ReleaseReason::NoHandler, .. } => self.unknown(job),
             Event::Released { job, why: ReleaseReason::Snoozed, .. } => self.snoozed(job),

@@ -19,7 +19,7 @@ async fn a_handler_may_shut_its_own_worker_down() {
     let _ = cell.set(run.build().unwrap().start());
     let start = port.now();
     cell.get().unwrap().ended().await.unwrap();
-    assert_eq!(port.now().since(start), 36 * SECOND);
+    assert_eq!(port.now().since(start), 21 * SECOND);
     let record = port.record(&id).await;
     assert_eq!((record.state, record.job.attempts), (State::Ready, 0));
 }
@@ -72,7 +72,7 @@ async fn a_handler_that_waits_for_a_job_behind_it_can_still_be_shut_down() {
     assert_eq!(port.state(&id).await, State::Inflight);
     let start = port.now();
     running.shutdown().await.unwrap();
-    assert!(port.now().since(start) <= 35 * SECOND);
+    assert!(port.now().since(start) <= 20 * SECOND);
     assert_eq!(port.state(&id).await, State::Ready);
 }
 
