@@ -6,7 +6,7 @@
 
 use std::iter::once;
 
-use proc_macro2::{Ident, TokenTree};
+use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::{
     Attribute, Data, DeriveInput, Field, LitStr, Meta, Path, Token, Type, ext::IdentExt,
     parse::ParseStream, parse_quote,
@@ -22,6 +22,8 @@ pub(crate) struct JobAttribute {
     /// Where the library is.
     pub(crate) library: Path,
     pub(crate) options: Options,
+    /// An expression that makes the retry policy.
+    pub(crate) retry: Option<TokenStream>,
 }
 
 /// What the job asks for wherever it is enqueued, unless told otherwise there.
@@ -40,18 +42,20 @@ enum Key {
     MaxAttempts,
     Timeout,
     Priority,
+    Retry,
     Input,
     Output,
     Crate,
 }
 
 impl Key {
-    const ALL: [(&str, Self); 8] = [
+    const ALL: [(&str, Self); 9] = [
         ("type", Self::Type),
         ("queue", Self::Queue),
         ("max_attempts", Self::MaxAttempts),
         ("timeout", Self::Timeout),
         ("priority", Self::Priority),
+        ("retry", Self::Retry),
         ("input", Self::Input),
         ("output", Self::Output),
         ("crate", Self::Crate),
@@ -76,6 +80,7 @@ struct Draft {
     output: Option<Type>,
     library: Option<Path>,
     options: Options,
+    retry: Option<TokenStream>,
     error: Option<syn::Error>,
 }
 
@@ -178,6 +183,7 @@ impl Draft {
                 options.timeout_nanos = Some(value::parse(name, input, value::timeout)?);
             }
             Key::Priority => options.priority = Some(value::parse(name, input, value::priority)?),
+            Key::Retry => self.retry = Some(value::parse(name, input, value::expression)?),
             Key::Input => self.input = Some(value::parse(name, input, value::data_type)?),
             Key::Output => self.output = Some(value::parse(name, input, value::data_type)?),
             Key::Crate => self.library = Some(value::parse(name, input, value::path)?),
@@ -199,6 +205,7 @@ impl Draft {
             output: self.output.unwrap_or_else(|| parse_quote!(())),
             library: self.library.unwrap_or_else(|| parse_quote!(::taskharbor)),
             options: self.options,
+            retry: self.retry,
         })
     }
 }

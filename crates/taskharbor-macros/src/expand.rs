@@ -14,8 +14,15 @@ use crate::attribute::{JobAttribute, Options};
 ///
 /// One error that combines everything that is wrong with the item and its attributes.
 pub(crate) fn expand(item: &DeriveInput) -> syn::Result<TokenStream> {
-    let JobAttribute { job_type, input, output, library, options } = JobAttribute::of(item)?;
+    let JobAttribute { job_type, input, output, library, options, retry } = JobAttribute::of(item)?;
     let options = options_fn(&library, &options);
+    let retry = retry.map(|policy| {
+        quote! {
+            fn retry_policy() -> ::core::option::Option<::std::boxed::Box<dyn #library::RetryPolicy>> {
+                ::core::option::Option::Some(::std::boxed::Box::new(#policy))
+            }
+        }
+    });
     let ident = &item.ident;
     let (impl_generics, type_generics, where_clause) = item.generics.split_for_impl();
     Ok(quote! {
@@ -25,6 +32,7 @@ pub(crate) fn expand(item: &DeriveInput) -> syn::Result<TokenStream> {
             type Input = #input;
             type Output = #output;
             #options
+            #retry
         }
     })
 }
@@ -81,6 +89,26 @@ mod tests {
                         .max_attempts(5)
                         .timeout(::core::time::Duration::from_nanos(30000000000u64))
                         .priority(3)
+                }
+            }
+        };
+        assert_expands(&item, &expected);
+    }
+
+    #[test]
+    fn a_retry_policy_is_any_expression() {
+        let item = parse_quote! {
+            #[job(type = "tick", retry = Exponential::new().base(of(1, 2)), output = u8)]
+            struct Tick;
+        };
+        let expected = quote! {
+            #[automatically_derived]
+            impl ::taskharbor::Job for Tick {
+                const TYPE: &'static str = "tick";
+                type Input = ();
+                type Output = u8;
+                fn retry_policy() -> ::core::option::Option<::std::boxed::Box<dyn ::taskharbor::RetryPolicy>> {
+                    ::core::option::Option::Some(::std::boxed::Box::new(Exponential::new().base(of(1, 2))))
                 }
             }
         };

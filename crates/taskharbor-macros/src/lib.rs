@@ -49,6 +49,7 @@ mod value;
 /// | `max_attempts` | `5` | how many failures end it, from 1 to 2147483647 |
 /// | `timeout` | `"500ms"`, `"30s"`, `"5m"`, `"2h"` | how long one execution may take |
 /// | `priority` | `3`, `-3` | its place in the queue, from -32768 to 32767: higher runs first |
+/// | `retry` | `Exponential::new()` | an expression: the retry policy of these jobs. Defaults to the worker's |
 /// | `input` | `Vec<u8>` | what the step before it produces. Defaults to `()` |
 /// | `output` | `Thumb` | what its handler produces. Defaults to `()` |
 /// | `crate` | `my_crate::taskharbor` | where the library is. Defaults to `::taskharbor` |

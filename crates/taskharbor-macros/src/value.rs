@@ -4,8 +4,8 @@
 //! would make every build wait for it. A reader says what is wrong in words; [`parse`] adds the key
 //! in front and points at the whole value.
 
-use proc_macro2::Ident;
-use syn::{Lit, LitStr, Path, Type, parse::ParseStream};
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use syn::{Lit, LitStr, Path, Token, Type, parse::ParseStream};
 
 const MAX_NAME_BYTES: usize = 255;
 const MAX_ATTEMPTS: u32 = i32::MAX.unsigned_abs();
@@ -77,6 +77,18 @@ pub(crate) fn timeout(input: ParseStream<'_>) -> Read<u64> {
 
 pub(crate) fn data_type(input: ParseStream<'_>) -> Read<Type> {
     input.parse().map_err(|_| "takes a type without quotes, such as Vec<u8>".to_owned())
+}
+
+/// An expression, up to the next comma. What is wrong with it the compiler says where it stands.
+pub(crate) fn expression(input: ParseStream<'_>) -> Read<TokenStream> {
+    let mut tokens = Vec::new();
+    while !input.is_empty() && !input.peek(Token![,]) {
+        tokens.extend(input.parse::<TokenTree>());
+    }
+    if tokens.is_empty() {
+        return Err("takes an expression, such as Exponential::new()".to_owned());
+    }
+    Ok(tokens.into_iter().collect())
 }
 
 /// A path, bare or in quotes.

@@ -103,8 +103,8 @@ impl Call {
         self.job().attempts.saturating_add(1)
     }
 
-    /// How many executions of this job may fail before it is dead-lettered: the job's own maximum,
-    /// or that of the worker's retry policy if the job has none. In the last attempt it is equal to
+    /// How many executions of this job may fail before it is dead-lettered: the job's own maximum, or that
+    /// of its type, or that of its retry policy. In the last attempt it is equal to
     /// [`Call::attempt`].
     #[must_use]
     pub fn max_attempts(&self) -> u32 {
@@ -169,8 +169,8 @@ impl Call {
         &self.job().payload
     }
 
-    /// How long this execution may take: the job's own timeout, or the worker's if the job has none.
-    /// `None` if neither has one.
+    /// How long this execution may take: the job's own timeout, or that of its type, or the worker's.
+    /// `None` if none of them has one.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.setting.timeout

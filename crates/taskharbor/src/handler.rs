@@ -3,13 +3,13 @@
 //! The types of job, output and state are known where a handler is added and forgotten right
 //! after: a worker sees functions from a call to bytes.
 
-use std::{any::TypeId, fmt, future::Future, sync::Arc};
+use std::{any::TypeId, fmt, future::Future, sync::Arc, time::Duration};
 
 use taskharbor_core::Blob;
 
 use crate::{
     BoxFuture, Call, CallResult, CodecError, Context, Data, IntoOutcome, Job, JobError, Outcome,
-    codec::Format, flow::is_each,
+    RetryPolicy, codec::Format, flow::is_each,
 };
 
 /// Runs one job.
@@ -46,9 +46,19 @@ pub(crate) struct Entry<S> {
     pub(crate) job_type: String,
     /// The queue that jobs of this type wait in unless told otherwise, if the type says.
     pub(crate) queue: Option<String>,
+    /// How jobs of this type run that do not say so themselves.
+    pub(crate) defaults: Defaults,
     /// What it wants to know of the step before it.
     pub(crate) reads: Reads,
     pub(crate) run: Run<S>,
+}
+
+/// What the type of a job says about how it runs.
+#[derive(Clone, Default)]
+pub(crate) struct Defaults {
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) max_attempts: Option<u32>,
+    pub(crate) retry: Option<Arc<dyn RetryPolicy>>,
 }
 
 /// What a handler wants to know of the step before its job.
@@ -107,9 +117,15 @@ impl<S: Send + Sync + 'static> Handlers<S> {
                 encoded(outcome, &format)
             })
         };
+        let options = J::options();
         self.entries.push(Entry {
             job_type: J::TYPE.to_owned(),
-            queue: Some(J::options().queue_name().to_owned()),
+            queue: Some(options.queue_name().to_owned()),
+            defaults: Defaults {
+                timeout: options.timeout,
+                max_attempts: options.max_attempts,
+                retry: J::retry_policy().map(Arc::from),
+            },
             reads: Reads::of::<J::Input>(),
             run: Arc::new(run),
         });
@@ -144,6 +160,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self.entries.push(Entry {
             job_type: job_type.into(),
             queue: None,
+            defaults: Defaults::default(),
             reads: Reads::Raw,
             run: Arc::new(run),
         });
@@ -160,6 +177,7 @@ impl<S: Send + Sync + 'static> Handlers<S> {
             Entry {
                 job_type: entry.job_type,
                 queue: entry.queue,
+                defaults: entry.defaults,
                 reads: entry.reads,
                 run: Arc::new(move |call, _: Arc<()>| run(call, Arc::clone(&state))) as Run<()>,
             }

@@ -8,6 +8,8 @@ use taskharbor_core::{
     job::{FailurePolicy, KeyHold},
 };
 
+use crate::RetryPolicy;
+
 /// What can be stored with a job: everything that serde can write and read back.
 pub trait Data: Serialize + DeserializeOwned + Send + Sync + 'static {}
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Data for T {}
@@ -62,10 +64,34 @@ pub trait Job: Data {
     /// What its handler produces.
     type Output: Data;
 
-    /// The options of jobs of this kind, unless the caller that enqueues one sets others.
+    /// The options of jobs of this kind, unless the caller that enqueues one sets others. A worker applies
+    /// `timeout` and `max_attempts` also to jobs that were enqueued without them: by name, from SQL or
+    /// with the command.
     #[must_use]
     fn options() -> Options {
         Options::new()
+    }
+
+    /// When failed jobs of this kind are tried again, whatever the worker's policy says. It is asked once,
+    /// when a worker is built. Defaults to `None`: the worker's policy decides.
+    ///
+    /// With the derive it is an expression:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use serde::{Deserialize, Serialize};
+    /// use taskharbor::{Exponential, Job};
+    ///
+    /// #[derive(Serialize, Deserialize, Job)]
+    /// #[job(type = "webhook", retry = Exponential::new().base(Duration::from_secs(30)))]
+    /// struct Webhook {
+    ///     url: String,
+    /// }
+    /// ```
+    #[must_use]
+    fn retry_policy() -> Option<Box<dyn RetryPolicy>> {
+        None
     }
 
     /// This job with options of its own: as a step of a flow, or among many to be enqueued.

@@ -7,7 +7,7 @@ use super::JobAttribute;
 
 const MISSING: &str = "add #[job(type = \"…\")]: the name is stored with every job, so that \
                        renaming the struct strands nothing";
-const KEYS: &str = "use type, queue, max_attempts, timeout, priority, input, output, crate";
+const KEYS: &str = "use type, queue, max_attempts, timeout, priority, retry, input, output, crate";
 
 #[track_caller]
 fn accepted(item: &DeriveInput) -> JobAttribute {

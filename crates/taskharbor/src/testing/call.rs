@@ -19,7 +19,7 @@ use taskharbor_core::{
 use super::clock::TokioClock;
 use crate::{
     Call, CancelReason, CodecError, Context, Data, Each, Exponential, IntoOutcome, Job, JobError,
-    JobResult, Options, Outcome, RetryPolicy,
+    JobResult, Options, Outcome,
     codec::Format,
     context::{Input, Setting, unit},
     handler::{Handlers, Run},
@@ -172,8 +172,10 @@ impl<S, J: Job> HandlerCall<S, J> {
             observers: Observers::new(Vec::new()),
             timeout: self.timeout,
             deadline,
-            max_attempts: own_attempts
-                .unwrap_or_else(|| RetryPolicy::max_attempts(&Exponential::new())),
+            max_attempts: own_attempts.unwrap_or_else(|| {
+                let policy = J::retry_policy().unwrap_or_else(|| Box::new(Exponential::new()));
+                policy.max_attempts()
+            }),
         };
         let call = Call::new(inflight, setting, input);
         let run = self.run.ok_or("there is no handler")?;

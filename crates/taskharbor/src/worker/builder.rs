@@ -104,6 +104,14 @@ pub enum BuildError {
     /// The retry policy makes no sense.
     #[error("the retry policy cannot work")]
     Retry(#[from] ImpossiblePolicy),
+    /// The retry policy of a job type makes no sense.
+    #[error("the retry policy of job type {job_type:?} cannot work")]
+    RetryOf {
+        /// The type.
+        job_type: String,
+        /// What is wrong with it.
+        source: ImpossiblePolicy,
+    },
     /// A codec has no name that could be stored with a job.
     #[error("a codec cannot be used")]
     Codec(#[from] HeaderError),
@@ -210,7 +218,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// When failed jobs are tried again. Defaults to [`Exponential::new`].
+    /// When failed jobs are tried again, except those whose type has a policy of its own
+    /// ([`Job::retry_policy`](crate::Job::retry_policy)). Defaults to [`Exponential::new`].
     pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
         self.retry = Arc::new(policy);
         self
@@ -274,7 +283,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long an execution of a job may take that does not say so itself. Defaults to no limit.
+    /// How long an execution may take if neither the job nor its type says so. Defaults to no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -461,6 +470,11 @@ fn handlers(
             .map_err(|source| BuildError::InvalidType { job_type: job_type.clone(), source })?;
         if let Some(queue) = entry.queue.clone().filter(|queue| !is_served(queue)) {
             return Err(BuildError::UnservedQueue { job_type, queue });
+        }
+        if let Some(policy) = &entry.defaults.retry {
+            policy
+                .check()
+                .map_err(|source| BuildError::RetryOf { job_type: job_type.clone(), source })?;
         }
         if handlers.insert(valid, entry).is_some() {
             return Err(BuildError::DuplicateHandler(job_type));

@@ -14,7 +14,7 @@ use super::{
     verdict::{self, Acked, Circumstances, Verdict},
 };
 use crate::{
-    Call, CallResult, CancelReason, Event, LossReason, Next, Outcome, ReleaseReason,
+    Call, CallResult, CancelReason, Event, LossReason, Next, Outcome, ReleaseReason, RetryPolicy,
     codec::Format,
     context::Setting,
     handler::Entry,
@@ -120,7 +120,8 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     let mut verdict = match execution {
         Execution::Ended(result) => {
             // Errors, flows and policies are the application's code too.
-            let judged = recover(async { judge(shared, inflight, result, cancel, took) }).await;
+            let judged =
+                recover(async { judge(shared, inflight, entry, result, cancel, took) }).await;
             judged.unwrap_or_else(|panic| {
                 let text = Text::new(format!("what became of the job cannot be told: {panic}"));
                 verdict::dead_letter(job, text.clone(), text, shared.now())
@@ -175,9 +176,21 @@ fn without_handler(shared: &Shared, inflight: &Inflight) -> Verdict {
     verdict::dead_letter(job, reason.clone(), reason, now)
 }
 
+/// The retry policy of a job: that of its type, or the worker's.
+fn policy_of<'a>(shared: &'a Shared, entry: &'a Entry<()>) -> &'a dyn RetryPolicy {
+    entry.defaults.retry.as_deref().unwrap_or(&*shared.retry)
+}
+
+/// How many executions of a job may fail.
+fn max_attempts_of(shared: &Shared, inflight: &Inflight, entry: &Entry<()>) -> u32 {
+    let own = inflight.job.max_attempts.or(entry.defaults.max_attempts);
+    own.unwrap_or_else(|| policy_of(shared, entry).max_attempts())
+}
+
 fn judge(
     shared: &Shared,
     inflight: &Inflight,
+    entry: &Entry<()>,
     result: CallResult,
     cancel: Option<CancelReason>,
     took: Duration,
@@ -197,7 +210,8 @@ fn judge(
         took,
         // That it took too long is why it failed, not an excuse.
         cancel: cancel.filter(|reason| *reason <= CancelReason::Shutdown),
-        policy: &*shared.retry,
+        policy: policy_of(shared, entry),
+        max_attempts: max_attempts_of(shared, inflight, entry),
         chance: &|| shared.chance(),
         limits: shared.driver.limits(),
         format: format.unwrap_or(&shared.formats[0]),
@@ -213,7 +227,7 @@ pub(super) fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&
 /// Runs the handler under middleware, until it ends or has to.
 async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) -> Execution {
     let job = &inflight.job;
-    let timeout = job.timeout.or(shared.config.timeout);
+    let timeout = job.timeout.or(entry.defaults.timeout).or(shared.config.timeout);
     let deadline = timeout.map(|timeout| shared.now().saturating_add(timeout));
     if let Some(deadline) = deadline {
         inflight.set_deadline(deadline);
@@ -227,7 +241,7 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
             observers: shared.observers.clone(),
             timeout,
             deadline,
-            max_attempts: job.max_attempts.unwrap_or_else(|| shared.retry.max_attempts()),
+            max_attempts: max_attempts_of(shared, inflight, entry),
         };
         let call = Call::new(Arc::clone(inflight), setting, input);
         let next = Next::new(Arc::clone(&shared.middleware), Arc::clone(&entry.run));

@@ -60,6 +60,7 @@ pub(super) struct Circumstances<'a> {
     pub(super) took: Duration,
     pub(super) cancel: Option<CancelReason>,
     pub(super) policy: &'a dyn RetryPolicy,
+    pub(super) max_attempts: u32,
     /// A random number for the policy, drawn only when it is asked.
     pub(super) chance: &'a dyn Fn() -> f64,
     pub(super) limits: Limits,
@@ -110,7 +111,6 @@ impl Circumstances<'_> {
     fn failure(&self, job: &JobView, error: &JobError) -> Verdict {
         let text = error.text();
         let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
-        let max_attempts = job.max_attempts.unwrap_or_else(|| self.policy.max_attempts());
         let delay = match (error.again(), self.cancel) {
             (Again::Never | Again::Unreadable, _) => {
                 return dead_letter(job, text.clone(), text, self.now);
@@ -126,7 +126,7 @@ impl Circumstances<'_> {
                 self.policy.delay(&Failed { attempts, job_type, error, chance })
             }
         };
-        if attempts >= max_attempts {
+        if attempts >= self.max_attempts {
             let times = if attempts == 1 { "once".to_owned() } else { format!("{attempts} times") };
             let reason = Text::new(format!("failed {times}, at last with: {text}"));
             return dead_letter(job, text, reason, self.now);

@@ -19,6 +19,7 @@ mod flow;
 mod harbor;
 mod hostile;
 mod idle;
+mod job_type;
 mod lease;
 mod middleware;
 mod missing;
