@@ -1,6 +1,7 @@
-//! `derive(Job)`: a struct or an enum becomes a job that can be enqueued and handled.
+//! `derive(Job)`: a struct or an enum becomes a job that can be enqueued and handled. And `main`, for
+//! programs with workers.
 //!
-//! Use it through the crate `taskharbor`, which exports it beside the trait of the same name. What
+//! Use them through the crate `taskharbor`, which exports the derive beside the trait of the same name. What
 //! a worker would refuse at run time is refused here, at compile time: every value in `#[job(…)]`
 //! is checked, and all that is wrong is reported at once, each where it stands.
 //!
@@ -35,6 +36,7 @@
 //! ```
 
 mod attribute;
+mod entry;
 mod expand;
 mod value;
 
@@ -62,4 +64,11 @@ mod value;
 pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
     expand::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Runs an `async fn main` as `taskharbor::block_on` does: as `#[tokio::main]`, and the process ends when
+/// the function has, also if a handler blocks its thread.
+#[proc_macro_attribute]
+pub fn main(_: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    entry::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

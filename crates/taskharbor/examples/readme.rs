@@ -22,7 +22,7 @@ async fn send_email(email: SendEmail, cx: Context<App>) -> JobResult {
     Ok(()) // any other error is retried with backoff
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driver = taskharbor::connect("memory:").await?; // a store in this process
     let client = Client::new(&driver);

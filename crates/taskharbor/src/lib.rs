@@ -2,6 +2,7 @@
 #![doc = include_str!("lib.md")]
 
 mod ack;
+mod block_on;
 mod blocking;
 mod cancel;
 mod client;
@@ -23,7 +24,7 @@ pub mod testing;
 mod worker;
 
 #[cfg(feature = "derive")]
-pub use taskharbor_macros::Job;
+pub use taskharbor_macros::{Job, main};
 
 pub use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
@@ -42,6 +43,7 @@ pub use taskharbor_core::{
 };
 
 pub use ack::AckError;
+pub use block_on::block_on;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{

@@ -15,6 +15,7 @@ mod codec;
 mod compile_fail;
 mod context;
 mod crash_limit;
+mod exit;
 mod flow;
 mod harbor;
 mod hostile;

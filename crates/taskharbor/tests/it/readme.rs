@@ -22,6 +22,8 @@ fn the_readme_the_crate_and_the_example_show_one_program() {
         .filter(|line| !line.starts_with("//!") && !line.starts_with("#!"))
         .collect();
     assert_eq!(first_block(&read("../../README.md")), program);
+    // `exit.rs` shows that a program like this ends.
+    assert!(program.contains(&"#[taskharbor::main]"));
     assert_eq!(first_block(&read("src/lib.md")), program);
 }
 

@@ -1,0 +1,26 @@
+//! A runtime for programs with workers that ends when the program does.
+
+use std::{future::Future, time::Duration};
+
+/// How long tasks and threads that are left have to end.
+const LEFT: Duration = Duration::from_secs(1);
+
+/// Runs a program on a tokio runtime of its own, and answers with its result.
+///
+/// The runtime has the defaults of `#[tokio::main]`. It ends in another way: what is still running has a
+/// second to end and is then left behind. A handler that blocks its thread cannot be stopped, and the
+/// runtime of `#[tokio::main]` waits for it for ever, so a process whose worker has shut down would stay.
+///
+/// `#[taskharbor::main]` in front of `async fn main` does the same.
+///
+/// # Panics
+///
+/// If the operating system gives no threads to run on.
+#[expect(clippy::expect_used, reason = "without a runtime there is no program that could be told")]
+pub fn block_on<F: Future>(program: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("a tokio runtime can be started");
+    let result = runtime.block_on(program);
+    runtime.shutdown_timeout(LEFT);
+    result
+}
