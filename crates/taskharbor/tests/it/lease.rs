@@ -160,7 +160,7 @@ async fn a_job_whose_lease_is_nearly_over_on_arrival_is_released_and_not_started
     assert_eq!((record.state, record.job.attempts, record.job.deliveries), (State::Done, 0, 2));
     assert_eq!(port.log.time_of("reserved").since(start), LEASE - 2 * SECOND);
     assert_eq!(port.log.count("reserved"), 2);
-    assert_eq!(port.log.count("released"), 1, "{:#?}", port.log.lines());
+    assert_eq!(port.log.count("released ArrivedLate"), 1, "{:#?}", port.log.lines());
     assert_eq!(port.log.count("started"), 1, "{:#?}", port.log.lines());
     // It does not wait for the end of its lease.
     assert_eq!(record.started_at.unwrap().since(start), LEASE - 2 * SECOND);
@@ -289,4 +289,14 @@ fn handlers_that_block_every_thread_do_not_stop_heartbeats() {
         }
         running.shutdown().await.unwrap();
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_arrives_a_moment_earlier_is_started() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    port.store.next(Op::Reserve, [Fault::Late(LEASE * 9 / 10 - Duration::from_millis(1))]);
+    let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 1));
 }
