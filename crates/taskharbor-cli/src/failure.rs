@@ -2,10 +2,12 @@
 //!
 //! The exit code is for shells, the stable `code` for programs that read JSON, the text for people.
 
-use std::{error::Error, io, process::ExitCode};
+use std::{io, process::ExitCode};
 
 use taskharbor::{Action, ConnectError, Denied, DriverError, EnqueueError, WaitError, WorkerError};
 use taskharbor_core::error::CallError;
+
+pub(crate) use taskharbor_core::error::chain;
 
 /// What a shell is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,20 +110,6 @@ const fn verb(action: &Action) -> &'static str {
     }
 }
 
-/// An error and its causes, each once.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        if !text.ends_with(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
-}
-
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -202,6 +190,6 @@ mod tests {
     fn a_cause_is_named_once() {
         let failure = Failure::from(DriverError::unavailable("connection refused"));
         assert_eq!(failure.exit, Exit::Store);
-        assert_eq!(failure.text, "the store is unavailable: try again: connection refused");
+        assert_eq!(failure.text, "the store is unavailable: connection refused");
     }
 }

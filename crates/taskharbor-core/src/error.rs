@@ -4,10 +4,16 @@
 //! succeeds, each item has its own answer: a set may be [`Rejected`], a change to
 //! an inflight job refused ([`Refusal`]), an operator's wish denied ([`Denied`]). The single-job
 //! calls fold these into [`CallError`].
+//!
+//! Programs print `{error}`, or return the error from `main`, which prints its `Debug`. So both show
+//! the whole chain of causes. An error that shows its cause has no `source`, and no report prints a
+//! cause twice; the cause itself is in the variant.
 
+mod chain;
 mod rejected;
 
 pub use crate::random::NoRandomness;
+pub use chain::chain;
 pub use rejected::Rejected;
 
 use std::{error::Error, sync::Arc};
@@ -21,7 +27,7 @@ use crate::{JobId, QueueName, State};
 /// `Existing` for what was stored, an ack, expansion or dead-lettering `AlreadyTerminal`, a retry or
 /// release `JobNotInflight`, and jobs that a lost reserve has granted come back when their leases
 /// end.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
     /// The lease would be shorter than a microsecond or end after the year 9999.
@@ -34,11 +40,11 @@ pub enum DriverError {
     #[error("the driver is closed")]
     Closed,
     /// The store cannot be reached or is busy; trying again is worth it.
-    #[error("the store is unavailable: try again")]
-    Unavailable(#[source] Arc<dyn Error + Send + Sync>),
+    #[error("the store is unavailable: {}", chain(&**.0))]
+    Unavailable(Arc<dyn Error + Send + Sync>),
     /// The store answered with an error that trying again will not cure.
-    #[error("the store failed")]
-    Backend(#[source] Arc<dyn Error + Send + Sync>),
+    #[error("the store failed: {}", chain(&**.0))]
+    Backend(Arc<dyn Error + Send + Sync>),
     /// The driver broke the contract; this is a bug in the driver.
     #[error("the driver broke the contract: {0}")]
     ContractViolation(String),
@@ -54,7 +60,19 @@ impl DriverError {
     pub fn backend(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Backend(source.into().into())
     }
+
+    /// What happened, without the words that name the variant: for errors that say themselves what
+    /// failed.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Unavailable(cause) | Self::Backend(cause) => chain(&**cause),
+            other => other.to_string(),
+        }
+    }
 }
+
+crate::debug_as_display!(DriverError, CallError);
 
 impl From<NoRandomness> for DriverError {
     fn from(source: NoRandomness) -> Self {
@@ -167,7 +185,7 @@ pub enum Denied {
 }
 
 /// Why a single-job call did not do what it was asked to.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// The job was not stored.

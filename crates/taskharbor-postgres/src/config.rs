@@ -10,7 +10,7 @@ mod url;
 
 use std::{env, fmt, path::PathBuf, time::Duration};
 
-use taskharbor_core::driver::Limits;
+use taskharbor_core::{driver::Limits, error::chain};
 
 use crate::{
     schema::{SchemaName, SchemaNameError},
@@ -51,20 +51,22 @@ pub enum ConfigError {
     #[error("{0}")]
     Contradiction(&'static str),
     /// The certificates that `sslrootcert` names cannot be read.
-    #[error("no certificate can be read from {}: name a PEM file in `sslrootcert`", path.display())]
+    #[error(
+        "no certificate can be read from {}: name a PEM file in `sslrootcert`{}",
+        path.display(), cause.as_ref().map_or_else(String::new, |it| format!(" ({})", chain(&**it)))
+    )]
     Certificates {
         /// The file.
         path: PathBuf,
         /// Why not, unless it was read and had none.
-        #[source]
-        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+        cause: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The system has no certificates to verify the server's with.
     #[error("the system has no certificates: install some or name a PEM file in `sslrootcert`")]
     NoCertificates,
     /// The TLS library or the pool refused.
-    #[error("the connections cannot be set up")]
-    Setup(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the connections cannot be set up: {}", chain(&**.0))]
+    Setup(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// How statements are sent.

@@ -7,7 +7,7 @@
 use std::{error::Error, fmt, io, sync::Arc};
 
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
-use taskharbor_core::DriverError;
+use taskharbor_core::{DriverError, error::chain};
 use tokio_postgres::error::{Severity, SqlState};
 
 /// The constraints by which a job's number is unique.
@@ -49,8 +49,8 @@ fn fate(code: &str) -> Fate {
 #[derive(Debug, thiserror::Error)]
 enum Cause {
     #[error(
-        "the TaskHarbor schema is not installed in this database or is too old: run the migration \
-         with `driver.migrate()`"
+        "TaskHarbor is not installed in this database, or its schema is too old: run the migration \
+         with `taskharbor migrate up` or `driver.migrate()`"
     )]
     NotInstalled(#[source] ServerError),
     #[error(
@@ -73,6 +73,8 @@ enum Cause {
     NoFreeConnection,
     #[error("the server did not accept a connection in time")]
     NoNewConnection,
+    #[error("cannot connect to PostgreSQL{place}: {reason}")]
+    NotConnected { place: String, reason: String },
     #[error("the pool refused the connection: {0}")]
     Hook(String),
     #[error("the pool has no runtime for its time limits: build it with `Runtime::Tokio1`")]
@@ -219,6 +221,37 @@ pub(crate) fn pool_error(error: PoolError) -> DriverError {
     }
 }
 
+/// Says where no connection could be made. `place` is empty if the application makes them.
+pub(crate) fn not_connected(place: &str, error: DriverError) -> DriverError {
+    let told = |cause: &(dyn Error + Send + Sync + 'static)| {
+        let system = cause.downcast_ref::<tokio_postgres::Error>().and_then(Error::source);
+        let system = system.and_then(|source| source.downcast_ref::<io::Error>());
+        let reason = system.map_or_else(|| chain(cause), plain);
+        let place = if place.is_empty() { String::new() } else { format!(" at {place}") };
+        Cause::NotConnected { place, reason }
+    };
+    match error {
+        DriverError::Unavailable(cause)
+            if matches!(cause.downcast_ref(), Some(Cause::NoFreeConnection)) =>
+        {
+            DriverError::Unavailable(cause)
+        }
+        DriverError::Unavailable(cause) => DriverError::unavailable(told(&*cause)),
+        DriverError::Backend(cause) => DriverError::backend(told(&*cause)),
+        other => other,
+    }
+}
+
+/// What the system says, in the middle of a sentence and without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split_once(" (os error").map_or(&*text, |(text, _)| text);
+    match error.raw_os_error() {
+        Some(_) => text[..1].to_lowercase() + &text[1..],
+        None => text.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -265,5 +298,7 @@ mod tests {
         let error = nowhere.connect(tokio_postgres::NoTls).await.err().unwrap();
         let error = driver_error(error);
         assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
+        let error = not_connected("/nowhere", error).reason();
+        assert_eq!(error, "cannot connect to PostgreSQL at /nowhere: no such file or directory");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use taskharbor_core::{
-    DriverError, QueueName,
+    DriverError, QueueName, debug_as_display,
     driver::{DriverId, Limits},
 };
 
@@ -22,20 +22,26 @@ use crate::{
 };
 
 /// Why a driver was not opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The settings make no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The server cannot be used.
-    #[error("the database cannot be used: {0}")]
-    Failed(#[source] DriverError),
+    #[error("{}", .0.reason())]
+    Failed(DriverError),
 }
+
+debug_as_display!(OpenError);
 
 /// The schema in the database is not one that this program works with.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unfit {
+    #[error(
+        "TaskHarbor is not installed in the schema {0} of this database: run `taskharbor migrate up`, `driver.migrate()`, or the SQL that `taskharbor migrate print` prints"
+    )]
+    Missing(SchemaName),
     #[error(
         "the schema {schema} is of version {found}, older than this program needs ({VERSION}): run `taskharbor migrate up`, `driver.migrate()`, or the SQL that `taskharbor migrate print` prints"
     )]
@@ -204,8 +210,11 @@ impl Shared {
             return Err(Unfit::too_new(&self.schema, installed, VERSION));
         }
         if installed.version < VERSION {
-            let (schema, found) = (self.schema.clone(), installed.version);
-            return Err(DriverError::backend(Unfit::TooOld { schema, found }));
+            let schema = self.schema.clone();
+            return Err(DriverError::backend(match installed.version {
+                0 => Unfit::Missing(schema),
+                found => Unfit::TooOld { schema, found },
+            }));
         }
         self.fits.store(true, Ordering::Release);
         Ok(())

@@ -39,7 +39,7 @@ use self::{
 };
 use crate::{
     config::{self, Config, ConfigError, StatementMode},
-    error::{driver_error, pool_error},
+    error::{driver_error, not_connected, pool_error},
     tls,
     value::Value,
 };
@@ -197,9 +197,17 @@ impl Session {
         let limit = origin.time_to_connect();
         match timeout(limit, origin.connect(purpose)).await {
             Ok(Ok(apart)) => self.answer(Ok(Some(apart))),
-            Ok(Err(error)) => self.answer(Err(driver_error(error))),
-            Err(_) => self.answer(Err(DriverError::unavailable(Stopped::Connecting(limit)))),
+            Ok(Err(error)) => self.answer(Err(self.not_connected(driver_error(error)))),
+            Err(_) => {
+                let late = DriverError::unavailable(Stopped::Connecting(limit));
+                self.answer(Err(self.not_connected(late)))
+            }
         }
+    }
+
+    fn not_connected(&self, error: DriverError) -> DriverError {
+        let place = self.shared.origin.as_ref().map(Origin::place).unwrap_or_default();
+        not_connected(&place, error)
     }
 
     /// A session with connections of its own to the same server, or `None` if somebody else makes
@@ -287,7 +295,8 @@ impl Session {
         // own, but not if it is somebody else's.
         let work = async move { (timeout_at(deadline, pool.get()).await, place) };
         let (client, place) = to_its_end(work).await?;
-        let client = client.map_err(late)?.map_err(pool_error)?;
+        let client = client.map_err(late)?;
+        let client = client.map_err(|error| self.not_connected(pool_error(error)))?;
         let tls = self.shared.origin.as_ref().map(|origin| origin.tls.clone());
         Ok(Lent::new(client, place, tls, deadline))
     }

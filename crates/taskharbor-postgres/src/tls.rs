@@ -85,7 +85,7 @@ fn trusted(roots: Option<&Roots>) -> Result<RootCertStore, ConfigError> {
             }
         }
         Some(Roots::File(path)) => {
-            let failed = |source| ConfigError::Certificates { path: path.clone(), source };
+            let failed = |cause| ConfigError::Certificates { path: path.clone(), cause };
             let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
             let found: Vec<_> = found.map_err(|error| failed(Some(error.into())))?;
             for certificate in found {

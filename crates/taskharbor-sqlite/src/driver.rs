@@ -96,7 +96,7 @@ impl SqliteDriver {
         let given = config.path.clone();
         let failed = |error: io::Error| OpenError::Failed {
             path: given.clone(),
-            source: DriverError::unavailable(error),
+            cause: DriverError::unavailable(error),
         };
         // So that it stays the same file when the process changes its directory.
         config.path = std::path::absolute(&config.path).map_err(failed)?;

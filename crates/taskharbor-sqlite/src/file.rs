@@ -8,7 +8,7 @@ use std::{
 };
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
-use taskharbor_core::DriverError;
+use taskharbor_core::{DriverError, debug_as_display};
 
 use crate::{
     Config, ConfigError, Synchronous,
@@ -32,7 +32,7 @@ const PAGE_BYTES: u64 = 4_096;
 const STATEMENTS: usize = statement::ALL.len() + 16;
 
 /// Why a driver was not opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The settings make no sense.
@@ -81,15 +81,16 @@ pub enum OpenError {
         found: &'static str,
     },
     /// The file cannot be used.
-    #[error("{path:?} cannot be used")]
+    #[error("{path:?} cannot be used: {}", cause.reason())]
     Failed {
         /// The path.
         path: PathBuf,
         /// Why.
-        #[source]
-        source: DriverError,
+        cause: DriverError,
     },
 }
+
+debug_as_display!(OpenError);
 
 /// The file was there when the driver was opened.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +142,7 @@ pub(crate) fn first(config: &Config) -> Result<Opened, OpenError> {
         return Err(OpenError::UnsafeLibrary { found: rusqlite::version() });
     }
     let path = || config.path.clone();
-    let failed = |source: DriverError| OpenError::Failed { path: path(), source };
+    let failed = |cause: DriverError| OpenError::Failed { path: path(), cause };
     let io = |error: io::Error| failed(DriverError::unavailable(error));
     // Only looked at: to open and close the file past SQLite would give up the locks that others in
     // this process have on it.

@@ -12,6 +12,7 @@ use serde::{
 };
 use taskharbor_core::{
     Blob,
+    error::chain,
     job::{HeaderError, Headers},
 };
 
@@ -214,12 +215,12 @@ pub(crate) struct Format {
 
 /// A value that a codec could not write or read.
 #[derive(Debug, thiserror::Error)]
-#[error("{codec} cannot {verb} {what}")]
+#[error("{codec} cannot {verb} {what}: {}", chain(&**cause))]
 pub struct CodecError {
     codec: String,
     verb: &'static str,
     what: &'static str,
-    source: BoxError,
+    cause: BoxError,
 }
 
 impl Format {
@@ -316,8 +317,8 @@ impl Format {
         }
     }
 
-    fn error(&self, verb: &'static str, what: &'static str, source: BoxError) -> CodecError {
-        CodecError { codec: self.name().to_owned(), verb, what, source }
+    fn error(&self, verb: &'static str, what: &'static str, cause: BoxError) -> CodecError {
+        CodecError { codec: self.name().to_owned(), verb, what, cause }
     }
 }
 
@@ -395,8 +396,7 @@ mod tests {
             let (two, part) = ([&one[..], &one].concat(), &one[..one.len() - 1]);
             for wrong in [&two[..], part, b""] {
                 let error = format.check(wrong, || "step 1".to_owned()).unwrap_err();
-                let source = std::error::Error::source(&error).unwrap().to_string();
-                assert!(source.starts_with("what step 1 has produced: "), "{source}");
+                assert!(error.to_string().contains(": what step 1 has produced: "), "{error}");
             }
         }
         assert!(Format::json().check(b"1,2", String::new).is_err());

@@ -1,11 +1,11 @@
 //! [`connect`]: from a URL to a driver.
 
-use taskharbor_core::AnyDriver;
+use taskharbor_core::{AnyDriver, debug_as_display, error::chain};
 
 use crate::BoxError;
 
 /// Why no driver was opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The text is no URL of a store; of the text, what may hold a secret is left out.
@@ -33,24 +33,24 @@ pub enum ConnectError {
         problem: &'static str,
     },
     /// The driver does not understand the URL, or an option in it.
-    #[error("the URL that starts with {scheme} is not understood")]
+    #[error("invalid URL (it starts with {scheme}): {}", chain(&**cause))]
     Config {
         /// The scheme of the URL.
         scheme: &'static str,
         /// What the driver says, without secrets.
-        #[source]
-        source: BoxError,
+        cause: BoxError,
     },
     /// The driver could not open the store.
-    #[error("the store whose URL starts with {scheme} cannot be opened")]
+    #[error("{}", chain(&**cause))]
     Failed {
         /// The scheme of the URL.
         scheme: &'static str,
         /// What the driver says, without secrets.
-        #[source]
-        source: BoxError,
+        cause: BoxError,
     },
 }
+
+debug_as_display!(ConnectError);
 
 const SCHEMES: [&str; 3] = ["memory:", "postgres:", "sqlite:"];
 
@@ -105,8 +105,8 @@ async fn postgres(url: &str) -> Result<AnyDriver, ConnectError> {
     let scheme = "postgres:";
     match PostgresDriver::connect(url).await {
         Ok(driver) => Ok(AnyDriver::new(driver)),
-        Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, source: error.into() }),
-        Err(error) => Err(ConnectError::Failed { scheme, source: error.into() }),
+        Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, cause: error.into() }),
+        Err(error) => Err(ConnectError::Failed { scheme, cause: error.into() }),
     }
 }
 
@@ -121,8 +121,8 @@ async fn sqlite(url: &str) -> Result<AnyDriver, ConnectError> {
     let scheme = "sqlite:";
     match SqliteDriver::connect(url).await {
         Ok(driver) => Ok(AnyDriver::new(driver)),
-        Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, source: error.into() }),
-        Err(error) => Err(ConnectError::Failed { scheme, source: error.into() }),
+        Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, cause: error.into() }),
+        Err(error) => Err(ConnectError::Failed { scheme, cause: error.into() }),
     }
 }
 
@@ -177,6 +177,17 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn a_server_that_refuses_connections_is_named_with_the_cause() {
+        // The port was free a moment ago, and nothing listens on it now.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = connect(&format!("postgres://ada:hunter2@{free}/jobs")).await.unwrap_err();
+        let expected = format!("cannot connect to PostgreSQL at {free}: connection refused");
+        assert_eq!((error.to_string(), format!("{error:?}")), (expected.clone(), expected.clone()));
+        assert_eq!(format!("{:#}", anyhow::Error::from(error)), expected);
+    }
+
     #[cfg(not(feature = "postgres"))]
     #[tokio::test]
     async fn both_names_of_a_scheme_are_known() {
@@ -207,8 +218,7 @@ mod tests {
     async fn a_file_that_is_not_there_is_not_made_unless_that_is_asked_for() {
         let missing = connect("sqlite:/nowhere/at/all.db").await.unwrap_err();
         assert!(matches!(missing, ConnectError::Failed { .. }), "{missing}");
-        let source = std::error::Error::source(&missing).unwrap().to_string();
-        assert!(source.contains("?create=true"), "{source}");
+        assert!(missing.to_string().contains("?create=true"), "{missing}");
         let nonsense = connect("sqlite:jobs.db?nonsense=1").await.unwrap_err();
         assert!(matches!(nonsense, ConnectError::Config { .. }), "{nonsense}");
     }

@@ -20,13 +20,13 @@ pub enum InvalidJob {
     #[error(transparent)]
     Header(#[from] HeaderError),
     /// The codec cannot encode the job's data.
-    #[error("the job cannot be encoded: {0}")]
+    #[error(transparent)]
     Encode(#[from] CodecError),
     /// The delay ends after the year 9999.
     #[error("the delay ends after the year 9999: choose a shorter one")]
     DelayTooLong,
     /// The operating system has no randomness to make an id of.
-    #[error("no id could be made")]
+    #[error(transparent)]
     NoId(#[from] NoRandomness),
 }
 

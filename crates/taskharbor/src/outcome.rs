@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use taskharbor_core::Text;
+use taskharbor_core::{Text, error::chain};
 
 use crate::Flow;
 
@@ -127,19 +127,7 @@ impl<E: Into<BoxError>> From<E> for JobError {
 /// The error, then its causes, separated by colons.
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut written = self.source.to_string();
-        f.write_str(&written)?;
-        let mut cause = self.source.source();
-        while let Some(error) = cause {
-            let text = error.to_string();
-            // Many errors repeat their cause in their own message; once is enough.
-            if !written.ends_with(&text) {
-                write!(f, ": {text}")?;
-            }
-            written = text;
-            cause = error.source();
-        }
-        Ok(())
+        f.write_str(&chain(&*self.source))
     }
 }
 

@@ -19,7 +19,7 @@ use deadpool_postgres::{
     RecyclingMethod, Runtime, Timeouts,
 };
 use tokio::{task::JoinHandle, time::timeout};
-use tokio_postgres::{Client, Error, SimpleQueryMessage, error::SqlState};
+use tokio_postgres::{Client, Error, SimpleQueryMessage, config::Host, error::SqlState};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Apart;
@@ -166,6 +166,19 @@ impl Origin {
             .map_err(|error| ConfigError::Setup(error.into()))
     }
 
+    /// Where the server is, as in `db:5432`, without anything that may be a secret.
+    pub(super) fn place(&self) -> String {
+        let (hosts, addresses) = (self.server.get_hosts(), self.server.get_hostaddrs());
+        let names: Vec<String> = match hosts {
+            [] => addresses.iter().map(ToString::to_string).collect(),
+            hosts => hosts.iter().map(host_name).collect(),
+        };
+        let ports = self.server.get_ports();
+        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5_432);
+        let places = names.iter().enumerate().map(|(at, name)| format!("{name}:{}", port(at)));
+        places.collect::<Vec<_>>().join(", ")
+    }
+
     /// The server's own limit is for the socket only; this one is for the handshakes, too.
     pub(super) fn time_to_connect(&self) -> Duration {
         let hosts = u32::try_from(self.server.get_hosts().len()).unwrap_or(u32::MAX).max(1);
@@ -198,6 +211,14 @@ impl Origin {
             }
         }
         Ok(())
+    }
+}
+
+fn host_name(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        #[cfg(unix)]
+        Host::Unix(path) => path.display().to_string(),
     }
 }
 

@@ -1,7 +1,5 @@
 //! Jobs that meet others with their key or id: what is answered, who waits, and what becomes of the transaction.
 
-use std::{error::Error, iter};
-
 use taskharbor::{DriverError, EnqueueError, Flow, Handle, JobId};
 
 use super::app::{App, soon, work};
@@ -148,7 +146,6 @@ pub async fn an_error_of_the_server_says_nothing_of_what_was_enqueued<L: Library
     let rename = format!("ALTER SCHEMA {} RENAME TO elsewhere", app.store.schema());
     L::execute(&mut open, &rename).await.unwrap();
     let error = app.client.enqueue(work("a")).within(L::tx(&app.pg, &mut open)).await.unwrap_err();
-    let mut causes = iter::successors(error.source(), |&cause| cause.source());
-    assert!(causes.any(|it| it.to_string().contains("run the migration")), "{error:?}");
+    assert!(error.to_string().contains("run the migration"), "{error}");
     L::rollback(open).await.unwrap();
 }

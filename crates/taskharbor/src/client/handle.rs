@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, time::Duration};
 
 use taskharbor_core::{
-    Blob, DriverError, JobId, State, Text,
+    Blob, DriverError, JobId, State, Text, debug_as_display,
     driver::{Enqueued, Limits, OutputEntry, OutputQuery},
     error::Refusal,
 };
@@ -30,7 +30,7 @@ pub struct Handle<O> {
 }
 
 /// Why there is no output.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
     /// It was dead-lettered.
@@ -67,12 +67,14 @@ pub enum WaitError {
     #[error("the output was written with codec {0:?}, which this client does not know")]
     UnknownCodec(String),
     /// What it produced is something else.
-    #[error("the output is not what was expected")]
+    #[error(transparent)]
     Decode(#[from] CodecError),
     /// The store cannot be asked. The handle stays good: wait again.
     #[error(transparent)]
     Store(#[from] DriverError),
 }
+
+debug_as_display!(WaitError);
 
 impl From<ReadError> for WaitError {
     fn from(error: ReadError) -> Self {

@@ -44,8 +44,7 @@ impl Observer for Log {
                 tracing::debug!(%operation, items, ?took, error, "called the store");
             }
             Event::StoreUnavailable { doing, error } => {
-                let cause = std::error::Error::source(error).map(ToString::to_string);
-                tracing::warn!(doing, %error, cause, "the store is unavailable; going on when it is back");
+                tracing::warn!(doing, %error, "the store is unavailable; going on when it is back");
             }
             Event::StoreBack { after } => tracing::info!(?after, "the store is back"),
             Event::WakeUpsLost { problem } => {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use taskharbor_core::{
-    AnyDriver, JobType, QueueName, Timestamp,
+    AnyDriver, JobType, QueueName, Timestamp, debug_as_display,
     job::HeaderError,
     name::{Holder, NameError},
 };
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Why a worker was not built.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// It could run nothing.
@@ -39,23 +39,23 @@ pub enum BuildError {
     #[error("two handlers are registered for job type {0:?}: keep one")]
     DuplicateHandler(String),
     /// The name of a handler's type is none.
-    #[error("the handler for {job_type:?} can never run")]
+    #[error("the handler for {job_type:?} can never run: {cause}")]
     InvalidType {
         /// The name.
         job_type: String,
         /// What is wrong with it.
-        source: NameError,
+        cause: NameError,
     },
     /// It could take jobs from nowhere.
     #[error("the worker serves no queue: add one with `WorkerBuilder::queue`")]
     NoQueues,
     /// The name of a queue is none.
-    #[error("queue {queue:?} cannot be served")]
+    #[error("queue {queue:?} cannot be served: {cause}")]
     InvalidQueue {
         /// The name.
         queue: String,
         /// What is wrong with it.
-        source: NameError,
+        cause: NameError,
     },
     /// One queue is named twice.
     #[error("queue {0:?} is named twice: give it one concurrency")]
@@ -102,23 +102,25 @@ pub enum BuildError {
     #[error("the crash limit is 0: choose 1 or more")]
     CrashLimit,
     /// The retry policy makes no sense.
-    #[error("the retry policy cannot work")]
-    Retry(#[from] ImpossiblePolicy),
+    #[error("the retry policy cannot work: {0}")]
+    Retry(ImpossiblePolicy),
     /// The retry policy of a job type makes no sense.
-    #[error("the retry policy of job type {job_type:?} cannot work")]
+    #[error("the retry policy of job type {job_type:?} cannot work: {problem}")]
     RetryOf {
         /// The type.
         job_type: String,
         /// What is wrong with it.
-        source: ImpossiblePolicy,
+        problem: ImpossiblePolicy,
     },
     /// A codec has no name that could be stored with a job.
-    #[error("a codec cannot be used")]
-    Codec(#[from] HeaderError),
+    #[error("a codec cannot be used: {0}")]
+    Codec(HeaderError),
     /// The worker's name is none.
-    #[error("the worker's name cannot be used")]
-    Name(#[from] NameError),
+    #[error("the worker's name cannot be used: {0}")]
+    Name(NameError),
 }
+
+debug_as_display!(BuildError);
 
 const MAX_CONCURRENCY: usize = 50_000;
 /// A heartbeat is sent after a third of the lease, and a second one has to fit before the handler is
@@ -330,12 +332,13 @@ impl WorkerBuilder {
     /// [`BuildError`] for the first thing found that cannot work.
     pub fn build(self) -> Result<Worker, BuildError> {
         let config = self.config()?;
-        self.retry.check()?;
+        self.retry.check().map_err(BuildError::Retry)?;
         let lanes = lanes(&self.queues)?;
         let served: HashSet<&str> = lanes.iter().map(|lane| lane.queue.as_str()).collect();
         let handlers =
             handlers(self.handlers, |queue| self.allow_unserved || served.contains(queue))?;
-        let codecs = self.codecs.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let codecs = self.codecs.into_iter().collect::<Result<Vec<_>, _>>();
+        let codecs = codecs.map_err(BuildError::Codec)?;
         // Codecs that were added go first, so that they may replace a built-in one.
         let formats = codecs.into_iter().chain(Format::known()).collect();
         let concurrency: usize = lanes.iter().map(|lane| lane.concurrency).sum();
@@ -405,8 +408,8 @@ impl WorkerBuilder {
             return Err(BuildError::CrashLimit);
         }
         let holder = match &self.name {
-            Some(name) => Holder::new(name)?,
-            None => default_name()?,
+            Some(name) => Holder::new(name).map_err(BuildError::Name)?,
+            None => default_name().map_err(BuildError::Name)?,
         };
         Ok(Config {
             holder,
@@ -444,7 +447,7 @@ fn lanes(named: &[(String, usize)]) -> Result<Vec<Lane>, BuildError> {
     for (name, concurrency) in named {
         let queue = || name.clone();
         let valid = QueueName::new(name)
-            .map_err(|source| BuildError::InvalidQueue { queue: queue(), source })?;
+            .map_err(|cause| BuildError::InvalidQueue { queue: queue(), cause })?;
         if !seen.insert(name) {
             return Err(BuildError::DuplicateQueue(queue()));
         }
@@ -467,14 +470,14 @@ fn handlers(
     for entry in entries {
         let job_type = entry.job_type.clone();
         let valid = JobType::new(&job_type)
-            .map_err(|source| BuildError::InvalidType { job_type: job_type.clone(), source })?;
+            .map_err(|cause| BuildError::InvalidType { job_type: job_type.clone(), cause })?;
         if let Some(queue) = entry.queue.clone().filter(|queue| !is_served(queue)) {
             return Err(BuildError::UnservedQueue { job_type, queue });
         }
         if let Some(policy) = &entry.defaults.retry {
             policy
                 .check()
-                .map_err(|source| BuildError::RetryOf { job_type: job_type.clone(), source })?;
+                .map_err(|problem| BuildError::RetryOf { job_type: job_type.clone(), problem })?;
         }
         if handlers.insert(valid, entry).is_some() {
             return Err(BuildError::DuplicateHandler(job_type));

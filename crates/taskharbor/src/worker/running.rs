@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use taskharbor_core::debug_as_display;
 use tokio::sync::watch;
 
 use super::shared::{Phase, Shared};
@@ -16,18 +17,18 @@ pub struct Running {
 }
 
 /// Why a worker did not work, or does no more.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
     /// There is no tokio runtime to work on.
     #[error("there is no tokio runtime here: start the worker inside one")]
     NoRuntime,
     /// The operating system did not give the worker what it needs.
-    #[error("the worker could not be started")]
-    NotStarted(#[source] Arc<io::Error>),
+    #[error("the worker could not be started: {0}")]
+    NotStarted(Arc<io::Error>),
     /// The process cannot listen for signals.
-    #[error("the process cannot listen for signals")]
-    Signals(#[source] Arc<io::Error>),
+    #[error("the process cannot listen for signals: {0}")]
+    Signals(Arc<io::Error>),
     /// The runtime that the worker ran on was shut down under it.
     #[error(
         "the runtime that the worker ran on was shut down: its jobs come back when their leases end"
@@ -40,6 +41,8 @@ pub enum WorkerError {
     #[error("a part of the worker panicked: its jobs come back when their leases end")]
     Crashed,
 }
+
+debug_as_display!(WorkerError);
 
 /// How a worker ended.
 #[derive(Clone, Debug)]

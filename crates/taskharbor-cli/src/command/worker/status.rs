@@ -14,7 +14,7 @@ use serde::Serialize;
 use taskharbor::{Event, Observer, ReleaseReason};
 use taskharbor_core::job::JobView;
 
-use crate::{clean, failure::chain, screen::counted, stderr};
+use crate::{clean, screen::counted, stderr};
 
 const REDRAWN: Duration = Duration::from_millis(250);
 
@@ -161,7 +161,7 @@ impl Observer for Status {
                 self.say_of("dead_lettered", Some(job), &text);
             }
             Event::StoreUnavailable { error, .. } => {
-                self.say("store_away", &format!("the store is unavailable: {}", chain(error)));
+                self.say("store_away", &format!("the store is unavailable: {}", error.reason()));
             }
             Event::WakeUpsLost { problem, .. } => {
                 let text =
