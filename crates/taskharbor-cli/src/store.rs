@@ -106,19 +106,16 @@ impl Url {
 
     /// The file, if it is one.
     pub(crate) fn path(&self) -> Option<PathBuf> {
-        let path = self.0.strip_prefix("sqlite:")?;
-        let path = path.strip_prefix("//").unwrap_or(path);
-        let path = path.split_once('?').map_or(path, |(path, _)| path);
-        (!path.is_empty()).then(|| PathBuf::from(path))
+        Config::from_url(&self.0).ok().map(|config| config.path().to_owned())
     }
 
     /// The store in words, without a password.
     pub(crate) fn shown(&self) -> String {
+        if self.path().is_some() {
+            return self.0.clone();
+        }
         let Some((scheme, rest)) = self.0.split_once("://") else {
-            return match self.path() {
-                Some(_) => self.0.clone(),
-                None => self.0.split_once(':').map_or("the store", |(scheme, _)| scheme).to_owned(),
-            };
+            return self.0.split_once(':').map_or("the store", |(scheme, _)| scheme).to_owned();
         };
         // Whatever stands before an @ may be a secret, also where it should not stand.
         let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
@@ -213,6 +210,7 @@ mod tests {
             ("postgres:hunter2", "postgres"),
             ("sqlite:jobs.db", "sqlite:jobs.db"),
             ("sqlite:///var/lib/jobs.db", "sqlite:///var/lib/jobs.db"),
+            ("sqlite://jobs.db", "sqlite://jobs.db"),
         ] {
             let url = Url(url.to_owned());
             assert_eq!(url.shown(), shown);
@@ -225,6 +223,7 @@ mod tests {
         for (url, path) in [
             ("sqlite:jobs.db", Some("jobs.db")),
             ("sqlite:/var/jobs.db", Some("/var/jobs.db")),
+            ("sqlite://jobs.db", Some("jobs.db")),
             ("sqlite:///var/jobs.db", Some("/var/jobs.db")),
             ("sqlite:jobs.db?synchronous=normal", Some("jobs.db")),
             ("sqlite:", None),

@@ -48,15 +48,17 @@ pub enum ConfigError {
     /// The text names no file.
     #[error("the URL names no file: write sqlite:PATH, as in sqlite:taskharbor.db")]
     NoPath,
-    /// It looks as if it named a host.
-    #[error("a file has no host: write sqlite:PATH, and sqlite:/PATH for an absolute one")]
-    Host,
     /// A database in memory would be another one for each connection.
-    #[error("a store in memory is the URL memory: (the driver taskharbor-memory)")]
+    #[error(
+        "a database of SQLite in memory belongs to one connection, and this driver uses several: use the URL memory: (feature `memory`), or a temporary file"
+    )]
     Memory,
+    /// A store that is only read could not lease a job.
+    #[error("a store cannot be opened for reading alone: leave out mode=ro")]
+    ReadOnly,
     /// There is no such option.
     #[error(
-        "{0:?} is no option: use create, shared, synchronous, busy_timeout_ms, max_bytes or payload_limit"
+        "unknown option {0:?}: use create, mode, shared, synchronous, busy_timeout_ms, max_bytes or payload_limit"
     )]
     UnknownOption(String),
     /// The option does not have such a value.
@@ -89,11 +91,14 @@ impl Config {
         }
     }
 
-    /// Reads `sqlite:PATH?option=value&…`. The path is taken as it is, up to the first `?`.
+    /// Reads `sqlite:PATH?option=value&…`. The path is taken as it is, up to the first `?`. As in
+    /// sqlx, two slashes before it mean nothing: `sqlite://jobs.db` is a file in the current
+    /// directory, `sqlite:///var/jobs.db` an absolute path.
     ///
     /// | option | values |
     /// |---|---|
     /// | `create` | `true`, `false`: [`Config::create`] |
+    /// | `mode` | `rwc`, `rw`: the same as `create`, in the words of SQLite |
     /// | `shared` | `true`, `false`: [`Config::shared`] |
     /// | `synchronous` | `full`, `normal`: [`Config::synchronous`] |
     /// | `busy_timeout_ms` | milliseconds: [`Config::busy_timeout`] |
@@ -106,9 +111,7 @@ impl Config {
     pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         let rest = url.strip_prefix("sqlite:").ok_or(ConfigError::NoPath)?;
         let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
-        if path.starts_with("//") && !path.starts_with("///") {
-            return Err(ConfigError::Host);
-        }
+        let path = path.strip_prefix("//").unwrap_or(path);
         match path {
             "" => return Err(ConfigError::NoPath),
             ":memory:" => return Err(ConfigError::Memory),
@@ -131,6 +134,13 @@ impl Config {
         };
         Ok(match option {
             "create" => self.create(truth("create")?),
+            "mode" => match value {
+                "rwc" => self.create(true),
+                "rw" => self.create(false),
+                "ro" => return Err(ConfigError::ReadOnly),
+                "memory" => return Err(ConfigError::Memory),
+                _ => return Err(bad("mode", "write rwc or rw")),
+            },
             "shared" => self.shared(truth("shared")?),
             "synchronous" => self.synchronous(match value {
                 "full" => Synchronous::Full,
@@ -154,6 +164,12 @@ impl Config {
             }
             _ => return Err(ConfigError::UnknownOption(option.to_owned())),
         })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether a file that does not exist is made, with the store in it and readable for its owner
@@ -227,13 +243,32 @@ mod tests {
     }
 
     #[test]
+    fn urls_mean_what_they_mean_to_sqlx() {
+        for (url, path) in [
+            ("sqlite:jobs.db", "jobs.db"),
+            ("sqlite://jobs.db", "jobs.db"),
+            ("sqlite://data/jobs.db", "data/jobs.db"),
+            ("sqlite:/var/jobs.db", "/var/jobs.db"),
+            ("sqlite:///var/jobs.db", "/var/jobs.db"),
+        ] {
+            assert_eq!(Config::from_url(url).unwrap(), Config::new(path), "{url}");
+            let created = Config::from_url(&format!("{url}?mode=rwc")).unwrap();
+            assert_eq!(created, Config::new(path).create(true), "{url}");
+        }
+    }
+
+    #[test]
     fn what_makes_no_sense_is_refused_with_what_to_write() {
         for (url, text) in [
             ("sqlite:", "write sqlite:PATH"),
             ("sqlite:?create=true", "write sqlite:PATH"),
-            ("sqlite://host/jobs.db", "a file has no host"),
-            ("sqlite::memory:", "memory:"),
-            ("sqlite:a?mode=rwc", "is no option: use create"),
+            ("sqlite://", "write sqlite:PATH"),
+            ("sqlite::memory:", "use the URL memory:"),
+            ("sqlite://:memory:", "use the URL memory:"),
+            ("sqlite:a?mode=memory", "use the URL memory:"),
+            ("sqlite:a?mode=ro", "leave out mode=ro"),
+            ("sqlite:a?mode=yes", "write rwc or rw"),
+            ("sqlite:a?cache=shared", "unknown option \"cache\": use create"),
             ("sqlite:a?create=yes", "write true or false"),
             ("sqlite:a?create", "write true or false"),
             ("sqlite:a?synchronous=off", "write full or normal"),
