@@ -8,7 +8,7 @@ pub use crate::{
     record::Leased,
     reserve::{Demand, ExtendLeases, Extended, Extension, Reserve, Reserved},
     settle::{LockWait, Settle, Settled, Settlement, Transition},
-    transaction::{DriverId, Transaction},
+    transaction::{DriverId, OfDriver, OpenTransaction, SeenJob, Transaction},
     wake::{WakeHub, Watch, Woken},
 };
 

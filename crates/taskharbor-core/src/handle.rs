@@ -6,7 +6,7 @@
 
 mod single;
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
+use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
@@ -96,6 +96,16 @@ impl AnyDriver {
         self.timeline.clock(self).await
     }
 
+    /// The driver itself, if it is of this type.
+    #[must_use]
+    pub fn downcast_ref<D: Driver>(&self) -> Option<&D> {
+        let driver = self.driver.as_any();
+        match driver.downcast_ref::<Self>() {
+            Some(inner) => inner.downcast_ref(),
+            None => driver.downcast_ref(),
+        }
+    }
+
     /// Prepares the store: [`Admin::migrate`], without the trait in scope.
     ///
     /// # Errors
@@ -156,6 +166,7 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 macro_rules! erase {
     ($($of:ident::$operation:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
         trait Erased: Send + Sync {
+            fn as_any(&self) -> &dyn Any;
             fn limits(&self) -> Limits;
             fn driver_id(&self) -> Option<DriverId>;
             fn detached_handle(&self) -> Option<Arc<dyn Erased>>;
@@ -163,6 +174,9 @@ macro_rules! erase {
         }
 
         impl<D: Driver + Admin> Erased for D {
+            fn as_any(&self) -> &dyn Any {
+                self
+            }
             fn limits(&self) -> Limits {
                 Driver::limits(self)
             }

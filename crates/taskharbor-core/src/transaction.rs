@@ -11,8 +11,10 @@ use std::{
 };
 
 use crate::{
+    AnyDriver, Blob, DriverError, JobId, JobType, QueueName,
     driver::{Answers, Enqueue, Enqueued, Settle, Settled},
     error::{Refusal, Rejected},
+    job::Headers,
 };
 
 /// The user's open transaction on a store: what is done through it happens if and only if the
@@ -38,6 +40,38 @@ pub trait Transaction: Send {
     /// As [`Driver::settle`](crate::Driver::settle).
     fn settle(&mut self, request: Settle)
     -> impl Future<Output = Answers<Settled, Refusal>> + Send;
+
+    /// The jobs of a type that the transaction sees, its own among them, in the order in which they
+    /// were stored: for tests of applications. The default is an error that says so.
+    fn stored(
+        &mut self,
+        job_type: JobType,
+    ) -> impl Future<Output = Result<Vec<SeenJob>, DriverError>> + Send {
+        let problem = "this driver reads no jobs in transactions";
+        std::future::ready(Err(DriverError::backend(format!("{problem}: {job_type}"))))
+    }
+}
+
+/// A job as a transaction sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SeenJob {
+    /// Its id.
+    pub id: JobId,
+    /// The queue it is in.
+    pub queue: QueueName,
+    /// Its headers.
+    pub headers: Headers,
+    /// Its payload.
+    pub payload: Blob,
+}
+
+impl SeenJob {
+    /// A job that a transaction sees.
+    #[must_use]
+    pub const fn new(id: JobId, queue: QueueName, headers: Headers, payload: Blob) -> Self {
+        Self { id, queue, headers, payload }
+    }
 }
 
 /// So that one transaction can be lent to several calls.
@@ -58,6 +92,38 @@ impl<T: Transaction> Transaction for &mut T {
         request: Settle,
     ) -> impl Future<Output = Answers<Settled, Refusal>> + Send {
         (**self).settle(request)
+    }
+
+    fn stored(
+        &mut self,
+        job_type: JobType,
+    ) -> impl Future<Output = Result<Vec<SeenJob>, DriverError>> + Send {
+        (**self).stored(job_type)
+    }
+}
+
+/// An open transaction as the application has it: what a client and a handler's context take.
+///
+/// Each [`Transaction`] is one. The crate of a driver implements it for the transactions of client
+/// libraries, so that they can be passed as they are; the driver of the client or worker makes a
+/// [`Transaction`] of them. `M` tells these implementations apart, and the compiler infers it.
+pub trait OpenTransaction<M>: Send {
+    /// What the driver makes of it.
+    type Transaction: Transaction;
+
+    /// Makes a transaction of this driver of it, or `None` if the driver is for another store.
+    fn on(self, driver: &AnyDriver) -> Option<Self::Transaction>;
+}
+
+/// Marks that a driver made the transaction.
+#[derive(Clone, Copy, Debug)]
+pub enum OfDriver {}
+
+impl<T: Transaction> OpenTransaction<OfDriver> for T {
+    type Transaction = T;
+
+    fn on(self, _: &AnyDriver) -> Option<T> {
+        Some(self)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`PostgresDriver`] keeps the contract of `taskharbor-core` on PostgreSQL 12 or newer, in a
 //! schema of your choice, beside your own tables, behind a pooler if you have one. Jobs can be
-//! enqueued and completed inside your own transactions: [`PostgresDriver::tx`]; from other
+//! enqueued and completed inside your own transactions of `tokio_postgres` and `deadpool_postgres`:
+//! `client.enqueue(job).within(&mut tx)`. From other
 //! languages and triggers, `SELECT th_enqueue(…)` does the same. `docs/guides/postgres.md` says how
 //! to set it up and run it.
 //!
@@ -22,11 +23,13 @@ mod export;
 mod held;
 mod migration;
 mod open;
+mod open_tx;
 mod output;
 mod record;
 mod reserve;
 mod scan_start;
 mod schema;
+mod seen;
 mod session;
 mod settle;
 mod statement;

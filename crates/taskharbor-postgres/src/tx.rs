@@ -3,13 +3,13 @@
 use std::{error::Error, future::Future};
 
 use taskharbor_core::{
-    DriverError,
-    driver::{Answers, DriverId, Enqueue, Enqueued, Settle, Settled, Transaction},
+    DriverError, JobType,
+    driver::{Answers, DriverId, Enqueue, Enqueued, SeenJob, Settle, Settled, Transaction},
     error::{Refusal, Rejected},
 };
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::{PostgresDriver, answer::Verdict, value::Value};
+use crate::{PostgresDriver, answer::Verdict, seen, value::Value};
 
 /// A client's open transaction in which statements can be run: `tokio_postgres` here, others in
 /// crates of their own.
@@ -57,6 +57,13 @@ impl<S: Statements> Transaction for Tx<S> {
     async fn settle(&mut self, request: Settle) -> Answers<Settled, Refusal> {
         self.driver.shared.session.check_open()?;
         self.driver.settle_in(&mut self.statements, request).await
+    }
+
+    async fn stored(&mut self, job_type: JobType) -> Result<Vec<SeenJob>, DriverError> {
+        let sql = self.driver.schema().sql(seen::STATEMENT);
+        let values = [Value::Text(Some(job_type.as_str()))];
+        let rows = run(&mut self.statements, &sql, &values).await?;
+        rows.iter().map(seen::read).collect()
     }
 }
 

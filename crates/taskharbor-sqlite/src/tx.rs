@@ -19,8 +19,9 @@ use std::{
 
 use rusqlite::{Connection, Transaction as Borrowed};
 use taskharbor_core::{
-    DriverError,
-    driver::{Answers, DriverId, Enqueue, Enqueued, Settle, Settled, Transaction},
+    DriverError, JobType, Timestamp,
+    admin::{Filter, List},
+    driver::{Answers, DriverId, Enqueue, Enqueued, Limits, SeenJob, Settle, Settled, Transaction},
     error::{Refusal, Rejected},
 };
 use tokio::sync::oneshot;
@@ -90,6 +91,10 @@ impl Transaction for Tx<'_> {
     async fn settle(&mut self, request: Settle) -> Answers<Settled, Refusal> {
         settle(&self.driver, self.conn, &request)
     }
+
+    async fn stored(&mut self, job_type: JobType) -> Result<Vec<SeenJob>, DriverError> {
+        stored(&self.driver, self.conn, &job_type)
+    }
 }
 
 /// Stands for a transaction that another thread has, in [`SqliteDriver::within`].
@@ -104,6 +109,7 @@ pub struct Within {
 enum Request {
     Enqueue(Enqueue, oneshot::Sender<Answers<Vec<Enqueued>, Rejected>>),
     Settle(Settle, oneshot::Sender<Answers<Settled, Refusal>>),
+    Stored(JobType, oneshot::Sender<Result<Vec<SeenJob>, DriverError>>),
 }
 
 impl Within {
@@ -134,6 +140,12 @@ impl Transaction for Within {
         self.send(Request::Settle(request, reply));
         answer.await.unwrap_or_else(|_| Err(over()))
     }
+
+    async fn stored(&mut self, job_type: JobType) -> Result<Vec<SeenJob>, DriverError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Request::Stored(job_type, reply));
+        answer.await.unwrap_or_else(|_| Err(over()))
+    }
 }
 
 impl Request {
@@ -142,6 +154,7 @@ impl Request {
         match self {
             Self::Enqueue(request, reply) => drop(reply.send(enqueue(driver, conn, &request))),
             Self::Settle(request, reply) => drop(reply.send(settle(driver, conn, &request))),
+            Self::Stored(job_type, reply) => drop(reply.send(stored(driver, conn, &job_type))),
         }
     }
 }
@@ -276,6 +289,32 @@ fn settle(driver: &SqliteDriver, conn: &Connection, request: &Settle) -> Answers
     driver.check_open()?;
     request.check()?;
     inside(driver, conn, |store| store.settle(request))
+}
+
+/// The jobs of a type that the transaction sees.
+fn stored(
+    driver: &SqliteDriver,
+    conn: &Connection,
+    job_type: &JobType,
+) -> Result<Vec<SeenJob>, DriverError> {
+    driver.check_open()?;
+    inside(driver, conn, |store| {
+        let filter = Filter::all().job_type(job_type.clone());
+        let mut request = List::new(filter, Limits::MAX_PAGE, Timestamp::EPOCH);
+        let mut seen = Vec::new();
+        loop {
+            let page = store.list(&request)?;
+            for summary in page.items {
+                let Some(record) = store.inspect(&summary.id, Timestamp::EPOCH)? else { continue };
+                let job = record.job;
+                seen.push(SeenJob::new(job.id, job.queue, job.headers, job.payload));
+            }
+            match page.next {
+                Some(next) => request = request.after(next),
+                None => return Ok(seen),
+            }
+        }
+    })
 }
 
 /// Does something inside the transaction that is open, whole or not at all. Watches are

@@ -3,8 +3,8 @@
 //!
 //! ```no_run
 //! use sqlx::{PgPool, postgres::PgPoolOptions};
-//! use taskharbor::{AnyDriver, BoxError, Client, Context, Job, JobResult, Outcome};
-//! use taskharbor_postgres::PostgresDriver;
+//! use taskharbor::{BoxError, Client, Context, Job, JobResult, Outcome};
+//! use taskharbor_sqlx as _; // `within` and `ack_in` take transactions of sqlx
 //!
 //! #[derive(serde::Serialize, serde::Deserialize, Job)]
 //! #[job(type = "order:confirm", output = i64)]
@@ -14,32 +14,29 @@
 //!
 //! struct App {
 //!     db: PgPool,
-//!     pg: PostgresDriver,
 //!     client: Client,
 //! }
 //!
 //! async fn open(url: &str) -> Result<App, BoxError> {
-//!     let pg = PostgresDriver::connect(url).await?;
-//!     let client = Client::new(&AnyDriver::new(pg.clone()));
-//!     Ok(App { db: PgPoolOptions::new().connect(url).await?, pg, client })
+//!     let client = Client::new(&taskharbor::connect(url).await?);
+//!     Ok(App { db: PgPoolOptions::new().connect(url).await?, client })
 //! }
 //!
 //! /// The order and the job that confirms it are stored together, or neither is.
 //! async fn place(app: &App, order: i64) -> Result<(), BoxError> {
 //!     let mut tx = app.db.begin().await?;
 //!     sqlx::query("INSERT INTO orders (id) VALUES ($1)").bind(order).execute(&mut *tx).await?;
-//!     app.client.enqueue(Confirm { order }).within(taskharbor_sqlx::tx(&app.pg, &mut tx)).await?;
+//!     app.client.enqueue(Confirm { order }).within(&mut tx).await?;
 //!     tx.commit().await?;
 //!     Ok(())
 //! }
 //!
 //! /// What the handler writes and that its job is done are one as well.
 //! async fn confirm(job: Confirm, cx: Context<App>) -> JobResult<Outcome<i64>> {
-//!     let App { db, pg, .. } = cx.state();
-//!     let mut tx = db.begin().await?;
+//!     let mut tx = cx.state().db.begin().await?;
 //!     let confirm = "UPDATE orders SET confirmed = true WHERE id = $1";
 //!     sqlx::query(confirm).bind(job.order).execute(&mut *tx).await?;
-//!     let done = cx.ack_in(taskharbor_sqlx::tx(pg, &mut tx), job.order).await?;
+//!     let done = cx.ack_in(&mut tx, job.order).await?;
 //!     tx.commit().await?;
 //!     Ok(done)
 //! }
@@ -58,18 +55,40 @@ mod error;
 use std::{error::Error, fmt};
 
 use sqlx::{AssertSqlSafe, PgConnection, Row, postgres::PgRow};
+use taskharbor_core::{AnyDriver, driver::OpenTransaction};
 use taskharbor_postgres::{PostgresDriver, Statements, Tx, answer::Verdict, value::Value};
 
 pub use sqlx;
 
-/// The application's own transaction, for `client.enqueue(job).within(taskharbor_sqlx::tx(&pg, &mut tx))` and
-/// `context.ack_in(taskharbor_sqlx::tx(&pg, &mut tx), output)`. It must be one on the database of this driver.
+/// The application's own transaction as a [`Transaction`](taskharbor_core::driver::Transaction) of this driver, on whose
+/// database it must be. `client.enqueue(job).within(&mut tx)` and `context.ack_in(&mut tx, output)` do the same without
+/// the driver.
 ///
 /// Takes a `sqlx::Transaction<'_, sqlx::Postgres>`, or a connection on which one was begun in another way. On a
 /// connection without one, every call is a transaction of its own. What holds at which isolation level is said at [`Tx`].
 #[must_use]
 pub fn tx<'a>(pg: &PostgresDriver, tx: &'a mut PgConnection) -> Tx<Borrowed<'a>> {
     Tx::new(pg, Borrowed(tx))
+}
+
+/// Marks transactions of sqlx, which [`OpenTransaction`] takes as they are.
+#[derive(Clone, Copy, Debug)]
+pub enum Sqlx {}
+
+impl<'a> OpenTransaction<Sqlx> for &'a mut PgConnection {
+    type Transaction = Tx<Borrowed<'a>>;
+
+    fn on(self, driver: &AnyDriver) -> Option<Self::Transaction> {
+        driver.downcast_ref().map(|pg| tx(pg, self))
+    }
+}
+
+impl<'a> OpenTransaction<Sqlx> for &'a mut sqlx::Transaction<'_, sqlx::Postgres> {
+    type Transaction = Tx<Borrowed<'a>>;
+
+    fn on(self, driver: &AnyDriver) -> Option<Self::Transaction> {
+        OpenTransaction::<Sqlx>::on(&mut **self, driver)
+    }
 }
 
 /// A connection of sqlx with the application's transaction open on it.
@@ -104,3 +123,8 @@ fn verdict(row: &PgRow) -> Result<Verdict, sqlx::Error> {
         wakes: row.try_get(3)?,
     })
 }
+
+/// The programs in the guide, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/postgres.md")]
+struct Guide;

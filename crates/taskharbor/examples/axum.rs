@@ -26,12 +26,11 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    Admin, AnyDriver, BoxError, Client, Context, Handlers, Job, JobId, JobResult, Outcome, Worker,
-};
-use taskharbor_postgres::{
-    PostgresDriver,
-    deadpool_postgres::{Manager, Pool},
-    tokio_postgres::NoTls,
+    BoxError, Client, Context, Handlers, Job, JobId, JobResult, Outcome, Worker,
+    postgres::{
+        deadpool_postgres::{Manager, Pool},
+        tokio_postgres::NoTls,
+    },
 };
 use tokio::net::TcpListener;
 
@@ -42,7 +41,6 @@ const TABLES: &str = "CREATE TABLE IF NOT EXISTS orders (
 
 struct App {
     db: Pool,
-    pg: PostgresDriver,
     client: Client,
 }
 
@@ -72,7 +70,7 @@ async fn place(
     let tx = db.transaction().await?;
     let insert = "INSERT INTO orders (item) VALUES ($1) RETURNING id";
     let order = tx.query_one(insert, &[&order.item]).await?.get(0);
-    let job = app.client.enqueue(Confirm { order }).within(app.pg.tx(&tx)).await?;
+    let job = app.client.enqueue(Confirm { order }).within(&tx).await?;
     tx.commit().await?;
     Ok(Json(Placed { order, job: job.id().to_string() }))
 }
@@ -84,7 +82,7 @@ async fn confirm(job: Confirm, cx: Context<Arc<App>>) -> JobResult<Outcome<i64>>
     let update =
         "UPDATE orders SET confirmations = confirmations + 1 WHERE id = $1 RETURNING confirmations";
     let confirmations = tx.query_one(update, &[&job.order]).await?.get(0);
-    let done = cx.ack_in(cx.state().pg.tx(&tx), confirmations).await?;
+    let done = cx.ack_in(&tx, confirmations).await?;
     tx.commit().await?;
     Ok(done)
 }
@@ -105,10 +103,9 @@ async fn run(
 ) -> Result<(), BoxError> {
     let db = Pool::builder(Manager::new(url.parse()?, NoTls)).max_size(10).build()?;
     db.get().await?.batch_execute(TABLES).await?;
-    let pg = PostgresDriver::connect(url).await?;
-    pg.migrate().await?;
-    let driver = AnyDriver::new(pg.clone());
-    let app = Arc::new(App { db, pg, client: Client::new(&driver) });
+    let driver = taskharbor::connect(url).await?;
+    driver.migrate().await?;
+    let app = Arc::new(App { db, client: Client::new(&driver) });
 
     let handlers = Handlers::new().on(confirm).with_state(Arc::clone(&app));
     let worker = Worker::builder(&driver).handlers(handlers).queue("default", 5).build()?.start();

@@ -6,8 +6,8 @@
 //! worker reads there that the job is done.
 
 use taskharbor_core::{
-    Blob, DriverError,
-    driver::{Limits, Settle, Settlement, Transaction, Transition},
+    Blob, DriverError, debug_as_display,
+    driver::{Driver, Limits, OpenTransaction, Settle, Settlement, Transaction, Transition},
     error::Refusal,
 };
 
@@ -17,7 +17,7 @@ use crate::{CodecError, Context, Data, Operation, Outcome, handler, inflight::No
 ///
 /// After [`AckError::Refused`] and [`AckError::Store`] roll the transaction back; after the others
 /// nothing was done in it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AckError {
     /// It was acknowledged in this execution before, or that was tried.
@@ -32,7 +32,7 @@ pub enum AckError {
     )]
     OtherStore,
     /// The output cannot be written.
-    #[error("the output cannot be encoded")]
+    #[error(transparent)]
     Encode(#[from] CodecError),
     /// The job was written by a codec that the worker does not know, so its output cannot be either.
     #[error("the job was written with codec {0:?}, which this worker does not know")]
@@ -48,38 +48,34 @@ pub enum AckError {
         max: usize,
     },
     /// The store refused it: the job is not this worker's any more.
-    #[error("the job is not this worker's any more")]
-    Refused(#[from] Refusal),
+    #[error("the job is not this worker's any more: {0}")]
+    Refused(Refusal),
     /// The call failed.
     #[error(transparent)]
     Store(#[from] DriverError),
 }
 
+debug_as_display!(AckError);
+
 impl<S> Context<S> {
-    /// Completes the job with this output in the handler's own open transaction, which the driver has
-    /// made of it: the job is done if and only if that commits. Then return the answer.
+    /// Completes the job with this output in the handler's own open transaction on the store: the job
+    /// is done if and only if that commits. Then return the answer. It takes the same transactions as
+    /// [`EnqueueBuilder::within`](crate::EnqueueBuilder::within).
     ///
     /// ```
-    /// # use std::error::Error;
-    /// # use taskharbor::{Context, Job, JobResult, Outcome, Transaction};
-    /// # struct Database;
-    /// # struct Open;
-    /// # impl Database {
-    /// #     async fn begin(&self) -> Result<Open, Box<dyn Error + Send + Sync>> { Ok(Open) }
+    /// # use taskharbor::{BoxError, Context, Job, JobResult, Outcome, Transaction};
+    /// # trait Database { async fn begin(&self) -> Result<impl Open, BoxError>; }
+    /// # trait Open: Transaction {
+    /// #     async fn book(&mut self) -> Result<u64, BoxError>;
+    /// #     async fn commit(self) -> Result<(), BoxError>;
     /// # }
-    /// # impl Open {
-    /// #     async fn book(&mut self) -> Result<u64, Box<dyn Error + Send + Sync>> { Ok(1) }
-    /// #     async fn commit(self) -> Result<(), Box<dyn Error + Send + Sync>> { Ok(()) }
-    /// # }
-    /// # trait Driver { fn tx<'a>(&'a self, open: &'a mut Open) -> impl Transaction + 'a; }
-    /// # struct App<D> { db: Database, pg: D }
     /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
     /// # #[job(type = "book", output = u64)]
     /// # struct Book;
-    /// # async fn book<D: Driver>(_: Book, cx: Context<App<D>>) -> JobResult<Outcome<u64>> {
-    /// let mut tx = cx.state().db.begin().await?;
+    /// # async fn book<D: Database>(_: Book, cx: Context<D>) -> JobResult<Outcome<u64>> {
+    /// let mut tx = cx.state().begin().await?;
     /// let number = tx.book().await?; // whatever the job is about
-    /// let done = cx.ack_in(cx.state().pg.tx(&mut tx), number).await?;
+    /// let done = cx.ack_in(&mut tx, number).await?;
     /// tx.commit().await?;
     /// Ok(done)
     /// # }
@@ -101,9 +97,9 @@ impl<S> Context<S> {
     /// # Cancel safety
     ///
     /// Dropping the future leaves open whether the transaction has it: roll that back.
-    pub async fn ack_in<O: Data>(
+    pub async fn ack_in<O: Data, M>(
         &self,
-        transaction: impl Transaction,
+        transaction: impl OpenTransaction<M>,
         output: O,
     ) -> Result<Outcome<O>, AckError> {
         let format = self.known_format().map_err(|name| AckError::UnknownCodec(name.to_owned()))?;
@@ -122,23 +118,30 @@ impl<S> Context<S> {
     /// # Cancel safety
     ///
     /// As [`Context::ack_in`].
-    pub async fn ack_raw_in(
+    pub async fn ack_raw_in<M>(
         &self,
-        transaction: impl Transaction,
+        transaction: impl OpenTransaction<M>,
         output: Option<Blob>,
     ) -> Result<Outcome<Option<Blob>>, AckError> {
         self.settle_in(transaction, output).await?;
         Ok(Outcome::Acked)
     }
 
-    async fn settle_in(
+    async fn settle_in<M>(
         &self,
-        mut transaction: impl Transaction,
+        transaction: impl OpenTransaction<M>,
         output: Option<Blob>,
     ) -> Result<(), AckError> {
-        if self.driver() != Some(transaction.driver()) {
-            return Err(AckError::OtherStore);
-        }
+        let transaction = match self.driver() {
+            Some(driver) => {
+                let transaction = transaction.on(driver).ok_or(AckError::OtherStore)?;
+                if driver.driver_id() != Some(transaction.driver()) {
+                    return Err(AckError::OtherStore);
+                }
+                Some(transaction)
+            }
+            None => None,
+        };
         let (bytes, max) = (output.as_ref().map_or(0, |it| it.len()), Limits::MAX_OUTPUT_BYTES);
         if bytes > max {
             return Err(AckError::TooLarge { bytes, max });
@@ -147,12 +150,13 @@ impl<S> Context<S> {
             NoAck::Again => AckError::Again,
             NoAck::Over => AckError::Over,
         })?;
+        let Some(mut transaction) = transaction else { return Ok(()) };
         let ack = Settlement::new(self.id().clone(), token, Transition::Ack { output });
         let call = transaction.settle(Settle::new(vec![ack], self.now()));
         let answers = self.observers().call(Operation::Settle, 1, call).await?;
         match <[_; 1]>::try_from(answers) {
             Ok([answer]) => {
-                answer?;
+                answer.map_err(AckError::Refused)?;
                 Ok(())
             }
             Err(_) => {

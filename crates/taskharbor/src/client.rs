@@ -3,6 +3,7 @@
 mod coalesce;
 mod enqueue;
 mod handle;
+mod manage;
 mod start;
 mod status;
 mod store;
@@ -11,8 +12,8 @@ mod within;
 use std::{fmt, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    AnyDriver, Blob, DriverError, JobId, JobType, NewJob, QueueName, Timestamp,
-    driver::{DriverId, Enqueue, Enqueued},
+    AnyDriver, Blob, DriverError, JobId, JobType, NewJob, QueueName, Timestamp, debug_as_display,
+    driver::{Driver, Enqueue, Enqueued},
     error::Rejected,
     job::{HeaderError, JobSet},
 };
@@ -24,10 +25,11 @@ use crate::{
 
 use coalesce::Coalescer;
 use store::Store;
-use within::Within;
+use within::{Where, Within};
 
 pub use enqueue::{EnqueueBuilder, EnqueueMany};
 pub use handle::{Handle, WaitError};
+pub use manage::{Acted, Dlq, JobAdmin, JobsAdmin, QueueAdmin};
 pub use start::Start;
 pub use status::ManageError;
 
@@ -200,9 +202,13 @@ impl Client {
     }
 
     /// The current time for what is about to be enqueued, in a transaction of this driver or in none.
-    async fn now(&self, within: Option<DriverId>) -> Result<Timestamp, EnqueueError> {
-        if within.is_some() && within != self.store().id() {
-            return Err(EnqueueError::OtherStore);
+    async fn now(&self, within: Where) -> Result<Timestamp, EnqueueError> {
+        let own = self.store().driver().driver_id();
+        match within {
+            Where::In(driver) if driver.is_none() || driver != own => {
+                return Err(EnqueueError::OtherStore);
+            }
+            Where::In(_) | Where::Anywhere => {}
         }
         Ok(self.store().now().await?)
     }
@@ -295,7 +301,7 @@ impl fmt::Debug for ClientBuilder {
 }
 
 /// Why a job was not enqueued.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
     /// What was asked for is no job; nothing was sent to the store.
@@ -315,3 +321,5 @@ pub enum EnqueueError {
     #[error(transparent)]
     Store(#[from] DriverError),
 }
+
+debug_as_display!(EnqueueError);

@@ -3,9 +3,8 @@
 use std::{any::TypeId, fmt, ops::Deref, sync::Arc, time::Duration};
 
 use taskharbor_core::{
-    Blob, JobId, JobType, QueueName, Text, Timestamp,
+    AnyDriver, Blob, JobId, JobType, QueueName, Text, Timestamp,
     clock::Clock,
-    driver::DriverId,
     job::{Headers, JobView as JobFields},
     name::IdempotencyKey,
 };
@@ -28,8 +27,9 @@ pub struct Call {
 pub(crate) struct Setting {
     /// The format of the job, if the worker knows it.
     pub(crate) format: Option<Format>,
-    /// The driver in whose transactions the job can be acknowledged.
-    pub(crate) driver: Option<DriverId>,
+    /// The driver in whose transactions the job can be acknowledged; `None` without a store, where
+    /// any transaction will do.
+    pub(crate) driver: Option<AnyDriver>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) observers: Observers,
     pub(crate) timeout: Option<Duration>,
@@ -63,8 +63,8 @@ impl Call {
         &self.inflight
     }
 
-    pub(crate) const fn driver(&self) -> Option<DriverId> {
-        self.setting.driver
+    pub(crate) const fn driver(&self) -> Option<&AnyDriver> {
+        self.setting.driver.as_ref()
     }
 
     pub(crate) const fn observers(&self) -> &Observers {

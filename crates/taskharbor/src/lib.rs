@@ -25,14 +25,18 @@ mod worker;
 
 #[cfg(feature = "derive")]
 pub use taskharbor_macros::{Job, main};
+#[cfg(feature = "postgres")]
+pub use taskharbor_postgres as postgres;
+#[cfg(feature = "sqlite")]
+pub use taskharbor_sqlite as sqlite;
 
 pub use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
     admin::{
         Action, Counts, Cursor, Filter, List, Manage, Page, Prune, QueueCounts, Requeue,
-        StateCounts,
+        StateCounts, TimeRange,
     },
-    driver::{Limits, Transaction},
+    driver::{Limits, OpenTransaction, Transaction},
     error::{Denied, Refusal, Rejected},
     flow::{FlowRecord, FlowState, ListFlows},
     job::{
@@ -47,8 +51,8 @@ pub use block_on::block_on;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{
-    Client, ClientBuilder, EnqueueBuilder, EnqueueError, EnqueueMany, Handle, ManageError, Start,
-    WaitError,
+    Acted, Client, ClientBuilder, Dlq, EnqueueBuilder, EnqueueError, EnqueueMany, Handle, JobAdmin,
+    JobsAdmin, ManageError, QueueAdmin, Start, WaitError,
 };
 #[cfg(feature = "messagepack")]
 pub use codec::MessagePack;
@@ -79,8 +83,20 @@ pub type Error = WaitError;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The programs in the guides that begin with nothing.
-#[cfg(all(doctest, feature = "sqlite"))]
-#[doc = include_str!("../../../docs/guides/getting-started.md")]
-#[doc = include_str!("../../../docs/guides/moving-to-postgres.md")]
-struct Guides;
+/// The programs in the guides. Those of `postgres.md` are tests of `taskharbor-sqlx`, and those of
+/// `writing-a-driver.md` of `taskharbor-memory`.
+#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
+mod guides {
+    #[doc = include_str!("../../../docs/guides/getting-started.md")]
+    struct GettingStarted;
+    #[doc = include_str!("../../../docs/guides/moving-to-postgres.md")]
+    struct MovingToPostgres;
+    #[doc = include_str!("../../../docs/guides/sqlite.md")]
+    struct Sqlite;
+    #[doc = include_str!("../../../docs/guides/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/guides/workers.md")]
+    struct Workers;
+    #[doc = include_str!("../../../docs/guides/workflows.md")]
+    struct Workflows;
+}

@@ -18,9 +18,12 @@ async fn nothing_stays_prepared_on_the_connection() {
     let mut db = Sqlx::connect(&pool).await.unwrap();
     for _ in 0..3 {
         let mut open = Sqlx::begin(&mut db).await.unwrap();
-        client.enqueue_raw("work", b"").within(Sqlx::tx(store.driver(), &mut open)).await.unwrap();
+        client.enqueue_raw("work", b"").within(&mut open).await.unwrap();
+        client.enqueue_raw("work", b"").within(&mut *open).await.unwrap();
         open.commit().await.unwrap();
     }
+    let stored = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM th_job").persistent(false);
+    assert_eq!(stored.fetch_one(&mut *db).await.unwrap(), 6);
     assert_eq!(db.cached_statements_size(), 0);
     let prepared = "SELECT count(*) FROM pg_prepared_statements";
     let prepared = sqlx::query_scalar::<_, i64>(prepared).persistent(false);

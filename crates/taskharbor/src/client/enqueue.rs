@@ -11,11 +11,14 @@ use std::{
 
 use taskharbor_core::{
     Blob, JobId, NewJob, Timestamp,
-    driver::Transaction,
+    driver::OpenTransaction,
     job::{Headers, JobSet, KeyHold},
 };
 
-use super::{Label, within::Within};
+use super::{
+    Label,
+    within::{Where, Within},
+};
 use crate::{
     Client, CodecError, EnqueueError, Handle, IntoStep, InvalidJob, Job, Options, Step,
     codec::Format, draft,
@@ -131,26 +134,27 @@ impl<'a, O> EnqueueBuilder<'a, O> {
         self
     }
 
-    /// Enqueues in this open transaction, which the driver has made of yours: the job is stored if
-    /// and only if that commits. Before that it is not there for anybody else: no worker can run it,
+    /// Enqueues in your open transaction on the store: the job is stored if and only if that commits. Before that it is not there for anybody else: no worker can run it,
     /// so waiting for its output is in vain ([`WaitError::Gone`](crate::WaitError::Gone)). Observers
     /// are told of it at once. Defaults to none.
     ///
     /// ```
     /// # use taskharbor::{Client, EnqueueError, Job, Transaction};
-    /// # async fn welcome<J: Job<Input = ()>>(client: Client, tx: impl Transaction, job: J) -> Result<(), EnqueueError> {
-    /// client.enqueue(job).within(tx).await?;
+    /// # async fn welcome<J: Job<Input = ()>>(client: Client, mut tx: impl Transaction, job: J) -> Result<(), EnqueueError> {
+    /// client.enqueue(job).within(&mut tx).await?;
     /// // Then commit.
     /// # Ok(())
     /// # }
     /// ```
     ///
+    /// It takes transactions of `tokio_postgres` and `deadpool_postgres` as they are, those of sqlx
+    /// with `use taskharbor_sqlx as _;`, and what `SqliteDriver::begin` gives.
+    ///
     /// # Errors
     ///
-    /// When awaited, [`EnqueueError::OtherStore`] if the transaction was made by another driver than
-    /// the client's.
-    pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
-        self.within = Some(Within::new(transaction));
+    /// When awaited, [`EnqueueError::OtherStore`] if the transaction is not one of the client's store.
+    pub fn within<M>(mut self, transaction: impl OpenTransaction<M, Transaction: 'a>) -> Self {
+        self.within = Some(Within::new(transaction, self.client.store().driver()));
         self
     }
 
@@ -169,7 +173,7 @@ impl<'a, O> EnqueueBuilder<'a, O> {
     async fn send(mut self) -> Result<Handle<O>, EnqueueError> {
         let client = self.client;
         let within = self.within.take();
-        let now = client.now(within.as_ref().map(Within::driver)).await?;
+        let now = client.now(Where::of(within.as_ref())).await?;
         // A job with a key or id of its own may be stored already, so it is sent alone. Jobs in a
         // transaction are not batched with others either.
         let has_key = self.options.idempotency_key.is_some();
@@ -263,14 +267,14 @@ impl<'a, O> EnqueueMany<'a, O> {
     }
 
     /// Enqueues all of them in this open transaction, as [`EnqueueBuilder::within`] does.
-    pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
-        self.within = Some(Within::new(transaction));
+    pub fn within<M>(mut self, transaction: impl OpenTransaction<M, Transaction: 'a>) -> Self {
+        self.within = Some(Within::new(transaction, self.client.store().driver()));
         self
     }
 
     async fn send(self) -> Result<Vec<Handle<O>>, EnqueueError> {
         let (client, within) = (self.client, self.within);
-        let now = client.now(within.as_ref().map(Within::driver)).await?;
+        let now = client.now(Where::of(within.as_ref())).await?;
         let ids = JobId::generate_many(now, self.items.len()).map_err(InvalidJob::from)?;
         let draft = |(Item { payload, options }, id): (Item, JobId)| {
             let headers = client.format().headers().clone();

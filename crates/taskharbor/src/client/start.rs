@@ -8,13 +8,16 @@ use std::{
 
 use taskharbor_core::{
     Timestamp,
-    driver::Transaction,
+    driver::OpenTransaction,
     error::Rejected,
     job::{JobSet, KeyHold},
     name::{FlowName, IdempotencyKey},
 };
 
-use super::{enqueue::one, within::Within};
+use super::{
+    enqueue::one,
+    within::{Where, Within},
+};
 use crate::{Client, EnqueueError, Flow, Handle, InvalidJob, codec::Format};
 
 /// A flow about to be started. Nothing happens until it is awaited.
@@ -66,8 +69,8 @@ impl<'a, O> Start<'a, O> {
     }
 
     /// Starts it in this open transaction, as [`EnqueueBuilder::within`](crate::EnqueueBuilder::within) does.
-    pub fn within(mut self, transaction: impl Transaction + 'a) -> Self {
-        self.within = Some(Within::new(transaction));
+    pub fn within<M>(mut self, transaction: impl OpenTransaction<M, Transaction: 'a>) -> Self {
+        self.within = Some(Within::new(transaction, self.client.store().driver()));
         self
     }
 
@@ -94,7 +97,7 @@ impl<'a, O> Start<'a, O> {
         if !client.store().limits().has_flows() {
             return Err(Rejected::FlowsNotSupported.into());
         }
-        let now = client.now(within.as_ref().map(Within::driver)).await?;
+        let now = client.now(Where::of(within.as_ref())).await?;
         let is_ours = self.format.is_none();
         let handle = one(client.send(self.draft(now)?, now, within).await?)?;
         Ok(if is_ours { handle } else { handle.written_otherwise() })

@@ -3,24 +3,31 @@
 use taskharbor_core::{
     DriverError, JobId, State,
     admin::{Action, Filter, List, Manage, Requeue, StateCounts},
+    debug_as_display,
     driver::Limits,
     error::Denied,
     flow::FlowRecord,
+    name::NameError,
 };
 
 use crate::{FlowTree, Handle, WaitError, flow::graph::Records};
 
 /// Why something was not done to a job or a flow.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ManageError {
     /// It cannot be done, as things stand.
     #[error(transparent)]
     Denied(#[from] Denied),
+    /// Invalid name of a queue.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// The call failed. Asking again is safe.
     #[error(transparent)]
     Store(#[from] DriverError),
 }
+
+debug_as_display!(ManageError);
 
 impl<O> Handle<O> {
     /// Where the flow stands, and how many of its members are in which state. A job that is no flow

@@ -1,11 +1,11 @@
 //! The store as a client sees it: every call is bounded in time.
 
-use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
-    admin::{List, Manage, Page},
-    driver::{Answers, DriverId, Enqueue, Enqueued, Limits, OutputPage, Outputs},
+    admin::{Configure, Counts, List, Manage, Page, QueueCounts},
+    driver::{Answers, Enqueue, Enqueued, Limits, OutputPage, Outputs},
     error::{Denied, Refusal, Rejected},
     flow::FlowRecord,
     job::{JobRecord, JobSummary},
@@ -41,9 +41,8 @@ impl Store {
         self.call(Operation::Enqueue, jobs, self.driver.enqueue(request)).await
     }
 
-    /// The identity of the transactions on this store.
-    pub(super) fn id(&self) -> Option<DriverId> {
-        self.driver.driver_id()
+    pub(super) fn driver(&self) -> &AnyDriver {
+        &self.driver
     }
 
     pub(super) async fn enqueue_within(
@@ -63,6 +62,15 @@ impl Store {
     pub(super) async fn manage(&self, request: Manage) -> Answers<State, Denied> {
         let jobs = request.ids.len();
         self.call(Operation::Manage, jobs, self.driver.manage(request)).await
+    }
+
+    pub(super) async fn counts(&self, request: Counts) -> Result<Vec<QueueCounts>, DriverError> {
+        self.call(Operation::Counts, 0, self.driver.counts(request)).await
+    }
+
+    pub(super) async fn configure(&self, request: Configure) -> Answers<(), Denied> {
+        let changes = request.changes.len();
+        self.call(Operation::Configure, changes, self.driver.configure(request)).await
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -105,6 +113,12 @@ impl Store {
         tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
             Err(DriverError::unavailable(format!("no answer within {limit:?}")))
         })
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Store").field(&self.driver).finish()
     }
 }
 

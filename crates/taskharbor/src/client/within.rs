@@ -3,14 +3,29 @@
 use std::{fmt, future::Future, pin::Pin};
 
 use taskharbor_core::{
-    driver::{Answers, DriverId, Enqueue, Enqueued, Transaction},
+    AnyDriver, DriverError,
+    driver::{Answers, DriverId, Enqueue, Enqueued, OpenTransaction, Transaction},
     error::Rejected,
 };
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A transaction of the caller's, which lives for as long as what is about to be enqueued in it.
-pub(super) struct Within<'a>(Box<dyn Erased + 'a>);
+/// A transaction of the caller's, which lives for as long as what is about to be enqueued in it;
+/// `None` for one that cannot be on the store of the client.
+pub(super) struct Within<'a>(Option<Box<dyn Erased + 'a>>);
+
+/// Whether jobs are enqueued in a transaction, and on which driver that is.
+#[derive(Clone, Copy)]
+pub(super) enum Where {
+    Anywhere,
+    In(Option<DriverId>),
+}
+
+impl Where {
+    pub(super) fn of(within: Option<&Within<'_>>) -> Self {
+        within.map_or(Self::Anywhere, |within| Self::In(within.driver()))
+    }
+}
 
 /// The part of [`Transaction`] that a client uses, as a trait object.
 trait Erased: Send {
@@ -29,16 +44,23 @@ impl<T: Transaction> Erased for T {
 }
 
 impl<'a> Within<'a> {
-    pub(super) fn new(transaction: impl Transaction + 'a) -> Self {
-        Self(Box::new(transaction))
+    pub(super) fn new<M, T>(transaction: T, driver: &AnyDriver) -> Self
+    where
+        T: OpenTransaction<M, Transaction: 'a>,
+    {
+        let transaction = transaction.on(driver);
+        Self(transaction.map(|transaction| Box::new(transaction) as Box<dyn Erased + 'a>))
     }
 
-    pub(super) fn driver(&self) -> DriverId {
-        self.0.driver()
+    fn driver(&self) -> Option<DriverId> {
+        self.0.as_ref().map(|transaction| transaction.driver())
     }
 
     pub(super) async fn enqueue(&mut self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
-        self.0.enqueue(request).await
+        match &mut self.0 {
+            Some(transaction) => transaction.enqueue(request).await,
+            None => Err(DriverError::backend("the transaction belongs to another store")),
+        }
     }
 }
 

@@ -30,6 +30,10 @@ pub enum Operation {
     List,
     /// Cancelling or requeueing jobs or flows.
     Manage,
+    /// Counting the jobs of queues.
+    Counts,
+    /// Changing settings, such as whether a queue is paused.
+    Configure,
 }
 
 impl Operation {
@@ -47,6 +51,8 @@ impl Operation {
         Self::InspectFlow,
         Self::List,
         Self::Manage,
+        Self::Counts,
+        Self::Configure,
     ];
 
     /// The name of the operation, as logs and metrics show it.
@@ -65,6 +71,8 @@ impl Operation {
             Self::InspectFlow => "inspect_flow",
             Self::List => "list",
             Self::Manage => "manage",
+            Self::Counts => "counts",
+            Self::Configure => "configure",
         }
     }
 }

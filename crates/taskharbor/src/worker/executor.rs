@@ -236,7 +236,7 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
         let input = input::of(shared, inflight, entry).await?;
         let setting = Setting {
             format: format_of(shared, inflight).cloned(),
-            driver: shared.driver.driver_id(),
+            driver: Some(shared.driver.clone()),
             clock: Arc::clone(shared) as Arc<dyn Clock>,
             observers: shared.observers.clone(),
             timeout,

@@ -4,6 +4,7 @@ mod chain;
 mod coalesce;
 mod gate;
 mod key;
+mod manage;
 mod many;
 mod option;
 mod refuse;
