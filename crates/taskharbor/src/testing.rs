@@ -32,7 +32,9 @@
 //! # }
 //! ```
 //!
-//! [`call`] runs one handler by itself.
+//! [`Harbor::on`] is the same on PostgreSQL or SQLite, for handlers that use a real database. [`call`]
+//! runs one handler by itself, without a store: there `ack_in` takes any transaction and does nothing
+//! in it.
 
 mod call;
 mod clock;
@@ -40,4 +42,4 @@ mod harbor;
 
 pub use call::{HandlerCall, call};
 pub use clock::TokioClock;
-pub use harbor::{Harbor, StoredJob};
+pub use harbor::{Harbor, StoredJob, Time};

@@ -10,10 +10,11 @@ use std::{
 };
 
 use taskharbor_core::{
-    Admin, AnyDriver, JobId, State, Timestamp,
-    admin::{Counts, Filter, List, StateCounts},
-    driver::Limits,
-    job::JobRecord,
+    Admin, AnyDriver, Blob, JobId, JobType, State, Timestamp,
+    admin::{Counts, Filter, StateCounts},
+    clock::{Clock, ManualClock},
+    driver::{OpenTransaction, Transaction},
+    job::{Headers, JobRecord, JobSummary},
 };
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::Notify;
@@ -26,19 +27,46 @@ use crate::{
 
 /// How many times the test steps aside, with nothing happening, before all is said to be quiet.
 const QUIET: u32 = 200;
-/// What runs for longer than this is taken for something that never ends.
+/// What runs for longer than this is taken for something that never ends: in tokio's paused time, and
+/// in real time.
 const PATIENCE: Duration = Duration::from_secs(7 * 86_400);
+const REAL_PATIENCE: Duration = Duration::from_secs(60);
+/// How often a real store is asked whether its jobs have ended. Its own wake-ups come sooner.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Handlers of a queue that run at once.
 const CONCURRENCY: usize = 16;
 /// Where the clock starts: 1 January 2030.
 const EPOCH_MICROS: i64 = 1_893_456_000_000_000;
 
-/// A store in memory, a client, a worker and a clock that moves when told to.
+/// A store, a client, a worker and a clock.
+///
+/// [`Harbor::new`] has a store in memory and a clock that is one with tokio's paused one.
+/// [`Harbor::on`] takes the store of any driver, for handlers that use a real database.
 pub struct Harbor {
+    time: Passing,
     driver: AnyDriver,
     client: Client,
     running: Option<Running>,
     activity: Arc<Activity>,
+}
+
+/// How time passes for a [`Harbor`] on a real store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Time {
+    /// By itself: the store's own time.
+    Real,
+    /// Only when the test says so ([`Harbor::advance`]). It starts on 1 January 2030. What the
+    /// store does by its own clock, such as `SELECT th_enqueue(…)`, happens in real time.
+    Manual,
+}
+
+/// Where the time of a harbor comes from.
+enum Passing {
+    /// Tokio's clock, which is paused.
+    Paused,
+    Real,
+    Manual(ManualClock),
 }
 
 /// A job as it is stored, with its data.
@@ -101,15 +129,64 @@ impl Harbor {
             is_paused(),
             "tokio's clock is running: write #[tokio::test(start_paused = true)] above the test"
         );
-        let epoch = Timestamp::from_micros(EPOCH_MICROS).unwrap_or(Timestamp::EPOCH);
-        let clock = Arc::new(TokioClock::starting_at(epoch));
+        let clock = Arc::new(TokioClock::starting_at(epoch()));
         let store = MemoryDriver::with_clock(Arc::clone(&clock) as _);
         let driver = AnyDriver::new(store).with_clock(clock);
+        Self::assemble(driver, Passing::Paused).start_configured(handlers, configure)
+    }
+
+    /// An installation on the store of this driver, which has to be migrated: for handlers that use
+    /// a real database, complete their jobs in its transactions, or need what only that store does.
+    /// Give each test a store of its own: a schema, or a file.
+    ///
+    /// ```no_run
+    /// # use taskharbor::{Context, Handlers, Job, JobResult, State};
+    /// use taskharbor::testing::{Harbor, Time};
+    /// # #[derive(serde::Serialize, serde::Deserialize, Job)]
+    /// # #[job(type = "remind")]
+    /// # struct Remind;
+    /// # async fn remind(_: Remind, _: Context) -> JobResult { Ok(()) }
+    /// # async fn test() -> Result<(), Box<dyn std::error::Error>> {
+    /// // In a test: #[tokio::test], without start_paused.
+    /// let driver = taskharbor::connect("postgres://localhost/test?schema=remind").await?;
+    /// driver.migrate().await?;
+    /// let harbor = Harbor::on(&driver, Time::Manual, Handlers::new().on(remind));
+    /// let day = std::time::Duration::from_secs(86_400);
+    /// let job = harbor.client().enqueue(Remind).delay(day).await?;
+    /// harbor.advance(day).await;
+    /// assert_eq!(harbor.state(job.id()).await, State::Done);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// If the worker cannot be built, or if tokio's clock is paused: time limits of connections
+    /// would run out at once.
+    #[must_use]
+    #[track_caller]
+    pub fn on(driver: &AnyDriver, time: Time, handlers: Handlers) -> Self {
+        assert!(
+            !is_paused(),
+            "tokio's clock is paused, and a real store needs a running one: write #[tokio::test] \
+             above the test, and use Time::Manual to move the time of its jobs"
+        );
+        let (driver, time) = match time {
+            Time::Real => (driver.clone(), Passing::Real),
+            Time::Manual => {
+                let clock = ManualClock::new(epoch());
+                (driver.clone().with_clock(Arc::new(clock.clone())), Passing::Manual(clock))
+            }
+        };
+        Self::assemble(driver, time).start(handlers)
+    }
+
+    #[track_caller]
+    fn assemble(driver: AnyDriver, time: Passing) -> Self {
         let activity = Arc::new(Activity::default());
         let client = Client::builder(&driver).observer(Arc::clone(&activity)).build();
         let client = client.unwrap_or_else(|error| panic!("the client cannot be built: {error}"));
-        let harbor = Self { driver, client, running: None, activity };
-        harbor.start_configured(handlers, configure)
+        Self { time, driver, client, running: None, activity }
     }
 
     /// This installation with a worker for these handlers, in place of the one it had: for
@@ -136,6 +213,14 @@ impl Harbor {
         handlers: Handlers,
         configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     ) -> Self {
+        let poll = match self.time {
+            // Wake-ups and due times say when to look; looking more often would only make a year longer.
+            Passing::Paused => Duration::from_secs(86_400),
+            Passing::Real => Duration::from_secs(1),
+            // The timers of the worker do not know that the clock was moved.
+            Passing::Manual(_) => Duration::from_millis(1),
+        };
+        let configure = |worker: WorkerBuilder| configure(worker.poll(poll));
         self.running = start(&self.driver, handlers, &self.activity, configure);
         self
     }
@@ -157,27 +242,60 @@ impl Harbor {
         self.driver.now().await.unwrap_or_else(|error| panic!("no time: {error}"))
     }
 
-    /// Lets this much time pass. All that falls due in it happens at its time and in its order.
+    /// Lets this much time pass. All that falls due in it happens at its time and in its order. With
+    /// [`Time::Real`] the test waits for as long.
     pub async fn advance(&self, by: Duration) {
-        tokio::time::sleep(by).await;
-        self.quiet().await;
+        match &self.time {
+            Passing::Paused => {
+                tokio::time::sleep(by).await;
+                self.quiet().await;
+            }
+            Passing::Real => {
+                tokio::time::sleep(by).await;
+                self.run_until_idle().await;
+            }
+            Passing::Manual(clock) => {
+                let end = clock.now().saturating_add(by);
+                loop {
+                    self.run_until_idle().await;
+                    match self.next_due(end).await {
+                        Some(due) => clock.set(due),
+                        None => break,
+                    }
+                }
+                clock.set(end);
+            }
+        }
+    }
+
+    /// When the next scheduled job falls due, if that is by `end`.
+    async fn next_due(&self, end: Timestamp) -> Option<Timestamp> {
+        let scheduled = self.list(Filter::all().state(State::Scheduled)).await;
+        scheduled.into_iter().filter_map(|job| job.due_at).filter(|due| *due <= end).min()
     }
 
     /// Lets everything run that can run now, until no job is ready or inflight. Time passes only
-    /// as far as running handlers sleep.
+    /// as far as running handlers sleep, or by itself ([`Time::Real`]).
     ///
     /// # Panics
     ///
-    /// If that takes a week or more of the paused clock: then some handler never ends.
+    /// If that takes a week or more of the paused clock, or a minute of real time: then some handler
+    /// never ends.
     pub async fn run_until_idle(&self) {
+        let (patience, look) = match self.time {
+            Passing::Paused => (PATIENCE, Duration::from_secs(3_600)),
+            Passing::Real | Passing::Manual(_) => (REAL_PATIENCE, LOOK_EVERY),
+        };
         let started = tokio::time::Instant::now();
         loop {
-            self.quiet().await;
+            if matches!(self.time, Passing::Paused) {
+                self.quiet().await;
+            }
             let busy = self.busy().await;
             if busy == 0 || self.running.is_none() {
                 return;
             }
-            if started.elapsed() >= PATIENCE {
+            if started.elapsed() >= patience {
                 let busy = self
                     .records()
                     .await
@@ -187,14 +305,14 @@ impl Harbor {
                     format!("{} in queue {}: {}", it.job.job_type, it.job.queue, it.state)
                 });
                 panic!(
-                    "after a week some jobs are still ready or running: a handler never ends, or a \
-                     queue is not served: {:#?}",
+                    "after {patience:?} some jobs are still ready or running: a handler never ends, \
+                     or a queue is not served: {:#?}",
                     busy.collect::<Vec<_>>()
                 );
             }
             tokio::select! {
                 () = self.activity.happened.notified() => {}
-                () = tokio::time::sleep(Duration::from_secs(3_600)) => {}
+                () = tokio::time::sleep(look) => {}
             }
         }
     }
@@ -252,30 +370,49 @@ impl Harbor {
             if record.job.job_type.as_str() != J::TYPE {
                 continue;
             }
-            let name = Format::named_in(&record.job.headers);
-            let format = Format::known().into_iter().find(|format| format.name() == name);
-            let format = format.unwrap_or_else(|| panic!("no codec {name:?} is known"));
-            match format.decode(&record.job.payload) {
-                Ok(job) => jobs.push(StoredJob { job, record }),
-                Err(error) => panic!("job {} cannot be read: {error}", record.job.id),
-            }
+            let job = decoded(&record.job.id, &record.job.headers, &record.job.payload);
+            jobs.push(StoredJob { job, record });
         }
         jobs
     }
 
     /// All jobs that are stored, in the order in which they were enqueued.
     pub async fn records(&self) -> Vec<JobRecord> {
-        let now = self.now().await;
-        let (mut records, mut request) =
-            (Vec::new(), List::new(Filter::all(), Limits::MAX_PAGE, now));
-        loop {
-            let page = self.driver.list(request.clone()).await;
-            let page = page.unwrap_or_else(|error| panic!("the jobs cannot be listed: {error}"));
-            for summary in page.items {
-                records.push(self.record(&summary.id).await);
-            }
-            let Some(next) = page.next else { return records };
-            request = request.after(next);
+        let mut records = Vec::new();
+        for summary in self.list(Filter::all()).await {
+            records.push(self.record(&summary.id).await);
+        }
+        records
+    }
+
+    async fn list(&self, filter: Filter) -> Vec<JobSummary> {
+        let listed = self.client.jobs(filter).list(usize::MAX).await;
+        listed.unwrap_or_else(|error| panic!("the jobs cannot be listed: {error}"))
+    }
+
+    /// As [`Harbor::assert_enqueued`], of what an open transaction sees: jobs that were enqueued in it
+    /// and are not committed. Answers the id of the job.
+    ///
+    /// # Panics
+    ///
+    /// If there is none, or the transaction is not one of this store.
+    pub async fn assert_enqueued_in<J: Job, M>(
+        &self,
+        transaction: impl OpenTransaction<M>,
+        looks_right: impl Fn(&J) -> bool,
+    ) -> JobId {
+        let Some(mut transaction) = transaction.on(&self.driver) else {
+            panic!("the transaction belongs to another store than the harbor's");
+        };
+        let job_type = JobType::new(J::TYPE).unwrap_or_else(|error| panic!("{error}"));
+        let seen = transaction.stored(job_type).await;
+        let seen = seen.unwrap_or_else(|error| panic!("the jobs cannot be read: {error}"));
+        let count = seen.len();
+        let found =
+            seen.into_iter().find(|it| looks_right(&decoded(&it.id, &it.headers, &it.payload)));
+        match found {
+            Some(job) => job.id,
+            None => panic!("none of the {count} jobs of type {:?} looks as expected", J::TYPE),
         }
     }
 
@@ -309,6 +446,20 @@ impl Harbor {
     }
 }
 
+/// The data of a job.
+#[expect(clippy::panic, reason = "a test that cannot go on fails, as an assertion does")]
+fn decoded<J: Job>(id: &JobId, headers: &Headers, payload: &Blob) -> J {
+    let name = Format::named_in(headers);
+    let format = Format::known().into_iter().find(|format| format.name() == name);
+    let format = format.unwrap_or_else(|| panic!("no codec {name:?} is known"));
+    format.decode(payload).unwrap_or_else(|error| panic!("job {id} cannot be read: {error}"))
+}
+
+/// Where clocks of tests start.
+fn epoch() -> Timestamp {
+    Timestamp::from_micros(EPOCH_MICROS).unwrap_or(Timestamp::EPOCH)
+}
+
 #[expect(clippy::panic, reason = "a test that cannot go on fails, as an assertion does")]
 #[track_caller]
 fn start(
@@ -322,8 +473,6 @@ fn start(
         return None;
     }
     let mut worker = Worker::builder(driver).handlers(handlers).seed(0).name("harbor");
-    // Hints and due times say when to look; looking more often would only make a year longer.
-    worker = worker.poll(Duration::from_secs(86_400));
     // A test looks at its jobs when it likes, however much time it has let pass.
     worker = worker.retention(Retention::keep_all());
     for queue in queues {

@@ -15,9 +15,12 @@ mod client;
 mod crash;
 mod crew;
 mod flow;
+mod harbor;
 mod idle;
 mod library;
 mod outage;
+#[path = "../real/mod.rs"]
+mod real;
 
 use taskharbor_testkit::postgres as harness;
 

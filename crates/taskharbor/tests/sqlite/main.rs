@@ -9,6 +9,9 @@
 
 #[path = "../crash/mod.rs"]
 mod crash;
+mod harbor;
+#[path = "../real/mod.rs"]
+mod real;
 
 use std::{path::PathBuf, time::Duration};
 
