@@ -4,6 +4,8 @@
 //! made to hide, to lie and on some to run something, so nothing that a terminal acts upon is ever
 //! passed on as it is.
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
 /// Whether a terminal may act upon this character instead of showing it: control characters of both
 /// sets, and those that change the direction of what follows.
 fn is_unsafe(c: char) -> bool {
@@ -47,12 +49,17 @@ pub(crate) fn json(text: &str, out: &mut String) {
     }
 }
 
-/// No longer than `width` characters; where something is missing, an ellipsis says so.
-pub(crate) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+/// No wider than so many columns of a terminal; where something is missing, an ellipsis says so.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    let mut used = 0;
+    let fits = text.chars().take_while(|character| {
+        used += character.width().unwrap_or(0);
+        used < columns
+    });
+    fits.chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -76,5 +83,7 @@ mod tests {
         assert_eq!(cut("Grüße", 5), "Grüße");
         assert_eq!(cut("Grüße!", 5), "Grüß…");
         assert_eq!(cut("東京", 1), "…");
+        assert_eq!(cut("東京都", 4), "東…");
+        assert_eq!(cut("東京", 4), "東京");
     }
 }

@@ -1,5 +1,7 @@
 //! Tables: cells of any tone in columns that are aligned by what is seen of them.
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::terminal::{Palette, Tone};
 
 /// What stands between two columns, and before the first.
@@ -39,7 +41,7 @@ impl Cell {
     }
 
     fn width(&self) -> usize {
-        self.0.iter().map(|(_, text)| text.chars().count()).sum()
+        self.0.iter().map(|(_, text)| text.width()).sum()
     }
 
     pub(crate) fn paint(&self, palette: Palette) -> String {
@@ -72,13 +74,13 @@ pub(crate) fn headings(names: &[&str]) -> Vec<Cell> {
     names.iter().map(|name| Cell::new(Tone::Faint, *name)).collect()
 }
 
-/// The text in lines of at most `width` characters, broken between words; a word that is longer
+/// The text in lines of at most `width` columns, broken between words; a word that is longer
 /// stands alone.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+            Some(line) if line.width() + 1 + word.width() <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -109,6 +111,15 @@ mod tests {
         let expected =
             ["  kind        jobs  plan", "  email:send   240  succeeds", "", "  é             0!"];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn wide_and_combining_characters_take_the_columns_that_a_terminal_gives_them() {
+        let row = |text: &str| vec![Cell::plain(text), Cell::plain("|")];
+        let rows = ["報告書", "e\u{301}tude", "🚢", "plain"].map(row);
+        let lines = lines(&[Align::Left, Align::Left], &rows, Palette::Plain);
+        let columns = lines.iter().map(|line| line.trim_end_matches('|').width());
+        assert_eq!(columns.collect::<Vec<_>>(), [10; 4], "{lines:#?}");
     }
 
     #[test]

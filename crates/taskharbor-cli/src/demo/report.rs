@@ -1,5 +1,7 @@
 //! The report at the end of the demo, line by line.
 
+use unicode_width::UnicodeWidthStr;
+
 use super::{
     finding::Findings,
     plan,
@@ -75,7 +77,7 @@ fn in_order(findings: &Findings) -> Vec<(&str, &Seen)> {
 
 /// What lies in the DLQ, and why.
 fn dead_letters(findings: &Findings, terminal: &Terminal) -> Vec<String> {
-    let longest = findings.dead.iter().map(|dead| dead.job_type.chars().count()).max();
+    let longest = findings.dead.iter().map(|dead| dead.job_type.width()).max();
     // Two columns with their gaps stand before the reasons; a narrow terminal wraps by itself.
     let before = longest.unwrap_or(0) + "attempts".len() + 6;
     let room = terminal.width().saturating_sub(before).max(20);
