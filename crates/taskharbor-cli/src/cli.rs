@@ -51,6 +51,7 @@ enum Command {
     Cancel(command::act::CancelArgs),
     Requeue(command::act::RequeueArgs),
     RunNow(command::act::RunNowArgs),
+    Purge(command::act::PurgeArgs),
     Stats(command::stats::Args),
     #[command(subcommand)]
     Dlq(command::dlq::Command),
@@ -165,6 +166,7 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             Command::Cancel(args) => command::act::cancel(args, &url, &mut screen).await,
             Command::Requeue(args) => command::act::requeue(args, &url, &mut screen).await,
             Command::RunNow(args) => command::act::run_now(args, &url, &mut screen).await,
+            Command::Purge(args) => command::act::purge(args, &url, &mut screen).await,
             Command::Stats(args) => command::stats::run(&args, &url, &mut screen).await,
             Command::Dlq(command) => command::dlq::run(command, &url, &mut screen).await,
             Command::Queue(command) => command::queue::run(command, &url, &mut screen).await,

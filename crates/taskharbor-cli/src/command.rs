@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod migrate;
 pub(crate) mod queue;
+pub(crate) mod served;
 pub(crate) mod stats;
 pub(crate) mod transfer;
 pub(crate) mod why;

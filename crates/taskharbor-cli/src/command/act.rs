@@ -1,35 +1,47 @@
-//! `taskharbor cancel`, `requeue` and `run-now`: one action on the jobs that are named.
+//! `taskharbor cancel`, `requeue`, `run-now` and `purge`: one action on the jobs that are named, or
+//! on all that match.
 
 use taskharbor::{Action, Admin, AnyDriver, Denied, Manage, Requeue, State, Timestamp};
 
-use super::list::id;
+use super::{
+    bulk::{Bulk, Jobs},
+    list::{self, id},
+};
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
     json_output,
     screen::Screen,
     stderr::tell,
-    store::{Missing, Url},
+    store::Url,
 };
 
-/// Cancel jobs, or ask their workers to stop them
+/// Cancel jobs, or ask their workers to stop them: those that are named, or all that match
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  taskharbor cancel 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
+#[command(after_help = "Examples:
+  taskharbor cancel 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
+  taskharbor cancel --all --state scheduled --header tenant=acme --dry-run
+  taskharbor cancel --all --queue mail --until 2h --rate 50/s --yes")]
 pub(crate) struct CancelArgs {
-    /// The ids of the jobs
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<String>,
+    #[command(flatten)]
+    jobs: Jobs,
+    #[command(flatten)]
+    state: InState,
 }
 
-/// Requeue dead-lettered or cancelled jobs
+/// Requeue dead-lettered or cancelled jobs: those that are named, or all that match
+///
+/// Without --state, all that match means dead-lettered jobs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
-  taskharbor requeue ID --reset-attempts --at 2026-11-16T08:00:00Z")]
+  taskharbor requeue ID --reset-attempts --at 2026-11-16T08:00:00Z
+  taskharbor requeue --all --type email:send --error 'timed out' --rate 50/s --yes")]
 pub(crate) struct RequeueArgs {
-    /// The ids of the jobs
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<String>,
+    #[command(flatten)]
+    jobs: Jobs,
+    #[command(flatten)]
+    state: InState,
     #[command(flatten)]
     how: How,
     /// If no other job of its flow would use its output any more, run it outside the flow
@@ -37,13 +49,36 @@ pub(crate) struct RequeueArgs {
     detach: bool,
 }
 
-/// Let scheduled jobs run without waiting for their time
+/// Let scheduled jobs run without waiting for their time: those that are named, or all that match
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  taskharbor run-now 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
+#[command(after_help = "Examples:
+  taskharbor run-now 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
+  taskharbor run-now --all --queue mail --dry-run")]
 pub(crate) struct RunNowArgs {
-    /// The ids of the jobs
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<String>,
+    #[command(flatten)]
+    jobs: Jobs,
+}
+
+/// Remove the records of jobs that are done, dead-lettered or cancelled
+///
+/// Jobs of a flow are removed with the flow: taskharbor flow purge.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  taskharbor purge 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
+  taskharbor purge --all --state cancelled --finished-until 7d --dry-run")]
+pub(crate) struct PurgeArgs {
+    #[command(flatten)]
+    jobs: Jobs,
+    #[command(flatten)]
+    state: InState,
+}
+
+/// Which of the jobs that match.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct InState {
+    /// In this state
+    #[arg(long, value_name = "STATE", value_parser = list::state)]
+    state: Option<State>,
 }
 
 /// How jobs are requeued.
@@ -67,22 +102,26 @@ impl How {
 }
 
 pub(crate) async fn cancel(args: CancelArgs, url: &Url, screen: &mut Screen) -> Outcome {
-    act(&args.ids, Action::Cancel, url, screen).await
+    bulk("cancel", Action::Cancel, args.state.state, args.jobs).run(url, screen).await
 }
 
 pub(crate) async fn requeue(args: RequeueArgs, url: &Url, screen: &mut Screen) -> Outcome {
     let mut request = args.how.request();
     request.detach = args.detach;
-    act(&args.ids, Action::Requeue(request), url, screen).await
+    let action = Action::Requeue(request);
+    bulk("requeue", action, args.state.state, args.jobs).run(url, screen).await
 }
 
 pub(crate) async fn run_now(args: RunNowArgs, url: &Url, screen: &mut Screen) -> Outcome {
-    act(&args.ids, Action::RunNow, url, screen).await
+    bulk("run", Action::RunNow, None, args.jobs).run(url, screen).await
 }
 
-async fn act(ids: &[String], action: Action, url: &Url, screen: &mut Screen) -> Outcome {
-    let driver = url.open(Missing::Refuse).await?;
-    on(&driver, ids, action, screen).await
+pub(crate) async fn purge(args: PurgeArgs, url: &Url, screen: &mut Screen) -> Outcome {
+    bulk("purge", Action::Purge, args.state.state, args.jobs).run(url, screen).await
+}
+
+fn bulk(verb: &'static str, action: Action, state: Option<State>, jobs: Jobs) -> Bulk {
+    Bulk { verb, action, state, is_dlq: false, jobs }
 }
 
 /// Does one action to each of these jobs; fails like the first that was refused.

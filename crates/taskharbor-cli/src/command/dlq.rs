@@ -1,21 +1,17 @@
 //! `taskharbor dlq`: dead-lettered jobs.
 
-use std::time::Duration;
-
-use taskharbor::{Action, AnyDriver, JobId, State, Timestamp};
+use taskharbor::{Action, State};
 use taskharbor_core::admin::Order;
 
 use super::{
-    act::{self, How},
-    bulk::{Ahead, Bulk, matching},
-    inspect,
+    act::How,
+    bulk::{Bulk, Jobs},
     list::{self, PageArgs, Which},
 };
 use crate::{
-    failure::{Failure, Outcome},
+    failure::Outcome,
     screen::Screen,
     store::{Missing, Url},
-    value,
 };
 
 /// Show, requeue or remove dead-lettered jobs
@@ -54,11 +50,6 @@ pub(crate) struct RequeueArgs {
     jobs: Jobs,
     #[command(flatten)]
     how: How,
-    /// Requeue no faster than this, as 50/s or 600/m
-    #[arg(long, value_name = "RATE", value_parser = value::rate, requires = "all")]
-    rate: Option<Duration>,
-    #[command(flatten)]
-    ahead: Ahead,
 }
 
 /// Remove dead-lettered jobs: those that are named, or all that match
@@ -69,21 +60,6 @@ pub(crate) struct RequeueArgs {
 pub(crate) struct PurgeArgs {
     #[command(flatten)]
     jobs: Jobs,
-    #[command(flatten)]
-    ahead: Ahead,
-}
-
-/// Jobs that are named, or all that match.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Jobs {
-    /// The ids of the jobs
-    #[arg(value_name = "ID", conflicts_with = "all")]
-    ids: Vec<String>,
-    /// All dead-lettered jobs that match
-    #[arg(long)]
-    all: bool,
-    #[command(flatten)]
-    which: Which,
 }
 
 pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Outcome {
@@ -95,65 +71,17 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
             let order = if oldest { Order::OldestFirst } else { Order::NewestFirst };
             list::show(&driver, dead, order, page, now, screen).await
         }
-        Command::Requeue(RequeueArgs { jobs, how, rate, ahead }) => {
+        Command::Requeue(RequeueArgs { jobs, how }) => {
             let action = Action::Requeue(how.request());
-            Many { verb: "requeue", jobs, pace: rate, ahead }.run(action, url, screen).await
+            Bulk { verb: "requeue", action, state: Some(State::Dlq), is_dlq: true, jobs }
+                .run(url, screen)
+                .await
         }
-        Command::Purge(PurgeArgs { jobs, ahead }) => {
-            Many { verb: "purge", jobs, pace: None, ahead }.run(Action::Purge, url, screen).await
-        }
-    }
-}
-
-/// An action on jobs of the DLQ.
-struct Many {
-    verb: &'static str,
-    jobs: Jobs,
-    pace: Option<Duration>,
-    ahead: Ahead,
-}
-
-impl Many {
-    async fn run(self, action: Action, url: &Url, screen: &mut Screen) -> Outcome {
-        let Self { verb, jobs: Jobs { ids, all, which }, pace, ahead } = self;
-        if ids.is_empty() && !all {
-            return Err(Failure::usage("name jobs by their ids, or pass --all for all that match"));
-        }
-        if !ids.is_empty() && !which.is_all() {
-            return Err(Failure::usage(
-                "--queue, --type and other filters choose among all: pass --all with them, or ids alone",
-            ));
-        }
-        let driver = url.open(Missing::Refuse).await?;
-        let now = driver.now().await?;
-        if !ids.is_empty() {
-            let dead = named(&driver, &ids, now).await?;
-            if ahead.dry_run || action == Action::Purge {
-                let target = "that are named".to_owned();
-                return Bulk { verb, target, ids: dead, action, pace, ahead, url }
-                    .run(&driver, screen)
-                    .await;
-            }
-            return act::on(&driver, &ids, action, screen).await;
-        }
-        let ids = matching(&driver, &which.filter(now).state(State::Dlq)).await?;
-        let target = format!("from the DLQ{}", which.in_words(now));
-        Bulk { verb, target, ids, action, pace, ahead, url }.run(&driver, screen).await
-    }
-}
-
-/// The jobs with these ids, each once. A job that is not in the DLQ is refused.
-async fn named(driver: &AnyDriver, ids: &[String], now: Timestamp) -> Outcome<Vec<JobId>> {
-    let mut dead = Vec::with_capacity(ids.len());
-    for text in ids {
-        let record = inspect::stored(driver, text, now).await?;
-        if record.state != State::Dlq {
-            let text = format!("job {text} is {}, not in the DLQ", record.state);
-            return Err(Failure::refused("wrong_state", text));
-        }
-        if !dead.contains(&record.job.id) {
-            dead.push(record.job.id);
+        Command::Purge(PurgeArgs { jobs }) => {
+            let action = Action::Purge;
+            Bulk { verb: "purge", action, state: Some(State::Dlq), is_dlq: true, jobs }
+                .run(url, screen)
+                .await
         }
     }
-    Ok(dead)
 }

@@ -17,6 +17,7 @@ use taskharbor_core::{
     name::IdempotencyKey,
 };
 
+use super::served;
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
     json_output,
@@ -117,6 +118,10 @@ pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
     };
     let enqueued = answer.map_err(rejected)?;
     let existed = !enqueued.is_new();
+    let unserved = served::unserved(&driver, &template.queue, driver.now().await?).await?;
+    if let Some(text) = unserved.filter(|_| !existed) {
+        tell(&text);
+    }
     if !args.wait {
         return stored(enqueued.id().as_str(), existed, screen);
     }

@@ -10,7 +10,7 @@ use taskharbor_core::flow::FlowState;
 
 use super::{
     act::{self, How},
-    bulk::{Ahead, Bulk, matching},
+    bulk::{Ahead, Matching},
     enqueue,
     list::{id, more},
 };
@@ -167,11 +167,10 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
         Command::Requeue(args) => {
             let flow = find(&driver, &args.id, now).await?;
             let filter = Filter::all().flow(flow.id.clone()).state(State::Dlq);
-            let ids = matching(&driver, &filter).await?;
             let action = Action::Requeue(args.how.request());
             let target = format!("of flow {}", clean::line(flow.id.as_str()));
-            let (pace, ahead) = (None, args.ahead);
-            Bulk { verb: "requeue", target, ids, action, pace, ahead, url }
+            let (verb, ahead) = ("requeue", args.ahead);
+            Matching { verb, action, filter, target, rate: None, ahead, url }
                 .run(&driver, screen)
                 .await
         }

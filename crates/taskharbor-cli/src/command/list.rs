@@ -146,7 +146,7 @@ impl Which {
     }
 }
 
-fn state(text: &str) -> Result<State, String> {
+pub(crate) fn state(text: &str) -> Result<State, String> {
     State::ALL.iter().copied().find(|state| state.as_str() == text).ok_or_else(|| {
         let known: Vec<_> = State::ALL.iter().map(|state| state.as_str()).collect();
         format!("unknown state {text:?}: choose {}", known.join(", "))
@@ -204,19 +204,7 @@ pub(crate) async fn show(
         if rows.is_empty() {
             tell(if cursor.is_none() { "no jobs" } else { "no jobs so far" });
         } else {
-            screen.table(
-                &["ID", "TYPE", "QUEUE", "STATE", "FAILED", "ENQUEUED", "ABOUT"],
-                &[
-                    Align::Left,
-                    Align::Left,
-                    Align::Left,
-                    Align::Left,
-                    Align::Right,
-                    Align::Left,
-                    Align::Left,
-                ],
-                rows,
-            )?;
+            table(rows, screen)?;
         }
     }
     if let Some(next) = cursor {
@@ -225,6 +213,14 @@ pub(crate) async fn show(
         more(&next, looked_at.map(|at| Looked { at, order, is_short: left > 0 }));
     }
     Ok(())
+}
+
+/// Jobs in columns, each made by [`row`].
+pub(crate) fn table(rows: Vec<Vec<Cell>>, screen: &mut Screen) -> Outcome {
+    let names = ["ID", "TYPE", "QUEUE", "STATE", "TRIES", "ENQUEUED", "ABOUT"];
+    let mut columns = [Align::Left; 7];
+    columns[4] = Align::Right;
+    screen.table(&names, &columns, rows)
 }
 
 /// How far a list looked.
@@ -261,17 +257,13 @@ pub(crate) const fn tone(state: State) -> Tone {
     }
 }
 
-fn row(job: &JobSummary, now: Timestamp, screen: &Screen) -> Vec<Cell> {
-    let failed = match job.max_attempts {
-        Some(max) => format!("{}/{max}", job.attempts),
-        None => job.attempts.to_string(),
-    };
+pub(crate) fn row(job: &JobSummary, now: Timestamp, screen: &Screen) -> Vec<Cell> {
     vec![
         Cell::plain(clean::line(job.id.as_str())),
         Cell::plain(clean::cut(&clean::line(job.job_type.as_str()), 32)),
         Cell::plain(clean::cut(&clean::line(job.queue.as_str()), 24)),
         Cell::new(tone(job.state), job.state.as_str()),
-        Cell::plain(failed),
+        Cell::plain(job.deliveries.to_string()),
         Cell::plain(screen.time(job.created_at, now)),
         Cell::new(Tone::Faint, clean::cut(&about(job, now, screen), 60)),
     ]
@@ -279,8 +271,15 @@ fn row(job: &JobSummary, now: Timestamp, screen: &Screen) -> Vec<Cell> {
 
 /// What matters most about a job in its state.
 fn about(job: &JobSummary, now: Timestamp, screen: &Screen) -> String {
-    let failed =
-        || job.last_error.as_ref().map(|error| clean::line(error.as_str())).unwrap_or_default();
+    let failed = || {
+        let limit = job.max_attempts.map_or_else(String::new, |max| format!(" of {max}"));
+        match &job.last_error {
+            Some(error) => {
+                format!("failed {}{limit}: {}", job.attempts, clean::line(error.as_str()))
+            }
+            None => String::new(),
+        }
+    };
     match (job.state, &job.held, job.due_at) {
         (State::Inflight, Some(held), _) => {
             let until = screen.time(held.expires_at, now);
@@ -289,7 +288,7 @@ fn about(job: &JobSummary, now: Timestamp, screen: &Screen) -> String {
         }
         (State::Scheduled, _, Some(due)) => match &*failed() {
             "" => format!("due {}", screen.time(due, now)),
-            failed => format!("due {} after: {failed}", screen.time(due, now)),
+            failed => format!("due {}; {failed}", screen.time(due, now)),
         },
         (State::Dlq | State::Cancelled, ..) => {
             job.reason.as_ref().map_or_else(failed, |reason| clean::line(reason.as_str()))

@@ -6,7 +6,7 @@ use taskharbor_core::{
     job::{Condition, FailurePolicy},
 };
 
-use super::{inspect, stats::capped};
+use super::{inspect, served, stats::capped};
 use crate::{
     clean,
     failure::Outcome,
@@ -148,11 +148,21 @@ async fn scheduled(
             ("retry_scheduled", format!("It is tried again at {when}; the last error was: {error}"))
         }
         None if was_released => {
-            let text = format!(
-                "A worker released it without charging an attempt, and it is tried again at {when}: its handler snoozed it (a program does so with exit code 75), or the worker has no handler for type {}, or the program could not be run (exit codes 126 and 127). The log of the worker says which.",
-                job.job_type
+            let released = format!(
+                "A worker released it without charging an attempt, and it is tried again at {when}:"
             );
-            ("released", text)
+            let job_type = &job.job_type;
+            if served::has_run(driver, job_type, now).await? {
+                let text = format!(
+                    "{released} other jobs of type {job_type} have run, so its handler has most likely snoozed it (a program does so with exit code 75)."
+                );
+                ("snoozed", text)
+            } else {
+                let text = format!(
+                    "{released} no job of type {job_type} has run here, so most likely the worker has no handler for it, or its program could not be run (exit codes 126 and 127). If it has one, the handler snoozed the job."
+                );
+                ("no_handler", text)
+            }
         }
         None => ("scheduled", format!("It is scheduled for {when}.")),
     };
@@ -180,10 +190,11 @@ async fn ready(
     let (ready, inflight) = (number(counts.states.ready), number(counts.states.inflight));
     let waits = record.due_at.map(|due| span(now.since(due))).unwrap_or_default();
     if counts.states.inflight == 0 {
+        let served = served::in_words(served::last_served(driver, queue, now).await?, now);
         return Ok((
             "no_worker",
             format!(
-                "It has been ready for {waits}, one of {ready} in queue {queue}, and no job of the queue is running: is a worker serving it?"
+                "It has been ready for {waits}, one of {ready} in queue {queue}, and no job of the queue is running; {served}: is a worker serving it (taskharbor worker --queue {queue})?"
             ),
         ));
     }

@@ -120,7 +120,8 @@ fn a_scheduled_job_says_what_keeps_it() {
     assert!(why(&planned).contains("Queue resting has been paused since"), "{}", why(&planned));
 
     let fails = store.enqueue(&["fails"]);
-    let later = store.enqueue(&["later"]);
+    let first = store.enqueue(&["later"]);
+    let unknown = store.enqueue(&["unknown"]);
     let script = "fails=yes complaint | head -c 3000 >&2; exit 3";
     let mut worker = store.command(&[
         "worker",
@@ -128,16 +129,23 @@ fn a_scheduled_job_says_what_keeps_it() {
         "--exec",
         script,
         "--exec",
-        "later=exit 75",
+        "later=test -e ran && exit 75; touch ran",
         "--retry-base",
         "1h",
     ]);
     let mut worker = worker.stderr(Stdio::null()).spawn().unwrap();
     until("the end of the attempt", || store.state(&fails) == "scheduled");
-    // It is taken again every few seconds, so this is looked for while the worker lives.
+    until("the end of the first", || store.state(&first) == "done");
+    let later = store.enqueue(&["later"]);
+    // They are taken again every few seconds, so this is looked for while the worker lives.
+    until("why it was snoozed", || {
+        why(&later)
+            .contains("other jobs of type later have run, so its handler has most likely snoozed")
+    });
     until("why it was released", || {
-        let text = why(&later);
-        text.contains("its handler snoozed it") && text.contains("type later")
+        why(&unknown).contains(
+            "no job of type unknown has run here, so most likely the worker has no handler",
+        )
     });
     signal(&worker, "-TERM");
     assert_eq!(worker.wait().unwrap().code(), Some(0));
@@ -155,4 +163,64 @@ fn what_is_waited_for_is_counted_as_people_do() {
     let blocked = store.lines(&["list", "--state", "blocked"])[0]["id"].clone();
     let text = store.ok(&["why", blocked.as_str().unwrap()]);
     assert!(text.starts_with("It waits for job ") && text.contains("which is ready"), "{text}");
+}
+
+#[test]
+fn jobs_are_cancelled_run_and_purged_by_filter() {
+    let store = Store::new();
+    let later = |queue: &str| store.enqueue(&["t", "--queue", queue, "--delay", "1h"]);
+    let mails: Vec<_> = (0..12).map(|_| later("mail")).collect();
+    let other = later("other");
+    let preview = store.ok(&["cancel", "--all", "--queue", "mail", "--dry-run"]);
+    assert!(preview.starts_with("would cancel 12 jobs that match, queue mail in "), "{preview}");
+    assert!(preview.contains(&mails[0]) && preview.contains("… and 2 more"), "{preview}");
+    let refused = store.run(&["cancel", "--all", "--queue", "mail"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let run = store.json(&["run-now", "--all", "--queue", "mail", "--rate", "1000/s", "--yes"]);
+    assert_eq!((&run["matched"], &run["done"]), (&12.into(), &12.into()));
+    assert_eq!(store.state(&mails[11]), "ready");
+    let cancelled = store.json(&["cancel", "--all", "--type", "t", "--queue", "mail", "--yes"]);
+    assert_eq!(cancelled["done"], 12);
+    assert_eq!(store.state(&other), "scheduled");
+    let none = store.json(&["requeue", "--all", "--yes"]);
+    assert_eq!(none["matched"], 0, "a cancelled job is requeued only if that is asked for");
+    let one = store.json(&["requeue", "--all", "--state", "cancelled", "--queue", "mail", "--yes"]);
+    assert_eq!(one["done"], 12);
+    store.json(&["cancel", "--all", "--state", "ready", "--yes"]);
+    let purged = store.json(&["purge", "--all", "--yes"]);
+    assert_eq!((&purged["matched"], &purged["done"]), (&12.into(), &12.into()));
+    assert_eq!(store.run(&["inspect", &mails[0]]).code, Some(3));
+    let by_id = store.run(&["purge", &other, "--yes"]);
+    assert_eq!(by_id.code, Some(4), "{by_id:?}");
+    let both = store.run(&["cancel", &other, "--state", "scheduled"]);
+    assert_eq!(both.code, Some(2), "{both:?}");
+}
+
+#[test]
+fn a_job_for_a_queue_that_no_worker_serves_is_called_out() {
+    let store = Store::new();
+    let first = store.run(&["enqueue", "echo"]);
+    assert!(!first.err.contains("no worker"), "{first:?}");
+    store.work(&["--builtin"]);
+    let served = store.run(&["enqueue", "echo"]);
+    assert_eq!((served.code, &*served.err), (Some(0), ""), "{served:?}");
+    let typo = store.run(&["enqueue", "echo", "--queue", "defualt"]);
+    let expected = "no worker has taken a job from queue defualt yet";
+    assert!(typo.code == Some(0) && typo.err.contains(expected), "{typo:?}");
+    let why = store.ok(&["why", typo.out.trim()]);
+    assert!(
+        why.contains("no worker has taken one yet") && why.contains("--queue defualt"),
+        "{why}"
+    );
+}
+
+#[test]
+fn tries_count_runs() {
+    let store = Store::new();
+    store.enqueue(&["echo"]);
+    store.work(&["--builtin"]);
+    let list = store.ok(&["list"]);
+    let row = list.lines().nth(1).unwrap();
+    assert!(list.contains("TRIES"), "{list}");
+    assert_eq!(row.split_whitespace().nth(4), Some("1"), "{list}");
 }
