@@ -45,3 +45,8 @@ pub use driver::MemoryDriver;
 
 #[cfg(test)]
 mod tests;
+
+/// The programs in the guide, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/writing-a-driver.md")]
+struct Guide;

@@ -6,6 +6,7 @@
 
 mod dependency;
 mod manifest;
+mod snippet;
 mod source;
 mod sql;
 mod tree;
