@@ -1,8 +1,13 @@
 //! [`connect`]: from a URL to a driver.
 
-use taskharbor_core::{AnyDriver, debug_as_display, error::chain};
+use std::time::Duration;
 
-use crate::BoxError;
+use taskharbor_core::{AnyDriver, debug_as_display, error::chain};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use taskharbor_core::DriverError;
+use tokio::time::Instant;
+
+use crate::{BoxError, worker::BACKOFF};
 
 /// Why no driver was opened.
 #[derive(thiserror::Error)]
@@ -35,6 +40,14 @@ pub enum ConnectError {
     /// The driver does not understand the URL, or an option in it.
     #[error("invalid URL (it starts with {scheme}): {}", chain(&**cause))]
     Config {
+        /// The scheme of the URL.
+        scheme: &'static str,
+        /// What the driver says, without secrets.
+        cause: BoxError,
+    },
+    /// The store cannot be reached or is busy: trying again is worth it.
+    #[error("{}", chain(&**cause))]
+    Unavailable {
         /// The scheme of the URL.
         scheme: &'static str,
         /// What the driver says, without secrets.
@@ -90,6 +103,30 @@ pub async fn connect(url: &str) -> Result<AnyDriver, ConnectError> {
     }
 }
 
+/// As [`connect`], and waits for a store that is away, for at most this long: a service that starts
+/// together with its database, or before it, is there when the database is. [`Duration::MAX`] waits
+/// for ever. Whatever waiting does not cure is an error at once.
+///
+/// # Errors
+///
+/// [`ConnectError`].
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves nothing behind.
+pub async fn connect_within(url: &str, limit: Duration) -> Result<AnyDriver, ConnectError> {
+    let began = Instant::now();
+    for failures in 1.. {
+        let pause = BACKOFF.after(failures, fastrand::f64());
+        match connect(url).await {
+            Err(ConnectError::Unavailable { .. }) if began.elapsed() + pause < limit => {}
+            opened => return opened,
+        }
+        tokio::time::sleep(pause).await;
+    }
+    connect(url).await
+}
+
 /// What stands before anything that may be a secret, as in `host=db password=…`.
 fn beginning(text: &str) -> String {
     match text.find(|c: char| c.is_whitespace() || "=@?".contains(c)) {
@@ -106,6 +143,9 @@ async fn postgres(url: &str) -> Result<AnyDriver, ConnectError> {
     match PostgresDriver::connect(url).await {
         Ok(driver) => Ok(AnyDriver::new(driver)),
         Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, cause: error.into() }),
+        Err(error @ OpenError::Failed(DriverError::Unavailable(_))) => {
+            Err(ConnectError::Unavailable { scheme, cause: error.into() })
+        }
         Err(error) => Err(ConnectError::Failed { scheme, cause: error.into() }),
     }
 }
@@ -122,6 +162,9 @@ async fn sqlite(url: &str) -> Result<AnyDriver, ConnectError> {
     match SqliteDriver::connect(url).await {
         Ok(driver) => Ok(AnyDriver::new(driver)),
         Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, cause: error.into() }),
+        Err(error @ OpenError::Failed { cause: DriverError::Unavailable(_), .. }) => {
+            Err(ConnectError::Unavailable { scheme, cause: error.into() })
+        }
         Err(error) => Err(ConnectError::Failed { scheme, cause: error.into() }),
     }
 }

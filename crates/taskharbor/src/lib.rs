@@ -57,7 +57,7 @@ pub use client::{
 #[cfg(feature = "messagepack")]
 pub use codec::MessagePack;
 pub use codec::{Codec, CodecError, Decode, Encode, Json};
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, connect, connect_within};
 pub use context::{Call, Context};
 pub use draft::InvalidJob;
 pub use flow::json as flow_json;

@@ -262,6 +262,10 @@ pub enum LossReason {
     /// The store could not be reached in time to extend it.
     #[error("the store could not be reached before the lease was over")]
     Unreachable,
+    /// The worker came too late to extend it, although the store was not away: its process was
+    /// suspended, or its threads were kept busy.
+    #[error("this process was suspended or too busy to extend the lease in time")]
+    Stalled,
     /// The driver was closed.
     #[error("the driver was closed")]
     Closed,

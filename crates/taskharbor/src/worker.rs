@@ -34,6 +34,7 @@ use shared::Shared;
 use signal::{Asked, Signals};
 
 pub use builder::{BuildError, WorkerBuilder};
+pub(crate) use outage::BACKOFF;
 pub use retention::Retention;
 pub use running::{Running, WorkerError};
 pub use unfit::{MissingHandler, Unreadable};

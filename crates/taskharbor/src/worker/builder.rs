@@ -147,6 +147,7 @@ pub struct WorkerBuilder {
     poll: Duration,
     ahead: Duration,
     call_timeout: Duration,
+    start_timeout: Option<Duration>,
     timeout: Option<Duration>,
     missing: MissingHandler,
     unreadable: Unreadable,
@@ -174,6 +175,7 @@ impl WorkerBuilder {
             poll: Duration::from_secs(1),
             ahead: Duration::from_millis(20),
             call_timeout: Duration::from_secs(30),
+            start_timeout: None,
             timeout: None,
             missing: MissingHandler::default(),
             unreadable: Unreadable::default(),
@@ -282,6 +284,13 @@ impl WorkerBuilder {
     /// How long a call to the store may take before it counts as failed. Defaults to 30 s.
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = timeout;
+        self
+    }
+
+    /// How long the worker waits for a store that is away when it starts, before it ends with
+    /// [`WorkerError::Store`](crate::WorkerError::Store). Defaults to no limit.
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.start_timeout = Some(timeout);
         self
     }
 
@@ -422,6 +431,7 @@ impl WorkerBuilder {
             // last.
             ahead: if self.crash_limit == 1 { Duration::ZERO } else { self.ahead.min(lease / 20) },
             call_timeout: self.call_timeout,
+            start_timeout: self.start_timeout,
             timeout: self.timeout,
             missing: self.missing.into(),
             unreadable: self.unreadable,

@@ -127,10 +127,6 @@ impl Keeper {
         }
         let soon = now.saturating_add(shared.config.heartbeat / 2);
         let newest = newest_of_each(shared.registry.all());
-        if newest.is_empty() {
-            // Nobody is left for whom a call could fail.
-            shared.outage.answered(Part::Keeper, &shared.observers);
-        }
         let due_soon = |inflight: &Arc<Inflight>| {
             let is_due = inflight.is_kept() && due_at(shared, inflight) <= soon;
             is_due && !is_overdue(shared, inflight, now)
@@ -150,7 +146,9 @@ impl Keeper {
         let (shared, now) = (&self.shared, self.shared.now());
         for inflight in shared.registry.all() {
             if last_moment(shared, &inflight) <= now && !inflight.has_ended() {
-                shared.lose(&inflight, &LossReason::Unreachable);
+                let was_tried = self.failures > 0 || inflight.is_being_extended();
+                let why = if was_tried { LossReason::Unreachable } else { LossReason::Stalled };
+                shared.lose(&inflight, &why);
             }
         }
     }

@@ -2,39 +2,82 @@
 
 use std::{
     sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU8, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use taskharbor_core::DriverError;
-use tokio::time::Instant;
+use taskharbor_core::{AnyDriver, Driver, DriverError};
+use tokio::{sync::Notify, time::Instant};
 
+use super::shared::Shared;
 use crate::{Event, Operation, observe::Observers, retry::Exponential};
 
 /// How long to wait before a call that failed is made again.
-pub(super) const BACKOFF: Exponential =
+pub(crate) const BACKOFF: Exponential =
     Exponential::new().base(Duration::from_millis(100)).cap(Duration::from_secs(5)).jitter(0.5);
+
+/// How long a call may take that gets an answer, for a guess at which parts will not call again.
+const ROUND_TRIP: Duration = Duration::from_millis(500);
 
 /// A part of a worker that calls the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    Reserver = 1,
-    Keeper = 2,
-    Settler = 4,
-    Watch = 8,
-    Input = 16,
-    Pruner = 32,
+    Reserver,
+    Keeper,
+    Settler,
+    Input,
+    Watch,
+    Pruner,
+    /// Asks for the time during an outage, so that its end is noticed whatever the others do.
+    Probe,
 }
 
-/// Whether the store answers, as all parts of a worker see it. It is away while it fails one of
-/// them, so that a store which fails some calls and answers others is not told again and again.
+impl Part {
+    /// How many parts do the work of a worker. A store that fails only the others is not away.
+    const WORKING: usize = 4;
+
+    const fn works(self) -> bool {
+        (self as usize) < Self::WORKING
+    }
+}
+
+/// Whether the store answers, as all parts of a worker see it.
+///
+/// An answer to a call that began after the last failure ends an outage. A store that fails some
+/// calls and answers others must not be told again and again, so a part that failed and is about to
+/// try again is waited for, for as long as it takes until it has tried.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
-    failing: AtomicU8,
-    since: Mutex<Option<Instant>>,
+    /// Whether there is one, to be read without the lock.
+    is_on: AtomicBool,
+    state: Mutex<State>,
+    begun: Notify,
     no_wake_ups: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    since: Option<Instant>,
+    last_failure: Option<Instant>,
+    /// For each working part that has not had an answer since it failed.
+    failing: [Option<Failing>; Part::WORKING],
+    /// A call that began before the end of the last outage and fails after it belongs to that one.
+    ended: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failing {
+    last: Instant,
+    times: u32,
+}
+
+impl Failing {
+    /// Whether the part would have tried again by now, if there were still something to try.
+    fn has_given_up(self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) > BACKOFF.after(self.times, 0.0) + ROUND_TRIP
+    }
 }
 
 impl Outage {
@@ -48,41 +91,87 @@ impl Outage {
         }
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::SeqCst)
+    }
+
+    /// Waits for the next outage, if there is none.
+    pub(super) async fn begun(&self) {
+        while !self.is_on() {
+            self.begun.notified().await;
+        }
+    }
+
+    /// A call that began at `began` got no answer.
     pub(super) fn failed(
         &self,
         part: Part,
+        began: Instant,
         operation: Operation,
         error: &DriverError,
         observers: &Observers,
     ) {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        self.failing.fetch_or(part as u8, Ordering::SeqCst);
-        if since.is_none() {
-            *since = Some(Instant::now());
-            drop(since);
+        let now = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.ended.is_some_and(|ended| began < ended) {
+            return;
+        }
+        if part.works() {
+            let failing = &mut state.failing[part as usize];
+            let times = failing.map_or(1, |it| it.times.saturating_add(1));
+            *failing = Some(Failing { last: now, times });
+        } else if state.since.is_none() {
+            return;
+        }
+        state.last_failure = Some(now);
+        if state.since.is_none() {
+            state.since = Some(now);
+            self.is_on.store(true, Ordering::SeqCst);
+            drop(state);
+            self.begun.notify_one();
             let doing = operation.as_str();
             observers.tell(&Event::StoreUnavailable { doing, error });
         }
     }
 
-    pub(super) fn answered(&self, part: Part, observers: &Observers) {
-        if self.failing.load(Ordering::Relaxed) & part as u8 == 0 {
+    /// A call that began at `began` was answered.
+    pub(super) fn answered(&self, part: Part, began: Instant, observers: &Observers) {
+        if !self.is_on() {
             return;
         }
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        let still = self.failing.fetch_and(!(part as u8), Ordering::SeqCst) & !(part as u8);
-        let over = if still == 0 { since.take() } else { None };
-        drop(since);
-        if let Some(since) = over {
-            observers.tell(&Event::StoreBack { after: since.elapsed() });
+        let now = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.last_failure.is_some_and(|failure| began < failure) {
+            return;
+        }
+        if part.works() {
+            state.failing[part as usize] = None;
+        }
+        let is_over = state.failing.iter().flatten().all(|it| it.has_given_up(now));
+        let since = if is_over { state.since.take() } else { None };
+        let Some(since) = since else { return };
+        *state = State { ended: Some(now), ..State::default() };
+        self.is_on.store(false, Ordering::SeqCst);
+        drop(state);
+        observers.tell(&Event::StoreBack { after: since.elapsed() });
+    }
+}
+
+/// Asks the store for its time while it is away.
+pub(super) async fn probe(shared: Arc<Shared>, driver: AnyDriver) {
+    loop {
+        shared.outage.begun().await;
+        let mut failures = 0;
+        while shared.outage.is_on() {
+            failures += 1;
+            tokio::time::sleep(shared.backoff(failures)).await;
+            let _ = shared.call(Part::Probe, Operation::StoreTime, 0, driver.store_time()).await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::Observer;
 

@@ -121,7 +121,7 @@ impl Reserver {
                 None => None,
             };
             if let Some(woken) = woken {
-                self.note_woken(woken);
+                self.note_woken(woken).await;
             }
             let demands = self.demands();
             if !demands.is_empty() {
@@ -143,7 +143,7 @@ impl Reserver {
                 () = self.shared.reached(Phase::Quiet) => return None,
                 // Where one handler ends others do; they may share the next call.
                 () = self.shared.freed.notified() => tokio::task::yield_now().await,
-                woken = woken => self.note_woken(woken),
+                woken = woken => self.note_woken(woken).await,
                 () = sleep_until(next_look) => {}
             }
         }
@@ -162,7 +162,7 @@ impl Reserver {
         }
     }
 
-    fn note_woken(&mut self, woken: Option<Woken>) {
+    async fn note_woken(&mut self, woken: Option<Woken>) {
         match woken {
             Some(Woken::Queues(queues)) => {
                 for at in queues.iter().filter_map(|queue| self.shared.lanes.find(queue)) {
@@ -171,9 +171,11 @@ impl Reserver {
             }
             Some(_) => self.look_at_all(),
             None => {
-                // The watch has ended; the next call says why.
+                // The watch has ended; the next call says why. No other may come for a long time
+                // while all slots are taken.
                 self.watch = None;
                 self.look_at_all();
+                self.watch().await;
             }
         }
     }
@@ -276,14 +278,15 @@ impl Reserver {
         }
     }
 
-    /// Asks for wake-ups, if there are none. Jobs are reserved all the same where none can be had.
-    async fn watch(&mut self) {
+    /// Asks for wake-ups, if there are none, and answers why none can be had. Jobs are reserved all
+    /// the same.
+    async fn watch(&mut self) -> Option<DriverError> {
         let shared = &self.shared;
         if let Some(watch) = &self.watch {
             shared.outage.note_wake_ups(watch.problem().as_deref(), &shared.observers);
         }
         if self.watch.is_some() || Instant::now() < self.watch_again {
-            return;
+            return None;
         }
         let queues: Vec<_> = shared.lanes.iter().map(|lane| lane.queue.clone()).collect();
         let (count, call) = (queues.len(), shared.driver.watch(queues));
@@ -291,17 +294,19 @@ impl Reserver {
             Ok(watch) => {
                 (self.watch, self.watch_failures) = (Some(watch), 0);
                 self.poll_at = self.next_poll();
+                None
             }
-            Err(_) => {
+            Err(error) => {
                 self.watch_failures = self.watch_failures.saturating_add(1);
                 self.watch_again = Instant::now() + shared.backoff(self.watch_failures) * 6;
+                Some(error)
             }
         }
     }
 
     async fn reserve(&mut self, demands: &[Asked]) -> Result<Reserved, DriverError> {
         // Before looking, so that no wake-up falls between the two.
-        self.watch().await;
+        let no_wake_ups = self.watch().await;
         let shared = &self.shared;
         let queue = |at: usize| shared.lanes[at].queue.clone();
         let asked = demands.iter().map(|(at, count)| Demand::new(queue(*at), *count)).collect();
@@ -312,6 +317,14 @@ impl Reserver {
         let (started, call) = (Instant::now(), shared.driver.reserve(request));
         let answer = shared.call(Part::Reserver, Operation::Reserve, jobs, call).await;
         self.round_trip = (3 * self.round_trip + started.elapsed()) / 4;
+        if answer.is_ok() {
+            // A store that gives jobs and no wake-ups is not away; one that was away may have both.
+            if let Some(error) = no_wake_ups {
+                shared.outage.note_wake_ups(Some(&text_of(&error)), &shared.observers);
+            } else if self.failures > 0 {
+                self.watch_again = Instant::now();
+            }
+        }
         answer
     }
 
@@ -428,5 +441,13 @@ impl Reserver {
             slot.set_suspect(caution.begin(expirations, now));
         }
         Ok(Some(slot))
+    }
+}
+
+/// The cause of an error, if it has one.
+fn text_of(error: &DriverError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
     }
 }

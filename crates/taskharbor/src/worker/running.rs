@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use taskharbor_core::debug_as_display;
+use taskharbor_core::{DriverError, debug_as_display};
 use tokio::sync::watch;
 
 use super::shared::{Phase, Shared};
@@ -26,6 +26,10 @@ pub enum WorkerError {
     /// The operating system did not give the worker what it needs.
     #[error("the worker could not be started: {0}")]
     NotStarted(Arc<io::Error>),
+    /// The store cannot be used, so the worker did not begin: it refuses, as without a schema, or was
+    /// away for longer than [`start_timeout`](crate::WorkerBuilder::start_timeout).
+    #[error("the worker did not begin: {0}")]
+    Store(DriverError),
     /// The process cannot listen for signals.
     #[error("the process cannot listen for signals: {0}")]
     Signals(Arc<io::Error>),
@@ -53,6 +57,7 @@ pub(super) enum Ending {
     NoRuntime,
     RuntimeGone,
     NotStarted(Arc<io::Error>),
+    Store(DriverError),
 }
 
 impl Ending {
@@ -126,6 +131,7 @@ impl Running {
             Ok(Some(Ending::NoRuntime)) => Err(WorkerError::NoRuntime),
             Ok(Some(Ending::RuntimeGone)) => Err(WorkerError::RuntimeGone),
             Ok(Some(Ending::NotStarted(error))) => Err(WorkerError::NotStarted(Arc::clone(error))),
+            Ok(Some(Ending::Store(error))) => Err(WorkerError::Store(error.clone())),
             Ok(Some(Ending::Crashed) | None) | Err(_) => Err(WorkerError::Crashed),
         }
     }

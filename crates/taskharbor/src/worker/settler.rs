@@ -185,11 +185,13 @@ impl Settler {
     /// Forgets what may not be recorded any more.
     fn drop_lost(&mut self) {
         let shared = &self.shared;
-        let now = shared.now();
+        let (now, was_tried) = (shared.now(), self.failures > 0);
         let is_lost = |finished: &mut Finished| {
             let expired = now >= finished.inflight.expires_at();
             if expired {
-                shared.lose(&finished.inflight, &LossReason::Unreachable);
+                let was_tried = was_tried || finished.unanswered;
+                let why = if was_tried { LossReason::Unreachable } else { LossReason::Stalled };
+                shared.lose(&finished.inflight, &why);
             }
             expired || finished.inflight.is_lost()
         };
@@ -197,7 +199,6 @@ impl Settler {
         let lost: Vec<_> = lost.map(|finished| finished.inflight).collect();
         if !lost.is_empty() {
             shared.registry.remove(&lost);
-            self.note_if_idle();
         }
     }
 
@@ -296,7 +297,6 @@ impl Settler {
             }
             self.waiting.push(finished);
         }
-        self.note_if_idle();
     }
 
     /// An outcome that is refused again and again is recorded as a failure; if not even that is
@@ -314,13 +314,6 @@ impl Settler {
         let backoff = self.shared.backoff(finished.refused);
         finished.resume_at = Some(Instant::now() + backoff);
         true
-    }
-
-    /// When nothing is left, nothing is left for which a call could fail.
-    fn note_if_idle(&self) {
-        if self.waiting.is_empty() && self.held.is_empty() {
-            self.shared.outage.answered(Part::Settler, &self.shared.observers);
-        }
     }
 
     async fn take_answers(&mut self, batch: Batch, answers: Vec<Result<Settled, Refusal>>) {

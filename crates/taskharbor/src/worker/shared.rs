@@ -11,7 +11,10 @@ use std::{
 };
 
 use taskharbor_core::{AnyDriver, DriverError, JobType, Timestamp, clock::Clock, name::Holder};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::{
+    sync::{Notify, mpsc, watch},
+    time::Instant,
+};
 
 use super::{
     caution::Caution,
@@ -59,6 +62,7 @@ pub(super) struct Config {
     /// How far ahead jobs are reserved, at most.
     pub(super) ahead: Duration,
     pub(super) call_timeout: Duration,
+    pub(super) start_timeout: Option<Duration>,
     pub(super) timeout: Option<Duration>,
     pub(super) missing: Unreadable,
     pub(super) unreadable: Unreadable,
@@ -86,7 +90,7 @@ impl Config {
         match part {
             Part::Settler => self.call_timeout.min(lease_allows),
             // Worth less than the time in which jobs could be reserved without it.
-            Part::Watch => self.call_timeout.min(Duration::from_secs(5)),
+            Part::Watch | Part::Probe => self.call_timeout.min(Duration::from_secs(5)),
             Part::Reserver | Part::Keeper | Part::Input | Part::Pruner => self.call_timeout,
         }
     }
@@ -164,15 +168,15 @@ impl Shared {
         items: usize,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
-        let call = in_time(self.config.limit_of(part), call);
+        let (began, call) = (Instant::now(), in_time(self.config.limit_of(part), call));
         let answer = self.observers.call(operation, items, call).await;
         match &answer {
-            Ok(_) => self.outage.answered(part, &self.observers),
+            Ok(_) => self.outage.answered(part, began, &self.observers),
             Err(DriverError::Closed) => self.close(),
             // Refused for what it asks, which says nothing about the store.
             Err(DriverError::Invalid(_)) => {}
             Err(DriverError::Backend(_)) if part == Part::Settler => {}
-            Err(error) => self.outage.failed(part, operation, error, &self.observers),
+            Err(error) => self.outage.failed(part, began, operation, error, &self.observers),
         }
         answer
     }

@@ -8,17 +8,17 @@
 
 use std::{io, sync::Arc, time::Duration};
 
-use taskharbor_core::{AnyDriver, Driver, driver::LeaseMark};
+use taskharbor_core::{AnyDriver, Driver, DriverError, driver::LeaseMark};
 use tokio::{
     runtime::{Builder, Handle},
     sync::watch,
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 use super::{
     keeper,
-    outage::Part,
+    outage::{self, Part},
     pruner, reserver,
     running::{Ending, Running},
     settler,
@@ -118,9 +118,9 @@ impl Drop for Guard {
 
 /// `driver` is the handle for this thread.
 async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> Ending {
-    if !start_clock(shared, driver).await {
+    if let Err(ending) = start_clock(shared, driver).await {
         shared.tell(&Event::WorkerStopped { abandoned: 0 });
-        return Ending::from_phase(shared);
+        return ending;
     }
     let inbox = shared.inbox.lock().ok().and_then(|mut inbox| inbox.take());
     let Some(inbox) = inbox else {
@@ -131,6 +131,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared), driver.clone()));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
+    let probe = tokio::spawn(outage::probe(Arc::clone(shared), driver.clone()));
     // Nobody waits for this one: what it leaves undone another worker does, or the next one.
     let pruner = home.spawn(pruner::run(Arc::clone(shared)));
     let ended = tokio::select! {
@@ -153,7 +154,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver, pruner] {
+    for task in [keeper, settler, reserver, pruner, probe] {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { abandoned });
@@ -172,25 +173,36 @@ async fn died(task: &mut JoinHandle<()>) {
     }
 }
 
-/// Asks the store for its time until it answers; `false` if the worker was told to stop first.
-async fn start_clock(shared: &Shared, driver: &AnyDriver) -> bool {
+/// Asks the store for its time until it answers, or the worker is told to stop. A store that refuses
+/// will not do otherwise later: it has no schema, or one that this program does not know.
+async fn start_clock(shared: &Shared, driver: &AnyDriver) -> Result<(), Ending> {
+    let (began, limit) = (Instant::now(), shared.config.start_timeout);
     for failures in 1.. {
+        let call = shared.call(Part::Reserver, Operation::StoreTime, 0, driver.clock());
         let clock = tokio::select! {
             biased;
-            () = shared.reached(Phase::Draining) => return false,
-            clock = shared.call(Part::Reserver, Operation::StoreTime, 0, driver.clock()) => clock,
+            () = shared.reached(Phase::Draining) => break,
+            clock = call => clock,
         };
-        if let Ok(clock) = clock {
-            let _ = shared.clock.set(clock);
-            return true;
+        let pause = shared.backoff(failures);
+        match clock {
+            Ok(clock) => {
+                let _ = shared.clock.set(clock);
+                return Ok(());
+            }
+            Err(error @ DriverError::Backend(_)) => return Err(Ending::Store(error)),
+            Err(error) if limit.is_some_and(|limit| began.elapsed() + pause >= limit) => {
+                return Err(Ending::Store(error));
+            }
+            Err(_) => {}
         }
         tokio::select! {
             biased;
-            () = shared.reached(Phase::Draining) => return false,
-            () = tokio::time::sleep(shared.backoff(failures)) => {}
+            () = shared.reached(Phase::Draining) => break,
+            () = tokio::time::sleep(pause) => {}
         }
     }
-    false
+    Err(Ending::from_phase(shared))
 }
 
 /// Lets handlers finish, then tells them to stop, then goes without them.

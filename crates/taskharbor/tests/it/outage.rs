@@ -34,7 +34,7 @@ const MIXED: [(&str, State); 4] =
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_any_call_ends_nothing_and_is_told_once() {
-    for op in [Op::Watch, Op::Reserve, Op::Settle] {
+    for op in [Op::Reserve, Op::Settle] {
         let port = Port::new();
         port.store.down(&[op]);
         let ran = Arc::default();
@@ -54,6 +54,102 @@ async fn an_outage_of_any_call_ends_nothing_and_is_told_once() {
         assert_eq!(port.log.count("lost"), 0, "{op:?}");
         assert_eq!(ran.load(Ordering::SeqCst), 6, "{op:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_gives_jobs_and_no_wake_ups_is_not_away() {
+    let port = Port::new();
+    port.store.down(&[Op::Watch]);
+    let ran = Arc::default();
+    let _running = port.worker(mixed(&ran)).build().unwrap().start();
+    let id = port.enqueue("ack").await;
+    port.finished(&id).await;
+    port.log.until("wake-ups lost: the store is away").await;
+    port.store.up();
+    port.log.until("wake-ups back").await;
+    assert_eq!((port.log.count("wake-ups"), port.log.count("away")), (2, 0));
+}
+
+/// Jobs that are shorter than a heartbeat, one always in hand, so that few leases are ever extended.
+fn busy(port: &Port) -> Handlers {
+    let client = port.client.clone();
+    handler(move |job, _| {
+        let client = client.clone();
+        async move {
+            tokio::time::sleep(SECOND / 4).await;
+            while client.enqueue(job.clone()).await.is_err() {
+                tokio::time::sleep(SECOND).await;
+            }
+            DONE
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_outage_is_told_once_with_its_end_whatever_the_slots_do() {
+    let port = Port::new();
+    let _running = port.worker(busy(&port)).queue("other", 1).build().unwrap().start();
+    for n in 0..4 {
+        port.enqueue(&n.to_string()).await;
+    }
+    for outage in 1..=4 {
+        port.log.until_count("succeeded", 40 * outage).await;
+        port.store.down(&Op::ALL);
+        tokio::time::sleep(15 * SECOND).await;
+        assert_eq!((port.log.count("away"), port.log.count("back")), (outage, outage - 1));
+        port.store.up();
+        tokio::time::sleep(6 * SECOND).await;
+        assert_eq!((port.log.count("away"), port.log.count("back")), (outage, outage));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_is_not_back_because_nothing_is_left_to_ask_of_it() {
+    let port = Port::new();
+    let id = long_job(&port).await;
+    let _running = port.worker(sleeper()).queue("other", 1).build().unwrap().start();
+    port.log.until("extended").await;
+    port.store.down(&Op::ALL);
+    port.log.until("lost").await;
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!((port.log.count("away"), port.log.count("back")), (1, 0));
+    port.store.up();
+    port.finished(&id).await;
+    assert_eq!((port.log.count("away"), port.log.count("back")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_after_the_outage_it_began_in_is_not_another_one() {
+    let port = Port::new();
+    port.store.next(Op::Reserve, [Fault::Refuse, Fault::Refuse]);
+    port.store.next(Op::Settle, [Fault::Hang]);
+    let ran = Arc::default();
+    let _running = port.worker(mixed(&ran)).build().unwrap().start();
+    let id = port.enqueue("ack").await;
+    port.log.until("reserved").await;
+    port.store.down(&[Op::Reserve]);
+    port.enqueue("ack").await;
+    port.log.until("away").await;
+    port.store.up();
+    port.finished(&id).await;
+    tokio::time::sleep(60 * SECOND).await;
+    let lines = port.log.lines();
+    let told = |start: &str| lines.iter().filter(|line| line.starts_with(start)).count();
+    assert_eq!(told("away"), told("back"), "{lines:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_not_extended_in_time_is_not_blamed_on_the_store() {
+    let port = Port::new();
+    long_job(&port).await;
+    let _running = port.worker(sleeper()).build().unwrap().start();
+    port.log.until("extended").await;
+    // As a process that is stopped and goes on later sees it: time has passed, and nothing was tried.
+    port.store.takes(SECOND);
+    tokio::time::advance(3 * LEASE).await;
+    port.log.until("lost").await;
+    let lost = port.log.lines().into_iter().find(|line| line.starts_with("lost")).unwrap();
+    assert!(lost.ends_with("this process was suspended or too busy to extend the lease in time"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -184,6 +184,8 @@ impl Observer for Log {
             Event::LeaseLost { job, why, .. } => format!("lost {} {why}", job.id),
             Event::StoreUnavailable { doing, .. } => format!("away {doing}"),
             Event::StoreBack { .. } => "back".to_owned(),
+            Event::WakeUpsLost { problem, .. } => format!("wake-ups lost: {problem}"),
+            Event::WakeUpsBack { .. } => "wake-ups back".to_owned(),
             Event::WorkerStarted { .. } => "worker started".to_owned(),
             Event::Quiet { inflight, .. } => format!("quiet with {inflight}"),
             Event::ShuttingDown { inflight, .. } => format!("shutting down with {inflight}"),
