@@ -13,7 +13,12 @@ use taskharbor_core::{
     job::{JobRecord, JobSummary},
 };
 
-use crate::{SqliteDriver, call::Ask, store::flow::REMOVAL_STEP};
+use crate::{
+    SqliteDriver,
+    call::Ask,
+    room,
+    store::{Store, flow::REMOVAL_STEP},
+};
 
 impl SqliteDriver {
     /// Deletes what is left of large flows that were removed, also by a call that was interrupted, in
@@ -112,7 +117,12 @@ impl Admin for SqliteDriver {
     async fn import(&self, units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused> {
         self.check_open()?;
         let jobs = units.iter().map(|unit| unit.jobs.len().max(1)).sum();
-        self.write(Ask::about(jobs), move |store| store.import(&units)).await
+        let config = self.config().clone();
+        let work = move |store: &mut Store<'_>| {
+            room::check(store.conn(), &config)?;
+            store.import(&units)
+        };
+        self.write(Ask::about(jobs), work).await
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread,
@@ -29,6 +29,7 @@ use crate::{
     file,
     migration::VERSION,
     reader::Reader,
+    room,
     store::Store,
     writer::Writer,
 };
@@ -49,8 +50,6 @@ pub(crate) struct Shared {
     hub: WakeHub,
     id: DriverId,
     closed: AtomicBool,
-    /// The latest answer to [`Driver::store_time`], in microseconds.
-    last_told: AtomicI64,
     /// Its senders are dropped when all threads have ended.
     serving: watch::Receiver<()>,
 }
@@ -136,7 +135,6 @@ impl SqliteDriver {
             hub,
             id: DriverId::new(),
             closed: AtomicBool::new(false),
-            last_told: AtomicI64::new(0),
             serving,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -158,6 +156,28 @@ impl SqliteDriver {
         self.check_open()?;
         let asked = Ask { weight: 1, needs_version: false };
         ask(&self.shared.reader, asked, |store| store.version()).await
+    }
+
+    /// Copies the store to a new file while it is in use: as it is at one moment, with the same
+    /// permissions, and without a log beside it. Answers the size of the copy.
+    ///
+    /// # Errors
+    ///
+    /// [`DriverError::Unavailable`]; [`DriverError::Backend`] if there is a file already, or none can be
+    /// made.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the copy is finished all the same.
+    pub async fn backup(&self, to: impl AsRef<Path>) -> Result<u64, DriverError> {
+        self.check_open()?;
+        let (config, to) = (self.shared.config.clone(), to.as_ref().to_owned());
+        let (tell, told) = oneshot::channel();
+        let copy = move || drop(tell.send(file::copy(&config, &to)));
+        let thread = thread::Builder::new().name("taskharbor-backup".to_owned());
+        thread.spawn(copy).map_err(DriverError::unavailable)?;
+        let ended = || DriverError::backend("the thread that copies the file has ended");
+        told.await.unwrap_or_else(|_| Err(ended()))
     }
 
     /// The file in which the jobs are.
@@ -248,7 +268,12 @@ impl Driver for SqliteDriver {
         // ENQ-6
         request.check()?;
         let jobs = request.sets.iter().map(|set| set.jobs.len()).sum();
-        self.write(Ask::about(jobs), move |store| store.enqueue(&request)).await
+        let config = self.shared.config.clone();
+        let work = move |store: &mut Store<'_>| {
+            room::check(store.conn(), &config)?;
+            store.enqueue(&request)
+        };
+        self.write(Ask::about(jobs), work).await
     }
 
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
@@ -292,10 +317,8 @@ impl Driver for SqliteDriver {
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
         self.check_open()?;
-        let now = StoreClock::wall_time();
-        // STO-1: a wall clock may be set back; the store's time may not run backwards for that.
-        let before = self.shared.last_told.fetch_max(now.as_micros(), Ordering::AcqRel);
-        Ok(Timestamp::from_micros(before).map_or(now, |before| now.max(before)))
+        // STO-1: as it is, also if it was set back.
+        Ok(StoreClock::wall_time())
     }
 
     async fn close(&self) -> Result<(), DriverError> {

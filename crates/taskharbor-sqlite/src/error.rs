@@ -25,9 +25,13 @@ enum Cause {
     #[error("another process has the file locked: end its transaction, or raise `busy_timeout_ms`")]
     Busy(#[source] Error),
     #[error(
-        "the disk or the file is full: free some space, prune old jobs or raise `max_bytes`, and it goes on"
+        "the disk or the file is full: free some space, run `taskharbor prune` or raise `max_bytes`, and it goes on"
     )]
     Full(#[source] Error),
+    #[error(
+        "the disk or the file is full but for {0} bytes, which are kept to record outcomes and to prune: free some space, run `taskharbor prune` or raise `max_bytes`, and it goes on"
+    )]
+    NearlyFull(u64),
     #[error("the file cannot be written: make it and its directory writable for this user")]
     ReadOnly(#[source] Error),
     #[error("the file cannot be read or written: look after the disk and its permissions")]
@@ -65,6 +69,15 @@ impl Fault {
     /// Whether the file holds something else.
     pub(crate) fn is_no_database(&self) -> bool {
         matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::NotADatabase))
+    }
+
+    /// There is room left, but not for more jobs.
+    pub(crate) fn nearly_full(left: u64) -> Self {
+        Self::Driver(DriverError::unavailable(Cause::NearlyFull(left)))
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Sql(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull))
     }
 
     pub(crate) fn is_busy(&self) -> bool {

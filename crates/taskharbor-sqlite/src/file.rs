@@ -4,6 +4,7 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -92,10 +93,18 @@ pub enum OpenError {
 
 debug_as_display!(OpenError);
 
-/// The file was there when the driver was opened.
+/// A file was there when the driver was opened, and is not, or is another one.
 #[derive(Debug, thiserror::Error)]
-#[error("the file {0:?} was moved or removed while in use: put it back, or open the driver anew")]
-struct Gone(PathBuf);
+enum Gone {
+    #[error(
+        "the file {0:?} was moved or removed while in use: put it back, or open the driver anew"
+    )]
+    Store(PathBuf),
+    #[error(
+        "the file {0:?} was removed or replaced while in use, and commits in it may be lost: never touch it while a process has the store open, and run `taskharbor check`"
+    )]
+    Beside(PathBuf),
+}
 
 /// Which file a path leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,19 +130,97 @@ pub(crate) struct Opened {
     path: PathBuf,
 }
 
+/// What lies beside a file that is open: the log, and the memory that processes share.
+const BESIDE: [&str; 2] = ["-wal", "-shm"];
+
+/// The files that this process has open, with what lay beside each when it was first opened. SQLite
+/// gives a connection what the others of the process have, also if another file is at its path by now.
+static IN_USE: Mutex<Vec<InUse>> = Mutex::new(Vec::new());
+
+#[derive(Debug)]
+struct InUse {
+    file: Identity,
+    beside: [Option<Identity>; 2],
+    connections: usize,
+}
+
+fn in_use() -> MutexGuard<'static, Vec<InUse>> {
+    // Each change leaves the list whole.
+    IN_USE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(suffix);
+    beside.into()
+}
+
 impl Opened {
-    /// Fails if the path no longer leads to the file: SQLite would go on with one that no other
-    /// process can see.
+    fn new(conn: Connection, identity: Identity, path: PathBuf) -> Self {
+        let mut files = in_use();
+        match files.iter_mut().find(|it| it.file == identity) {
+            Some(file) => file.connections += 1,
+            None => files.push(InUse { file: identity, beside: [None; 2], connections: 1 }),
+        }
+        Self { conn, identity, path }
+    }
+
+    /// Fails if the path no longer leads to the file, or to what lay beside it: SQLite would go on with
+    /// files that no other process can see. The connection is then to be closed.
     pub(crate) fn check_place(&self) -> Result<(), DriverError> {
         match identity(&self.path) {
-            Ok(identity) if identity == self.identity => Ok(()),
+            Ok(identity) if identity == self.identity => self.check_beside(),
             _ => Err(gone(&self.path)),
+        }
+    }
+
+    fn check_beside(&self) -> Result<(), DriverError> {
+        let mut files = in_use();
+        let Some(file) = files.iter_mut().find(|it| it.file == self.identity) else {
+            return Ok(());
+        };
+        for (suffix, known) in BESIDE.into_iter().zip(&mut file.beside) {
+            let path = beside(&self.path, suffix);
+            let found = identity(&path).ok();
+            match *known {
+                None => *known = found,
+                Some(_) if found == *known => {}
+                Some(_) => {
+                    drop(files);
+                    self.abandon(found.is_none());
+                    return Err(DriverError::unavailable(Gone::Beside(path)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prepares the connection for being closed without a trace. If nothing has taken the place of what
+    /// is gone, no other process has begun to write past it, and what is in the log is saved.
+    fn abandon(&self, is_removed: bool) {
+        if is_removed {
+            let save = "PRAGMA wal_checkpoint(FULL)";
+            let _ = self.conn.query_row(save, [], |_| Ok(()));
+        }
+        // Otherwise the last connection would remove files that are not its own.
+        let _ = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let mut files = in_use();
+        if let Some(at) = files.iter().position(|it| it.file == self.identity) {
+            files[at].connections -= 1;
+            if files[at].connections == 0 {
+                files.swap_remove(at);
+            }
         }
     }
 }
 
 fn gone(path: &Path) -> DriverError {
-    DriverError::unavailable(Gone(path.to_owned()))
+    DriverError::unavailable(Gone::Store(path.to_owned()))
 }
 
 /// Opens the file for the first time: makes it if that is asked for, and refuses what is not ours.
@@ -192,6 +279,7 @@ pub(crate) fn again(config: &Config) -> Result<Opened, DriverError> {
     let opened = connect(config, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     must_be_store(&opened)?;
     write_ahead(&opened.conn, config).map_err(DriverError::from)?;
+    opened.check_place()?;
     Ok(opened)
 }
 
@@ -199,7 +287,27 @@ pub(crate) fn again(config: &Config) -> Result<Opened, DriverError> {
 pub(crate) fn reader(config: &Config) -> Result<Opened, DriverError> {
     let opened = connect(config, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     must_be_store(&opened)?;
+    opened.check_place()?;
     Ok(opened)
+}
+
+/// Copies the store as it is at one moment into a new file with the same permissions; answers its size.
+pub(crate) fn copy(config: &Config, to: &Path) -> Result<u64, DriverError> {
+    let opened = reader(config)?;
+    let permissions = fs::metadata(&config.path).map_err(DriverError::unavailable)?.permissions();
+    create_new(to).map_err(DriverError::backend)?;
+    let copied = || -> Result<u64, DriverError> {
+        fs::set_permissions(to, permissions).map_err(DriverError::backend)?;
+        let target = to.to_str().ok_or_else(|| DriverError::backend("the path is not UTF-8"))?;
+        opened.conn.execute("VACUUM INTO ?1", [target]).map_err(Fault::from)?;
+        let file = fs::File::open(to).map_err(DriverError::unavailable)?;
+        file.sync_all().map_err(DriverError::unavailable)?;
+        Ok(file.metadata().map_err(DriverError::unavailable)?.len())
+    };
+    copied().inspect_err(|_| {
+        // What was made of it is no copy.
+        let _ = fs::remove_file(to);
+    })
 }
 
 fn must_be_store(opened: &Opened) -> Result<(), DriverError> {
@@ -216,7 +324,7 @@ fn connect(config: &Config, flags: OpenFlags) -> Result<Opened, Fault> {
         _ => DriverError::unavailable(error),
     })?;
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX);
-    let opened = Opened { conn: conn?, identity, path: path.clone() };
+    let opened = Opened::new(conn?, identity, path.clone());
     settle_in(&opened.conn, config)?;
     Ok(opened)
 }
@@ -280,9 +388,8 @@ fn patiently<T>(config: &Config, mut work: impl FnMut() -> Result<T, Fault>) -> 
 fn give_log_its_mode(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let Ok(file) = fs::metadata(path) else { return };
-    for suffix in ["-wal", "-shm"] {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(suffix);
+    for suffix in BESIDE {
+        let beside = beside(path, suffix);
         let differs = fs::metadata(&beside)
             .is_ok_and(|it| it.permissions().mode() != file.permissions().mode());
         if differs {
@@ -295,14 +402,18 @@ fn give_log_its_mode(path: &Path) {
 /// Makes an empty file that its owner alone may read; the log beside it gets the same mode. Another
 /// process may have made it meanwhile.
 fn create(path: &Path) -> io::Result<()> {
+    match create_new(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn create_new(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
+    options.open(path).map(drop)
 }
 
 #[cfg(test)]

@@ -49,6 +49,7 @@ mod file;
 mod mailbox;
 mod migration;
 mod reader;
+mod room;
 #[doc(hidden)]
 pub mod statement;
 mod store;

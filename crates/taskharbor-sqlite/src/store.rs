@@ -70,6 +70,10 @@ pub(crate) struct Store<'c> {
 }
 
 impl<'c> Store<'c> {
+    pub(crate) const fn conn(&self) -> &'c Connection {
+        self.conn
+    }
+
     pub(crate) fn new(conn: &'c Connection, limits: Limits) -> Self {
         Self {
             conn,

@@ -131,6 +131,8 @@ impl Writer {
         });
         match outcome {
             Ok((errors, news)) => {
+                // A commit into a log that no other process can see is not acknowledged.
+                opened.check_place()?;
                 self.notice(news);
                 Ok(errors)
             }
@@ -138,6 +140,11 @@ impl Writer {
                 if !conn.is_autocommit() {
                     // If this fails too, the connection is given up below.
                     let _ = conn.execute_batch("ROLLBACK");
+                }
+                if fault.is_full() {
+                    // The log then begins anew in the room that it has.
+                    let restart = "PRAGMA wal_checkpoint(RESTART)";
+                    let _ = conn.query_row(restart, [], |_| Ok(()));
                 }
                 if fault.ends_connection() || !conn.is_autocommit() {
                     self.close_file();

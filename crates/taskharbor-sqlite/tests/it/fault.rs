@@ -4,9 +4,10 @@
 use std::{fs, path::Path, time::Duration};
 
 use taskharbor_core::{
-    Admin, Driver, DriverError, NewJob, State,
-    admin::{Action, Change, Configure, Counts, Filter, List, Manage},
+    Admin, AnyDriver, Blob, Driver, DriverError, NewJob, State,
+    admin::{Action, Change, Configure, Counts, Filter, List, Manage, Prune},
     driver::Enqueue,
+    name::Holder,
 };
 use taskharbor_sqlite::{
     Config, SqliteDriver,
@@ -32,6 +33,10 @@ fn lasting(error: &DriverError, text: &str) {
 
 fn says(error: &DriverError, text: &str) {
     assert!(error.to_string().contains(text), "{error}");
+}
+
+fn holder() -> Holder {
+    Holder::new("worker").unwrap()
 }
 
 async fn enqueue(
@@ -74,6 +79,33 @@ async fn a_full_file_takes_nothing_by_half_and_goes_on_when_there_is_room() {
         assert!(answers.iter().all(Result::is_ok));
     }
     enqueue(&driver, full.1.iter().cloned().map(large)).await.unwrap();
+    assert_eq!(driver.check().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_full_file_keeps_room_to_record_the_outcomes_of_its_jobs() {
+    let place = Place::new();
+    let config = place.config().max_bytes(400_000);
+    let driver = SqliteDriver::open_with(config).await.unwrap();
+    let mut stored = 0;
+    let full = loop {
+        match enqueue(&driver, (0..10).map(|n| job(&format!("{}", stored + n)))).await {
+            Ok(()) => stored += 10,
+            Err(error) => break error,
+        }
+        assert!(stored < 10_000, "it is never full");
+    };
+    passing(&full, "is full but for");
+    let driver = AnyDriver::new(driver);
+    let output: Blob = vec![7; 4_000].into();
+    for _ in 0..5 {
+        let lease = Duration::from_secs(60);
+        let leased = driver.reserve_job(crate::given::queue(), holder(), NOON, lease).await;
+        driver.ack(&leased.unwrap().unwrap(), Some(output.clone()), NOON).await.unwrap();
+    }
+    let later = NOON.saturating_add(Duration::from_secs(100));
+    let prune = Prune::new(100, later).done_before(later);
+    assert_eq!(driver.prune(prune).await.unwrap(), 5);
     assert_eq!(driver.check().await.unwrap(), []);
 }
 
@@ -171,6 +203,85 @@ async fn nothing_is_written_into_a_file_that_is_not_there_any_more() {
     fs::create_dir(&home).unwrap();
     fs::write(home.join("jobs.db"), "").unwrap();
     passing(&enqueue(&driver, [job("c")]).await.unwrap_err(), "was moved or removed");
+}
+
+#[cfg(unix)]
+mod beside {
+    use super::*;
+    use crate::process::{child, told};
+
+    fn remove(place: &Place, names: &[&str]) {
+        for name in names {
+            fs::remove_file(place.dir().join(name)).unwrap();
+        }
+    }
+
+    /// Enqueues as soon as the driver has noticed that files are gone, and opened them anew.
+    async fn enqueue_when_open(driver: &SqliteDriver, text: &str) {
+        while let Err(error) = enqueue(driver, [job(text)]).await {
+            passing(&error, "was removed or replaced while in use");
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What another process finds or does.
+    fn other_process(place: &Place, what: &str) {
+        let told = format!("{what} {}", place.file().display());
+        let output = child("fault::beside::a_child_that_uses_the_file", &told).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.contains("it was so"), "{what}: {said}");
+    }
+
+    /// Not a test by itself.
+    #[tokio::test]
+    async fn a_child_that_uses_the_file() {
+        let Some(told) = told() else { return };
+        let (what, path) = told.split_once(' ').unwrap();
+        let driver = SqliteDriver::open(path).await.unwrap();
+        match what {
+            "finds" => {
+                assert_eq!(state(&driver, "a").await, Some(State::Ready));
+                assert_eq!(state(&driver, "b").await, Some(State::Ready));
+            }
+            _ => enqueue(&driver, [job("elsewhere")]).await.unwrap(),
+        }
+        driver.close().await.unwrap();
+        println!("it was so");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_stored_in_a_log_that_no_other_process_can_see() {
+        for names in [&["jobs.db-wal", "jobs.db-shm"][..], &["jobs.db-wal"], &["jobs.db-shm"]] {
+            let place = Place::new();
+            let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+            put(&driver, "a").await;
+            assert_eq!(state(&driver, "a").await, Some(State::Ready));
+            remove(&place, names);
+            enqueue_when_open(&driver, "b").await;
+            other_process(&place, "finds");
+            assert_eq!(driver.check().await.unwrap(), []);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_another_process_has_made_anew_is_used() {
+        let place = Place::new();
+        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        put(&driver, "a").await;
+        driver.close().await.unwrap();
+        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        assert_eq!(state(&driver, "a").await, Some(State::Ready));
+        remove(&place, &["jobs.db-wal", "jobs.db-shm"]);
+        other_process(&place, "enqueues");
+        enqueue_when_open(&driver, "b").await;
+        for text in ["a", "b", "elsewhere"] {
+            assert_eq!(state(&driver, text).await, Some(State::Ready), "{text}");
+        }
+        driver.close().await.unwrap();
+        let driver = SqliteDriver::open_with(place.config()).await.unwrap();
+        assert_eq!(driver.check().await.unwrap(), []);
+        assert_eq!(driver.counts(Counts::new(NOON)).await.unwrap()[0].states.total(), 3);
+    }
 }
 
 #[cfg(unix)]

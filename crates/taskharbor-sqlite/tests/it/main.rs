@@ -11,6 +11,7 @@
 #[path = "../crash/mod.rs"]
 mod crash;
 
+mod backup;
 mod conformance;
 mod fault;
 mod given;
