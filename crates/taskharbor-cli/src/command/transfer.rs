@@ -4,16 +4,17 @@
 //! they stay paused: a copied job must not run in two places. A unit that has arrived is not stored
 //! again, so an interrupted move can be repeated.
 
+mod lock;
 mod pause;
+mod side;
 
 use std::{collections::HashMap, time::Duration};
 
 use serde::Serialize;
-use taskharbor::{Admin, AnyDriver, Cursor, JobId, QueueName};
+use taskharbor::{Cursor, JobId, QueueName};
 use taskharbor_core::{
     Timestamp,
-    admin::Counts,
-    export::{ExportUnit, ImportRefused, Imported},
+    export::{ExportUnit, ExportedJob, ImportRefused, Imported},
     life::Stage,
     name::IdempotencyKey,
 };
@@ -21,16 +22,21 @@ use taskharbor_core::{
 use super::bulk::Ahead;
 use crate::{
     clean,
-    failure::{Failure, Outcome, chain},
+    failure::{Failure, Outcome},
     interrupt::{self, Hold},
     screen::{Screen, counted},
     stderr::tell,
     store::{Missing, Url},
 };
+use lock::Lock;
 use pause::Paused;
+use side::Side;
 
-/// Units in one call.
-const PAGE: usize = 50;
+/// Units in one call, at most, and about how many bytes.
+const PAGE: usize = 1_000;
+const PAGE_BYTES: usize = 16 * 1024 * 1024;
+/// After how many jobs to say how far it is.
+const TOLD_EVERY: usize = 10_000;
 /// Time between two looks at the jobs that workers hold.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -71,18 +77,21 @@ struct Report {
     is_begun: bool,
 }
 
+impl Report {
+    const fn arrived(&self) -> usize {
+        self.moved + self.existed
+    }
+}
+
 pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     let (from, to) = (Url::find(Some(args.from))?, Url::find(Some(args.to))?);
     if from.as_str() == to.as_str() {
         return Err(Failure::usage("--from and --to name the same store"));
     }
-    let source = from.open(Missing::Refuse).await?;
-    let now = source.now().await?;
-    let counts = source.counts(Counts::new(now)).await?;
-    let jobs: usize = counts.iter().map(|it| it.states.total()).sum();
+    let source = Side::open(&from, Missing::Refuse, "source").await?;
+    let jobs: usize = source.counts().await?.iter().map(|it| it.states.total()).sum();
     let many = counted(jobs, "job");
-    let (shown_from, shown_to) = (clean::line(&from.shown()), clean::line(&to.shown()));
-    let what = format!("move {many} from {shown_from} to {shown_to}");
+    let what = format!("move {many} from {} to {}", source.shown, clean::line(&to.shown()));
     if args.ahead.dry_run {
         let report = Report { moved: jobs, dry_run: true, ..Report::default() };
         return if screen.is_json {
@@ -92,51 +101,20 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
         };
     }
     args.ahead.confirm(&what)?;
-    let destination = to.open(Missing::Create).await?;
+    let destination = Side::open(&to, Missing::Create, "destination").await?;
     // From here on, pauses have to be undone if the move fails.
     let hold = Hold::begin();
-    if is_same(&source, &destination).await? {
-        return Err(Failure::usage("--from and --to lead to the same store"));
-    }
-    let mut paused = Paused::begin(&source, &destination).await?;
+    let lock = Lock::take(&source).await?;
     let mut report = Report::default();
-    let moved = async {
-        paused.pause(&source, &destination).await?;
-        held(&source, args.wait, &hold).await?;
-        copy(&source, &destination, &mut report, &hold).await?;
-        let compared = compare(&source, &destination, &hold).await?;
-        paused.check(&source).await?;
-        Ok::<_, Failure>(compared)
+    let moved = tokio::select! {
+        biased;
+        moved = locked(&source, &destination, &lock, args.wait, &mut report, &hold) => moved,
+        lost = lock.keep(&source) => Err(lost),
     };
-    match moved.await {
-        Ok(compared) => report.compared = compared,
-        Err(mut failure) if !report.is_begun => {
-            failure.text += &match paused.undo(&source, &destination).await {
-                Ok(()) => {
-                    " (nothing was moved; the queues of both stores go on as before)".to_owned()
-                }
-                Err(other) => format!(
-                    " (nothing was moved; some queues may stay paused, see `taskharbor queue list`: {})",
-                    other.text
-                ),
-            };
-            return Err(failure);
-        }
-        // Jobs that have arrived, or may have, must not run in two places.
-        Err(mut failure) => {
-            let queues = match paused.names(&source).await {
-                Ok(names) => clean::line(&names.join(", ")),
-                Err(_) => "those of the source".to_owned(),
-            };
-            failure.text += &format!(
-                " ({} arrived; these queues stay paused in both stores: {queues}; move again to go on, or give up and resume them in one store alone with `taskharbor queue resume`)",
-                counted(report.moved + report.existed, "job")
-            );
-            return Err(failure);
-        }
-    }
-    paused.end(&source, &destination).await?;
+    let released = lock.release(&source).await;
     drop(hold);
+    moved?;
+    released?;
     if screen.is_json {
         return screen.document(&report);
     }
@@ -150,28 +128,65 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
         screen.line(&format!("also moved {keys} that outlived the jobs they were used for"))?;
     }
     screen.line(&format!(
-        "the queues in {shown_from} stay paused; delete that store when you no longer need it"
+        "the queues in {} stay paused; delete that store when you no longer need it",
+        source.shown
     ))
 }
 
-/// Whether two addresses lead to one store: what is done in one shows in the other.
-async fn is_same(source: &AnyDriver, destination: &AnyDriver) -> Outcome<bool> {
-    let now = source.now().await?;
-    let id = JobId::generate(now).map_err(|error| Failure::error("random", chain(&error)))?;
-    let probe = QueueName::new(format!("{}-{id}", pause::MARK))
-        .map_err(|error| Failure::error("name", error.to_string()))?;
-    source.pause(probe.clone(), now).await?;
-    let seen = pause::pauses(destination).await;
-    source.resume(probe.clone(), now).await?;
-    Ok(seen?.contains_key(&probe))
+/// Moves everything. What was paused is resumed if nothing has arrived.
+async fn locked(
+    source: &Side,
+    destination: &Side,
+    lock: &Lock,
+    wait: bool,
+    report: &mut Report,
+    hold: &Hold,
+) -> Outcome {
+    if lock.shows_in(destination).await? {
+        return Err(Failure::usage("--from and --to lead to the same store"));
+    }
+    let mut paused = Paused::begin(source, destination).await?;
+    let moved = async {
+        paused.pause(source, destination).await?;
+        held(source, wait, hold).await?;
+        copy(source, destination, &paused, report, hold).await?;
+        report.compared = compare(source, destination, hold).await?;
+        paused.check(source).await
+    };
+    match moved.await {
+        Ok(()) => paused.end(source, destination).await,
+        Err(mut failure) if !report.is_begun => {
+            failure.text += &match paused.undo(source, destination).await {
+                Ok(()) => {
+                    " (nothing was moved; the queues of both stores go on as before)".to_owned()
+                }
+                Err(other) => format!(
+                    " (nothing was moved; some queues may stay paused, see `taskharbor queue list`: {})",
+                    other.text
+                ),
+            };
+            Err(failure)
+        }
+        // Jobs that have arrived, or may have, must not run in two places.
+        Err(mut failure) => {
+            let queues = match paused.names(source).await {
+                Ok(names) => clean::line(&names.join(", ")),
+                Err(_) => "those of the source".to_owned(),
+            };
+            failure.text += &format!(
+                " ({} arrived; these queues stay paused in both stores: {queues}; move again to go on, or give up and resume them in one store alone with `taskharbor queue resume`)",
+                counted(report.moved + report.existed, "job")
+            );
+            Err(failure)
+        }
+    }
 }
 
 /// Fails while a worker holds a job, or waits until none does.
-async fn held(source: &AnyDriver, wait: bool, hold: &Hold) -> Outcome {
+async fn held(source: &Side, wait: bool, hold: &Hold) -> Outcome {
     let mut is_told = false;
     loop {
-        let now = source.now().await?;
-        let counts = source.counts(Counts::new(now)).await?;
+        let counts = source.counts().await?;
         let held: usize = counts.iter().map(|it| it.states.inflight).sum();
         let expired = if held > 0 { expired(source).await? } else { 0 };
         let held = held.saturating_sub(expired);
@@ -198,7 +213,7 @@ async fn held(source: &AnyDriver, wait: bool, hold: &Hold) -> Outcome {
 }
 
 /// The number of inflight jobs whose lease is over.
-async fn expired(source: &AnyDriver) -> Outcome<usize> {
+async fn expired(source: &Side) -> Outcome<usize> {
     let now = source.now().await?;
     let filter = taskharbor::Filter::all().state(taskharbor::State::Inflight);
     let (mut count, mut cursor) = (0, None);
@@ -222,19 +237,24 @@ fn interrupted() -> Failure {
 }
 
 async fn copy(
-    source: &AnyDriver,
-    destination: &AnyDriver,
+    source: &Side,
+    destination: &Side,
+    paused: &Paused,
     report: &mut Report,
     hold: &Hold,
 ) -> Outcome {
     let mut pages = Pages::new(source);
-    while let Some(units) = pages.next(hold).await? {
+    let mut next = pages.next(hold).await?;
+    let mut is_remembered = false;
+    while let Some(units) = next {
         let sizes: Vec<_> =
             units.iter().map(|unit| (unit.jobs.len(), usize::from(unit.key.is_some()))).collect();
-        let is_more = !sizes.is_empty();
-        report.is_begun |= is_more;
+        report.is_begun |= !sizes.is_empty();
+        // The next page is read while this one is stored.
+        let (answers, read) = tokio::join!(destination.import(units), pages.next(hold));
+        let before = report.arrived();
         let mut refused = None;
-        for (answer, (jobs, keys)) in destination.import(units).await?.into_iter().zip(sizes) {
+        for (answer, (jobs, keys)) in answers?.into_iter().zip(sizes) {
             match answer {
                 Ok(Imported::Stored) => report.moved += jobs,
                 Ok(Imported::Existing) => report.existed += jobs,
@@ -245,13 +265,17 @@ async fn copy(
             }
             report.keys += keys;
         }
+        if !is_remembered && report.arrived() > 0 {
+            paused.remember_copied(source).await?;
+            is_remembered = true;
+        }
         if let Some(why) = refused {
             return Err(not_imported(&why));
         }
-        let arrived = report.moved + report.existed;
-        if is_more && arrived.is_multiple_of(10_000) {
-            tell(&format!("{arrived} jobs"));
+        if report.arrived() / TOLD_EVERY > before / TOLD_EVERY {
+            tell(&format!("{} jobs", report.arrived()));
         }
+        next = read?;
     }
     Ok(())
 }
@@ -297,36 +321,44 @@ impl UnitId {
 }
 
 /// Compares everything in the source with the same in the destination; answers how many jobs.
-async fn compare(source: &AnyDriver, destination: &AnyDriver, hold: &Hold) -> Outcome<usize> {
-    let mut arrived = HashMap::new();
-    let mut pages = Pages::new(destination);
-    while let Some(units) = pages.next(hold).await? {
-        for unit in units {
-            if let Some(id) = UnitId::of(&unit) {
-                arrived.insert(id, fingerprint(&unit));
-            }
-        }
-    }
-    let now = source.now().await?;
+async fn compare(source: &Side, destination: &Side, hold: &Hold) -> Outcome<usize> {
+    let (sent, mut arrived) =
+        tokio::try_join!(fingerprints(source, hold), fingerprints(destination, hold))?;
     let mut jobs = 0;
-    let mut pages = Pages::new(source);
+    for (id, sent) in sent {
+        if arrived.remove(&id).is_none_or(|it| it.hash != sent.hash) && !sent.may_be_forgotten {
+            let what = match id {
+                UnitId::Jobs(job) => format!("job {job}"),
+                UnitId::Key(queue, key) => format!("key {key} of queue {queue}"),
+            };
+            let text = format!(
+                "{what} is not the same in both stores: it was changed meanwhile; stop producers and workers of both stores, and compare it with `taskharbor inspect`"
+            );
+            return Err(Failure::error("different", text));
+        }
+        jobs += sent.jobs;
+    }
+    Ok(jobs)
+}
+
+/// What is compared of a unit.
+struct Fingerprint {
+    hash: u64,
+    jobs: usize,
+    may_be_forgotten: bool,
+}
+
+async fn fingerprints(store: &Side, hold: &Hold) -> Outcome<HashMap<UnitId, Fingerprint>> {
+    let now = store.now().await?;
+    let (mut found, mut pages) = (HashMap::new(), Pages::new(store));
     while let Some(units) = pages.next(hold).await? {
         for unit in units {
             let Some(id) = UnitId::of(&unit) else { continue };
-            if arrived.get(&id) != Some(&fingerprint(&unit)) && !is_expired_key(&unit, now) {
-                let what = match id {
-                    UnitId::Jobs(job) => format!("job {job}"),
-                    UnitId::Key(queue, key) => format!("key {key} of queue {queue}"),
-                };
-                let text = format!(
-                    "{what} is not the same in both stores: it was changed meanwhile; stop producers and workers of both stores, and compare it with `taskharbor inspect`"
-                );
-                return Err(Failure::error("different", text));
-            }
-            jobs += unit.jobs.len();
+            let (jobs, may_be_forgotten) = (unit.jobs.len(), is_expired_key(&unit, now));
+            found.insert(id, Fingerprint { hash: fingerprint(&unit), jobs, may_be_forgotten });
         }
     }
-    Ok(jobs)
+    Ok(found)
 }
 
 /// Whether the unit is a key that is free by now, which a store may forget at any time.
@@ -359,14 +391,15 @@ fn fingerprint(unit: &ExportUnit) -> u64 {
 
 /// The units of a store, a page at a time.
 struct Pages<'a> {
-    store: &'a AnyDriver,
+    store: &'a Side,
     cursor: Option<Cursor>,
+    limit: usize,
     is_over: bool,
 }
 
 impl<'a> Pages<'a> {
-    const fn new(store: &'a AnyDriver) -> Self {
-        Self { store, cursor: None, is_over: false }
+    const fn new(store: &'a Side) -> Self {
+        Self { store, cursor: None, limit: PAGE / 10, is_over: false }
     }
 
     /// The next page. Between two of them a move can be interrupted.
@@ -377,9 +410,16 @@ impl<'a> Pages<'a> {
         if self.is_over {
             return Ok(None);
         }
-        let page = self.store.export(self.cursor.take(), PAGE).await?;
+        let page = self.store.export(self.cursor.take(), self.limit).await?;
         self.is_over = page.next.is_none();
         self.cursor = page.next;
+        let bytes: usize = page.items.iter().flat_map(|unit| &unit.jobs).map(job_bytes).sum();
+        self.limit = (page.items.len() * PAGE_BYTES / bytes.max(1)).clamp(10, PAGE);
         Ok(Some(page.items))
     }
+}
+
+/// About how much room a job takes.
+fn job_bytes(job: &ExportedJob) -> usize {
+    1_000 + job.new.payload.len() + job.life.output.as_ref().map_or(0, |output| output.len())
 }

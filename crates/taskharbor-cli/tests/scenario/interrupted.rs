@@ -78,7 +78,8 @@ fn a_move_that_was_killed_is_taken_up_again_and_lets_the_destination_go() {
     let Waiting { from, to, .. } = waiting;
     assert_eq!(paused(&to), ["default"]);
     let again = from.run(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
-    assert_eq!((again.code, &*again.err), (Some(0), ""), "{again:?}");
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.err.contains("looking whether it still runs"), "{again:?}");
     assert!(paused(&to).is_empty());
     assert!(paused(&from).contains(&"default".to_owned()));
     // More of the same, and all the way back.
@@ -114,4 +115,49 @@ fn a_move_may_end_between_any_two_pauses() {
         assert_eq!((moved.code, &*moved.err), (Some(0), ""), "{moved:?}");
         assert!(paused(&to).is_empty());
     }
+}
+
+#[test]
+fn of_two_moves_of_one_store_one_is_refused_and_the_other_is_not_disturbed() {
+    let mut waiting = Waiting::start();
+    let (from, to, other) = (&waiting.from, &waiting.to, Store::new());
+    for to in [to, &other] {
+        let second = from.run(&["move", "--from", from.url(), "--to", to.url(), "--wait", "--yes"]);
+        assert_eq!(second.code, Some(4), "{second:?}");
+        assert!(second.err.contains("another move of this store is running"), "{second:?}");
+    }
+    assert!(paused(from).contains(&"default".to_owned()));
+    waiting.let_go();
+    assert_eq!(waiting.moving.wait().unwrap().code(), Some(0));
+    let left = paused(&waiting.from);
+    assert!(
+        left.iter().all(|name| !name.contains(".lock") && !name.contains(".alive")),
+        "{left:?}"
+    );
+    assert!(paused(&waiting.to).is_empty());
+}
+
+#[test]
+fn jobs_that_were_moved_are_not_moved_to_another_store() {
+    let (from, to, other) = (Store::new(), Store::new(), Store::new());
+    from.enqueue(&["t"]);
+    from.ok(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    let elsewhere = ["move", "--from", from.url(), "--to", other.url(), "--yes"];
+    let refused = from.run(&elsewhere);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("were moved to another store"), "{refused:?}");
+    assert!(paused(&other).is_empty());
+    from.ok(&["queue", "resume", "taskharbor-move.copied"]);
+    assert_eq!(from.run(&elsewhere).code, Some(0));
+}
+
+#[test]
+fn an_error_of_a_move_says_which_store_it_is_about() {
+    let (from, nowhere) = (Store::new(), "postgres://taskharbor@127.0.0.1:1/jobs");
+    from.enqueue(&["t"]);
+    let to = from.run(&["move", "--from", from.url(), "--to", nowhere, "--yes"]);
+    assert_eq!(to.code, Some(5), "{to:?}");
+    assert!(to.err.contains("the destination, postgres://127.0.0.1:1/jobs: "), "{to:?}");
+    let back = from.run(&["move", "--from", nowhere, "--to", from.url(), "--yes"]);
+    assert!(back.err.contains("the source, postgres://127.0.0.1:1/jobs: "), "{back:?}");
 }

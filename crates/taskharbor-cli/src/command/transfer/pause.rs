@@ -4,48 +4,25 @@
 //! the queues that an operator paused. So all pauses of a move begin at one instant, and a paused
 //! queue with a name of its own in the source remembers that instant. That queue is paused first.
 
-use std::{collections::HashMap, time::Duration};
+use taskharbor::{QueueCounts, QueueName, Timestamp};
 
-use taskharbor::{Admin, AnyDriver, QueueCounts, QueueName, Timestamp};
-use taskharbor_core::{
-    admin::{Counts, ListSettings, Setting},
-    driver::Limits,
-    error::CallError,
-};
-
+use super::side::Side;
 use crate::{
     clean,
     failure::{Failure, Outcome},
     stderr::tell,
 };
 
-/// The queue in the source that remembers when a move has paused the others.
-pub(super) const MARK: &str = "taskharbor-move";
-/// A probe that is older than this was left behind by a command that was killed.
-const STALE_PROBE: Duration = Duration::from_secs(3_600);
-
-/// The paused queues of a store, and since when each has been paused.
-pub(super) async fn pauses(store: &AnyDriver) -> Outcome<HashMap<QueueName, Timestamp>> {
-    let (mut pauses, mut cursor) = (HashMap::new(), None);
-    loop {
-        let mut request = ListSettings::new(Limits::MAX_PAGE);
-        request.after = cursor;
-        let page = store.settings(request).await?;
-        for setting in page.items {
-            if let Setting::PausedQueue { queue, since } = setting {
-                pauses.insert(queue, since);
-            }
-        }
-        match page.next {
-            Some(next) => cursor = Some(next),
-            None => return Ok(pauses),
-        }
-    }
-}
+/// The queue in the source that remembers when a move has paused the others. All queues of a move have
+/// names that begin like this, and no jobs.
+const MARK: &str = "taskharbor-move";
+/// The queue in the source that remembers that a job has arrived in another store.
+const COPIED: &str = "taskharbor-move.copied";
 
 /// The queues that are paused for a move.
 pub(super) struct Paused {
     mark: QueueName,
+    copied: QueueName,
     /// When the pauses of this move begin.
     since: Timestamp,
     /// Whether no earlier move is continued.
@@ -57,12 +34,17 @@ pub(super) struct Paused {
 
 impl Paused {
     /// Begins a move, or continues one: only the queue that remembers it is paused yet.
-    pub(super) async fn begin(source: &AnyDriver, destination: &AnyDriver) -> Outcome<Self> {
-        let mark =
-            QueueName::new(MARK).map_err(|error| Failure::error("name", error.to_string()))?;
+    pub(super) async fn begin(source: &Side, destination: &Side) -> Outcome<Self> {
+        let (mark, copied) = (name(MARK)?, name(COPIED)?);
         let now = source.now().await?;
-        let (here, there) = (pauses(source).await?, pauses(destination).await?);
-        remove_stale_probes(source, &here, now).await?;
+        let (here, there) = (source.pauses().await?, destination.pauses().await?);
+        if here.contains_key(&copied) && !has_arrived(source, destination).await? {
+            let text = format!(
+                "the jobs of {} were moved to another store, or are about to be: repeat that move; to give it up and move them here, run `taskharbor queue resume {COPIED}` on the source first",
+                source.shown
+            );
+            return Err(Failure::refused("moved", text));
+        }
         let marked = here.get(&mark).copied();
         // A mark without other pauses of its instant has nothing to tell apart.
         let earlier = marked.filter(|since| {
@@ -70,21 +52,25 @@ impl Paused {
             here.iter().chain(&there).any(|(queue, at)| is_ours(queue) && at == since)
         });
         if marked.is_some() && earlier.is_none() {
-            source.resume(mark.clone(), now).await?;
+            source.resume(mark.clone()).await?;
         }
         let (since, is_first) = (earlier.unwrap_or(now), earlier.is_none());
         if is_first {
             source.pause(mark.clone(), since).await?;
         }
-        Ok(Self { mark, since, is_first, source: Vec::new(), destination: Vec::new() })
+        let (paused_here, paused_there) = (Vec::new(), Vec::new());
+        Ok(Self { mark, copied, since, is_first, source: paused_here, destination: paused_there })
+    }
+
+    /// Remembers that jobs have arrived in the destination.
+    pub(super) async fn remember_copied(&self, source: &Side) -> Outcome {
+        source.pause(self.copied.clone(), self.since).await
     }
 
     /// Pauses all queues of the source, and the queues of the same names in the destination, so that
     /// no job runs before all have arrived. A queue that an operator paused is paused there as well.
-    pub(super) async fn pause(&mut self, source: &AnyDriver, destination: &AnyDriver) -> Outcome {
-        let now = source.now().await?;
-        let there = destination.counts(Counts::new(now)).await?;
-        let here = source.counts(Counts::new(now)).await?;
+    pub(super) async fn pause(&mut self, source: &Side, destination: &Side) -> Outcome {
+        let (there, here) = (destination.counts().await?, source.counts().await?);
         for queue in here.into_iter().filter(|it| !is_mark(it)) {
             let name = queue.queue;
             if queue.paused_since.is_none() {
@@ -108,9 +94,9 @@ impl Paused {
     }
 
     /// Fails if a queue of the source was resumed or created since it was paused for this move.
-    pub(super) async fn check(&self, source: &AnyDriver) -> Outcome {
-        let here = source.counts(Counts::new(source.now().await?)).await?;
-        match here.iter().find(|it| it.paused_since.is_none()) {
+    pub(super) async fn check(&self, source: &Side) -> Outcome {
+        let here = source.counts().await?;
+        match here.iter().find(|it| it.paused_since.is_none() && !is_mark(it)) {
             None => Ok(()),
             Some(queue) => Err(Failure::refused(
                 "resumed",
@@ -123,24 +109,23 @@ impl Paused {
     }
 
     /// Resumes what this run paused, as far as that is possible.
-    pub(super) async fn undo(self, source: &AnyDriver, destination: &AnyDriver) -> Outcome {
-        let now = source.now().await?;
-        let mut undone: Result<(), CallError> = Ok(());
+    pub(super) async fn undo(self, source: &Side, destination: &Side) -> Outcome {
+        let mut undone = Ok(());
         for queue in self.source {
-            undone = undone.and(source.resume(queue, now).await);
+            undone = undone.and(source.resume(queue).await);
         }
         for queue in self.destination {
-            undone = undone.and(destination.resume(queue, now).await);
+            undone = undone.and(destination.resume(queue).await);
         }
         if self.is_first {
-            undone = undone.and(source.resume(self.mark, now).await);
+            undone = undone.and(source.resume(self.mark).await);
         }
-        Ok(undone?)
+        undone
     }
 
     /// The queues of the source that are paused because of the move.
-    pub(super) async fn names(&self, source: &AnyDriver) -> Outcome<Vec<String>> {
-        let here = pauses(source).await?;
+    pub(super) async fn names(&self, source: &Side) -> Outcome<Vec<String>> {
+        let here = source.pauses().await?;
         let ours = here.iter().filter(|(queue, at)| **at == self.since && **queue != self.mark);
         let mut names: Vec<_> = ours.map(|(queue, _)| queue.to_string()).collect();
         names.sort_unstable();
@@ -148,41 +133,40 @@ impl Paused {
     }
 
     /// Resumes the queues of the destination, except those that an operator paused.
-    pub(super) async fn end(self, source: &AnyDriver, destination: &AnyDriver) -> Outcome {
-        let now = source.now().await?;
-        let here = source.counts(Counts::new(now)).await?;
-        let there = pauses(destination).await?;
+    pub(super) async fn end(self, source: &Side, destination: &Side) -> Outcome {
+        let here = source.counts().await?;
+        let there = destination.pauses().await?;
         // Jobs that come back to the store they were moved from find the pauses of that move.
         let away = there.get(&self.mark).copied();
         for queue in here.iter().filter(|it| !is_mark(it)) {
             let Some(since) = there.get(&queue.queue).copied() else { continue };
             if since == self.since || Some(since) == away {
-                destination.resume(queue.queue.clone(), now).await?;
+                destination.resume(queue.queue.clone()).await?;
             } else {
                 let name = clean::line(queue.queue.as_str());
                 tell(&format!("queue {name} is paused in the destination, as it was before"));
             }
         }
         if away.is_some() {
-            destination.resume(self.mark, now).await?;
+            destination.resume(self.mark).await?;
+            destination.resume(self.copied).await?;
         }
         Ok(())
     }
 }
 
-/// Resumes probes that commands which were killed have left paused.
-async fn remove_stale_probes(
-    store: &AnyDriver,
-    pauses: &HashMap<QueueName, Timestamp>,
-    now: Timestamp,
-) -> Outcome {
-    for (queue, since) in pauses {
-        let is_probe = queue.as_str().strip_prefix(MARK).is_some_and(|rest| rest.starts_with('-'));
-        if is_probe && now.since(*since) > STALE_PROBE {
-            store.resume(queue.clone(), now).await?;
-        }
+/// Whether the first job of the source, which is the first to be moved, is in the destination. One
+/// without jobs has nothing that could be in two places.
+async fn has_arrived(source: &Side, destination: &Side) -> Outcome<bool> {
+    let first = source.export(None, 1).await?.items.into_iter().flat_map(|unit| unit.jobs).next();
+    match first {
+        Some(job) => destination.has(job.new.id).await,
+        None => Ok(true),
     }
-    Ok(())
+}
+
+fn name(text: &str) -> Outcome<QueueName> {
+    QueueName::new(text).map_err(|error| Failure::error("name", error.to_string()))
 }
 
 /// Whether this queue was made by a move and has no jobs.
