@@ -7,10 +7,10 @@
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Whether a terminal may act upon this character instead of showing it: control characters of both
-/// sets, and those that change the direction of what follows.
+/// sets, those that change the direction of what follows, and those that take no room.
 fn is_unsafe(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{200b}' | '\u{2060}' | '\u{feff}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         || matches!(c, '\u{2028}' | '\u{2029}')
 }
 

@@ -63,8 +63,13 @@ enum Command {
     Migrate(command::migrate::Command),
     Check(command::check::Args),
     Conformance(command::conformance::Args),
+    Prune(command::prune::Args),
+    Backup(command::backup::Args),
     Move(command::transfer::Args),
     Demo(command::demo::Args),
+    /// Kill the process groups that are named on standard input when it ends: a worker starts this
+    #[command(hide = true, after_help = "Example:\n  started by `taskharbor worker --exec`")]
+    EndProgramsOfWorker,
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  taskharbor completions bash > ~/.local/share/bash-completion/completions/taskharbor"
@@ -83,6 +88,10 @@ pub(crate) fn run() -> ExitCode {
     };
     if cli.global.json {
         stderr::set_json();
+    }
+    if matches!(cli.command, Command::EndProgramsOfWorker) {
+        command::worker::reaper::run();
+        return ExitCode::SUCCESS;
     }
     let code = match start(cli) {
         Ok(code) => code,
@@ -173,9 +182,14 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             Command::Flow(command) => command::flow::run(command, &url, &mut screen).await,
             Command::Migrate(command) => command::migrate::run(&command, &url, &mut screen).await,
             Command::Check(_) => command::check::run(&url, &mut screen).await,
+            Command::Prune(args) => command::prune::run(&args, &url, &mut screen).await,
+            Command::Backup(args) => command::backup::run(&args, &url, &mut screen).await,
             Command::Move(args) => command::transfer::run(args, &mut screen).await,
             Command::Conformance(args) => command::conformance::run(&args, &url, &mut screen).await,
-            Command::Worker(_) | Command::Demo(_) | Command::Completions { .. } => Ok(()),
+            Command::Worker(_)
+            | Command::Demo(_)
+            | Command::EndProgramsOfWorker
+            | Command::Completions { .. } => Ok(()),
         }
     };
     if is_tidy {

@@ -1,6 +1,7 @@
 //! What each command does.
 
 pub(crate) mod act;
+pub(crate) mod backup;
 pub(crate) mod bulk;
 pub(crate) mod check;
 pub(crate) mod conformance;
@@ -11,6 +12,7 @@ pub(crate) mod flow;
 pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod migrate;
+pub(crate) mod prune;
 pub(crate) mod queue;
 pub(crate) mod served;
 pub(crate) mod stats;

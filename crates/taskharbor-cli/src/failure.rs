@@ -144,7 +144,9 @@ impl From<CallError> for Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let (exit, code) = match &error {
-            ConnectError::Failed { .. } => (Exit::Store, "unavailable"),
+            ConnectError::Failed { .. } | ConnectError::Unavailable { .. } => {
+                (Exit::Store, "unavailable")
+            }
             _ => (Exit::Usage, "invalid_url"),
         };
         Self::new(exit, code, chain(&error))
@@ -171,7 +173,10 @@ impl From<WaitError> for Failure {
 
 impl From<WorkerError> for Failure {
     fn from(error: WorkerError) -> Self {
-        Self::error("worker", chain(&error))
+        match error {
+            WorkerError::Store(error) => error.into(),
+            error => Self::error("worker", chain(&error)),
+        }
     }
 }
 

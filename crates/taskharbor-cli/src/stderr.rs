@@ -59,7 +59,7 @@ pub(crate) fn set_json() {
     JSON.store(true, Ordering::Relaxed);
 }
 
-pub(crate) fn is_json() -> bool {
+fn is_json() -> bool {
     JSON.load(Ordering::Relaxed)
 }
 

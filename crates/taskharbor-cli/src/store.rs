@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use taskharbor::{AnyDriver, Driver, Limits};
+use taskharbor::{AnyDriver, ConnectError, Driver, Limits};
 use taskharbor_sqlite::{Config, ConfigError, OpenError, SqliteDriver};
 
 use crate::{
@@ -41,6 +41,13 @@ pub(crate) async fn close_all() {
 pub(crate) enum Missing {
     Create,
     Refuse,
+}
+
+/// What came of opening a store.
+pub(crate) enum Opened {
+    Driver(AnyDriver),
+    /// The server does not answer, or not yet.
+    Away(Failure),
 }
 
 /// The name of a store.
@@ -126,17 +133,30 @@ impl Url {
 
     /// Opens the store, which has to be there unless the command may make it.
     pub(crate) async fn open(&self, missing: Missing) -> Outcome<AnyDriver> {
+        match self.try_open(missing).await? {
+            Opened::Driver(driver) => Ok(driver),
+            Opened::Away(failure) => Err(failure),
+        }
+    }
+
+    /// As [`Url::open`], and tells whether trying again is worth it.
+    pub(crate) async fn try_open(&self, missing: Missing) -> Outcome<Opened> {
         if self.is_memory() {
             return Err(Failure::usage(
                 "a store in memory would be gone with this command: name a file as sqlite:jobs.db, or postgres://…",
             ));
         }
         if self.path().is_some() {
-            return Ok(AnyDriver::new(self.open_file(missing).await?));
+            return Ok(Opened::Driver(AnyDriver::new(self.open_file(missing).await?)));
         }
-        let driver = taskharbor::connect(&self.0).await?;
-        remember(driver.clone());
-        Ok(driver)
+        match taskharbor::connect(&self.0).await {
+            Ok(driver) => {
+                remember(driver.clone());
+                Ok(Opened::Driver(driver))
+            }
+            Err(error @ ConnectError::Unavailable { .. }) => Ok(Opened::Away(error.into())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens a file, which has to be there unless the command may make it.

@@ -2,6 +2,7 @@
 
 mod builtin;
 mod exec;
+pub(crate) mod reaper;
 mod status;
 mod tail;
 
@@ -14,17 +15,18 @@ use taskharbor::{
 use taskharbor_core::admin::Counts;
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval},
 };
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
     screen::counted,
     stderr,
-    store::{Missing, Url},
+    store::{Missing, Opened, Url},
     value,
 };
 use exec::Program;
+use reaper::Reaper;
 use status::Status;
 
 /// How many jobs of a queue run at once by default.
@@ -83,6 +85,9 @@ pub(crate) struct Args {
     /// dead-lettered, from when this worker first met them [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     missing_handler_wait: Option<Duration>,
+    /// How long to wait for a store that is away when the worker starts [default: no limit]
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    start_timeout: Option<Duration>,
     /// The name of the worker [default: host and process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -99,6 +104,15 @@ enum Stopped {
     Interrupted,
 }
 
+impl Stopped {
+    fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Interrupted => ExitCode::from(Exit::Interrupted as u8),
+            Self::Idle | Self::Terminated => ExitCode::SUCCESS,
+        }
+    }
+}
+
 pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCode> {
     if args.exec.is_empty() && !args.builtin {
         return Err(Failure::usage(
@@ -106,17 +120,23 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
         ));
     }
     let (haste, is_hasty) = watch::channel(false);
-    let handlers = handlers(&args, &is_hasty)?;
     let queues =
         if args.queue.is_empty() { vec![("default".to_owned(), None)] } else { args.queue.clone() };
     let status = Arc::new(Status::new(is_json));
     // What is wrong with the options is found before a store is made.
     let nowhere = taskharbor::connect("memory:").await?;
-    drop(build(&args, &queues, self::handlers(&args, &is_hasty)?, &nowhere, &status)?);
+    let checked = handlers(&args, &is_hasty, &Arc::new(Reaper::none()))?;
+    drop(build(&args, &queues, checked, &nowhere, &status)?);
     stderr::detach();
-    let driver = url.open(Missing::Create).await?;
-    let worker = build(&args, &queues, handlers, &driver, &status)?;
     let (mut signals, mut quiet) = (Signals::listen()?, QuietSignal::listen()?);
+    let driver = tokio::select! {
+        biased;
+        stopped = signals.next() => return Ok(stopped.exit_code()),
+        driver = open(url, args.start_timeout, &status) => driver?,
+    };
+    let reaper = if args.exec.is_empty() { Reaper::none() } else { Reaper::start() };
+    let handlers = handlers(&args, &is_hasty, &Arc::new(reaper))?;
+    let worker = build(&args, &queues, handlers, &driver, &status)?;
     let running = worker.start();
     let stopped = loop {
         tokio::select! {
@@ -137,18 +157,39 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     };
     let was_forced = stop(&running, &mut signals, stopped, &status, &haste).await?;
     status.end();
-    Ok(match stopped {
-        _ if was_forced => ExitCode::from(Exit::Interrupted as u8),
-        Stopped::Interrupted => ExitCode::from(Exit::Interrupted as u8),
-        Stopped::Idle | Stopped::Terminated => ExitCode::SUCCESS,
-    })
+    Ok(if was_forced { Stopped::Interrupted } else { stopped }.exit_code())
 }
 
-fn handlers(args: &Args, haste: &watch::Receiver<bool>) -> Outcome<Handlers> {
+/// Opens the store, and waits for a server that is away.
+async fn open(url: &Url, limit: Option<Duration>, status: &Status) -> Outcome<AnyDriver> {
+    let (began, mut failures) = (Instant::now(), 0);
+    let again = Exponential::new().base(Duration::from_millis(200)).cap(Duration::from_secs(5));
+    loop {
+        let away = match url.try_open(Missing::Create).await? {
+            Opened::Driver(driver) if failures > 0 => {
+                status.say("store_back", "the store is back");
+                return Ok(driver);
+            }
+            Opened::Driver(driver) => return Ok(driver),
+            Opened::Away(failure) => failure,
+        };
+        failures += 1;
+        let pause = again.after(failures, 0.0);
+        if limit.is_some_and(|limit| began.elapsed() + pause >= limit) {
+            return Err(away);
+        }
+        if failures == 1 {
+            status.say("store_away", &format!("waiting for the store: {}", away.text));
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn handlers(args: &Args, haste: &watch::Receiver<bool>, reaper: &Arc<Reaper>) -> Outcome<Handlers> {
     let mut handlers = if args.builtin { builtin::handlers() } else { Handlers::new() };
     for (job_type, command) in &args.exec {
-        let program = Program::new(command, args.shell, haste.clone()).map_err(Failure::usage)?;
-        let program = Arc::new(program);
+        let program = Program::new(command, args.shell, haste.clone(), Arc::clone(reaper));
+        let program = Arc::new(program.map_err(Failure::usage)?);
         handlers = handlers.on_raw(job_type.clone(), move |payload, cx| {
             let program = Arc::clone(&program);
             async move { program.run(payload, cx).await }
@@ -187,6 +228,9 @@ fn build(
     }
     if let Some(wait) = args.missing_handler_wait {
         builder = builder.missing_handler(MissingHandler::Wait(wait));
+    }
+    if let Some(timeout) = args.start_timeout {
+        builder = builder.start_timeout(timeout);
     }
     if let Some(name) = &args.name {
         builder = builder.name(name);

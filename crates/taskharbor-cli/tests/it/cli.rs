@@ -53,3 +53,12 @@ fn an_unknown_command_is_refused_with_what_was_probably_meant() {
     assert_eq!(code, Some(2));
     assert!(err.contains("unexpected argument '--fast'"), "{err}");
 }
+
+#[test]
+fn a_worker_waits_for_its_store_as_long_as_it_may() {
+    let url = "postgres://taskharbor@127.0.0.1:1/jobs";
+    let worker = ["worker", "--builtin", "--start-timeout", "300ms", "--url", url];
+    let (code, _, err) = answer(&worker);
+    assert_eq!(code, Some(5), "{err}");
+    assert!(err.contains("waiting for the store") && err.contains("refused"), "{err}");
+}

@@ -27,6 +27,8 @@ fn only_some_commands_make_a_file_and_they_say_so() {
         vec!["migrate", "status"],
         vec!["migrate", "up"],
         vec!["check"],
+        vec!["prune"],
+        vec!["backup", "copy.db"],
         vec!["conformance", "--only", "pause"],
     ] {
         let answer = store.run(&args);
@@ -193,4 +195,25 @@ fn nobody_else_can_read_the_file() {
     let store = Store::new();
     let mode = fs::metadata(store.dir().join("jobs.db")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_file_is_backed_up_with_its_permissions() {
+    let store = Store::new();
+    let id = store.enqueue(&["echo", "[1]"]);
+    let copy = store.dir().join("copy.db");
+    let report = store.json(&["backup", copy.to_str().unwrap()]);
+    assert_eq!(report["bytes"], fs::metadata(&copy).unwrap().len());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let url = format!("sqlite:{}", copy.display());
+    assert!(store.ok(&["list", "--url", &url]).contains(&id));
+    let again = store.run(&["backup", copy.to_str().unwrap()]);
+    assert_eq!(again.code, Some(5), "{again:?}");
+    let database = store.run(&["backup", "copy", "--url", "postgres://db/jobs"]);
+    assert_eq!(database.code, Some(2), "{database:?}");
+    assert!(database.err.contains("pg_dump"), "{database:?}");
 }

@@ -5,6 +5,7 @@
 #[path = "../scenario/mod.rs"]
 mod scenario;
 mod schema;
+mod start;
 mod store;
 
 use taskharbor_testkit::environment;

@@ -8,12 +8,17 @@ use crate::{
 };
 
 #[test]
-fn a_worker_until_idle_ends_with_the_error_where_nothing_is_installed() {
+fn a_worker_ends_with_the_command_to_run_where_nothing_is_installed() {
+    ends_with_the_command_to_run(&["--until-idle"]);
+    ends_with_the_command_to_run(&[]);
+}
+
+fn ends_with_the_command_to_run(args: &[&str]) {
     let url = environment::required("TASKHARBOR_TEST_POSTGRES");
     let schema = format!("th_missing_{}", std::process::id());
     let url = format!("{url}{}schema={schema}", if url.contains('?') { '&' } else { '?' });
     let mut command = program();
-    command.args(["worker", "--builtin", "--until-idle", "--url", &url]);
+    command.args(["worker", "--builtin", "--url", &url]).args(args);
     let mut worker = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     until("the end of the worker", || worker.try_wait().unwrap().is_some());
     let ended = worker.wait_with_output().unwrap();

@@ -68,3 +68,22 @@ fn many_are_requeued_or_removed_only_when_told_to() {
     assert_eq!(purged["done"], 3);
     assert_eq!(store.run(&["inspect", &ids[0]]).code, Some(3));
 }
+
+#[test]
+fn jobs_that_ended_long_ago_are_pruned() {
+    let store = Store::new();
+    store.enqueue(&["echo", "1"]);
+    let dead = store.enqueue(&["fail", "--max-attempts", "1"]);
+    store.work(&["--builtin", "--lease", "1s"]);
+    assert_eq!(store.json(&["prune"])["pruned"], 0, "they ended just now");
+    let mut pruned = 0;
+    super::until("the end of the leases", || {
+        pruned += store.json(&["prune", "--done", "0s"])["pruned"].as_u64().unwrap();
+        pruned == 1
+    });
+    assert_eq!(store.state(&dead), "dlq");
+    super::until("the end of the other lease", || {
+        store.json(&["prune", "--dlq", "0s"])["pruned"] == 1
+    });
+    assert!(store.lines(&["list"]).is_empty());
+}

@@ -160,3 +160,44 @@ fn a_type_that_nobody_takes_is_told_once() {
     assert_eq!(said.matches("no handler for jobs of type mystery").count(), 1, "{said}");
     assert!(said.contains("--exec 'mystery=COMMAND'"), "{said}");
 }
+
+#[test]
+fn a_program_that_writes_without_end_is_killed_at_the_limit() {
+    let store = Store::new();
+    let id = store.enqueue(&["endless"]);
+    store.work(&["--exec", "endless=yes"]);
+    let job = store.inspect(&id);
+    assert_eq!((&job["state"], &job["attempts"]), (&"dlq".into(), &1.into()));
+    assert!(job["reason"].as_str().unwrap().contains("bytes of output and was killed"), "{job}");
+}
+
+#[test]
+fn what_a_program_says_is_escaped_wherever_it_goes() {
+    let store = Store::new();
+    store.enqueue(&["talk"]);
+    let script = "talk=printf 'one\\ntwo \\033[31m\\342\\200\\213' >&2";
+    let said = store.work(&["--shell", "--exec", script]).err;
+    assert!(said.contains("one\ntwo \\u{1b}[31m\\u{200b}\n"), "{said:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn programs_end_with_a_worker_that_is_killed() {
+    let store = Store::new();
+    let id = store.enqueue(&["hold"]);
+    let (leader, child) = (store.dir().join("leader"), store.dir().join("child"));
+    let script = format!(
+        "hold=sleep 600 & echo $! > {}; echo $$ > {}; wait",
+        child.display(),
+        leader.display()
+    );
+    let mut worker = started(&store, &["--shell", "--exec", &script]);
+    let pid = |path| fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'));
+    until("the start", || pid(&leader).is_some() && store.state(&id) == "inflight");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    for path in [&leader, &child] {
+        let pid = pid(path).unwrap();
+        until("the end of the program", || !is_alive(pid.trim()));
+    }
+}

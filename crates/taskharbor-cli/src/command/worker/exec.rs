@@ -2,13 +2,17 @@
 //!
 //! It runs in a process group of its own, so that whatever it started ends with it when the job has
 //! to stop: the group is killed when the program was asked to stop, however it ended, and when the
-//! execution is dropped before the program has ended.
+//! execution is dropped before the program has ended. A process beside the worker kills it if the worker
+//! is killed ([`Reaper`]).
 
 use std::{
     io,
     path::PathBuf,
     process::{ExitStatus, Stdio},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -16,11 +20,11 @@ use taskharbor::{Blob, CancelReason, Context, JobError, Limits, Outcome};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, timeout},
 };
 
-use super::tail::Tail;
+use super::{reaper::Reaper, tail::Tail};
 use crate::{stderr::tell, store::VARIABLE};
 
 /// The job is of no use: what `sysexits.h` calls bad input.
@@ -53,6 +57,7 @@ pub(super) struct Program {
     arguments: Vec<String>,
     /// Whether programs that have to stop are killed without being asked.
     haste: watch::Receiver<bool>,
+    reaper: Arc<Reaper>,
 }
 
 impl Program {
@@ -61,17 +66,18 @@ impl Program {
         command: &str,
         shell: bool,
         haste: watch::Receiver<bool>,
+        reaper: Arc<Reaper>,
     ) -> Result<Self, String> {
         if shell {
             let arguments = vec!["-c".to_owned(), command.to_owned()];
-            return Ok(Self { program: "/bin/sh".to_owned(), arguments, haste });
+            return Ok(Self { program: "/bin/sh".to_owned(), arguments, haste, reaper });
         }
         let words = shlex::split(command)
             .ok_or_else(|| format!("a quote is not closed in the command {command:?}"))?;
         let mut words = words.into_iter();
         let program =
             words.next().ok_or("there is no command after the type: write TYPE=COMMAND")?;
-        Ok(Self { program, arguments: words.collect(), haste })
+        Ok(Self { program, arguments: words.collect(), haste, reaper })
     }
 
     /// Runs the program on one job.
@@ -90,7 +96,7 @@ impl Program {
             Ok(child) => child,
             Err(error) => return self.not_started(&error),
         };
-        let mut group = Group::of(&child);
+        let mut group = Group::of(&child, Arc::clone(&self.reaper));
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let write = async {
@@ -100,9 +106,10 @@ impl Program {
             }
         };
         let (mut output, mut errors) = (Output::default(), Tail::of(cx.id().as_str()));
+        let is_full = Notify::new();
         let ended = {
             let talk = async {
-                tokio::join!(write, output.read(stdout), errors.pass_on(stderr));
+                tokio::join!(write, output.read(stdout, &is_full), errors.pass_on(stderr));
             };
             let mut talk = std::pin::pin!(talk);
             let mut is_quiet = false;
@@ -120,6 +127,8 @@ impl Program {
                         }
                         stopping = Some((reason, Instant::now() + STOPPING));
                     }
+                    // Whatever it still does, its output cannot be kept.
+                    () = is_full.notified() => group.kill(),
                     // Not before it is to stop: then that it was killed is not its failure.
                     () = hurried(&mut haste), if stopping.is_some() && !is_killed => {
                         group.kill();
@@ -235,15 +244,15 @@ fn judge(
     output: Output,
     errors: &Tail,
 ) -> Result<Outcome<Option<Blob>>, JobError> {
+    if output.is_too_large {
+        let max = Limits::MAX_OUTPUT_BYTES;
+        let text = format!(
+            "the program wrote more than {max} bytes of output and was killed: store them elsewhere and write a reference"
+        );
+        return Err(JobError::unrecoverable(text));
+    }
     let ended = match status.code() {
         Some(0) => {
-            if output.is_too_large {
-                let max = Limits::MAX_OUTPUT_BYTES;
-                let text = format!(
-                    "the program wrote more than {max} bytes of output: store them elsewhere and write a reference"
-                );
-                return Err(JobError::unrecoverable(text));
-            }
             let output = output.bytes;
             return Ok(Outcome::Done((!output.is_empty()).then(|| output.into())));
         }
@@ -312,14 +321,16 @@ struct Output {
 }
 
 impl Output {
-    async fn read(&mut self, from: Option<impl AsyncRead + Unpin>) {
+    /// Reads to the end, or to the limit, which `is_full` is told of.
+    async fn read(&mut self, from: Option<impl AsyncRead + Unpin>, is_full: &Notify) {
         let Some(mut from) = from else { return };
         let mut piece = [0; 8 * 1024];
         while let Ok(count @ 1..) = from.read(&mut piece).await {
-            let room = Limits::MAX_OUTPUT_BYTES - self.bytes.len();
-            // The rest is read as well, so that the program can end.
-            self.is_too_large |= count > room;
-            self.bytes.extend_from_slice(&piece[..count.min(room)]);
+            if count > Limits::MAX_OUTPUT_BYTES - self.bytes.len() {
+                self.is_too_large = true;
+                return is_full.notify_one();
+            }
+            self.bytes.extend_from_slice(&piece[..count]);
         }
     }
 }
@@ -328,13 +339,19 @@ impl Output {
 struct Group {
     #[cfg(unix)]
     leader: Option<rustix::process::Pid>,
+    #[cfg(unix)]
+    reaper: Arc<Reaper>,
 }
 
 #[cfg(unix)]
 impl Group {
-    fn of(child: &Child) -> Self {
+    fn of(child: &Child, reaper: Arc<Reaper>) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
-        Self { leader: id.and_then(rustix::process::Pid::from_raw) }
+        let leader = id.and_then(rustix::process::Pid::from_raw);
+        if let Some(leader) = leader {
+            reaper.watch(leader.as_raw_nonzero().get());
+        }
+        Self { leader, reaper }
     }
 
     fn ask(&self) {
@@ -348,12 +365,18 @@ impl Group {
     /// Whatever is left of it has to stop.
     fn end(&mut self) {
         self.kill();
-        self.leader = None;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        if let Some(leader) = self.leader.take() {
+            self.reaper.forget(leader.as_raw_nonzero().get());
+        }
     }
 
     /// The program has ended by itself; whatever it left behind is meant to stay.
     fn leave(mut self) {
-        self.leader = None;
+        self.forget();
     }
 
     fn send(&self, signal: rustix::process::Signal) {
@@ -366,14 +389,14 @@ impl Group {
 #[cfg(unix)]
 impl Drop for Group {
     fn drop(&mut self) {
-        self.kill();
+        self.end();
     }
 }
 
 /// Without process groups, the program alone ends, when its handle is dropped.
 #[cfg(not(unix))]
 impl Group {
-    fn of(_: &Child) -> Self {
+    fn of(_: &Child, _: Arc<Reaper>) -> Self {
         Self {}
     }
 
@@ -392,7 +415,10 @@ mod tests {
 
     #[test]
     fn commands_are_split_as_a_shell_would() {
-        let new = |command: &str, shell| Program::new(command, shell, watch::channel(false).1);
+        let reaper = Arc::new(Reaper::none());
+        let new = |command: &str, shell| {
+            Program::new(command, shell, watch::channel(false).1, Arc::clone(&reaper))
+        };
         let program = new("./send 'a b' \"c\" d\\ e", false).unwrap();
         assert_eq!(program.program, "./send");
         assert_eq!(program.arguments, ["a b", "c", "d e"]);

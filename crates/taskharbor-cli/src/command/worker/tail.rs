@@ -1,22 +1,21 @@
 //! What a program says on standard error: passed on as it comes, and its end kept as the error.
 
-use std::io::{self, IsTerminal};
-
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::{clean, stderr};
+use crate::stderr;
 
 /// How much of standard error is kept as the error.
 const TAIL: usize = 4 * 1024;
-/// So much of a line is passed on as JSON in one object.
+/// So much of a line is passed on in one piece.
 const LINE: usize = 16 * 1024;
 
 /// The end of standard error, all of which is passed on.
 pub(super) struct Tail {
     job: String,
     kept: Vec<u8>,
-    /// What has come of a line that is not whole yet, if lines are passed on.
+    /// What has come of a line that is not whole yet. A job may have put the words into the program's
+    /// mouth, so lines are made safe for a terminal, wherever they go.
     line: Vec<u8>,
 }
 
@@ -44,9 +43,6 @@ impl Tail {
         self.kept.extend_from_slice(bytes);
         let surplus = self.kept.len().saturating_sub(TAIL);
         self.kept.drain(..surplus);
-        if !stderr::is_json() {
-            return speak(bytes);
-        }
         for &byte in bytes {
             if byte != b'\n' {
                 self.line.push(byte);
@@ -74,15 +70,5 @@ impl Drop for Tail {
         if !self.line.is_empty() {
             self.speak_line();
         }
-    }
-}
-
-/// What a program says to people. Its job may have put the words into its mouth, so on a terminal they
-/// are cleaned.
-fn speak(bytes: &[u8]) {
-    if io::stderr().is_terminal() {
-        stderr::write(clean::lines(&String::from_utf8_lossy(bytes)).as_bytes());
-    } else {
-        stderr::write(bytes);
     }
 }
