@@ -8,18 +8,26 @@ SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.ki
   r.lease_mark::text AS lease_mark,
   r.started_at, r.deliveries::bigint AS deliveries, r.attempts::bigint AS attempts, r.expirations::bigint AS expirations,
   r.epoch::bigint AS epoch, r.attempt_limit::bigint AS attempt_limit, r.progress,
-  ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS parent_ids,
-  ARRAY(
+  -- Most jobs have neither parents nor failures, for which nothing is looked up.
+  CASE WHEN r.parents > 0 THEN
+    ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS parent_ids,
+  CASE WHEN r.parents > 0 THEN ARRAY(
     SELECT CASE WHEN e.status = 'failed' THEN 'failed'
         WHEN e.status = 'waits_for_failure' OR e.status = 'waits_for_success'
           AND NOT EXISTS (SELECT FROM {schema}.th_finished_row_v1(e.parent) p WHERE p.state = 'done') THEN 'open'
         ELSE 'closed' END
-    FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS edges,
-  ARRAY(SELECT e.failed_state::text FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS failed_states,
-  ARRAY(SELECT e.failed_reason FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS failed_reasons,
-  ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_attempts,
-  ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_times,
-  ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_texts,
+    FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS edges,
+  CASE WHEN r.parents > 0 THEN
+    ARRAY(SELECT e.failed_state::text FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS failed_states,
+  CASE WHEN r.parents > 0 THEN
+    ARRAY(SELECT e.failed_reason FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS failed_reasons,
+  CASE WHEN r.failures > 0 THEN
+    ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) ELSE '{}' END AS error_attempts,
+  CASE WHEN r.failures > 0 THEN
+    ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) ELSE '{}' END AS error_times,
+  CASE WHEN r.failures > 0 THEN
+    ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) ELSE '{}' END AS error_texts,
+  r.idempotency_key IS NOT NULL AND
   EXISTS (SELECT FROM {schema}.th_key k WHERE k.queue = r.queue AND k.key = r.idempotency_key AND k.seq = r.seq) AS holds_key,
   f.id AS flow, r.key_time_us, f.name AS flow_name, f.created_at AS flow_created_at,
   (SELECT j.id FROM {schema}.th_job j WHERE j.seq = f.tail) AS tail
