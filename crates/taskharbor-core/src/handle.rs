@@ -6,7 +6,7 @@
 
 mod single;
 
-use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
+use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
@@ -70,7 +70,7 @@ impl AnyDriver {
     }
 
     /// The current time for all users of this handle and its clones. The store is asked
-    /// the first time, and again about once a minute.
+    /// the first time, and again every 10 s or so.
     ///
     /// # Errors
     ///
@@ -104,6 +104,27 @@ impl AnyDriver {
             Some(inner) => inner.downcast_ref(),
             None => driver.downcast_ref(),
         }
+    }
+
+    /// Asks the store for its time, if the last question is `age` ago, and sets the clock behind
+    /// [`AnyDriver::now`] by it. Zero asks at once.
+    ///
+    /// # Errors
+    ///
+    /// What [`Driver::store_time`] answers; the clock goes on as before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the clock as it was.
+    pub async fn sync_clock(&self, age: Duration) -> Result<(), DriverError> {
+        self.timeline.sync(age, self).await
+    }
+
+    /// By how much the store's clock was set back, if that was found in the last 30 s. Jobs that were
+    /// stored before have times that lie ahead by so much.
+    #[must_use]
+    pub fn clock_set_back(&self) -> Option<Duration> {
+        self.timeline.set_back()
     }
 
     /// Prepares the store: [`Admin::migrate`], without the trait in scope.

@@ -158,13 +158,9 @@ impl Driver for MemoryDriver {
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
-        let mut store = self.lock()?;
-        if let Some(clock) = &self.shared.clock {
-            return Ok(clock.now());
-        }
-        // STO-1, TIM-1: nothing else reads a clock. A wall clock may be set back; the store's time may not run backwards for that.
-        store.last_told = store.last_told.max(StoreClock::wall_time());
-        Ok(store.last_told)
+        let _open = self.lock()?;
+        // STO-1, TIM-1: nothing else reads a clock.
+        Ok(self.shared.clock.as_ref().map_or_else(StoreClock::wall_time, |clock| clock.now()))
     }
 
     async fn close(&self) -> Result<(), DriverError> {

@@ -75,8 +75,6 @@ pub(crate) enum Standing {
 pub(crate) struct Store {
     pub(crate) limits: Limits,
     pub(crate) closed: bool,
-    /// The latest time that the store has told.
-    pub(crate) last_told: Timestamp,
     pub(crate) jobs: Slab<Entry>,
     pub(crate) by_id: HashMap<JobId, Slot>,
     pub(crate) keys: Keys,
@@ -101,7 +99,6 @@ impl Store {
         Self {
             limits,
             closed: false,
-            last_told: Timestamp::EPOCH,
             jobs: Slab::new(),
             by_id: HashMap::new(),
             keys: Keys::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 
 use taskharbor_core::{
@@ -48,8 +48,6 @@ pub(crate) struct Shared {
     pub(crate) inserts_directly: AtomicBool,
     /// Whether the schema was found to be of our version.
     pub(crate) fits: AtomicBool,
-    /// The latest time that the store has told, in microseconds.
-    pub(crate) last_told: AtomicI64,
 }
 
 impl Shared {
@@ -143,12 +141,11 @@ impl Driver for PostgresDriver {
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
-        let rows = self.shared.session.query(&self.shared.statements.time, &[]).await?;
+        // A worker asks for the time first, and does not begin on a schema that it does not know.
+        let rows = self.query(&self.shared.statements.time, &[]).await?;
         let now: i64 = rows.first().map_or(Ok(0), |row| get(row, 0))?;
-        // STO-1: a wall clock may be set back, or another server take over; the store's time may
-        // not run backwards for that.
-        let before = self.shared.last_told.fetch_max(now, Ordering::AcqRel);
-        answer::time(now.max(before))
+        // STO-1: as it is, also if it was set back, or another server has taken over.
+        answer::time(now)
     }
 
     async fn close(&self) -> Result<(), DriverError> {

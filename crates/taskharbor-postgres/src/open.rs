@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 
 use taskharbor_core::{
@@ -140,7 +140,6 @@ impl PostgresDriver {
             inserts_directly: AtomicBool::new(true),
             id: DriverId::new(),
             fits: AtomicBool::new(false),
-            last_told: AtomicI64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }

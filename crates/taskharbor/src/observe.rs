@@ -237,6 +237,9 @@ pub enum ReleaseReason {
     /// Its lease ran out several times, and the worker runs another such job: they run one at a time,
     /// because one of them may kill its process. It did not start.
     KeptApart,
+    /// Its lease ran out by a clock that was ahead, because the store's was set back, so another worker
+    /// may still run it. It did not start.
+    ClockSetBack,
 }
 
 impl ReleaseReason {

@@ -188,6 +188,7 @@ async fn calls_that_race_the_close_happen_or_fail_as_closed(t: DriverUnderTest) 
     }
 }
 
+/// Unless the clock of the machine is set back meanwhile.
 async fn the_store_tells_a_time_that_does_not_run_backwards(t: DriverUnderTest) {
     let mut last = t.driver.store_time().await.expect("store_time");
     assert!(last > Timestamp::EPOCH);

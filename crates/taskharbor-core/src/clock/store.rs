@@ -14,9 +14,13 @@ use std::{
 
 use crate::{Driver, DriverError, Timestamp, clock::Clock};
 
-/// A clock set by the store, kept by the machine's monotonic clock. It never steps back.
+/// A clock set by the store, kept by the machine's monotonic clock.
 ///
-/// Call [`StoreClock::sync`] about once a minute; workers do.
+/// It steps back only if the store's own clock was set back, by more than
+/// [`StoreClock::STEP_ABOVE`]: jobs that others store from then on would be due too soon here, and their
+/// leases over. For less it stands still.
+///
+/// Call [`StoreClock::sync`] now and then; clients and workers do.
 #[derive(Debug)]
 pub struct StoreClock {
     started: Instant,
@@ -28,6 +32,10 @@ pub struct StoreClock {
     /// When the store was last asked, in seconds since the start.
     asked: AtomicU64,
     warned: AtomicBool,
+    /// When the store's clock was last found set back, in milliseconds since the start, and by how many
+    /// microseconds; zero if never.
+    set_back_at: AtomicU64,
+    set_back_by: AtomicI64,
 }
 
 /// What asking the store for its time showed.
@@ -38,16 +46,21 @@ pub struct ClockReading {
     pub round_trip: Duration,
     /// How far this machine's wall clock is off the store's, in either direction.
     pub wall_skew: Duration,
-    /// How far this clock is ahead of the store's, because the store's was set back: it stands
-    /// still for so long. A worker that reserves meanwhile reclaims leases too soon.
+    /// How far this clock was ahead of the store's, because the store's was set back. It has stepped
+    /// back if that is more than [`StoreClock::STEP_ABOVE`], and else stands still for so long.
     pub ahead: Duration,
 }
 
 impl StoreClock {
     /// A machine whose wall clock is off by more than this is worth a warning.
     pub const WARN_ABOVE: Duration = Duration::from_secs(1);
+    /// A store's clock that was set back by more than this is followed.
+    pub const STEP_ABOVE: Duration = Duration::from_secs(1);
     /// How often the store is asked for its time.
-    pub const SYNC_EVERY: Duration = Duration::from_secs(60);
+    pub const SYNC_EVERY: Duration = Duration::from_secs(10);
+    /// For how long a clock that was set back is worth knowing of: handles that have not asked for the
+    /// time since store jobs with times of before.
+    const SET_BACK_FOR: Duration = Duration::from_secs(30);
 
     /// Asks the store for its time and starts from there.
     ///
@@ -70,6 +83,8 @@ impl StoreClock {
             latest: AtomicI64::new(0),
             asked: AtomicU64::new(0),
             warned: AtomicBool::new(false),
+            set_back_at: AtomicU64::new(0),
+            set_back_by: AtomicI64::new(0),
         };
         clock.compare_wall(store_time, round_trip);
         Ok(clock)
@@ -92,22 +107,45 @@ impl StoreClock {
         let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
         *estimate = estimate.better_of(sample, received);
         self.offset.store(estimate.offset_micros(), Ordering::SeqCst);
-        let store_now = estimate.at(received);
+        let (store_now, error) = (estimate.at(received), estimate.error);
         drop(estimate);
         let mut reading = self.compare_wall(store_time, received.saturating_sub(sent));
         reading.ahead = self.latest().since(store_now);
-        if reading.ahead > Self::WARN_ABOVE {
-            tracing::warn!(ahead = ?reading.ahead, "the store's clock was set back");
+        if reading.ahead > Self::STEP_ABOVE + error {
+            tracing::warn!(by = ?reading.ahead, "the store's clock was set back, and is followed");
+            self.step_back(store_now, reading.ahead, received);
         }
         Ok(reading)
     }
 
-    /// As [`StoreClock::sync`], if the last question is [`StoreClock::SYNC_EVERY`] ago. Of calls that
-    /// come at the same time one asks; the others do not wait for it.
-    pub(crate) async fn sync_if_due(&self, driver: &impl Driver) -> Result<(), DriverError> {
+    fn step_back(&self, store_now: Timestamp, by: Duration, elapsed: Duration) {
+        let millis = |it: Duration| u64::try_from(it.as_millis()).unwrap_or(u64::MAX).max(1);
+        self.set_back_by.store(i64::try_from(by.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);
+        self.set_back_at.store(millis(elapsed), Ordering::SeqCst);
+        self.latest.store(store_now.as_micros(), Ordering::SeqCst);
+    }
+
+    /// By how much the store's clock was set back, if that was a short while ago.
+    pub(crate) fn set_back(&self) -> Option<Duration> {
+        let at = Duration::from_millis(self.set_back_at.load(Ordering::SeqCst));
+        let by = u64::try_from(self.set_back_by.load(Ordering::SeqCst)).unwrap_or(0);
+        let is_recent = self.started.elapsed().saturating_sub(at) < Self::SET_BACK_FOR;
+        (!at.is_zero() && is_recent).then(|| Duration::from_micros(by))
+    }
+
+    /// As [`StoreClock::sync`], if the last question is so long ago. Of calls that come at the same time
+    /// one asks; the others do not wait for it.
+    pub(crate) async fn sync_after(
+        &self,
+        age: Duration,
+        driver: &impl Driver,
+    ) -> Result<(), DriverError> {
+        if age.is_zero() {
+            return self.sync(driver).await.map(drop);
+        }
         let now = self.started.elapsed().as_secs();
         let asked = self.asked.load(Ordering::Relaxed);
-        let mine = now.saturating_sub(asked) >= Self::SYNC_EVERY.as_secs()
+        let mine = now.saturating_sub(asked) >= age.as_secs()
             && self
                 .asked
                 .compare_exchange(asked, now, Ordering::Relaxed, Ordering::Relaxed)
@@ -241,6 +279,28 @@ mod tests {
         assert_eq!(good.better_of(quick, 60 * SECOND).at(60 * SECOND), at(1_060));
         let changed = Estimate::new(at(5_000), 60 * SECOND, 64 * SECOND);
         assert_eq!(good.better_of(changed, 64 * SECOND).at(62 * SECOND), at(5_000));
+    }
+
+    #[test]
+    fn a_store_clock_that_was_set_back_is_followed_and_remembered() {
+        let started = instant();
+        let clock = StoreClock {
+            started,
+            estimate: Mutex::new(Estimate::new(at(1_000), Duration::ZERO, Duration::ZERO)),
+            offset: AtomicI64::new(at(1_000).as_micros()),
+            latest: AtomicI64::new(0),
+            asked: AtomicU64::new(0),
+            warned: AtomicBool::new(false),
+            set_back_at: AtomicU64::new(0),
+            set_back_by: AtomicI64::new(0),
+        };
+        assert!(clock.now() >= at(1_000));
+        assert_eq!(clock.set_back(), None);
+        clock.offset.store(at(955).as_micros(), Ordering::SeqCst);
+        assert!(clock.now() >= at(1_000), "it stands still until the step");
+        clock.step_back(at(955), 45 * SECOND, started.elapsed());
+        assert!(clock.now() < at(1_000));
+        assert_eq!(clock.set_back(), Some(45 * SECOND));
     }
 
     #[test]

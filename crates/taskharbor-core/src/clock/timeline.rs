@@ -4,7 +4,10 @@
 //! its worker's, a job enqueued just now would not be due yet. So a handle has one clock, started
 //! at the first question for the time.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use crate::{
     Driver, DriverError, Timestamp,
@@ -33,10 +36,29 @@ impl Timeline {
             Self::Store(cell) => {
                 let clock = started(cell, driver).await?;
                 // The clock goes on without the store, so that not being answered is no failure.
-                let _ = clock.sync_if_due(driver).await;
+                let _ = clock.sync_after(StoreClock::SYNC_EVERY, driver).await;
                 Ok(clock.now())
             }
             Self::Given(clock) => Ok(clock.now()),
+        }
+    }
+
+    /// Asks the store for its time if the last question is so long ago.
+    pub(crate) async fn sync(
+        &self,
+        age: Duration,
+        driver: &impl Driver,
+    ) -> Result<(), DriverError> {
+        match self {
+            Self::Store(cell) => started(cell, driver).await?.sync_after(age, driver).await,
+            Self::Given(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn set_back(&self) -> Option<Duration> {
+        match self {
+            Self::Store(cell) => cell.get()?.set_back(),
+            Self::Given(_) => None,
         }
     }
 }

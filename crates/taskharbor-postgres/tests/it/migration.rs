@@ -214,6 +214,7 @@ async fn call_everything(driver: &PostgresDriver) -> Vec<(&'static str, Option<D
         ("flow", driver.flow(id("a"), noon()).await.err()),
         ("list_flows", driver.list_flows(ListFlows::new(1, noon())).await.err()),
         ("check", driver.check().await.err()),
+        ("store_time", driver.store_time().await.err()),
     ]
 }
 

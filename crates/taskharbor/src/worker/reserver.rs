@@ -19,6 +19,7 @@ use super::{
     lane::{Offer, Slot},
     outage::Part,
     pace::Reach,
+    set_back::ClockWatch,
     settler::Finished,
     shared::{Phase, Shared},
     verdict,
@@ -82,6 +83,14 @@ struct Reserver {
     failures: u32,
     /// How long a call takes, as a moving average.
     round_trip: Duration,
+    clock: ClockWatch,
+}
+
+/// Whether the clock by which jobs were reserved was that of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClockWas {
+    Right,
+    Ahead,
 }
 
 /// A lane, and how many jobs are asked of its queue.
@@ -100,6 +109,7 @@ impl Reserver {
             in_vain: 0,
             failures: 0,
             round_trip: Duration::ZERO,
+            clock: ClockWatch::new(),
             shared,
         }
     }
@@ -230,12 +240,12 @@ impl Reserver {
     /// Reserves jobs, and starts those that have a slot.
     async fn step(&mut self, demands: &[Asked]) {
         match self.reserve(demands).await {
-            Ok(reserved) => {
+            Ok((reserved, clock)) => {
                 self.failures = 0;
                 let find = |leased: &Leased| self.shared.lanes.find(&leased.job.queue);
                 let lanes: Vec<Option<usize>> = reserved.jobs.iter().map(find).collect();
                 self.note_answer(demands, &lanes, reserved.next_due);
-                self.begin(reserved.jobs, &lanes).await;
+                self.begin(reserved.jobs, &lanes, clock).await;
             }
             Err(_) => {
                 self.failures = self.failures.saturating_add(1);
@@ -304,15 +314,16 @@ impl Reserver {
         }
     }
 
-    async fn reserve(&mut self, demands: &[Asked]) -> Result<Reserved, DriverError> {
+    async fn reserve(&mut self, demands: &[Asked]) -> Result<(Reserved, ClockWas), DriverError> {
         // Before looking, so that no wake-up falls between the two.
         let no_wake_ups = self.watch().await;
         let shared = &self.shared;
         let queue = |at: usize| shared.lanes[at].queue.clone();
         let asked = demands.iter().map(|(at, count)| Demand::new(queue(*at), *count)).collect();
         let holder = shared.config.holder.clone();
-        shared.sync_clock(&shared.driver).await;
-        let request = Reserve::new(asked, holder, shared.now(), shared.config.lease_for);
+        self.clock.ask_soon(shared);
+        let now = shared.now();
+        let request = Reserve::new(asked, holder, now, shared.config.lease_for);
         let jobs = demands.iter().map(|(_, count)| count).sum();
         let (started, call) = (Instant::now(), shared.driver.reserve(request));
         let answer = shared.call(Part::Reserver, Operation::Reserve, jobs, call).await;
@@ -325,11 +336,17 @@ impl Reserver {
                 self.watch_again = Instant::now();
             }
         }
-        answer
+        let reserved = answer?;
+        // By a clock that is ahead, leases are over that are not.
+        if reserved.jobs.iter().any(|leased| leased.job.expirations > 0) {
+            shared.sync_clock(&shared.driver, Duration::ZERO).await;
+        }
+        let was_ahead = shared.now() < now;
+        Ok((reserved, if was_ahead { ClockWas::Ahead } else { ClockWas::Right }))
     }
 
     /// Starts the jobs, lets them wait for a slot, or gives them back.
-    async fn begin(&self, jobs: Vec<Leased>, lanes: &[Option<usize>]) {
+    async fn begin(&self, jobs: Vec<Leased>, lanes: &[Option<usize>], clock: ClockWas) {
         let (shared, now) = (&self.shared, Instant::now());
         let rest = shared.config.lease_for - shared.config.heartbeat;
         let too_soon = shared.now().saturating_add(shared.config.margin());
@@ -342,6 +359,12 @@ impl Reserver {
         let may_wait = !shared.config.ahead.is_zero() && !shared.caution.is_careful(now);
         for (inflight, lane) in jobs.into_iter().zip(lanes) {
             shared.tell(&Event::Reserved { job: &inflight.job });
+            if clock == ClockWas::Ahead && inflight.job.expirations > 0 {
+                // Its holder learns of it at its next heartbeat, and has stopped by then.
+                let run_at = Some(shared.now().saturating_add(shared.config.lease_for));
+                self.release(inflight, run_at, ReleaseReason::ClockSetBack).await;
+                continue;
+            }
             if shared.caution.needs_quarantine(inflight.job.expirations)
                 && let Some(delay) = shared.caution.keeps_away_for(now)
             {

@@ -181,10 +181,10 @@ impl Shared {
         answer
     }
 
-    /// Keeps the clock in step with the store's: asks the store about once a minute. Without an answer
-    /// the clock goes on as it is.
-    pub(super) async fn sync_clock(&self, driver: &AnyDriver) {
-        let call = in_time(CLOCK_PATIENCE, driver.now());
+    /// Keeps the clock in step with the store's: asks the store if the last answer is so old. Without an
+    /// answer the clock goes on as it is.
+    pub(super) async fn sync_clock(&self, driver: &AnyDriver, age: Duration) {
+        let call = in_time(CLOCK_PATIENCE, driver.sync_clock(age));
         let _ = self.observers.call(Operation::StoreTime, 0, call).await;
     }
 

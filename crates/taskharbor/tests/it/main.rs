@@ -32,6 +32,7 @@ mod port;
 mod readme;
 mod retention;
 mod seed;
+mod set_back;
 mod shutdown;
 mod signal;
 mod simulation;

@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use taskharbor::{AnyDriver, Client, Context, Handlers, Job, JobError, JobResult, Outcome, State};
+use taskharbor::{
+    AnyDriver, Client, Context, Driver, DriverError, Handlers, Job, JobError, JobResult, Outcome,
+    State, WorkerError,
+};
 use taskharbor_memory::MemoryDriver;
 
 use crate::{
@@ -168,6 +171,31 @@ async fn a_worker_that_starts_during_an_outage_begins_when_it_is_over() {
     };
     assert_eq!(handle.wait().await.unwrap(), 3);
     running.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_is_closed_is_noticed_while_all_slots_are_taken() {
+    let port = Port::new();
+    let running = port.worker(sleeper()).build().unwrap().start();
+    for _ in 0..8 {
+        long_job(&port).await;
+    }
+    port.log.until_count("started", 8).await;
+    let closed = port.now();
+    port.driver.close().await.unwrap();
+    assert!(matches!(running.ended().await, Err(WorkerError::Closed)));
+    assert!(port.now().since(closed) < SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_waits_for_its_store_as_long_as_it_may() {
+    let store = Unkind::new(MemoryDriver::new());
+    store.down(&[Op::Time]);
+    let driver = AnyDriver::new(store.driver());
+    let worker = taskharbor::Worker::builder(&driver).queue("default", 1);
+    let worker = worker.handlers(sleeper()).start_timeout(SECOND / 4);
+    let ended = worker.build().unwrap().start().ended().await.unwrap_err();
+    assert!(matches!(ended, WorkerError::Store(DriverError::Unavailable(_))), "{ended:?}");
 }
 
 #[tokio::test(start_paused = true)]

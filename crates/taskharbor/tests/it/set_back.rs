@@ -1,0 +1,136 @@
+//! A store whose clock is set back by 45 s, in real time: the clock of a handle is the subject.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use taskharbor::{AnyDriver, Client, Context, DriverError, Handlers, JobResult, Worker};
+use taskharbor_memory::MemoryDriver;
+use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
+use tokio::sync::Notify;
+
+use crate::port::{SECOND, Work, work};
+
+const BACK: Duration = Duration::from_secs(45);
+const SOON: Duration = Duration::from_secs(10);
+
+/// The clock of a store, which can be set back.
+#[derive(Clone, Default)]
+struct Clock {
+    is_set_back: Arc<AtomicBool>,
+}
+
+impl Hook<MemoryDriver> for Clock {
+    async fn around(
+        &self,
+        call: Call,
+        next: Next<'_, MemoryDriver>,
+    ) -> Result<Answer, DriverError> {
+        Ok(match next.make(call).await? {
+            Answer::StoreTime(now) if self.is_set_back.load(Ordering::SeqCst) => {
+                Answer::StoreTime(now.saturating_sub(BACK))
+            }
+            answer => answer,
+        })
+    }
+}
+
+/// A store, of which each process has a handle.
+#[derive(Default)]
+struct Store {
+    memory: MemoryDriver,
+    clock: Clock,
+}
+
+impl Store {
+    /// A handle of a process that asks for the time now.
+    async fn handle(&self) -> AnyDriver {
+        let driver = AnyDriver::new(Intercept::new(self.memory.clone(), self.clock.clone()));
+        driver.now().await.unwrap();
+        driver
+    }
+
+    fn set_back(&self) {
+        self.clock.is_set_back.store(true, Ordering::SeqCst);
+    }
+}
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let done = tokio::time::timeout(SOON, future).await;
+    done.unwrap_or_else(|_| panic!("{what} took longer than {SOON:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_goes_on_within_seconds() {
+    let store = Store::default();
+    let (ours, stale) = (store.handle().await, store.handle().await);
+    let handlers = Handlers::new().on(|_: Work, _: Context| async { JobResult::Ok(1_u64) });
+    let poll = Duration::from_millis(30);
+    let worker = Worker::builder(&ours).handlers(handlers).queue("default", 2).poll(poll);
+    let running = worker.build().unwrap().start();
+    let client = Client::new(&ours);
+    soon("before", client.enqueue(work("before")).await.unwrap().wait()).await.unwrap();
+    store.set_back();
+    soon("a job", client.enqueue(work("unnoticed")).await.unwrap().wait()).await.unwrap();
+    soon("noticing", async {
+        while ours.clock_set_back().is_none() {
+            client.enqueue(work("more")).await.unwrap().wait().await.unwrap();
+        }
+    })
+    .await;
+    let delayed = client.enqueue(work("delayed")).delay(SECOND / 2).await.unwrap();
+    soon("a delay of half a second", delayed.wait()).await.unwrap();
+    // A producer that has not noticed yet stores jobs whose time lies ahead.
+    let ahead = Client::new(&stale).enqueue(work("ahead")).await.unwrap();
+    assert_eq!(stale.clock_set_back(), None);
+    soon("a job of a producer whose clock is ahead", ahead.wait()).await.unwrap();
+    running.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_never_has_two_handlers() {
+    let store = Store::default();
+    let before = store.handle().await;
+    store.set_back();
+    let after = store.handle().await;
+    let (running, most, runs) = <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let started = Arc::new(Notify::new());
+    let worker = |driver: &AnyDriver| {
+        let (running, most, runs) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&runs));
+        let started = Arc::clone(&started);
+        let handler = move |_: Work, _: Context| {
+            let (running, most, runs) =
+                (Arc::clone(&running), Arc::clone(&most), Arc::clone(&runs));
+            let started = Arc::clone(&started);
+            async move {
+                struct Running(Arc<AtomicUsize>);
+                impl Drop for Running {
+                    fn drop(&mut self) {
+                        self.0.fetch_sub(1, Ordering::SeqCst);
+                    }
+                }
+                most.fetch_max(1 + running.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+                let _running = Running(running);
+                runs.fetch_add(1, Ordering::SeqCst);
+                started.notify_one();
+                tokio::time::sleep(SECOND).await;
+                JobResult::Ok(1_u64)
+            }
+        };
+        let handlers = Handlers::new().on(handler);
+        let worker = Worker::builder(driver).handlers(handlers).queue("default", 1);
+        worker.lease(3 * SECOND / 2).build().unwrap().start()
+    };
+    let second = worker(&after);
+    let job = Client::new(&after).enqueue(work("a")).await.unwrap();
+    soon("the start", started.notified()).await;
+    let first = worker(&before);
+    soon("the end", job.wait()).await.unwrap();
+    assert_eq!(most.load(Ordering::SeqCst), 1, "{} runs", runs.load(Ordering::SeqCst));
+    first.shutdown().await.unwrap();
+    second.shutdown().await.unwrap();
+}
