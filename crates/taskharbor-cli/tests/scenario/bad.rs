@@ -77,9 +77,12 @@ fn a_store_that_cannot_be_reached_is_5_and_shows_no_password() {
         ("mysql://ada:hunter2@127.0.0.1/jobs", 2),
         ("memory:", 2),
     ] {
-        for args in
-            [vec!["stats"], vec!["enqueue", "t"], vec!["worker", "--builtin"], vec!["check"]]
-        {
+        for args in [
+            vec!["stats"],
+            vec!["enqueue", "t"],
+            vec!["worker", "--builtin", "--start-timeout", "0s"],
+            vec!["check"],
+        ] {
             let mut command = store.command(&args);
             let answer = answer(command.args(["--url", url]));
             assert_eq!(answer.code, Some(code), "{url} {args:?}: {answer:?}");

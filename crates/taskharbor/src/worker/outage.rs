@@ -11,7 +11,7 @@ use std::{
 use taskharbor_core::{AnyDriver, Driver, DriverError};
 use tokio::{sync::Notify, time::Instant};
 
-use super::shared::Shared;
+use super::{pruner, shared::Shared};
 use crate::{Event, Operation, observe::Observers, retry::Exponential};
 
 /// How long to wait before a call that failed is made again.
@@ -28,15 +28,15 @@ pub(super) enum Part {
     Keeper,
     Settler,
     Input,
-    Watch,
     Pruner,
+    Watch,
     /// Asks for the time during an outage, so that its end is noticed whatever the others do.
     Probe,
 }
 
 impl Part {
     /// How many parts do the work of a worker. A store that fails only the others is not away.
-    const WORKING: usize = 4;
+    const WORKING: usize = 5;
 
     const fn works(self) -> bool {
         (self as usize) < Self::WORKING
@@ -73,10 +73,18 @@ struct Failing {
     times: u32,
 }
 
-impl Failing {
-    /// Whether the part would have tried again by now, if there were still something to try.
-    fn has_given_up(self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last) > BACKOFF.after(self.times, 0.0) + ROUND_TRIP
+impl State {
+    /// Whether every part that failed would have tried again by now, if there were still something to
+    /// try.
+    fn have_all_given_up(&self, now: Instant) -> bool {
+        let mut failing = self.failing.iter().zip(0..);
+        failing.all(|(failing, part)| {
+            let patience = if part == Part::Pruner as usize { pruner::PATIENCE } else { 1 };
+            failing.is_none_or(|it| {
+                let wait = BACKOFF.after(it.times, 0.0) * patience + ROUND_TRIP;
+                now.saturating_duration_since(it.last) > wait
+            })
+        })
     }
 }
 
@@ -116,7 +124,9 @@ impl Outage {
         if state.ended.is_some_and(|ended| began < ended) {
             return;
         }
-        if part.works() {
+        // The pruner tries again too rarely to tell when an outage ends that others notice as well.
+        let is_told_by_others = part == Part::Pruner && state.since.is_some();
+        if part.works() && (!is_told_by_others || state.failing[part as usize].is_some()) {
             let failing = &mut state.failing[part as usize];
             let times = failing.map_or(1, |it| it.times.saturating_add(1));
             *failing = Some(Failing { last: now, times });
@@ -147,8 +157,7 @@ impl Outage {
         if part.works() {
             state.failing[part as usize] = None;
         }
-        let is_over = state.failing.iter().flatten().all(|it| it.has_given_up(now));
-        let since = if is_over { state.since.take() } else { None };
+        let since = if state.have_all_given_up(now) { state.since.take() } else { None };
         let Some(since) = since else { return };
         *state = State { ended: Some(now), ..State::default() };
         self.is_on.store(false, Ordering::SeqCst);

@@ -22,7 +22,7 @@ const BATCH: usize = 1_000;
 const OFTEN: Duration = Duration::from_secs(5);
 const RARELY: Duration = Duration::from_secs(30);
 /// Old records do no harm, so a store in trouble is left alone for longer than by others.
-const PATIENCE: u32 = 6;
+pub(super) const PATIENCE: u32 = 6;
 
 pub(super) async fn run(shared: Arc<Shared>) {
     tokio::select! {
