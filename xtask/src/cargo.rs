@@ -117,6 +117,21 @@ pub(crate) fn crash(args: &[OsString]) -> Command {
     command
 }
 
+/// Builds the program that breaks things, as tests are built: with its checks for overflows, and from
+/// what they have compiled already.
+pub(crate) fn build_chaos() -> Command {
+    cargo("build --profile test --locked --workspace --bin taskharbor-chaos")
+}
+
+/// The program that breaks things, beside this one.
+pub(crate) fn chaos(args: &[OsString]) -> Command {
+    let name = format!("taskharbor-chaos{}", env::consts::EXE_SUFFIX);
+    let built = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(&name)));
+    let mut command = Command::new(built.unwrap_or_else(|| root().join("target/debug").join(name)));
+    command.args(args).current_dir(root());
+    command
+}
+
 const PEER_TARGET: &str = "target/peer";
 
 /// Builds the peer that the PostgreSQL driver is measured beside.

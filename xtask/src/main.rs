@@ -35,13 +35,15 @@ usage: cargo xtask <command>
   ci            exactly what CI runs: fmt, clippy, features, test, doctest, scripts, doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
+  chaos [memory | sqlite | postgres] [sessions | workers] [--minutes N] [--seed S]
+                break sessions, workers, connections and servers at random, and check every promise
   crash sqlite [rounds=200] [seed=N]
                 kill a process that works on a file, again and again, and look for what was lost
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
   help          print this text
 
 Tests that print nothing for ten minutes are killed, and the run fails.
-test, ci, pg and `bench postgres` start a private PostgreSQL, found or fetched, and stop it:
+test, ci, pg, `chaos postgres` and `bench postgres` start a private PostgreSQL, found or fetched, and stop it:
 
   --install            install PostgreSQL with apt-get if there is no other way; CI always does
   --pg-version newer   use a newer major version than the system's; `ci` always tests on both
@@ -88,6 +90,7 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
     match (name.as_ref(), rest) {
         ("test", args) => test(args),
         ("bench", args) => bench(args),
+        ("chaos", args) => chaos(args),
         ("crash", args) => crash(args),
         ("ci", args) => ci(only_options("ci", args)?),
         ("pg", args) => postgres::serve(only_options("pg", args)?),
@@ -159,6 +162,20 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
     command.env("TASKHARBOR_BENCH_PEER", cargo::peer_program());
     provision.pass_on(&mut command);
     run(&mut command)
+}
+
+/// Only what is chosen is provided: without a name, that is everything.
+fn chaos(args: &[OsString]) -> Result<(), Failure> {
+    let (options, args) = Options::take(args)?;
+    run(&mut cargo::build_chaos())?;
+    let mut command = cargo::chaos(&args);
+    let names = |name: &str| args.iter().any(|arg| arg == name);
+    if names("--help") || (!names("postgres") && (names("memory") || names("sqlite"))) {
+        return run_tests(&mut command);
+    }
+    let provision = Provision::new(options)?;
+    provision.pass_on(&mut command);
+    run_tests(&mut command)
 }
 
 fn crash(args: &[OsString]) -> Result<(), Failure> {

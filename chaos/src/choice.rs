@@ -1,0 +1,130 @@
+//! What the command line chooses: stores, parts, a time and a seed.
+
+use std::{fmt, time::Duration};
+
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask chaos [memory | sqlite | postgres]… [sessions | workers]… [--minutes N] [--seed S]
+Each chosen part runs on each chosen store for N minutes (default 3, fractions allowed). Without names, all run.
+exit code: 0 if every promise was kept, 1 if one was broken or a part hung, 2 for a wrong call";
+
+/// Where jobs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    Memory,
+    Sqlite,
+    Postgres,
+}
+
+/// What is done to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Sessions,
+    Workers,
+}
+
+/// What was asked for.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Choice {
+    stores: Vec<StoreKind>,
+    parts: Vec<Part>,
+    pub(crate) time: Duration,
+    pub(crate) seed: Option<u64>,
+}
+
+impl Choice {
+    pub(crate) fn read(arguments: &[String]) -> Result<Self, String> {
+        let (stores, parts, time) = (Vec::new(), Vec::new(), Duration::from_secs(180));
+        let mut choice = Self { stores, parts, time, seed: None };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "memory" => choice.stores.push(StoreKind::Memory),
+                "sqlite" => choice.stores.push(StoreKind::Sqlite),
+                "postgres" => choice.stores.push(StoreKind::Postgres),
+                "sessions" => choice.parts.push(Part::Sessions),
+                "workers" => choice.parts.push(Part::Workers),
+                "--minutes" => choice.time = minutes(arguments.next())?,
+                "--seed" => {
+                    let seed = arguments.next().and_then(|seed| seed.parse().ok());
+                    choice.seed = Some(seed.ok_or("`--seed` is followed by a number")?);
+                }
+                other => return Err(format!("unknown argument {other:?}")),
+            }
+        }
+        if choice.stores.is_empty() {
+            choice.stores = vec![StoreKind::Memory, StoreKind::Sqlite, StoreKind::Postgres];
+        }
+        if choice.parts.is_empty() {
+            choice.parts = vec![Part::Sessions, Part::Workers];
+        }
+        if choice.runs().is_empty() {
+            return Err("workers are processes, which a store in memory does not outlive: choose \
+                        sqlite or postgres"
+                .to_owned());
+        }
+        Ok(choice)
+    }
+
+    /// Each part on each store. A store in memory has no workers in other processes.
+    pub(crate) fn runs(&self) -> Vec<(StoreKind, Part)> {
+        let pairs = self.stores.iter().flat_map(|store| self.parts.iter().map(|part| (*store, *part)));
+        pairs.filter(|pair| *pair != (StoreKind::Memory, Part::Workers)).collect()
+    }
+}
+
+fn minutes(value: Option<&String>) -> Result<Duration, String> {
+    let minutes = value.and_then(|value| value.parse::<f64>().ok());
+    let time = minutes.and_then(|minutes| Duration::try_from_secs_f64(minutes * 60.0).ok());
+    time.filter(|time| *time >= Duration::from_secs(5))
+        .ok_or_else(|| "`--minutes` is followed by a number of minutes, 0.1 or more".to_owned())
+}
+
+impl fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        })
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sessions => "sessions",
+            Self::Workers => "workers",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Choice, String> {
+        Choice::read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn without_names_everything_runs_that_can() {
+        let choice = read("").unwrap();
+        assert_eq!((choice.time, choice.seed), (Duration::from_secs(180), None));
+        assert_eq!(choice.runs().len(), 5);
+    }
+
+    #[test]
+    fn names_choose() {
+        let choice = read("workers postgres --minutes 0.75 --seed 7").unwrap();
+        assert_eq!(choice.runs(), [(StoreKind::Postgres, Part::Workers)]);
+        assert_eq!((choice.time, choice.seed), (Duration::from_secs(45), Some(7)));
+        assert_eq!(read("memory").unwrap().runs(), [(StoreKind::Memory, Part::Sessions)]);
+    }
+
+    #[test]
+    fn a_wrong_call_is_refused() {
+        for line in ["mysql", "--minutes", "--minutes 0", "--minutes x", "--seed x", "memory workers"] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A worker in a process of its own. It ends when its standard input does, so that none is left behind.
+
+use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+
+use taskharbor::{AnyDriver, Exponential, Retention, Worker, connect};
+use taskharbor_core::{
+    DriverError, State,
+    driver::{Settled, Transition},
+};
+use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
+use tokio::{io::AsyncReadExt, time::sleep};
+
+use super::{
+    LEASE,
+    job::handlers,
+    log::{Log, What},
+};
+use crate::Outcome;
+
+/// How long handlers may take to finish when the process is asked to end.
+const GRACE: Duration = Duration::from_secs(2);
+/// How many jobs run at once.
+const SLOTS: usize = 8;
+
+/// Works on the store at this address until the process is asked to end.
+pub(super) async fn work(url: &str, dir: &Path) -> Outcome {
+    tokio::spawn(async {
+        let (mut input, mut nothing) = (tokio::io::stdin(), [0; 1]);
+        // Whatever it is that comes, the parent sends nothing.
+        let _ = input.read(&mut nothing).await;
+        std::process::exit(3);
+    });
+    let log = Arc::new(Log::open(dir)?);
+    let driver = loop {
+        match connect(url).await {
+            Ok(driver) => break driver,
+            // The store may be away at the moment.
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    };
+    let driver = AnyDriver::new(Intercept::new(driver, Witness(Arc::clone(&log))));
+    let worker = Worker::builder(&driver)
+        .handlers(handlers(log))
+        .queue("default", SLOTS)
+        .lease(LEASE)
+        .poll(Duration::from_millis(200))
+        .call_timeout(Duration::from_secs(2))
+        .grace(GRACE)
+        .cancel_wait(Duration::from_secs(1))
+        // Processes die all the time here, and no job is to blame.
+        .crash_limit(1_000_000)
+        .retry(Exponential::new().base(Duration::from_millis(50)))
+        .retention(Retention::keep_all())
+        .build()?;
+    Ok(worker.run().await?)
+}
+
+/// Writes down every grant, extension and settlement that the store has answered, and moves the store's
+/// clock.
+#[derive(Clone)]
+struct Witness(Arc<Log>);
+
+impl Hook<AnyDriver> for Witness {
+    async fn around(&self, call: Call, next: Next<'_, AnyDriver>) -> Result<Answer, DriverError> {
+        let Self(log) = self;
+        let began = log.now().as_micros();
+        let asked = call.clone();
+        let answer = next.make(call).await?;
+        match (asked, &answer) {
+            (_, Answer::StoreTime(time)) => {
+                return Ok(Answer::StoreTime(time.saturating_add(log.clock_shift())));
+            }
+            (_, Answer::Reserve(reserved)) => {
+                for leased in &reserved.jobs {
+                    let (delivery, token) = (leased.job.deliveries, leased.lease.token);
+                    let expires_at = leased.lease.expires_at.as_micros();
+                    let what = What::Grant { delivery, token, expires_at };
+                    log.write(format_args!("{} {what}", leased.job.id));
+                }
+            }
+            (Call::ExtendLeases { request }, Answer::ExtendLeases(answers)) => {
+                for (item, answer) in request.items.iter().zip(answers) {
+                    let Ok(extended) = answer else { continue };
+                    let expires_at = extended.lease.expires_at.as_micros();
+                    let what = What::Extend { token: item.token, expires_at };
+                    log.write(format_args!("{} {what}", item.id));
+                }
+            }
+            (Call::Settle { request }, Answer::Settle(answers)) => {
+                for (item, answer) in request.items.iter().zip(answers) {
+                    if !matches!(answer, Ok(Settled::Applied)) {
+                        continue;
+                    }
+                    let what = What::Settle { token: item.token, began, ends: ends(&item.transition) };
+                    log.write(format_args!("{} {what}", item.id));
+                }
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+}
+
+fn ends(transition: &Transition) -> bool {
+    State::Inflight.after(transition.step()).is_some_and(State::is_terminal)
+}
