@@ -1,6 +1,145 @@
-//! stub
-use std::time::Duration;
-use crate::{Outcome, choice::StoreKind};
+//! Real worker processes that are killed, suspended, terminated and cut off from their store, while
+//! jobs and chords are enqueued.
+//!
+//! Workers write every grant, run and settlement into a file beside the store. At the end everything is
+//! repaired, and all jobs have to come to their ends in time. Then the file and the store are compared.
+
+mod child;
+mod fault;
+mod job;
+mod log;
+mod process;
+mod producer;
+mod proxy;
+mod verdict;
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use taskharbor::{Client, State};
+use taskharbor_core::{
+    Admin, AnyDriver, Driver, JobId,
+    admin::{Counts, Filter, List, StateCounts},
+    driver::{Settle, Settlement, Transition},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{
+    Outcome,
+    choice::StoreKind,
+    store::{Dir, Store},
+};
+use fault::Havoc;
+use producer::{Acknowledged, Producer};
+use verdict::Verdict;
+
+/// The first argument of a process that is a worker.
 pub(crate) const WORKER: &str = "worker";
-pub(crate) async fn work(_: &[String]) -> Outcome { Ok(()) }
-pub(crate) async fn run(_: StoreKind, _: u64, _: Duration) -> Outcome { Ok(()) }
+/// How long a worker holds a job without a sign of life.
+const LEASE: Duration = Duration::from_secs(2);
+/// How long it may take until all jobs have ended after everything was repaired.
+const DRAIN: Duration = Duration::from_secs(90);
+
+/// Is a worker process: its arguments are the address of the store and a directory.
+pub(crate) async fn work(arguments: &[String]) -> Outcome {
+    match arguments {
+        [url, dir] => child::work(url, Path::new(dir)).await,
+        _ => Err("a worker process needs the address of a store and a directory".into()),
+    }
+}
+
+/// Breaks workers for this long, and checks what became of their jobs.
+pub(crate) async fn run(kind: StoreKind, seed: u64, time: Duration) -> Outcome {
+    let store = Store::make(kind).await?;
+    let dir = Dir::make("log")?;
+    let driver = store.open().await?.driver;
+    let stop = Arc::new(AtomicBool::new(false));
+    let producer = Producer::new(&driver, seed);
+    let repeated = Arc::clone(&producer.repeated);
+    let producing = tokio::spawn(producer.run(Arc::clone(&stop)));
+    let mut havoc = Havoc::start(&store, dir.0.clone(), seed).await?;
+    let broken = havoc.run(Instant::now() + time).await;
+    stop.store(true, Ordering::SeqCst);
+    broken?;
+    havoc.heal().await?;
+    let late = |_| "an enqueue was not acknowledged although the store is back";
+    let acknowledged = timeout(DRAIN, producing).await.map_err(late)???;
+    tokio::select! {
+        ended = timeout(DRAIN, drained(&driver)) => match ended {
+            Ok(drained) => drained?,
+            Err(_) => return Err(format!("not all jobs ended in {DRAIN:?}: {}", left(&driver).await?).into()),
+        },
+        ended = havoc.watch() => ended?,
+    }
+    let faults = havoc.end().await?;
+    let verdict = judge(&driver, &dir.0, &acknowledged).await?;
+    println!("  {faults}, repeated enqueues {}", repeated.load(Ordering::Relaxed));
+    println!("  {verdict}");
+    verdict.fail()
+}
+
+async fn counts(driver: &AnyDriver) -> Outcome<StateCounts> {
+    let counts = driver.counts(Counts::new(driver.now().await?)).await?;
+    Ok(counts.into_iter().map(|of| of.states).sum())
+}
+
+/// Waits until every job has ended. The store may take a moment to come back.
+async fn drained(driver: &AnyDriver) -> Outcome {
+    loop {
+        if let Ok(counts) = counts(driver).await
+            && counts.done + counts.dlq + counts.cancelled == counts.total()
+        {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn left(driver: &AnyDriver) -> Outcome<String> {
+    Ok(format!("{:?}", counts(driver).await?))
+}
+
+/// Compares what was acknowledged, what workers wrote down, and what is stored.
+async fn judge(driver: &AnyDriver, dir: &Path, acknowledged: &Acknowledged) -> Outcome<Verdict> {
+    let lines = log::read(&std::fs::read_to_string(log::log_file(dir))?)?;
+    let mut verdict = Verdict::of(&lines, acknowledged, &states(driver).await?);
+    let client = Client::new(driver);
+    for (id, sum) in &acknowledged.chords {
+        let output = timeout(DRAIN, client.flow_handle::<u32>(id.clone()).wait()).await?;
+        verdict.expect(matches!(output, Ok(output) if output == *sum), || {
+            format!("chord {id} produced {output:?}, not {sum}")
+        });
+    }
+    let mut accepted = 0;
+    let stale = verdict.stale_tokens();
+    for (id, token) in &stale {
+        let ack = Settlement::new(id.clone(), *token, Transition::Ack { output: None });
+        let answers = driver.settle(Settle::new(vec![ack], driver.now().await?)).await?;
+        accepted += answers.iter().filter(|answer| answer.is_ok()).count();
+    }
+    verdict.expect(accepted == 0, || format!("{accepted} stale tokens were accepted"));
+    for problem in driver.check().await? {
+        verdict.expect(false, || format!("the store is inconsistent: {problem}"));
+    }
+    Ok(verdict)
+}
+
+async fn states(driver: &AnyDriver) -> Outcome<HashMap<JobId, State>> {
+    let mut states = HashMap::new();
+    let mut request = List::new(Filter::all(), 1_000, driver.now().await?);
+    loop {
+        let page = driver.list(request.clone()).await?;
+        states.extend(page.items.into_iter().map(|job| (job.id, job.state)));
+        match page.next {
+            Some(next) => request = request.after(next),
+            None => return Ok(states),
+        }
+    }
+}

@@ -80,14 +80,20 @@ struct History<'a> {
     rolled_back: bool,
     /// In the order of deliveries.
     grants: Vec<Grant<'a>>,
-    extended: Vec<(&'a Event, LeaseToken, Timestamp)>,
-    settled: Vec<(&'a Event, LeaseToken, LifeStep)>,
+    acts: HashMap<LeaseToken, Acts<'a>>,
     settled_before: Vec<LeaseToken>,
     deeds: Vec<Deed>,
     /// The jobs that it expanded into.
     expansion: Option<&'a Stored>,
     /// Enqueues that were answered with this job, because it holds their key.
     keys: Vec<&'a NewJob>,
+}
+
+/// What was accepted from one token.
+#[derive(Default)]
+struct Acts<'a> {
+    extended: Vec<(&'a Event, Timestamp)>,
+    settled: Vec<(&'a Event, LifeStep)>,
 }
 
 struct Grant<'a> {
@@ -125,9 +131,12 @@ impl<'a> Round<'a> {
                 self.job(id).grants.push(Grant { event, token, expires_at, delivery });
             }
             What::Extended { id, token, expires_at } => {
-                self.job(id).extended.push((event, *token, *expires_at));
+                let acts = self.job(id).acts.entry(*token).or_default();
+                acts.extended.push((event, *expires_at));
             }
-            What::Settled { id, token, step } => self.job(id).settled.push((event, *token, *step)),
+            What::Settled { id, token, step } => {
+                self.job(id).acts.entry(*token).or_default().settled.push((event, *step));
+            }
             What::SettledBefore { id, token } => self.job(id).settled_before.push(*token),
             What::Managed { id, deed } => self.job(id).deeds.push(*deed),
             What::Pruned(count) => self.pruned += count,
@@ -192,15 +201,17 @@ impl History<'_> {
         let counts = |other: &Event| {
             act.is_none_or(|act| other.began < act.ended && !std::ptr::eq(other, act))
         };
-        let extended = self.extended.iter().filter(|(event, token, _)| {
-            *token == grant.token && counts(event)
-        });
-        extended.map(|(.., end)| *end).fold(grant.expires_at, Timestamp::max)
+        let extended = self.acts.get(&grant.token).into_iter().flat_map(|acts| &acts.extended);
+        let extended = extended.filter(|(event, _)| counts(event));
+        extended.map(|(_, end)| *end).fold(grant.expires_at, Timestamp::max)
     }
 
-    fn settled_by(&self, token: LeaseToken) -> impl Iterator<Item = (&Event, LifeStep)> {
-        let by = self.settled.iter().filter(move |(_, by, _)| *by == token);
-        by.map(|(event, _, step)| (*event, *step))
+    fn is_settled_by(&self, token: LeaseToken) -> bool {
+        self.acts.get(&token).is_some_and(|acts| !acts.settled.is_empty())
+    }
+
+    fn settled(&self) -> impl Iterator<Item = (&Event, LifeStep)> {
+        self.acts.values().flat_map(|acts| acts.settled.iter().map(|(event, step)| (*event, *step)))
     }
 }
 

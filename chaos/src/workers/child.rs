@@ -1,8 +1,8 @@
 //! A worker in a process of its own. It ends when its standard input does, so that none is left behind.
 
-use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
+use std::{io::Write, path::Path, sync::Arc, time::Duration};
 
-use taskharbor::{AnyDriver, Exponential, Retention, Worker, connect};
+use taskharbor::{AnyDriver, Event, Exponential, Retention, Worker, connect};
 use taskharbor_core::{
     DriverError, State,
     driver::{Settled, Transition},
@@ -51,6 +51,12 @@ pub(super) async fn work(url: &str, dir: &Path) -> Outcome {
         .crash_limit(1_000_000)
         .retry(Exponential::new().base(Duration::from_millis(50)))
         .retention(Retention::keep_all())
+        .observer(|event: &Event<'_>| {
+            if let Event::WorkerStarted { .. } = event {
+                // The parent waits for a byte. If it has gone, so will this process.
+                let _ = std::io::stdout().write_all(b".").and_then(|()| std::io::stdout().flush());
+            }
+        })
         .build()?;
     Ok(worker.run().await?)
 }

@@ -1,8 +1,10 @@
 //! Leases exclude each other, and only holders act, and only while their leases last.
 
-use taskharbor_core::{JobId, driver::LeaseToken, life::LifeStep};
+use std::collections::HashSet;
 
-use super::{Event, Grant, History, Round};
+use taskharbor_core::{JobId, driver::LeaseToken};
+
+use super::{Acts, Grant, History, Round};
 
 impl<'a> Round<'a> {
     pub(super) fn check_leases(
@@ -16,16 +18,15 @@ impl<'a> Round<'a> {
             check_deliveries(id, job, problems);
             self.check_exclusion(id, job, problems);
         }
+        let later = Later::of(&job.grants);
         for grant in &job.grants {
-            check_acts(id, job, grant, problems);
+            check_acts(id, job, grant, &later, problems);
         }
-        let is_known = |token: &LeaseToken| job.grants.iter().any(|grant| grant.token == *token);
-        let acts = job.settled.iter().map(|(_, token, _)| token);
-        let acts = acts.chain(job.extended.iter().map(|(_, token, _)| token));
-        if acts.clone().any(|token| !is_known(token)) {
+        let known: HashSet<LeaseToken> = job.grants.iter().map(|grant| grant.token).collect();
+        if job.acts.keys().any(|token| !known.contains(token)) {
             problems.push(format!("{id}: a token that no reserve answered was accepted"));
         }
-        if job.settled_before.iter().any(|token| job.settled_by(*token).next().is_none()) {
+        if job.settled_before.iter().any(|token| !job.is_settled_by(*token)) {
             problems.push(format!("{id}: a token repeats a settlement that it never made"));
         }
     }
@@ -39,7 +40,7 @@ impl<'a> Round<'a> {
         }
         for (grant, next) in job.grants.iter().zip(job.grants.iter().skip(1)) {
             let end = job.lease_end(grant, None);
-            if job.settled_by(grant.token).next().is_none() && next.event.now < end {
+            if !job.is_settled_by(grant.token) && next.event.now < end {
                 let now = next.event.now;
                 problems.push(format!("{id}: granted again at {now}, before its lease ended at {end}"));
             }
@@ -55,25 +56,50 @@ fn check_deliveries(id: &JobId, job: &History<'_>, problems: &mut Vec<String>) {
     }
 }
 
+/// The grants of a job by the moments at which they began, each with the first moment at which it or a
+/// later one had been answered.
+struct Later(Vec<(u64, u64)>);
+
+impl Later {
+    fn of(grants: &[Grant<'_>]) -> Self {
+        let mut moments: Vec<(u64, u64)> =
+            grants.iter().map(|grant| (grant.event.began, grant.event.ended)).collect();
+        moments.sort_unstable();
+        let mut first = u64::MAX;
+        for (_, ended) in moments.iter_mut().rev() {
+            first = first.min(*ended);
+            *ended = first;
+        }
+        Self(moments)
+    }
+
+    /// The first moment at which a grant had been answered that began after this moment.
+    fn after(&self, moment: u64) -> Option<u64> {
+        let at = self.0.partition_point(|(began, _)| *began <= moment);
+        self.0.get(at).map(|(_, ended)| *ended)
+    }
+}
+
 /// What the holder of one grant did.
-fn check_acts(id: &JobId, job: &History<'_>, grant: &Grant<'_>, problems: &mut Vec<String>) {
-    let extended = job.extended.iter().filter(|(_, token, _)| *token == grant.token);
-    let settled: Vec<(&Event, LifeStep)> = job.settled_by(grant.token).collect();
+fn check_acts(
+    id: &JobId,
+    job: &History<'_>,
+    grant: &Grant<'_>,
+    later: &Later,
+    problems: &mut Vec<String>,
+) {
+    let Some(Acts { extended, settled }) = job.acts.get(&grant.token) else { return };
     if settled.len() > 1 {
         problems.push(format!("{id}: one token settled it {} times: {settled:?}", settled.len()));
     }
-    let acts = extended.map(|(event, ..)| *event).chain(settled.iter().map(|(event, _)| *event));
-    for act in acts {
+    let acts = extended.iter().map(|(event, _)| *event);
+    for act in acts.chain(settled.iter().map(|(event, _)| *event)) {
         let end = job.lease_end(grant, Some(act));
         if act.now >= end {
             problems.push(format!("{id}: {act:?} was accepted after its lease ended at {end}"));
         }
-        let is_later = |other: &&Grant<'_>| {
-            other.event.began > grant.event.ended && act.began > other.event.ended
-        };
-        if let Some(other) = job.grants.iter().find(is_later) {
-            let delivery = other.delivery;
-            problems.push(format!("{id}: {act:?} was accepted after delivery {delivery} was granted"));
+        if later.after(grant.event.ended).is_some_and(|ended| act.began > ended) {
+            problems.push(format!("{id}: {act:?} was accepted after the job was granted again"));
         }
     }
 }

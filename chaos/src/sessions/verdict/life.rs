@@ -35,7 +35,7 @@ impl<'a> Round<'a> {
     fn check_end(&self, id: &'a JobId, job: &History<'_>, problems: &mut Vec<String>) {
         let ends = |step: LifeStep| State::Inflight.after(step).is_some_and(State::is_terminal);
         let ended: Vec<LifeStep> =
-            job.settled.iter().map(|(.., step)| *step).filter(|step| ends(*step)).collect();
+            job.settled().map(|(_, step)| step).filter(|step| ends(*step)).collect();
         let again = |deed: &&Deed| matches!(deed, Deed::Requeue | Deed::Detach);
         let lives = job.stored.max(1) + job.deeds.iter().filter(again).count();
         if ended.len() > lives {
@@ -72,7 +72,7 @@ impl<'a> Round<'a> {
                 waits_for.extend(&new.parents);
                 continue;
             }
-            let is_done = history.settled.iter().any(|(event, _, step)| {
+            let is_done = history.settled().any(|(event, step)| {
                 matches!(step, LifeStep::Ack | LifeStep::Expand)
                     && event.began < grant.event.ended
             });

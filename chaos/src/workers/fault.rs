@@ -1,0 +1,230 @@
+//! What is done to workers, to their connections and to their store.
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use fastrand::Rng;
+use taskharbor_sqlite::rusqlite::Connection;
+use taskharbor_testkit::postgres::server::Stop;
+use tokio::time::{Instant, sleep};
+
+use super::{LEASE, log::set_clock, process::Process, proxy::Proxy};
+use crate::{Outcome, store::Store};
+
+const WORKERS: usize = 3;
+/// How often processes are looked at.
+const TICK: Duration = Duration::from_millis(25);
+
+/// The faults of any store.
+const PROCESS_FAULTS: [Fault; 5] =
+    [Fault::Kill, Fault::Kill, Fault::Suspend, Fault::Terminate, Fault::MoveClock];
+const SQLITE_FAULTS: [Fault; 2] = [Fault::Lock, Fault::FillDisk];
+const POSTGRES_FAULTS: [Fault; 5] =
+    [Fault::Cut, Fault::Swallow, Fault::Stall, Fault::RestartFast, Fault::RestartImmediate];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    /// SIGKILL.
+    Kill,
+    /// SIGSTOP, and SIGCONT later.
+    Suspend,
+    /// SIGTERM.
+    Terminate,
+    /// The store's clock is set forward.
+    MoveClock,
+    /// Another process holds the lock of the file.
+    Lock,
+    /// The file of a worker cannot grow.
+    FillDisk,
+    /// Connections are closed.
+    Cut,
+    /// Connections lead nowhere any more.
+    Swallow,
+    /// Connections are held up for a while.
+    Stall,
+    /// The server is stopped and started.
+    RestartFast,
+    /// The server is stopped as if the power had failed, and started.
+    RestartImmediate,
+}
+
+/// The processes and everything that can be broken.
+pub(super) struct Havoc<'a> {
+    store: &'a Store,
+    dir: PathBuf,
+    /// The way to a server.
+    proxy: Option<Proxy>,
+    /// The address of the store as workers are told it.
+    url: String,
+    random: Rng,
+    processes: Vec<Process>,
+    stalled_until: Option<Instant>,
+    lock: Option<(Connection, Instant)>,
+    clock: Duration,
+    counts: BTreeMap<Fault, usize>,
+}
+
+impl<'a> Havoc<'a> {
+    pub(super) async fn start(store: &'a Store, dir: PathBuf, seed: u64) -> Outcome<Self> {
+        let proxy = match store {
+            Store::Postgres(server) => Some(Proxy::start(server.port()).await?),
+            Store::Sqlite(_) | Store::Memory(_) => None,
+        };
+        let url = match (store, &proxy) {
+            (Store::Postgres(server), Some(proxy)) => {
+                let (old, new) = (server.port().to_string(), proxy.port().to_string());
+                store.url().replace(&format!(":{old}/"), &format!(":{new}/"))
+            }
+            _ => store.url(),
+        };
+        let processes = (0..WORKERS).map(|_| Process::start(&url, &dir)).collect::<Result<_, _>>()?;
+        Ok(Self {
+            store,
+            dir,
+            proxy,
+            url,
+            random: Rng::with_seed(seed),
+            processes,
+            stalled_until: None,
+            lock: None,
+            clock: Duration::ZERO,
+            counts: BTreeMap::new(),
+        })
+    }
+
+    /// Breaks things until the deadline.
+    pub(super) async fn run(&mut self, deadline: Instant) -> Outcome {
+        let mut next = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < deadline {
+            self.look().await?;
+            if next <= Instant::now() {
+                self.strike().await?;
+                next = Instant::now() + Duration::from_millis(self.random.u64(150..1_200));
+            }
+            sleep(TICK).await;
+        }
+        Ok(())
+    }
+
+    /// Ends what is over, and replaces processes that have ended.
+    async fn look(&mut self) -> Outcome {
+        let now = Instant::now();
+        for at in 0..self.processes.len() {
+            if self.processes[at].look()? {
+                self.replace(at, None).await?;
+            }
+        }
+        if self.stalled_until.is_some_and(|until| until <= now) {
+            self.stalled_until = None;
+            self.proxy.iter().for_each(|proxy| proxy.stall(false));
+        }
+        // Dropped, a connection rolls back.
+        self.lock.take_if(|(_, until)| *until <= now);
+        Ok(())
+    }
+
+    /// Kills a process and starts another in its place, with more settings in its address.
+    async fn replace(&mut self, at: usize, settings: Option<&str>) -> Outcome {
+        let url = format!("{}{}", self.url, settings.unwrap_or_default());
+        let old = std::mem::replace(&mut self.processes[at], Process::start(&url, &self.dir)?);
+        old.kill().await
+    }
+
+    async fn strike(&mut self) -> Outcome {
+        let own: &[Fault] = match self.store {
+            Store::Sqlite(_) => &SQLITE_FAULTS,
+            Store::Postgres(_) => &POSTGRES_FAULTS,
+            Store::Memory(_) => &[],
+        };
+        let all: Vec<Fault> = PROCESS_FAULTS.iter().chain(own).copied().collect();
+        let fault = all[self.random.usize(..all.len())];
+        let well: Vec<usize> =
+            (0..self.processes.len()).filter(|at| self.processes[*at].is_well()).collect();
+        let Some(at) = (!well.is_empty()).then(|| well[self.random.usize(..well.len())]) else {
+            return Ok(());
+        };
+        // Some shorter than a lease, some longer.
+        let time = LEASE.mul_f64(0.05 + 1.5 * self.random.f64());
+        if fault == Fault::Terminate && !self.processes[at].is_working() {
+            return Ok(());
+        }
+        *self.counts.entry(fault).or_default() += 1;
+        match fault {
+            Fault::Kill => self.replace(at, None).await,
+            Fault::Suspend => self.processes[at].stop(time),
+            Fault::Terminate => self.processes[at].terminate(),
+            Fault::MoveClock => {
+                self.clock += time / 4;
+                set_clock(&self.dir, self.clock)
+            }
+            Fault::Lock => self.lock(time),
+            Fault::FillDisk => self.fill_disk(at, time).await,
+            Fault::Cut => Ok(self.proxy.iter().for_each(Proxy::cut)),
+            Fault::Swallow => Ok(self.proxy.iter().for_each(Proxy::swallow)),
+            Fault::Stall => {
+                self.stalled_until = Some(Instant::now() + time);
+                self.proxy.iter().for_each(|proxy| proxy.stall(true));
+                Ok(())
+            }
+            Fault::RestartFast => self.restart(Stop::Fast),
+            Fault::RestartImmediate => self.restart(Stop::Immediate),
+        }
+    }
+
+    fn restart(&self, stop: Stop) -> Outcome {
+        if let Store::Postgres(server) = self.store {
+            tokio::task::block_in_place(|| server.restart(stop));
+        }
+        Ok(())
+    }
+
+    /// Holds the lock for writing, as a program that forgets to commit does.
+    fn lock(&mut self, time: Duration) -> Outcome {
+        let Store::Sqlite(dir) = self.store else { return Ok(()) };
+        if self.lock.is_none() {
+            let connection = Connection::open(dir.0.join("jobs.db"))?;
+            connection.busy_timeout(Duration::from_secs(10))?;
+            tokio::task::block_in_place(|| connection.execute_batch("BEGIN IMMEDIATE"))?;
+            self.lock = Some((connection, Instant::now() + time));
+        }
+        Ok(())
+    }
+
+    /// Lets a worker have a file that cannot grow.
+    async fn fill_disk(&mut self, at: usize, time: Duration) -> Outcome {
+        let Store::Sqlite(dir) = self.store else { return Ok(()) };
+        let bytes = std::fs::metadata(dir.0.join("jobs.db"))?.len();
+        self.replace(at, Some(&format!("&max_bytes={bytes}"))).await?;
+        self.processes[at].cramp(time);
+        Ok(())
+    }
+
+    /// Repairs everything that can be, so that work goes on.
+    pub(super) async fn heal(&mut self) -> Outcome {
+        self.stalled_until = None;
+        self.proxy.iter().for_each(|proxy| proxy.stall(false));
+        self.lock = None;
+        for at in 0..self.processes.len() {
+            if !self.processes[at].is_well() {
+                self.replace(at, None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a process has ended.
+    pub(super) async fn watch(&mut self) -> Outcome {
+        loop {
+            self.look().await?;
+            sleep(TICK).await;
+        }
+    }
+
+    /// Ends all processes, as an operator does; answers what was done to them.
+    pub(super) async fn end(self) -> Outcome<String> {
+        for process in self.processes {
+            process.end().await?;
+        }
+        let counts = self.counts.iter().map(|(fault, count)| format!("{fault:?} {count}"));
+        Ok(counts.collect::<Vec<_>>().join(", "))
+    }
+}

@@ -1,0 +1,143 @@
+//! A worker process as its parent sees it.
+
+use std::{path::Path, process::Stdio, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::AsyncReadExt,
+    process::{Child, ChildStdin, Command},
+    sync::watch,
+    time::{Instant, timeout},
+};
+
+use super::WORKER;
+use crate::Outcome;
+
+/// How long a process that is asked to end may take: the grace period, the time that handlers have to
+/// stop, and what it takes to record the last outcomes on a store that may be away.
+const MAX_SHUTDOWN: Duration = Duration::from_secs(20);
+
+/// What a process is going through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    None,
+    /// It is stopped until then.
+    Stopped(Instant),
+    /// It was asked to end then.
+    Ending(Instant),
+    /// Its file cannot grow until then.
+    Cramped(Instant),
+}
+
+/// A worker process; killed when it is dropped.
+pub(super) struct Process {
+    child: Child,
+    /// Its standard input. Apart, because waiting for a child closes what it holds itself.
+    _lifeline: Option<ChildStdin>,
+    is_working: watch::Receiver<bool>,
+    trouble: Trouble,
+}
+
+impl Process {
+    pub(super) fn start(url: &str, dir: &Path) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([WORKER, url]).arg(dir).kill_on_drop(true);
+        // A process that finds its input closed ends, also when this one was killed.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let lifeline = child.stdin.take();
+        let mut output = child.stdout.take().ok_or("the process has no output")?;
+        let (told, is_working) = watch::channel(false);
+        tokio::spawn(async move {
+            if let Ok(1) = output.read(&mut [0]).await {
+                told.send_replace(true);
+                // Until it ends, so that it can always write.
+                let _ = tokio::io::copy(&mut output, &mut tokio::io::sink()).await;
+            }
+        });
+        Ok(Self { child, _lifeline: lifeline, is_working, trouble: Trouble::None })
+    }
+
+    /// Whether it has begun to work. Before that a signal to end is not for the worker.
+    pub(super) fn is_working(&self) -> bool {
+        *self.is_working.borrow()
+    }
+
+    /// Whether nothing is being done to it.
+    pub(super) fn is_well(&self) -> bool {
+        self.trouble == Trouble::None
+    }
+
+    fn signal(&self, signal: Signal) -> Outcome {
+        let id = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        Ok(kill_process(id.ok_or("the process has ended")?, signal)?)
+    }
+
+    /// Kills it where it is.
+    pub(super) async fn kill(mut self) -> Outcome {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Stops it for a while, as a machine that is suspended.
+    pub(super) fn stop(&mut self, time: Duration) -> Outcome {
+        self.trouble = Trouble::Stopped(Instant::now() + time);
+        self.signal(Signal::STOP)
+    }
+
+    /// Asks it to end.
+    pub(super) fn terminate(&mut self) -> Outcome {
+        self.trouble = Trouble::Ending(Instant::now());
+        self.signal(Signal::TERM)
+    }
+
+    /// Notes that its file cannot grow for a while.
+    pub(super) fn cramp(&mut self, time: Duration) {
+        self.trouble = Trouble::Cramped(Instant::now() + time);
+    }
+
+    /// Ends what is over; answers whether another process has to take its place.
+    ///
+    /// # Errors
+    ///
+    /// A process that ended by itself, or did not end when asked to.
+    pub(super) fn look(&mut self) -> Outcome<bool> {
+        let now = Instant::now();
+        if let Some(status) = self.child.try_wait()? {
+            return match self.trouble {
+                Trouble::Ending(_) if status.success() => Ok(true),
+                _ => Err(format!("a worker process ended: {status}").into()),
+            };
+        }
+        match self.trouble {
+            Trouble::Stopped(until) if until <= now => {
+                self.trouble = Trouble::None;
+                self.signal(Signal::CONT)?;
+            }
+            Trouble::Ending(since) if since + MAX_SHUTDOWN <= now => {
+                return Err(format!("a worker process did not end within {MAX_SHUTDOWN:?}").into());
+            }
+            Trouble::Cramped(until) => return Ok(until <= now),
+            Trouble::None | Trouble::Stopped(_) | Trouble::Ending(_) => {}
+        }
+        Ok(false)
+    }
+
+    /// Lets it go on, and waits until it has ended as it should.
+    pub(super) async fn end(mut self) -> Outcome {
+        if matches!(self.trouble, Trouble::Stopped(_)) {
+            self.signal(Signal::CONT)?;
+        }
+        if !matches!(self.trouble, Trouble::Ending(_)) {
+            let working = self.is_working.wait_for(|is_working| *is_working);
+            let late = |_| format!("a worker process did not begin within {MAX_SHUTDOWN:?}");
+            timeout(MAX_SHUTDOWN, working).await.map_err(late)??;
+            self.signal(Signal::TERM)?;
+        }
+        let late = |_| format!("a worker process did not end within {MAX_SHUTDOWN:?}");
+        let status = timeout(MAX_SHUTDOWN, self.child.wait()).await.map_err(late)??;
+        match status.success() {
+            true => Ok(()),
+            false => Err(format!("a worker process ended: {status}").into()),
+        }
+    }
+}
