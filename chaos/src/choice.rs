@@ -67,7 +67,8 @@ impl Choice {
 
     /// Each part on each store. A store in memory has no workers in other processes.
     pub(crate) fn runs(&self) -> Vec<(StoreKind, Part)> {
-        let pairs = self.stores.iter().flat_map(|store| self.parts.iter().map(|part| (*store, *part)));
+        let pairs =
+            self.stores.iter().flat_map(|store| self.parts.iter().map(|part| (*store, *part)));
         pairs.filter(|pair| *pair != (StoreKind::Memory, Part::Workers)).collect()
     }
 }
@@ -123,7 +124,9 @@ mod tests {
 
     #[test]
     fn a_wrong_call_is_refused() {
-        for line in ["mysql", "--minutes", "--minutes 0", "--minutes x", "--seed x", "memory workers"] {
+        for line in
+            ["mysql", "--minutes", "--minutes 0", "--minutes x", "--seed x", "memory workers"]
+        {
             assert!(read(line).is_err(), "{line}");
         }
     }

@@ -63,12 +63,7 @@ fn hangs(what: &str) -> Box<dyn std::error::Error + Send + Sync> {
 }
 
 /// Lets all sessions work, each with a handle of its own; answers what they saw.
-async fn work(
-    store: &Store,
-    world: &Arc<World>,
-    seed: u64,
-    time: Duration,
-) -> Outcome<Vec<Event>> {
+async fn work(store: &Store, world: &Arc<World>, seed: u64, time: Duration) -> Outcome<Vec<Event>> {
     let mut sessions = JoinSet::new();
     let deadline = Instant::now() + time;
     for number in 0..SESSIONS {

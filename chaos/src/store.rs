@@ -32,7 +32,8 @@ pub(crate) struct Dir(pub(crate) PathBuf);
 
 impl Dir {
     pub(crate) fn make(name: &str) -> Outcome<Self> {
-        let dir = std::env::temp_dir().join(format!("taskharbor-chaos-{name}-{}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("taskharbor-chaos-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir)?;
         Ok(Self(dir))
     }
@@ -128,8 +129,7 @@ pub(crate) enum End {
 }
 
 /// What the store answered in a transaction.
-pub(crate) type InTransaction =
-    (Answers<Vec<Enqueued>, Rejected>, Answers<Settled, Refusal>);
+pub(crate) type InTransaction = (Answers<Vec<Enqueued>, Rejected>, Answers<Settled, Refusal>);
 
 impl Handle {
     pub(crate) const fn has_transactions(&self) -> bool {

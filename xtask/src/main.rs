@@ -32,7 +32,7 @@ usage: cargo xtask <command>
 
   quick         the inner loop: fmt, clippy, tests of core, conformance, memory and the library
   test [args]   every test and doctest; with arguments, `cargo test --locked <args>`
-  ci            exactly what CI runs: fmt, clippy, features, test, doctest, scripts, doc, audit
+  ci            exactly what CI runs: fmt, clippy, features, test, doctest, chaos, scripts, doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
   chaos [memory | sqlite | postgres] [sessions | workers] [--minutes N] [--seed S]
@@ -48,6 +48,13 @@ test, ci, pg, `chaos postgres` and `bench postgres` start a private PostgreSQL, 
   --install            install PostgreSQL with apt-get if there is no other way; CI always does
   --pg-version newer   use a newer major version than the system's; `ci` always tests on both
 ";
+
+/// Two minutes of chaos for each change. An hour of it is for people.
+const CI_CHAOS: [&str; 3] = [
+    "postgres sessions --minutes 0.5",
+    "sqlite workers --minutes 0.75",
+    "postgres workers --minutes 0.75",
+];
 
 /// Why a command did not succeed; decides the exit code.
 #[derive(Debug)]
@@ -192,7 +199,12 @@ fn ci(options: Options) -> Result<(), Failure> {
         cargo::features().iter_mut().try_for_each(run).map(|()| Outcome::Passed)
     }));
     let usual = Options { version: Version::Usual, ..options };
-    let commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
+    let mut commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
+    commands.push(("build chaos", cargo::build_chaos()));
+    commands.extend(CI_CHAOS.map(|line| {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        ("chaos", cargo::chaos(&args))
+    }));
     steps.extend(postgres::steps("postgres", usual, commands));
     let newer = Options { version: Version::Newer, ..options };
     let commands = vec![("test on it", cargo::newer_postgres_tests())];

@@ -63,11 +63,15 @@ impl<'a> Drainer<'a> {
         let demands = queues.iter().map(|queue| Demand::new(queue.clone(), BATCH)).collect();
         let request = Reserve::new(demands, Holder::new("drain")?, now, LEASE);
         let jobs = self.driver.reserve(request).await?.jobs;
-        self.note(began, now, jobs.iter().map(|leased| {
-            let (id, token) = (leased.job.id.clone(), leased.lease.token);
-            let expires_at = leased.lease.expires_at;
-            What::Granted { id, token, expires_at, delivery: leased.job.deliveries }
-        }));
+        self.note(
+            began,
+            now,
+            jobs.iter().map(|leased| {
+                let (id, token) = (leased.job.id.clone(), leased.lease.token);
+                let expires_at = leased.lease.expires_at;
+                What::Granted { id, token, expires_at, delivery: leased.job.deliveries }
+            }),
+        );
         if jobs.is_empty() {
             return Ok(false);
         }
@@ -82,7 +86,9 @@ impl<'a> Drainer<'a> {
         for (Settlement { id, token, .. }, answer) in items.into_iter().zip(answers) {
             match answer {
                 Ok(Settled::Applied) => seen.push(What::Settled { id, token, step: ack.step() }),
-                other => return Err(format!("{id} is held, and its ack is answered {other:?}").into()),
+                other => {
+                    return Err(format!("{id} is held, and its ack is answered {other:?}").into());
+                }
             }
         }
         self.note(began, now, seen);
@@ -118,7 +124,8 @@ impl<'a> Drainer<'a> {
         loop {
             let page = self.driver.export(after, 200).await?;
             for answer in copy.import(page.items).await? {
-                let imported = answer.map_err(|refused| format!("an export is refused: {refused}"))?;
+                let imported =
+                    answer.map_err(|refused| format!("an export is refused: {refused}"))?;
                 if imported != Imported::Stored {
                     return Err("an export has a unit twice".into());
                 }

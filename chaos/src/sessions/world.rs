@@ -102,7 +102,8 @@ impl World {
     /// How often what was called.
     pub(crate) fn calls(&self) -> String {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts: Vec<String> = calls.iter().map(|(call, count)| format!("{call} {count}")).collect();
+        let counts: Vec<String> =
+            calls.iter().map(|(call, count)| format!("{call} {count}")).collect();
         counts.join(", ")
     }
 }

@@ -97,7 +97,8 @@ impl Hook<AnyDriver> for Witness {
                     if !matches!(answer, Ok(Settled::Applied)) {
                         continue;
                     }
-                    let what = What::Settle { token: item.token, began, ends: ends(&item.transition) };
+                    let what =
+                        What::Settle { token: item.token, began, ends: ends(&item.transition) };
                     log.write(format_args!("{} {what}", item.id));
                 }
             }

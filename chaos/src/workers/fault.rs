@@ -13,6 +13,8 @@ use crate::{Outcome, store::Store};
 const WORKERS: usize = 3;
 /// How often processes are looked at.
 const TICK: Duration = Duration::from_millis(25);
+/// How often a long run says that it goes on.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// The faults of any store.
 const PROCESS_FAULTS: [Fault; 5] =
@@ -76,7 +78,8 @@ impl<'a> Havoc<'a> {
             }
             _ => store.url(),
         };
-        let processes = (0..WORKERS).map(|_| Process::start(&url, &dir)).collect::<Result<_, _>>()?;
+        let processes =
+            (0..WORKERS).map(|_| Process::start(&url, &dir)).collect::<Result<_, _>>()?;
         Ok(Self {
             store,
             dir,
@@ -94,8 +97,13 @@ impl<'a> Havoc<'a> {
     /// Breaks things until the deadline.
     pub(super) async fn run(&mut self, deadline: Instant) -> Outcome {
         let mut next = Instant::now() + Duration::from_secs(1);
+        let mut told = Instant::now();
         while Instant::now() < deadline {
             self.look().await?;
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                println!("  {}", self.done());
+            }
             if next <= Instant::now() {
                 self.strike().await?;
                 next = Instant::now() + Duration::from_millis(self.random.u64(150..1_200));
@@ -219,12 +227,17 @@ impl<'a> Havoc<'a> {
         }
     }
 
+    /// What was done so far.
+    fn done(&self) -> String {
+        let counts = self.counts.iter().map(|(fault, count)| format!("{fault:?} {count}"));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
     /// Ends all processes, as an operator does; answers what was done to them.
-    pub(super) async fn end(self) -> Outcome<String> {
-        for process in self.processes {
+    pub(super) async fn end(mut self) -> Outcome<String> {
+        for process in std::mem::take(&mut self.processes) {
             process.end().await?;
         }
-        let counts = self.counts.iter().map(|(fault, count)| format!("{fault:?} {count}"));
-        Ok(counts.collect::<Vec<_>>().join(", "))
+        Ok(self.done())
     }
 }

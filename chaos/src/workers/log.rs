@@ -72,14 +72,30 @@ pub(crate) struct Line {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     /// A reserve was answered with the job.
-    Grant { delivery: u32, token: LeaseToken, expires_at: i64 },
+    Grant {
+        delivery: u32,
+        token: LeaseToken,
+        expires_at: i64,
+    },
     /// A heartbeat was accepted.
-    Extend { token: LeaseToken, expires_at: i64 },
+    Extend {
+        token: LeaseToken,
+        expires_at: i64,
+    },
     /// A handler began, or ended.
-    Start { delivery: u32 },
-    End { delivery: u32, succeeded: bool },
+    Start {
+        delivery: u32,
+    },
+    End {
+        delivery: u32,
+        succeeded: bool,
+    },
     /// A settlement that was sent at `began` was recorded.
-    Settle { token: LeaseToken, began: i64, ends: bool },
+    Settle {
+        token: LeaseToken,
+        began: i64,
+        ends: bool,
+    },
 }
 
 impl Display for What {
@@ -124,11 +140,9 @@ fn parse(line: &str) -> Option<Line> {
         ["end", delivery, succeeded] => {
             What::End { delivery: delivery.parse().ok()?, succeeded: succeeded.parse().ok()? }
         }
-        ["settle", by, began, ends] => What::Settle {
-            token: token(by)?,
-            began: began.parse().ok()?,
-            ends: ends.parse().ok()?,
-        },
+        ["settle", by, began, ends] => {
+            What::Settle { token: token(by)?, began: began.parse().ok()?, ends: ends.parse().ok()? }
+        }
         _ => return None,
     };
     Some(Line { at, job, what })

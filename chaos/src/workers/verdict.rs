@@ -1,5 +1,8 @@
 //! Whether what workers wrote down, what was acknowledged and what is stored agree.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt,
@@ -84,9 +87,11 @@ impl Verdict {
         }
         problems.sort();
         let runs = lines.iter().filter(|line| matches!(line.what, What::Start { .. })).count();
-        let begun = jobs.values().filter(|job| job.deliveries.values().any(|it| it.started_at.is_some()));
+        let begun =
+            jobs.values().filter(|job| job.deliveries.values().any(|it| it.started_at.is_some()));
         let lost = runs - begun.count();
-        let stale = jobs.iter().flat_map(|(id, job)| job.stale().map(|token| ((*id).clone(), token)));
+        let stale =
+            jobs.iter().flat_map(|(id, job)| job.stale().map(|token| ((*id).clone(), token)));
         let (jobs, chords, stale) =
             (acknowledged.jobs.len(), acknowledged.chords.len(), stale.collect());
         Self { problems, stale, jobs, chords, runs, lost }
@@ -117,7 +122,10 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { jobs, chords, runs, lost, stale, .. } = self;
         let stale = stale.len();
-        write!(f, "{jobs} jobs and {chords} chords acknowledged, {runs} runs of which {lost} were ")?;
+        write!(
+            f,
+            "{jobs} jobs and {chords} chords acknowledged, {runs} runs of which {lost} were "
+        )?;
         write!(f, "repeats, {stale} stale tokens tried again")
     }
 }

@@ -24,12 +24,14 @@ const TESTKIT: &str = "taskharbor-testkit";
 
 /// Every library. All of them meet in the CLI and nowhere else.
 const ALL: &[&str] = &[CORE, MACROS, CONFORMANCE, MEMORY, SQLITE, POSTGRES, SQLX, LIBRARY];
-/// Benchmarks count calls with the driver that tests intercept them with.
+/// Benchmarks count calls with the driver that tests intercept them with, and chaos starts its servers
+/// as tests do.
 const BENCH: &str = "taskharbor-bench";
-const BENCH_USES: &[&str] = &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT];
+const CHAOS: &str = "taskharbor-chaos";
+const TOOL_USES: &[&str] = &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT];
 
-/// Lowest first. Nothing may use the last four.
-const LAYERS: [Layer; 13] = [
+/// Lowest first. Nothing may use the last five.
+const LAYERS: [Layer; 14] = [
     layer(CORE, &[], &[]),
     layer(MACROS, &[], &[]),
     layer(CONFORMANCE, &[CORE], &[MEMORY]),
@@ -43,7 +45,8 @@ const LAYERS: [Layer; 13] = [
     // For tests and benchmarks alone: it stands in no list of what another crate may use.
     layer(TESTKIT, &[CORE, POSTGRES, LIBRARY], &[TESTKIT]),
     layer("taskharbor-cli", ALL, &[TESTKIT]),
-    layer(BENCH, BENCH_USES, &[]),
+    layer(BENCH, TOOL_USES, &[]),
+    layer(CHAOS, TOOL_USES, &[]),
     // Another project's worker, which knows nothing of ours.
     layer("taskharbor-bench-peer", &[], &[]),
     layer("xtask", &[], &[]),
@@ -108,7 +111,7 @@ fn what_tests_share_is_for_tests_and_benchmarks_only() {
     let testkit = "taskharbor-testkit.workspace = true";
     let complaints = |table| complaints_about(POSTGRES, &format!("{table}\n{testkit}"));
     assert!(complaints("[dev-dependencies]").is_empty());
-    for Layer { name, .. } in LAYERS.iter().filter(|layer| layer.name != BENCH) {
+    for Layer { name, .. } in LAYERS.iter().filter(|layer| ![BENCH, CHAOS].contains(&layer.name)) {
         assert_eq!(
             complaints_about(name, &format!("[dependencies]\n{testkit}")).len(),
             1,

@@ -38,12 +38,7 @@ impl Session {
         }
     }
 
-    async fn manage_all(
-        &mut self,
-        ids: Vec<JobId>,
-        action: Action,
-        deed: Option<Deed>,
-    ) -> Outcome {
+    async fn manage_all(&mut self, ids: Vec<JobId>, action: Action, deed: Option<Deed>) -> Outcome {
         let begun = self.begin();
         let request = Manage::new(ids.clone(), action, begun.now);
         let answers = self.handle.driver.manage(request).await?;
@@ -72,7 +67,9 @@ impl Session {
     /// Pauses a queue, or resumes all.
     pub(super) async fn configure(&mut self) -> Outcome {
         let changes = match self.random.u8(..3) {
-            0 => vec![Change::PauseQueue(QueueName::new(QUEUES[self.random.usize(..QUEUES.len())])?)],
+            0 => {
+                vec![Change::PauseQueue(QueueName::new(QUEUES[self.random.usize(..QUEUES.len())])?)]
+            }
             _ => self.queues()?.into_iter().map(Change::ResumeQueue).collect(),
         };
         let begun = self.begin();

@@ -209,10 +209,13 @@ impl Session {
         };
         let lease = self.lease();
         let begun = self.begin();
-        let items: Vec<Extension> = tokens.iter().map(|(id, token)| {
-            let extension = Extension::new(id.clone(), *token);
-            if self.random.bool() { extension.progress("half".into()) } else { extension }
-        }).collect();
+        let items: Vec<Extension> = tokens
+            .iter()
+            .map(|(id, token)| {
+                let extension = Extension::new(id.clone(), *token);
+                if self.random.bool() { extension.progress("half".into()) } else { extension }
+            })
+            .collect();
         let request = ExtendLeases::new(items, begun.now, lease);
         let answers = self.handle.driver.extend_leases(request).await?;
         let mut seen = Vec::new();

@@ -42,7 +42,8 @@ impl<'a> Round<'a> {
             let end = job.lease_end(grant, None);
             if !job.is_settled_by(grant.token) && next.event.now < end {
                 let now = next.event.now;
-                problems.push(format!("{id}: granted again at {now}, before its lease ended at {end}"));
+                problems
+                    .push(format!("{id}: granted again at {now}, before its lease ended at {end}"));
             }
         }
     }

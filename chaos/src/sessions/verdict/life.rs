@@ -17,7 +17,11 @@ impl<'a> Round<'a> {
         }
         let is_known = self.was_stored(id, job);
         if !is_known && (self.stored.contains_key(id) || !job.grants.is_empty()) {
-            let why = if job.rolled_back { "its transaction was rolled back" } else { "no enqueue stored it" };
+            let why = if job.rolled_back {
+                "its transaction was rolled back"
+            } else {
+                "no enqueue stored it"
+            };
             problems.push(format!("{id}: it is there, but {why}"));
         }
         self.check_end(id, job, problems);
@@ -73,8 +77,7 @@ impl<'a> Round<'a> {
                 continue;
             }
             let is_done = history.settled().any(|(event, step)| {
-                matches!(step, LifeStep::Ack | LifeStep::Expand)
-                    && event.began < grant.event.ended
+                matches!(step, LifeStep::Ack | LifeStep::Expand) && event.began < grant.event.ended
             });
             if !is_done {
                 problems.push(format!("{id}: granted before its parent {parent} was done"));

@@ -48,6 +48,7 @@ group! {
         an_expansion_may_have_failure_jobs_of_its_own ["FAI-1" "FAI-2" "EXP-1"]
         cancelling_a_flow_cancels_its_failure_jobs ["FAI-6" "CAN-7"]
         a_failure_job_that_was_not_needed_is_requeued_only_when_detached ["FAI-7" "REQ-5"]
+        a_detached_failure_job_may_expand ["FAI-7" "REQ-5" "EXP-1"]
         a_failure_job_that_failed_is_requeued_whatever_became_of_the_tail ["REQ-1" "REQ-4" "FAI-8"]
         a_cancelled_failure_job_learns_what_became_of_its_parents ["FAI-1" "FAI-7" "REQ-3"]
         a_flow_is_pruned_with_its_failure_jobs ["PRU-4" "FAI-1"]
@@ -447,6 +448,19 @@ async fn a_failure_job_that_was_not_needed_is_requeued_only_when_detached(t: Dri
     assert_eq!(t.take_order(at(1)).await, ["end", "f"]);
     assert_eq!(t.inputs("f").await, [list(1), done_with("x")]);
     assert_eq!(t.flow("end", at(1)).await.members.total(), 2);
+}
+
+async fn a_detached_failure_job_may_expand(t: DriverUnderTest) {
+    let jobs = [job("a"), failure_job("f", &["a"]), child("end", &["a"])];
+    t.put_flow(jobs, T0).await;
+    t.run("a", ack(), T0).await;
+    t.run("end", ack(), T0).await;
+    t.act("f", Action::Requeue(Requeue::new().detach()), T0).await;
+    t.run("f", expand([job("x"), child("y", &["x"])]), T0).await;
+    assert_eq!(t.flow("f", T0).await.members.total(), 3, "it is a flow of its own");
+    t.run("x", ack(), T0).await;
+    t.run("y", ack(), T0).await;
+    assert_eq!(t.flow_state("f", T0).await, FlowState::Done);
 }
 
 async fn a_failure_job_that_failed_is_requeued_whatever_became_of_the_tail(t: DriverUnderTest) {

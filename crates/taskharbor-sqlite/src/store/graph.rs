@@ -6,6 +6,7 @@ use taskharbor_core::{
     export::EdgeState,
     flow::ResolvedEdges,
     graph::{Facts, Graph},
+    job::Condition,
     life::Life,
 };
 
@@ -137,6 +138,10 @@ impl Graph for Store<'_> {
             None => {
                 let flow = self.next_seq()?;
                 self.begin_flow(flow, &entry.id, None, job, now)?;
+                if entry.condition == Condition::ParentsFailed {
+                    // FAI-7: a failure job that was detached.
+                    self.execute(sql::WATCH_FLOW, [flow])?;
+                }
                 self.execute(sql::SET_FLOW, [job, flow])?;
                 entry.flow = Some(flow);
                 self.count_live(flow, i64::from(!entry.is_terminal()));

@@ -1,0 +1,120 @@
+//! Every promise that is checked can be broken: a log that breaks it is told.
+
+use std::collections::HashMap;
+
+use taskharbor_core::{JobId, State, driver::LeaseToken};
+
+use super::{
+    super::{
+        log::{Line, What},
+        producer::Acknowledged,
+    },
+    CLOCK_ERROR_US, Verdict,
+};
+
+fn id() -> JobId {
+    JobId::new("a").unwrap()
+}
+
+fn token(delivery: u32) -> LeaseToken {
+    LeaseToken::from_bits(delivery.into())
+}
+
+/// The end of the first lease.
+const LEASE_END: i64 = 2_000_000;
+
+/// Lines about one job, which was acknowledged and is stored as done.
+#[derive(Clone, Default)]
+struct Story(Vec<Line>);
+
+impl Story {
+    fn then(mut self, at: i64, what: What) -> Self {
+        self.0.push(Line { at, job: id(), what });
+        self
+    }
+
+    fn run(self, at: i64, delivery: u32) -> Self {
+        let expires_at = at + LEASE_END;
+        self.then(at, What::Grant { delivery, token: token(delivery), expires_at })
+            .then(at, What::Start { delivery })
+    }
+
+    fn end(self, at: i64, delivery: u32) -> Self {
+        self.then(at, What::End { delivery, succeeded: true })
+    }
+
+    fn ack(self, at: i64, delivery: u32) -> Self {
+        self.then(at, What::Settle { token: token(delivery), began: at, ends: true })
+    }
+
+    fn judged(&self, state: Option<State>) -> Verdict {
+        let jobs = vec![(id(), State::Done)];
+        let acknowledged = Acknowledged { jobs, chords: Vec::new() };
+        let stored = state.map(|state| (id(), state)).into_iter().collect::<HashMap<_, _>>();
+        Verdict::of(&self.0, &acknowledged, &stored)
+    }
+
+    #[track_caller]
+    fn is_fine(&self) {
+        assert_eq!(self.judged(Some(State::Done)).problems, [""; 0]);
+    }
+
+    #[track_caller]
+    fn is_told(&self, words: &str) {
+        let problems = self.judged(Some(State::Done)).problems;
+        assert!(problems.iter().any(|problem| problem.contains(words)), "{problems:?}");
+    }
+}
+
+fn done() -> Story {
+    Story::default().run(0, 1).end(10, 1).ack(20, 1)
+}
+
+#[test]
+fn what_was_acknowledged_is_done_and_ran() {
+    done().is_fine();
+    for state in [None, Some(State::Ready)] {
+        assert_eq!(done().judged(state).problems.len(), 1, "{state:?}");
+    }
+    Story::default().is_told("done after 0 runs that succeeded");
+}
+
+#[test]
+fn a_run_may_begin_when_the_one_before_has_ended_or_lost_its_lease() {
+    let again = |at| Story::default().run(0, 1).run(at, 2).end(at + 10, 2).ack(at + 20, 2);
+    again(LEASE_END).is_fine();
+    again(LEASE_END - CLOCK_ERROR_US).is_fine();
+    again(LEASE_END - CLOCK_ERROR_US - 1).is_told("before the lease of the run before ended");
+    let failed = Story::default().run(0, 1).then(5, What::End { delivery: 1, succeeded: false });
+    failed.run(10, 2).end(20, 2).ack(30, 2).is_fine();
+}
+
+#[test]
+fn a_heartbeat_keeps_others_away() {
+    let expires_at = 3 * LEASE_END;
+    let extended = Story::default().run(0, 1).then(5, What::Extend { token: token(1), expires_at });
+    let again = extended.run(LEASE_END, 2).end(LEASE_END + 10, 2).ack(LEASE_END + 20, 2);
+    again.is_told("before the lease of the run before ended");
+}
+
+#[test]
+fn a_worker_that_lost_its_lease_changes_nothing() {
+    let lost = Story::default().run(0, 1).run(LEASE_END, 2).end(LEASE_END + 5, 1);
+    lost.clone().ack(LEASE_END + 10, 1).is_told("settled it after it was lost");
+    let story = lost.end(LEASE_END + 10, 2).ack(LEASE_END + 20, 2);
+    story.is_fine();
+    assert_eq!(story.judged(Some(State::Done)).stale_tokens(), [(id(), token(1))]);
+}
+
+#[test]
+fn a_job_ends_once() {
+    done().run(100, 2).end(110, 2).is_told("delivered after delivery 1 had ended it");
+    done().ack(30, 1).is_told("ended 2 times");
+}
+
+#[test]
+fn a_delivery_is_granted_and_started_once() {
+    done().then(5, What::Start { delivery: 1 }).is_told("started twice or ungranted");
+    Story::default().then(5, What::Start { delivery: 1 }).is_told("started twice or ungranted");
+    done().run(0, 1).is_told("a token was granted twice");
+}
