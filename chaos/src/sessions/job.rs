@@ -80,9 +80,9 @@ impl Maker {
     /// A chord, or a chain of two chords; some with a job that runs on failure.
     fn flow(&mut self, random: &mut Rng, now: Timestamp) -> Result<Draft, NameError> {
         let mut jobs = Vec::new();
-        let mut tail = self.chord(&mut jobs, Vec::new(), random, now)?;
+        let mut tail = self.chord(&mut jobs, &[], random, now)?;
         if random.u8(..3) == 0 {
-            tail = self.chord(&mut jobs, vec![tail], random, now)?;
+            tail = self.chord(&mut jobs, &[tail], random, now)?;
         }
         if random.u8(..3) == 0 {
             let failed = jobs[random.usize(..jobs.len())].id.clone();
@@ -96,14 +96,14 @@ impl Maker {
     fn chord(
         &mut self,
         jobs: &mut Vec<NewJob>,
-        after: Vec<JobId>,
+        after: &[JobId],
         random: &mut Rng,
         now: Timestamp,
     ) -> Result<JobId, NameError> {
         let mut members = Vec::new();
         for _ in 0..random.usize(1..8) {
             let policy = FailurePolicy::ALL[random.usize(..FailurePolicy::ALL.len())];
-            let member = self.job(random, now)?.on_failure(policy).after(after.clone());
+            let member = self.job(random, now)?.on_failure(policy).after(after.iter().cloned());
             members.push(member.id.clone());
             jobs.push(member);
         }
@@ -123,7 +123,7 @@ impl Maker {
         let mut jobs = Vec::new();
         match random.bool() {
             true => jobs.push(self.job(random, now)?),
-            false => drop(self.chord(&mut jobs, Vec::new(), random, now)?),
+            false => drop(self.chord(&mut jobs, &[], random, now)?),
         }
         Ok(Expansion::new(jobs))
     }

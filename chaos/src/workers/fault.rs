@@ -166,8 +166,14 @@ impl<'a> Havoc<'a> {
             }
             Fault::Lock => self.lock(time),
             Fault::FillDisk => self.fill_disk(at, time).await,
-            Fault::Cut => Ok(self.proxy.iter().for_each(Proxy::cut)),
-            Fault::Swallow => Ok(self.proxy.iter().for_each(Proxy::swallow)),
+            Fault::Cut => {
+                self.proxy.iter().for_each(Proxy::cut);
+                Ok(())
+            }
+            Fault::Swallow => {
+                self.proxy.iter().for_each(Proxy::swallow);
+                Ok(())
+            }
             Fault::Stall => {
                 self.stalled_until = Some(Instant::now() + time);
                 self.proxy.iter().for_each(|proxy| proxy.stall(true));

@@ -118,25 +118,37 @@ mod tests {
             && matches!(stream.read(&mut answer).await, Ok(1) if answer == [byte])
     }
 
+    async fn connect(proxy: &Proxy) -> TcpStream {
+        TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap()
+    }
+
     #[tokio::test]
-    async fn a_line_is_stalled_and_cut() {
+    async fn nothing_is_lost_on_a_line_that_is_held_up() {
         let proxy = Proxy::start(echo().await).await.unwrap();
-        let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
+        let mut stream = connect(&proxy).await;
         assert!(says(&mut stream, 1).await);
         proxy.stall(true);
         stream.write_all(&[2]).await.unwrap();
-        let mut answer = [0];
-        tokio::select! {
-            biased;
-            _ = stream.read(&mut answer) => panic!("it is stalled"),
-            () = tokio::task::yield_now() => {}
-        }
         proxy.stall(false);
+        let mut answer = [0];
         stream.read_exact(&mut answer).await.unwrap();
         assert_eq!(answer, [2]);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_cut_ends_and_one_that_is_swallowed_says_nothing() {
+        let proxy = Proxy::start(echo().await).await.unwrap();
+        let mut cut = connect(&proxy).await;
+        assert!(says(&mut cut, 1).await);
         proxy.cut();
-        assert!(!says(&mut stream, 3).await);
-        let mut other = TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap();
-        assert!(says(&mut other, 4).await);
+        assert!(!says(&mut cut, 2).await);
+        let mut swallowed = connect(&proxy).await;
+        assert!(says(&mut swallowed, 3).await);
+        proxy.swallow();
+        swallowed.write_all(&[4]).await.unwrap();
+        // Others get through, after it has tried.
+        assert!(says(&mut connect(&proxy).await, 5).await);
+        let silence = swallowed.try_read(&mut [0]).unwrap_err();
+        assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
     }
 }
