@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use taskharbor_core::{AnyDriver, debug_as_display, error::chain};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use taskharbor_core::DriverError;
+use taskharbor_core::{AnyDriver, debug_as_display, error::chain};
 use tokio::time::Instant;
 
 use crate::{BoxError, worker::BACKOFF};

@@ -137,7 +137,7 @@ async fn filled() -> AnyDriver {
                     Transition::Release { run_at: None, started: false },
                     at(12),
                 )
-                .await
+                .await;
             }
         }
     }
