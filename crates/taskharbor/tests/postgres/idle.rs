@@ -39,7 +39,7 @@ async fn a_worker_that_is_given_hints_leaves_the_server_alone_and_is_on_time() {
     let after: i64 = look.query_one(count, &[]).await.unwrap().get(0);
     println!("{} statements in 18 s, and {late:?} late", after - before);
     // To reserve and to settle the one, a few looks, signs of life, the time, and what we asked.
-    assert!(after - before <= 14, "{} statements", after - before);
+    assert!(after - before <= 17, "{} statements", after - before);
     assert!(late < SECOND / 2, "{late:?}");
     running.shutdown().await.unwrap();
 }
