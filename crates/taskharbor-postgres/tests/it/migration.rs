@@ -231,7 +231,7 @@ async fn everything_says(driver: &PostgresDriver, expected: &[&str]) {
 async fn every_call_without_a_schema_names_the_migration() {
     let (schema, config) = blank();
     let driver = PostgresDriver::open(config).await.unwrap();
-    everything_says(&driver, &[&schema, "older than", "migrate()"]).await;
+    everything_says(&driver, &[&schema, "is not installed", "`taskharbor migrate up`"]).await;
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn a_schema_that_is_too_old_names_the_migration_and_one_too_new_the_progra
     };
     set(0, 0).await;
     let older = PostgresDriver::open(config.clone()).await.unwrap();
-    everything_says(&older, &[&schema, "version 0", "migrate()"]).await;
+    everything_says(&older, &[&schema, "is not installed", "migrate()"]).await;
     set(2, 2).await;
     everything_says(&older, &[&schema, "version 2", "newer"]).await;
     let newer = "version 2 and needs a program that knows version 2, newer than this program knows";
