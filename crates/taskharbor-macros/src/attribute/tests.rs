@@ -118,7 +118,7 @@ fn a_type_is_asked_for() {
 fn an_unknown_key_is_answered_with_the_known_ones() {
     assert_eq!(refused_keys("retries = 3"), [format!("unknown key `retries`: {KEYS}")]);
     assert_eq!(refused_keys("retries"), [format!("unknown key `retries`: {KEYS}")]);
-    assert_eq!(refused_keys("retry(3, 4)"), [format!("unknown key `retry`: {KEYS}")]);
+    assert_eq!(refused_keys("retried(3, 4)"), [format!("unknown key `retried`: {KEYS}")]);
 }
 
 #[test]
