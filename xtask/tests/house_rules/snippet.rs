@@ -5,8 +5,8 @@ use std::io;
 
 use crate::tree::{File, assert_clean, files};
 
-/// Blocks that are no code.
-const PROSE: [&str; 4] = ["text", "mermaid", "console", "toml"];
+/// Blocks that are no code of ours: text, and what other programs are configured with.
+const PROSE: [&str; 6] = ["text", "mermaid", "console", "toml", "yaml", "ini"];
 
 /// The files of which one must include a guide that has such blocks. Blocks of Rust are doctests,
 /// wherever the guide is included in documentation.
