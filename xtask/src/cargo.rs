@@ -117,13 +117,13 @@ pub(crate) fn crash(args: &[OsString]) -> Command {
     command
 }
 
-/// Builds the program that breaks things, as tests are built: with its checks for overflows, and from
-/// what they have compiled already.
+/// Builds the program that breaks things, with the checks for overflows that tests have.
 pub(crate) fn build_chaos() -> Command {
-    cargo("build --profile test --locked --workspace --bin taskharbor-chaos")
+    cargo("build --profile test --locked -p taskharbor-chaos")
 }
 
-/// The program that breaks things, beside this one.
+/// The program that breaks things, beside this one. Its own tests need it, so that building all tests
+/// builds it, too.
 pub(crate) fn chaos(args: &[OsString]) -> Command {
     let name = format!("taskharbor-chaos{}", env::consts::EXE_SUFFIX);
     let built = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(&name)));

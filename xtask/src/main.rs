@@ -200,7 +200,6 @@ fn ci(options: Options) -> Result<(), Failure> {
     }));
     let usual = Options { version: Version::Usual, ..options };
     let mut commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
-    commands.push(("build chaos", cargo::build_chaos()));
     commands.extend(CI_CHAOS.map(|line| {
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         ("chaos", cargo::chaos(&args))
