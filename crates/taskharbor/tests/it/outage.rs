@@ -67,7 +67,7 @@ async fn a_store_that_gives_jobs_and_no_wake_ups_is_not_away() {
     let _running = port.worker(mixed(&ran)).build().unwrap().start();
     let id = port.enqueue("ack").await;
     port.finished(&id).await;
-    port.log.until("wake-ups lost: the store is away").await;
+    port.log.until("wake-ups lost: the store is unavailable: the store is away").await;
     port.store.up();
     port.log.until("wake-ups back").await;
     assert_eq!((port.log.count("wake-ups"), port.log.count("away")), (2, 0));
