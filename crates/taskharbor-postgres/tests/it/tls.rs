@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process, sync::LazyLock};
 
-use taskharbor_core::Driver;
+use taskharbor_core::Admin;
 use taskharbor_postgres::{Config, PostgresDriver};
 use tokio_postgres::NoTls;
 
@@ -64,7 +64,7 @@ fn url(server: &Server, host: &str, mode: &str) -> String {
 async fn talk(url: &str) -> Result<(), String> {
     let config = Config::from_url(url).map_err(|error| error.to_string())?;
     let driver = PostgresDriver::open(config).await.map_err(|error| error.to_string())?;
-    driver.store_time().await.map(drop).map_err(|error| error.to_string())
+    driver.migrate().await.map_err(|error| error.to_string())
 }
 
 #[tokio::test]
