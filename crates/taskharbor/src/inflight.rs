@@ -273,6 +273,12 @@ impl Inflight {
         }
     }
 
+    /// Whether the handler has set out to acknowledge the job in a transaction of its own: then the
+    /// job may be done, and its lease gone with that.
+    pub(crate) fn may_be_acked(&self) -> bool {
+        self.hold().ack == Ack::Begun
+    }
+
     /// The latest token, unless the keeper has the job in the air.
     pub(crate) fn begin_settling(&self) -> Option<LeaseToken> {
         let mut hold = self.hold();
@@ -464,7 +470,7 @@ mod tests {
         assert_eq!(job.begin_ack().await, Ok(rotated));
         assert_eq!(job.begin_ack().await, Err(NoAck::Again));
         assert!(job.begin_extending().is_none());
-        assert!(job.end_ack());
+        assert!(job.end_ack() && job.may_be_acked());
         assert!(job.begin_extending().is_some());
     }
 

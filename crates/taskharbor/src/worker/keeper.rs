@@ -266,7 +266,7 @@ fn take_answer(shared: &Shared, inflight: &Arc<Inflight>, answer: Result<Extende
         }
         Err(refusal) => {
             inflight.end_extending(None);
-            if inflight.has_ended() {
+            if inflight.has_ended() || inflight.may_be_acked() {
                 inflight.leave_alone();
             } else {
                 shared.lose(inflight, &LossReason::Refused(refusal));

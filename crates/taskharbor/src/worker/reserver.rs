@@ -331,7 +331,8 @@ impl Reserver {
         if answer.is_ok() {
             // A store that gives jobs and no wake-ups is not away; one that was away may have both.
             if let Some(error) = no_wake_ups {
-                shared.outage.note_wake_ups(Some(&text_of(&error)), &shared.observers);
+                let problem = error.to_string();
+                shared.outage.note_wake_ups(Some(&problem), &shared.observers);
             } else if self.failures > 0 {
                 self.watch_again = Instant::now();
             }
@@ -464,13 +465,5 @@ impl Reserver {
             slot.set_suspect(caution.begin(expirations, now));
         }
         Ok(Some(slot))
-    }
-}
-
-/// The cause of an error, if it has one.
-fn text_of(error: &DriverError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => cause.to_string(),
-        None => error.to_string(),
     }
 }

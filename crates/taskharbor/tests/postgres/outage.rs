@@ -62,7 +62,7 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     server.demote();
     let refused = client.enqueue(chore("meanwhile")).await.unwrap_err();
     println!("refused with {refused:?}");
-    assert!(format!("{refused:?}").contains("Unavailable"), "{refused:?}");
+    assert!(refused.to_string().contains("the store is unavailable"), "{refused}");
     let refused = async || !ledger.errors.lock().unwrap().is_empty();
     ledger.let_go.notify_one();
     until("the worker has noticed", SOON, refused).await;
