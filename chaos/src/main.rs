@@ -38,6 +38,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// Fails with the first of these broken promises, if there are any.
+fn fail_if_any(problems: &[String]) -> Outcome {
+    const SHOWN: usize = 5;
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let shown = problems[..problems.len().min(SHOWN)].join("\n  ");
+    Err(format!("{} broken promises, such as\n  {shown}", problems.len()).into())
+}
+
 fn report(outcome: Outcome) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

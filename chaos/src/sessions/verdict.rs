@@ -16,9 +16,6 @@ use taskharbor_core::{JobId, NewJob, State, Timestamp, driver::LeaseToken, life:
 use super::event::{Deed, Event, Origin, Stored, What};
 use crate::Outcome;
 
-/// How many broken promises are told.
-const TOLD: usize = 5;
-
 /// What was found.
 pub(crate) struct Verdict {
     problems: Vec<String>,
@@ -45,12 +42,7 @@ impl Verdict {
     }
 
     pub(crate) fn fail(self) -> Outcome {
-        if self.problems.is_empty() {
-            return Ok(());
-        }
-        let (count, told) = (self.problems.len(), self.problems.iter().take(TOLD));
-        let told: Vec<&str> = told.map(String::as_str).collect();
-        Err(format!("{count} broken promises, such as\n  {}", told.join("\n  ")).into())
+        crate::fail_if_any(&self.problems)
     }
 }
 

@@ -19,8 +19,6 @@ use crate::Outcome;
 /// How exact the clock of a worker is: half of the round trip in which it asked the store, on a machine
 /// with more to do than it can.
 const CLOCK_ERROR_US: i64 = 100_000;
-/// How many broken promises are told.
-const TOLD: usize = 5;
 
 /// What was found.
 pub(crate) struct Verdict {
@@ -109,12 +107,7 @@ impl Verdict {
     }
 
     pub(crate) fn fail(self) -> Outcome {
-        if self.problems.is_empty() {
-            return Ok(());
-        }
-        let (count, told) = (self.problems.len(), self.problems.iter().take(TOLD));
-        let told: Vec<&str> = told.map(String::as_str).collect();
-        Err(format!("{count} broken promises, such as\n  {}", told.join("\n  ")).into())
+        crate::fail_if_any(&self.problems)
     }
 }
 
