@@ -16,7 +16,7 @@ pub(crate) struct Chore {
     pub(crate) fate: Fate,
 }
 
-/// What becomes of a chore.
+/// How a chore ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Fate {
     Succeeds,

@@ -395,7 +395,7 @@ impl Harbor {
     ///
     /// # Panics
     ///
-    /// If there is none, or the transaction is not one of this store.
+    /// If no such job is found, or the transaction is not one of this store.
     pub async fn assert_enqueued_in<J: Job, M>(
         &self,
         transaction: impl OpenTransaction<M>,

@@ -300,13 +300,13 @@ impl WorkerBuilder {
         self
     }
 
-    /// What becomes of a job without a handler. Defaults to [`MissingHandler::Wait`] for 10 minutes.
+    /// How a job without a handler is treated. Defaults to [`MissingHandler::Wait`] for 10 minutes.
     pub fn missing_handler(mut self, missing: MissingHandler) -> Self {
         self.missing = missing;
         self
     }
 
-    /// What becomes of a job that was written with an unknown codec, or whose payload does not decode.
+    /// How a job is treated that was written with an unknown codec, or whose payload does not decode.
     /// Defaults to [`Unreadable::Wait`] for 10 minutes.
     pub fn unreadable(mut self, unreadable: Unreadable) -> Self {
         self.unreadable = unreadable;

@@ -103,7 +103,7 @@ impl Outage {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    /// Waits for the next outage, if there is none.
+    /// Waits until an outage has begun. Returns at once during one.
     pub(super) async fn begun(&self) {
         while !self.is_on() {
             self.begun.notified().await;

@@ -21,7 +21,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(60);
 /// How many jobs are remembered. The others are released until there is room for them.
 const REMEMBERED: usize = 10_000;
 
-/// What becomes of a job for which a worker has no handler.
+/// How a worker treats a job for which it has no handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MissingHandler {
@@ -40,8 +40,8 @@ impl Default for MissingHandler {
     }
 }
 
-/// What becomes of a job that a worker cannot read: it was written with a codec that the worker does
-/// not have, or its payload does not decode.
+/// How a worker treats a job that it cannot read: the job was written with a codec that the worker
+/// does not have, or its payload does not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unreadable {
