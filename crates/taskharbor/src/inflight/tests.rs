@@ -1,3 +1,5 @@
+//! The rules by which the parts of a worker take turns with a job, one by one.
+
 use taskharbor_core::{JobId, JobType, NewJob, QueueName, life::Life};
 
 use super::*;
