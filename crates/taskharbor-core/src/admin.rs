@@ -6,7 +6,8 @@
 pub use crate::{
     count::{Counts, QueueCounts, StateCounts},
     list::{Cursor, Filter, List, Order, Page, TimeRange},
-    setting::{Change, Configure, ListSettings, Setting},
+    schedule::{Declaration, Firing, NewSchedule, ScheduleRecord, SlotTotals},
+    setting::{Change, Configure, ListSettings, Setting, SettingKind},
 };
 
 use std::{fmt, future::Future};

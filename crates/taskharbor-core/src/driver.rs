@@ -7,6 +7,7 @@ pub use crate::{
     output::{JoinList, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
     record::Leased,
     reserve::{Demand, ExtendLeases, Extended, Extension, Reserve, Reserved},
+    schedule::{Due, DueSchedules, Fire, FireSchedule, SlotJobs},
     settle::{LockWait, Settle, Settled, Settlement, Transition},
     transaction::{DriverId, OfDriver, OpenTransaction, SeenJob, Transaction},
     wake::{WakeHub, Watch, Woken},
@@ -16,7 +17,7 @@ use std::future::Future;
 
 use crate::{
     DriverError, QueueName, Timestamp,
-    error::{Refusal, Rejected},
+    error::{FireRefused, Refusal, Rejected},
 };
 
 /// The answer to a call that carries many items: one answer for each, in their order, or the
@@ -95,6 +96,19 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         request: Outputs,
     ) -> impl Future<Output = Answers<OutputPage, Refusal>> + Send;
+
+    /// The schedules that are due, and when the next one is.
+    fn due_schedules(
+        &self,
+        request: DueSchedules,
+    ) -> impl Future<Output = Result<Due, DriverError>> + Send;
+
+    /// Stores the jobs of slots and moves their schedules to the next slot, each in one atomic step.
+    /// Answers the job that stands for each slot.
+    fn fire(
+        &self,
+        request: Fire,
+    ) -> impl Future<Output = Answers<Vec<Enqueued>, FireRefused>> + Send;
 
     /// A wake-up for a worker that waits for jobs in these queues. Losing one may cost time, never a
     /// job:

@@ -30,8 +30,15 @@ impl Enqueue {
     ///
     /// [`InvalidRequest::OutOfRange`].
     pub fn check(&self) -> Result<(), InvalidRequest> {
-        let jobs = || self.sets.iter().flat_map(|set| &set.jobs);
-        let plain = self.sets.iter().filter(|set| set.kind == SetKind::Plain);
+        Self::check_sets(|| self.sets.iter())
+    }
+
+    /// Checks the size of a call that stores these sets.
+    pub(crate) fn check_sets<'a, I: Iterator<Item = &'a JobSet>>(
+        sets: impl Fn() -> I,
+    ) -> Result<(), InvalidRequest> {
+        let jobs = || sets().flat_map(|set| &set.jobs);
+        let plain = sets().filter(|set| set.kind == SetKind::Plain);
         let plain = plain.map(|set| set.jobs.len()).sum();
         let edges = jobs().map(|job| job.parents.len()).sum();
         check::call_size(plain, jobs().map(NewJob::bytes).sum())?;

@@ -13,12 +13,17 @@ mod chain;
 mod rejected;
 
 pub use crate::random::NoRandomness;
+pub use crate::schedule::FireRefused;
 pub use chain::chain;
 pub use rejected::Rejected;
 
 use std::{error::Error, sync::Arc};
 
-use crate::{JobId, QueueName, State};
+use crate::{
+    JobId, QueueName, State,
+    name::{OwnerName, ScheduleName},
+    schedule::Declaration,
+};
 
 /// A call failed as a whole.
 ///
@@ -107,6 +112,12 @@ pub enum InvalidRequest {
         "the cursor is not of this list: pass on what the previous page gave, or none to start"
     )]
     Cursor,
+    /// One schedule is named twice.
+    #[error("schedule {0} is named twice in one call: name it once")]
+    DuplicateSchedule(ScheduleName),
+    /// A version is greater than can be stored.
+    #[error("the version is out of range: choose 0 to {}", Declaration::MAX_VERSION)]
+    Version,
     /// A filter asks for a range of time in which no instant lies.
     #[error("no instant lies in the range of {0}: let it begin before it ends")]
     EmptyRange(&'static str),
@@ -182,6 +193,37 @@ pub enum Denied {
     /// The job belongs to a flow, which is kept and removed as a whole.
     #[error("the job belongs to flow {0}: act on the flow")]
     InFlow(JobId),
+    /// No such schedule is stored.
+    #[error("no such schedule is stored")]
+    ScheduleNotFound,
+    /// The schedule has changed since the caller read it.
+    #[error("the schedule has changed since it was read: read it again")]
+    ScheduleChanged,
+    /// A schedule of this name is stored, and is another one.
+    #[error(
+        "a schedule {0} is stored already and differs: remove it first, or choose another name"
+    )]
+    ScheduleExists(ScheduleName),
+    /// The schedule belongs to another owner.
+    #[error("schedule {name} belongs to {}: choose another name", owner_of(.owner.as_ref()))]
+    ScheduleOwned {
+        /// The schedule.
+        name: ScheduleName,
+        /// Its owner; `None` if it was put on its own.
+        owner: Option<OwnerName>,
+    },
+    /// The owner has declared a newer version of its schedules.
+    #[error(
+        "version {stored} of these schedules is declared already: older versions change nothing"
+    )]
+    NewerVersion {
+        /// The version that is stored.
+        stored: u64,
+    },
+}
+
+fn owner_of(owner: Option<&OwnerName>) -> String {
+    owner.map_or_else(|| "no owner".to_owned(), |owner| format!("owner {owner}"))
 }
 
 /// Why a single-job call did not do what it was asked to.

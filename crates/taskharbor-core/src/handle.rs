@@ -16,10 +16,10 @@ use crate::{
     },
     clock::{Clock, Timeline},
     driver::{
-        Answers, Demand, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Leased, Limits,
-        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
+        Answers, Demand, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended,
+        Fire, Leased, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
     },
-    error::{Denied, Refusal, Rejected},
+    error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
@@ -220,6 +220,8 @@ erase! {
     Driver::extend_leases(request: ExtendLeases) -> Answers<Extended, Refusal>;
     Driver::settle(request: Settle) -> Answers<Settled, Refusal>;
     Driver::outputs(request: Outputs) -> Answers<OutputPage, Refusal>;
+    Driver::due_schedules(request: DueSchedules) -> Result<Due, DriverError>;
+    Driver::fire(request: Fire) -> Answers<Vec<Enqueued>, FireRefused>;
     Driver::watch(queues: Vec<QueueName>) -> Result<Watch, DriverError>;
     Driver::store_time() -> Result<Timestamp, DriverError>;
     Driver::close() -> Result<(), DriverError>;
@@ -290,6 +292,22 @@ impl Driver for AnyDriver {
         let count = request.items.len();
         let answers = self.driver.outputs(request).await?;
         self.complete("outputs", count, &answers)?;
+        Ok(answers)
+    }
+
+    async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        self.driver.due_schedules(request).await
+    }
+
+    async fn fire(&self, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
+        let slots: Vec<usize> = request.items.iter().map(|item| item.slots.len()).collect();
+        let answers = self.driver.fire(request).await?;
+        self.complete("fire", slots.len(), &answers)?;
+        for (slots, jobs) in slots.into_iter().zip(&answers) {
+            if let Ok(jobs) = jobs {
+                self.complete("fire", slots, jobs)?;
+            }
+        }
         Ok(answers)
     }
 

@@ -49,6 +49,7 @@ mod output;
 mod random;
 mod record;
 mod reserve;
+mod schedule;
 mod set;
 mod setting;
 mod settle;

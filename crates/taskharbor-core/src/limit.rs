@@ -42,6 +42,10 @@ impl Limits {
     pub const PAGE_BYTES: usize = 16 * 1024 * 1024;
     /// How many of a job's failures are kept, the newest.
     pub const ERRORS_KEPT: usize = 10;
+    /// The greatest size of a schedule's definition.
+    pub const MAX_DEFINITION_BYTES: usize = 256 * 1024;
+    /// How many firings of a schedule are kept, the newest.
+    pub const FIRINGS_KEPT: usize = 10;
 
     /// These limits with another payload limit.
     ///

@@ -187,6 +187,14 @@ name! {
     /// Names a flow, for people.
     FlowName, "flow name", 255
 }
+name! {
+    /// Identifies a schedule. Shorter than a job id, which it is a part of.
+    ScheduleName, "schedule name", 200
+}
+name! {
+    /// Names a service that declares schedules.
+    OwnerName, "owner name", 255
+}
 
 impl JobId {
     /// A new id: a version 7 UUID whose time is `now`, so that ids sort by creation.

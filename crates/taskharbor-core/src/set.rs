@@ -96,6 +96,17 @@ pub enum CheckedSet {
     Flow(ResolvedEdges),
 }
 
+impl CheckedSet {
+    /// The job that stands for the set: a flow's tail, else the first.
+    #[must_use]
+    pub const fn tail(&self) -> usize {
+        match self {
+            Self::Plain => 0,
+            Self::Flow(edges) => edges.tail,
+        }
+    }
+}
+
 /// The edges of a flow as positions in its list of jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

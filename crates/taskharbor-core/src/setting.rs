@@ -3,7 +3,15 @@
 //! One pair of operations serves every kind of setting, so that a new kind adds a variant here and
 //! no method to a driver.
 
-use crate::{QueueName, Timestamp, admin::Cursor, check, driver::Limits, error::InvalidRequest};
+use crate::{
+    QueueName, Timestamp,
+    admin::Cursor,
+    check,
+    driver::Limits,
+    error::InvalidRequest,
+    name::{OwnerName, ScheduleName},
+    schedule::{Declaration, NewSchedule, ScheduleRecord},
+};
 
 /// Asks to change settings.
 #[derive(Clone, Debug)]
@@ -22,13 +30,27 @@ impl Configure {
         Self { changes, now }
     }
 
-    /// Checks the number of changes.
+    /// Checks the size of the call, and what does not depend on a store.
     ///
     /// # Errors
     ///
-    /// [`InvalidRequest::OutOfRange`] for more than [`Limits::MAX_CALL_JOBS`].
+    /// [`InvalidRequest`] for too many changes, a definition that is too large, a schedule that is
+    /// named twice in a declaration, and a version that is too great.
     pub fn check(&self) -> Result<(), InvalidRequest> {
-        check::range("the number of changes", self.changes.len(), 0, Limits::MAX_CALL_JOBS)
+        let definitions = || self.changes.iter().flat_map(Change::definitions);
+        let count = self.changes.len().max(definitions().count());
+        check::range("the number of changes", count, 0, Limits::MAX_CALL_JOBS)?;
+        check::call_size(0, definitions().sum())?;
+        for bytes in definitions() {
+            // SCH-18
+            let max = Limits::MAX_DEFINITION_BYTES;
+            check::range("the size of a schedule's definition", bytes, 0, max)?;
+        }
+        let mut declared = self.changes.iter().filter_map(|change| match change {
+            Change::DeclareSchedules(declaration) => Some(declaration),
+            _ => None,
+        });
+        declared.try_for_each(Declaration::check)
     }
 }
 
@@ -42,6 +64,52 @@ pub enum Change {
     PauseQueue(QueueName),
     /// Reserve grants jobs of this queue again.
     ResumeQueue(QueueName),
+    /// Stores a schedule without an owner, or replaces its definition and next slot. An equal
+    /// definition changes nothing.
+    PutSchedule(NewSchedule),
+    /// Stores, replaces and removes schedules of one owner, until it has exactly these.
+    DeclareSchedules(Declaration),
+    /// No slot of this schedule is fired until it is resumed. Pausing a paused one changes nothing.
+    PauseSchedule(ScheduleName),
+    /// Slots of a paused schedule are fired again, from `next_slot` on.
+    ResumeSchedule {
+        /// The schedule.
+        name: ScheduleName,
+        /// The revision of the record that the caller read.
+        revision: u64,
+        /// The next slot; `None` if there is none.
+        next_slot: Option<Timestamp>,
+    },
+    /// Removes a schedule. Its jobs stay.
+    RemoveSchedule(ScheduleName),
+    /// Stores a schedule as another store had it, under a new revision.
+    ImportSchedule(Box<ScheduleRecord>),
+    /// Sets the version of an owner's declaration, as another store had it.
+    ImportOwner {
+        /// The owner.
+        owner: OwnerName,
+        /// The version that it declared.
+        version: Option<u64>,
+    },
+}
+
+impl Change {
+    /// The sizes of the definitions that it carries.
+    fn definitions(&self) -> Vec<usize> {
+        match self {
+            Self::PutSchedule(NewSchedule { definition, .. }) => vec![definition.len()],
+            Self::DeclareSchedules(declaration) => {
+                declaration.schedules.iter().map(|it| it.definition.len()).collect()
+            }
+            Self::ImportSchedule(record) => vec![record.definition.len()],
+            Self::PauseQueue(_)
+            | Self::ResumeQueue(_)
+            | Self::PauseSchedule(_)
+            | Self::ResumeSchedule { .. }
+            | Self::RemoveSchedule(_)
+            | Self::ImportOwner { .. } => Vec::new(),
+        }
+    }
 }
 
 /// A setting as it is stored.
@@ -55,12 +123,80 @@ pub enum Setting {
         /// When it was paused.
         since: Timestamp,
     },
+    /// A service that declared schedules.
+    Owner {
+        /// The owner.
+        owner: OwnerName,
+        /// The version that it declared last.
+        version: Option<u64>,
+    },
+    /// A schedule.
+    Schedule(Box<ScheduleRecord>),
+}
+
+/// What kind of setting it is. Lists have them in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum SettingKind {
+    /// [`Setting::PausedQueue`].
+    PausedQueue,
+    /// [`Setting::Owner`].
+    Owner,
+    /// [`Setting::Schedule`].
+    Schedule,
+}
+
+impl SettingKind {
+    /// All kinds, in their order.
+    pub const ALL: &[Self] = &[Self::PausedQueue, Self::Owner, Self::Schedule];
+
+    /// The kind's name, the same in every store.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PausedQueue => "paused_queue",
+            Self::Owner => "owner",
+            Self::Schedule => "schedule",
+        }
+    }
+}
+
+impl Setting {
+    /// What kind of setting it is.
+    #[must_use]
+    pub const fn kind(&self) -> SettingKind {
+        match self {
+            Self::PausedQueue { .. } => SettingKind::PausedQueue,
+            Self::Owner { .. } => SettingKind::Owner,
+            Self::Schedule(_) => SettingKind::Schedule,
+        }
+    }
+
+    /// What it is about: the queue, owner or schedule.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::PausedQueue { queue, .. } => queue.as_str(),
+            Self::Owner { owner, .. } => owner.as_str(),
+            Self::Schedule(record) => record.name.as_str(),
+        }
+    }
+
+    /// The cursor of a list that goes on behind this setting.
+    #[must_use]
+    pub fn cursor(&self) -> Cursor {
+        Cursor::new(format!("setting-{}:{}", self.kind().as_str(), self.name()))
+    }
 }
 
 /// Asks for a page of settings.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ListSettings {
+    /// Settings of this kind alone.
+    pub kind: Option<SettingKind>,
+    /// The setting of this name alone.
+    pub name: Option<String>,
     /// After the last setting of the page that gave this.
     pub after: Option<Cursor>,
     /// At most so many.
@@ -71,7 +207,21 @@ impl ListSettings {
     /// The first page.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
-        Self { after: None, limit }
+        Self { kind: None, name: None, after: None, limit }
+    }
+
+    /// Settings of this kind alone.
+    #[must_use]
+    pub const fn kind(mut self, kind: SettingKind) -> Self {
+        self.kind = Some(kind);
+        self
+    }
+
+    /// Settings of this name alone: one of each kind at most.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// The page after the one that gave `cursor`.
@@ -88,5 +238,19 @@ impl ListSettings {
     /// [`InvalidRequest::OutOfRange`].
     pub const fn check(&self) -> Result<(), InvalidRequest> {
         check::range("limit", self.limit, 1, Limits::MAX_PAGE)
+    }
+
+    /// Where the page begins: behind the setting of this kind and name.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest::Cursor`] for a cursor of another list.
+    pub fn begin(&self) -> Result<Option<(SettingKind, &str)>, InvalidRequest> {
+        let Some(cursor) = &self.after else { return Ok(None) };
+        let text = cursor.as_str().strip_prefix("setting-");
+        let parts = text.and_then(|text| text.split_once(':'));
+        let kind = |text| SettingKind::ALL.iter().copied().find(|kind| kind.as_str() == text);
+        let begin = parts.and_then(|(text, name)| Some((kind(text)?, name)));
+        begin.map(Some).ok_or(InvalidRequest::Cursor)
     }
 }
