@@ -7,8 +7,8 @@
 
 use crate::{
     Blob, JobId, NewJob, Text, Timestamp, check,
-    driver::{Enqueued, Limits},
-    error::{InvalidRequest, Rejected},
+    driver::{Enqueue, Enqueued, Limits},
+    error::{Denied, InvalidRequest, Rejected},
     job::{JobSet, SetKind},
     name::{OwnerName, ScheduleName},
     set::CheckedSet,
@@ -60,11 +60,26 @@ impl Declaration {
         Self { owner, version, schedules }
     }
 
+    /// Denies a declaration that is older than the one that is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::NewerVersion`].
+    pub fn check_version(&self, stored: Option<u64>) -> Result<(), Denied> {
+        // SCH-11
+        match (self.version, stored) {
+            (Some(declared), Some(stored)) if declared < stored => {
+                Err(Denied::NewerVersion { stored })
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), InvalidRequest> {
         if self.version.is_some_and(|version| version > Self::MAX_VERSION) {
             return Err(InvalidRequest::Version);
         }
-        // SCH-18
+        // SCH-17
         match check::repeated(self.schedules.iter().map(|it| &it.name)) {
             Some(name) => Err(InvalidRequest::DuplicateSchedule(name.clone())),
             None => Ok(()),
@@ -169,6 +184,60 @@ impl ScheduleRecord {
         }
         (self.definition, self.next_slot, self.error) = (new.definition, new.next_slot, None);
         true
+    }
+
+    /// Pauses it; answers whether it was not paused before.
+    pub const fn pause(&mut self, now: Timestamp) -> bool {
+        // SCH-6
+        let was_paused = self.paused_since.is_some();
+        if !was_paused {
+            self.paused_since = Some(now);
+        }
+        !was_paused
+    }
+
+    /// Resumes it with its next slot; answers whether it was paused.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::ScheduleChanged`] if it is paused and has another revision.
+    pub fn resume(&mut self, revision: u64, next_slot: Option<Timestamp>) -> Result<bool, Denied> {
+        // SCH-7
+        if self.paused_since.is_none() {
+            return Ok(false);
+        }
+        if self.revision != revision {
+            return Err(Denied::ScheduleChanged);
+        }
+        (self.paused_since, self.next_slot) = (None, next_slot);
+        Ok(true)
+    }
+
+    /// Denies to change a schedule of another owner.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied::ScheduleOwned`].
+    pub fn check_owner(&self, owner: Option<&OwnerName>) -> Result<(), Denied> {
+        // SCH-12
+        if self.owner.as_ref() == owner {
+            return Ok(());
+        }
+        Err(Denied::ScheduleOwned { name: self.name.clone(), owner: self.owner.clone() })
+    }
+
+    /// Refuses a firing that does not fit the record.
+    ///
+    /// # Errors
+    ///
+    /// [`FireRefused::Changed`], [`FireRefused::Paused`].
+    pub fn check_fire(&self, item: &FireSchedule) -> Result<(), FireRefused> {
+        // SCH-3
+        if self.revision != item.revision {
+            return Err(FireRefused::Changed);
+        }
+        // SCH-6
+        if self.paused_since.is_some() { Err(FireRefused::Paused) } else { Ok(()) }
     }
 
     /// Records what a firing has done: `jobs` has the job of each of its slots.
@@ -348,10 +417,10 @@ impl Fire {
     ///
     /// # Errors
     ///
-    /// [`InvalidRequest`] for a schedule that is named twice, a slot without jobs or with several
-    /// that are no flow, and a call that is too large.
+    /// [`InvalidRequest`] for a schedule that is named twice, two jobs of one id, a slot without jobs
+    /// or with several that are no flow, and a call that is too large.
     pub fn check(&self) -> Result<(), InvalidRequest> {
-        // SCH-18
+        // SCH-17
         if let Some(name) = check::repeated(self.items.iter().map(|it| &it.name)) {
             return Err(InvalidRequest::DuplicateSchedule(name.clone()));
         }
@@ -374,7 +443,13 @@ impl Fire {
             0,
             Limits::MAX_CALL_JOBS,
         )?;
-        crate::driver::Enqueue::check_sets(|| slots().map(|slot| &slot.set))
+        Enqueue::check_sets(|| slots().map(|slot| &slot.set))?;
+        let ids: Vec<_> =
+            slots().flat_map(|slot| slot.set.jobs.iter().map(|job| &job.id)).collect();
+        match check::repeated(ids.into_iter()) {
+            Some(id) => Err(InvalidRequest::DuplicateJob(id.clone())),
+            None => Ok(()),
+        }
     }
 }
 

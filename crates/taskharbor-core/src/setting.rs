@@ -42,7 +42,7 @@ impl Configure {
         check::range("the number of changes", count, 0, Limits::MAX_CALL_JOBS)?;
         check::call_size(0, definitions().sum())?;
         for bytes in definitions() {
-            // SCH-18
+            // SCH-17
             let max = Limits::MAX_DEFINITION_BYTES;
             check::range("the size of a schedule's definition", bytes, 0, max)?;
         }

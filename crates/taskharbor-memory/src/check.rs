@@ -1,6 +1,6 @@
 //! Looking for contradictions between the jobs and the indexes over them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use taskharbor_core::{
     State,
@@ -12,6 +12,7 @@ use taskharbor_core::{
 use crate::{
     flow::Flow,
     queue::Queue,
+    schedule::Schedules,
     store::{Entry, Slot, Standing, Store},
 };
 
@@ -56,6 +57,12 @@ impl Store {
             if !is_right {
                 found.push(format!("key {key} of queue {queue} is held by no job that has it"));
             }
+        }
+        let Schedules { records, waiting, .. } = &self.schedules;
+        let waits = records.values().filter(|record| record.paused_since.is_none());
+        let waits = waits.filter_map(|record| Some((record.next_slot?, record.name.clone())));
+        if waits.collect::<BTreeSet<_>>() != *waiting {
+            found.push(format!("schedules wait for {waiting:?}, but have {records:?}"));
         }
         found.into_iter().map(Inconsistency::new).collect()
     }

@@ -10,10 +10,10 @@ use taskharbor_core::{
     Driver, DriverError, QueueName, Timestamp,
     clock::{Clock, StoreClock},
     driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs, Reserve,
-        Reserved, Settle, Settled, WakeHub, Watch,
+        Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
+        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
-    error::{Refusal, Rejected},
+    error::{FireRefused, Refusal, Rejected},
 };
 
 use crate::store::Store;
@@ -150,6 +150,19 @@ impl Driver for MemoryDriver {
         let store = self.lock()?;
         request.check()?;
         Ok(store.outputs(&request))
+    }
+
+    async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        let store = self.lock()?;
+        request.check()?;
+        Ok(store.due_schedules(&request))
+    }
+
+    async fn fire(&self, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
+        self.act(|store| {
+            request.check()?;
+            Ok(store.fire(request))
+        })
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {

@@ -19,7 +19,11 @@ impl Store {
         request.sets.into_iter().map(|set| self.enqueue_set(set, now)).collect()
     }
 
-    fn enqueue_set(&mut self, set: JobSet, now: Timestamp) -> Result<Vec<Enqueued>, Rejected> {
+    pub(crate) fn enqueue_set(
+        &mut self,
+        set: JobSet,
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>, Rejected> {
         match (set.check(&self.limits)?, set.kind) {
             (CheckedSet::Flow(edges), SetKind::Flow { name }) => {
                 self.enqueue_flow(set.jobs, &edges, name, now)

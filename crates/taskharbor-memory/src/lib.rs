@@ -38,6 +38,7 @@ mod prune;
 mod queue;
 mod read;
 mod reserve;
+mod schedule;
 mod settle;
 mod store;
 

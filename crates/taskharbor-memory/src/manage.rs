@@ -84,6 +84,19 @@ impl Store {
                     self.wakes.push(queue);
                 }
             }
+            Change::PutSchedule(new) => self.put_schedule(new, None)?,
+            Change::DeclareSchedules(declaration) => self.declare_schedules(declaration)?,
+            Change::PauseSchedule(name) => {
+                self.change_schedule(&name, |record| Ok(record.pause(now)))?;
+            }
+            Change::ResumeSchedule { name, revision, next_slot } => {
+                self.change_schedule(&name, |record| record.resume(revision, next_slot))?;
+            }
+            Change::RemoveSchedule(name) => self.remove_schedule(&name)?,
+            Change::ImportSchedule(record) => self.import_schedule(*record)?,
+            Change::ImportOwner { owner, version } => {
+                self.schedules.owners.insert(owner, version);
+            }
         }
         Ok(())
     }

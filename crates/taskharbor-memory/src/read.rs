@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Bound};
 
 use taskharbor_core::{
-    QueueName, Timestamp,
+    Timestamp,
     admin::{Cursor, List, ListSettings, Order, Page, QueueCounts, Setting},
     error::InvalidRequest,
     flow::{FlowRecord, ListFlows},
@@ -57,28 +57,32 @@ impl Store {
     }
 
     pub(crate) fn settings(&self, request: &ListSettings) -> Result<Page<Setting>, InvalidRequest> {
-        let after = match &request.after {
-            Some(cursor) => {
-                Some(cursor.as_str().strip_prefix("pause:").ok_or(InvalidRequest::Cursor)?)
-            }
-            None => None,
-        };
+        let begin = request.begin()?;
         let mut paused: Vec<_> = self
             .queues
             .iter()
             .filter_map(|(_, queue)| Some((&queue.name, queue.paused_since?)))
-            .filter(|(name, _)| after.is_none_or(|after| name.as_str() > after))
             .collect();
         // PAU-3
         paused.sort();
-        let is_last = paused.len() <= request.limit;
-        paused.truncate(request.limit);
-        let last = paused.last().map(|(name, _)| Cursor::new(format!("pause:{name}")));
-        let setting = |(queue, since): (&QueueName, Timestamp)| Setting::PausedQueue {
-            queue: queue.clone(),
-            since,
+        let paused = paused
+            .into_iter()
+            .map(|(queue, since)| Setting::PausedQueue { queue: queue.clone(), since });
+        let owners = self.schedules.owners.iter();
+        let owners = owners
+            .map(|(owner, version)| Setting::Owner { owner: owner.clone(), version: *version });
+        let schedules = self.schedules.records.values();
+        let schedules = schedules.map(|record| Setting::Schedule(Box::new(record.clone())));
+        let wanted = |setting: &Setting| {
+            let at = (setting.kind(), setting.name());
+            begin.is_none_or(|begin| at > begin)
+                && request.kind.is_none_or(|kind| kind == at.0)
+                && request.name.as_ref().is_none_or(|name| name == at.1)
         };
-        Ok(Page::new(paused.into_iter().map(setting).collect(), last.filter(|_| !is_last)))
+        let mut settings = paused.chain(owners).chain(schedules).filter(wanted);
+        let page: Vec<_> = settings.by_ref().take(request.limit).collect();
+        let last = page.last().map(Setting::cursor).filter(|_| settings.next().is_some());
+        Ok(Page::new(page, last))
     }
 
     /// Exact, whatever the cap: the counts are kept, and those of ready jobs are found by walking.

@@ -19,6 +19,7 @@ use crate::{
     key::Keys,
     prune::TerminalIndex,
     queue::{Position, Queue},
+    schedule::Schedules,
 };
 
 /// Where a job is kept.
@@ -87,6 +88,7 @@ pub(crate) struct Store {
     pub(crate) flow_ids: HashMap<JobId, usize>,
     pub(crate) flows_by_seq: BTreeMap<u64, usize>,
     pub(crate) terminal: TerminalIndex,
+    pub(crate) schedules: Schedules,
     /// Edges of imported jobs to parents that are not stored, or not yet.
     pub(crate) missing: HashMap<JobId, Vec<(JobRef, usize)>>,
     /// Queues whose watches are woken after this step.
@@ -110,6 +112,7 @@ impl Store {
             flow_ids: HashMap::new(),
             flows_by_seq: BTreeMap::new(),
             terminal: TerminalIndex::default(),
+            schedules: Schedules::default(),
             missing: HashMap::new(),
             wakes: Vec::new(),
             next_seq: 0,
