@@ -75,10 +75,15 @@ impl Declaration {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), InvalidRequest> {
-        if self.version.is_some_and(|version| version > Self::MAX_VERSION) {
-            return Err(InvalidRequest::Version);
+    pub(crate) fn check_range(version: Option<u64>) -> Result<(), InvalidRequest> {
+        match version {
+            Some(version) if version > Self::MAX_VERSION => Err(InvalidRequest::Version),
+            _ => Ok(()),
         }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), InvalidRequest> {
+        Self::check_range(self.version)?;
         // SCH-17
         match check::repeated(self.schedules.iter().map(|it| &it.name)) {
             Some(name) => Err(InvalidRequest::DuplicateSchedule(name.clone())),

@@ -46,11 +46,11 @@ impl Configure {
             let max = Limits::MAX_DEFINITION_BYTES;
             check::range("the size of a schedule's definition", bytes, 0, max)?;
         }
-        let mut declared = self.changes.iter().filter_map(|change| match change {
-            Change::DeclareSchedules(declaration) => Some(declaration),
-            _ => None,
-        });
-        declared.try_for_each(Declaration::check)
+        self.changes.iter().try_for_each(|change| match change {
+            Change::DeclareSchedules(declaration) => declaration.check(),
+            Change::SetOwnerVersion { version, .. } => Declaration::check_range(*version),
+            _ => Ok(()),
+        })
     }
 }
 
@@ -84,11 +84,12 @@ pub enum Change {
     RemoveSchedule(ScheduleName),
     /// Stores a schedule as another store had it, under a new revision.
     ImportSchedule(Box<ScheduleRecord>),
-    /// Sets the version of an owner's declaration, as another store had it.
-    ImportOwner {
+    /// Sets the version that an owner has declared. `None` forgets it, so that the owner can declare
+    /// any version.
+    SetOwnerVersion {
         /// The owner.
         owner: OwnerName,
-        /// The version that it declared.
+        /// The version.
         version: Option<u64>,
     },
 }
@@ -107,7 +108,7 @@ impl Change {
             | Self::PauseSchedule(_)
             | Self::ResumeSchedule { .. }
             | Self::RemoveSchedule(_)
-            | Self::ImportOwner { .. } => Vec::new(),
+            | Self::SetOwnerVersion { .. } => Vec::new(),
         }
     }
 }
@@ -123,12 +124,12 @@ pub enum Setting {
         /// When it was paused.
         since: Timestamp,
     },
-    /// A service that declared schedules.
+    /// A service that declared a version of its schedules.
     Owner {
         /// The owner.
         owner: OwnerName,
-        /// The version that it declared last.
-        version: Option<u64>,
+        /// The version.
+        version: u64,
     },
     /// A schedule.
     Schedule(Box<ScheduleRecord>),

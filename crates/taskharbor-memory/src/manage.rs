@@ -94,9 +94,7 @@ impl Store {
             }
             Change::RemoveSchedule(name) => self.remove_schedule(&name)?,
             Change::ImportSchedule(record) => self.import_schedule(*record)?,
-            Change::ImportOwner { owner, version } => {
-                self.schedules.owners.insert(owner, version);
-            }
+            Change::SetOwnerVersion { owner, version } => self.set_owner_version(owner, version),
         }
         Ok(())
     }

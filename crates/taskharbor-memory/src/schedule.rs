@@ -18,7 +18,7 @@ use crate::store::Store;
 pub(crate) struct Schedules {
     pub(crate) records: BTreeMap<ScheduleName, ScheduleRecord>,
     pub(crate) waiting: BTreeSet<(Timestamp, ScheduleName)>,
-    pub(crate) owners: BTreeMap<OwnerName, Option<u64>>,
+    pub(crate) owners: BTreeMap<OwnerName, u64>,
 }
 
 impl Schedules {
@@ -139,7 +139,7 @@ impl Store {
     pub(crate) fn declare_schedules(&mut self, declaration: Declaration) -> Result<(), Denied> {
         let owner = &declaration.owner;
         // SCH-11
-        declaration.check_version(self.schedules.owners.get(owner).copied().flatten())?;
+        declaration.check_version(self.schedules.owners.get(owner).copied())?;
         // SCH-12
         for new in &declaration.schedules {
             if let Some(stored) = self.schedules.records.get(&new.name) {
@@ -156,8 +156,15 @@ impl Store {
         for new in declaration.schedules {
             self.put_schedule(new, Some(&declaration.owner))?;
         }
-        self.schedules.owners.insert(declaration.owner, declaration.version);
+        self.set_owner_version(declaration.owner, declaration.version);
         Ok(())
+    }
+
+    pub(crate) fn set_owner_version(&mut self, owner: OwnerName, version: Option<u64>) {
+        match version {
+            Some(version) => self.schedules.owners.insert(owner, version),
+            None => self.schedules.owners.remove(&owner),
+        };
     }
 
     pub(crate) fn remove_schedule(&mut self, name: &ScheduleName) -> Result<(), Denied> {

@@ -17,7 +17,7 @@ use crate::{
 };
 
 group! {
-    schedule {
+    due_time {
         a_job_is_granted_at_its_time_and_not_a_microsecond_before ["RES-1" "TIM-2"]
         a_job_is_granted_after_its_time_too ["RES-1"]
         a_job_whose_time_is_past_is_granted_at_once ["RES-1" "ORD-3" "TIM-1"]
