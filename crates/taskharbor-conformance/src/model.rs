@@ -11,17 +11,19 @@ mod outcome;
 mod read;
 #[cfg(test)]
 mod reserve;
+mod schedule;
 mod write;
 
 use std::collections::BTreeMap;
 
 use taskharbor_core::{
     JobId, NewJob, QueueName, Text, Timestamp,
+    admin::ScheduleRecord,
     driver::{LeaseToken, Limits},
     export::{EdgeState, ExportedKey},
     job::{Condition, JobRecord, JobView},
     life::{Life, Stage},
-    name::FlowName,
+    name::{FlowName, OwnerName},
 };
 
 /// All jobs, in the order of insertion.
@@ -36,6 +38,8 @@ pub(crate) struct Model {
     /// shows if a later call has an earlier time.
     pub(crate) forgotten: Vec<ExportedKey>,
     pub(crate) paused: BTreeMap<QueueName, Timestamp>,
+    pub(crate) schedules: Vec<ScheduleRecord>,
+    pub(crate) owners: BTreeMap<OwnerName, u64>,
     pub(crate) last_serial: u64,
 }
 

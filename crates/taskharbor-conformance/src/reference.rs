@@ -13,10 +13,10 @@ use taskharbor_core::{
     },
     clock::StoreClock,
     driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs, Reserve,
-        Reserved, Settle, Settled, Watch,
+        Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
+        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
     },
-    error::{Denied, Refusal, Rejected},
+    error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
@@ -59,6 +59,18 @@ pub(crate) trait Behaviour: Send + Sync + 'static {
 
     /// Something to be done a moment after a settlement.
     fn after_settle(&self, _model: &mut Model, _settled: &[JobId], _now: Timestamp) {}
+
+    fn fire(&self, model: &mut Model, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
+        model.fire(request)
+    }
+
+    fn due_schedules(&self, model: &Model, request: DueSchedules) -> Result<Due, DriverError> {
+        model.due_schedules(&request)
+    }
+
+    fn configure(&self, model: &mut Model, request: Configure) -> Answers<(), Denied> {
+        model.configure(request)
+    }
 
     fn manage(&self, model: &mut Model, request: Manage) -> Answers<State, Denied> {
         model.manage(&request)
@@ -156,6 +168,14 @@ impl Driver for ModelDriver {
         self.with(|model| self.behaviour.outputs(model, request))?
     }
 
+    async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        self.with(|model| self.behaviour.due_schedules(model, request))?
+    }
+
+    async fn fire(&self, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
+        self.with(|model| self.behaviour.fire(model, request))?
+    }
+
     async fn watch(&self, _: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.with(|_| Watch::never())
     }
@@ -192,7 +212,7 @@ impl Admin for ModelDriver {
     }
 
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {
-        self.with(|model| model.configure(request))?
+        self.with(|model| self.behaviour.configure(model, request))?
     }
 
     async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {

@@ -5,7 +5,9 @@ use std::{fmt::Debug, time::Duration};
 use taskharbor_core::{
     Admin, Driver, DriverError, Timestamp,
     admin::{Action, Configure, Counts, Filter, List, ListSettings, Manage, Prune},
-    driver::{Enqueue, ExtendLeases, Limits, OutputQuery, Outputs, Reserve, Settle},
+    driver::{
+        DueSchedules, Enqueue, ExtendLeases, Fire, Limits, OutputQuery, Outputs, Reserve, Settle,
+    },
     error::CallError,
     flow::ListFlows,
     job::JobSet,
@@ -58,6 +60,8 @@ async fn every_operation_for_workers_fails_after_close(t: DriverUnderTest) {
     assert_closed("outputs", driver.outputs(outputs).await);
     assert_closed("watch", driver.watch(vec![queue("q")]).await);
     assert_closed("store_time", driver.store_time().await);
+    assert_closed("due_schedules", driver.due_schedules(DueSchedules::new(10, T0)).await);
+    assert_closed("fire", driver.fire(Fire::new(Vec::new(), T0)).await);
 }
 
 async fn every_call_for_one_job_fails_after_close(t: DriverUnderTest) {

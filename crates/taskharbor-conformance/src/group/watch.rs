@@ -64,7 +64,7 @@ async fn woken(mut watch: Watch) {
 }
 
 /// A watch of `q` is woken by this.
-async fn wakes<T>(t: &DriverUnderTest, step: impl Future<Output = T>) {
+pub(super) async fn wakes<T>(t: &DriverUnderTest, step: impl Future<Output = T>) {
     let watch = watch(t, &["q"]).await;
     step.await;
     woken(watch).await;

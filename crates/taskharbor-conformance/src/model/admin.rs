@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use taskharbor_core::{
     DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Action, Change, Configure, Counts, Cursor, List, ListSettings, Manage, Order, Page, Prune,
-        QueueCounts, Requeue, Setting, StateCounts,
+        Action, Counts, Cursor, List, Manage, Order, Page, Prune, QueueCounts, Requeue, StateCounts,
     },
     driver::Answers,
     error::{Denied, InvalidRequest},
@@ -129,45 +128,6 @@ impl Model {
             self.remove(at, now);
         }
         before - self.jobs.len()
-    }
-
-    pub(crate) fn configure(&mut self, request: Configure) -> Answers<(), Denied> {
-        request.check()?;
-        let change = |change: Change| {
-            match change {
-                Change::PauseQueue(queue) => {
-                    self.paused.entry(queue).or_insert(request.now);
-                }
-                Change::ResumeQueue(queue) => {
-                    self.paused.remove(&queue);
-                }
-            }
-            Ok(())
-        };
-        Ok(request.changes.into_iter().map(change).collect())
-    }
-
-    pub(crate) fn settings(&self, request: &ListSettings) -> Result<Page<Setting>, DriverError> {
-        request.check()?;
-        let after = match &request.after {
-            Some(cursor) => {
-                Some(cursor.as_str().strip_prefix("paused:").ok_or(InvalidRequest::Cursor)?)
-            }
-            None => None,
-        };
-        let mut left: Vec<_> = self
-            .paused
-            .iter()
-            .filter(|(queue, _)| after.is_none_or(|after| queue.as_str() > after))
-            .collect();
-        let next = (left.len() > request.limit)
-            .then(|| Cursor::new(format!("paused:{}", left[request.limit - 1].0)));
-        left.truncate(request.limit);
-        let setting = |(queue, since): (&QueueName, &Timestamp)| Setting::PausedQueue {
-            queue: queue.clone(),
-            since: *since,
-        };
-        Ok(Page::new(left.into_iter().map(setting).collect(), next))
     }
 
     pub(crate) fn prune(&mut self, request: &Prune) -> Result<usize, DriverError> {

@@ -22,7 +22,11 @@ impl Model {
         Ok(request.sets.into_iter().map(|set| self.enqueue_set(set, now)).collect())
     }
 
-    fn enqueue_set(&mut self, set: JobSet, now: Timestamp) -> Result<Vec<Enqueued>, Rejected> {
+    pub(crate) fn enqueue_set(
+        &mut self,
+        set: JobSet,
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>, Rejected> {
         let checked = set.check(&self.limits)?;
         let (CheckedSet::Flow(shape), SetKind::Flow { name }) = (checked, set.kind) else {
             return Ok(set.jobs.into_iter().map(|job| self.enqueue_job(job, now)).collect());
