@@ -27,10 +27,10 @@ use taskharbor_core::{
         QueueCounts, Setting,
     },
     driver::{
-        Answers, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs, Reserve,
-        Reserved, Settle, Settled, WakeHub, Watch,
+        Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
+        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
-    error::{Denied, InvalidRequest, Refusal, Rejected},
+    error::{Denied, FireRefused, InvalidRequest, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
@@ -137,6 +137,23 @@ impl Driver for MyDriver {
         not_implemented("outputs")
     }
 
+    /// SCH-8. `ScheduleRecord::is_due` has the rule.
+    async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        self.check_open()?;
+        // SCH-8
+        request.check()?;
+        not_implemented("due_schedules")
+    }
+
+    /// SCH-2 to SCH-6, SCH-14, SCH-15, WAK-1. `ScheduleRecord::check_fire` and `record_firing` have
+    /// the rules of the record.
+    async fn fire(&self, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
+        self.check_open()?;
+        // SCH-17
+        request.check()?;
+        not_implemented("fire")
+    }
+
     /// WAK-1. A store that cannot tell when work arrives answers `Watch::never()`.
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.check_open()?;
@@ -214,7 +231,8 @@ impl Admin for MyDriver {
         }
     }
 
-    /// PAU-1, PAU-2, PAU-4. A queue that is resumed is woken: WAK-1.
+    /// PAU-1, PAU-2, PAU-4, SCH-1, SCH-6, SCH-7, SCH-9 to SCH-13, SCH-16. A queue that is resumed is
+    /// woken: WAK-1.
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {
         self.check_open()?;
         request.check()?;

@@ -10,6 +10,7 @@ mod flow;
 mod key;
 mod lease;
 mod legal;
+mod schedule;
 mod settle;
 
 use std::{
@@ -191,6 +192,17 @@ caught! {
     import_half_stored: key::HalfImported;
     import_forgets_the_token: key::ImportForgetsToken;
     import_overwrites: key::ImportOverwrites;
+    schedule_fired_without_comparing_its_revision: schedule::RevisionNotCompared;
+    schedule_moves_on_without_its_job: schedule::MovesWithoutJob;
+    job_stored_and_schedule_does_not_move: schedule::JobWithoutMove;
+    jobs_stored_by_a_refused_firing: schedule::StoresBeforeItLooks;
+    paused_schedule_fired: schedule::FiresWhilePaused;
+    paused_schedule_is_due: schedule::PausedIsDue;
+    equal_definition_starts_over: schedule::EqualDefinitionResets;
+    declaring_removes_schedules_of_others: schedule::DeclaringRemovesAll;
+    version_of_a_declaration_ignored: schedule::VersionIgnored;
+    revisions_start_over: schedule::RevisionsStartOver;
+    firing_never_waits_for_a_key: schedule::NeverWaitsForKey;
 }
 
 /// Random scripts reach deep enough to find nearly all of these on their own. What they miss
@@ -205,6 +217,7 @@ fn random_scripts_alone_catch_all_but_a_few() {
         "failed_member_unblocks_twice",
         "import_half_stored",
         "import_overwrites",
+        "revisions_start_over",
     ];
     assert_eq!(missed, out_of_reach);
 }

@@ -8,6 +8,7 @@ mod compare;
 mod follow;
 mod generate;
 mod replay;
+mod schedule;
 mod shrink;
 
 use std::{
@@ -72,6 +73,36 @@ enum Act {
     Prune { done: Option<u64>, dlq: Option<u64>, cancelled: Option<u64>, limit: usize },
     Read { jobs: Vec<Whose>, of: OutputOf, from: usize, limit: usize },
     List(ListPlan),
+    Schedule(Vec<SchedulePlan>),
+    Fire(Vec<FirePlan>),
+    Due(usize),
+}
+
+/// A change of schedules. Names, owners and definitions are numbers.
+#[derive(Clone, Debug)]
+enum SchedulePlan {
+    /// Name, definition, and seconds from now to the next slot.
+    Put(u8, u8, Option<i64>),
+    /// Owner, version, and schedules as above.
+    Declare(u8, Option<u64>, Vec<(u8, u8, Option<i64>)>),
+    Pause(u8),
+    /// With the stored revision, or another.
+    Resume(u8, bool, Option<i64>),
+    Remove(u8),
+    SetVersion(u8, Option<u64>),
+}
+
+/// A firing of a schedule.
+#[derive(Clone, Debug)]
+struct FirePlan {
+    name: u8,
+    /// Whether the revision is the stored one.
+    is_current: bool,
+    slots: Vec<SetPlan>,
+    next_slot: Option<i64>,
+    missed: u64,
+    failed: bool,
+    waits_for_key: bool,
 }
 
 /// A list to be read to its end.

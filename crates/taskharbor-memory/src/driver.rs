@@ -83,7 +83,7 @@ impl MemoryDriver {
 
     /// Runs one step in a critical section, then wakes the watches for which it made work.
     ///
-    /// One lock makes racing calls follow each other: ENQ-7, KEY-6, RES-9, SET-10, CAN-9. A step has
+    /// One lock makes racing calls follow each other: ENQ-7, KEY-6, RES-9, SET-10, CAN-9, SCH-5. A step has
     /// no await, so a dropped call happened whole or not at all: DRO-1. No other transaction can lock
     /// a job: REF-6.
     pub(crate) fn act<T>(

@@ -15,10 +15,10 @@ use taskharbor_core::{
     Driver, DriverError, QueueName, Timestamp,
     clock::StoreClock,
     driver::{
-        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs,
-        Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+        Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
+        Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
-    error::{Refusal, Rejected},
+    error::{FireRefused, Refusal, Rejected},
 };
 use tokio::sync::{oneshot, watch};
 
@@ -305,6 +305,26 @@ impl Driver for SqliteDriver {
         self.check_open()?;
         request.check()?;
         self.read(move |store| store.outputs(&request)).await
+    }
+
+    async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        self.check_open()?;
+        request.check()?;
+        self.read(move |store| store.due_schedules(&request)).await
+    }
+
+    async fn fire(&self, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
+        self.check_open()?;
+        // SCH-17
+        request.check()?;
+        let slots = request.items.iter().flat_map(|item| &item.slots);
+        let jobs: usize = slots.map(|slot| slot.set.jobs.len()).sum();
+        let config = self.shared.config.clone();
+        let work = move |store: &mut Store<'_>| {
+            room::check(store.conn(), &config)?;
+            store.fire(&request)
+        };
+        self.write(Ask::about(jobs), work).await
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {

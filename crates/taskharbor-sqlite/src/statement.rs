@@ -20,6 +20,13 @@ macro_rules! job {
     };
 }
 
+/// A schedule, in the order in which it is read and written.
+macro_rules! schedule {
+    () => {
+        "name, owner, next_slot, paused_since, revision, stored, skipped, missed, error, firings, definition"
+    };
+}
+
 /// A flow with its tail.
 macro_rules! flow_head {
     () => {
@@ -288,7 +295,30 @@ statements! {
          AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1";
     Walk PAUSES = "SELECT name, paused_since FROM th_queue";
     /// The primary key of `th_queue`.
-    Seek PAUSES_AFTER = "SELECT name, paused_since FROM th_queue WHERE name > ?1 ORDER BY name LIMIT ?2";
+    Seek PAUSES_FROM = "SELECT name, paused_since FROM th_queue WHERE name >= ?1 AND name <= ?2 ORDER BY name LIMIT ?3";
+    /// The primary key of `th_owner`, as in the next three.
+    Seek OWNERS_FROM = "SELECT name, version FROM th_owner WHERE name >= ?1 AND name <= ?2 ORDER BY name LIMIT ?3";
+    Seek OWNER_VERSION = "SELECT version FROM th_owner WHERE name = ?1";
+    Seek SET_OWNER_VERSION = "INSERT INTO th_owner (name, version) VALUES (?1, ?2) \
+         ON CONFLICT (name) DO UPDATE SET version = excluded.version";
+    Seek FORGET_OWNER = "DELETE FROM th_owner WHERE name = ?1";
+    /// The unique index on the name, as in the next four.
+    Seek SCHEDULE = concat!("SELECT ", schedule!(), " FROM th_schedule WHERE name = ?1");
+    Seek SCHEDULES_FROM = concat!("SELECT ", schedule!(),
+         " FROM th_schedule WHERE name >= ?1 AND name <= ?2 ORDER BY name LIMIT ?3");
+    Seek WRITE_SCHEDULE = concat!("INSERT INTO th_schedule (", schedule!(),
+         ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT (name) DO UPDATE SET \
+         next_slot = excluded.next_slot, paused_since = excluded.paused_since, revision = excluded.revision, \
+         stored = excluded.stored, skipped = excluded.skipped, missed = excluded.missed, error = excluded.error, \
+         firings = excluded.firings, definition = excluded.definition");
+    Seek REMOVE_SCHEDULE = "DELETE FROM th_schedule WHERE name = ?1";
+    /// `th_schedule_owner`.
+    Seek SCHEDULES_OF = "SELECT name FROM th_schedule WHERE owner = ?1";
+    /// SCH-8: `th_schedule_due`, as in the next.
+    Seek DUE_SCHEDULES = concat!("SELECT ", schedule!(),
+         " FROM th_schedule WHERE paused_since IS NULL AND next_slot <= ?1 ORDER BY next_slot, name LIMIT ?2");
+    Seek NEXT_SLOT = "SELECT next_slot FROM th_schedule WHERE paused_since IS NULL AND next_slot > ?1 \
+         ORDER BY next_slot LIMIT 1";
     /// A flow and its members by state. `th_state_flow`.
     Seek FLOW_HEAD = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_state t ON t.seq = f.tail WHERE f.id = ?1");
     Seek FLOWS_AFTER = concat!("SELECT ", flow_head!(), " FROM th_flow f CROSS JOIN th_state t ON t.seq = f.tail \

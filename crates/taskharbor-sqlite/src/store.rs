@@ -22,6 +22,7 @@ mod output;
 mod prune;
 mod read;
 mod reserve;
+mod schedule;
 mod setting;
 mod settle;
 

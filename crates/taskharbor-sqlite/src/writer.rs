@@ -7,7 +7,7 @@
 //!
 //! SQLite lets one transaction write at a time, and each begins as one that writes. So calls never
 //! run at the same time, in whatever processes they are made: ENQ-7, KEY-6, RES-9, SET-10, FLO-8,
-//! CAN-9.
+//! CAN-9, SCH-5.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

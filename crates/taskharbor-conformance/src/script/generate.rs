@@ -12,13 +12,17 @@ use taskharbor_core::{
     job::{FailurePolicy, JoinReading, KeyHold},
 };
 
-use super::{Act, Deed, JobPlan, ListPlan, Pick, SetPlan, Step, Turn, When, Whose};
+use super::{
+    Act, Deed, FirePlan, JobPlan, ListPlan, Pick, SchedulePlan, SetPlan, Step, Turn, When, Whose,
+};
 
 /// Some ids come often, so that jobs meet themselves; others seldom, so that expansions find room.
 const FREQUENT_IDS: u8 = 12;
 const IDS: u8 = 200;
 const KEYS: u8 = 4;
 const QUEUES: u8 = 3;
+const SCHEDULES: u8 = 4;
+const OWNERS: u8 = 2;
 
 pub(super) fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut dice = Dice(Rng::with_seed(seed));
@@ -54,7 +58,10 @@ impl Dice {
     }
 
     fn act(&mut self) -> Act {
-        match self.0.u32(..100) {
+        match self.0.u32(..112) {
+            100..104 => Act::Schedule(self.some(2, Self::schedule)),
+            104..110 => Act::Fire(self.some(2, Self::fire)),
+            110.. => Act::Due(self.0.usize(1..4)),
             0..22 => Act::Enqueue(self.some(3, Self::set)),
             22..48 => {
                 let mut queues: Vec<u8> = (0..QUEUES).collect();
@@ -85,6 +92,66 @@ impl Dice {
                 from: self.0.usize(..3),
                 limit: self.0.usize(1..6),
             },
+        }
+    }
+
+    fn new_schedule(&mut self) -> (u8, u8, Option<i64>) {
+        (self.0.u8(..SCHEDULES), self.0.u8(..2), self.next_slot())
+    }
+
+    fn next_slot(&mut self) -> Option<i64> {
+        if self.one_in(8) { None } else { Some(self.run_at()) }
+    }
+
+    fn schedule(&mut self) -> SchedulePlan {
+        match self.0.u32(..16) {
+            0..7 => {
+                let (name, definition, next_slot) = self.new_schedule();
+                SchedulePlan::Put(name, definition, next_slot)
+            }
+            7..10 => {
+                let mut schedules = self.some(3, Self::new_schedule);
+                // Seldom two of one name, and the call fails.
+                if !self.one_in(20) {
+                    schedules.sort_by_key(|it| it.0);
+                    schedules.dedup_by_key(|it| it.0);
+                }
+                if self.one_in(6) {
+                    schedules.clear();
+                }
+                let version = self.maybe(2, |dice| dice.0.u64(..3));
+                SchedulePlan::Declare(self.0.u8(..OWNERS), version, schedules)
+            }
+            10 | 11 => SchedulePlan::Pause(self.0.u8(..SCHEDULES)),
+            12 | 13 => {
+                let is_current = !self.one_in(4);
+                SchedulePlan::Resume(self.0.u8(..SCHEDULES), is_current, self.next_slot())
+            }
+            14 => SchedulePlan::Remove(self.0.u8(..SCHEDULES)),
+            _ => {
+                let version = self.maybe(2, |dice| dice.0.u64(..3));
+                SchedulePlan::SetVersion(self.0.u8(..OWNERS), version)
+            }
+        }
+    }
+
+    fn fire(&mut self) -> FirePlan {
+        let mut slots = if self.one_in(6) { Vec::new() } else { self.some(2, Self::set) };
+        for slot in slots.iter_mut().filter(|slot| !slot.flow) {
+            slot.jobs.truncate(1);
+        }
+        let waits_for_key = self.one_in(3);
+        if waits_for_key && !self.one_in(20) {
+            slots.truncate(1);
+        }
+        FirePlan {
+            name: self.0.u8(..SCHEDULES),
+            is_current: !self.one_in(5),
+            slots,
+            next_slot: self.next_slot(),
+            missed: self.0.u64(..3),
+            failed: self.one_in(6),
+            waits_for_key,
         }
     }
 

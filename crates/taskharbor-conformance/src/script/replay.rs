@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
-    admin::{
-        Action, Change, Configure, Counts, Filter, List, ListSettings, Manage, Prune, Requeue,
-        TimeRange,
-    },
+    admin::{Action, Change, Counts, Filter, List, Manage, Prune, Requeue, TimeRange},
     driver::{
         Demand, Enqueue, ExtendLeases, Extension, LeaseMark, LeaseToken, OutputQuery, Outputs,
         Reserve, Settle, Settlement, Transition,
@@ -64,11 +61,11 @@ enum Look {
     Closely,
 }
 
-struct Replay<'a> {
-    driver: &'a AnyDriver,
-    model: Model,
+pub(super) struct Replay<'a> {
+    pub(super) driver: &'a AnyDriver,
+    pub(super) model: Model,
     clock: Timestamp,
-    last_run_at: Timestamp,
+    pub(super) last_run_at: Timestamp,
     grants: Vec<Grant>,
     /// Reasons that the driver was free to choose.
     reasons: Vec<(JobId, Text)>,
@@ -145,6 +142,9 @@ impl Replay<'_> {
                 }
             }
             Act::List(plan) => self.list(plan, now).await,
+            Act::Schedule(plans) => self.change_schedules(plans, now).await,
+            Act::Fire(plans) => self.fire(plans, now).await,
+            Act::Due(limit) => self.due(*limit, now).await,
         }
     }
 
@@ -376,12 +376,7 @@ impl Replay<'_> {
     }
 
     async fn configure(&mut self, change: Change, now: Timestamp) -> Result<(), String> {
-        let request = Configure::new(vec![change], now);
-        let model = self.model.configure(request.clone());
-        match both("configure", self.driver.configure(request).await, model)? {
-            Some((driver, model)) => same("configure", &driver, &model),
-            None => Ok(()),
-        }
+        self.configure_as((vec![change.clone()], vec![change]), now).await
     }
 
     fn whose(&self, whose: Whose) -> JobId {
@@ -415,7 +410,7 @@ impl Replay<'_> {
         }
     }
 
-    fn jobs(&self, plan: &SetPlan, now: Timestamp) -> Vec<NewJob> {
+    pub(super) fn jobs(&self, plan: &SetPlan, now: Timestamp) -> Vec<NewJob> {
         let mut jobs: Vec<_> = plan.jobs.iter().map(|job| new_job(job, &plan.jobs, now)).collect();
         for job in &mut jobs {
             // See `Model::forgotten`.
@@ -480,9 +475,7 @@ impl Replay<'_> {
         if look == Look::Over {
             return Ok(());
         }
-        let request = ListSettings::new(1_000);
-        let settings = self.driver.settings(request.clone()).await.map_err(failed)?;
-        same("settings", &settings.items, &self.model.settings(&request).map_err(failed)?.items)?;
+        self.compare_settings().await?;
         for at in 0..self.model.jobs.len() {
             let expected = self.model.record(at, now);
             let record = self.inspect(&expected.job.id, now).await?;
@@ -501,6 +494,7 @@ impl Replay<'_> {
                 self.act(&Act::Resume(queue), end).await?;
             }
         }
+        self.wipe_schedules().await?;
         let flows: Vec<JobId> = self.model.flows.iter().map(|flow| flow.id.clone()).collect();
         let jobs: Vec<JobId> = self.model.jobs.iter().map(|job| job.new.id.clone()).collect();
         for (ids, action) in [
@@ -590,7 +584,7 @@ fn queue_name(number: u8) -> QueueName {
     QueueName::new(format!("queue-{number}")).expect("a valid name")
 }
 
-fn seconds_from(now: Timestamp, offset: i64) -> Timestamp {
+pub(super) fn seconds_from(now: Timestamp, offset: i64) -> Timestamp {
     let by = Duration::from_secs(offset.unsigned_abs());
     if offset < 0 { now.saturating_sub(by) } else { now.saturating_add(by) }
 }

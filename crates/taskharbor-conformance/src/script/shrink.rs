@@ -108,7 +108,17 @@ fn without(act: &Act, part: usize) -> Option<Act> {
         Act::Extend { picks, .. } => remove(picks, part),
         Act::Settle(items) => remove(items, part),
         Act::Manage { jobs, .. } | Act::Read { jobs, .. } => remove(jobs, part),
-        Act::Pause(_) | Act::Resume(_) | Act::Prune { .. } | Act::List(_) => false,
+        Act::Schedule(changes) => remove(changes, part),
+        Act::Fire(items) => {
+            let count = items.len();
+            if part < count {
+                remove(items, part)
+            } else {
+                let mut slots = items.iter_mut().map(|item| &mut item.slots);
+                slots.nth(part - count).is_some_and(|slots| slots.pop().is_some())
+            }
+        }
+        Act::Pause(_) | Act::Resume(_) | Act::Prune { .. } | Act::List(_) | Act::Due(_) => false,
     };
     found.then_some(act)
 }

@@ -159,6 +159,29 @@ CREATE TABLE th_queue (
   paused_since INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- SCH-1: what makes jobs at certain times. A revision comes from th_meta.seq and is never used again.
+CREATE TABLE th_schedule (
+  name         TEXT NOT NULL UNIQUE,
+  owner        TEXT,                            -- NULL if it was put on its own
+  next_slot    INTEGER,
+  paused_since INTEGER,
+  revision     INTEGER NOT NULL,
+  stored       INTEGER NOT NULL,                -- slots whose job was stored
+  skipped      INTEGER NOT NULL,                -- slots in the place of whose job another stood
+  missed       INTEGER NOT NULL,                -- slots that were left out
+  error        TEXT,                            -- why the last firing stored no jobs
+  firings      TEXT NOT NULL,                   -- the last ten: JSON, [slot, fired at, job, whether it was stored]
+  definition   BLOB NOT NULL
+) STRICT;
+CREATE INDEX th_schedule_due ON th_schedule (next_slot, name) WHERE paused_since IS NULL AND next_slot IS NOT NULL;
+CREATE INDEX th_schedule_owner ON th_schedule (owner, name) WHERE owner IS NOT NULL;
+
+-- SCH-11: the version of its schedules that a service has declared.
+CREATE TABLE th_owner (
+  name    TEXT PRIMARY KEY,
+  version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- How many jobs of a queue are in each state. Jobs that wait are counted by their positions.
 CREATE TABLE th_count (
   queue     TEXT PRIMARY KEY,
@@ -194,7 +217,8 @@ SELECT s.id, j.type, s.queue, j.payload,
   s.reason,
   strftime('%Y-%m-%dT%H:%M:%S', s.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', s.finished_at % 1000000)
     AS finished_at,
-  f.id AS flow, s.pending, s.seq
+  f.id AS flow, s.pending, s.seq,
+  j.headers ->> '$.th-schedule' AS schedule, j.headers ->> '$.th-slot' AS slot
 FROM th_state s
 JOIN th_job j ON j.seq = s.seq
 LEFT JOIN th_error e ON e.seq = s.seq AND e.failure = s.failures

@@ -40,7 +40,7 @@ impl<'c> Store<'c> {
         Ok(answers)
     }
 
-    fn enqueue_set(
+    pub(super) fn enqueue_set(
         &mut self,
         set: &JobSet,
         inserter: &mut Inserter<'_>,

@@ -1,21 +1,22 @@
 //! What is configured in the store beside the jobs.
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 use taskharbor_core::{
     QueueName, Timestamp,
-    admin::{Change, Configure, Cursor, ListSettings, Page, Setting},
-    error::{Denied, InvalidRequest},
+    admin::{Change, Configure, ListSettings, Page, Setting, SettingKind},
+    error::Denied,
+    name::OwnerName,
 };
 
-use super::{Store, enqueue::place};
+use super::{Store, enqueue::place, schedule};
 use crate::{
-    entry::{self, text, time},
+    entry::{self, number, text, time},
     error::Fault,
     statement as sql,
 };
 
-/// What the cursors of paused queues begin with.
-const PAUSED: &str = "pause:";
+/// Makes a setting of a row.
+type Read = fn(&Row<'_>) -> Result<Setting, Fault>;
 
 impl Store<'_> {
     pub(crate) fn configure(
@@ -23,11 +24,15 @@ impl Store<'_> {
         request: &Configure,
     ) -> Result<Vec<Result<(), Denied>>, Fault> {
         // PAU-4
-        let change = |change| self.configure_one(change, request.now).map(Ok);
+        let change = |change| self.configure_one(change, request.now);
         request.changes.iter().map(change).collect()
     }
 
-    fn configure_one(&mut self, change: &Change, now: Timestamp) -> Result<(), Fault> {
+    fn configure_one(
+        &mut self,
+        change: &Change,
+        now: Timestamp,
+    ) -> Result<Result<(), Denied>, Fault> {
         match change {
             // PAU-2
             Change::PauseQueue(queue) => {
@@ -38,30 +43,65 @@ impl Store<'_> {
                     self.wake_queue(queue);
                 }
             }
+            schedules => return self.change_schedules(schedules, now),
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     pub(crate) fn settings(&self, request: &ListSettings) -> Result<Page<Setting>, Fault> {
-        let after = match &request.after {
-            Some(cursor) => {
-                // ADM-13
-                cursor.as_str().strip_prefix(PAUSED).ok_or(InvalidRequest::Cursor)?
-            }
-            None => "",
-        };
-        let mut statement = self.statement(sql::PAUSES_AFTER)?;
+        // ADM-13
+        let begin = request.begin()?;
+        let mut items = Vec::new();
         // PAU-3
-        let mut rows = statement.query(params![after, place(request.limit + 1)])?;
-        let (mut items, mut next) = (Vec::new(), None);
-        while let Some(row) = rows.next()? {
-            if items.len() == request.limit {
-                return Ok(Page::new(items, next));
+        for &kind in SettingKind::ALL {
+            let is_behind = begin.is_some_and(|(begun, _)| kind < begun);
+            if is_behind || request.kind.is_some_and(|wanted| wanted != kind) {
+                continue;
             }
-            let queue = entry::name(QueueName::new(text(row, 0)?))?;
-            next = Some(Cursor::new(format!("{PAUSED}{queue}")));
-            items.push(Setting::PausedQueue { queue, since: time(row.get(1)?)? });
+            let after = begin.filter(|(begun, _)| *begun == kind).map(|(_, name)| name);
+            let left = request.limit + 1 - items.len();
+            self.settings_of(kind, after, request.name.as_deref(), left, &mut items)?;
         }
-        Ok(Page::new(items, None))
+        let next = items.get(request.limit - 1).map(Setting::cursor);
+        let next = next.filter(|_| items.len() > request.limit);
+        items.truncate(request.limit);
+        Ok(Page::new(items, next))
     }
+
+    /// Adds settings of one kind, up to `limit`: behind a name, or of one name.
+    fn settings_of(
+        &self,
+        kind: SettingKind,
+        after: Option<&str>,
+        name: Option<&str>,
+        limit: usize,
+        items: &mut Vec<Setting>,
+    ) -> Result<(), Fault> {
+        let (sql, read): (_, Read) = match kind {
+            SettingKind::PausedQueue => (sql::PAUSES_FROM, paused_queue),
+            SettingKind::Owner => (sql::OWNERS_FROM, owner),
+            _ => (sql::SCHEDULES_FROM, |row| Ok(Setting::Schedule(Box::new(schedule::read(row)?)))),
+        };
+        // No character comes between a name and the same with a NUL, and no name has one.
+        let behind = after.map(|after| format!("{after}\0"));
+        let first = behind.as_deref().into_iter().chain(name).max().unwrap_or_default();
+        // Longer than a name may be, of the last character there is.
+        let end = "\u{10FFFF}".repeat(64);
+        let mut statement = self.statement(sql)?;
+        let mut rows = statement.query(params![first, name.unwrap_or(&end), place(limit)])?;
+        while let Some(row) = rows.next()? {
+            items.push(read(row)?);
+        }
+        Ok(())
+    }
+}
+
+fn paused_queue(row: &Row<'_>) -> Result<Setting, Fault> {
+    let queue = entry::name(QueueName::new(text(row, 0)?))?;
+    Ok(Setting::PausedQueue { queue, since: time(row.get(1)?)? })
+}
+
+fn owner(row: &Row<'_>) -> Result<Setting, Fault> {
+    let owner = entry::name(OwnerName::new(text(row, 0)?))?;
+    Ok(Setting::Owner { owner, version: number(row, 1)? })
 }
