@@ -9,10 +9,10 @@ use taskharbor_core::{
         QueueCounts, Setting,
     },
     driver::{
-        Enqueue, Enqueued, ExtendLeases, Extended, OutputPage, Outputs, Reserve, Reserved, Settle,
-        Settled, Watch,
+        Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, OutputPage, Outputs,
+        Reserve, Reserved, Settle, Settled, Watch,
     },
-    error::{Denied, Refusal, Rejected},
+    error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, ListFlows},
     job::{JobRecord, JobSummary},
@@ -29,6 +29,8 @@ macro_rules! operations {
                 extend_leases ExtendLeases(request: ExtendLeases) -> Vec<Result<Extended, Refusal>>;
                 settle Settle(request: Settle) -> Vec<Result<Settled, Refusal>>;
                 outputs Outputs(request: Outputs) -> Vec<Result<OutputPage, Refusal>>;
+                due_schedules DueSchedules(request: DueSchedules) -> Due;
+                fire Fire(request: Fire) -> Vec<Result<Vec<Enqueued>, FireRefused>>;
                 watch Watch(queues: Vec<QueueName>) -> Watch;
                 store_time StoreTime() -> Timestamp;
                 close Close() -> ();
