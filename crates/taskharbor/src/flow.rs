@@ -14,7 +14,7 @@ pub(crate) mod read;
 use std::{fmt, marker::PhantomData};
 
 use taskharbor_core::{
-    NewJob, Timestamp,
+    Blob, NewJob, Timestamp,
     job::{FailurePolicy, JoinReading},
 };
 
@@ -190,6 +190,13 @@ fn plans<F: IntoFlow>(members: impl IntoIterator<Item = F>) -> impl Iterator<Ite
     members.into_iter().map(|member| member.into_flow().plan)
 }
 
+impl Flow<Blob> {
+    /// One job, by the name of its type and its bytes.
+    pub(crate) fn raw(job_type: String, payload: Blob) -> Self {
+        Self::of(Plan::raw(job_type, payload, Options::new()))
+    }
+}
+
 impl<O, I> Flow<O, I> {
     const fn of(plan: Plan) -> Self {
         Self { plan, types: PhantomData }
@@ -249,6 +256,17 @@ impl<O, I> Flow<O, I> {
     /// The same jobs, whose output is looked at as bytes.
     pub(crate) fn untyped<B>(self) -> Flow<B, I> {
         Flow::of(self.plan)
+    }
+
+    /// The same jobs, the last one with these options where they are set.
+    pub(crate) fn with_options(mut self, options: Options) -> Self {
+        self.plan.tail_options(options);
+        self
+    }
+
+    /// Whether a job may not run before a fixed instant.
+    pub(crate) fn has_fixed_time(&self) -> bool {
+        self.plan.has_fixed_time()
     }
 
     /// The same jobs, which take nothing.

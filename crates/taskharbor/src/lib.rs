@@ -19,6 +19,8 @@ mod middleware;
 mod observe;
 mod outcome;
 mod retry;
+#[allow(dead_code, unused_imports, reason = "clients and workers call it")]
+mod schedule;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod worker;
@@ -71,6 +73,7 @@ pub use middleware::{BoxFuture, CallResult, Middleware, Next};
 pub use observe::{Counters, Event, EventCounts, LossReason, Observer, Operation, ReleaseReason};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
+pub use schedule::{InvalidSchedule, Missed, Overlap, Schedule, ScheduleFault, Schedules};
 pub use worker::{
     BuildError, MissingHandler, Retention, Running, Unreadable, Worker, WorkerBuilder, WorkerError,
 };

@@ -7,7 +7,7 @@ use taskharbor_core::{
     job::{Condition, FailurePolicy, JoinReading},
 };
 
-use crate::{Job, Options, Step, codec::Format, draft, draft::InvalidJob};
+use crate::{Job, Options, Step, codec::Format, draft, draft::InvalidJob, job::When};
 
 /// The jobs of a flow, with their parents as positions in the list. Parents come before their
 /// dependants. There is at least one job, and one of them is the tail.
@@ -170,6 +170,17 @@ impl Plan {
     /// The policy of the tail, whatever it was.
     pub(super) fn tail_policy(&mut self, policy: FailurePolicy) {
         self.nodes[self.tail].options.failure_policy = Some(policy);
+    }
+
+    /// These options where they are set, those that the tail has elsewhere.
+    pub(super) fn tail_options(&mut self, options: Options) {
+        let tail = &mut self.nodes[self.tail].options;
+        *tail = options.over(std::mem::take(tail));
+    }
+
+    /// Whether a job may not run before a fixed instant.
+    pub(super) fn has_fixed_time(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.options.when, Some(When::At(_))))
     }
 
     pub(super) fn label_tail(&mut self, label: String) {

@@ -1,0 +1,73 @@
+//! [`Schedules`]: all schedules of one service.
+
+use std::collections::HashSet;
+
+use taskharbor_core::{Timestamp, admin::Declaration, driver::Limits, name::OwnerName};
+
+use super::{InvalidSchedule, Schedule, ScheduleFault};
+use crate::codec::Format;
+
+/// All schedules of one service, the owner. Schedules of this owner that are not here are removed when it
+/// is declared, and those of other owners are not touched.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use taskharbor::{Schedule, Schedules};
+///
+/// let ours = Schedules::owned_by("billing")
+///     .version(7)
+///     .add(Schedule::cron("invoices", "0 3 * * *").raw("invoices:make", b"{}"))
+///     .add(Schedule::every("poll", Duration::from_secs(30)).raw("bank:poll", b"{}"));
+/// ```
+#[derive(Debug)]
+#[must_use = "schedules do nothing until they are declared"]
+pub struct Schedules {
+    owner: String,
+    version: Option<u64>,
+    schedules: Vec<Schedule>,
+}
+
+impl Schedules {
+    /// No schedules of this owner so far.
+    pub fn owned_by(owner: impl Into<String>) -> Self {
+        Self { owner: owner.into(), version: None, schedules: Vec::new() }
+    }
+
+    /// The version of this list, such as the number of a build. A list with a lower version than the
+    /// stored one changes nothing, so that an old process that is still running does not undo a deploy.
+    /// Defaults to none: the process that starts last decides.
+    pub fn version(mut self, version: u64) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    /// Adds a schedule.
+    #[expect(clippy::should_implement_trait, reason = "it is no sum")]
+    pub fn add(mut self, schedule: Schedule) -> Self {
+        self.schedules.push(schedule);
+        self
+    }
+
+    /// What is declared at `now`.
+    pub(crate) fn into_declaration(
+        self,
+        format: &Format,
+        limits: &Limits,
+        now: Timestamp,
+    ) -> Result<Declaration, InvalidSchedule> {
+        let owner = OwnerName::new(&self.owner);
+        let owner = owner.map_err(|it| ScheduleFault::from(it).of(&self.owner, "owned_by"))?;
+        if let Some(version) = self.version.filter(|it| *it > Declaration::MAX_VERSION) {
+            let range = "at most 9223372036854775807";
+            let fault = ScheduleFault::OutOfRange(version.to_string(), range);
+            return Err(fault.of(&self.owner, "version"));
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = self.schedules.iter().find(|it| !names.insert(&it.name)) {
+            return Err(ScheduleFault::DuplicateName.of(&twice.name, "name"));
+        }
+        let schedules = self.schedules.into_iter().map(|it| it.into_new(format, limits, now));
+        Ok(Declaration::new(owner, self.version, schedules.collect::<Result<_, _>>()?))
+    }
+}

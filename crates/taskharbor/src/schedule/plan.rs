@@ -1,0 +1,129 @@
+//! What to fire: the slots of a schedule that are due, chosen by its policies. No I/O.
+
+use std::time::Duration;
+
+use taskharbor_core::{
+    JobId, Text, Timestamp,
+    admin::{Action, ScheduleRecord},
+    driver::FireSchedule,
+};
+
+use super::{
+    Missed, Overlap,
+    definition::{Definition, DefinitionError},
+    timing::NotAdvancing,
+};
+use crate::draft::InvalidJob;
+
+/// The most jobs and bytes of one firing; what is beyond them is fired next.
+const MAX_JOBS: usize = 10_000;
+const MAX_BYTES: usize = 16 * 1024 * 1024;
+
+/// What to do about a schedule that is due.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The firing.
+    pub(crate) fire: FireSchedule,
+    /// The job that the firing replaces, to be cancelled before it. A job that is terminal is
+    /// denied, which is no failure.
+    pub(crate) replaces: Option<(JobId, Action)>,
+}
+
+/// A definition that a newer worker can use. Nothing is fired.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot fire schedule {name:?}: {cause}")]
+pub(crate) struct NeedsNewerWorker {
+    name: String,
+    cause: DefinitionError,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error(transparent)]
+    Definition(#[from] DefinitionError),
+    #[error(transparent)]
+    Timing(#[from] NotAdvancing),
+    #[error(transparent)]
+    Job(#[from] InvalidJob),
+}
+
+/// What to do about a schedule at `now`. A definition that no worker can use sets its schedule aside: it
+/// has no next slot, and the record says why.
+pub(crate) fn plan(record: &ScheduleRecord, now: Timestamp) -> Result<Plan, NeedsNewerWorker> {
+    let definition = match Definition::decode(&record.definition) {
+        Err(DefinitionError::Malformed(why)) => Err(DefinitionError::Malformed(why).into()),
+        Err(cause) => {
+            return Err(NeedsNewerWorker { name: record.name.as_str().to_owned(), cause });
+        }
+        Ok(definition) => Ok(definition),
+    };
+    let plan = definition.and_then(|definition| firing(&definition, record, now));
+    Ok(plan.unwrap_or_else(|error| {
+        let fire = FireSchedule::new(record.name.clone(), record.revision, None);
+        Plan { fire: fire.error(Text::new(error.to_string())), replaces: None }
+    }))
+}
+
+fn firing(
+    definition: &Definition,
+    record: &ScheduleRecord,
+    now: Timestamp,
+) -> Result<Plan, Unusable> {
+    let unchanged = FireSchedule::new(record.name.clone(), record.revision, record.next_slot);
+    let Some(first) = record.next_slot.filter(|first| *first <= now) else {
+        return Ok(Plan { fire: unchanged, replaces: None });
+    };
+    let calendar = &definition.calendar;
+    let (max_age, at_most) = wanted(definition);
+    let mut chosen = calendar.last(first.max(now.saturating_sub(max_age)), now, at_most)?;
+    // Those that are left out are older than those that are chosen.
+    let missed = match chosen.first() {
+        Some(oldest) => calendar.count(first, *oldest)?,
+        None => calendar.count(first, now.saturating_add(Duration::from_micros(1)))?,
+    };
+    let capacity = capacity(definition);
+    let goes_on = chosen.len() > capacity;
+    chosen.truncate(capacity);
+    let next_slot = match chosen.last() {
+        Some(last) if goes_on => calendar.next_after(*last)?,
+        _ => calendar.next_after(now)?,
+    };
+    let slots = chosen.iter().map(|slot| definition.slot(&record.name, *slot));
+    let slots = slots.collect::<Result<Vec<_>, _>>()?;
+    let replaces = (definition.overlap == Overlap::Replace && !slots.is_empty())
+        .then(|| previous(definition, record))
+        .flatten();
+    let fire = FireSchedule::new(record.name.clone(), record.revision, next_slot);
+    let fire = fire.slots(slots).missed(missed);
+    let fire = if definition.overlap == Overlap::Queue { fire.waits_for_key() } else { fire };
+    Ok(Plan { fire, replaces })
+}
+
+/// How old a slot may be, and how many slots are fired.
+const fn wanted(definition: &Definition) -> (Duration, usize) {
+    let (max_age, at_most) = match definition.missed {
+        Missed::Latest => (definition.within, 1),
+        Missed::Skip => (Definition::ON_TIME, 1),
+        Missed::All { at_most } => (definition.within, at_most as usize),
+    };
+    // Each slot would replace the one before it.
+    (max_age, if matches!(definition.overlap, Overlap::Replace) { 1 } else { at_most })
+}
+
+/// How many slots one firing may have.
+fn capacity(definition: &Definition) -> usize {
+    if definition.overlap == Overlap::Queue {
+        return 1;
+    }
+    let (jobs, bytes) = (definition.template.jobs.len(), definition.template.bytes());
+    (MAX_JOBS / jobs.max(1)).min(MAX_BYTES / bytes.max(1)).max(1)
+}
+
+/// The job of the last firing, and how it is cancelled.
+fn previous(definition: &Definition, record: &ScheduleRecord) -> Option<(JobId, Action)> {
+    let id = record.firings.last()?.job.id().clone();
+    Some((id, if definition.template.is_flow { Action::CancelFlow } else { Action::Cancel }))
+}
+
+#[cfg(test)]
+mod tests;
