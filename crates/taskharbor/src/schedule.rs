@@ -163,9 +163,9 @@ impl Schedule {
     /// `@yearly` and `@annually`. If day of month and weekday are both restricted, one of them has to
     /// match.
     ///
-    /// When the clock of the zone is changed, an expression with one second, minute and hour is still
-    /// due once a day: at the end of the gap if its time is skipped, and the first time if it comes
-    /// twice. Any other expression follows the clock.
+    /// When the clock of the zone is changed, a time of day is still due once a day: at the end of the
+    /// gap if the clock skips it, and the first time if it comes twice. An expression with `*` in its
+    /// second, minute or hour follows the clock.
     pub fn cron(name: impl Into<String>, expression: impl Into<String>) -> Self {
         Self::new(name.into(), Asked::Cron(expression.into()))
     }

@@ -1,17 +1,25 @@
 //! [`Timing`]: when a schedule is due, as a cron expression in a time zone or an interval.
 //!
-//! The rules at a change of the clock are those of cron. An expression with one second, one minute and
-//! one hour is a fixed time: it runs once a day, at the end of the gap if its time is skipped, and the
-//! first time if its time comes twice. Any other expression follows the clock: nothing is due in
-//! a gap, and slots in an hour that comes twice are due twice. A gap over two hours has no slots.
+//! The rules at a change of the clock are those of cron. An expression without `*` in its second,
+//! minute and hour names times of day. Each of them is due once a day: at the end of the gap if the clock skips
+//! it, and the first time if it comes twice. Any other expression follows the clock: it is not due in a gap,
+//! and is due twice in an hour that comes twice.
+//!
+//! Only the calendar is left to the cron library. Its own search through time zones would run a time just
+//! before a gap a second time at the end of the gap.
 
-use std::{sync::OnceLock, time::Duration};
+use std::{cmp::Ordering, sync::OnceLock, time::Duration};
 
 use croner::{
-    Cron,
+    CivilDate, CivilDateTime, CivilTime, Cron, CronDateTime, Resolution, Weekday,
+    errors::CronError,
     parser::{CronParser, Seconds, Year},
 };
-use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{
+    SignedDuration,
+    civil::DateTime,
+    tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase},
+};
 use taskharbor_core::Timestamp;
 
 use super::fault::ScheduleFault;
@@ -32,6 +40,8 @@ pub(crate) struct CronTiming {
     expression: String,
     cron: Cron,
     zone: TimeZone,
+    /// Whether it names times of day.
+    is_fixed: bool,
 }
 
 /// The slot after an instant was not later than it, which would fire for ever.
@@ -52,7 +62,11 @@ impl Timing {
         let cron = parser.build().parse(fields).map_err(|error| {
             ScheduleFault::Cron(format!("{expression:?} is not a cron expression ({error})"))
         })?;
-        Ok(Self::Cron(Box::new(CronTiming { expression: expression.to_owned(), cron, zone })))
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        // The last three fields are about days.
+        let is_fixed = !fields.iter().rev().skip(3).any(|field| field.contains('*'));
+        let expression = expression.to_owned();
+        Ok(Self::Cron(Box::new(CronTiming { expression, cron, zone, is_fixed })))
     }
 
     /// Due whenever this time has passed.
@@ -70,7 +84,14 @@ impl Timing {
             Self::Every(micros) => {
                 Timestamp::from_micros((after.as_micros() / micros + 1) * micros).ok()
             }
-            Self::Cron(cron) => cron.next_after(after),
+            Self::Cron(cron) => {
+                // Slots are whole seconds, so what is below a second does not matter.
+                let second = after.as_micros() / MICROS_PER_SECOND;
+                let next = jiff::Timestamp::from_second(second).ok();
+                let next = next.and_then(|after| cron.next_after(after));
+                let micros = next.map(|next| next.as_second() * MICROS_PER_SECOND);
+                micros.and_then(|micros| Timestamp::from_micros(micros).ok())
+            }
         };
         match next {
             Some(next) if next <= after => Err(NotAdvancing(after)),
@@ -89,28 +110,101 @@ impl CronTiming {
         self.zone.iana_name().unwrap_or(Timing::DEFAULT_ZONE)
     }
 
-    fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
-        // Slots are whole seconds, so what is below a second does not matter.
-        let after = jiff::Timestamp::from_second(after.as_micros() / MICROS_PER_SECOND).ok()?;
-        let find = |at: jiff::Timestamp, inclusive| {
-            self.cron.find_next_occurrence(&at.to_zoned(self.zone.clone()), inclusive).ok()
-        };
-        // The search fails where no date matches up to the year 5000, and in front of a long gap.
-        let next = find(after, false).or_else(|| find(self.end_of_long_gap(after)?, true))?;
-        Timestamp::from_micros(next.timestamp().as_second() * MICROS_PER_SECOND).ok()
+    /// The first slot after this instant; `None` if no date up to the year 5000 matches.
+    fn next_after(&self, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
+        let offset = self.zone.to_offset(after);
+        let wall = offset.to_datetime(after);
+        let mut found = self.matching(wall, false)?;
+        // While the clock is about to go back, times that it has shown already are still to come.
+        if let AmbiguousOffset::Fold { before, after: later } = self.offset_of(wall)
+            && before == offset
+            && !self.is_fixed
+        {
+            let change = self.change_after(after)?;
+            if found >= before.to_datetime(change) {
+                found = self.matching(later.to_datetime(change), true)?;
+                return self.resolve(found, change.checked_sub(SignedDuration::from_secs(1)).ok()?);
+            }
+        }
+        self.resolve(found, after)
     }
 
-    /// The end of the next gap that is too long to be searched, as where a zone skips a whole day.
-    fn end_of_long_gap(&self, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
-        const TRANSITIONS: usize = 20;
-        const LONG_SECONDS: i32 = 2 * 3_600;
-        let mut transitions = self.zone.following(after).take(TRANSITIONS);
-        transitions.find_map(|transition| {
-            let at = transition.timestamp();
-            let before = at.checked_sub(jiff::SignedDuration::from_secs(1)).ok()?;
-            let skipped = transition.offset().seconds() - self.zone.to_offset(before).seconds();
-            (skipped > LONG_SECONDS).then_some(at)
-        })
+    /// The first instant after `after` at which the clock shows this time, or a later one that matches.
+    fn resolve(&self, mut wall: DateTime, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
+        loop {
+            wall = match self.offset_of(wall) {
+                AmbiguousOffset::Unambiguous { offset } => return offset.to_timestamp(wall).ok(),
+                AmbiguousOffset::Fold { before, after: later } => {
+                    let first = before.to_timestamp(wall).ok()?;
+                    if first > after {
+                        return Some(first);
+                    } else if !self.is_fixed {
+                        return later.to_timestamp(wall).ok();
+                    }
+                    self.matching(wall, false)?
+                }
+                AmbiguousOffset::Gap { after: later, .. } => {
+                    let end = self.change_after(later.to_timestamp(wall).ok()?)?;
+                    if self.is_fixed {
+                        return Some(end);
+                    }
+                    self.matching(later.to_datetime(end), true)?
+                }
+            };
+        }
+    }
+
+    /// The first time on the wall after this one that matches, or this one if it may.
+    fn matching(&self, wall: DateTime, inclusive: bool) -> Option<DateTime> {
+        Some(self.cron.find_next_occurrence(&Wall(wall), inclusive).ok()?.0)
+    }
+
+    fn offset_of(&self, wall: DateTime) -> AmbiguousOffset {
+        self.zone.to_ambiguous_timestamp(wall).offset()
+    }
+
+    /// When the clock is changed next.
+    fn change_after(&self, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
+        Some(self.zone.following(after).next()?.timestamp())
+    }
+}
+
+/// A date and time on a clock that is never changed, in whole seconds.
+#[derive(Clone)]
+struct Wall(DateTime);
+
+impl CronDateTime for Wall {
+    fn to_civil(&self) -> CivilDateTime {
+        let [month, day, hour, minute, second] =
+            [self.0.month(), self.0.day(), self.0.hour(), self.0.minute(), self.0.second()]
+                .map(|part| u32::from(part.unsigned_abs()));
+        CivilDateTime::new(
+            CivilDate::from_parts_unchecked(i32::from(self.0.year()), month, day),
+            CivilTime::from_parts_unchecked(hour, minute, second),
+        )
+    }
+
+    fn civil_weekday(&self) -> Weekday {
+        let days = self.0.weekday().to_sunday_zero_offset();
+        Weekday::from_days_from_sunday(u32::from(days.unsigned_abs()))
+    }
+
+    fn resolve_civil(&self, civil: CivilDateTime) -> Result<Resolution<Self>, CronError> {
+        let part = |part| i8::try_from(part).map_err(|_| CronError::InvalidDate);
+        let year = i16::try_from(civil.year()).map_err(|_| CronError::InvalidDate)?;
+        let [month, day] = [part(civil.month())?, part(civil.day())?];
+        let [hour, minute, second] =
+            [part(civil.hour())?, part(civil.minute())?, part(civil.second())?];
+        let wall = DateTime::new(year, month, day, hour, minute, second, 0);
+        Ok(Resolution::Single(Self(wall.map_err(|_| CronError::InvalidDate)?)))
+    }
+
+    fn checked_add_seconds(&self, seconds: i64) -> Option<Self> {
+        self.0.checked_add(SignedDuration::from_secs(seconds)).ok().map(Self)
+    }
+
+    fn cmp_instant(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
     }
 }
 
@@ -120,7 +214,7 @@ pub(crate) fn zone(name: &str) -> Result<TimeZone, ScheduleFault> {
     zone.ok_or_else(|| ScheduleFault::UnknownZone(name.to_owned()))
 }
 
-pub(super) fn zones() -> &'static TimeZoneDatabase {
+fn zones() -> &'static TimeZoneDatabase {
     static ZONES: OnceLock<TimeZoneDatabase> = OnceLock::new();
     ZONES.get_or_init(TimeZoneDatabase::bundled)
 }
