@@ -11,13 +11,14 @@ use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use crate::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
+        Change, Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
         QueueCounts, Setting,
     },
     clock::{Clock, Timeline},
     driver::{
         Answers, Demand, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended,
-        Fire, Leased, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
+        Fire, Leased, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub,
+        Watch,
     },
     error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
@@ -31,6 +32,8 @@ pub struct AnyDriver {
     driver: Arc<dyn Erased>,
     answers: Answering,
     timeline: Arc<Timeline>,
+    /// Wakes those who wait for changes of schedules.
+    schedules: WakeHub,
 }
 
 /// Whether the shape of a driver's answers is looked at.
@@ -52,7 +55,8 @@ impl AnyDriver {
     }
 
     fn with(driver: impl Driver + Admin, answers: Answering) -> Self {
-        Self { driver: Arc::new(driver), answers, timeline: Arc::new(Timeline::of_store()) }
+        let timeline = Arc::new(Timeline::of_store());
+        Self { driver: Arc::new(driver), answers, timeline, schedules: WakeHub::new() }
     }
 
     /// The same driver, whose users go by this clock and not by the store's: for tests and
@@ -125,6 +129,13 @@ impl AnyDriver {
     #[must_use]
     pub fn clock_set_back(&self) -> Option<Duration> {
         self.timeline.set_back()
+    }
+
+    /// A watch that is woken when this handle or a clone of it changes schedules.
+    #[must_use]
+    pub fn watch_schedules(&self) -> Watch {
+        let name = QueueName::new("schedules");
+        name.map_or_else(|_| Watch::never(), |name| self.schedules.watch(vec![name]))
     }
 
     /// Prepares the store: [`Admin::migrate`], without the trait in scope.
@@ -252,7 +263,8 @@ impl Driver for AnyDriver {
     /// The two go by one clock, and their answers are looked at alike.
     fn detached_handle(&self) -> Option<Self> {
         let driver = self.driver.detached_handle()?;
-        Some(Self { driver, answers: self.answers, timeline: Arc::clone(&self.timeline) })
+        let (timeline, schedules) = (Arc::clone(&self.timeline), self.schedules.clone());
+        Some(Self { driver, answers: self.answers, timeline, schedules })
     }
 
     async fn enqueue(&self, request: Enqueue) -> Answers<Vec<Enqueued>, Rejected> {
@@ -350,8 +362,12 @@ impl Admin for AnyDriver {
 
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {
         let count = request.changes.len();
+        let changes_schedules = request.changes.iter().any(Change::is_of_schedules);
         let answers = self.driver.configure(request).await?;
         self.complete("configure", count, &answers)?;
+        if changes_schedules {
+            self.schedules.wake_all();
+        }
         Ok(answers)
     }
 

@@ -269,9 +269,11 @@ impl ScheduleRecord {
 }
 
 /// Asks for schedules that are due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DueSchedules {
+    /// Only those behind the schedule with this next slot and name, in the order of the answer.
+    pub after: Option<(Timestamp, ScheduleName)>,
     /// At most so many.
     pub limit: usize,
     /// The current time.
@@ -282,7 +284,14 @@ impl DueSchedules {
     /// At most `limit` schedules that are due at `now`.
     #[must_use]
     pub const fn new(limit: usize, now: Timestamp) -> Self {
-        Self { limit, now }
+        Self { after: None, limit, now }
+    }
+
+    /// Those behind the schedule with this next slot and name.
+    #[must_use]
+    pub fn after(mut self, next_slot: Timestamp, name: ScheduleName) -> Self {
+        self.after = Some((next_slot, name));
+        self
     }
 
     /// Checks the limit.

@@ -95,6 +95,12 @@ pub enum Change {
 }
 
 impl Change {
+    /// Whether it changes a schedule.
+    #[must_use]
+    pub const fn is_of_schedules(&self) -> bool {
+        !matches!(self, Self::PauseQueue(_) | Self::ResumeQueue(_) | Self::SetOwnerVersion { .. })
+    }
+
     /// The sizes of the definitions that it carries.
     fn definitions(&self) -> Vec<usize> {
         match self {

@@ -1,6 +1,9 @@
 //! Schedules: their records, and the firing that moves them on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
 
 use taskharbor_core::{
     NewJob, Timestamp,
@@ -42,7 +45,9 @@ impl Store {
     pub(crate) fn due_schedules(&self, request: &DueSchedules) -> Due {
         // SCH-8
         let Schedules { records, waiting, .. } = &self.schedules;
-        let due = waiting.iter().take_while(|(slot, _)| *slot <= request.now);
+        let begin = request.after.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let due =
+            waiting.range((begin, Bound::Unbounded)).take_while(|(slot, _)| *slot <= request.now);
         let due = due.take(request.limit).filter_map(|(_, name)| records.get(name).cloned());
         let next = waiting.iter().map(|(slot, _)| *slot).find(|slot| *slot > request.now);
         Due::new(due.collect(), next)

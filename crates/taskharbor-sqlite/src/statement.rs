@@ -316,7 +316,8 @@ statements! {
     Seek SCHEDULES_OF = "SELECT name FROM th_schedule WHERE owner = ?1";
     /// SCH-8: `th_schedule_due`, as in the next.
     Seek DUE_SCHEDULES = concat!("SELECT ", schedule!(),
-         " FROM th_schedule WHERE paused_since IS NULL AND next_slot <= ?1 ORDER BY next_slot, name LIMIT ?2");
+         " FROM th_schedule WHERE paused_since IS NULL AND next_slot <= ?1 AND (next_slot, name) > (?2, ?3) \
+         ORDER BY next_slot, name LIMIT ?4");
     Seek NEXT_SLOT = "SELECT next_slot FROM th_schedule WHERE paused_since IS NULL AND next_slot > ?1 \
          ORDER BY next_slot LIMIT 1";
     /// A flow and its members by state. `th_state_flow`.

@@ -21,6 +21,7 @@ group! {
     schedule {
         a_schedule_is_due_at_its_slot_and_not_a_microsecond_before ["SCH-8"]
         due_schedules_come_by_slot_and_name_up_to_the_limit ["SCH-8"]
+        a_request_may_begin_behind_a_schedule ["SCH-8"]
         the_next_slot_of_all_is_answered_whatever_the_limit ["SCH-8"]
         a_schedule_without_a_next_slot_is_never_due ["SCH-8"]
         due_schedules_are_asked_for_in_one_to_a_thousand ["SCH-8"]
@@ -118,6 +119,25 @@ async fn due_schedules_come_by_slot_and_name_up_to_the_limit(t: DriverUnderTest)
     assert_eq!(due_names(&t, at(8)).await, ["Z", "é", "a", "b"]);
     let first: Vec<_> = due(&t, 2, at(9)).await.schedules;
     assert_eq!(first, [stored(&t, "Z").await, stored(&t, "é").await]);
+}
+
+async fn a_request_may_begin_behind_a_schedule(t: DriverUnderTest) {
+    for (name, slot) in [("b", 5), ("a", 5), ("c", 5), ("z", 1), ("y", 7), ("x", 20)] {
+        put(&t, name, "daily", Some(at(slot))).await;
+    }
+    let mut request = DueSchedules::new(2, at(10));
+    let mut pages = Vec::new();
+    loop {
+        let answer = t.driver.due_schedules(request.clone()).await.expect("due_schedules");
+        assert_eq!(answer.next, Some(at(20)));
+        pages.push(answer.schedules.iter().map(|it| it.name.to_string()).collect::<Vec<_>>());
+        let Some(last) = answer.schedules.last() else { break };
+        request = request.after(last.next_slot.expect("it is due"), last.name.clone());
+    }
+    assert_eq!(pages, [vec!["z", "a"], vec!["b", "c"], vec!["y"], vec![]]);
+    let behind = DueSchedules::new(9, at(10)).after(before(at(5)), named("zzz"));
+    let answer = t.driver.due_schedules(behind).await.expect("due_schedules");
+    assert_eq!(answer.schedules.first().map(|it| it.name.as_str()), Some("a"));
 }
 
 async fn the_next_slot_of_all_is_answered_whatever_the_limit(t: DriverUnderTest) {

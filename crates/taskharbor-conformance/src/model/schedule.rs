@@ -22,7 +22,11 @@ impl Model {
         let slots = waiting.iter().filter_map(|it| it.next_slot);
         let next = slots.filter(|slot| *slot > request.now).min();
         let is_due = |it: &&ScheduleRecord| it.next_slot.is_some_and(|slot| slot <= request.now);
-        let due = waiting.into_iter().filter(is_due).take(request.limit).cloned();
+        let is_behind = |it: &&ScheduleRecord| match (&request.after, it.next_slot) {
+            (Some(after), Some(slot)) => (slot, &it.name) > (after.0, &after.1),
+            _ => true,
+        };
+        let due = waiting.into_iter().filter(is_due).filter(is_behind).take(request.limit).cloned();
         Ok(Due::new(due.collect(), next))
     }
 

@@ -103,11 +103,20 @@ impl Replay<'_> {
     pub(super) async fn due(&self, limit: usize, now: Timestamp) -> Result<(), String> {
         let request = DueSchedules::new(limit, now);
         let model = self.model.due_schedules(&request);
-        match both("due_schedules", self.driver.due_schedules(request).await, model)? {
+        match both("due_schedules", self.driver.due_schedules(request.clone()).await, model)? {
             Some((mut driver, mut model)) => {
                 driver.schedules.iter_mut().for_each(without_revision);
                 model.schedules.iter_mut().for_each(without_revision);
-                same("due_schedules", &driver, &model)
+                same("due_schedules", &driver, &model)?;
+                let Some(last) = driver.schedules.pop() else { return Ok(()) };
+                let after = last.next_slot.ok_or("a due schedule has no next slot")?;
+                let rest = request.after(after, last.name);
+                let mut model = self.model.due_schedules(&rest).map_err(|it| it.to_string())?;
+                let driver = self.driver.due_schedules(rest).await;
+                let mut driver = driver.map_err(|it| it.to_string())?;
+                driver.schedules.iter_mut().for_each(without_revision);
+                model.schedules.iter_mut().for_each(without_revision);
+                same("due_schedules after another", &driver, &model)
             }
             None => Ok(()),
         }

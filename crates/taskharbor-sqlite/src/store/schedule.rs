@@ -93,7 +93,10 @@ impl Store<'_> {
     pub(crate) fn due_schedules(&self, request: &DueSchedules) -> Result<Due, Fault> {
         // SCH-8
         let mut statement = self.statement(sql::DUE_SCHEDULES)?;
-        let mut rows = statement.query(params![request.now.as_micros(), place(request.limit)])?;
+        let after = request.after.as_ref();
+        let after = after.map_or((-1, ""), |(slot, name)| (slot.as_micros(), name.as_str()));
+        let row = params![request.now.as_micros(), after.0, after.1, place(request.limit)];
+        let mut rows = statement.query(row)?;
         let mut due = Vec::new();
         while let Some(row) = rows.next()? {
             due.push(read(row)?);

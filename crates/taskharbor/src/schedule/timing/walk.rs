@@ -293,7 +293,11 @@ fn walk(name: &str, zone: &TimeZone, clock: &Clock, every_minute: bool) -> usize
         let all = if is_sparse { pattern.slots(clock, from, to) } else { Vec::new() };
         asked += ask(&timing, &all, [from].into_iter().chain(all.iter().copied()), &case);
         for &change in &around {
-            let few = if is_sparse { Vec::new() } else { pattern.slots(clock, change - DAY, change + 4 * DAY) };
+            let few = if is_sparse {
+                Vec::new()
+            } else {
+                pattern.slots(clock, change - DAY, change + 4 * DAY)
+            };
             let slots = if is_sparse { &all } else { &few };
             let window = change - 2 * 3_600..=change + 2 * 3_600;
             asked += ask(&timing, slots, window.step_by(60), &case);
@@ -315,7 +319,9 @@ fn f11_slots_advance_and_agree_with_the_expression_in_all_zones() {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((name, zone, clock, _)) = clocks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some((name, zone, clock, _)) =
+                    clocks.get(next.fetch_add(1, Ordering::Relaxed))
+                {
                     asked.fetch_add(walk(name, zone, clock, wanted.is_some()), Ordering::Relaxed);
                 }
             });
