@@ -17,7 +17,9 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{DriverError, JobId, JobType, QueueName, Text, Timestamp, job::JobView};
+use taskharbor_core::{
+    DriverError, JobId, JobType, QueueName, Text, Timestamp, error::Denied, job::JobView,
+};
 
 use tokio::time::Instant;
 
@@ -186,6 +188,35 @@ pub enum Event<'a> {
     /// The store's wake-ups arrive again.
     #[non_exhaustive]
     WakeUpsBack {},
+    /// A slot of a schedule was fired.
+    #[non_exhaustive]
+    ScheduleFired {
+        /// The schedule.
+        schedule: &'a str,
+        /// The slot.
+        slot: Timestamp,
+        /// The job that stands for the slot.
+        job: &'a JobId,
+        /// Whether the firing stored it. Otherwise another job stood in its place.
+        is_new: bool,
+    },
+    /// A slot of a schedule could not be fired. The record of the schedule says so too, unless another
+    /// worker may be able to.
+    #[non_exhaustive]
+    ScheduleFailed {
+        /// The schedule.
+        schedule: &'a str,
+        /// Why.
+        error: &'a str,
+    },
+    /// The schedules of this worker were not declared. The worker goes on without them.
+    #[non_exhaustive]
+    SchedulesDenied {
+        /// Their owner.
+        owner: &'a str,
+        /// Why. A newer version is nothing to worry about: this is an old process in a deploy.
+        denied: &'a Denied,
+    },
     /// A worker begins to reserve jobs.
     #[non_exhaustive]
     WorkerStarted {

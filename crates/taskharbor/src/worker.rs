@@ -19,6 +19,7 @@ mod pruner;
 mod reserver;
 mod retention;
 mod running;
+mod scheduler;
 mod set_back;
 mod settler;
 mod shared;

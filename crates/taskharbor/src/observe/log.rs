@@ -1,5 +1,7 @@
 //! The observer that writes logs, for every client and worker.
 
+use taskharbor_core::error::Denied;
+
 use crate::{Event, Observer};
 
 /// Tells `tracing` what happens: what an operator has to know as warnings, what happens to each
@@ -51,6 +53,18 @@ impl Observer for Log {
                 tracing::warn!(problem, "no wake-ups from the store; jobs are found by polling");
             }
             Event::WakeUpsBack {} => tracing::info!("wake-ups from the store arrive again"),
+            Event::ScheduleFired { schedule, slot, job, is_new } => {
+                tracing::debug!(schedule, %slot, %job, is_new, "schedule fired");
+            }
+            Event::ScheduleFailed { schedule, error } => {
+                tracing::warn!(schedule, error, "a schedule cannot be fired");
+            }
+            Event::SchedulesDenied { owner, denied: denied @ Denied::NewerVersion { .. } } => {
+                tracing::info!(owner, %denied, "schedules not declared");
+            }
+            Event::SchedulesDenied { owner, denied } => {
+                tracing::error!(owner, %denied, "schedules not declared");
+            }
             Event::WorkerStarted { name, shutdown_within } => {
                 tracing::info!(name, ?shutdown_within, "worker started");
             }

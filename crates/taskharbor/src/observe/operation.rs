@@ -20,6 +20,10 @@ pub enum Operation {
     Watch,
     /// Asking for the store's time. It is told when the answer had to be waited for.
     StoreTime,
+    /// Asking which schedules are due.
+    DueSchedules,
+    /// Firing schedules.
+    Fire,
     /// Removing old records.
     Prune,
     /// Reading the record of a job.
@@ -46,6 +50,8 @@ impl Operation {
         Self::Outputs,
         Self::Watch,
         Self::StoreTime,
+        Self::DueSchedules,
+        Self::Fire,
         Self::Prune,
         Self::Inspect,
         Self::InspectFlow,
@@ -66,6 +72,8 @@ impl Operation {
             Self::Outputs => "outputs",
             Self::Watch => "watch",
             Self::StoreTime => "store_time",
+            Self::DueSchedules => "due_schedules",
+            Self::Fire => "fire",
             Self::Prune => "prune",
             Self::Inspect => "inspect",
             Self::InspectFlow => "inspect_flow",

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use taskharbor_core::{Timestamp, admin::Declaration, driver::Limits, name::OwnerName};
 
-use super::{InvalidSchedule, Schedule, ScheduleFault};
+use super::{Definition, InvalidSchedule, Schedule, ScheduleFault};
 use crate::codec::Format;
 
 /// All schedules of one service, the owner. Schedules of this owner that are not here are removed when it
@@ -26,6 +26,17 @@ pub struct Schedules {
     owner: String,
     version: Option<u64>,
     schedules: Vec<Schedule>,
+}
+
+/// The same schedules, due from `now` on.
+pub(crate) fn first_slots(mut declaration: Declaration, now: Timestamp) -> Declaration {
+    for new in &mut declaration.schedules {
+        // It was made from a calendar that works.
+        if let Ok(definition) = Definition::decode(&new.definition) {
+            new.next_slot = definition.calendar.next_after(now).unwrap_or_default();
+        }
+    }
+    declaration
 }
 
 impl Schedules {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use taskharbor_core::{
-    AnyDriver, JobType, QueueName, Timestamp, debug_as_display,
+    AnyDriver, Driver, JobType, QueueName, Timestamp, debug_as_display,
     job::HeaderError,
     name::{Holder, NameError},
 };
@@ -24,8 +24,9 @@ use super::{
     unfit::{MissingHandler, Unfit, Unreadable},
 };
 use crate::{
-    Codec, Exponential, Handlers, ImpossiblePolicy, Middleware, Observer, Retention, RetryPolicy,
-    codec::Format, handler::Entry, inflight::Registry, observe::Observers,
+    Codec, Exponential, Handlers, ImpossiblePolicy, InvalidSchedule, Middleware, Observer,
+    Retention, RetryPolicy, Schedules, codec::Format, handler::Entry, inflight::Registry,
+    observe::Observers,
 };
 
 /// Why a worker was not built.
@@ -115,6 +116,9 @@ pub enum BuildError {
     /// A codec has no name that could be stored with a job.
     #[error("a codec cannot be used: {0}")]
     Codec(HeaderError),
+    /// Invalid schedule.
+    #[error(transparent)]
+    Schedule(InvalidSchedule),
     /// The worker's name is none.
     #[error("the worker's name cannot be used: {0}")]
     Name(NameError),
@@ -153,6 +157,7 @@ pub struct WorkerBuilder {
     unreadable: Unreadable,
     crash_limit: u32,
     retention: Retention,
+    schedules: Option<Schedules>,
     seed: Option<u64>,
 }
 
@@ -181,6 +186,7 @@ impl WorkerBuilder {
             unreadable: Unreadable::default(),
             crash_limit: 5,
             retention: Retention::new(),
+            schedules: None,
             seed: None,
         }
     }
@@ -327,6 +333,16 @@ impl WorkerBuilder {
         self
     }
 
+    /// Declares these schedules when the worker starts: their owner has exactly these from then on. A
+    /// list with a lower version than the stored one changes nothing. Their payloads are written as
+    /// JSON. Defaults to none, which leaves the store as it is.
+    ///
+    /// Each worker fires the schedules of all owners, whether or not it declares any.
+    pub fn schedules(mut self, schedules: Schedules) -> Self {
+        self.schedules = Some(schedules);
+        self
+    }
+
     /// Draws its random numbers, those of jitter, from this seed, so that a simulation repeats.
     /// Defaults to a random one.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -349,7 +365,13 @@ impl WorkerBuilder {
         let codecs = self.codecs.into_iter().collect::<Result<Vec<_>, _>>();
         let codecs = codecs.map_err(BuildError::Codec)?;
         // Codecs that were added go first, so that they may replace a built-in one.
-        let formats = codecs.into_iter().chain(Format::known()).collect();
+        let formats: Vec<_> = codecs.into_iter().chain(Format::known()).collect();
+        let declaration = self.schedules.map(|schedules| {
+            // Their first slots are found when the worker starts and has the store's time.
+            let limits = self.driver.limits();
+            schedules.into_declaration(&Format::json(), &limits, Timestamp::EPOCH)
+        });
+        let declaration = declaration.transpose().map_err(BuildError::Schedule)?;
         let concurrency: usize = lanes.iter().map(|lane| lane.concurrency).sum();
         // So that handlers do not wait for a call to the store while there is more to do.
         let (outcomes, inbox) = mpsc::channel(concurrency.max(MAX_AHEAD));
@@ -370,6 +392,9 @@ impl WorkerBuilder {
             outcomes,
             inbox: Mutex::new(Some(inbox)),
             outage: Outage::default(),
+            declaration: Mutex::new(declaration),
+            key_waits: AtomicBool::new(false),
+            key_freed: Notify::new(),
             phase: watch::Sender::new(Phase::Working),
             clock: OnceLock::new(),
             random: Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed)),

@@ -29,6 +29,7 @@ pub(super) enum Part {
     Settler,
     Input,
     Pruner,
+    Scheduler,
     Watch,
     /// Asks for the time during an outage, so that its end is noticed whatever the others do.
     Probe,
@@ -36,7 +37,7 @@ pub(super) enum Part {
 
 impl Part {
     /// How many parts do the work of a worker. A store that fails only the others is not away.
-    const WORKING: usize = 5;
+    const WORKING: usize = 6;
 
     const fn works(self) -> bool {
         (self as usize) < Self::WORKING

@@ -5,7 +5,12 @@
 //! call that the store refused as a whole, each outcome is sent alone, so that one cannot hold up the
 //! others. An outcome that waits for another transaction is sent in a call of its own.
 
-use std::{collections::HashSet, panic::resume_unwind, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    panic::resume_unwind,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use taskharbor_core::{
     Driver, DriverError, JobId, Text, Timestamp,
@@ -26,7 +31,7 @@ use super::{
     shared::{Phase, Shared},
     verdict::{self, Report, Verdict},
 };
-use crate::{Event, LossReason, Operation, inflight::Inflight};
+use crate::{Event, LossReason, Operation, header, inflight::Inflight};
 
 /// A call carries no more outcomes than this.
 const BATCH: usize = 1_000;
@@ -415,6 +420,16 @@ impl Settler {
             Report::DeadLettered { reason } => Event::DeadLettered { job, reason },
             Report::Released { why } => Event::Released { job, why: *why },
         });
+        let is_terminal = matches!(
+            finished.verdict.report,
+            Report::Succeeded { .. } | Report::DeadLettered { .. }
+        );
+        if is_terminal
+            && self.shared.key_waits.load(Ordering::SeqCst)
+            && job.headers.get(header::SCHEDULE).is_some()
+        {
+            self.shared.key_freed.notify_one();
+        }
     }
 }
 

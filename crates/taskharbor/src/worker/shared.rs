@@ -10,7 +10,9 @@ use std::{
     time::Duration,
 };
 
-use taskharbor_core::{AnyDriver, DriverError, JobType, Timestamp, clock::Clock, name::Holder};
+use taskharbor_core::{
+    AnyDriver, DriverError, JobType, Timestamp, admin::Declaration, clock::Clock, name::Holder,
+};
 use tokio::{
     sync::{Notify, mpsc, watch},
     time::Instant,
@@ -91,7 +93,9 @@ impl Config {
             Part::Settler => self.call_timeout.min(lease_allows),
             // Worth less than the time in which jobs could be reserved without it.
             Part::Watch | Part::Probe => self.call_timeout.min(Duration::from_secs(5)),
-            Part::Reserver | Part::Keeper | Part::Input | Part::Pruner => self.call_timeout,
+            Part::Reserver | Part::Keeper | Part::Input | Part::Pruner | Part::Scheduler => {
+                self.call_timeout
+            }
         }
     }
 }
@@ -117,6 +121,11 @@ pub(super) struct Shared {
     /// The other end, until the settler takes it.
     pub(super) inbox: Mutex<Option<mpsc::Receiver<Finished>>>,
     pub(super) outage: Outage,
+    /// The schedules to declare, until the scheduler takes them.
+    pub(super) declaration: Mutex<Option<Declaration>>,
+    /// Whether the slot of a schedule waits for an earlier job of it, and that such a job has ended.
+    pub(super) key_waits: AtomicBool,
+    pub(super) key_freed: Notify,
     pub(super) phase: watch::Sender<Phase>,
     pub(super) clock: OnceLock<Arc<dyn Clock>>,
     pub(super) random: Mutex<fastrand::Rng>,

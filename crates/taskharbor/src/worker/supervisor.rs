@@ -21,7 +21,7 @@ use super::{
     outage::{self, Part},
     pruner, reserver,
     running::{Ending, Running},
-    settler,
+    scheduler, settler,
     shared::{Phase, Shared},
 };
 use crate::{CancelReason, Event, Operation, middleware::recover};
@@ -132,8 +132,9 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
     let probe = tokio::spawn(outage::probe(Arc::clone(shared), driver.clone()));
-    // Nobody waits for this one: what it leaves undone another worker does, or the next one.
+    // Nothing waits for these two: what they leave undone another worker does, or the next one.
     let pruner = home.spawn(pruner::run(Arc::clone(shared)));
+    let scheduler = home.spawn(scheduler::run(Arc::clone(shared)));
     let ended = tokio::select! {
         biased;
         () = shared.reached(Phase::Draining) => Ok(()),
@@ -154,7 +155,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver, pruner, probe] {
+    for task in [keeper, settler, reserver, pruner, scheduler, probe] {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { abandoned });

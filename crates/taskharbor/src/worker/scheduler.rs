@@ -1,0 +1,311 @@
+//! The loop that fires schedules.
+//!
+//! Every worker has one, and none is in charge. Each asks which schedules are due, makes the jobs of
+//! their slots and sends them; the store takes the first and refuses the others. So a worker that
+//! dies costs no slot, and a slow one fires none twice.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use taskharbor_core::{
+    Admin, Driver, DriverError, JobId, Text, Timestamp,
+    admin::{Action, Change, Configure, Declaration, Manage, ScheduleRecord},
+    driver::{Answers, DueSchedules, Enqueued, Fire, FireSchedule, Watch},
+    error::FireRefused,
+    name::ScheduleName,
+};
+use tokio::time::sleep;
+
+use super::{
+    outage::Part,
+    shared::{Phase, Shared},
+};
+use crate::{
+    Event, Operation,
+    middleware::recover,
+    schedule::{Plan, first_slots, plan},
+};
+
+/// One call asks for no more schedules than this.
+const PAGE: usize = 500;
+/// One call stores no more jobs, and no more bytes of them, than these.
+const CALL_JOBS: usize = 10_000;
+const CALL_BYTES: usize = 16 * 1024 * 1024;
+/// A worker comes up to this much after a slot, at random, so that of many one is the first.
+const SPREAD: Duration = Duration::from_millis(100);
+/// How often to look if nothing is due, as a multiple of the polling interval. Schedules that another
+/// process has stored are seen then.
+const POLLS: u32 = 30;
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut scheduler = Scheduler::new(&shared);
+    tokio::select! {
+        biased;
+        () = shared.reached(Phase::Draining) => {}
+        () = scheduler.run() => {}
+    }
+}
+
+struct Scheduler<'a> {
+    shared: &'a Shared,
+    /// Wakes when this process changes schedules.
+    changes: Watch,
+    /// What is still to be declared.
+    declaration: Option<Declaration>,
+    /// The schedules that this worker cannot read, so that each is told once.
+    unreadable: HashSet<ScheduleName>,
+}
+
+impl<'a> Scheduler<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let declaration = shared.declaration.lock().ok().and_then(|mut it| it.take());
+        let changes = shared.driver.watch_schedules();
+        Self { shared, changes, declaration, unreadable: HashSet::new() }
+    }
+
+    async fn run(&mut self) {
+        let mut failures = 0;
+        loop {
+            let pause = match self.pass().await {
+                Ok(next) => {
+                    failures = 0;
+                    self.pause(next)
+                }
+                Err(_) => {
+                    failures = u32::saturating_add(failures, 1);
+                    self.shared.backoff(failures)
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                Some(_) = self.changes.woken() => {}
+                () = self.shared.key_freed.notified() => {}
+            }
+        }
+    }
+
+    /// How long to wait when the next slot is at `next`.
+    fn pause(&self, next: Option<Timestamp>) -> Duration {
+        let poll = self.shared.config.poll * POLLS;
+        let poll = poll.mul_f64(0.9 + self.shared.chance() / 5.0);
+        let Some(next) = next else { return poll };
+        // In a test there is one worker, and what is due at an instant happens at that instant.
+        let is_alone = self.shared.driver.has_own_clock();
+        let spread = if is_alone { Duration::ZERO } else { SPREAD.mul_f64(self.shared.chance()) };
+        next.since(self.shared.now()).saturating_add(spread).min(poll)
+    }
+
+    /// Fires what is due, and declares what is to be declared; answers when the next slot is.
+    async fn pass(&mut self) -> Result<Option<Timestamp>, DriverError> {
+        // Before the declaration: slots of a schedule that it replaces are fired as they were.
+        let next = self.fire_due().await?;
+        if self.declaration.is_none() {
+            return Ok(next);
+        }
+        self.declare().await?;
+        self.fire_due().await
+    }
+
+    async fn declare(&mut self) -> Result<(), DriverError> {
+        let Some(declaration) = &self.declaration else { return Ok(()) };
+        let now = self.shared.now();
+        let change = Change::DeclareSchedules(first_slots(declaration.clone(), now));
+        let request = Configure::new(vec![change], now);
+        let configure = self.shared.driver.configure(request);
+        let answers = self.call(Operation::Configure, 1, configure).await?;
+        if let Some(Err(denied)) = answers.first() {
+            let owner = declaration.owner.as_str();
+            self.shared.tell(&Event::SchedulesDenied { owner, denied });
+        }
+        self.declaration = None;
+        Ok(())
+    }
+
+    /// Fires all that is due now; answers when the next slot is.
+    async fn fire_due(&mut self) -> Result<Option<Timestamp>, DriverError> {
+        let shared = self.shared;
+        let now = shared.now();
+        shared.key_waits.store(false, Ordering::SeqCst);
+        let mut request = DueSchedules::new(PAGE, now);
+        let mut next: Option<Timestamp> = None;
+        loop {
+            let asked = shared.driver.due_schedules(request.clone());
+            let due = self.call(Operation::DueSchedules, 0, asked).await?;
+            next = next.into_iter().chain(due.next).min();
+            let Some((last, slot)) = due.schedules.last().and_then(|it| Some((it, it.next_slot?)))
+            else {
+                return Ok(next);
+            };
+            let is_last = due.schedules.len() < PAGE;
+            request = request.after(slot, last.name.clone());
+            let fired = self.fire(&due.schedules, now).await?;
+            next = next.into_iter().chain(fired).min();
+            if is_last {
+                return Ok(next);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Fires these schedules; answers when the next of their slots is.
+    async fn fire(
+        &mut self,
+        due: &[ScheduleRecord],
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, DriverError> {
+        let mut items = Vec::with_capacity(due.len());
+        let mut replaced = Vec::new();
+        for record in due {
+            match plan(record, now) {
+                Ok(Plan { fire, replaces }) => {
+                    items.push(fire);
+                    replaced.extend(replaces);
+                }
+                Err(error) if self.unreadable.insert(record.name.clone()) => {
+                    let schedule = record.name.as_str();
+                    let error = &error.to_string();
+                    self.shared.tell(&Event::ScheduleFailed { schedule, error });
+                }
+                Err(_) => {}
+            }
+        }
+        self.cancel(replaced, now).await?;
+        let mut next: Option<Timestamp> = None;
+        while !items.is_empty() {
+            let rest = items.split_off(fitting(&items));
+            let call = std::mem::replace(&mut items, rest);
+            next = next.into_iter().chain(self.send(call, now).await?).min();
+        }
+        Ok(next)
+    }
+
+    /// Cancels the jobs that new ones replace. Those that are terminal are denied, which is no
+    /// failure.
+    async fn cancel(
+        &self,
+        replaced: Vec<(JobId, Action)>,
+        now: Timestamp,
+    ) -> Result<(), DriverError> {
+        for action in [Action::Cancel, Action::CancelFlow] {
+            let ids = replaced.iter().filter(|it| it.1 == action).map(|it| it.0.clone());
+            let ids: Vec<_> = ids.collect::<HashSet<_>>().into_iter().collect();
+            if !ids.is_empty() {
+                let (count, request) = (ids.len(), Manage::new(ids, action, now));
+                self.call(Operation::Manage, count, self.shared.driver.manage(request)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends firings. If the store refuses the call, one of them may have spoilt it, and each goes
+    /// alone; one that is refused alone is recorded as a failure of its schedule.
+    async fn send(
+        &self,
+        items: Vec<FireSchedule>,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, DriverError> {
+        let mut next: Option<Timestamp> = None;
+        let mut failed = Vec::new();
+        match self.fire_call(items.clone(), now).await {
+            Ok(answers) => {
+                for (item, answer) in items.into_iter().zip(answers) {
+                    next = next.into_iter().chain(self.take(item, answer, &mut failed)).min();
+                }
+            }
+            Err(DriverError::Invalid(_) | DriverError::Backend(_)) if items.len() > 1 => {
+                for item in items {
+                    let sent = Box::pin(self.send(vec![item], now)).await?;
+                    next = next.into_iter().chain(sent).min();
+                }
+            }
+            Err(DriverError::Invalid(rule)) => {
+                failed.extend(items.into_iter().map(|item| (item, rule.to_string())));
+            }
+            Err(error) => return Err(error),
+        }
+        for (item, error) in failed {
+            let schedule = item.name.as_str();
+            self.shared.tell(&Event::ScheduleFailed { schedule, error: &error });
+            let left_out = u64::try_from(item.slots.len()).unwrap_or(u64::MAX);
+            let fire = FireSchedule::new(item.name.clone(), item.revision, item.next_slot);
+            let fire = fire.missed(item.missed.saturating_add(left_out)).error(Text::new(error));
+            self.fire_call(vec![fire], now).await?;
+            next = next.into_iter().chain(item.next_slot).min();
+        }
+        Ok(next)
+    }
+
+    /// What the store says about one firing; answers when the next slot of the schedule is.
+    fn take(
+        &self,
+        item: FireSchedule,
+        answer: Result<Vec<Enqueued>, FireRefused>,
+        failed: &mut Vec<(FireSchedule, String)>,
+    ) -> Option<Timestamp> {
+        let schedule = item.name.as_str();
+        match answer {
+            Ok(jobs) => {
+                for (slot, job) in item.slots.iter().zip(&jobs) {
+                    let (slot, is_new) = (slot.at, job.is_new());
+                    let job = job.id();
+                    self.shared.tell(&Event::ScheduleFired { schedule, slot, job, is_new });
+                }
+                if let Some(error) = &item.error {
+                    let error = error.as_str();
+                    self.shared.tell(&Event::ScheduleFailed { schedule, error });
+                }
+                item.next_slot
+            }
+            // Another worker was first, and the schedule is where this one would have moved it.
+            Err(FireRefused::Changed) => item.next_slot,
+            Err(FireRefused::KeyHeld(_)) => {
+                self.shared.key_waits.store(true, Ordering::SeqCst);
+                None
+            }
+            Err(FireRefused::Rejected(rejected)) => {
+                let text = rejected.to_string();
+                failed.push((item, text));
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    async fn fire_call(
+        &self,
+        items: Vec<FireSchedule>,
+        now: Timestamp,
+    ) -> Answers<Vec<Enqueued>, FireRefused> {
+        let count = items.len();
+        self.call(Operation::Fire, count, self.shared.driver.fire(Fire::new(items, now))).await
+    }
+
+    /// Waits for a call. A worker does not end because schedules cannot be fired.
+    async fn call<T>(
+        &self,
+        operation: Operation,
+        items: usize,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let call = async {
+            let answer = recover(call).await;
+            answer.unwrap_or_else(|panic| Err(DriverError::ContractViolation(panic.to_string())))
+        };
+        self.shared.call(Part::Scheduler, operation, items, call).await
+    }
+}
+
+/// How many of the first firings one call takes: at least one.
+fn fitting(items: &[FireSchedule]) -> usize {
+    let (mut jobs, mut bytes) = (0, 0);
+    let fits = |item: &&FireSchedule| {
+        let new = || item.slots.iter().flat_map(|slot| &slot.set.jobs);
+        jobs += new().count();
+        bytes += new().map(|job| job.payload.len() + job.headers.bytes()).sum::<usize>();
+        jobs <= CALL_JOBS && bytes <= CALL_BYTES
+    };
+    items.iter().take_while(fits).count().max(1)
+}
