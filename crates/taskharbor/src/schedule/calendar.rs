@@ -134,3 +134,6 @@ impl Calendar {
         Ok(count)
     }
 }
+
+#[cfg(test)]
+mod tests;

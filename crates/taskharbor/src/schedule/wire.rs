@@ -122,8 +122,10 @@ pub(super) fn encode(definition: &Definition) -> Blob {
 
 pub(super) fn decode(bytes: &[u8]) -> Result<Definition, DefinitionError> {
     let Version { v } = serde_json::from_slice(bytes).map_err(malformed)?;
-    if v > VERSION {
-        return Err(DefinitionError::LaterVersion(v));
+    match v {
+        VERSION => {}
+        0 => return Err(malformed("unknown version 0")),
+        later => return Err(DefinitionError::LaterVersion(later)),
     }
     let wire: Wire = serde_json::from_slice(bytes).map_err(malformed)?;
     let timing = match (&wire.cron, &wire.every) {
