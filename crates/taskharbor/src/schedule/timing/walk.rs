@@ -1,8 +1,8 @@
 //! Every expression in every zone from 2024 to 2030, against a matcher of its own.
 //!
-//! Zones whose clocks agree share one walk. Expressions that are due a few times a day are walked from slot
-//! to slot over all years. Around every change of a clock, each expression is asked at each minute.
-//! With `TASKHARBOR_CRON_EVERY_MINUTE` set to a zone or to `all`, it is asked at each minute of the
+//! Zones whose clocks agree share one walk. An expression that is due once or twice a day is walked from
+//! slot to slot over all years, and another one on the days before and after every change of a clock.
+//! For two hours before and after a change, each expression is asked at each minute. With `TASKHARBOR_CRON_EVERY_MINUTE` set to a zone or to `all`, it is asked at each minute of the
 //! seven years.
 
 use std::{
@@ -293,14 +293,15 @@ fn walk(name: &str, zone: &TimeZone, clock: &Clock, every_minute: bool) -> usize
         let all = if is_sparse { pattern.slots(clock, from, to) } else { Vec::new() };
         asked += ask(&timing, &all, [from].into_iter().chain(all.iter().copied()), &case);
         for &change in &around {
-            let few = if is_sparse {
-                Vec::new()
-            } else {
-                pattern.slots(clock, change - DAY, change + 4 * DAY)
+            let near = match is_sparse {
+                true => Vec::new(),
+                false => pattern.slots(clock, change - DAY, change + 4 * DAY),
             };
-            let slots = if is_sparse { &all } else { &few };
-            let window = change - 2 * 3_600..=change + 2 * 3_600;
-            asked += ask(&timing, slots, window.step_by(60), &case);
+            let days = near.iter().copied().take_while(|slot| *slot < change + DAY);
+            asked += ask(&timing, &near, days, &case);
+            let slots = if is_sparse { &all } else { &near };
+            let minutes = (change - 2 * 3_600..=change + 2 * 3_600).step_by(60);
+            asked += ask(&timing, slots, minutes, &case);
         }
     }
     asked
