@@ -4,6 +4,7 @@ mod coalesce;
 mod enqueue;
 mod handle;
 mod manage;
+mod schedules;
 mod start;
 mod status;
 mod store;
@@ -30,6 +31,7 @@ use within::{Where, Within};
 pub use enqueue::{EnqueueBuilder, EnqueueMany};
 pub use handle::{Handle, WaitError};
 pub use manage::{Acted, Dlq, JobAdmin, JobsAdmin, QueueAdmin};
+pub use schedules::{Backfilled, ScheduleAdmin, ScheduleDetails, ScheduleInfo};
 pub use start::Start;
 pub use status::ManageError;
 

@@ -11,7 +11,7 @@ use taskharbor_core::{
 
 use crate::{
     CancelReason, Data, Each, Failure, Inputs, Job, JobError, JobResult, codec::Format,
-    flow::read::Source, inflight::Inflight, observe::Observers,
+    flow::read::Source, header, inflight::Inflight, observe::Observers,
 };
 
 /// One execution of a job, as middleware sees it. Cheap to clone.
@@ -137,6 +137,19 @@ impl Call {
     #[must_use]
     pub fn available_at(&self) -> Timestamp {
         self.job().available_at
+    }
+
+    /// The slot for which a schedule made the job: the instant that it stands for, however late it
+    /// runs. `None` if no schedule made it.
+    #[must_use]
+    pub fn slot(&self) -> Option<Timestamp> {
+        self.headers().get(header::SLOT)?.parse().ok()
+    }
+
+    /// The schedule that made the job.
+    #[must_use]
+    pub fn schedule(&self) -> Option<&str> {
+        self.headers().get(header::SCHEDULE)
     }
 
     /// The headers it was enqueued with.

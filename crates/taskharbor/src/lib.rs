@@ -19,7 +19,6 @@ mod middleware;
 mod observe;
 mod outcome;
 mod retry;
-#[allow(dead_code, unused_imports, reason = "clients and workers call it")]
 mod schedule;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -35,8 +34,8 @@ pub use taskharbor_sqlite as sqlite;
 pub use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
     admin::{
-        Action, Counts, Cursor, Filter, List, Manage, Page, Prune, QueueCounts, Requeue,
-        StateCounts, TimeRange,
+        Action, Counts, Cursor, Filter, Firing, List, Manage, Page, Prune, QueueCounts, Requeue,
+        ScheduleRecord, SlotTotals, StateCounts, TimeRange,
     },
     driver::{Limits, OpenTransaction, Transaction},
     error::{Denied, Refusal, Rejected},
@@ -53,8 +52,9 @@ pub use block_on::block_on;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{
-    Acted, Client, ClientBuilder, Dlq, EnqueueBuilder, EnqueueError, EnqueueMany, Handle, JobAdmin,
-    JobsAdmin, ManageError, QueueAdmin, Start, WaitError,
+    Acted, Backfilled, Client, ClientBuilder, Dlq, EnqueueBuilder, EnqueueError, EnqueueMany,
+    Handle, JobAdmin, JobsAdmin, ManageError, QueueAdmin, ScheduleAdmin, ScheduleDetails,
+    ScheduleInfo, Start, WaitError,
 };
 #[cfg(feature = "messagepack")]
 pub use codec::MessagePack;

@@ -23,10 +23,10 @@ pub(crate) use declaration::first_slots;
 pub use fault::{InvalidSchedule, ScheduleFault};
 
 use calendar::Calendar;
-pub(crate) use definition::{Definition, DefinitionError};
-pub(crate) use plan::{NeedsNewerWorker, Plan, plan};
+pub(crate) use definition::Definition;
+pub(crate) use plan::{Plan, plan};
 use template::Template;
-use timing::Timing;
+pub(crate) use timing::Timing;
 
 /// Jobs that are due again and again: when, which ones, and under which policies.
 ///

@@ -10,7 +10,7 @@ use taskharbor_core::{
     name::NameError,
 };
 
-use crate::{FlowTree, Handle, WaitError, flow::graph::Records};
+use crate::{FlowTree, Handle, InvalidSchedule, WaitError, flow::graph::Records};
 
 /// Why something was not done to a job or a flow.
 #[derive(thiserror::Error)]
@@ -19,7 +19,10 @@ pub enum ManageError {
     /// It cannot be done, as things stand.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// Invalid name of a queue.
+    /// Invalid schedule.
+    #[error(transparent)]
+    Schedule(#[from] InvalidSchedule),
+    /// Invalid name of a queue or a schedule.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The call failed. Asking again is safe.

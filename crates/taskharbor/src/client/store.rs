@@ -4,7 +4,7 @@ use std::{fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration}
 
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
-    admin::{Configure, Counts, List, Manage, Page, QueueCounts},
+    admin::{Configure, Counts, List, ListSettings, Manage, Page, QueueCounts, Setting},
     driver::{Answers, Enqueue, Enqueued, Limits, OutputPage, Outputs},
     error::{Denied, Refusal, Rejected},
     flow::FlowRecord,
@@ -71,6 +71,13 @@ impl Store {
     pub(super) async fn configure(&self, request: Configure) -> Answers<(), Denied> {
         let changes = request.changes.len();
         self.call(Operation::Configure, changes, self.driver.configure(request)).await
+    }
+
+    pub(super) async fn settings(
+        &self,
+        request: ListSettings,
+    ) -> Result<Page<Setting>, DriverError> {
+        self.call(Operation::Settings, 0, self.driver.settings(request)).await
     }
 
     pub(super) fn limits(&self) -> Limits {

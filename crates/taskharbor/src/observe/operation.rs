@@ -38,6 +38,8 @@ pub enum Operation {
     Counts,
     /// Changing settings, such as whether a queue is paused.
     Configure,
+    /// Reading settings, such as schedules.
+    Settings,
 }
 
 impl Operation {
@@ -59,6 +61,7 @@ impl Operation {
         Self::Manage,
         Self::Counts,
         Self::Configure,
+        Self::Settings,
     ];
 
     /// The name of the operation, as logs and metrics show it.
@@ -81,6 +84,7 @@ impl Operation {
             Self::Manage => "manage",
             Self::Counts => "counts",
             Self::Configure => "configure",
+            Self::Settings => "settings",
         }
     }
 }

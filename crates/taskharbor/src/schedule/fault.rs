@@ -68,6 +68,15 @@ pub enum ScheduleFault {
          Overlap::Allow"
     )]
     KeyInUse(super::Overlap),
+    /// What is stored cannot be used.
+    #[error("{0}")]
+    Unusable(String),
+    /// There are more slots than one call takes.
+    #[error("there are more than {max} slots: choose a shorter time")]
+    TooManySlots {
+        /// The most that one call takes.
+        max: usize,
+    },
     /// The job cannot be made.
     #[error(transparent)]
     Job(#[from] InvalidJob),
@@ -88,7 +97,7 @@ pub enum ScheduleFault {
 
 impl ScheduleFault {
     /// This fault in a field of the schedule or owner with this name.
-    pub(super) fn of(self, name: &str, field: &'static str) -> InvalidSchedule {
+    pub(crate) fn of(self, name: &str, field: &'static str) -> InvalidSchedule {
         // A name that is too long is cut, since the text of an error is read by people.
         let max = ScheduleName::MAX_BYTES.max(OwnerName::MAX_BYTES);
         let name = name[..name.floor_char_boundary(max)].to_owned();

@@ -45,6 +45,11 @@ impl Template {
         Ok(Self { jobs, is_flow })
     }
 
+    /// How many jobs it has.
+    pub(crate) const fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
     /// The size of the payloads and headers.
     pub(crate) fn bytes(&self) -> usize {
         self.jobs.iter().map(|job| job.payload.len() + job.headers.bytes()).sum()

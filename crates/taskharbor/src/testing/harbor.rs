@@ -10,10 +10,10 @@ use std::{
 };
 
 use taskharbor_core::{
-    Admin, AnyDriver, Blob, JobId, JobType, State, Timestamp,
+    Admin, AnyDriver, Blob, Driver, JobId, JobType, State, Timestamp,
     admin::{Counts, Filter, StateCounts},
     clock::{Clock, ManualClock},
-    driver::{OpenTransaction, Transaction},
+    driver::{Due, DueSchedules, OpenTransaction, Transaction},
     job::{Headers, JobRecord, JobSummary},
 };
 use taskharbor_memory::MemoryDriver;
@@ -268,10 +268,18 @@ impl Harbor {
         }
     }
 
-    /// When the next scheduled job falls due, if that is by `end`.
+    /// When the next scheduled job falls due, or the next slot of a schedule, if that is by `end`.
     async fn next_due(&self, end: Timestamp) -> Option<Timestamp> {
         let scheduled = self.list(Filter::all().state(State::Scheduled)).await;
-        scheduled.into_iter().filter_map(|job| job.due_at).filter(|due| *due <= end).min()
+        let jobs = scheduled.into_iter().filter_map(|job| job.due_at);
+        let slot = self.due_schedules().await.next;
+        jobs.chain(slot).filter(|due| *due <= end).min()
+    }
+
+    async fn due_schedules(&self) -> Due {
+        let request = DueSchedules::new(1_000, self.now().await);
+        let due = self.driver.due_schedules(request).await;
+        due.unwrap_or_else(|error| panic!("no schedules: {error}"))
     }
 
     /// Lets everything run that can run now, until no job is ready or inflight. Time passes only
@@ -333,7 +341,7 @@ impl Harbor {
         let counts = self.driver.counts(Counts::new(self.now().await)).await;
         let counts = counts.unwrap_or_else(|error| panic!("no counts: {error}"));
         let states: StateCounts = counts.into_iter().map(|queue| queue.states).sum();
-        states.ready + states.inflight
+        states.ready + states.inflight + self.due_schedules().await.schedules.len()
     }
 
     /// All that the store knows about a job.

@@ -33,6 +33,7 @@ mod poison;
 mod port;
 mod readme;
 mod retention;
+mod schedule;
 mod seed;
 mod set_back;
 mod shutdown;

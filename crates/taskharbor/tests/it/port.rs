@@ -186,6 +186,12 @@ impl Observer for Log {
             Event::StoreBack { .. } => "back".to_owned(),
             Event::WakeUpsLost { problem, .. } => format!("wake-ups lost: {problem}"),
             Event::WakeUpsBack { .. } => "wake-ups back".to_owned(),
+            Event::ScheduleFired { job, is_new: true, .. } => format!("fired {job}"),
+            Event::ScheduleFired { job, .. } => format!("skipped for {job}"),
+            Event::ScheduleFailed { schedule, error, .. } => {
+                format!("not fired {schedule}: {error}")
+            }
+            Event::SchedulesDenied { owner, denied, .. } => format!("denied {owner}: {denied}"),
             Event::WorkerStarted { .. } => "worker started".to_owned(),
             Event::Quiet { inflight, .. } => format!("quiet with {inflight}"),
             Event::ShuttingDown { inflight, .. } => format!("shutting down with {inflight}"),

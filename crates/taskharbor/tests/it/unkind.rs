@@ -23,6 +23,8 @@ pub(crate) enum Op {
     Watch,
     Time,
     Prune,
+    Due,
+    Fire,
     /// In a transaction of the test's.
     Transaction,
 }
@@ -40,11 +42,13 @@ impl Op {
             Called::Watch => Some(Self::Watch),
             Called::StoreTime => Some(Self::Time),
             Called::Prune => Some(Self::Prune),
+            Called::DueSchedules => Some(Self::Due),
+            Called::Fire => Some(Self::Fire),
             _ => None,
         }
     }
 
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Enqueue,
         Self::Reserve,
         Self::Extend,
@@ -53,6 +57,8 @@ impl Op {
         Self::Watch,
         Self::Time,
         Self::Prune,
+        Self::Due,
+        Self::Fire,
         Self::Transaction,
     ];
 }
