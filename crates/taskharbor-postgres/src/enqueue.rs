@@ -1,7 +1,18 @@
 //! Storing sets: one call for all unrelated jobs that stand together, one for each flow.
 
-use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
+use std::{collections::HashSet, sync::atomic::Ordering};
 
+use crate::{
+    PostgresDriver,
+    answer::{self, Verdict},
+    column::{Columns, key_hold, key_time, place},
+    error,
+    statement::Statements,
+    storing::{self, LOCK_WAIT_MS},
+    tx,
+    value::Value,
+    wake::Work,
+};
 use taskharbor_core::{
     DriverError, JobId, NewJob, Timestamp,
     driver::{Answers, Enqueue, Enqueued, Limits},
@@ -10,24 +21,6 @@ use taskharbor_core::{
     job::{FailurePolicy, JobSet, KeyHold, SetKind},
     name::{FlowName, IdempotencyKey},
 };
-use tokio::time::Instant;
-
-use crate::{
-    PostgresDriver,
-    answer::{self, Verdict},
-    column::{Columns, key_hold, key_time, place},
-    error,
-    statement::Statements,
-    tx,
-    value::Value,
-    wake::Work,
-};
-
-/// How long an enqueue waits for a transaction that has stored the same job or taken the same key and does not end.
-const LOCK_WAIT_MS: Option<i64> = Some(1_000);
-
-/// Jobs of a call that took this long may stand before jobs that other drivers were granted.
-const LATE_COMMIT: Duration = Duration::from_millis(500);
 
 /// The answers to the sets of a call.
 type Answered = Vec<Result<Vec<Enqueued>, Rejected>>;
@@ -77,22 +70,11 @@ impl PostgresDriver {
         let shared = &self.shared;
         let (parts, mut answers) = parts(&request, &shared.limits);
         for part in parts {
-            let jobs = part.jobs();
-            let permit = shared.held_calls.enter(&jobs).await?;
-            let mut queues: Vec<_> = jobs.into_iter().map(|job| &job.queue).collect();
-            queues.dedup();
-            let channel = shared.wakeups.inline_notify_channel();
-            let call = shared.wakeups.begin_call(queues.into_iter().cloned().collect());
-            let started = Instant::now();
-            let verdicts = self.store(&part, request.now, channel).await;
-            call.answered(&verdicts);
-            permit.answered();
-            let verdicts = verdicts.map_err(error::held_elsewhere)?;
-            let is_late = started.elapsed() >= LATE_COMMIT;
+            let call = shared.begin_storing(&part.jobs()).await?;
+            let verdicts = self.store(&part, request.now, call.channel).await;
+            let (verdicts, announcement) = call.answered(verdicts)?;
             let stored = part.conclude(verdicts, &mut answers, request.now)?;
-            shared.scan_starts.lower(stored.iter().map(|it| &it.queue), request.now.as_micros());
-            let work = stored.into_iter().map(|it| it.in_front(is_late)).collect();
-            shared.wakeups.announce(work, channel.is_some());
+            announcement.send(stored, request.now);
         }
         Ok(answers)
     }
@@ -108,9 +90,8 @@ impl PostgresDriver {
         let (parts, mut answers) = parts(&request, &shared.limits);
         for part in parts {
             let columns = part.columns()?;
-            let channel = shared.channel_in_transactions();
-            let (sql, values) =
-                part.statement(&columns, &shared.statements, request.now, None, channel);
+            let (sql, mut values) = part.statement(&columns, &shared.statements, request.now, None);
+            values.push(Value::Text(shared.channel_in_transactions()));
             let verdicts = tx::run(transaction, sql, &values).await?;
             part.conclude(verdicts, &mut answers, request.now)?;
         }
@@ -141,18 +122,9 @@ impl PostgresDriver {
                 verdicts => return verdicts,
             }
         }
-        let (sql, values) =
-            part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, channel);
-        match self.verdicts(sql, &values).await {
-            // A server that takes no more wake-ups, because a listener does not take them from it,
-            // can store jobs all the same. Workers look for themselves.
-            Err(error) if channel.is_some() && error::is_over_limit(&error) => {
-                let (sql, values) =
-                    part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS, None);
-                self.verdicts(sql, &values).await
-            }
-            verdicts => verdicts,
-        }
+        let (sql, values) = part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS);
+        let rows = self.query_notifying(sql, values, channel).await?;
+        rows.iter().map(Verdict::read).collect()
     }
 }
 
@@ -193,7 +165,7 @@ fn parts<'a>(request: &'a Enqueue, limits: &Limits) -> (Vec<Part<'a>>, Answered)
     (parts, answers)
 }
 
-fn name(set: &JobSet) -> Option<&str> {
+pub(crate) fn name(set: &JobSet) -> Option<&str> {
     match &set.kind {
         SetKind::Flow { name } => name.as_ref().map(FlowName::as_str),
         SetKind::Plain => None,
@@ -219,15 +191,14 @@ impl Part<'_> {
         })
     }
 
-    /// The statement that stores it, and what it is given. It waits so long for transactions that have stored the same
-    /// jobs or taken the same keys, or as long as its own transaction does.
+    /// The statement that stores it, and what it is given but the channel. It waits so long for transactions that have
+    /// stored the same jobs or taken the same keys, or as long as its own transaction does.
     fn statement<'a>(
         &'a self,
         columns: &'a Columns<'_>,
         statements: &'a Statements,
         now: Timestamp,
         wait_ms: Option<i64>,
-        channel: Option<&'a str>,
     ) -> (&'a str, Vec<Value<'a>>) {
         let mut values = vec![Value::BigInt(Some(now.as_micros()))];
         let sql = match self {
@@ -255,7 +226,7 @@ impl Part<'_> {
                 &statements.enqueue_flow
             }
         };
-        values.extend([Value::BigInt(wait_ms), Value::Text(channel)]);
+        values.push(Value::BigInt(wait_ms));
         (sql, values)
     }
 
@@ -302,11 +273,7 @@ impl Part<'_> {
                 for ((set, job), existing) in jobs.iter().zip(existing) {
                     let Ok(answered) = &mut answers[*set] else { continue };
                     if existing.is_none() {
-                        let due_in = job.run_at.map_or(Duration::ZERO, |at| at.since(now));
-                        let last = stored.last_mut();
-                        if !last.is_some_and(|last| last.add(&job.queue, due_in)) {
-                            stored.push(Work::new(job.queue.clone()).count(1).due_in(due_in));
-                        }
+                        storing::add_work(&mut stored, job, now);
                     }
                     answered.push(match existing {
                         Some(id) => Enqueued::Existing(id),
@@ -353,7 +320,7 @@ fn is_bare(job: &NewJob) -> bool {
 
 /// Whether a key that the job takes at this instant is held for no time at all, since there is no
 /// later instant. KEY-10.
-fn is_key_free_at(job: &NewJob, now: Timestamp) -> bool {
+pub(crate) fn is_key_free_at(job: &NewJob, now: Timestamp) -> bool {
     job.idempotency_key.is_some() && job.key_hold.held_until(now) == Some(now)
 }
 

@@ -33,6 +33,7 @@ mod seen;
 mod session;
 mod settle;
 mod statement;
+mod storing;
 mod tls;
 mod token;
 mod tx;
