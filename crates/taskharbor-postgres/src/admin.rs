@@ -3,8 +3,8 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, JobType, QueueName, State, Timestamp,
     admin::{
-        Action, Change, Configure, Counts, Cursor, Filter, Inconsistency, List, ListSettings,
-        Manage, Order, Page, Prune, QueueCounts, Requeue, Setting,
+        Action, Configure, Counts, Cursor, Filter, Inconsistency, List, ListSettings, Manage,
+        Order, Page, Prune, QueueCounts, Requeue, Setting,
     },
     driver::Answers,
     error::{Denied, InvalidRequest},
@@ -106,52 +106,12 @@ impl Admin for PostgresDriver {
 
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {
         self.shared.session.check_open()?;
-        request.check()?;
-        let (mut names, mut queues, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
-        for change in &request.changes {
-            let (name, queue) = match change {
-                Change::PauseQueue(queue) => ("pause", queue),
-                Change::ResumeQueue(queue) => {
-                    resumed.push(queue.clone());
-                    ("resume", queue)
-                }
-            };
-            names.push(Some(name));
-            queues.push(Some(queue.as_str()));
-        }
-        let values = [
-            Value::Texts(names),
-            Value::Texts(queues),
-            Value::BigInt(Some(request.now.as_micros())),
-            Value::Text(None),
-        ];
-        let call = self.shared.wakeups.begin_call(resumed.clone());
-        let rows = self.query(&self.shared.statements.configure, &values).await;
-        call.answered(&rows);
-        rows?;
-        self.put_in_line(resumed, 0);
-        Ok(vec![Ok(()); request.changes.len()])
+        self.change_settings(request).await
     }
 
     async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
         self.shared.session.check_open()?;
-        request.check()?;
-        let after = match &request.after {
-            Some(cursor) => paused_queue(cursor).ok_or(InvalidRequest::Cursor)?,
-            None => "",
-        };
-        let values = [Value::Text(Some(after)), Value::BigInt(i64::try_from(request.limit).ok())];
-        let rows = self.query(&self.shared.statements.settings, &values).await?;
-        // PAU-3
-        let mut settings = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let queue = answer::name(QueueName::new(get::<&str>(row, 0)?))?;
-            settings.push(Setting::PausedQueue { queue, since: answer::time(get(row, 1)?)? });
-        }
-        let last = rows.last().filter(|_| rows.len() == request.limit);
-        let next = last.map(|row| get::<&str>(row, 0)).transpose()?;
-        let next = next.map(|name| Cursor::new(format!("{PAUSED_QUEUE}{name}")));
-        Ok(Page::new(settings, next))
+        self.list_settings(request).await
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
@@ -288,13 +248,6 @@ fn matches_nothing(filter: &Filter) -> bool {
 /// What cursors of the lists begin with: a list takes none of another.
 const JOBS: &str = "job";
 const FLOWS: &str = "flow";
-const PAUSED_QUEUE: &str = "setting:queue:";
-
-/// The queue after which a page of settings starts.
-fn paused_queue(cursor: &Cursor) -> Option<&str> {
-    let name = cursor.as_str().strip_prefix(PAUSED_QUEUE)?;
-    QueueName::new(name).ok().map(|_| name)
-}
 
 /// The record after which a page of a list starts.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,10 @@ use std::sync::{
 use taskharbor_core::{
     Driver, DriverError, QueueName, Timestamp,
     driver::{
-        Answers, DriverId, Enqueue, Enqueued, ExtendLeases, Extended, Limits, OutputPage, Outputs,
-        Reserve, Reserved, Settle, Settled, Watch,
+        Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
+        Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
     },
-    error::{Refusal, Rejected},
+    error::{FireRefused, Refusal, Rejected},
 };
 use tokio_postgres::Row;
 
@@ -133,6 +133,16 @@ impl Driver for PostgresDriver {
     async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
         self.shared.session.check_open()?;
         self.read_outputs(request).await
+    }
+
+    async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        self.shared.session.check_open()?;
+        self.find_due_schedules(request).await
+    }
+
+    async fn fire(&self, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
+        self.shared.session.check_open()?;
+        self.fire_schedules(request).await
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {

@@ -55,7 +55,8 @@ enum Cause {
     NotInstalled(#[source] ServerError),
     #[error(
         "the sequence th_seq is behind the table th_job, as after a switch-over by logical \
-         replication: run `SELECT setval('{schema}.th_seq', (SELECT max(seq) FROM {schema}.th_job))` \
+         replication: run `SELECT setval('{schema}.th_seq', (SELECT max(seq) FROM {schema}.th_job)), \
+         setval('{schema}.th_revision', (SELECT max(revision) FROM {schema}.th_schedule))` \
          as the owner of the schema"
     )]
     SequenceBehind { schema: String, source: ServerError },

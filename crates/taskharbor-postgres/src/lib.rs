@@ -20,6 +20,7 @@ mod enqueue;
 #[doc(hidden)]
 pub mod error;
 mod export;
+mod fire;
 mod held;
 mod migration;
 mod open;
@@ -31,6 +32,7 @@ mod scan_start;
 mod schema;
 mod seen;
 mod session;
+mod setting;
 mod settle;
 mod statement;
 mod storing;

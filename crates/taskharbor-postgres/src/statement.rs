@@ -33,8 +33,11 @@ statements! {
     expand: "SELECT ord, verdict, detail, wakes FROM {schema}.th_expand_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24)";
     outputs: "SELECT item, total, kind, output, reason, join_id, join_len, reading, list_id, list_len, list_reading, outputs FROM {schema}.th_outputs_v1($1,$2,$3,$4,$5)";
     manage: "SELECT state, denied, detail, wakes FROM {schema}.th_manage_v1($1,$2,$3,$4,$5,$6,$7,$8)";
-    configure: "SELECT {schema}.th_configure_v1($1,$2,$3,$4)";
-    settings: "SELECT q.name, q.paused_since FROM {schema}.th_queue q WHERE q.name > $1 ORDER BY q.name LIMIT $2";
+    configure: "SELECT ord, denied, name, detail FROM {schema}.th_configure_v1($1,$2,$3,$4)";
+    settings: "SELECT * FROM {schema}.th_settings_v1($1,$2,$3,$4,$5)";
+    due_schedules: "SELECT n.after_now, s.* FROM {schema}.th_next_slot_v1($1) AS n (after_now) LEFT JOIN {schema}.th_due_schedules_v1($1,$2) s ON true ORDER BY s.next_slot, s.name";
+    fire: "SELECT ord, refused, detail, existing, NULL::text[] FROM {schema}.th_fire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
+    fire_flows: "SELECT ord, refused, detail, existing, wakes FROM {schema}.th_fire_flows_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4,$5)";
     export_units: "SELECT j.seq, j.flow FROM {schema}.th_job j WHERE j.seq > $1 AND (j.flow IS NULL OR j.seq = (SELECT min(m.seq) FROM {schema}.th_job m WHERE m.flow = j.flow)) ORDER BY j.seq LIMIT $2";
     export: include_str!("sql/export.sql");

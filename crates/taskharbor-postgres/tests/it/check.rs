@@ -5,13 +5,14 @@
 
 use taskharbor_core::{
     Admin,
+    admin::{Change, NewSchedule},
     job::{FailurePolicy, JobSet, KeyHold},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, ScheduleName},
 };
 use tokio_postgres::Client;
 
 use crate::{
-    given::{ack, fail, id, job, job_in, lease, settle, store, store_set},
+    given::{ack, configure, fail, id, job, job_in, lease, noon, settle, store, store_set},
     harness::store::{Store, named},
 };
 
@@ -38,6 +39,11 @@ async fn populated() -> Store {
     store_set(&on, JobSet::flow(vec![job_in("x", "over-parent"), over])).await;
     for _ in 0..2 {
         settle(&on, &lease(&on, "x", 1).await, ack()).await;
+    }
+    for name in ["one", "two"] {
+        let name = ScheduleName::new(name).unwrap();
+        let new = NewSchedule::new(name, b"x".as_slice(), None);
+        configure(&on, Change::PutSchedule(new), noon()).await.unwrap();
     }
     assert_eq!(on.check().await.unwrap(), []);
     on
@@ -199,6 +205,15 @@ async fn every_contradiction_is_found_and_named() {
         (
             "UPDATE th_flow SET kept_until = kept_until - 1 WHERE id = 'over-tail'",
             "flow over-tail is stored as done",
+        ),
+        (
+            "UPDATE th_schedule SET revision = 987654 WHERE name = 'one'",
+            "schedule one has revision 987654, which the sequence th_revision has not given yet",
+        ),
+        ("UPDATE th_schedule SET revision = 1", "schedules one and two have the same revision 1"),
+        (
+            "UPDATE th_schedule SET missed = -1 WHERE name = 'two'",
+            "schedule two has counts below zero",
         ),
     ] {
         let found = found(&mut client, sql).await;

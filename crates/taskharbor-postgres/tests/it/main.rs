@@ -28,6 +28,7 @@ mod pooler;
 mod python;
 mod replication;
 mod role;
+mod schedule;
 mod server_default;
 mod snapshot;
 mod sql;

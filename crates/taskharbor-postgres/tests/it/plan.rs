@@ -41,6 +41,8 @@ INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload)
 INSERT INTO th_finished (first, kept_until, finished_at, started_at, state, queue, offsets)
     SELECT seq, seq, seq, seq, CASE WHEN substr(id, 2)::int % 1000 = 0 THEN 'dlq' ELSE 'done' END::th_terminal, queue, ARRAY[seq & 511]
     FROM th_job WHERE id LIKE 'd%';
+INSERT INTO th_schedule (name, owner, definition, next_slot, revision)
+    SELECT 's' || n, CASE WHEN n % 1000 = 0 THEN 'o' END, 'x', n * 10, n FROM generate_series(1, $n) n;
 ";
 
 /// A connection that keeps what the server tells it beside the answers.
@@ -158,7 +160,36 @@ fn calls() -> Vec<(&'static str, String)> {
             "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', 1000, NULL)"
         )
     };
+    let schedules = |what: &str| {
+        format!(
+            "(SELECT jsonb_agg(jsonb_build_object({what})) FROM generate_series(1, 10) n)::text"
+        )
+    };
+    let fired = schedules("'name', 's' || n, 'revision', n, 'next_slot', 5000000 + n, 'missed', 0");
+    let fire = format!(
+        "SELECT * FROM th_fire_v1(500000, {fired}, {items}, {items}, {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', 1000, NULL)",
+        items = rep("n::bigint"),
+        ids = rep("'fired' || n"),
+        q = rep("'q1'::text"),
+        t = rep("'t'::text"),
+        p = rep("'x'::bytea"),
+        keys = rep("'fire' || n"),
+    );
+    let put = schedules("'name', 's' || n, 'next_slot', n");
+    let configure = |change: &str| {
+        format!(
+            "SELECT * FROM th_configure_v1(('[{{\"ord\": 1, \"first\": 1, \"name\": \"o\", \"change\": \"{change}\", \"schedules\": ' || {put} || '}}]'), {}, 1, NULL)",
+            rep("'y'::bytea")
+        )
+    };
     vec![
+        ("due schedules", "SELECT * FROM th_due_schedules_v1(500000, 10)".to_owned()),
+        ("next slot", "SELECT th_next_slot_v1(500000)".to_owned()),
+        ("fire", fire),
+        ("put schedules", configure("put_schedules")),
+        ("declare schedules", configure("declare_schedules")),
+        ("settings", "SELECT * FROM th_settings_v1('schedule', 's1', NULL, NULL, 10)".to_owned()),
+        ("settings by name", "SELECT * FROM th_settings_v1(NULL, NULL, NULL, 's500', 10)".to_owned()),
         ("reserve", reserve()),
         ("extend", format!("SELECT e.* FROM {held}, th_extend_v1(i.ids, i.tokens, '{{}}', '{{}}', '{{}}', 500000, 700000) e")),
         ("retry", settle("retry")),
@@ -229,7 +260,7 @@ async fn filled() -> (Store, Client) {
     let client = store.sql().await;
     // Nobody may look at the tables behind our back.
     client
-        .batch_execute("DO $$ DECLARE t text; BEGIN FOREACH t IN ARRAY '{th_job,th_live,th_finished,th_outcome,th_key,th_error}'::text[] LOOP
+        .batch_execute("DO $$ DECLARE t text; BEGIN FOREACH t IN ARRAY '{th_job,th_live,th_finished,th_outcome,th_key,th_error,th_schedule}'::text[] LOOP
             EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = off)', t); END LOOP; END $$")
         .await
         .unwrap();
@@ -249,7 +280,7 @@ async fn plans_are_good_with_fresh_statistics() {
     client.batch_execute(&FILL.replace("$n", &MANY.to_string())).await.unwrap();
     client
         .batch_execute(
-            "ANALYZE th_job, th_live, th_finished, th_outcome, th_key, th_error, th_edge, th_flow",
+            "ANALYZE th_job, th_live, th_finished, th_outcome, th_key, th_error, th_edge, th_flow, th_schedule",
         )
         .await
         .unwrap();
@@ -265,11 +296,11 @@ async fn plans_are_good_with_statistics_of_an_idle_store() {
     client.batch_execute(&fill).await.unwrap();
     client
         .batch_execute(
-            "DELETE FROM th_job; DELETE FROM th_live; DELETE FROM th_finished; DELETE FROM th_key",
+            "DELETE FROM th_job; DELETE FROM th_live; DELETE FROM th_finished; DELETE FROM th_key; DELETE FROM th_schedule",
         )
         .await
         .unwrap();
-    for table in ["th_job", "th_live", "th_finished", "th_key"] {
+    for table in ["th_job", "th_live", "th_finished", "th_key", "th_schedule"] {
         client.batch_execute(&format!("VACUUM (ANALYZE, TRUNCATE off) {table}")).await.unwrap();
     }
     client.batch_execute(&fill).await.unwrap();

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use taskharbor_core::{
     Admin, Driver, DriverError, NewJob, State,
-    admin::{Action, Manage, Prune, Requeue},
+    admin::{Action, Change, Manage, NewSchedule, Prune, Requeue},
     driver::Enqueue,
     job::{FailurePolicy, JobSet},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, ScheduleName},
 };
 use taskharbor_postgres::PostgresDriver;
 
 use crate::{
-    given::{ack, after, fail, flow, id, job, lease, noon, settle, store, store_set},
+    given::{ack, after, configure, fail, flow, id, job, lease, noon, settle, store, store_set},
     harness::{
         server::Server,
         store::{connect, named},
@@ -64,8 +64,14 @@ async fn enqueue_with_a_sequence_that_is_behind(late: NewJob) {
     let on = named().await;
     let driver = on.another_with(|config| config.listen(false)).await;
     store(&driver, (0..200).map(|it| job(format!("job-{it}"))).collect()).await;
+    for name in ["one", "two"] {
+        let new = NewSchedule::new(ScheduleName::new(name).unwrap(), b"x".as_slice(), None);
+        configure(&driver, Change::PutSchedule(new), noon()).await.unwrap();
+    }
     let sql = on.sql().await;
-    sql.batch_execute("SELECT setval('th_seq', 1)").await.unwrap();
+    let behind = "SELECT setval('th_seq', 1), setval('th_revision', 1)";
+    sql.batch_execute(behind).await.unwrap();
+    assert_eq!(driver.check().await.unwrap().len(), 1);
     let request = Enqueue::new(vec![late.clone().into()], noon());
     let error = driver.enqueue(request).await.unwrap_err();
     assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
@@ -75,6 +81,7 @@ async fn enqueue_with_a_sequence_that_is_behind(late: NewJob) {
     assert!(command.contains(on.schema()), "{command}");
     sql.batch_execute(command).await.unwrap();
     store(&driver, vec![late]).await;
+    assert_eq!(driver.check().await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -3,10 +3,10 @@
 
 use taskharbor_core::{
     Admin, Driver, DriverError, NewJob,
-    admin::Change,
-    driver::{Enqueue, Enqueued},
+    admin::{Change, NewSchedule},
+    driver::{DueSchedules, Enqueue, Enqueued, Fire, FireSchedule},
     job::{JobSet, KeyHold},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, ScheduleName},
 };
 use tokio_postgres::{Client, error::SqlState};
 
@@ -94,6 +94,12 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
     );
     forbidden(configure(&producer, Change::PauseQueue(queue("q")), noon()).await);
     forbidden(producer.inspect(id("a"), noon()).await);
+    forbidden(producer.due_schedules(DueSchedules::new(1, noon())).await);
+    let name = ScheduleName::new("s").unwrap();
+    let item = FireSchedule::new(name.clone(), 1, None);
+    forbidden(producer.fire(Fire::new(vec![item], noon())).await);
+    let new = NewSchedule::new(name, b"".as_slice(), None);
+    forbidden(configure(&producer, Change::PutSchedule(new), noon()).await);
     forbidden(counts(&producer, noon()).await);
     forbidden(
         producer.prune(taskharbor_core::admin::Prune::new(1, noon()).done_before(noon())).await,
@@ -130,6 +136,12 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
             "SELECT nextval('th_seq')",
             "SELECT th_remove_v1('{1}')",
             "INSERT INTO th_queue VALUES ('q', 1)",
+            "SELECT FROM th_schedules",
+            "SELECT FROM th_setting",
+            "DELETE FROM th_schedule",
+            "DELETE FROM th_schedule_owner",
+            "SELECT nextval('th_revision')",
+            "SELECT th_fire_v1(1, '[]', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, NULL)",
             "UPDATE th_meta SET version = 9",
             "TRUNCATE th_job",
             "SELECT th_finish_all_v1('{1}', 'cancelled', NULL, 1, false)",
@@ -150,11 +162,14 @@ async fn a_viewer_sees_jobs_without_what_is_in_them_and_changes_nothing() {
     lease(&on, "q", 1).await;
     let client = sql_as(&on, "viewer").await;
     let sql = "SELECT id, type, queue, run_at, timeout_nanos, created_at, attempts, max_attempts, last_error, failed_at,
-        status, lease_expires_at, dlq_reason, dlq_failed_at, idempotency_key, priority, holder FROM th_jobs ORDER BY id";
+        status, lease_expires_at, dlq_reason, dlq_failed_at, idempotency_key, priority, holder, schedule, slot FROM th_jobs ORDER BY id";
     let rows = client.query(sql, &[]).await.unwrap();
     assert_eq!(rows.iter().map(|it| it.get("status")).collect::<Vec<&str>>(), ["done", "inflight"]);
     client
-        .batch_execute("SELECT * FROM th_flow; SELECT * FROM th_queue; SELECT * FROM th_meta")
+        .batch_execute(
+            "SELECT * FROM th_flow; SELECT * FROM th_queue; SELECT * FROM th_meta;
+            SELECT name, owner, status, next_slot, stored, error, firings FROM th_schedules",
+        )
         .await
         .unwrap();
     refused(
@@ -173,7 +188,10 @@ async fn a_viewer_sees_jobs_without_what_is_in_them_and_changes_nothing() {
             "DELETE FROM th_flow",
             "INSERT INTO th_queue VALUES ('q', 1)",
             "SELECT th_enqueue('work')",
-            "SELECT th_configure_v1('{pause}', '{q}', 1, NULL)",
+            "SELECT definition FROM th_schedules",
+            "SELECT definition_json FROM th_schedules",
+            "SELECT FROM th_schedule",
+            "SELECT th_configure_v1('[]', '{}', 1, NULL)",
             "SELECT nextval('th_seq')",
         ],
     )

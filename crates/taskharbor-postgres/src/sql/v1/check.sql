@@ -7,6 +7,7 @@ BEGIN
   RETURN QUERY SELECT * FROM th_check_edges();
   RETURN QUERY SELECT * FROM th_check_keys();
   RETURN QUERY SELECT * FROM th_check_flows();
+  RETURN QUERY SELECT * FROM th_check_schedules();
 END $$;
 
 -- Terminal jobs, a row for each.
@@ -127,4 +128,17 @@ BEGIN
   LEFT JOIN (SELECT m.flow, max(m.kept_until) AS until FROM th_finished m WHERE m.flow IS NOT NULL GROUP BY m.flow) m ON m.flow = f.seq
   WHERE (f.state, f.kept_until) IS DISTINCT FROM
         (CASE WHEN l.flow IS NULL THEN t.state END, CASE WHEN l.flow IS NULL THEN m.until END);
+END $$;
+
+-- No revision is used twice. SCH-1.
+CREATE FUNCTION th_check_schedules() RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN QUERY
+  SELECT 'schedule ' || s.name || ' has revision ' || s.revision || ', which the sequence th_revision has not given yet'
+  FROM th_schedule s WHERE s.revision > coalesce(pg_sequence_last_value('th_revision'), 0)
+  UNION ALL
+  SELECT 'schedules ' || min(s.name) || ' and ' || max(s.name) || ' have the same revision ' || s.revision
+  FROM th_schedule s GROUP BY s.revision HAVING count(*) > 1
+  UNION ALL
+  SELECT 'schedule ' || s.name || ' has counts below zero' FROM th_schedule s WHERE least(s.stored, s.skipped, s.missed) < 0;
 END $$;

@@ -217,20 +217,3 @@ BEGIN
     answers := answers || ROW(t.ord, v_state, v_denied, NULL)::th_managed;
   END LOOP;
 END $$;
-
--- Changes settings, in the order given (PAU-4). Calls change them one after another; Reserve reads them meanwhile.
-CREATE FUNCTION th_configure_v1(p_changes text[], p_names text[], p_now bigint, p_notify text) RETURNS void
-LANGUAGE plpgsql {settings} AS $$
-BEGIN
-  LOCK TABLE th_queue IN SHARE ROW EXCLUSIVE MODE;
-  FOR at IN 1..cardinality(p_changes) LOOP
-    CASE p_changes[at]
-      WHEN 'pause' THEN
-        -- PAU-2: the first time is kept.
-        INSERT INTO th_queue (name, paused_since) VALUES (p_names[at], p_now) ON CONFLICT DO NOTHING;
-      WHEN 'resume' THEN
-        DELETE FROM th_queue WHERE name = p_names[at];
-        PERFORM th_notify(p_notify, ARRAY[p_names[at]]);
-    END CASE;
-  END LOOP;
-END $$;

@@ -45,15 +45,20 @@ BEGIN
   RETURN th_manage_one('set_priority', job_id, NULL, false, priority);
 END $$;
 
+CREATE FUNCTION th_pause_queue(p_change text, p_queue text, p_notify text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM th_check_name('queue name', p_queue, 255);
+  PERFORM th_configure_v1(
+    jsonb_build_array(jsonb_build_object('change', p_change, 'name', p_queue))::text, '{}', th_now(), p_notify);
+END $$;
+
 -- Workers start no further jobs of the queue until it is resumed.
 CREATE FUNCTION th_pause(queue text) RETURNS void LANGUAGE plpgsql {settings} AS $$
 BEGIN
-  PERFORM th_check_name('queue name', queue, 255);
-  PERFORM th_configure_v1('{pause}', ARRAY[queue], th_now(), NULL);
+  PERFORM th_pause_queue('pause_queue', queue, NULL);
 END $$;
 
 CREATE FUNCTION th_resume(queue text) RETURNS void LANGUAGE plpgsql {settings} AS $$
 BEGIN
-  PERFORM th_check_name('queue name', queue, 255);
-  PERFORM th_configure_v1('{resume}', ARRAY[queue], th_now(), '{channel}');
+  PERFORM th_pause_queue('resume_queue', queue, '{channel}');
 END $$;

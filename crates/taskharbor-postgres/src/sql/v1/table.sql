@@ -196,3 +196,29 @@ CREATE TABLE th_imported_token (
   lease_token     bigint NOT NULL,
   token           uuid NOT NULL
 );
+
+-- Schedules (SCH-1). The revision is another with every change, and never used again.
+CREATE SEQUENCE th_revision;
+CREATE TYPE th_firing AS (slot bigint, fired_at bigint, job text, is_stored boolean);
+CREATE TABLE th_schedule (
+  name            text COLLATE "C" PRIMARY KEY,
+  owner           text COLLATE "C",
+  next_slot       bigint CHECK (next_slot BETWEEN 0 AND 253402300799999999),
+  paused_since    bigint,
+  revision        bigint NOT NULL,
+  stored          bigint NOT NULL DEFAULT 0,
+  skipped         bigint NOT NULL DEFAULT 0,
+  missed          bigint NOT NULL DEFAULT 0,
+  error           text,
+  firings         th_firing[] NOT NULL DEFAULT '{}',
+  definition      bytea NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
+-- The order in which schedules fall due (SCH-8).
+CREATE INDEX th_schedule_due ON th_schedule (next_slot, name) WHERE paused_since IS NULL AND next_slot IS NOT NULL;
+CREATE INDEX th_schedule_owned ON th_schedule (owner, name) WHERE owner IS NOT NULL;
+
+-- The version of its schedules that an owner has declared. SCH-11.
+CREATE TABLE th_schedule_owner (
+  owner           text COLLATE "C" PRIMARY KEY,
+  version         bigint NOT NULL
+);

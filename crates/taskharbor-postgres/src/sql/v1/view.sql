@@ -60,7 +60,8 @@ SELECT r.id, r.type, r.queue, r.payload, th_time(r.run_at) AS run_at,
   -- Beyond the first documentation.
   th_json(r.payload, r.headers) AS payload_json, r.priority, th_time(r.due_at) AS due_at, r.deliveries, r.expirations, r.epoch, r.headers, r.holder,
   coalesce(r.cancel_requested, false) AS cancel_requested, r.progress, r.output, r.reason, th_time(r.started_at) AS started_at,
-  th_time(r.finished_at) AS finished_at, f.id AS flow, r.waits_for AS pending, r.seq
+  th_time(r.finished_at) AS finished_at, f.id AS flow, r.waits_for AS pending, r.seq,
+  r.headers->>'th-schedule' AS schedule, r.headers->>'th-slot' AS slot
 FROM th_record r
 LEFT JOIN th_error e ON e.seq = r.seq AND e.failure = r.failures
 LEFT JOIN th_flow f ON f.seq = r.flow;
@@ -87,3 +88,15 @@ FROM (
   UNION ALL
   SELECT q.name, 0, 0, 0, 0, 0, 0, 0, NULL, q.paused_since FROM th_queue q
 ) s GROUP BY s.queue;
+
+-- Every schedule, for people.
+CREATE VIEW th_schedules AS
+SELECT s.name, s.owner,
+  CASE WHEN s.paused_since IS NOT NULL THEN 'paused' WHEN s.next_slot IS NULL THEN 'ended'
+       WHEN s.next_slot <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 'due' ELSE 'waiting' END AS status,
+  th_time(s.next_slot) AS next_slot, th_time(s.paused_since) AS paused_since, s.stored, s.skipped, s.missed, s.error,
+  (SELECT jsonb_agg(jsonb_build_object('slot', th_time(f.slot), 'fired_at', th_time(f.fired_at), 'job', f.job,
+                                       'stored', f.is_stored) ORDER BY f.ordinality)
+   FROM unnest(s.firings) WITH ORDINALITY AS f) AS firings,
+  th_json(s.definition, NULL) AS definition_json, s.definition, s.revision
+FROM th_schedule s;
