@@ -58,6 +58,8 @@ enum Command {
     #[command(subcommand)]
     Queue(command::queue::Command),
     #[command(subcommand)]
+    Schedule(command::schedule::Command),
+    #[command(subcommand)]
     Flow(command::flow::Command),
     #[command(subcommand)]
     Migrate(command::migrate::Command),
@@ -179,6 +181,7 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             Command::Stats(args) => command::stats::run(&args, &url, &mut screen).await,
             Command::Dlq(command) => command::dlq::run(command, &url, &mut screen).await,
             Command::Queue(command) => command::queue::run(command, &url, &mut screen).await,
+            Command::Schedule(command) => command::schedule::run(command, &url, &mut screen).await,
             Command::Flow(command) => command::flow::run(command, &url, &mut screen).await,
             Command::Migrate(command) => command::migrate::run(&command, &url, &mut screen).await,
             Command::Check(_) => command::check::run(&url, &mut screen).await,

@@ -14,6 +14,7 @@ pub(crate) mod list;
 pub(crate) mod migrate;
 pub(crate) mod prune;
 pub(crate) mod queue;
+pub(crate) mod schedule;
 pub(crate) mod served;
 pub(crate) mod stats;
 pub(crate) mod transfer;

@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args, url: &Url, screen: &mut Screen) -> Outcome {
         let driver = url.open(Missing::Create).await?;
         return lines(&driver, &template, input, screen).await;
     }
-    let payload = Blob::from(args.content()?);
+    let payload = Blob::from(content(args.payload.as_deref())?);
     template.check(payload.clone(), url)?;
     let driver = url.open(Missing::Create).await?;
     if let Some(count) = args.count {
@@ -182,21 +182,6 @@ impl Args {
         })
     }
 
-    fn content(&self) -> Outcome<Vec<u8>> {
-        match self.payload.as_deref() {
-            None => Ok(b"{}".to_vec()),
-            Some("-") => {
-                let mut content = Vec::new();
-                io::stdin().lock().read_to_end(&mut content)?;
-                Ok(content)
-            }
-            Some(text) => match text.strip_prefix('@') {
-                Some(path) => fs::read(path).map_err(|error| unreadable(path, &error)),
-                None => Ok(text.as_bytes().to_vec()),
-            },
-        }
-    }
-
     fn input(&self) -> Outcome<Input> {
         match self.payload.as_deref() {
             None | Some("-") => Ok(Input { lines: Box::new(io::stdin().lock()), bytes: None }),
@@ -211,6 +196,22 @@ impl Args {
                 Ok(Input { lines: Box::new(io::BufReader::new(file)), bytes })
             }
         }
+    }
+}
+
+/// A payload as it is given: a text, @FILE, or - for standard input.
+pub(crate) fn content(payload: Option<&str>) -> Outcome<Vec<u8>> {
+    match payload {
+        None => Ok(b"{}".to_vec()),
+        Some("-") => {
+            let mut content = Vec::new();
+            io::stdin().lock().read_to_end(&mut content)?;
+            Ok(content)
+        }
+        Some(text) => match text.strip_prefix('@') {
+            Some(path) => fs::read(path).map_err(|error| unreadable(path, &error)),
+            None => Ok(text.as_bytes().to_vec()),
+        },
     }
 }
 

@@ -1,6 +1,6 @@
 //! `taskharbor why`: one sentence on why a job is in its state.
 
-use taskharbor::{Admin, AnyDriver, JobId, JobRecord, QueueCounts, State, Timestamp};
+use taskharbor::{Admin, AnyDriver, JobId, JobRecord, QueueCounts, State, Timestamp, header};
 use taskharbor_core::{
     admin::Counts,
     job::{Condition, FailurePolicy},
@@ -32,7 +32,11 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
     let driver = url.open(Missing::Refuse).await?;
     let now = driver.now().await?;
     let record = inspect::stored(&driver, &args.id, now).await?;
-    let (code, text) = explain(&driver, &record, now).await?;
+    let (code, mut text) = explain(&driver, &record, now).await?;
+    let header = |name| record.job.headers.get(name);
+    if let (Some(schedule), Some(slot)) = (header(header::SCHEDULE), header(header::SLOT)) {
+        text += &format!(" Schedule {schedule} made it for its slot at {slot}.");
+    }
     let text = clean::line(&text);
     if screen.is_json {
         let (id, state) = (record.job.id.as_str(), record.state.as_str());

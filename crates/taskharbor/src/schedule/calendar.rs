@@ -37,6 +37,7 @@ impl Calendar {
     }
 
     /// Whether this instant is a slot.
+    #[cfg(test)]
     pub(crate) fn matches(&self, at: Timestamp) -> Slots<bool> {
         Ok(self.next_from(at)? == Some(at))
     }
