@@ -82,8 +82,8 @@ enum Work {
 
 /// What becomes of slots that were due while no worker was running.
 ///
-/// Slots older than [`Schedule::within`] are not fired. All slots that are not fired are counted in the
-/// schedule's record.
+/// Slots older than [`Schedule::within`] are not fired. All slots that are not fired are counted in
+/// the schedule's record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
     /// The latest slot is fired. The default.
@@ -100,15 +100,15 @@ pub enum Missed {
 
 /// What happens if a slot is due while the job of an earlier slot is not terminal.
 ///
-/// A flow is terminal when its last step is. A flow that is blocked behind a dead-lettered step is not,
-/// until the step is requeued or the flow is cancelled.
+/// A flow is terminal when its last step is. A flow that is blocked behind a dead-lettered step is
+/// not, until the step is requeued or the flow is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
     /// Both jobs run. The default of cron expressions.
     Allow,
     /// The slot is skipped. The default of intervals.
     Skip,
-    /// The slot waits until the earlier job is terminal.
+    /// The slot waits until the earlier job is terminal, as long as [`Missed`] still fires it.
     Queue,
     /// The earlier job is cancelled.
     Replace,
@@ -159,20 +159,20 @@ impl Overlap {
 }
 
 impl Schedule {
-    /// Due when the clock matches a cron expression: five fields (minute, hour, day of month, month,
-    /// weekday), six with the second first, or `@hourly`, `@daily`, `@midnight`, `@weekly`, `@monthly`,
-    /// `@yearly` and `@annually`. If day of month and weekday are both restricted, one of them has to
-    /// match.
+    /// Due when the clock matches a cron expression: five fields (minute, hour, day of month,
+    /// month, weekday), six with the second first, or `@hourly`, `@daily`, `@midnight`, `@weekly`,
+    /// `@monthly`, `@yearly` and `@annually`. If day of month and weekday are both restricted, one
+    /// of them has to match.
     ///
-    /// When the clock of the zone is changed, a time of day is still due once a day: at the end of the
-    /// gap if the clock skips it, and the first time if it comes twice. An expression with `*` in its
-    /// second, minute or hour follows the clock.
+    /// When the clock of the zone is changed, a time of day is still due once a day: at the end of
+    /// the gap if the clock skips it, and the first time if it comes twice. An expression with `*`
+    /// in its second, minute or hour follows the clock.
     pub fn cron(name: impl Into<String>, expression: impl Into<String>) -> Self {
         Self::new(name.into(), Asked::Cron(expression.into()))
     }
 
-    /// Due whenever this time has passed, counted from the Unix epoch: at least one second. Every hour is
-    /// on the hour, and changes of the clock do not matter.
+    /// Due whenever this time has passed, counted from the Unix epoch: at least one second. Every
+    /// hour is on the hour, and changes of the clock do not matter.
     pub fn every(name: impl Into<String>, interval: Duration) -> Self {
         Self::new(name.into(), Asked::Every(interval))
     }
@@ -219,8 +219,8 @@ impl Schedule {
         self
     }
 
-    /// The job that is stored for each slot, by the name of its type. The bytes are JSON, unless the
-    /// handler takes raw bytes.
+    /// The job that is stored for each slot, by the name of its type. The bytes are JSON, unless
+    /// the handler takes raw bytes.
     pub fn raw(mut self, job_type: impl Into<String>, payload: impl Into<Blob>) -> Self {
         self.work = Some(Work::Raw(Flow::raw(job_type.into(), payload.into())));
         self
@@ -245,15 +245,15 @@ impl Schedule {
         self
     }
 
-    /// What happens if the job of an earlier slot is not terminal. Defaults to [`Overlap::Allow`] for
-    /// cron expressions and to [`Overlap::Skip`] for intervals.
+    /// What happens if the job of an earlier slot is not terminal. Defaults to [`Overlap::Allow`]
+    /// for cron expressions and to [`Overlap::Skip`] for intervals.
     pub fn overlap(mut self, overlap: Overlap) -> Self {
         self.overlap = Some(overlap);
         self
     }
 
-    /// Delays each job by up to this time. The delay depends on the schedule's name and the slot alone.
-    /// Defaults to none.
+    /// Delays each job by up to this time. The delay depends on the schedule's name and the slot
+    /// alone. Defaults to none.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self

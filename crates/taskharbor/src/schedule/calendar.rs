@@ -117,8 +117,8 @@ impl Calendar {
         Ok(Some(last))
     }
 
-    /// How many slots there are from `from` on and before `to`. Those of a cron expression are counted
-    /// up to [`Self::MAX_COUNT`].
+    /// How many slots there are from `from` on and before `to`. Those of a cron expression are
+    /// counted up to [`Self::MAX_COUNT`].
     pub(crate) fn count(&self, from: Timestamp, to: Timestamp) -> Slots<u64> {
         let mut next = self.next_from(from)?;
         if let Timing::Every(micros) = self.timing {

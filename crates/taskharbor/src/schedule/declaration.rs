@@ -7,8 +7,8 @@ use taskharbor_core::{Timestamp, admin::Declaration, driver::Limits, name::Owner
 use super::{Definition, InvalidSchedule, Schedule, ScheduleFault};
 use crate::codec::Format;
 
-/// All schedules of one service, the owner. Schedules of this owner that are not here are removed when it
-/// is declared, and those of other owners are not touched.
+/// All schedules of one service, the owner. Schedules of this owner that are not here are removed
+/// when it is declared, and those of other owners are not touched.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,9 +45,9 @@ impl Schedules {
         Self { owner: owner.into(), version: None, schedules: Vec::new() }
     }
 
-    /// The version of this list, such as the number of a build. A list with a lower version than the
-    /// stored one changes nothing, so that an old process that is still running does not undo a deploy.
-    /// Defaults to none: the process that starts last decides.
+    /// The version of this list, such as the number of a build. A list with a lower version than
+    /// the stored one changes nothing, so that an old process that is still running does not undo a
+    /// deploy. Defaults to none: the process that starts last decides.
     pub fn version(mut self, version: u64) -> Self {
         self.version = Some(version);
         self

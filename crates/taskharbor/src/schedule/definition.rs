@@ -99,8 +99,9 @@ impl Definition {
         Ok(SlotJobs::new(slot, self.template.stamped(name, &stamp)?))
     }
 
-    /// The jobs of a past slot that is run again. They have the ids of a firing, so a slot whose jobs
-    /// are still stored changes nothing. They hold no key: all of them run, whatever the overlap.
+    /// The jobs of a past slot that is run again. They have the ids of a firing, so a slot whose
+    /// jobs are still stored changes nothing. They hold no key: all of them run, whatever the
+    /// overlap.
     pub(crate) fn backfill(
         &self,
         name: &ScheduleName,

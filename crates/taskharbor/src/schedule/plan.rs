@@ -47,8 +47,8 @@ enum Unusable {
     Job(#[from] InvalidJob),
 }
 
-/// What to do about a schedule at `now`. A definition that no worker can use sets its schedule aside: it
-/// has no next slot, and the record says why.
+/// What to do about a schedule at `now`. A definition that no worker can use sets its schedule
+/// aside: it has no next slot, and the record says why.
 pub(crate) fn plan(record: &ScheduleRecord, now: Timestamp) -> Result<Plan, NeedsNewerWorker> {
     let definition = match Definition::decode(&record.definition) {
         Err(DefinitionError::Malformed(why)) => Err(DefinitionError::Malformed(why).into()),

@@ -12,7 +12,8 @@ use crate::{Flow, codec::Format, draft::InvalidJob, header};
 
 /// The jobs that a schedule makes, the tail last.
 ///
-/// Their ids are their positions. Their `run_at` is the delay after the slot, counted from the Unix epoch.
+/// Their ids are their positions. Their `run_at` is the delay after the slot, counted from the Unix
+/// epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Template {
     pub(super) jobs: Vec<NewJob>,

@@ -1,12 +1,12 @@
 //! [`Timing`]: when a schedule is due, as a cron expression in a time zone or an interval.
 //!
 //! The rules at a change of the clock are those of cron. An expression without `*` in its second,
-//! minute and hour names times of day. Each of them is due once a day: at the end of the gap if the clock skips
-//! it, and the first time if it comes twice. Any other expression follows the clock: it is not due in a gap,
-//! and is due twice in an hour that comes twice.
+//! minute and hour names times of day. Each of them is due once a day: at the end of the gap if the
+//! clock skips it, and the first time if it comes twice. Any other expression follows the clock: it
+//! is not due in a gap, and is due twice in an hour that comes twice.
 //!
-//! Only the calendar is left to the cron library. Its own search through time zones would run a time just
-//! before a gap a second time at the end of the gap.
+//! Only the calendar is left to the cron library. Its own search through time zones would run a
+//! time just before a gap a second time at the end of the gap.
 
 use std::{cmp::Ordering, sync::OnceLock, time::Duration};
 
@@ -129,7 +129,8 @@ impl CronTiming {
         self.resolve(found, after)
     }
 
-    /// The first instant after `after` at which the clock shows this time, or a later one that matches.
+    /// The first instant after `after` at which the clock shows this time, or a later one that
+    /// matches.
     fn resolve(&self, mut wall: DateTime, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
         loop {
             wall = match self.offset_of(wall) {

@@ -1,5 +1,5 @@
-//! The JSON in which a definition is stored. Its fields have a fixed order, so that equal definitions give
-//! equal bytes.
+//! The JSON in which a definition is stored. Its fields have a fixed order, so that equal
+//! definitions give equal bytes.
 //!
 //! A program refuses fields that it does not know. A change that older programs must not
 //! ignore, a new cron syntax included, gets another version.
@@ -157,6 +157,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Definition, DefinitionError> {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` passes")]
 fn malformed(why: impl ToString) -> DefinitionError {
     DefinitionError::Malformed(why.to_string())
 }

@@ -4,10 +4,15 @@ use taskharbor_core::{
     admin::Firing,
     driver::{Enqueued, Limits, SlotJobs},
     job::{KeyHold, SetKind},
+    name::IdempotencyKey,
 };
 
 use super::*;
-use crate::{Flow, Schedule, codec::Format, schedule::template::text};
+use crate::{
+    Flow, Schedule,
+    codec::Format,
+    schedule::{template::text, timing::Timing},
+};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -121,7 +126,7 @@ fn the_key_of_a_schedule_is_held_until_its_job_is_terminal() {
         let record = record(hourly().overlap(*overlap), "2026-11-16T10:00Z");
         let fire = fire(&record, "2026-11-16T11:00Z");
         let job = &fire.slots[0].set.jobs[0];
-        let key = job.idempotency_key.as_ref().map(|key| key.as_str());
+        let key = job.idempotency_key.as_ref().map(IdempotencyKey::as_str);
         let has_key = matches!(overlap, Overlap::Skip | Overlap::Queue);
         assert_eq!(key, has_key.then_some("th-schedule:hourly"), "{overlap:?}");
         assert_eq!(job.key_hold == KeyHold::UntilTerminal, has_key);
@@ -189,6 +194,16 @@ fn a_definition_that_no_worker_can_use_sets_its_schedule_aside() {
     assert_eq!((fire.slots.len(), fire.next_slot), (0, None));
     let error = fire.error.unwrap();
     assert!(error.as_str().contains("define the schedule again"), "{error}");
+}
+
+/// Nothing is fired for ever, whatever a time zone does.
+#[test]
+fn a_slot_that_does_not_advance_is_an_error() {
+    let record = record(hourly(), "2026-11-16T10:00Z");
+    let mut definition = Definition::decode(&record.definition).unwrap();
+    definition.calendar.timing = Timing::Every(-1);
+    let error = firing(&definition, &record, at("2026-11-16T11:00Z")).unwrap_err();
+    assert!(error.to_string().contains("is not later than"), "{error}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Every expression in every zone from 2024 to 2030, against a matcher of its own.
 //!
-//! Zones whose clocks agree share one walk. An expression that is due once or twice a day is walked from
-//! slot to slot over all years, and another one on the days before and after every change of a clock.
-//! For two hours before and after a change, each expression is asked at each minute. With `TASKHARBOR_CRON_EVERY_MINUTE` set to a zone or to `all`, it is asked at each minute of the
-//! seven years.
+//! Zones whose clocks agree share one walk. An expression that is due once or twice a day is walked
+//! from slot to slot over all years, and another one on the days before and after every change of a
+//! clock. For two hours before and after a change, each expression is asked at each minute. With
+//! `TASKHARBOR_CRON_EVERY_MINUTE` set to a zone or to `all`, it is asked at each minute of the
+//! seven years, which takes minutes for a zone and hours for all.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
