@@ -38,12 +38,6 @@ impl Calendar {
         self.next_after(from.saturating_sub(TICK))
     }
 
-    /// Whether this instant is a slot.
-    #[cfg(test)]
-    pub(crate) fn matches(&self, at: Timestamp) -> Slots<bool> {
-        Ok(self.next_from(at)? == Some(at))
-    }
-
     /// The first `limit` slots after this instant.
     pub(crate) fn upcoming(&self, after: Timestamp, limit: usize) -> Slots<Vec<Timestamp>> {
         self.walk(self.next_after(after)?, limit, |_| true)

@@ -162,7 +162,7 @@ async fn what_was_missed_is_caught_up_as_the_policy_says() {
     tokio::time::sleep(60 * SECOND).await;
     for (name, _, stored) in policies {
         let record = port.client.schedules().get(name).await.unwrap().unwrap().record;
-        assert_eq!(record.totals, SlotTotals::new(stored, 0, 72 - stored), "{name}");
+        assert_eq!(record.totals, SlotTotals::new(stored, 0, 73 - stored), "{name}");
     }
     worker.shutdown().await.unwrap();
 }

@@ -50,7 +50,7 @@ impl<'a> Schedule<'a> {
         };
         Self {
             name: record.name.as_str(),
-            owner: record.owner.as_ref().map(|owner| owner.as_str()),
+            owner: record.owner.as_ref().map(taskharbor_core::name::OwnerName::as_str),
             when: of.map(|it| it.timing.as_str()),
             zone: of.and_then(|it| it.zone.as_deref()),
             r#type: of.map(|it| it.job_type.as_str()),

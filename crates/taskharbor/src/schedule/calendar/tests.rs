@@ -50,10 +50,6 @@ fn the_last_slots_and_their_number_are_those_of_a_walk() {
             let expected = &walked[walked.len().saturating_sub(limit)..];
             assert_eq!(calendar.last(from, last, limit).unwrap(), expected, "{calendar:?} {from}");
         }
-        for slot in walked.iter().take(3) {
-            assert!(calendar.matches(*slot).unwrap(), "{calendar:?} {slot}");
-            assert!(!calendar.matches(slot.saturating_add(TICK)).unwrap(), "{calendar:?} {slot}");
-        }
     }
 }
 
