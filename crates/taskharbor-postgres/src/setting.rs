@@ -88,8 +88,12 @@ impl PostgresDriver {
         request: DueSchedules,
     ) -> Result<Due, DriverError> {
         request.check()?;
+        let after = request.after.as_ref();
+        let (slot, name) = after.map_or((-1, ""), |(slot, name)| (slot.as_micros(), name.as_str()));
         let values = [
             Value::BigInt(Some(request.now.as_micros())),
+            Value::BigInt(Some(slot)),
+            Value::Text(Some(name)),
             Value::BigInt(i64::try_from(request.limit).ok()),
         ];
         let rows = self.query(&self.shared.statements.due_schedules, &values).await?;

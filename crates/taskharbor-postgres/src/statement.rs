@@ -35,7 +35,7 @@ statements! {
     manage: "SELECT state, denied, detail, wakes FROM {schema}.th_manage_v1($1,$2,$3,$4,$5,$6,$7,$8)";
     configure: "SELECT ord, denied, name, detail FROM {schema}.th_configure_v1($1,$2,$3,$4)";
     settings: "SELECT * FROM {schema}.th_settings_v1($1,$2,$3,$4,$5)";
-    due_schedules: "SELECT n.after_now, s.* FROM {schema}.th_next_slot_v1($1) AS n (after_now) LEFT JOIN {schema}.th_due_schedules_v1($1,$2) s ON true ORDER BY s.next_slot, s.name";
+    due_schedules: "SELECT n.after_now, s.* FROM {schema}.th_next_slot_v1($1) AS n (after_now) LEFT JOIN {schema}.th_due_schedules_v1($1,$2,$3,$4) s ON true ORDER BY s.next_slot, s.name";
     fire: "SELECT ord, refused, detail, existing, NULL::text[] FROM {schema}.th_fire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
     fire_flows: "SELECT ord, refused, detail, existing, wakes FROM {schema}.th_fire_flows_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4,$5)";

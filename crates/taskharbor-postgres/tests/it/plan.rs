@@ -183,7 +183,8 @@ fn calls() -> Vec<(&'static str, String)> {
         )
     };
     vec![
-        ("due schedules", "SELECT * FROM th_due_schedules_v1(500000, 10)".to_owned()),
+        ("due schedules", "SELECT * FROM th_due_schedules_v1(500000, -1, '', 10)".to_owned()),
+        ("due schedules behind one", "SELECT * FROM th_due_schedules_v1(500000, 400000, 's40000', 10)".to_owned()),
         ("next slot", "SELECT th_next_slot_v1(500000)".to_owned()),
         ("fire", fire),
         ("put schedules", configure("put_schedules")),

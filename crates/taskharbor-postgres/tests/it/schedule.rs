@@ -1,6 +1,6 @@
 //! Schedules: racing firings, calls that change the same schedules in any order, and many at once.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use taskharbor_core::{
     Admin, Driver, DriverError, Timestamp,
@@ -11,6 +11,7 @@ use taskharbor_core::{
     name::{IdempotencyKey, OwnerName, ScheduleName},
 };
 use taskharbor_postgres::PostgresDriver;
+use tokio::time::Instant;
 
 use crate::{
     given::{after, configure, counts, flow, job, noon},

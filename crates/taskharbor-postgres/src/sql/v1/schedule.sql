@@ -179,11 +179,12 @@ BEGIN
   END LOOP;
 END $$;
 
--- The schedules that are due, by next slot and name. SCH-8.
-CREATE FUNCTION th_due_schedules_v1(p_now bigint, p_limit bigint) RETURNS SETOF th_setting LANGUAGE plpgsql STABLE {settings}
-AS $$
+-- The schedules that are due, by next slot and name, behind the given ones. SCH-8.
+CREATE FUNCTION th_due_schedules_v1(p_now bigint, p_after_slot bigint, p_after_name text, p_limit bigint)
+RETURNS SETOF th_setting LANGUAGE plpgsql STABLE {settings} AS $$
 BEGIN
   RETURN QUERY SELECT s.* FROM th_setting s WHERE s.kind = 'schedule' AND s.paused_since IS NULL AND s.next_slot <= p_now
+    AND (s.next_slot, s.name) > (p_after_slot, p_after_name)
   ORDER BY s.next_slot, s.name LIMIT p_limit;
 END $$;
 
