@@ -6,6 +6,7 @@
 
 mod lock;
 mod pause;
+mod schedules;
 mod side;
 
 use std::{collections::HashMap, time::Duration};
@@ -40,12 +41,13 @@ const TOLD_EVERY: usize = 10_000;
 /// Time between two looks at the jobs that workers hold.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Move all jobs, with their states, attempts, errors and edges, to another store
+/// Move all jobs, with their states, attempts, errors and edges, and all schedules to another store
 ///
 /// Stop producers first. The queues of the source are paused and stay paused, because the jobs run in
 /// the destination from then on. The command refuses to start while workers hold jobs, unless --wait
 /// is given. An interrupted move can be repeated: it continues where it stopped. At the end, both
-/// stores are compared job by job. The source is left as it is, for you to delete.
+/// stores are compared job by job. The source keeps its jobs, for you to delete, and loses its
+/// schedules, so that they fire in one store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   taskharbor migrate up --url postgres://db/jobs
@@ -71,6 +73,7 @@ struct Report {
     compared: usize,
     /// Idempotency keys that outlived their jobs, moved now or before.
     keys: usize,
+    schedules: usize,
     dry_run: bool,
     /// Whether something was given to the destination.
     #[serde(skip)]
@@ -118,7 +121,7 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     if screen.is_json {
         return screen.document(&report);
     }
-    let Report { moved, existed, compared, keys, .. } = report;
+    let Report { moved, existed, compared, keys, schedules, .. } = report;
     screen.line(&format!(
         "moved {}, {existed} were there before; {compared} are the same in both stores",
         counted(moved, "job")
@@ -126,6 +129,10 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     if keys > 0 {
         let keys = counted(keys, "idempotency key");
         screen.line(&format!("also moved {keys} that outlived the jobs they were used for"))?;
+    }
+    if schedules > 0 {
+        let schedules = counted(schedules, "schedule");
+        screen.line(&format!("also moved {schedules}, which fire in the destination alone"))?;
     }
     screen.line(&format!(
         "the queues in {} stay paused; delete that store when you no longer need it",
@@ -148,15 +155,20 @@ async fn locked(
     let mut paused = Paused::begin(source, destination).await?;
     let moved = async {
         paused.pause(source, destination).await?;
+        schedules::pause(source, paused.since()).await?;
         held(source, wait, hold).await?;
         copy(source, destination, &paused, report, hold).await?;
         report.compared = compare(source, destination, hold).await?;
-        paused.check(source).await
+        paused.check(source).await?;
+        report.is_begun = true;
+        report.schedules = schedules::hand_over(source, destination, paused.since()).await?;
+        Outcome::Ok(())
     };
     match moved.await {
         Ok(()) => paused.end(source, destination).await,
         Err(mut failure) if !report.is_begun => {
-            failure.text += &match paused.undo(source, destination).await {
+            let schedules = schedules::undo(source, paused.since()).await;
+            failure.text += &match paused.undo(source, destination).await.and(schedules) {
                 Ok(()) => {
                     " (nothing was moved; the queues of both stores go on as before)".to_owned()
                 }

@@ -345,3 +345,29 @@ fn a_job_that_differs_in_content_alone_is_found() {
     assert!(moved.err.contains(&id) && moved.err.contains("not the same"), "{moved:?}");
     assert!(moved.err.contains("stay paused"), "{moved:?}");
 }
+
+#[test]
+fn schedules_are_moved_and_fire_in_one_store_alone() {
+    let (from, to) = (Store::new(), Store::new());
+    from.enqueue(&["echo", "[1]"]);
+    for (name, every) in [("hourly", "1h"), ("paused", "2h")] {
+        from.json(&["schedule", "put", name, "echo", "--every", every]);
+    }
+    let paused = from.json(&["schedule", "pause", "paused"]);
+    let hourly = from.json(&["schedule", "show", "hourly"]);
+    let urls = ["move", "--from", from.url(), "--to", to.url(), "--yes"];
+    let report = from.json(&urls);
+    assert_eq!(report["schedules"], 2, "{report}");
+    assert_eq!(to.json(&["schedule", "show", "hourly"]), hourly);
+    assert_eq!(to.json(&["schedule", "show", "paused"]), paused);
+    assert!(from.lines(&["schedule", "list"]).is_empty());
+    let again = from.json(&urls);
+    assert_eq!(again["schedules"], 0, "{again}");
+    // Another schedule of the same name is not overwritten, and the one of the source does not fire.
+    from.json(&["schedule", "put", "hourly", "echo", "--every", "3h"]);
+    let refused = from.run(&urls);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("cannot move schedule hourly"), "{refused:?}");
+    assert_eq!(to.json(&["schedule", "show", "hourly"]), hourly);
+    assert!(from.json(&["schedule", "show", "hourly"])["paused_since"].is_string());
+}

@@ -62,6 +62,11 @@ impl Paused {
         Ok(Self { mark, copied, since, is_first, source: paused_here, destination: paused_there })
     }
 
+    /// When the pauses of this move begin.
+    pub(super) const fn since(&self) -> Timestamp {
+        self.since
+    }
+
     /// Remembers that jobs have arrived in the destination.
     pub(super) async fn remember_copied(&self, source: &Side) -> Outcome {
         source.pause(self.copied.clone(), self.since).await

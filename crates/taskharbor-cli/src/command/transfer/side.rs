@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use taskharbor::{Admin, AnyDriver, Cursor, DriverError, JobId, List, QueueCounts, QueueName};
 use taskharbor_core::{
     Timestamp,
-    admin::{Counts, ListSettings, Page, Setting},
+    admin::{Change, Configure, Counts, ListSettings, Page, Setting, SettingKind},
     driver::Limits,
-    error::CallError,
+    error::{CallError, Denied},
     export::{ExportUnit, ImportRefused, Imported},
     job::JobSummary,
 };
@@ -57,21 +57,36 @@ impl Side {
 
     /// The paused queues, and since when each has been paused.
     pub(super) async fn pauses(&self) -> Outcome<HashMap<QueueName, Timestamp>> {
-        let (mut pauses, mut cursor) = (HashMap::new(), None);
+        let pause = |setting| match setting {
+            Setting::PausedQueue { queue, since } => Some((queue, since)),
+            _ => None,
+        };
+        let settings = self.settings(SettingKind::PausedQueue).await?;
+        Ok(settings.into_iter().filter_map(pause).collect())
+    }
+
+    /// All settings of one kind.
+    pub(super) async fn settings(&self, kind: SettingKind) -> Outcome<Vec<Setting>> {
+        let (mut settings, mut request) =
+            (Vec::new(), ListSettings::new(Limits::MAX_PAGE).kind(kind));
         loop {
-            let mut request = ListSettings::new(Limits::MAX_PAGE);
-            request.after = cursor;
-            let page = self.named(self.driver.settings(request).await)?;
-            for setting in page.items {
-                if let Setting::PausedQueue { queue, since } = setting {
-                    pauses.insert(queue, since);
-                }
-            }
+            let page = self.named(self.driver.settings(request.clone()).await)?;
+            settings.extend(page.items);
             match page.next {
-                Some(next) => cursor = Some(next),
-                None => return Ok(pauses),
+                Some(next) => request = request.after(next),
+                None => return Ok(settings),
             }
         }
+    }
+
+    pub(super) async fn configure(
+        &self,
+        change: Change,
+        now: Timestamp,
+    ) -> Outcome<Result<(), Denied>> {
+        let request = Configure::new(vec![change], now);
+        let answers = self.named(self.driver.configure(request).await)?;
+        Ok(answers.into_iter().next().unwrap_or(Ok(())))
     }
 
     pub(super) async fn list(&self, request: List) -> Outcome<Page<JobSummary>> {
