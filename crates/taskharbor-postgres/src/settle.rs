@@ -128,8 +128,8 @@ impl PostgresDriver {
         // so that they hold up no other item; nor are they waited for as long then.
         let all = batch.len();
         let mut patience = Patience::MOMENT;
-        if let Some(tokens) = batch.plain_acks() {
-            match self.acknowledge(&tokens, request.now).await {
+        if let Some(acks) = batch.acks() {
+            match self.acknowledge(&acks, request.now).await {
                 Ok(left) => batch = batch.conclude_acks(&left, answers),
                 Err(error) if error::is_lock_timeout(&error) => patience = Patience::NONE,
                 Err(error) => return Err(error),
@@ -160,22 +160,27 @@ impl PostgresDriver {
         Ok(())
     }
 
-    /// Acknowledges jobs without outputs. Answers the numbers of the jobs that are not settled by that.
+    /// Acknowledges jobs. Answers the numbers of the jobs that are not settled by that.
     async fn acknowledge(
         &self,
-        tokens: &[Token],
+        acks: &[(Token, Option<&[u8]>)],
         now: Timestamp,
     ) -> Result<HashSet<i64>, DriverError> {
+        let no_output = acks.iter().all(|(_, output)| output.is_none());
+        let outputs = acks.iter().filter(|_| !no_output).map(|(_, output)| *output);
         let values = [
             Value::BigInt(Some(now.as_micros())),
-            Value::BigInts(tokens.iter().map(|token| Some(token.seq)).collect()),
-            Value::BigInts(tokens.iter().map(|token| Some(token.random)).collect()),
+            Value::BigInts(acks.iter().map(|(token, _)| Some(token.seq)).collect()),
+            Value::BigInts(acks.iter().map(|(token, _)| Some(token.random)).collect()),
+            Value::Byteas(outputs.collect()),
         ];
         let call = self.shared.wakeups.begin_call(Vec::new());
         let rows = self.query(&self.shared.statements.ack, &values).await;
         call.answered(&rows);
-        let left: Vec<i64> = rows?.first().map_or(Ok(Vec::new()), |row| get(row, 0))?;
-        Ok(left.into_iter().collect())
+        let rows = rows?;
+        let Some(row) = rows.first() else { return Err(answer::unknown("answer", "nothing")) };
+        self.put_in_line(answer::queues(get(row, "wakes")?), now.as_micros());
+        Ok(get::<Vec<i64>>(row, "remaining")?.into_iter().collect())
     }
 }
 
@@ -205,23 +210,21 @@ impl<'a> Batch<'a> {
         (self, Self { items, expansions })
     }
 
-    /// The numbers and tokens of the items in the order of the numbers, if all are plain acknowledgements.
-    pub(crate) fn plain_acks(&self) -> Option<Vec<Token>> {
-        let is_plain = |(_, item): &(usize, &Settlement)| {
-            matches!(item.transition, Transition::Ack { output: None })
+    /// The tokens and outputs of the items, if all are acknowledgements.
+    pub(crate) fn acks(&self) -> Option<Vec<(Token, Option<&'a [u8]>)>> {
+        let ack = |(_, item): &(usize, &'a Settlement)| match &item.transition {
+            Transition::Ack { output } => {
+                Some((Token::read(item.token, &item.id), output.as_deref()))
+            }
+            _ => None,
         };
-        if !self.items.iter().all(is_plain) {
-            return None;
-        }
-        let tokens = self.items.iter().map(|(_, item)| Token::read(item.token, &item.id));
-        let mut tokens: Vec<_> = tokens.collect();
-        tokens.sort_unstable_by_key(|token| token.seq);
+        let acks: Vec<_> = self.items.iter().map(ack).collect::<Option<_>>()?;
         // A token of another job or of another store may name a number twice.
-        let is_repeated = tokens.windows(2).any(|pair| pair[0].seq == pair[1].seq);
-        (!is_repeated).then_some(tokens)
+        let numbers: HashSet<i64> = acks.iter().map(|(token, _)| token.seq).collect();
+        (numbers.len() == acks.len()).then_some(acks)
     }
 
-    /// Answers the items that plain acknowledgements have settled: all but those with these numbers.
+    /// Answers the items that acknowledgements have settled: all but those with these numbers.
     pub(crate) fn conclude_acks(self, left: &HashSet<i64>, answers: &mut Answered) -> Self {
         let mut rest = Self::default();
         for (at, item) in self.items {

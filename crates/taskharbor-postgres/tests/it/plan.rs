@@ -199,7 +199,7 @@ fn calls() -> Vec<(&'static str, String)> {
         ("reserve", reserve()),
         ("ack with an outcome", settle("ack")),
         ("reserve", reserve()),
-        ("ack", format!("SELECT th_ack_v1(500001, i.seqs, i.tokens) FROM {held}")),
+        ("ack", format!("SELECT a.* FROM {held}, th_ack_v1(500001, i.seqs, i.tokens, '{{}}') a")),
         ("enqueue", enqueue("'new' || n", "'{}'")),
         ("enqueue with keys", enqueue("'keyed' || n", &rep("'key' || n"))),
         ("enqueue again", enqueue("'new' || n", "'{}'")),

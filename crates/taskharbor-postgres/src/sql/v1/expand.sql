@@ -31,7 +31,7 @@ BEGIN
   INTO v_items FROM unnest(p_ids, v_tokens) WITH ORDINALITY AS g (id, token, ord)
   LEFT JOIN LATERAL (SELECT x.seq, x.flow FROM th_job x WHERE x.id = g.id OFFSET 0) j ON true;
   PERFORM th_lock_items(v_items, p_wait_for_jobs, p_wait_for_flows);
-  v_busy := th_lock_flows(v_items, p_wait_ms IS NULL);
+  v_busy := th_lock_flows(th_flows_of(v_items), p_wait_ms IS NULL);
   FOREACH i IN ARRAY v_items LOOP
     ord := i.ord;
     detail := NULL;

@@ -6,30 +6,70 @@ CREATE TYPE th_item AS (
   failed_at bigint, run_at bigint, reason text
 );
 
--- Acknowledges jobs that are in no flow, at their first delivery and without output, by the numbers and tokens of their
--- leases, in the order of the numbers. Answers the numbers of the jobs for which it is not as simple: the caller asks
--- th_settle_v1 about them. SET-1.
-CREATE FUNCTION th_ack_v1(p_now bigint, p_seqs bigint[], p_tokens bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql {settings} SET enable_hashjoin = off SET enable_mergejoin = off SET lock_timeout = '250ms' AS $$
+-- Acknowledges jobs by the numbers and tokens of their leases. Answers the numbers of the jobs for which it is not as
+-- simple, about which the caller asks th_settle_v1, and the queues in which there is work now. SET-1.
+--
+-- The flow of the first job is locked beforehand, since most calls are about jobs of one flow, or of none. Other flows
+-- are locked while jobs are, and therefore not waited for.
+CREATE FUNCTION th_ack_v1(
+  p_now bigint, p_seqs bigint[], p_tokens bigint[], p_outputs bytea[], OUT remaining bigint[], OUT wakes text[]
+) LANGUAGE plpgsql {settings} SET enable_hashjoin = off SET enable_mergejoin = off SET lock_timeout = '250ms' AS $$
 DECLARE
-  v_done bigint[];
+  v_flows   bigint[] := ARRAY(SELECT l.flow FROM th_live l WHERE l.seq = p_seqs[1] AND l.flow IS NOT NULL);
+  v_acked   record;
+  v_members bigint[] := '{}';
+  v_changed bigint[] := '{}';
+BEGIN
+  remaining := p_seqs;
+  wakes := '{}';
+  FOR pass IN 1..2 LOOP
+    v_flows := ARRAY(SELECT unnest(v_flows) EXCEPT SELECT unnest(th_lock_flows(v_flows, false)));
+    v_acked := th_ack_free(p_now, p_seqs, p_tokens, p_outputs, v_flows);
+    v_members := v_members || v_acked.members;
+    v_changed := v_changed || v_flows;
+    IF cardinality(v_acked.done) = cardinality(remaining) THEN
+      remaining := '{}';
+      EXIT;
+    END IF;
+    remaining := ARRAY(SELECT unnest(remaining) EXCEPT SELECT unnest(v_acked.done));
+    v_flows := ARRAY(SELECT DISTINCT l.flow FROM th_live l WHERE l.seq = ANY (remaining) AND l.flow IS NOT NULL ORDER BY 1);
+    EXIT WHEN v_flows = '{}';
+  END LOOP;
+  IF v_members <> '{}' THEN
+    wakes := th_unblock(th_dependants(v_members, p_now), p_now);
+    PERFORM th_retire(v_changed);
+  END IF;
+END $$;
+
+-- Acknowledges jobs in no flow or in one of these, which are locked. Rows are waited for in the order of their numbers.
+-- Answers the jobs, and the members among them in the order given.
+CREATE FUNCTION th_ack_free(
+  p_now bigint, p_seqs bigint[], p_tokens bigint[], p_outputs bytea[], p_flows bigint[], OUT done bigint[], OUT members bigint[]
+) LANGUAGE plpgsql AS $$
 BEGIN
   WITH gone AS (
-    DELETE FROM th_live l USING unnest(p_seqs, p_tokens) AS i (seq, token)
-    WHERE l.seq = ANY (ARRAY[i.seq]) AND l.lease_token = i.token AND l.lease_expires_at > p_now
-      AND l.deliveries = 1 AND l.flow IS NULL AND l.is_special IS NULL AND l.progress IS NULL
-    RETURNING l.seq, l.queue, l.lease_expires_at, l.started_at, l.lease_token
+    DELETE FROM th_live l USING (
+      SELECT * FROM unnest(p_seqs, p_tokens, p_outputs) WITH ORDINALITY AS i (seq, token, output, ord) ORDER BY i.seq OFFSET 0
+    ) i
+    WHERE l.seq = ANY (ARRAY[i.seq]) AND l.lease_token = i.token AND l.lease_expires_at > p_now AND l.is_special IS NULL
+      AND (l.flow IS NULL OR l.flow = ANY (p_flows))
+    RETURNING l.seq, l.queue, l.flow, l.lease_expires_at, l.started_at, l.lease_token, l.run_at, l.priority, l.deliveries,
+      l.attempts, l.expirations, l.failures, l.epoch, l.attempt_limit, l.progress, i.output, i.ord,
+      nullif(l.deliveries > 1 OR l.progress IS NOT NULL OR l.failures IS NOT NULL OR i.output IS NOT NULL, false) AS has_outcome
+  ), described AS (
+    INSERT INTO th_outcome (seq, run_at, priority, deliveries, attempts, expirations, failures, epoch, attempt_limit,
+                            progress, output)
+    SELECT g.seq, g.run_at, g.priority, g.deliveries, g.attempts, g.expirations, g.failures, g.epoch, g.attempt_limit,
+      g.progress, g.output
+    FROM gone g WHERE g.has_outcome
   ), listed AS (
-    INSERT INTO th_finished (first, kept_until, finished_at, started_at, lease_token, state, queue, offsets)
-    SELECT min(g.seq), g.lease_expires_at, p_now, g.started_at, g.lease_token, 'done', g.queue,
+    INSERT INTO th_finished (first, kept_until, finished_at, started_at, lease_token, flow, state, has_outcomes, queue, offsets)
+    SELECT min(g.seq), g.lease_expires_at, p_now, g.started_at, g.lease_token, g.flow, 'done', bool_or(g.has_outcome), g.queue,
       array_agg((g.seq & 511)::smallint ORDER BY g.seq)
-    FROM gone g GROUP BY g.seq >> 9, g.lease_expires_at, g.started_at, g.lease_token, g.queue
+    FROM gone g GROUP BY g.seq >> 9, g.lease_expires_at, g.started_at, g.lease_token, g.flow, g.queue
   )
-  SELECT array_agg(g.seq) INTO v_done FROM gone g;
-  IF cardinality(v_done) = cardinality(p_seqs) THEN
-    RETURN '{}';
-  END IF;
-  RETURN ARRAY(SELECT unnest(p_seqs) EXCEPT SELECT unnest(v_done));
+  SELECT coalesce(array_agg(g.seq), '{}'), coalesce(array_agg(g.seq ORDER BY g.ord) FILTER (WHERE g.flow IS NOT NULL), '{}')
+  INTO done, members FROM gone g;
 END $$;
 
 -- Whether a token may record this kind of outcome: the first reason against it, `already` if the token has recorded the
@@ -205,7 +245,7 @@ CREATE FUNCTION th_settle_rest(p_items th_item[], p_waits boolean, p_now bigint)
 RETURNS TABLE (ord bigint, verdict text, wakes text[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-  v_busy    bigint[] := th_lock_flows(p_items, p_waits);
+  v_busy    bigint[] := th_lock_flows(th_flows_of(p_items), p_waits);
   v_until   bigint := -1;           -- acks up to here were dealt with
   v_set     record;
   v_settled boolean[] := '{}';      -- by item
@@ -274,13 +314,11 @@ BEGIN
   RETURN th_authorize(p_item.seq, p_item.token, p_item.kind, p_now);
 END $$;
 
--- Locks the flows of items, those that are free unless it waits. Answers the others. A call that waits has locked them
--- before; a flow that a job has joined since is skipped, because its transaction may be waiting for rows locked here.
-CREATE FUNCTION th_lock_flows(p_items th_item[], p_waits boolean) RETURNS bigint[] LANGUAGE plpgsql AS $$
-DECLARE
-  v_flows bigint[] := ARRAY(SELECT DISTINCT i.flow FROM unnest(p_items) AS i WHERE i.flow IS NOT NULL ORDER BY 1);
+-- Locks flows, those that are free unless it waits. Answers the others. A call that waits has locked them before; a flow
+-- that a job has joined since is skipped, because its transaction may be waiting for rows locked here.
+CREATE FUNCTION th_lock_flows(p_flows bigint[], p_waits boolean) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
-  IF cardinality(v_flows) = 0 THEN
+  IF cardinality(p_flows) = 0 THEN
     RETURN '{}';
   END IF;
   -- With an older snapshot, what other transactions have done to the flow would not be seen.
@@ -289,14 +327,19 @@ BEGIN
       MESSAGE = 'members of flows cannot be settled at REPEATABLE READ or above: use READ COMMITTED for this transaction';
   END IF;
   IF p_waits THEN
-    PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE;
+    PERFORM f.seq FROM th_flow f WHERE f.seq = ANY (p_flows) ORDER BY f.seq FOR UPDATE;
     RETURN '{}';
   END IF;
   RETURN ARRAY(
-    SELECT unnest(v_flows)
+    SELECT unnest(p_flows)
     EXCEPT
-    SELECT f.seq FROM (SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED) f);
+    SELECT f.seq FROM (SELECT f.seq FROM th_flow f WHERE f.seq = ANY (p_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED) f);
 END $$;
+
+-- The flows of items.
+CREATE FUNCTION th_flows_of(p_items th_item[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+  SELECT ARRAY(SELECT DISTINCT i.flow FROM unnest(p_items) AS i WHERE i.flow IS NOT NULL ORDER BY 1)
+$$;
 
 -- Acknowledges members among the acks that follow each other from this item on, those that are free and whose tokens may,
 -- all at once. Their flows are locked. Answers where the acks end, the items that were settled, the jobs in the order of
