@@ -10,17 +10,17 @@ SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.ki
   r.epoch::bigint AS epoch, r.attempt_limit::bigint AS attempt_limit, r.progress,
   -- Most jobs have neither parents nor failures, for which nothing is looked up.
   CASE WHEN r.parents > 0 THEN
-    ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS parent_ids,
+    ARRAY(SELECT e.parent_id FROM {schema}.th_each_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS parent_ids,
   CASE WHEN r.parents > 0 THEN ARRAY(
     SELECT CASE WHEN e.status = 'failed' THEN 'failed'
         WHEN e.status = 'waits_for_failure' OR e.status = 'waits_for_success'
           AND NOT EXISTS (SELECT FROM {schema}.th_finished_row_v1(e.parent) p WHERE p.state = 'done') THEN 'open'
         ELSE 'closed' END
-    FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS edges,
+    FROM {schema}.th_each_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS edges,
   CASE WHEN r.parents > 0 THEN
-    ARRAY(SELECT e.failed_state::text FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS failed_states,
+    ARRAY(SELECT e.failed_state::text FROM {schema}.th_each_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS failed_states,
   CASE WHEN r.parents > 0 THEN
-    ARRAY(SELECT e.failed_reason FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS failed_reasons,
+    ARRAY(SELECT e.failed_reason FROM {schema}.th_each_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS failed_reasons,
   CASE WHEN r.failures > 0 THEN
     ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) ELSE '{}' END AS error_attempts,
   CASE WHEN r.failures > 0 THEN

@@ -5,9 +5,9 @@ SELECT r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.kind::tex
   r.priority::bigint AS priority, r.run_at, r.started_at, r.deliveries::bigint AS deliveries, r.attempts::bigint AS attempts,
   r.expirations::bigint AS expirations, r.epoch::bigint AS epoch, r.progress, r.due_at, r.lease_expires_at, r.holder,
   coalesce(r.cancel_requested, false) AS cancel_requested, r.waits_for IS NOT NULL AS blocked,
-  ARRAY(SELECT e.parent_id FROM {schema}.th_edge e WHERE e.child = r.seq ORDER BY e.ord) AS parent_ids,
+  ARRAY(SELECT e.parent_id FROM {schema}.th_each_edge e WHERE e.child = r.seq ORDER BY e.ord) AS parent_ids,
   CASE WHEN r.parents > 0 THEN
-    (SELECT count(*) FROM {schema}.th_edge e
+    (SELECT count(*) FROM {schema}.th_each_edge e
      WHERE e.child = r.seq AND (e.status = 'waits_for_failure' OR e.status = 'waits_for_success'
        AND NOT EXISTS (SELECT FROM {schema}.th_finished_row_v1(e.parent) p WHERE p.state = 'done')))
     ELSE 0 END AS pending,

@@ -65,7 +65,7 @@ BEGIN
     SELECT e.*, c.id AS child_id, c.kind, c.flow, c.seq IS NULL AS is_lost, p.seq AS found, p.id AS found_id, p.flow AS parent_flow,
       e.status IN ('waits_for_success', 'waits_for_failure') AND f.state IS DISTINCT FROM 'done' AS is_open,
       e.status = 'waits_for_failure' AND f.state = 'done' AS is_late
-    FROM th_edge e LEFT JOIN th_job c ON c.seq = e.child LEFT JOIN th_job p ON p.seq = e.parent
+    FROM th_each_edge e LEFT JOIN th_job c ON c.seq = e.child LEFT JOIN th_job p ON p.seq = e.parent
     LEFT JOIN th_finished_job f ON f.seq = e.parent
   )
   SELECT 'job ' || j.id || ' waits for ' || coalesce(l.waits_for, 0) || ' of ' || coalesce(o.edges, 0) || ' parents'
@@ -74,7 +74,7 @@ BEGIN
   WHERE coalesce(l.waits_for, 0) <> coalesce(o.edges, 0)
   UNION ALL
   SELECT 'job ' || j.id || ' has ' || coalesce(o.edges, 0) || ' edges and reads ' || coalesce(j.parents, 0)
-  FROM th_job j LEFT JOIN (SELECT child, count(*) AS edges FROM th_edge GROUP BY child) o ON o.child = j.seq
+  FROM th_job j LEFT JOIN (SELECT child, sum(coalesce(run, 1)) AS edges FROM th_edge GROUP BY child) o ON o.child = j.seq
   WHERE coalesce(j.parents, 0) <> coalesce(o.edges, 0)
   UNION ALL
   SELECT 'job ' || e.child_id || ' waits for ' || e.parent_id || ', which is done or in another flow' FROM edge e

@@ -29,6 +29,7 @@ COMMENT ON COLUMN th_key.seq IS 'NULL if the record of the job was removed.';
 COMMENT ON COLUMN th_key.job IS 'Id of the job that holds the key.';
 COMMENT ON COLUMN th_key.held_until IS 'First instant at which the key is free, if it is held for a time.';
 COMMENT ON TABLE th_edge IS 'Dependencies between the members of flows.';
+COMMENT ON COLUMN th_edge.run IS 'How many edges the row stands for, if more than one: th_each_edge has a row for each.';
 COMMENT ON COLUMN th_edge.failed_state IS 'How the parent failed, if the child was unblocked by that.';
 COMMENT ON TABLE th_flow IS 'One row per flow.';
 COMMENT ON COLUMN th_flow.tail IS 'Number of the member whose output is the flow''s.';

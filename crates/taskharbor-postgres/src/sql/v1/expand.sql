@@ -130,8 +130,9 @@ BEGIN
   v_tail.on_failure := v_job.on_failure;
   v_jobs[p_tail] := v_tail;
   v_added := th_add_members(flow, p_now, v_jobs, p_tail, p_children, p_parents, NULL, v_is_tail AND v_keeps);
+  PERFORM th_split_runs(ARRAY[p_seq]);
   UPDATE th_edge SET parent = v_added.tail, parent_id = v_tail.id
-  WHERE parent = p_seq AND status IN ('waits_for_success', 'waits_for_failure');
+  WHERE parent = p_seq AND run IS NULL AND status IN ('waits_for_success', 'waits_for_failure');
   UPDATE th_job SET expanded_into = v_added.tail, expanded_id = v_tail.id WHERE seq = p_seq;
   -- EXP-5
   UPDATE th_flow SET tail = v_added.tail WHERE seq = th_replace.flow AND tail = p_seq;
@@ -139,6 +140,6 @@ BEGIN
   IF v_added.tail_is_done THEN
     -- EXP-4
     PERFORM th_free_keys(ARRAY[v_added.tail], '{done}');
-    wakes := wakes || th_unblock(th_dependants(ARRAY[v_added.tail], p_now), p_now);
+    wakes := wakes || th_unblock_dependants(ARRAY[v_added.tail], p_now);
   END IF;
 END $$;

@@ -117,18 +117,19 @@ BEGIN
   WHERE g.failure > 10 AND x.seq = ANY (ARRAY[g.seq]) AND x.failure <= g.failure - 10;
 END $$;
 
--- Unblocks dependants, so many parents of each as are given. A dependant that waits for no parent any more is put in
--- line, a join among them is done, and so on from those. Answers the queues in which there is work now.
-CREATE FUNCTION th_unblock(p_children bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+-- Unblocks dependants, so many edges of each as are given. A dependant that waits for no parent any more is put in line,
+-- a join among them is done, and so on from those. Answers the queues in which there is work now.
+CREATE FUNCTION th_unblock(p_children bigint[], p_edges bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_children bigint[] := p_children;
+  v_edges    bigint[] := p_edges;
   v_joins    bigint[];
   v_queues   text[];
   v_wakes    text[] := '{}';
 BEGIN
   WHILE cardinality(v_children) > 0 LOOP
     WITH closed AS (
-      SELECT child, count(*)::int AS edges FROM unnest(v_children) AS child GROUP BY child ORDER BY child
+      SELECT c.child, sum(c.edges)::int AS edges FROM unnest(v_children, v_edges) AS c (child, edges) GROUP BY 1 ORDER BY 1
     ), unblocked AS (
       -- FLO-1, FAI-1; a job is done once, so FLO-2 and FLO-8.
       UPDATE th_live l SET
@@ -145,31 +146,66 @@ BEGIN
     EXIT WHEN v_joins IS NULL;
     -- FLO-6
     v_joins := th_finish_all(v_joins, 'done', NULL, p_now, false);
-    v_children := th_dependants(v_joins, p_now);
+    SELECT d.children, d.edges INTO v_children, v_edges FROM th_dependants(v_joins, p_now) d;
   END LOOP;
   RETURN v_wakes;
 END $$;
 
+-- These members are done, in this order: unblocks their dependants.
+CREATE FUNCTION th_unblock_dependants(p_done bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (SELECT th_unblock(d.children, d.edges, p_now) FROM th_dependants(p_done, p_now) d);
+END $$;
+
 -- These members are done, in this order. Cancels the failure jobs that waited for their failure, and answers the other
--- dependants, each as often as it had an edge. FAI-2.
-CREATE FUNCTION th_dependants(p_done bigint[], p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- dependants with numbers of their edges. FAI-2.
+CREATE FUNCTION th_dependants(p_done bigint[], p_now bigint, OUT children bigint[], OUT edges bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
-  v_children bigint[];
   v_needless bigint[];
   v_parents  bigint[];
 BEGIN
   SELECT array_agg(e.child) FILTER (WHERE e.status = 'waits_for_success'),
+         array_agg(e.edges) FILTER (WHERE e.status = 'waits_for_success'),
          array_agg(e.child) FILTER (WHERE e.status = 'waits_for_failure'),
          array_agg(e.parent) FILTER (WHERE e.status = 'waits_for_failure')
-  INTO v_children, v_needless, v_parents
-  FROM unnest(p_done) AS d (seq) CROSS JOIN LATERAL (
-    SELECT x.child, x.parent, x.status FROM th_edge x
-    WHERE x.parent = d.seq AND x.status IN ('waits_for_success', 'waits_for_failure') OFFSET 0) e;
+  INTO children, edges, v_needless, v_parents FROM th_waiting_edges(p_done) e;
   IF v_needless IS NOT NULL THEN
-    UPDATE th_edge SET status = 'not_needed' WHERE parent = ANY (v_parents) AND status = 'waits_for_failure';
+    UPDATE th_edge SET status = 'not_needed' WHERE parent = ANY (v_parents) AND run IS NULL AND status = 'waits_for_failure';
     PERFORM th_cancel_needless(v_needless, v_parents, p_done, p_now);
   END IF;
-  RETURN coalesce(v_children, '{}');
+END $$;
+
+-- The edges of these parents that wait for something. Those of one run are one row, with their number and one of the
+-- parents. Members of a large join mostly end in the order of their numbers, so numbers that follow each other are looked
+-- up together.
+CREATE FUNCTION th_waiting_edges(p_parents bigint[])
+RETURNS TABLE (child bigint, parent bigint, status th_edge_status, edges bigint) LANGUAGE sql STABLE AS $$
+  SELECT e.child, e.parent, e.status, e.edges
+  FROM (
+    SELECT min(s.seq) AS low, max(s.seq) AS high
+    FROM (SELECT p.seq, p.seq - row_number() OVER (ORDER BY p.seq) AS start FROM unnest(p_parents) AS p (seq)) s GROUP BY s.start
+  ) s CROSS JOIN LATERAL (
+    SELECT x.child, x.parent, x.status, 1::bigint AS edges FROM th_edge x
+    WHERE x.run IS NULL AND x.parent BETWEEN s.low AND s.high AND x.status IN ('waits_for_success', 'waits_for_failure')
+    UNION ALL
+    SELECT x.child, x.parent, x.status, least(s.high + 1, x.parent + x.run) - greatest(s.low, x.parent) FROM th_edge x
+    WHERE x.run IS NOT NULL AND x.parent BETWEEN s.low & ~511::bigint AND s.high AND x.parent + x.run > s.low
+    OFFSET 0) e
+$$;
+
+-- Makes a row of each edge of the runs that these parents are in.
+CREATE FUNCTION th_split_runs(p_parents bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WITH runs AS (
+    DELETE FROM th_edge WHERE ctid = ANY (ARRAY(
+      SELECT x.row FROM unnest(p_parents) AS p (seq) CROSS JOIN LATERAL (
+        SELECT x.ctid AS row FROM th_edge x
+        WHERE x.run IS NOT NULL AND x.parent BETWEEN p.seq & ~511::bigint AND p.seq AND x.parent + x.run > p.seq OFFSET 0) x))
+    RETURNING child, parent, ord, run
+  )
+  INSERT INTO th_edge (child, parent, ord, status, parent_id)
+  SELECT r.child, r.parent + n, r.ord + n, 'waits_for_success', j.id
+  FROM runs r CROSS JOIN LATERAL generate_series(0, r.run - 1) AS n JOIN th_job j ON j.seq = ANY (ARRAY[r.parent + n]);
 END $$;
 
 -- Cancels failure jobs that are blocked, each because of the parent of it that was done first. FAI-2.
@@ -191,6 +227,7 @@ CREATE FUNCTION th_fail_edges(p_seqs bigint[], p_all boolean, p_now bigint) RETU
 DECLARE
   v_children bigint[];
 BEGIN
+  PERFORM th_split_runs(ARRAY(SELECT j.seq FROM th_job j WHERE j.seq = ANY (p_seqs) AND (p_all OR j.on_failure = 'continue')));
   WITH failed AS (
     UPDATE th_edge e SET status = 'failed', failed_state = f.state, failed_reason = f.reason
     FROM (
@@ -198,7 +235,7 @@ BEGIN
       FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])
       CROSS JOIN LATERAL th_finished_row(s.seq) x LEFT JOIN th_outcome o ON o.seq = ANY (ARRAY[s.seq])
     ) f
-    WHERE e.parent = ANY (ARRAY[f.seq]) AND (e.status = 'waits_for_failure'
+    WHERE e.parent = ANY (ARRAY[f.seq]) AND e.run IS NULL AND (e.status = 'waits_for_failure'
       OR e.status = 'waits_for_success' AND (p_all OR f.on_failure = 'continue'))
     RETURNING e.child
   )
@@ -206,7 +243,7 @@ BEGIN
   IF v_children IS NULL THEN
     RETURN '{}';
   END IF;
-  RETURN th_unblock(v_children, p_now);
+  RETURN th_unblock(v_children, array_fill(1::bigint, ARRAY[cardinality(v_children)]), p_now);
 END $$;
 
 -- This member was dead-lettered or cancelled: its policy applies, and those of the members that are cancelled because
@@ -240,7 +277,7 @@ BEGIN
     ELSIF v_step.passing IS NOT NULL AND NOT v_is_fast THEN
       -- POL-2: over the edges that wait for success alone.
       v_to_cancel := ARRAY(
-        SELECT DISTINCT child FROM th_edge WHERE parent = ANY (v_step.passing) AND status = 'waits_for_success' ORDER BY child);
+        SELECT DISTINCT e.child FROM th_waiting_edges(v_step.passing) e WHERE e.status = 'waits_for_success' ORDER BY e.child);
     END IF;
     v_is_first := false;
     v_failed := '{}';

@@ -129,13 +129,17 @@ BEGIN
     VALUES ((p_jobs[p_tail]).queue, p_claim.key, tail, (p_jobs[p_tail]).id, th_held_until(p_now, p_claim.time_us));
   END IF;
 
-  -- The edges of a child come in the order in which it declared its parents.
-  INSERT INTO th_edge (child, ord, parent, status, parent_id)
-  SELECT v_seqs[e.child], row_number() OVER (PARTITION BY e.child ORDER BY e.ord), v_seqs[e.parent],
-    CASE WHEN (p_jobs[e.child]).kind IS DISTINCT FROM 'failure_job' THEN 'waits_for_success'
-         WHEN v.states[e.parent] = 'done' THEN 'not_needed' ELSE 'waits_for_failure' END::th_edge_status,
-    (p_jobs[e.parent]).id
-  FROM unnest(p_children, p_parents) WITH ORDINALITY AS e (child, parent, ord);
+  -- The edges of a child come in the order in which it declared its parents. Those of a failure job are no runs.
+  INSERT INTO th_edge (child, parent, ord, run, status, parent_id)
+  SELECT v_seqs[e.child], min(e.parent), min(e.ord), nullif(count(*), 1),
+    CASE WHEN NOT e.is_of_failure_job THEN 'waits_for_success'
+         WHEN v.states[min(e.at)] = 'done' THEN 'not_needed' ELSE 'waits_for_failure' END::th_edge_status,
+    CASE WHEN count(*) = 1 THEN (p_jobs[min(e.at)]).id END
+  FROM (
+    SELECT e.child, e.parent AS at, v_seqs[e.parent] AS parent, row_number() OVER (PARTITION BY e.child ORDER BY e.ord) AS ord,
+      (p_jobs[e.child]).kind IS NOT DISTINCT FROM 'failure_job' AS is_of_failure_job
+    FROM unnest(p_children, p_parents) WITH ORDINALITY AS e (child, parent, ord)
+  ) e GROUP BY e.child, e.parent - e.ord, e.parent >> 9, e.is_of_failure_job, CASE WHEN e.is_of_failure_job THEN e.ord END;
 
   INSERT INTO th_live (seq, available_at, priority, queue, waits_for, flow, run_at, is_large, is_special)
   SELECT v_seqs[j.ordinality], greatest(j.run_at, p_now), j.priority, j.queue, nullif(v.waits[j.ordinality], 0), p_flow, j.run_at,

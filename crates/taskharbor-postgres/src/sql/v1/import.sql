@@ -124,7 +124,8 @@ BEGIN
   FROM jsonb_array_elements(p_jobs) WITH ORDINALITY AS e (j, ord)
   CROSS JOIN jsonb_array_elements(e.j->'parents') WITH ORDINALITY AS p (p, ord);
   -- Nor is one that is yet to come: a detached job may be stored before the flow that its parents are in.
-  UPDATE th_edge e SET parent = j.seq FROM th_job j WHERE e.parent = 0 AND j.id = e.parent_id AND j.seq = ANY (p_seqs);
+  UPDATE th_edge e SET parent = j.seq FROM th_job j
+  WHERE e.parent = 0 AND e.run IS NULL AND j.id = e.parent_id AND j.seq = ANY (p_seqs);
 END $$;
 
 -- Stores a key that outlived its job. MOV-5.

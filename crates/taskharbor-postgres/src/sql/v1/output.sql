@@ -74,17 +74,27 @@ RETURNS bytea[] LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v record;
 BEGIN
-  SELECT count(*) = count(p.output) AND sum(octet_length(p.output)) <= p_page_bytes AS is_plain,
-    array_agg(p.output ORDER BY p.ord) AS outputs
+  WITH page AS (
+    SELECT * FROM th_edge_page(p_seq, p_start, p_limit)
+  )
+  SELECT count(*) = (SELECT sum(p.run) FROM page p) AND sum(octet_length(o.output)) <= p_page_bytes AS is_plain,
+    array_agg(o.output ORDER BY p.ord, o.seq) AS outputs
   INTO v
-  FROM (
-    SELECT e.ord, o.output FROM (
-      SELECT x.ord, x.parent, x.status FROM th_edge x WHERE x.child = p_seq AND x.ord > p_start ORDER BY x.ord LIMIT p_limit
-    ) e LEFT JOIN LATERAL (
-      SELECT x.output FROM th_outcome x WHERE x.seq = e.parent AND e.status <> 'failed' OFFSET 0) o ON true
-  ) p;
+  FROM page p CROSS JOIN LATERAL (
+    SELECT x.seq, x.output FROM th_outcome x
+    WHERE x.seq BETWEEN p.parent AND p.parent + p.run - 1 AND p.status <> 'failed' AND x.output IS NOT NULL OFFSET 0) o;
   RETURN CASE WHEN v.is_plain THEN v.outputs END;
 END $$;
+
+-- The edges of a child that are on a page, runs as far as they are on it.
+CREATE FUNCTION th_edge_page(p_child bigint, p_start bigint, p_limit bigint) RETURNS TABLE (
+  ord bigint, parent bigint, run bigint, status th_edge_status, failed_state th_terminal, failed_reason text
+) LANGUAGE sql STABLE AS $$
+  SELECT greatest(e.ord, p_start + 1), e.parent + greatest(p_start + 1 - e.ord, 0),
+    least(e.ord + coalesce(e.run, 1), p_start + p_limit + 1) - greatest(e.ord, p_start + 1), e.status, e.failed_state, e.failed_reason
+  FROM th_edge e
+  WHERE e.child = p_child AND e.ord > p_start - 512 AND e.ord <= p_start + p_limit AND e.ord + coalesce(e.run, 1) > p_start + 1
+$$;
 
 -- Entries of a job's outputs from one on, with the bytes of all up to each.
 CREATE FUNCTION th_output_entries(p_of text, p_seq bigint, p_start bigint, p_limit bigint)
@@ -112,8 +122,8 @@ BEGIN
       NULL::text AS failed_reason
     WHERE p_of = 'itself' AND p_start = 0
     UNION ALL
-    (SELECT e.ord, e.parent, e.status, e.failed_state, e.failed_reason FROM th_edge e
-     WHERE p_of <> 'itself' AND e.child = p_seq AND e.ord > p_start ORDER BY e.ord LIMIT p_limit)
+    SELECT e.ord + n, e.parent + n, e.status, e.failed_state, e.failed_reason
+    FROM th_edge_page(p_seq, p_start, p_limit) e CROSS JOIN LATERAL generate_series(0, e.run - 1) AS n WHERE p_of <> 'itself'
   ) r
   -- A job with an output is done, no join, and was not replaced by an expansion. That is all there is to know of most.
   LEFT JOIN th_outcome q ON q.seq = ANY (ARRAY[r.source]) AND q.output IS NOT NULL

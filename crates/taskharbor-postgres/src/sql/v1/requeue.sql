@@ -58,6 +58,7 @@ BEGIN
   IF v_is_over THEN
     -- REQ-5, REQ-6; while the flow is not over and for the tail, nothing is detached: REQ-7.
     wakes := th_fail_edges(ARRAY[p_seq], true, p_now);
+    PERFORM th_split_runs(ARRAY(SELECT e.parent FROM th_edge e WHERE e.child = p_seq AND e.run IS NOT NULL));
     UPDATE th_edge SET status = 'satisfied'
     WHERE child = p_seq AND status IN ('waits_for_success', 'waits_for_failure', 'not_needed');
     UPDATE th_job SET flow = NULL WHERE seq = p_seq;
@@ -66,7 +67,7 @@ BEGIN
   SELECT th_is_join(j.kind) INTO v_is_join FROM th_job j JOIN th_live l ON l.seq = j.seq WHERE j.seq = p_seq AND l.waits_for IS NULL;
   IF v_is_join THEN
     PERFORM th_finish_all(ARRAY[p_seq], 'done', NULL, p_now, false);
-    wakes := wakes || th_unblock(th_dependants(ARRAY[p_seq], p_now), p_now);
+    wakes := wakes || th_unblock_dependants(ARRAY[p_seq], p_now);
   END IF;
   state := th_state(p_seq, p_now);
 END $$;
@@ -104,7 +105,7 @@ END $$;
 CREATE FUNCTION th_open_edges(p_seq bigint) RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
   RETURN (
-    SELECT nullif(count(*), 0) FROM th_edge e
+    SELECT nullif(count(*), 0) FROM th_each_edge e
     WHERE e.child = p_seq AND (e.status = 'waits_for_failure' OR e.status = 'waits_for_success'
       AND NOT EXISTS (SELECT FROM th_finished_row(e.parent) f WHERE f.state = 'done')));
 END $$;

@@ -30,7 +30,7 @@ BEGIN
   IF part = 'worker' THEN
     EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON th_job, th_live, th_finished, th_outcome, th_error, th_key, th_edge, th_flow, '
       || 'th_queue, th_imported_token, th_schedule, th_schedule_owner TO ' || v_role;
-    EXECUTE 'GRANT SELECT ON th_record, th_jobs, th_stats, th_finished_job, th_setting, th_schedules TO ' || v_role;
+    EXECUTE 'GRANT SELECT ON th_record, th_jobs, th_stats, th_finished_job, th_each_edge, th_setting, th_schedules TO ' || v_role;
     EXECUTE 'GRANT USAGE ON SEQUENCE th_seq, th_revision TO ' || v_role;
   ELSIF part = 'viewer' THEN
     EXECUTE 'GRANT SELECT (id, type, queue, run_at, timeout_nanos, created_at, attempts, max_attempts, last_error, failed_at, '

@@ -36,7 +36,7 @@ BEGIN
     EXIT WHEN v_flows = '{}';
   END LOOP;
   IF v_members <> '{}' THEN
-    wakes := th_unblock(th_dependants(v_members, p_now), p_now);
+    wakes := th_unblock_dependants(v_members, p_now);
     PERFORM th_retire(v_changed);
   END IF;
 END $$;
@@ -275,7 +275,7 @@ BEGIN
       -- Acks next to each other unblock their dependants together: a join of many parents would otherwise be written
       -- once for each. A settlement that may cancel other jobs has to find all that came before it.
       IF cardinality(v_acked) > 0 AND (i.kind = 'fail' OR v_cancel AND i.kind <> 'ack') THEN
-        wakes := th_unblock(th_dependants(v_acked, p_now), p_now);
+        wakes := th_unblock_dependants(v_acked, p_now);
         v_acked := '{}';
       END IF;
       v_applied := th_apply(ARRAY[i], p_now);
@@ -292,7 +292,7 @@ BEGIN
   IF cardinality(v_acked) > 0 THEN
     ord := NULL;
     verdict := 'applied';
-    wakes := th_unblock(th_dependants(v_acked, p_now), p_now);
+    wakes := th_unblock_dependants(v_acked, p_now);
     RETURN NEXT;
   END IF;
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_flows) AS f WHERE f IS NOT NULL));

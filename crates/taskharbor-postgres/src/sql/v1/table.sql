@@ -158,18 +158,32 @@ CREATE TABLE th_key (
 );
 CREATE INDEX th_key_left ON th_key (held_until) WHERE seq IS NULL;
 
--- Edges: which job reads the output of which, and whether it still waits for it.
+-- Edges: which job reads the output of which, and whether it still waits for it. A row with a run stands for so many
+-- edges, all waiting for success, to parents whose numbers follow each other: (child, ord + n, parent + n) for n from 0.
+-- The numbers lie in one span of 512, so the runs that a parent is in are found by their first parents. Before an edge of
+-- a run changes, th_split_runs makes a row of each.
 CREATE TABLE th_edge (
   child           bigint NOT NULL,
-  ord             int NOT NULL,
   parent          bigint NOT NULL,
+  ord             int NOT NULL,
+  run             int,
   status          th_edge_status NOT NULL,
   failed_state    th_terminal,
-  parent_id       text COLLATE "C" NOT NULL,
+  parent_id       text COLLATE "C",
   failed_reason   text,
-  PRIMARY KEY (child, ord)
+  PRIMARY KEY (child, ord),
+  CONSTRAINT th_edge_run_chk CHECK (
+    CASE WHEN run IS NULL THEN parent_id IS NOT NULL
+         ELSE run > 1 AND parent_id IS NULL AND status = 'waits_for_success' AND parent >> 9 = (parent + run - 1) >> 9 END)
 );
-CREATE INDEX th_edge_parent ON th_edge (parent);
+CREATE INDEX th_edge_parent ON th_edge (parent) WHERE run IS NULL;
+CREATE INDEX th_edge_run ON th_edge (parent) WHERE run IS NOT NULL;
+
+-- The edges, a row for each.
+CREATE VIEW th_each_edge AS
+SELECT e.child, e.ord + n.n AS ord, e.parent + n.n AS parent, e.status, e.failed_state,
+  coalesce(e.parent_id, (SELECT j.id FROM th_job j WHERE j.seq = e.parent + n.n)) AS parent_id, e.failed_reason
+FROM th_edge e CROSS JOIN LATERAL generate_series(0, coalesce(e.run, 1) - 1) AS n (n);
 
 CREATE TABLE th_flow (
   seq             bigint PRIMARY KEY,
