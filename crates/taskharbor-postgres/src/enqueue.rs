@@ -211,7 +211,7 @@ impl Part<'_> {
             Part::Flow { jobs, name, shape, .. } => {
                 let tail = &jobs[shape.tail];
                 let key = tail.idempotency_key.as_ref().map(IdempotencyKey::as_str);
-                let (children, parents) = edges(shape);
+                let [children, parents, runs] = edges(shape);
                 values.push(Value::Text(*name));
                 values.extend(columns.common());
                 values.extend([
@@ -222,6 +222,7 @@ impl Part<'_> {
                     Value::BigInt(place(shape.tail)),
                     Value::BigInts(children),
                     Value::BigInts(parents),
+                    Value::BigInts(runs),
                 ]);
                 &statements.enqueue_flow
             }
@@ -333,12 +334,16 @@ fn has_repeats(jobs: &[(usize, &NewJob)]) -> bool {
     })
 }
 
-/// The edges of a shape as two columns of positions, the parents of each child in declared order.
-pub(crate) fn edges(shape: &ResolvedEdges) -> (Vec<Option<i64>>, Vec<Option<i64>>) {
-    let edges = shape.parents.iter().enumerate();
+/// Edges as they are sent: children, parents, and how many parents follow from each on.
+pub(crate) fn edges(shape: &ResolvedEdges) -> [Vec<Option<i64>>; 3] {
+    let mut edges = [Vec::new(), Vec::new(), Vec::new()];
+    for (child, parents) in shape.parents.iter().enumerate() {
+        for run in parents.chunk_by(|before, after| *after == before + 1) {
+            let values = [place(child), place(run[0]), i64::try_from(run.len()).ok()];
+            for (column, value) in edges.iter_mut().zip(values) {
+                column.push(value);
+            }
+        }
+    }
     edges
-        .flat_map(|(child, parents)| {
-            parents.iter().map(move |parent| (place(child), place(*parent)))
-        })
-        .unzip()
 }

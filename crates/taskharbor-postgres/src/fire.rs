@@ -151,14 +151,14 @@ impl<'a> Part<'a> {
         let slots = self.slots().filter(|_| self.is_alone).map(|(_, slot, set)| {
             let first = last + 1;
             last += slot.set.jobs.len();
-            let (children, parents) = match set {
+            let [children, parents, runs] = match set {
                 CheckedSet::Flow(edges) => enqueue::edges(edges),
                 CheckedSet::Plain => Default::default(),
             };
             json!({
                 "slot": slot.at.as_micros(), "first": first, "last": last, "tail": set.tail() + 1,
                 "is_flow": matches!(set, CheckedSet::Flow(_)), "name": enqueue::name(&slot.set),
-                "children": children, "parents": parents,
+                "children": children, "parents": parents, "runs": runs,
             })
         });
         Json::from(slots.collect::<Vec<_>>()).to_string()

@@ -24,6 +24,9 @@ use crate::{
 /// The answers to the items of a call, once there are any.
 pub(crate) type Answered = Vec<Option<Result<Settled, Refusal>>>;
 
+/// A token that acknowledges its job, and the output.
+type Ack<'a> = (Token, Option<&'a [u8]>);
+
 /// How long to wait for jobs and flows that other transactions have locked at this moment. REF-6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {
@@ -163,7 +166,7 @@ impl PostgresDriver {
     /// Acknowledges jobs. Answers the numbers of the jobs that are not settled by that.
     async fn acknowledge(
         &self,
-        acks: &[(Token, Option<&[u8]>)],
+        acks: &[Ack<'_>],
         now: Timestamp,
     ) -> Result<HashSet<i64>, DriverError> {
         let no_output = acks.iter().all(|(_, output)| output.is_none());
@@ -211,7 +214,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The tokens and outputs of the items, if all are acknowledgements.
-    pub(crate) fn acks(&self) -> Option<Vec<(Token, Option<&'a [u8]>)>> {
+    fn acks(&self) -> Option<Vec<Ack<'a>>> {
         let ack = |(_, item): &(usize, &'a Settlement)| match &item.transition {
             Transition::Ack { output } => {
                 Some((Token::read(item.token, &item.id), output.as_deref()))
@@ -293,23 +296,21 @@ impl<'a> Batch<'a> {
 
     fn expansion_values<'b>(&self, columns: &'b Columns<'b>) -> Vec<Value<'b>> {
         let (mut tails, mut owners) = (Vec::new(), Vec::new());
-        let mut of_edges = (Vec::new(), Vec::new(), Vec::new());
+        let mut edge_owners = Vec::new();
+        let mut of_edges = [Vec::new(), Vec::new(), Vec::new()];
         for (item, (expansion, shape)) in self.expansions.iter().flatten().enumerate() {
             tails.push(place(shape.tail));
             owners.extend(vec![place(item); expansion.jobs.len()]);
-            let (children, parents) = edges(shape);
-            of_edges.0.extend(vec![place(item); children.len()]);
-            of_edges.1.extend(children);
-            of_edges.2.extend(parents);
+            let edges = edges(shape);
+            edge_owners.extend(vec![place(item); edges[0].len()]);
+            for (all, of_item) in of_edges.iter_mut().zip(edges) {
+                all.extend(of_item);
+            }
         }
         let mut values = vec![Value::BigInts(tails), Value::BigInts(owners)];
         values.extend(columns.common());
-        values.extend([
-            columns.kinds(),
-            Value::BigInts(of_edges.0),
-            Value::BigInts(of_edges.1),
-            Value::BigInts(of_edges.2),
-        ]);
+        values.extend([columns.kinds(), Value::BigInts(edge_owners)]);
+        values.extend(of_edges.map(Value::BigInts));
         values
     }
 

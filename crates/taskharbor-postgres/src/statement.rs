@@ -25,12 +25,12 @@ statements! {
     enqueue: "SELECT ord, 'existing'::text, existing, NULL::text[] FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18)";
     enqueue_plain: include_str!("sql/enqueue_plain.sql");
     enqueue_bare: include_str!("sql/enqueue_bare.sql");
-    enqueue_flow: "SELECT NULL::bigint, verdict, id, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21)";
+    enqueue_flow: "SELECT NULL::bigint, verdict, id, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22)";
     reserve: crate::reserve::STATEMENT;
     extend: "SELECT verdict, lease_expires_at, cancel_requested FROM {schema}.th_extend_v1($1,$2,$3,$4,$5,$6,$7)";
     ack: "SELECT remaining, wakes FROM {schema}.th_ack_v1($1,$2,$3,$4)";
     settle: "SELECT ord, verdict, detail, wakes FROM {schema}.th_settle_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15)";
-    expand: "SELECT ord, verdict, detail, wakes FROM {schema}.th_expand_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24)";
+    expand: "SELECT ord, verdict, detail, wakes FROM {schema}.th_expand_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23,$24,$25)";
     outputs: "SELECT item, total, kind, output, reason, join_id, join_len, reading, list_id, list_len, list_reading, outputs FROM {schema}.th_outputs_v1($1,$2,$3,$4,$5)";
     manage: "SELECT state, denied, detail, wakes FROM {schema}.th_manage_v1($1,$2,$3,$4,$5,$6,$7,$8)";
     configure: "SELECT ord, denied, name, detail FROM {schema}.th_configure_v1($1,$2,$3,$4)";

@@ -248,6 +248,11 @@ async fn what_no_program_may_write_is_refused() {
         ("UPDATE th_job SET max_attempts = 0 WHERE id = 'waiting'", "th_job_max_attempts_check"),
         ("UPDATE th_job SET id = 'held' WHERE id = 'waiting'", "th_job_id"),
         ("UPDATE th_flow SET kept_until = NULL WHERE id = 'over-tail'", "th_flow_end_chk"),
+        // A run is of two parents at least in one span, which have no ids beside their own.
+        ("UPDATE th_edge SET parent_id = NULL WHERE child = #child", "th_edge_run_chk"),
+        ("UPDATE th_edge SET run = 2 WHERE child = #child", "th_edge_run_chk"),
+        ("UPDATE th_edge SET run = 1, parent_id = NULL WHERE child = #child", "th_edge_run_chk"),
+        ("UPDATE th_edge SET run = 513, parent_id = NULL WHERE child = #child", "th_edge_run_chk"),
         ("INSERT INTO th_key VALUES ('q', 'k', 1, 'held')", "th_key_pkey"),
         ("UPDATE th_key SET seq = NULL WHERE key = 'k'", "th_key_left_chk"),
         ("INSERT INTO th_meta (only_row, version) VALUES (true, 1)", "th_meta_pkey"),

@@ -14,6 +14,7 @@ mod cancel;
 mod check;
 mod conformance;
 mod deadlock;
+mod edge;
 mod fleet;
 mod given;
 mod guide;

@@ -8,13 +8,14 @@ CREATE FUNCTION th_expand_v1(
   p_imported uuid[], p_tails bigint[], p_owners bigint[], p_job_ids text[], p_queues text[], p_types text[],
   p_payloads bytea[], p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[],
   p_headers text[], p_policies text[], p_kinds text[], p_edge_owners bigint[], p_children bigint[], p_parents bigint[],
-  p_notify text
+  p_runs bigint[], p_notify text
 ) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[]) LANGUAGE plpgsql {settings} AS $$
 #variable_conflict use_column
 DECLARE
   v_tokens bigint[] := th_native_tokens(p_ids, p_tokens, p_imported);
   v_jobs   th_new_job[] := th_new_jobs(p_job_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts,
                                        p_max_attempts, p_headers, p_policies, p_kinds);
+  v_edges  th_new_edge[] := th_new_edges(p_children, p_parents, p_runs);
   v_items  th_item[];
   v_busy   bigint[];
   v_job    bigint;                  -- where the jobs and edges of an item begin, and those of the next
@@ -47,8 +48,7 @@ BEGIN
     IF verdict = 'applied' THEN
       v_done := th_expand_job(
         i.seq, p_now, ARRAY(SELECT v_jobs[n] FROM generate_series(v_job, v_next_job - 1) AS n ORDER BY n), p_tails[i.ord],
-        ARRAY(SELECT p_children[n] FROM generate_series(v_edge, v_next_edge - 1) AS n ORDER BY n),
-        ARRAY(SELECT p_parents[n] FROM generate_series(v_edge, v_next_edge - 1) AS n ORDER BY n));
+        ARRAY(SELECT v_edges[n] FROM generate_series(v_edge, v_next_edge - 1) AS n ORDER BY n));
       detail := v_done.overlap;
       v_wakes := v_wakes || v_done.wakes;
       v_flows := v_flows || v_done.flow;
@@ -68,7 +68,7 @@ END $$;
 -- Expands one job that its token may settle, whose row and flow are locked. Answers the first job of the expansion that is
 -- stored already, and then nothing has happened. EXP-1, EXP-3.
 CREATE FUNCTION th_expand_job(
-  p_seq bigint, p_now bigint, p_jobs th_new_job[], p_tail bigint, p_children bigint[], p_parents bigint[],
+  p_seq bigint, p_now bigint, p_jobs th_new_job[], p_tail bigint, p_edges th_new_edge[],
   OUT overlap text, OUT wakes text[], OUT flow bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -90,7 +90,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT FROM th_job x WHERE x.id = j.id OFFSET 0) x ORDER BY j.ordinality LIMIT 1;
     EXIT WHEN FOUND;
     BEGIN
-      SELECT r.wakes, r.flow INTO wakes, flow FROM th_replace(p_seq, flow, p_now, p_jobs, p_tail, p_children, p_parents) r;
+      SELECT r.wakes, r.flow INTO wakes, flow FROM th_replace(p_seq, flow, p_now, p_jobs, p_tail, p_edges) r;
       EXIT;
     EXCEPTION WHEN unique_violation THEN
       -- Another transaction stored a job of the expansion meanwhile: look again.
@@ -102,7 +102,7 @@ END $$;
 
 -- Puts an expansion in the place of a job.
 CREATE FUNCTION th_replace(
-  p_seq bigint, p_flow bigint, p_now bigint, p_jobs th_new_job[], p_tail bigint, p_children bigint[], p_parents bigint[],
+  p_seq bigint, p_flow bigint, p_now bigint, p_jobs th_new_job[], p_tail bigint, p_edges th_new_edge[],
   OUT wakes text[], OUT flow bigint
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -129,7 +129,7 @@ BEGIN
   -- The dependants go by the policy of the job that expanded, and wait for the tail from now on. EXP-2, FAI-5.
   v_tail.on_failure := v_job.on_failure;
   v_jobs[p_tail] := v_tail;
-  v_added := th_add_members(flow, p_now, v_jobs, p_tail, p_children, p_parents, NULL, v_is_tail AND v_keeps);
+  v_added := th_add_members(flow, p_now, v_jobs, p_tail, p_edges, NULL, v_is_tail AND v_keeps);
   PERFORM th_split_runs(ARRAY[p_seq]);
   UPDATE th_edge SET parent = v_added.tail, parent_id = v_tail.id
   WHERE parent = p_seq AND run IS NULL AND status IN ('waits_for_success', 'waits_for_failure');

@@ -122,14 +122,16 @@ BEGIN
   IF v_item.refused IS NULL THEN
     BEGIN
       FOR s IN SELECT x.*, x.first + x.tail - 1 AS own FROM jsonb_to_recordset(p_slots::jsonb) AS x (
-        slot bigint, first int, last int, tail int, is_flow boolean, name text, children bigint[], parents bigint[]
+        slot bigint, first int, last int, tail int, is_flow boolean, name text, children bigint[], parents bigint[],
+        runs bigint[]
       ) LOOP
         IF s.is_flow THEN
           SELECT f.verdict, f.id, f.wakes INTO v FROM th_enqueue_flow_v1(
             p_now, s.name, p_ids[s.first:s.last], p_queues[s.first:s.last], p_types[s.first:s.last],
             p_payloads[s.first:s.last], p_priorities[s.first:s.last], p_run_ats[s.first:s.last], p_timeouts[s.first:s.last],
             p_max_attempts[s.first:s.last], p_headers[s.first:s.last], p_policies[s.first:s.last], p_kinds[s.first:s.last],
-            p_keys[s.own], p_key_holds[s.own], p_key_times[s.own], s.tail, s.children, s.parents, p_wait_ms, p_notify) f;
+            p_keys[s.own], p_key_holds[s.own], p_key_times[s.own], s.tail, s.children, s.parents,
+            s.runs, p_wait_ms, p_notify) f;
         ELSE
           SELECT 'existing' AS verdict, e.existing AS id, NULL::text[] AS wakes INTO v FROM th_enqueue_v1(
             p_now, false, '{}', p_ids[s.own:s.own], p_queues[s.own:s.own], p_types[s.own:s.own], p_payloads[s.own:s.own],
