@@ -39,7 +39,7 @@ statements! {
     fire: "SELECT ord, refused, detail, existing, NULL::text[] FROM {schema}.th_fire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
     fire_flows: "SELECT ord, refused, detail, existing, wakes FROM {schema}.th_fire_flows_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4,$5)";
-    export_units: "SELECT j.seq, j.flow FROM {schema}.th_job j WHERE j.seq > $1 AND (j.flow IS NULL OR j.seq = (SELECT min(m.seq) FROM {schema}.th_job m WHERE m.flow = j.flow)) ORDER BY j.seq LIMIT $2";
+    export_units: "SELECT j.seq, j.flow FROM {schema}.th_job j WHERE j.seq > $1 AND (j.flow IS NULL OR j.seq = least((SELECT min(l.seq) FROM {schema}.th_live l WHERE l.flow = j.flow), (SELECT min(f.first) FROM {schema}.th_finished f WHERE f.flow = j.flow))) ORDER BY j.seq LIMIT $2";
     export: include_str!("sql/export.sql");
     export_keys: "SELECT k.queue, k.key, k.job, k.held_until FROM {schema}.th_key k WHERE k.seq IS NULL AND (k.queue, k.key) > ($1, $2) ORDER BY k.queue, k.key LIMIT $3";
     import: "SELECT verdict, id FROM {schema}.th_import_v1($1,$2,$3,$4)";

@@ -34,5 +34,5 @@ SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.ki
 FROM {schema}.th_record r
 LEFT JOIN {schema}.th_flow f ON f.seq = r.flow
 LEFT JOIN {schema}.th_imported_token t ON t.seq = r.seq
-WHERE r.seq = ANY ($1) OR r.flow = ANY ($2)
+WHERE r.seq = ANY ($1 || ARRAY(SELECT m.seq FROM unnest($2) AS f (seq) CROSS JOIN LATERAL {schema}.th_members_v1(f.seq) m))
 ORDER BY r.seq

@@ -13,6 +13,14 @@ CREATE FUNCTION th_finished_row(p_seq bigint) RETURNS SETOF {schema}.th_finished
   ORDER BY f.first DESC LIMIT 1
 $$;
 
+-- The members of a flow: the live and the terminal ones.
+CREATE FUNCTION th_members(p_flow bigint) RETURNS TABLE (seq bigint, queue text) LANGUAGE sql STABLE AS $$
+  SELECT l.seq, l.queue FROM {schema}.th_live l WHERE l.flow = p_flow
+  UNION ALL
+  SELECT (f.first & ~511::bigint) + o.off, f.queue FROM {schema}.th_finished f CROSS JOIN unnest(f.offsets) AS o (off)
+  WHERE f.flow = p_flow
+$$;
+
 -- The end of a job. If `failures` is NULL, the attempts and failures stay as they are. A settled job ended by the token of
 -- its holder, which may repeat that; without a holder's word, no token may.
 CREATE TYPE th_end AS (

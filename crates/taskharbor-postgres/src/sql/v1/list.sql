@@ -12,9 +12,8 @@ DECLARE
 BEGIN
   known := '($3 IS NULL OR c.queue = $3)';
   IF p_by_flow THEN
-    -- th_job_flow
-    source := 'SELECT x.seq, x.queue, x.type FROM th_job x WHERE x.flow = $2 AND ' || v_walk;
-    known := known || ' AND ($4 IS NULL OR c.type = $4)';
+    -- th_live_flow and th_finished_flow.
+    source := 'SELECT x.seq, x.queue FROM th_members($2) x WHERE ' || v_walk;
   ELSIF p_state IN ('ready', 'scheduled', 'blocked', 'inflight') THEN
     -- The primary key of th_live.
     source := 'SELECT x.seq, x.queue, x.waits_for, x.lease_expires_at, x.available_at FROM th_live x WHERE ' || v_walk;

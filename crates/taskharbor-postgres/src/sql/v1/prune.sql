@@ -116,8 +116,10 @@ BEGIN
 END $$;
 
 CREATE FUNCTION th_remove_flow(p_flow bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_seqs bigint[] := ARRAY(SELECT m.seq FROM th_members(p_flow) m);
 BEGIN
   DELETE FROM th_finished WHERE flow = p_flow;
   DELETE FROM th_flow WHERE seq = p_flow;
-  RETURN th_remove(ARRAY(SELECT seq FROM th_job WHERE flow = p_flow));
+  RETURN th_remove(v_seqs);
 END $$;

@@ -55,7 +55,6 @@ DO $newer$ BEGIN
     ALTER TABLE th_job SET (autovacuum_vacuum_insert_scale_factor = 0.1);
   END IF;
 END $newer$;
-CREATE INDEX th_job_flow ON th_job (flow, seq) WHERE flow IS NOT NULL;
 
 -- One narrow row per job that is not terminal: its position in the queue, and the lease on it.
 -- A lease touches no indexed column, so granting one is a HOT update if the page has room for a second, longer version of
@@ -116,7 +115,7 @@ CREATE TABLE th_finished (
     kept_until >= finished_at AND cardinality(offsets) > 0 AND offsets[1] = (first & 511)::smallint)
 ) WITH (autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX th_finished_age ON th_finished (state, kept_until, first) WHERE flow IS NULL;
-CREATE INDEX th_finished_flow ON th_finished (flow, kept_until) WHERE flow IS NOT NULL;
+CREATE INDEX th_finished_flow ON th_finished (flow, first) WHERE flow IS NOT NULL;
 CREATE INDEX th_finished_failed ON th_finished (state, (first >> 9)) WHERE state <> 'done';
 
 -- What there is to say of a terminal job beyond "acknowledged at its first delivery, without output".
