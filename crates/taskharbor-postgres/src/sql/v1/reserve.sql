@@ -192,7 +192,11 @@ RETURNS TABLE (
   on_failure text
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+  v_first record;                   -- the flow of the first job, which many others may be in
 BEGIN
+  SELECT l.flow, f.id INTO v_first FROM th_live l JOIN th_flow f ON f.seq = ANY (ARRAY[l.flow])
+  WHERE cardinality(p_rows) > 8 AND l.ctid = p_rows[1];
   RETURN QUERY
   UPDATE th_live l SET
     lease_expires_at = p_expires, started_at = p_now, lease_token = p_token,
@@ -208,7 +212,7 @@ BEGIN
     CASE WHEN l.failures > 0 THEN
       (SELECT e.failed_at FROM th_error e WHERE e.seq = l.seq AND e.failure = l.failures) END,
     l.deliveries::bigint, l.expirations::bigint, j.idempotency_key,
-    CASE WHEN l.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = l.flow) END, j.parents::bigint,
+    CASE WHEN l.flow = v_first.flow THEN v_first.id WHEN l.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = l.flow) END, j.parents::bigint,
     l.available_at, l.seq, j.kind::text, j.on_failure::text;
 END $$;
 
