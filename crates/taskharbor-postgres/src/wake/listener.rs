@@ -5,8 +5,8 @@
 //! workers are told so and poll.
 //!
 //! Each listener holds shared advisory locks that stand for the queues it serves, so that all of
-//! them can count how many listen: that decides how they take turns. The locks end with the
-//! connection.
+//! them can count how many listen and how many stand before them: that decides how they take turns.
+//! The locks end with the connection.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -42,7 +42,7 @@ const ALL_QUEUES: &str = "";
 const JOIN: &str = "/* LISTEN */ SELECT count(pg_try_advisory_lock_shared(hashtext($1), hashtext(queue))) \
                     FROM unnest($2) AS queue";
 const COUNT: &str = "
-    /* LISTEN */ SELECT queue, count(*)
+    /* LISTEN */ SELECT queue, count(*), count(*) FILTER (WHERE pid < pg_backend_pid())
     FROM unnest($2) AS queue
     JOIN pg_locks ON objid::bigint = (hashtext(queue)::bigint & 4294967295)
     WHERE locktype = 'advisory' AND objsubid = 2 AND granted
@@ -269,15 +269,18 @@ async fn count_listeners(
     }
     names.push(ALL_QUEUES);
     let rows = query(client, COUNT, channel, &names).await?;
-    let count = |row: &tokio_postgres::Row| Ok((row.try_get(0)?, row.try_get(1)?));
-    let counts: HashMap<String, i64> =
+    let count =
+        |row: &tokio_postgres::Row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?)));
+    let counts: HashMap<String, (i64, i64)> =
         rows.iter().map(count).collect::<Result<_, tokio_postgres::Error>>()?;
     let of = |name: &str| counts.get(name).copied().unwrap_or_default();
+    let number = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
     let Some(strong) = inner.upgrade() else { return Ok(()) };
     let mut turns = lock(&strong.turns);
     for queue in &served {
-        let listeners = of(queue.as_str()).saturating_add(of(ALL_QUEUES));
-        turns.set_listeners(queue, u32::try_from(listeners).unwrap_or(u32::MAX));
+        let (of_queue, of_all) = (of(queue.as_str()), of(ALL_QUEUES));
+        let [listeners, before] = [of_queue.0 + of_all.0, of_queue.1 + of_all.1];
+        turns.set_listeners(queue, number(listeners), number(before));
     }
     Ok(())
 }

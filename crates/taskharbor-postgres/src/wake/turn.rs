@@ -5,10 +5,12 @@
 //! assigns turns: each decides for itself, from messages that all drivers receive in the same
 //! order:
 //!
-//! 1. An announcement of `n` jobs arrives. Each of the `N` drivers that listen draws a delay. Two or
-//!    three for each job draw zero and look at once; the number of drivers that have begun to look
-//!    grows by a factor of e in every `pace`. If only some drivers are idle, the first of them so
-//!    waits for `pace × ln(N / idle)`, at most some 40 ms in a fleet of 100.
+//! 1. An announcement of `n` jobs arrives. It puts the `N` drivers that listen into an order, which
+//!    each of them works out from its number and its own rank among the connections. The first two
+//!    for each job look at once; the number of drivers that have begun to look grows by a factor of e
+//!    in every `pace`. If only some drivers are idle, the first of them so waits for
+//!    `pace × ln(N / idle)`, at most some 40 ms in a fleet of 100. Drivers that have counted each
+//!    other at different times may share a place or leave one empty, and the next ones look then.
 //! 2. A driver whose look brings fewer jobs than it asked for has left none that is due. It tells
 //!    the others so, with the last announcement that it had received before the look, and how long
 //!    it takes the others to learn this: the look, and a message, which a driver measures by its
@@ -37,9 +39,9 @@ use tokio::time::Instant;
 
 use super::message::{Announced, Drained, Id};
 
-/// So many drivers look at once for one job, on average. With one, none would look at once in one
-/// case of three.
-const AT_ONCE: f64 = 2.5;
+/// So many drivers look at once for one job. With one, a driver that is busy or has died would make
+/// the job wait.
+const AT_ONCE: f64 = 2.0;
 /// How long it takes until e times as many drivers have begun to look: this multiple of the average
 /// time that a look and the message about it take together, within bounds.
 const LOOKS_IN_PACE: u32 = 2;
@@ -69,8 +71,10 @@ pub(super) struct Turns {
 
 #[derive(Debug)]
 struct Turn {
-    /// How many drivers listen for jobs of this queue, this one included.
+    /// How many drivers listen for jobs of this queue, this one included, and how many of them stand
+    /// before this one.
     listeners: u32,
+    before: u32,
     /// Announcements that no look is known to have resolved, in the order of their arrival.
     open: VecDeque<Id>,
     /// The latest unresolved announcement of our own, which need not have come back yet.
@@ -106,10 +110,12 @@ impl Turns {
         self.queues.keys()
     }
 
-    /// How many drivers listen for jobs of a queue, this one included.
-    pub(super) fn set_listeners(&mut self, queue: &QueueName, listeners: u32) {
+    /// How many drivers listen for jobs of a queue, this one included, and how many of them stand
+    /// before this one.
+    pub(super) fn set_listeners(&mut self, queue: &QueueName, listeners: u32, before: u32) {
         if let Some(turn) = self.queues.get_mut(queue) {
             turn.listeners = listeners.max(1);
+            turn.before = before;
         }
     }
 
@@ -117,7 +123,7 @@ impl Turns {
     /// workers look anyway.
     pub(super) fn reset(&mut self) {
         for turn in self.queues.values_mut() {
-            *turn = Turn { listeners: turn.listeners, ..Turn::new() };
+            *turn = Turn { listeners: turn.listeners, before: turn.before, ..Turn::new() };
         }
     }
 
@@ -146,8 +152,7 @@ impl Turns {
         }
         turn.open.push_back(*id);
         if !is_own {
-            let delay = self.random.delay(pace, turn.listeners, *count);
-            turn.wake_no_later_than(now + delay);
+            turn.wake_no_later_than(now + delay(pace, turn.place(*id), *count));
         }
         if turn.open.len() > MAX_OPEN {
             turn.open.clear();
@@ -198,7 +203,9 @@ impl Turns {
         next_due_in: Option<Duration>,
         (began, now): (Instant, Instant),
     ) -> (Drained, bool) {
-        let took = now.duration_since(began) + self.message.unwrap_or_default();
+        let look = now.duration_since(began);
+        // A driver that has not measured a message yet goes by what others have told.
+        let took = self.message.map_or(look.max(self.look), |message| look + message);
         self.learn(took);
         let mut is_news = false;
         if let Some(turn) = self.queues.get_mut(&seen.queue) {
@@ -221,8 +228,8 @@ impl Turns {
         for (queue, turn) in &mut self.queues {
             while turn.due.first().is_some_and(|due| *due <= now) {
                 turn.due.pop_first();
-                let delay = self.random.delay(pace, turn.listeners, 1);
-                turn.wake_no_later_than(now + delay);
+                let place = f64::from(turn.listeners) * self.random.unit();
+                turn.wake_no_later_than(now + delay(pace, place, 1));
             }
             if turn.wake_at.is_some_and(|at| at <= now) {
                 turn.wake_at = None;
@@ -250,7 +257,20 @@ impl Turns {
 impl Turn {
     fn new() -> Self {
         let (open, due) = (VecDeque::new(), BTreeSet::new());
-        Self { listeners: 1, open, own: None, own_resolved: 0, wake_at: None, due }
+        Self { listeners: 1, before: 0, open, own: None, own_resolved: 0, wake_at: None, due }
+    }
+
+    /// The place of this driver in the order in which an announcement makes drivers look, from one.
+    fn place(&self, id: Id) -> f64 {
+        let (listeners, bits) = (u64::from(self.listeners), mixed(id.sender ^ mixed(id.number)));
+        let (mut step, start) = ((bits >> 32) % listeners, (bits & 0xffff_ffff) % listeners);
+        // Neighbours, which may have become idle together, are far apart in most orders. A step that
+        // has no divisor in common with the number of listeners gives each a place of its own.
+        while gcd(step, listeners) != 1 {
+            step += 1;
+        }
+        let place = (start + step * u64::from(self.before)) % listeners;
+        f64::from(u32::try_from(place).unwrap_or(u32::MAX)) + 1.0
     }
 
     fn is_resolved(&self) -> bool {
@@ -292,29 +312,38 @@ fn averaged(average: Duration, value: Duration) -> Duration {
     (average * (AVERAGE_OVER - 1) + value.min(MAX_PACE)) / AVERAGE_OVER
 }
 
+/// How long the driver at this place waits with so many jobs to look for; an unknown number counts as
+/// one.
+fn delay(pace: Duration, place: f64, count: u32) -> Duration {
+    let share = place / (AT_ONCE * f64::from(count.max(1)));
+    if share <= 1.0 { Duration::ZERO } else { pace.mul_f64(share.ln()) }
+}
+
 /// A generator of pseudo-random numbers (splitmix64): turns need to differ, not to be secret.
 #[derive(Debug)]
 struct Random(u64);
 
 impl Random {
-    /// How long one of so many listeners waits with so many jobs to look for; an unknown number
-    /// counts as one.
-    fn delay(&mut self, pace: Duration, listeners: u32, count: u32) -> Duration {
-        let at_once = AT_ONCE * f64::from(count.max(1));
-        let share = f64::from(listeners) / at_once * self.unit();
-        if share <= 1.0 { Duration::ZERO } else { pace.mul_f64(share.ln()) }
-    }
-
     /// Above zero, up to one.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit into the mantissa")]
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
-        ((bits >> 11) + 1) as f64 / (1_u64 << 53) as f64
+        ((mixed(self.0) >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Bits that depend on all of the given ones, the same in every driver.
+const fn mixed(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]

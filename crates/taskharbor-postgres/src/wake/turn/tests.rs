@@ -24,11 +24,16 @@ fn drained(own: Id, last: Option<Id>) -> Drained {
     Drained { queue: queue(), own, last, next_due_in: None, took: MS }
 }
 
-/// One of so many listeners, and the time.
+/// What a driver tells of a short look before it has measured how long a message takes.
+fn unmeasured(own: Id, last: Option<Id>) -> Drained {
+    Drained { took: MIN_PACE / LOOKS_IN_PACE, ..drained(own, last) }
+}
+
+/// One of so many listeners, the seed tells which, and the time.
 fn one_of(listeners: u32, seed: u64) -> (Turns, Instant) {
     let mut turns = Turns::new(ME, seed);
     turns.serve(&queue());
-    turns.set_listeners(&queue(), listeners);
+    turns.set_listeners(&queue(), listeners, u32::try_from(seed).unwrap() % listeners);
     (turns, Instant::now())
 }
 
@@ -67,6 +72,22 @@ fn as_many_jobs_as_listeners_make_all_of_them_look_at_once() {
         turns.announced(&announced(id(OTHER, 1), 100), now);
         assert_eq!(turns.take(now), [queue()]);
     }
+}
+
+#[test]
+fn two_of_many_listeners_look_at_once_for_a_job_and_mostly_others_for_the_next() {
+    let mut looked = BTreeSet::new();
+    for number in 0..100 {
+        let at_once = |seed: &u64| {
+            let (mut turns, now) = one_of(100, *seed);
+            turns.announced(&announced(id(OTHER, number), 1), now);
+            !turns.take(now).is_empty()
+        };
+        let first: Vec<u64> = (0..100).filter(at_once).collect();
+        assert_eq!(first.len(), 2, "{number}");
+        looked.extend(first);
+    }
+    assert!(looked.len() > 70, "{} of 100 have looked", looked.len());
 }
 
 #[test]
@@ -118,7 +139,7 @@ fn a_look_of_our_own_is_told_if_others_may_wait_for_the_same_jobs() {
     let seen = look(&turns);
     turns.announced(&announced(id(OTHER, 2), 1), now);
     let (told, is_news) = turns.end_look(seen, id(ME, 0), None, (now, now + MS));
-    assert_eq!((told, is_news), (drained(id(ME, 0), Some(id(OTHER, 1))), true));
+    assert_eq!((told, is_news), (unmeasured(id(ME, 0), Some(id(OTHER, 1))), true));
     // The second one is still to be looked for.
     assert!(turns.next().is_some());
     let (_, is_news) = turns.end_look(look(&turns), id(ME, 0), None, (now, now + MS));
@@ -139,7 +160,7 @@ fn an_announcement_of_our_own_makes_us_tell_and_not_wait() {
     let (mut turns, now) = one_of(100, 7);
     turns.announced_here(&queue(), id(ME, 1));
     let (told, is_news) = turns.end_look(look(&turns), id(ME, 1), None, (now, now + MS));
-    assert_eq!((told, is_news), (drained(id(ME, 1), None), true));
+    assert_eq!((told, is_news), (unmeasured(id(ME, 1), None), true));
     // It comes back, and there is nothing more to tell.
     turns.announced(&announced(id(ME, 1), 1), now);
     assert_eq!((turns.next(), turns.begin_look(&[queue()])), (None, vec![]));
