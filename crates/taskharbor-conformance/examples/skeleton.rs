@@ -160,6 +160,12 @@ impl Driver for MyDriver {
         Ok(self.shared.hub.watch(queues))
     }
 
+    /// WAK-2. `settle` and `manage` tell the hub with `wake_jobs`. The default is `Watch::never()`.
+    async fn watch_job(&self, id: JobId) -> Result<Watch, DriverError> {
+        self.check_open()?;
+        Ok(self.shared.hub.watch_job(id))
+    }
+
     /// STO-1: the clock of the store, not of this process.
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
         self.check_open()?;

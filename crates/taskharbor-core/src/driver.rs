@@ -16,7 +16,7 @@ pub use crate::{
 use std::future::Future;
 
 use crate::{
-    DriverError, QueueName, Timestamp,
+    DriverError, JobId, QueueName, Timestamp,
     error::{FireRefused, Refusal, Rejected},
 };
 
@@ -117,6 +117,13 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         queues: Vec<QueueName>,
     ) -> impl Future<Output = Result<Watch, DriverError>> + Send;
+
+    /// A wake-up for a caller that waits for the end of this job. Losing one may cost time, never an
+    /// output: [`Watch::never`], the default, is a correct answer.
+    fn watch_job(&self, id: JobId) -> impl Future<Output = Result<Watch, DriverError>> + Send {
+        let _ = id;
+        std::future::ready(Ok(Watch::never()))
+    }
 
     /// The store's own time, by which all its workers set their clocks.
     fn store_time(&self) -> impl Future<Output = Result<Timestamp, DriverError>> + Send;

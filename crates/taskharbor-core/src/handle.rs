@@ -234,6 +234,7 @@ erase! {
     Driver::due_schedules(request: DueSchedules) -> Result<Due, DriverError>;
     Driver::fire(request: Fire) -> Answers<Vec<Enqueued>, FireRefused>;
     Driver::watch(queues: Vec<QueueName>) -> Result<Watch, DriverError>;
+    Driver::watch_job(id: JobId) -> Result<Watch, DriverError>;
     Driver::store_time() -> Result<Timestamp, DriverError>;
     Driver::close() -> Result<(), DriverError>;
     Admin::migrate() -> Result<(), DriverError>;
@@ -325,6 +326,10 @@ impl Driver for AnyDriver {
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.driver.watch(queues).await
+    }
+
+    async fn watch_job(&self, id: JobId) -> Result<Watch, DriverError> {
+        self.driver.watch_job(id).await
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {

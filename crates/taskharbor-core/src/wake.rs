@@ -1,4 +1,5 @@
-//! [`WakeHub`] and [`Watch`]: waking workers that wait for jobs.
+//! [`WakeHub`] and [`Watch`]: waking workers that wait for jobs, and callers that wait for the end of a
+//! job.
 //!
 //! A wake-up is a flag for each queue, not a message: any number of them before the next look count as
 //! one, so nothing can pile up. It needs no runtime, so every driver can use it.
@@ -10,9 +11,9 @@ use std::{
     task::{Poll, Waker},
 };
 
-use crate::QueueName;
+use crate::{JobId, QueueName};
 
-/// Passes wake-ups from the driver to the watches of a queue.
+/// Passes wake-ups from the driver to the watches of a queue or a job.
 #[derive(Clone, Debug, Default)]
 pub struct WakeHub {
     registry: Arc<Mutex<Registry>>,
@@ -22,6 +23,8 @@ pub struct WakeHub {
 struct Registry {
     /// The watches of each queue, with the queue's place among those of the watch.
     watchers: HashMap<QueueName, Vec<(Weak<Watcher>, usize)>>,
+    /// The watches of each job.
+    waiters: HashMap<JobId, Vec<Weak<Watcher>>>,
     closed: bool,
     /// Wake-ups do not arrive at the moment.
     cut_off: bool,
@@ -29,20 +32,23 @@ struct Registry {
     problem: Option<Arc<str>>,
 }
 
-/// Which queues a wake-up is about.
+/// What a wake-up is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Woken {
     /// There may be jobs in these queues of the watch.
     Queues(Vec<QueueName>),
-    /// There may be jobs in every queue of the watch.
+    /// There may be jobs in every queue of the watch, or the job of the watch may have ended.
     All,
+    /// The job of the watch was settled or cancelled.
+    Job,
 }
 
-/// Waits for wake-ups about some queues.
+/// Waits for wake-ups about some queues, or about one job.
 #[derive(Debug)]
 pub struct Watch {
     queues: Vec<QueueName>,
+    job: Option<JobId>,
     watcher: Arc<Watcher>,
     hub: WakeHub,
 }
@@ -57,6 +63,7 @@ struct Signal {
     /// The places of the queues that were woken, each once.
     queues: BTreeSet<usize>,
     all: bool,
+    job: bool,
     closed: bool,
     waker: Option<Waker>,
 }
@@ -72,14 +79,23 @@ impl WakeHub {
     #[must_use]
     pub fn watch(&self, queues: Vec<QueueName>) -> Watch {
         let mut registry = lock(&self.registry);
-        let signal = Signal { closed: registry.closed, ..Signal::default() };
-        let watcher = Arc::new(Watcher { signal: Mutex::new(signal) });
+        let watcher = registry.watcher();
         for (place, queue) in queues.iter().enumerate() {
             let of_queue = registry.watchers.entry(queue.clone()).or_default();
             of_queue.push((Arc::downgrade(&watcher), place));
         }
         drop(registry);
-        Watch { queues, watcher, hub: self.clone() }
+        Watch { queues, job: None, watcher, hub: self.clone() }
+    }
+
+    /// Waits for the end of this job from now on.
+    #[must_use]
+    pub fn watch_job(&self, job: JobId) -> Watch {
+        let mut registry = lock(&self.registry);
+        let watcher = registry.watcher();
+        registry.waiters.entry(job.clone()).or_default().push(Arc::downgrade(&watcher));
+        drop(registry);
+        Watch { queues: Vec::new(), job: Some(job), watcher, hub: self.clone() }
     }
 
     /// Wakes every watch of one of these queues.
@@ -99,7 +115,30 @@ impl WakeHub {
         }
     }
 
-    /// Wakes every watch: there may be jobs in any queue.
+    /// These jobs were settled or cancelled. Wakes their watches with [`Woken::Job`], and those of other
+    /// jobs with [`Woken::All`]: the end of one job can end others.
+    pub fn wake_jobs<'a>(&self, ended: impl IntoIterator<Item = &'a JobId>) {
+        let registry = lock(&self.registry);
+        if registry.waiters.is_empty() {
+            return;
+        }
+        let of = |job| registry.waiters.get(job).into_iter().flatten().filter_map(Weak::upgrade);
+        let named: Vec<_> = ended.into_iter().flat_map(of).collect();
+        let all = registry.all_waiters();
+        drop(registry);
+        for watcher in named {
+            watcher.raise(|signal| signal.job = true);
+        }
+        raise_all(&all);
+    }
+
+    /// Whether a caller waits for the end of a job.
+    #[must_use]
+    pub fn is_job_watched(&self) -> bool {
+        !lock(&self.registry).waiters.is_empty()
+    }
+
+    /// Wakes every watch: there may be jobs in any queue, and any job may have ended.
     pub fn wake_all(&self) {
         let watchers = lock(&self.registry).all();
         raise_all(&watchers);
@@ -109,7 +148,8 @@ impl WakeHub {
     /// otherwise.
     #[must_use]
     pub fn is_watched(&self) -> bool {
-        !lock(&self.registry).watchers.is_empty()
+        let registry = lock(&self.registry);
+        !(registry.watchers.is_empty() && registry.waiters.is_empty())
     }
 
     /// Says whether wake-ups arrive: `false` while the connection over which they come is broken.
@@ -138,18 +178,30 @@ impl WakeHub {
     pub fn close(&self) {
         let mut registry = lock(&self.registry);
         registry.closed = true;
-        let watchers = std::mem::take(&mut registry.watchers);
+        let watchers = registry.all();
+        registry.watchers.clear();
+        registry.waiters.clear();
         drop(registry);
-        for watcher in watchers.into_values().flatten().filter_map(|it| it.0.upgrade()) {
+        for watcher in watchers {
             watcher.raise(|signal| signal.closed = true);
         }
     }
 }
 
 impl Registry {
+    fn watcher(&self) -> Arc<Watcher> {
+        let signal = Signal { closed: self.closed, ..Signal::default() };
+        Arc::new(Watcher { signal: Mutex::new(signal) })
+    }
+
     /// A watch of several queues is among them several times, which does no harm.
     fn all(&self) -> Vec<Arc<Watcher>> {
-        self.watchers.values().flatten().filter_map(|(watcher, _)| watcher.upgrade()).collect()
+        let of_queues = self.watchers.values().flatten().filter_map(|(it, _)| it.upgrade());
+        of_queues.chain(self.all_waiters()).collect()
+    }
+
+    fn all_waiters(&self) -> Vec<Arc<Watcher>> {
+        self.waiters.values().flatten().filter_map(Weak::upgrade).collect()
     }
 }
 
@@ -171,11 +223,19 @@ impl Watch {
     /// woken.
     #[must_use]
     pub fn can_wake(&self) -> bool {
-        !self.queues.is_empty() && !lock(&self.hub.registry).cut_off
+        let is_watch = self.job.is_some() || !self.queues.is_empty();
+        is_watch && !lock(&self.hub.registry).cut_off
     }
 
-    /// Waits until there may be jobs, and answers in which queues: at once if there was a wake-up
-    /// since the last time. `None` when the driver was closed and there will be no more.
+    /// How many jobs are watched through this driver. A caller that is woken with [`Woken::All`] can
+    /// look the more rarely, the more others look as well.
+    #[must_use]
+    pub fn watched_jobs(&self) -> usize {
+        lock(&self.hub.registry).waiters.len()
+    }
+
+    /// Waits for a wake-up, and answers what it is about: at once if there was one since the last time.
+    /// `None` when the driver was closed and there will be no more.
     ///
     /// # Cancel safety
     ///
@@ -184,6 +244,10 @@ impl Watch {
         poll_fn(|context| {
             let mut signal = lock(&self.watcher.signal);
             let places = std::mem::take(&mut signal.queues);
+            if std::mem::take(&mut signal.job) {
+                signal.all = false;
+                return Poll::Ready(Some(Woken::Job));
+            }
             if std::mem::take(&mut signal.all) {
                 return Poll::Ready(Some(Woken::All));
             }
@@ -211,6 +275,14 @@ impl Drop for Watch {
                 if of_queue.is_empty() {
                     registry.watchers.remove(queue);
                 }
+            }
+        }
+        if let Some(job) = &self.job
+            && let Some(of_job) = registry.waiters.get_mut(job)
+        {
+            of_job.retain(|it| !it.ptr_eq(&gone));
+            if of_job.is_empty() {
+                registry.waiters.remove(job);
             }
         }
     }
@@ -349,12 +421,30 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_job_names_its_watches_and_wakes_those_of_other_jobs() {
+        let (hub, [a, b]) = (WakeHub::new(), ["a", "b"].map(|it| JobId::new(it).unwrap()));
+        let mut watches = [hub.watch_job(a.clone()), hub.watch_job(a.clone()), hub.watch_job(b)];
+        let mut mail = hub.watch(vec![queue("mail")]);
+        assert!(watches.iter().all(|it| it.can_wake() && it.watched_jobs() == 2));
+        hub.wake_jobs([&a]);
+        let job = Poll::Ready(Some(Woken::Job));
+        assert_eq!(watches.each_mut().map(poll), [job.clone(), job, ALL]);
+        assert!(watches.iter_mut().all(|it| poll(it) == Poll::Pending));
+        assert_eq!(poll(&mut mail), Poll::Pending);
+        hub.wake_all();
+        assert!(watches.iter_mut().all(|it| poll(it) == ALL));
+        hub.close();
+        assert!(watches.iter_mut().all(|it| poll(it) == Poll::Ready(None)));
+    }
+
+    #[test]
     fn a_dropped_watch_leaves_nothing_behind() {
         let hub = WakeHub::new();
-        let watch = hub.watch(vec![queue("mail")]);
-        assert!(hub.is_watched());
-        drop(watch);
-        assert!(!hub.is_watched());
+        for watch in [hub.watch(vec![queue("mail")]), hub.watch_job(JobId::new("a").unwrap())] {
+            assert!(hub.is_watched());
+            drop(watch);
+            assert!(!hub.is_watched());
+        }
         assert_eq!(poll(&mut Watch::never()), Poll::Pending);
     }
 }

@@ -43,6 +43,7 @@ impl Admin for MemoryDriver {
             request.check()?;
             Ok(store.manage(&request))
         })
+        .inspect(|_| self.wake_jobs(&request.ids))
     }
 
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use taskharbor_core::{
-    Driver, DriverError, QueueName, Timestamp,
+    Driver, DriverError, JobId, QueueName, Timestamp,
     clock::{Clock, StoreClock},
     driver::{
         Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
@@ -99,6 +99,12 @@ impl MemoryDriver {
         self.shared.hub.wake(&wakes);
         answer
     }
+
+    /// These jobs may have ended.
+    pub(crate) fn wake_jobs(&self, ids: &[JobId]) {
+        // WAK-2
+        self.shared.hub.wake_jobs(ids);
+    }
 }
 
 impl Default for MemoryDriver {
@@ -140,10 +146,12 @@ impl Driver for MemoryDriver {
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
         let checked = request.check();
         self.turn().await;
+        let ids: Vec<_> = request.items.iter().map(|item| item.id.clone()).collect();
         self.act(|store| {
             checked?;
             Ok(store.settle(request))
         })
+        .inspect(|_| self.wake_jobs(&ids))
     }
 
     async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
@@ -168,6 +176,11 @@ impl Driver for MemoryDriver {
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         let _open = self.lock()?;
         Ok(self.shared.hub.watch(queues))
+    }
+
+    async fn watch_job(&self, id: JobId) -> Result<Watch, DriverError> {
+        let _open = self.lock()?;
+        Ok(self.shared.hub.watch_job(id))
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {

@@ -101,6 +101,10 @@ impl Admin for PostgresDriver {
                 None => answers.push(managed(row)?),
             }
         }
+        // A process in which people act on jobs mostly lives too short to hear that a caller waits.
+        if matches!(request.action, Action::Cancel | Action::CancelFlow) {
+            self.shared.wakeups.ended(request.ids.iter(), true);
+        }
         Ok(answers)
     }
 

@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use taskharbor_core::{
-    Driver, DriverError, QueueName, Timestamp,
+    Driver, DriverError, JobId, QueueName, Timestamp,
     driver::{
         Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
         Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
@@ -148,6 +148,11 @@ impl Driver for PostgresDriver {
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.shared.session.check_open()?;
         Ok(self.shared.wakeups.watch(queues).await)
+    }
+
+    async fn watch_job(&self, id: JobId) -> Result<Watch, DriverError> {
+        self.shared.session.check_open()?;
+        Ok(self.shared.wakeups.watch_job(id))
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {

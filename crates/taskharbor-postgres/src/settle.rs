@@ -21,6 +21,9 @@ use crate::{
     value::Value,
 };
 
+/// In the form of [`Verdict`].
+const NOTIFY_END: &str = "SELECT NULL::bigint, NULL::text, pg_notify($1, $2)::text, NULL::text[]";
+
 /// The answers to the items of a call, once there are any.
 pub(crate) type Answered = Vec<Option<Result<Settled, Refusal>>>;
 
@@ -92,6 +95,7 @@ impl PostgresDriver {
             self.settle_run(run, &request, &mut answers).await?;
             batch = rest;
         }
+        self.shared.wakeups.ended(request.items.iter().map(|item| &item.id), false);
         Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(Refusal::Busy))).collect())
     }
 
@@ -115,8 +119,25 @@ impl PostgresDriver {
             run.conclude(&verdicts, &mut answers)?;
             batch = rest;
         }
+        self.notify_ends_in(transaction, &request).await?;
         let unanswered = || answer::unknown("verdict", "busy");
         answers.into_iter().map(|answer| answer.ok_or_else(unanswered)).collect()
+    }
+
+    /// The commit of the application's transaction wakes callers that wait for the end of these jobs.
+    async fn notify_ends_in(
+        &self,
+        transaction: &mut impl tx::Statements,
+        request: &Settle,
+    ) -> Result<(), DriverError> {
+        let ids = request.items.iter().map(|item| &item.id);
+        let (Some(channel), Some(payload)) =
+            (self.shared.channel_in_transactions(), self.shared.wakeups.end_payload(ids))
+        else {
+            return Ok(());
+        };
+        let values = [Value::Text(Some(channel)), Value::Text(Some(&payload))];
+        tx::run(transaction, NOTIFY_END, &values).await.map(drop)
     }
 
     /// Settles items that one statement can take. Items that stay busy are left without an answer.

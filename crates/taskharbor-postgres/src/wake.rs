@@ -10,6 +10,10 @@
 //! Two kinds of calls notify inside their transaction: those in the application's own transaction,
 //! whose commit is not seen here, and the first one of a driver that has been quiet.
 //!
+//! A caller that waits for the end of a job makes its driver tell others so. They notify it of ends
+//! for as long as they have heard of such a caller lately, and otherwise of none. So ends cost nothing
+//! while no caller waits, and a process that died waiting is forgotten.
+//!
 //! Notifications arrive over a connection of its own (`listener`). Of many listeners a few wake
 //! their workers at once, the others only if those leave jobs (`turn`). What is sent is in
 //! `message`.
@@ -29,7 +33,7 @@ use std::{
 };
 
 use taskharbor_core::{
-    DriverError, QueueName,
+    DriverError, JobId, QueueName,
     driver::{Demand, LeaseToken, Leased, WakeHub, Watch},
 };
 use tokio::{
@@ -42,8 +46,8 @@ use tokio::{
 pub(crate) use self::work::Work;
 use self::{
     listener::Listening,
-    message::Id,
-    outbox::Outbox,
+    message::{Ended, Id},
+    outbox::{Outbox, REPEAT_WAIT},
     turn::{Seen, Turns},
 };
 use crate::{session::Session, value::Value};
@@ -148,6 +152,35 @@ impl Wakeups {
             let _ = timeout(FIRST_ATTEMPT_TIMEOUT, started).await;
         }
         watch
+    }
+
+    /// Waits for the end of a job. Until the driver listens, only ends in this process are known.
+    pub(crate) fn watch_job(&self, id: JobId) -> Watch {
+        let watch = self.inner.hub.watch_job(id);
+        if self.inner.enabled {
+            self.start(|tasks| &mut tasks.listener, listener::listen);
+            lock(&self.inner.outbox).wait(Instant::now());
+            self.send_soon();
+        }
+        watch
+    }
+
+    /// These jobs may have ended. Wakes the callers of this process that wait for them, and notifies
+    /// others if a caller waits there, or with `always`. WAK-2.
+    pub(crate) fn ended<'a>(&self, ids: impl Iterator<Item = &'a JobId> + Clone, always: bool) {
+        self.inner.hub.wake_jobs(ids.clone());
+        let mut outbox = lock(&self.inner.outbox);
+        if self.inner.enabled && (always || outbox.is_awaited(Instant::now())) {
+            outbox.end(ids);
+            drop(outbox);
+            self.send_soon();
+        }
+    }
+
+    /// What the application's transaction should notify when it ends these jobs, if a caller waits.
+    pub(crate) fn end_payload<'a>(&self, ids: impl Iterator<Item = &'a JobId>) -> Option<String> {
+        let is_awaited = lock(&self.inner.outbox).is_awaited(Instant::now());
+        (is_awaited || self.inner.hub.is_job_watched()).then(|| Ended::of(ids.cloned()).payload())
     }
 
     /// The channel that a call which stores jobs should notify inside its transaction, if it
@@ -358,8 +391,13 @@ async fn send(session: &Session, channel: &str, payloads: &[String]) -> Result<(
 /// Sends messages as they come, with a pause after each time.
 async fn notify(inner: Weak<Inner>, pending: Arc<Notify>) {
     loop {
-        pending.notified().await;
+        let is_waiting = inner.upgrade().is_some_and(|it| it.hub.is_job_watched());
+        let repeat = if is_waiting { REPEAT_WAIT } else { Duration::MAX };
+        let is_repeated = timeout(repeat, pending.notified()).await.is_err();
         let Some(strong) = inner.upgrade() else { return };
+        if is_repeated {
+            lock(&strong.outbox).wait(Instant::now());
+        }
         let began = Instant::now();
         if let Err(error) = strong.send().await {
             tracing::debug!(%error, "other processes were not notified, and find the jobs by polling");

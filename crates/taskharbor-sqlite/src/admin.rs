@@ -65,7 +65,9 @@ impl Admin for SqliteDriver {
         request.check()?;
         let asked = Ask::about(request.ids.len());
         let purges = matches!(request.action, Action::PurgeFlow);
+        let ids = request.ids.clone();
         let answers = self.write(asked, move |store| store.manage(&request)).await?;
+        self.wake_jobs(&ids);
         if purges {
             self.delete_removed().await;
         }

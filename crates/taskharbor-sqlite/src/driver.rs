@@ -12,7 +12,7 @@ use std::{
 };
 
 use taskharbor_core::{
-    Driver, DriverError, QueueName, Timestamp,
+    Driver, DriverError, JobId, QueueName, Timestamp,
     clock::StoreClock,
     driver::{
         Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
@@ -191,6 +191,12 @@ impl SqliteDriver {
         if self.shared.closed.load(Ordering::Acquire) { Err(DriverError::Closed) } else { Ok(()) }
     }
 
+    /// These jobs may have ended.
+    pub(crate) fn wake_jobs(&self, ids: &[JobId]) {
+        // WAK-2
+        self.shared.hub.wake_jobs(ids);
+    }
+
     pub(crate) fn identity(&self) -> DriverId {
         self.shared.id
     }
@@ -298,7 +304,10 @@ impl Driver for SqliteDriver {
         request.check()?;
         let added: usize = request.items.iter().map(|item| item.transition.expansion_jobs()).sum();
         let jobs = request.items.len() + added;
-        self.write(Ask::about(jobs), move |store| store.settle(&request)).await
+        let ids: Vec<_> = request.items.iter().map(|item| item.id.clone()).collect();
+        let answers = self.write(Ask::about(jobs), move |store| store.settle(&request)).await?;
+        self.wake_jobs(&ids);
+        Ok(answers)
     }
 
     async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
@@ -331,6 +340,13 @@ impl Driver for SqliteDriver {
         self.check_open()?;
         let watch = self.shared.hub.watch(queues);
         // The thread has to look around from now on.
+        self.shared.writer.nudge();
+        Ok(watch)
+    }
+
+    async fn watch_job(&self, id: JobId) -> Result<Watch, DriverError> {
+        self.check_open()?;
+        let watch = self.shared.hub.watch_job(id);
         self.shared.writer.nudge();
         Ok(watch)
     }

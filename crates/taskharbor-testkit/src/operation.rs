@@ -32,6 +32,7 @@ macro_rules! operations {
                 due_schedules DueSchedules(request: DueSchedules) -> Due;
                 fire Fire(request: Fire) -> Vec<Result<Vec<Enqueued>, FireRefused>>;
                 watch Watch(queues: Vec<QueueName>) -> Watch;
+                watch_job WatchJob(id: JobId) -> Watch;
                 store_time StoreTime() -> Timestamp;
                 close Close() -> ();
             }

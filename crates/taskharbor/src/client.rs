@@ -4,6 +4,7 @@ mod coalesce;
 mod enqueue;
 mod handle;
 mod manage;
+mod pause;
 mod schedules;
 mod start;
 mod status;

@@ -1,18 +1,19 @@
-//! Wake-ups for workers that wait for jobs.
+//! Wake-ups for workers that wait for jobs, and for callers that wait for the end of a job.
 
 use std::{future::Future, time::Duration};
 
 use taskharbor_core::{
     Driver, NewJob,
     admin::{Action, Requeue},
-    driver::{Leased, Watch},
+    driver::{Leased, Watch, Woken},
     job::FailurePolicy,
 };
 
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{
-        T0, ack, at, child, expand, fail, id, job, job_in, join, queue, release, requeue, retry,
+        T0, ack, ack_with, at, child, expand, fail, id, job, job_in, join, queue, release, requeue,
+        retry,
     },
 };
 
@@ -30,6 +31,10 @@ group! {
         all_watches_of_a_queue_are_woken ["WAK-1"]
         a_watch_that_is_waited_for_is_woken ["WAK-1"]
         a_watch_can_be_woken_again_and_again ["WAK-1"]
+        a_job_that_is_done_wakes_its_watch ["WAK-2"]
+        a_job_that_is_dead_lettered_wakes_its_watch ["WAK-2"]
+        a_job_that_is_cancelled_wakes_its_watch ["WAK-2"]
+        all_watches_of_a_job_are_woken ["WAK-2"]
     }
     flows {
         a_flow_enqueued_wakes_for_its_first_members ["WAK-1"]
@@ -45,6 +50,9 @@ group! {
         an_expansion_wakes_for_its_first_jobs ["WAK-1"]
         an_expansion_that_is_done_at_once_wakes_for_its_dependants ["WAK-1"]
         a_parent_that_fails_wakes_for_its_failure_job ["WAK-1" "FAI-1"]
+        a_parent_that_is_done_wakes_the_watch_of_its_join ["WAK-2"]
+        a_parent_that_fails_wakes_the_watch_of_a_dependant_it_cancels ["WAK-2"]
+        the_tail_of_an_expansion_wakes_the_watch_of_the_job ["WAK-2"]
     }
 }
 
@@ -247,4 +255,78 @@ async fn an_imported_job_wakes(t: DriverUnderTest) {
     let units = t.export(10).await;
     let other = t.another().await;
     wakes(&other, other.import(units)).await;
+}
+
+/// A watch of this job, through a driver that receives all wake-ups it ever will.
+async fn watch_job(t: &DriverUnderTest, name: &str) -> Watch {
+    // A driver may begin to listen with the first watch, which waits for that.
+    let _listening = watch(t, &["q"]).await;
+    t.driver.watch_job(id(name)).await.expect("watch_job")
+}
+
+/// A watch of this job is woken by this; answers with what.
+async fn ends<T>(t: &DriverUnderTest, name: &str, step: impl Future<Output = T>) -> Option<Woken> {
+    let watch = watch_job(t, name).await;
+    step.await;
+    ended(watch).await
+}
+
+async fn ended(mut watch: Watch) -> Option<Woken> {
+    if !watch.can_wake() {
+        return None;
+    }
+    let woken = tokio::time::timeout(Duration::from_secs(10), watch.woken()).await;
+    let Ok(Some(woken)) = woken else { panic!("no watch was woken") };
+    Some(woken)
+}
+
+fn names_the_job(woken: Option<Woken>) {
+    assert!(woken.is_none_or(|it| it == Woken::Job));
+}
+
+async fn a_job_that_is_done_wakes_its_watch(t: DriverUnderTest) {
+    t.put_all([job("a"), job("b")], T0).await;
+    let leased = t.take_many(2, T0).await;
+    names_the_job(ends(&t, "a", t.apply(&leased[0], ack(), T0)).await);
+    names_the_job(ends(&t, "b", t.apply(&leased[1], ack_with("1"), T0)).await);
+}
+
+async fn a_job_that_is_dead_lettered_wakes_its_watch(t: DriverUnderTest) {
+    t.put(job("a"), T0).await;
+    let leased = t.take(T0).await.expect("granted");
+    names_the_job(ends(&t, "a", t.apply(&leased, fail(T0), T0)).await);
+}
+
+async fn a_job_that_is_cancelled_wakes_its_watch(t: DriverUnderTest) {
+    t.put(job("a"), T0).await;
+    names_the_job(ends(&t, "a", t.act("a", Action::Cancel, T0)).await);
+}
+
+async fn all_watches_of_a_job_are_woken(t: DriverUnderTest) {
+    t.put(job("a"), T0).await;
+    let watches = [watch_job(&t, "a").await, watch_job(&t, "a").await];
+    t.run("a", ack(), T0).await;
+    for watch in watches {
+        names_the_job(ended(watch).await);
+    }
+}
+
+async fn a_parent_that_is_done_wakes_the_watch_of_its_join(t: DriverUnderTest) {
+    t.put_flow([job("a"), join("j", &["a"])], T0).await;
+    let leased = t.take(T0).await.expect("granted");
+    ends(&t, "j", t.apply(&leased, ack(), T0)).await;
+}
+
+async fn a_parent_that_fails_wakes_the_watch_of_a_dependant_it_cancels(t: DriverUnderTest) {
+    let first = job("a").on_failure(FailurePolicy::Cancel);
+    t.put_flow([first, child("b", &["a"])], T0).await;
+    let leased = t.take(T0).await.expect("granted");
+    ends(&t, "b", t.apply(&leased, fail(T0), T0)).await;
+}
+
+async fn the_tail_of_an_expansion_wakes_the_watch_of_the_job(t: DriverUnderTest) {
+    t.put(job("g"), T0).await;
+    t.run("g", expand([job("x")]), T0).await;
+    let leased = t.take(T0).await.expect("granted");
+    ends(&t, "g", t.apply(&leased, ack(), T0)).await;
 }

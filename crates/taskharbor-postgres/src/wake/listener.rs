@@ -178,6 +178,13 @@ impl Inner {
                     lock(&self.turns).drained(drained, now);
                 }
             }
+            Message::Waits(sender) => {
+                let mut outbox = lock(&self.outbox);
+                if *sender != outbox.latest().sender {
+                    outbox.note_wait(now);
+                }
+            }
+            Message::Ended(ended) => self.hub.wake_jobs(&ended.ids),
             Message::Queue(queue) => {
                 (self.on_in_front)(Some(queue));
                 self.hub.wake([queue]);

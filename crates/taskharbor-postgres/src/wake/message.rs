@@ -1,13 +1,15 @@
 //! The messages that drivers send each other on the channel of a schema.
 //!
 //! A message is a line of fields between tabs. The first one names the kind and the version of the
-//! format, the last one is the queue. A queue name has no tab, so a payload without tabs is a queue
+//! format. A queue name has no tab, so a payload without tabs is a queue
 //! name alone: such a notification can be sent by hand. A payload of any other form comes from
 //! another version of this program, and every worker looks for itself.
 //!
 //! ```text
 //! a1  sender  number  count  flags  due_ms  queue     an announcement
 //! d1  sender  number  last_sender  last_number  next_ms  took_ms  queue     a queue was drained
+//! w1  sender     a caller waits for the end of a job
+//! e1  job  job  …     jobs have ended: these, and perhaps others
 //! ```
 //!
 //! `th_notify` writes announcements too: from sender zero, numbered by transaction, without a
@@ -16,11 +18,15 @@
 
 use std::time::Duration;
 
-use taskharbor_core::QueueName;
+use taskharbor_core::{JobId, QueueName};
 
 const SEPARATOR: char = '\t';
 const ANNOUNCED: &str = "a1";
 const DRAINED: &str = "d1";
+const WAITS: &str = "w1";
+const ENDED: &str = "e1";
+/// The server takes payloads of less than 8,000 bytes.
+const MAX_PAYLOAD_BYTES: usize = 7_900;
 const IN_FRONT: &str = "f";
 const NONE: &str = "-";
 
@@ -29,6 +35,9 @@ const NONE: &str = "-";
 pub(super) enum Message {
     Announced(Announced),
     Drained(Drained),
+    /// A caller of this driver waits for the end of a job.
+    Waits(u64),
+    Ended(Ended),
     /// The name of a queue alone.
     Queue(QueueName),
     /// A message of another version.
@@ -69,6 +78,13 @@ pub(super) struct Drained {
     pub(super) took: Duration,
 }
 
+/// Jobs have ended: these, and perhaps others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) ids: Vec<JobId>,
+    bytes: usize,
+}
+
 impl Message {
     pub(super) fn parse(payload: &str) -> Self {
         if !payload.contains(SEPARATOR) {
@@ -82,6 +98,10 @@ impl Message {
             [DRAINED, sender, number, last_sender, last_number, next_ms, took_ms, queue] => {
                 drained([sender, number, last_sender, last_number, next_ms, took_ms, queue])
                     .map(Self::Drained)
+            }
+            [WAITS, sender] => u64::from_str_radix(sender, 16).ok().map(Self::Waits),
+            [ENDED, ref jobs @ ..] => {
+                Some(Self::Ended(Ended::of(jobs.iter().filter_map(|it| JobId::new(it).ok()))))
             }
             _ => None,
         };
@@ -116,6 +136,34 @@ fn drained(
 
 fn id(sender: &str, number: &str) -> Option<Id> {
     Some(Id { sender: u64::from_str_radix(sender, 16).ok()?, number: number.parse().ok()? })
+}
+
+/// The message that a caller of this driver waits for the end of a job.
+pub(super) fn waits(sender: u64) -> String {
+    format!("{WAITS}\t{sender:x}")
+}
+
+impl Ended {
+    pub(super) fn of(ids: impl IntoIterator<Item = JobId>) -> Self {
+        let mut ended = Self::default();
+        ids.into_iter().for_each(|id| ended.add(id));
+        ended
+    }
+
+    /// Names one more job, if the message has room for it.
+    pub(super) fn add(&mut self, id: JobId) {
+        let bytes = self.bytes + id.as_str().len() + SEPARATOR.len_utf8();
+        if bytes + ENDED.len() <= MAX_PAYLOAD_BYTES {
+            self.bytes = bytes;
+            self.ids.push(id);
+        }
+    }
+
+    pub(super) fn payload(&self) -> String {
+        // With a tab even if no job is named, so that it is not taken for a queue.
+        let ids: Vec<&str> = self.ids.iter().map(JobId::as_str).collect();
+        format!("{ENDED}{SEPARATOR}{}", ids.join("\t"))
+    }
 }
 
 impl Announced {
@@ -171,6 +219,11 @@ mod tests {
             };
             assert_eq!(Message::parse(&drained.payload()), Message::Drained(drained));
         }
+        assert_eq!(Message::parse(&waits(u64::MAX)), Message::Waits(u64::MAX));
+        for names in [&[][..], &["a"], &["a:b 'c'", "ü"]] {
+            let ended = Ended::of(names.iter().map(|it| JobId::new(it).unwrap()));
+            assert_eq!(Message::parse(&ended.payload()), Message::Ended(ended));
+        }
     }
 
     #[test]
@@ -199,6 +252,8 @@ mod tests {
             "a1\t0\t1\t-1\tf\t0\tmail",
             "d1\tx\t1\t-\t-\t-\t0\tmail",
             "d1\t1\t1\t-\t-\tsoon\t0\tmail",
+            "w1\tme",
+            "w2\t1",
         ] {
             assert_eq!(Message::parse(payload), Message::Unknown, "{payload:?}");
         }
@@ -216,5 +271,8 @@ mod tests {
             took: Duration::from_secs(60),
         };
         assert!(drained.payload().len() < 1_000);
+        let id = |n: usize| JobId::new(format!("{n:0>255}")).unwrap();
+        let ended = Ended::of((0..100).map(id));
+        assert!(ended.ids.len() > 20 && ended.payload().len() < 8_000, "{}", ended.ids.len());
     }
 }

@@ -2,17 +2,22 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use taskharbor_core::QueueName;
+use taskharbor_core::{JobId, QueueName};
 use tokio::time::Instant;
 
 use super::{
     Work,
-    message::{Announced, Drained, Id},
+    message::{self, Announced, Drained, Ended, Id},
 };
 
 /// A driver that has sent nothing for this long sends its next announcement inside the call that
 /// stores the jobs. A program that stores one job and ends so loses no wake-up.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// How often a driver tells others that a caller waits for the end of a job there. Others believe it a
+/// few times as long, so that one that has died is soon forgotten.
+pub(super) const REPEAT_WAIT: Duration = Duration::from_secs(10);
+const BELIEVE_WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Outbox {
@@ -21,13 +26,29 @@ pub(super) struct Outbox {
     number: u64,
     announced: BTreeMap<QueueName, Announced>,
     drained: BTreeMap<QueueName, Drained>,
+    ended: Option<Ended>,
+    /// Whether to tell that a caller waits here, and when that was told.
+    waits: bool,
+    waited_at: Option<Instant>,
+    /// Until when callers of other drivers may wait for the end of a job.
+    awaited_until: Option<Instant>,
     sent_at: Option<Instant>,
 }
 
 impl Outbox {
     pub(super) fn new(sender: u64) -> Self {
         let (announced, drained) = (BTreeMap::new(), BTreeMap::new());
-        Self { sender, number: 0, announced, drained, sent_at: None }
+        Self {
+            sender,
+            number: 0,
+            announced,
+            drained,
+            ended: None,
+            waits: false,
+            waited_at: None,
+            awaited_until: None,
+            sent_at: None,
+        }
     }
 
     /// Adds an announcement to those that wait to be sent; answers with its number. Announcements
@@ -69,13 +90,40 @@ impl Outbox {
         }
     }
 
+    /// A caller waits for the end of a job here. Others are told now and then.
+    pub(super) fn wait(&mut self, now: Instant) {
+        if self.waited_at.is_none_or(|told| now.duration_since(told) >= REPEAT_WAIT) {
+            self.waits = true;
+            self.waited_at = Some(now);
+        }
+    }
+
+    /// A caller of another driver waits for the end of a job.
+    pub(super) fn note_wait(&mut self, now: Instant) {
+        self.awaited_until = Some(now + BELIEVE_WAIT);
+    }
+
+    /// Whether another driver should be told of ends.
+    pub(super) fn is_awaited(&self, now: Instant) -> bool {
+        self.awaited_until.is_some_and(|until| now < until)
+    }
+
+    /// Jobs have ended.
+    pub(super) fn end<'a>(&mut self, ids: impl IntoIterator<Item = &'a JobId>) {
+        let ended = self.ended.get_or_insert_default();
+        ids.into_iter().for_each(|id| ended.add(id.clone()));
+    }
+
     /// The payloads of all messages that wait. Announcements come first: what follows resolves
     /// them.
     pub(super) fn take(&mut self, now: Instant) -> Vec<String> {
         let announced = std::mem::take(&mut self.announced);
         let drained = std::mem::take(&mut self.drained);
         let announced = announced.values().map(Announced::payload);
-        let payloads: Vec<_> = announced.chain(drained.values().map(Drained::payload)).collect();
+        let waits = std::mem::take(&mut self.waits).then(|| message::waits(self.sender));
+        let ended = self.ended.take().map(|it| it.payload());
+        let drained = drained.values().map(Drained::payload);
+        let payloads: Vec<_> = announced.chain(drained).chain(waits).chain(ended).collect();
         if !payloads.is_empty() {
             self.sent_at = Some(now);
         }
@@ -84,7 +132,7 @@ impl Outbox {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.announced.is_empty() && self.drained.is_empty()
+        self.announced.is_empty() && self.drained.is_empty() && self.ended.is_none() && !self.waits
     }
 
     /// Whether the next announcement should be sent by the call that stores the jobs. If so, it
@@ -170,6 +218,30 @@ mod tests {
         outbox.was_told(&Drained { own: Id { sender: 8, number: 3 }, ..last(1) });
         assert!(!outbox.is_empty());
         outbox.was_told(&Drained { own: Id { sender: 8, number: 3 }, ..last(2) });
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_wait_is_told_now_and_then_and_believed_for_a_while() {
+        let (mut outbox, start) = (Outbox::new(7), Instant::now());
+        outbox.wait(start);
+        assert_eq!(sent(&mut outbox), [Message::Waits(7)]);
+        outbox.wait(start + REPEAT_WAIT / 2);
+        assert!(outbox.is_empty());
+        outbox.wait(start + REPEAT_WAIT);
+        assert_eq!(sent(&mut outbox), [Message::Waits(7)]);
+        assert!(!outbox.is_awaited(start));
+        outbox.note_wait(start);
+        assert!(outbox.is_awaited(start + 2 * REPEAT_WAIT));
+        assert!(!outbox.is_awaited(start + BELIEVE_WAIT));
+    }
+
+    #[test]
+    fn ends_become_one_message() {
+        let (mut outbox, [a, b]) = (Outbox::new(7), ["a", "b"].map(|it| JobId::new(it).unwrap()));
+        outbox.end([&a]);
+        outbox.end([&b]);
+        assert_eq!(sent(&mut outbox), [Message::Ended(Ended::of([a, b]))]);
         assert!(outbox.is_empty());
     }
 

@@ -21,7 +21,7 @@ use crate::{
 const SOON: Duration = Duration::from_secs(10);
 
 /// A connection that receives all notifications of a store.
-async fn eavesdrop(store: &Store) -> (Client, UnboundedReceiver<Vec<String>>) {
+pub(crate) async fn eavesdrop(store: &Store) -> (Client, UnboundedReceiver<Vec<String>>) {
     let url = environment::required("TASKHARBOR_TEST_POSTGRES");
     let mut config: tokio_postgres::Config = url.parse().unwrap();
     config.application_name(store.application());
@@ -40,7 +40,7 @@ async fn eavesdrop(store: &Store) -> (Client, UnboundedReceiver<Vec<String>>) {
 }
 
 /// The next message, by its fields.
-async fn next(messages: &mut UnboundedReceiver<Vec<String>>) -> Vec<String> {
+pub(crate) async fn next(messages: &mut UnboundedReceiver<Vec<String>>) -> Vec<String> {
     timeout(SOON, messages.recv()).await.expect("a message").expect("the connection lives")
 }
 

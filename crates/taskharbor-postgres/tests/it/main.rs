@@ -35,5 +35,6 @@ mod snapshot;
 mod sql;
 mod tls;
 mod view;
+mod wait;
 
 use taskharbor_testkit::postgres as harness;

@@ -11,7 +11,7 @@ use taskharbor_core::{
 use taskharbor_sqlite::{SqliteDriver, Synchronous, rusqlite};
 
 use crate::{
-    given::{LEASE, NOON, id, job, put, queue, single, state},
+    given::{LEASE, NOON, id, job, put, queue, run, single, state},
     place::Place,
 };
 
@@ -103,6 +103,18 @@ async fn a_commit_of_another_wakes() {
     // By another program.
     let conn = rusqlite::Connection::open(place.file()).unwrap();
     conn.execute("UPDATE th_state SET reason = 'people'", []).unwrap();
+    woken(&mut watch).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_job_wakes_a_caller_of_another() {
+    let place = Place::new();
+    let (here, there) = (open(&place).await, open(&place).await);
+    put(&there, "a").await;
+    let mut watch = here.watch_job(id("a")).await.unwrap();
+    // There is one for what was before.
+    woken(&mut watch).await;
+    run(&there, "a").await;
     woken(&mut watch).await;
 }
 

@@ -1,6 +1,6 @@
 //! [`Handle`]: a job or flow that was enqueued, and what it produces.
 
-use std::{fmt, marker::PhantomData, time::Duration};
+use std::{fmt, marker::PhantomData};
 
 use taskharbor_core::{
     Blob, DriverError, JobId, State, Text, debug_as_display,
@@ -16,8 +16,9 @@ use crate::{
         graph::Records,
         read::{self, ReadError},
     },
-    retry::Exponential,
 };
+
+use super::pause::Pause;
 
 /// A job or flow that was enqueued; `O` is what it produces.
 pub struct Handle<O> {
@@ -136,16 +137,20 @@ impl<O> Handle<O> {
     ///
     /// Dropping the future changes nothing; waiting again is fine.
     pub async fn wait_raw(&self) -> Result<Option<Blob>, WaitError> {
-        for asked in 1.. {
+        if let Some(output) = self.look().await? {
+            return Ok(output);
+        }
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(WaitError::NoRuntime);
+        }
+        let mut pause = Pause::new(self.client.store().watch_job(self.id.clone()).await);
+        loop {
+            // The watch was there before this look, so an end after the look wakes it.
             if let Some(output) = self.look().await? {
                 return Ok(output);
             }
-            if tokio::runtime::Handle::try_current().is_err() {
-                return Err(WaitError::NoRuntime);
-            }
-            tokio::time::sleep(PATIENCE.after(asked, fastrand::f64())).await;
+            pause.wait().await;
         }
-        Err(WaitError::Gone)
     }
 
     /// The output, if the job is done.
@@ -188,7 +193,10 @@ impl<O: Data> Handle<O> {
     /// Waits until the job, and the flow that its handler may have returned, is done, and answers the
     /// output.
     ///
-    /// It asks the store again at growing intervals of up to half a second. A flow that is blocked,
+    /// The store wakes it where it can: at once if the job ends in this process, and on PostgreSQL and
+    /// SQLite soon after it ends in another one. Where it cannot, the store is asked at growing intervals
+    /// of up to half a second. On PostgreSQL the first wait of a driver opens one more connection, unless
+    /// the URL says `listen=off`. A flow that is blocked,
     /// because a step of it was dead-lettered, is waited for until it goes on or is cancelled: put a
     /// timeout around this where that may be too long. A handler that waits for a job of its own
     /// queue occupies a slot that the job may need: let it return a [`Flow`](crate::Flow) instead.
@@ -212,13 +220,6 @@ impl<O: Data> Handle<O> {
         }
     }
 }
-
-/// How often a job is looked at while one waits for it: quickly at first, later twice a second.
-const PATIENCE: Exponential = Exponential::new()
-    .base(Duration::from_millis(2))
-    .multiplier(1.5)
-    .cap(Duration::from_millis(500))
-    .jitter(0.25);
 
 impl<O> Clone for Handle<O> {
     fn clone(&self) -> Self {

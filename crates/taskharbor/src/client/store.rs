@@ -5,7 +5,7 @@ use std::{fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration}
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
     admin::{Configure, Counts, List, ListSettings, Manage, Page, QueueCounts, Setting},
-    driver::{Answers, Enqueue, Enqueued, Limits, OutputPage, Outputs},
+    driver::{Answers, Enqueue, Enqueued, Limits, OutputPage, Outputs, Watch},
     error::{Denied, Refusal, Rejected},
     flow::FlowRecord,
     job::{JobRecord, JobSummary},
@@ -57,6 +57,12 @@ impl Store {
     pub(super) async fn outputs(&self, request: Outputs) -> Answers<OutputPage, Refusal> {
         let queries = request.items.len();
         self.call(Operation::Outputs, queries, self.driver.outputs(request)).await
+    }
+
+    /// A watch of this job that never wakes, if the store has none to give: the look that follows tells
+    /// why.
+    pub(super) async fn watch_job(&self, id: JobId) -> Watch {
+        self.bounded(self.driver.watch_job(id)).await.unwrap_or_else(|_| Watch::never())
     }
 
     pub(super) async fn manage(&self, request: Manage) -> Answers<State, Denied> {

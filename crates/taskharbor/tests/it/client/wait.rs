@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{
-    Admin, Context, Driver, DriverError, Flow, Handlers, Job, JobError, JobId, JobResult, Outcome,
-    State, WaitError, testing::Harbor,
+    Admin, Context, Driver, DriverError, Flow, Handle, Handlers, Job, JobError, JobId, JobResult,
+    Outcome, State, WaitError, testing::Harbor,
 };
 use taskharbor_core::admin::{Action, Manage};
 
@@ -39,6 +39,28 @@ async fn one_may_wait_before_the_job_has_begun() {
     let before = harbor.now().await;
     assert_eq!(handle.wait().await.unwrap(), 42);
     assert!(harbor.now().await.since(before) >= day);
+}
+
+/// How long after the end of this job, and of what it expanded into, a caller that waited goes on.
+async fn lateness<O: taskharbor::Data>(harbor: &Harbor, handle: &Handle<O>) -> Duration {
+    handle.wait().await.unwrap();
+    let now = harbor.now().await;
+    let record = harbor.record(handle.id()).await;
+    let end = match &record.expanded_into {
+        Some(tail) => harbor.record(tail).await.finished_at,
+        None => record.finished_at,
+    };
+    now.since(end.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_job_wakes_callers_that_wait_for_it() {
+    let (harbor, hour) = (growing(), Duration::from_secs(3_600));
+    let job = harbor.client().enqueue(sum([40, 2])).delay(hour).await.unwrap();
+    assert_eq!(lateness(&harbor, &job).await, Duration::ZERO);
+    let grown = harbor.client().enqueue(Report { terms: vec![3] }).delay(hour).await.unwrap();
+    let late = lateness(&harbor, &grown).await;
+    assert!(late < Duration::from_millis(10), "{late:?}");
 }
 
 #[tokio::test(start_paused = true)]
