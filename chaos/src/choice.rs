@@ -3,8 +3,10 @@
 use std::{fmt, time::Duration};
 
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask chaos [memory | sqlite | postgres]… [sessions | workers]… [--minutes N] [--seed S]
-Each chosen part runs on each chosen store for N minutes (default 3, fractions allowed). Without names, all run.
+usage: cargo xtask chaos [memory | sqlite | postgres]… [sessions | workers | recovery]…
+       [--minutes N] [--seed S]
+Each chosen part runs on each chosen store for N minutes (default 3, fractions allowed), recovery once. Without names,
+all run.
 exit code: 0 if every promise was kept, 1 if one was broken or a part hung, 2 for a wrong call";
 
 /// Where jobs are.
@@ -20,6 +22,7 @@ pub(crate) enum StoreKind {
 pub(crate) enum Part {
     Sessions,
     Workers,
+    Recovery,
 }
 
 /// What was asked for.
@@ -43,6 +46,7 @@ impl Choice {
                 "postgres" => choice.stores.push(StoreKind::Postgres),
                 "sessions" => choice.parts.push(Part::Sessions),
                 "workers" => choice.parts.push(Part::Workers),
+                "recovery" => choice.parts.push(Part::Recovery),
                 "--minutes" => choice.time = minutes(arguments.next())?,
                 "--seed" => {
                     let seed = arguments.next().and_then(|seed| seed.parse().ok());
@@ -55,7 +59,7 @@ impl Choice {
             choice.stores = vec![StoreKind::Memory, StoreKind::Sqlite, StoreKind::Postgres];
         }
         if choice.parts.is_empty() {
-            choice.parts = vec![Part::Sessions, Part::Workers];
+            choice.parts = vec![Part::Sessions, Part::Workers, Part::Recovery];
         }
         if choice.runs().is_empty() {
             return Err("workers are processes, which a store in memory does not outlive: choose \
@@ -69,7 +73,10 @@ impl Choice {
     pub(crate) fn runs(&self) -> Vec<(StoreKind, Part)> {
         let pairs =
             self.stores.iter().flat_map(|store| self.parts.iter().map(|part| (*store, *part)));
-        pairs.filter(|pair| *pair != (StoreKind::Memory, Part::Workers)).collect()
+        let is_possible = |(store, part): &(StoreKind, Part)| {
+            *store != StoreKind::Memory || *part == Part::Sessions
+        };
+        pairs.filter(is_possible).collect()
     }
 }
 
@@ -95,6 +102,7 @@ impl fmt::Display for Part {
         f.write_str(match self {
             Self::Sessions => "sessions",
             Self::Workers => "workers",
+            Self::Recovery => "recovery",
         })
     }
 }
@@ -111,7 +119,7 @@ mod tests {
     fn without_names_everything_runs_that_can() {
         let choice = read("").unwrap();
         assert_eq!((choice.time, choice.seed), (Duration::from_secs(180), None));
-        assert_eq!(choice.runs().len(), 5);
+        assert_eq!(choice.runs().len(), 7);
     }
 
     #[test]
@@ -124,9 +132,15 @@ mod tests {
 
     #[test]
     fn a_wrong_call_is_refused() {
-        for line in
-            ["mysql", "--minutes", "--minutes 0", "--minutes x", "--seed x", "memory workers"]
-        {
+        for line in [
+            "mysql",
+            "--minutes",
+            "--minutes 0",
+            "--minutes x",
+            "--seed x",
+            "memory workers",
+            "memory recovery",
+        ] {
             assert!(read(line).is_err(), "{line}");
         }
     }

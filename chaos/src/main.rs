@@ -1,13 +1,15 @@
 //! Breaks stores and workers at random and checks the promises. Run it with `cargo xtask chaos`.
 //!
 //! `sessions` are callers of the contract that do random things to the same jobs. `workers` are real
-//! processes that are killed, stopped and cut off from their store. Everything random comes from one
+//! processes that are killed, stopped and cut off from their store. `recovery` measures how soon work
+//! goes on. Everything random comes from one
 //! seed, which is printed. What threads and processes do at the same time is not repeated by a seed.
 
 #![expect(clippy::print_stdout, reason = "printing what happened is what it is for")]
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
 mod choice;
+mod recovery;
 mod sessions;
 mod store;
 mod workers;
@@ -24,6 +26,9 @@ fn main() -> ExitCode {
         arguments.split_first().map(|(name, rest)| (name.as_str(), rest))
     {
         return report(run(workers::work(rest)));
+    }
+    if let [workers::PROGRAM, dir] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return report(workers::run_program(std::path::Path::new(dir)));
     }
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         println!("{USAGE}");
@@ -76,6 +81,7 @@ async fn all(choice: Choice) -> Outcome {
         let outcome = match part {
             Part::Sessions => sessions::run(store, seed, choice.time).await,
             Part::Workers => workers::run(store, seed, choice.time).await,
+            Part::Recovery => recovery::run(store).await,
         };
         match outcome {
             Ok(()) => println!("{name}: every promise was kept\n"),

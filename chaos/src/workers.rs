@@ -10,6 +10,7 @@ mod job;
 mod log;
 mod process;
 mod producer;
+mod program;
 mod proxy;
 mod verdict;
 
@@ -36,22 +37,30 @@ use crate::{
     choice::StoreKind,
     store::{Dir, Store},
 };
+pub(crate) use job::Held;
+pub(crate) use process::Process;
+pub(crate) use program::run as run_program;
+
 use fault::Havoc;
 use producer::{Acknowledged, Producer};
+use program::Runs;
 use verdict::Verdict;
 
 /// The first argument of a process that is a worker.
 pub(crate) const WORKER: &str = "worker";
+/// The first argument of a process that is the handler of a job.
+pub(crate) const PROGRAM: &str = "program";
 /// How long a worker holds a job without a sign of life.
-const LEASE: Duration = Duration::from_secs(2);
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// How long it may take until all jobs have ended after everything was repaired.
 const DRAIN: Duration = Duration::from_secs(90);
 
-/// Is a worker process: its arguments are the address of the store and a directory.
+/// Is a worker process: its arguments are the address of the store, a directory, and how many jobs it
+/// runs at once.
 pub(crate) async fn work(arguments: &[String]) -> Outcome {
     match arguments {
-        [url, dir] => child::work(url, Path::new(dir)).await,
-        _ => Err("a worker process needs the address of a store and a directory".into()),
+        [url, dir, slots] => child::work(url, Path::new(dir), slots.parse()?).await,
+        _ => Err("a worker process needs the address of a store, a directory and its slots".into()),
     }
 }
 
@@ -109,7 +118,16 @@ async fn left(driver: &AnyDriver) -> Outcome<String> {
 /// Compares what was acknowledged, what workers wrote down, and what is stored.
 async fn judge(driver: &AnyDriver, dir: &Path, acknowledged: &Acknowledged) -> Outcome<Verdict> {
     let lines = log::read(&std::fs::read_to_string(log::log_file(dir))?)?;
-    let mut verdict = Verdict::of(&lines, acknowledged, &states(driver).await?);
+    let states = states(driver).await?;
+    let mut verdict = Verdict::of(&lines, acknowledged, &states);
+    for id in &acknowledged.programs {
+        let state = states.get(id).copied();
+        verdict
+            .expect(state == Some(State::Done), || format!("{id}: acknowledged, and is {state:?}"));
+    }
+    for problem in Runs::read(dir)?.problems(&acknowledged.programs) {
+        verdict.expect(false, || problem);
+    }
     let client = Client::new(driver);
     for (id, sum) in &acknowledged.chords {
         let output = timeout(DRAIN, client.flow_handle::<u32>(id.clone()).wait()).await?;

@@ -119,11 +119,11 @@ pub(crate) fn crash(args: &[OsString]) -> Command {
 
 /// Builds the program that breaks things, with the checks for overflows that tests have.
 pub(crate) fn build_chaos() -> Command {
-    cargo("build --profile test --locked -p taskharbor-chaos")
+    cargo("build --profile test --locked -p taskharbor-chaos -p taskharbor-cli")
 }
 
-/// The program that breaks things, beside this one. Its own tests need it, so that building all tests
-/// builds it, too.
+/// The program that breaks things, beside this one. Its own tests need it, and those of the command need
+/// that, so that building all tests builds both.
 pub(crate) fn chaos(args: &[OsString]) -> Command {
     let name = format!("taskharbor-chaos{}", env::consts::EXE_SUFFIX);
     let built = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(&name)));

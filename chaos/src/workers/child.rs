@@ -19,11 +19,9 @@ use crate::Outcome;
 
 /// How long handlers may take to finish when the process is asked to end.
 const GRACE: Duration = Duration::from_secs(2);
-/// How many jobs run at once.
-const SLOTS: usize = 8;
 
 /// Works on the store at this address until the process is asked to end.
-pub(super) async fn work(url: &str, dir: &Path) -> Outcome {
+pub(super) async fn work(url: &str, dir: &Path, slots: usize) -> Outcome {
     tokio::spawn(async {
         let (mut input, mut nothing) = (tokio::io::stdin(), [0; 1]);
         // Whatever it is that comes, the parent sends nothing.
@@ -41,7 +39,7 @@ pub(super) async fn work(url: &str, dir: &Path) -> Outcome {
     let driver = AnyDriver::new(Intercept::new(driver, Witness(Arc::clone(&log))));
     let worker = Worker::builder(&driver)
         .handlers(handlers(log))
-        .queue("default", SLOTS)
+        .queue("default", slots)
         .lease(LEASE)
         .poll(Duration::from_millis(200))
         .call_timeout(Duration::from_secs(2))
@@ -53,8 +51,8 @@ pub(super) async fn work(url: &str, dir: &Path) -> Outcome {
         .retention(Retention::keep_all())
         .observer(|event: &Event<'_>| {
             if let Event::WorkerStarted { .. } = event {
-                // The parent waits for a byte. If it has gone, so will this process.
-                let _ = std::io::stdout().write_all(b".").and_then(|()| std::io::stdout().flush());
+                // The parent waits for this line. If it has gone, so will this process.
+                let _ = std::io::stdout().write_all(b"started\n");
             }
         })
         .build()?;

@@ -11,6 +11,10 @@ use super::{LEASE, log::set_clock, process::Process, proxy::Proxy};
 use crate::{Outcome, store::Store};
 
 const WORKERS: usize = 3;
+/// The process after those is the command, whose handler is a program.
+const COMMAND: usize = WORKERS;
+/// How many jobs each runs at once.
+const SLOTS: usize = 8;
 /// How often processes are looked at.
 const TICK: Duration = Duration::from_millis(25);
 /// How often a long run says that it goes on.
@@ -78,8 +82,10 @@ impl<'a> Havoc<'a> {
             }
             _ => store.url(),
         };
-        let processes =
-            (0..WORKERS).map(|_| Process::start(&url, &dir)).collect::<Result<_, _>>()?;
+        let mut processes = (0..WORKERS)
+            .map(|_| Process::start(&url, &dir, SLOTS))
+            .collect::<Result<Vec<_>, _>>()?;
+        processes.push(Process::start_command(&url, &dir)?);
         Ok(Self {
             store,
             dir,
@@ -133,7 +139,8 @@ impl<'a> Havoc<'a> {
     /// Kills a process and starts another in its place, with more settings in its address.
     async fn replace(&mut self, at: usize, settings: Option<&str>) -> Outcome {
         let url = format!("{}{}", self.url, settings.unwrap_or_default());
-        let old = std::mem::replace(&mut self.processes[at], Process::start(&url, &self.dir)?);
+        let old =
+            std::mem::replace(&mut self.processes[at], Process::start(&url, &self.dir, SLOTS)?);
         old.kill().await
     }
 
@@ -153,6 +160,10 @@ impl<'a> Havoc<'a> {
         // Some shorter than a lease, some longer.
         let time = LEASE.mul_f64(0.05 + 1.5 * self.random.f64());
         if fault == Fault::Terminate && !self.processes[at].is_working() {
+            return Ok(());
+        }
+        // A program goes on while its worker is suspended, and may outlive the lease.
+        if at == COMMAND && matches!(fault, Fault::Suspend | Fault::FillDisk) {
             return Ok(());
         }
         *self.counts.entry(fault).or_default() += 1;

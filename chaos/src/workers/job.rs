@@ -41,8 +41,13 @@ pub(crate) struct Finalizer {
     pub(crate) millis: u64,
 }
 
+/// Is held by the first worker that takes it, and done by the next.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(type = "chaos:held")]
+pub(crate) struct Held {}
+
 pub(crate) fn handlers(log: Arc<Log>) -> Handlers {
-    Handlers::new().on(chore).on(member).on(finalizer).with_state(log)
+    Handlers::new().on(chore).on(member).on(finalizer).on(held).with_state(log)
 }
 
 async fn chore(job: Chore, cx: Context<Arc<Log>>) -> JobResult {
@@ -74,6 +79,13 @@ async fn finalizer(job: Finalizer, cx: Context<Arc<Log>>) -> JobResult<u32> {
     sleep(Duration::from_millis(job.millis)).await;
     run.succeed();
     Ok(numbers.iter().sum())
+}
+
+async fn held(_: Held, cx: Context<Arc<Log>>) -> JobResult {
+    if cx.delivery() == 1 {
+        std::future::pending::<()>().await;
+    }
+    Ok(())
 }
 
 /// One run of a handler. Its end is written down also when the handler is dropped where it is.

@@ -4,13 +4,13 @@ use std::{path::Path, process::Stdio, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::{Child, ChildStdin, Command},
     sync::watch,
     time::{Instant, timeout},
 };
 
-use super::WORKER;
+use super::{WORKER, program};
 use crate::Outcome;
 
 /// How long a process that is asked to end may take: the grace period, the time that handlers have to
@@ -30,7 +30,7 @@ enum Trouble {
 }
 
 /// A worker process; killed when it is dropped.
-pub(super) struct Process {
+pub(crate) struct Process {
     child: Child,
     /// Its standard input. Apart, because waiting for a child closes what it holds itself.
     _lifeline: Option<ChildStdin>,
@@ -39,28 +39,45 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn start(url: &str, dir: &Path) -> Outcome<Self> {
+    pub(crate) fn start(url: &str, dir: &Path, slots: usize) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([WORKER, url]).arg(dir).kill_on_drop(true);
-        // A process that finds its input closed ends, also when this one was killed.
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
+        command.args([WORKER, url]).arg(dir).arg(slots.to_string()).stdout(Stdio::piped());
+        Self::launch(command)
+    }
+
+    /// The command, with a program as its handler. What it says on standard error is not shown: it tells
+    /// of every fault.
+    pub(super) fn start_command(url: &str, dir: &Path) -> Outcome<Self> {
+        let mut command = program::worker(url, dir)?;
+        command.stderr(Stdio::piped());
+        Self::launch(command)
+    }
+
+    /// Starts a worker that says `started` on the one output that is read.
+    fn launch(mut command: Command) -> Outcome<Self> {
+        // A worker of this program that finds its input closed ends, also when this one was killed.
+        let mut child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn()?;
         let lifeline = child.stdin.take();
-        let mut output = child.stdout.take().ok_or("the process has no output")?;
         let (told, is_working) = watch::channel(false);
-        tokio::spawn(async move {
-            if let Ok(1) = output.read(&mut [0]).await {
-                told.send_replace(true);
-                // Until it ends, so that it can always write.
-                let _ = tokio::io::copy(&mut output, &mut tokio::io::sink()).await;
-            }
-        });
+        match (child.stdout.take(), child.stderr.take()) {
+            (Some(output), _) => drop(tokio::spawn(listen(output, told))),
+            (None, Some(output)) => drop(tokio::spawn(listen(output, told))),
+            (None, None) => return Err("the process has no output".into()),
+        }
         Ok(Self { child, _lifeline: lifeline, is_working, trouble: Trouble::None })
     }
 
     /// Whether it has begun to work. Before that a signal to end is not for the worker.
     pub(super) fn is_working(&self) -> bool {
         *self.is_working.borrow()
+    }
+
+    /// Waits until it has begun to work.
+    pub(crate) async fn until_working(&mut self) -> Outcome {
+        let working = self.is_working.wait_for(|is_working| *is_working);
+        let late = |_| format!("a worker process did not begin within {MAX_SHUTDOWN:?}");
+        timeout(MAX_SHUTDOWN, working).await.map_err(late)??;
+        Ok(())
     }
 
     /// Whether nothing is being done to it.
@@ -74,7 +91,7 @@ impl Process {
     }
 
     /// Kills it where it is.
-    pub(super) async fn kill(mut self) -> Outcome {
+    pub(crate) async fn kill(mut self) -> Outcome {
         Ok(self.child.kill().await?)
     }
 
@@ -123,14 +140,12 @@ impl Process {
     }
 
     /// Lets it go on, and waits until it has ended as it should.
-    pub(super) async fn end(mut self) -> Outcome {
+    pub(crate) async fn end(mut self) -> Outcome {
         if matches!(self.trouble, Trouble::Stopped(_)) {
             self.signal(Signal::CONT)?;
         }
         if !matches!(self.trouble, Trouble::Ending(_)) {
-            let working = self.is_working.wait_for(|is_working| *is_working);
-            let late = |_| format!("a worker process did not begin within {MAX_SHUTDOWN:?}");
-            timeout(MAX_SHUTDOWN, working).await.map_err(late)??;
+            self.until_working().await?;
             self.signal(Signal::TERM)?;
         }
         let late = |_| format!("a worker process did not end within {MAX_SHUTDOWN:?}");
@@ -138,6 +153,16 @@ impl Process {
         match status.success() {
             true => Ok(()),
             false => Err(format!("a worker process ended: {status}").into()),
+        }
+    }
+}
+
+/// Reads until the process ends, so that it can always write.
+async fn listen(output: impl AsyncRead + Unpin, is_working: watch::Sender<bool>) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if line.contains("started") {
+            is_working.send_replace(true);
         }
     }
 }

@@ -10,7 +10,10 @@ use fastrand::Rng;
 use taskharbor::{AnyDriver, Client, Flow, JobId, State};
 use tokio::time::{sleep, timeout};
 
-use super::job::{Chore, Fate, Finalizer, Member};
+use super::{
+    job::{Chore, Fate, Finalizer, Member},
+    program,
+};
 use crate::Outcome;
 
 /// An enqueue that is not answered in this time is tried again.
@@ -25,6 +28,8 @@ pub(crate) struct Acknowledged {
     pub(crate) jobs: Vec<(JobId, State)>,
     /// The chords by their finalizers, and what those have to produce.
     pub(crate) chords: Vec<(JobId, u32)>,
+    /// The jobs that a program handles, which have to be done.
+    pub(crate) programs: Vec<JobId>,
 }
 
 pub(super) struct Producer {
@@ -47,6 +52,7 @@ impl Producer {
         while !stop.load(Ordering::SeqCst) {
             match self.random.u8(..25) {
                 0 => self.chord().await?,
+                1..=3 => self.program().await?,
                 _ => self.chore().await?,
             }
             sleep(PAUSE).await;
@@ -81,6 +87,21 @@ impl Producer {
         }
         let state = if fate == Fate::Fails { State::Dlq } else { State::Done };
         self.done.jobs.push((id, state));
+        Ok(())
+    }
+
+    async fn program(&mut self) -> Outcome {
+        self.made += 1;
+        let (id, millis) = (JobId::new(format!("program-{}", self.made))?, self.millis());
+        loop {
+            let payload = millis.to_string().into_bytes();
+            let enqueue = self.client.enqueue_raw(program::JOB_TYPE, payload).id(id.clone());
+            match timeout(PATIENCE, enqueue.queue(program::QUEUE).into_future()).await {
+                Ok(Ok(_)) => break,
+                Ok(Err(_)) | Err(_) => self.again().await,
+            }
+        }
+        self.done.programs.push(id);
         Ok(())
     }
 

@@ -26,6 +26,7 @@ pub(crate) struct Verdict {
     stale: Vec<(JobId, LeaseToken)>,
     jobs: usize,
     chords: usize,
+    programs: usize,
     runs: usize,
     lost: usize,
 }
@@ -92,7 +93,8 @@ impl Verdict {
             jobs.iter().flat_map(|(id, job)| job.stale().map(|token| ((*id).clone(), token)));
         let (jobs, chords, stale) =
             (acknowledged.jobs.len(), acknowledged.chords.len(), stale.collect());
-        Self { problems, stale, jobs, chords, runs, lost }
+        let programs = acknowledged.programs.len();
+        Self { problems, stale, jobs, chords, programs, runs, lost }
     }
 
     /// Tokens of deliveries that were not the last of their job.
@@ -113,11 +115,11 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { jobs, chords, runs, lost, stale, .. } = self;
+        let Self { jobs, chords, programs, runs, lost, stale, .. } = self;
         let stale = stale.len();
         write!(
             f,
-            "{jobs} jobs and {chords} chords acknowledged, {runs} runs of which {lost} were "
+            "{jobs} jobs, {chords} chords and {programs} programs acknowledged, {runs} runs of which {lost} were "
         )?;
         write!(f, "repeats, {stale} stale tokens tried again")
     }

@@ -49,7 +49,7 @@ impl Story {
 
     fn judged(&self, state: Option<State>) -> Verdict {
         let jobs = vec![(id(), State::Done)];
-        let acknowledged = Acknowledged { jobs, chords: Vec::new() };
+        let acknowledged = Acknowledged { jobs, ..Acknowledged::default() };
         let stored = state.map(|state| (id(), state)).into_iter().collect::<HashMap<_, _>>();
         Verdict::of(&self.0, &acknowledged, &stored)
     }
