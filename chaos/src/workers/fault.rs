@@ -139,9 +139,11 @@ impl<'a> Havoc<'a> {
     /// Kills a process and starts another in its place, with more settings in its address.
     async fn replace(&mut self, at: usize, settings: Option<&str>) -> Outcome {
         let url = format!("{}{}", self.url, settings.unwrap_or_default());
-        let old =
-            std::mem::replace(&mut self.processes[at], Process::start(&url, &self.dir, SLOTS)?);
-        old.kill().await
+        let new = match at {
+            COMMAND => Process::start_command(&url, &self.dir)?,
+            _ => Process::start(&url, &self.dir, SLOTS)?,
+        };
+        std::mem::replace(&mut self.processes[at], new).kill().await
     }
 
     async fn strike(&mut self) -> Outcome {
