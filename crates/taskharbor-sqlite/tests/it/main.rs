@@ -14,6 +14,8 @@ mod crash;
 mod backup;
 mod conformance;
 mod fault;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod given;
 mod kill;
 mod opening;
