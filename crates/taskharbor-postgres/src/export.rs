@@ -411,7 +411,8 @@ fn head(flow: &ExportedFlow) -> Json {
     })
 }
 
-/// A job as `th_import_v1` reads it.
+/// A job as `th_import_v1` reads it. What is left out is NULL there, so only what says something is
+/// sent: the server reads each job several times.
 fn job(stored: &ExportedJob, native_token: i64) -> Json {
     let ExportedJob { new, created_at, life, edges, holds_key, .. } = stored;
     let micros = |at: Option<Timestamp>| at.map(Timestamp::as_micros);
@@ -441,7 +442,8 @@ fn job(stored: &ExportedJob, native_token: i64) -> Json {
     });
     let (finish, hold) = (life.finish(), life.active_lease());
     let by = hold.map(|hold| hold.lease).or_else(|| finish.and_then(|finish| finish.by));
-    json!({
+    let counted = |count: u32| (count > 0).then_some(count);
+    let mut job = json!({
         "id": new.id.as_str(),
         "queue": new.queue.as_str(),
         "type": new.job_type.as_str(),
@@ -470,15 +472,24 @@ fn job(stored: &ExportedJob, native_token: i64) -> Json {
         "finished_at": finish.map(|finish| finish.at.as_micros()),
         "kept_until": micros(life.kept_until()),
         "started_at": micros(life.started_at),
-        "deliveries": life.deliveries,
-        "attempts": life.attempts,
-        "expirations": life.expirations,
-        "epoch": life.epoch,
+        "deliveries": counted(life.deliveries),
+        "attempts": counted(life.attempts),
+        "expirations": counted(life.expirations),
+        "epoch": counted(life.epoch),
         "attempt_limit": life.attempt_limit,
         "progress": life.progress.as_ref().map(taskharbor_core::Text::as_str),
         "reason": life.reason.as_ref().map(taskharbor_core::Text::as_str),
         "expanded_into": life.expanded_into.as_ref().map(JobId::as_str),
         "parents": parents.collect::<Vec<_>>(),
         "errors": errors.collect::<Vec<_>>(),
-    })
+    });
+    let says_something = |value: &Json| match value {
+        Json::Null | Json::Bool(false) => false,
+        Json::Array(items) => !items.is_empty(),
+        _ => true,
+    };
+    if let Json::Object(fields) = &mut job {
+        fields.retain(|_, value| says_something(value));
+    }
+    job
 }

@@ -4,21 +4,17 @@
 //! they stay paused: a copied job must not run in two places. A unit that has arrived is not stored
 //! again, so an interrupted move can be repeated.
 
+mod compare;
 mod lock;
 mod pause;
 mod schedules;
 mod side;
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use serde::Serialize;
-use taskharbor::{Cursor, JobId, QueueName};
-use taskharbor_core::{
-    Timestamp,
-    export::{ExportUnit, ExportedJob, ImportRefused, Imported},
-    life::Stage,
-    name::IdempotencyKey,
-};
+use taskharbor::Cursor;
+use taskharbor_core::export::{ExportUnit, ExportedJob, ImportRefused, Imported};
 
 use super::bulk::Ahead;
 use crate::{
@@ -29,6 +25,7 @@ use crate::{
     stderr::tell,
     store::{Missing, Url},
 };
+use compare::compare;
 use lock::Lock;
 use pause::Paused;
 use side::Side;
@@ -315,90 +312,6 @@ fn not_imported(why: &ImportRefused) -> Failure {
         ),
         other => Failure::error("import", format!("cannot import a job: {other}")),
     }
-}
-
-/// What identifies a unit in both stores.
-#[derive(PartialEq, Eq, Hash)]
-enum UnitId {
-    Jobs(JobId),
-    Key(QueueName, IdempotencyKey),
-}
-
-impl UnitId {
-    fn of(unit: &ExportUnit) -> Option<Self> {
-        let job = unit.jobs.first().map(|job| Self::Jobs(job.new.id.clone()));
-        let key = unit.key.as_ref();
-        job.or_else(|| key.map(|key| Self::Key(key.queue.clone(), key.key.clone())))
-    }
-}
-
-/// Compares everything in the source with the same in the destination; answers how many jobs.
-async fn compare(source: &Side, destination: &Side, hold: &Hold) -> Outcome<usize> {
-    let (sent, mut arrived) =
-        tokio::try_join!(fingerprints(source, hold), fingerprints(destination, hold))?;
-    let mut jobs = 0;
-    for (id, sent) in sent {
-        if arrived.remove(&id).is_none_or(|it| it.hash != sent.hash) && !sent.may_be_forgotten {
-            let what = match id {
-                UnitId::Jobs(job) => format!("job {job}"),
-                UnitId::Key(queue, key) => format!("key {key} of queue {queue}"),
-            };
-            let text = format!(
-                "{what} is not the same in both stores: it was changed meanwhile; stop producers and workers of both stores, and compare it with `taskharbor inspect`"
-            );
-            return Err(Failure::error("different", text));
-        }
-        jobs += sent.jobs;
-    }
-    Ok(jobs)
-}
-
-/// What is compared of a unit.
-struct Fingerprint {
-    hash: u64,
-    jobs: usize,
-    may_be_forgotten: bool,
-}
-
-async fn fingerprints(store: &Side, hold: &Hold) -> Outcome<HashMap<UnitId, Fingerprint>> {
-    let now = store.now().await?;
-    let (mut found, mut pages) = (HashMap::new(), Pages::new(store));
-    while let Some(units) = pages.next(hold).await? {
-        for unit in units {
-            let Some(id) = UnitId::of(&unit) else { continue };
-            let (jobs, may_be_forgotten) = (unit.jobs.len(), is_expired_key(&unit, now));
-            found.insert(id, Fingerprint { hash: fingerprint(&unit), jobs, may_be_forgotten });
-        }
-    }
-    Ok(found)
-}
-
-/// Whether the unit is a key that is free by now, which a store may forget at any time.
-fn is_expired_key(unit: &ExportUnit, now: Timestamp) -> bool {
-    unit.key.as_ref().is_some_and(|key| key.held_until <= now)
-}
-
-/// A hash of everything in a unit. Leases that are over may be reclaimed in the destination.
-fn fingerprint(unit: &ExportUnit) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    let mut unit = unit.clone();
-    for job in &mut unit.jobs {
-        if matches!(job.life.stage, Stage::Inflight(_)) {
-            job.life.stage = Stage::Waiting;
-        }
-    }
-    // The debug output has everything but the content of payloads, outputs and headers. Of tokens it
-    // has enough to tell two apart.
-    format!("{unit:?}").hash(&mut hasher);
-    for job in &unit.jobs {
-        job.new.payload[..].hash(&mut hasher);
-        job.life.output.as_deref().hash(&mut hasher);
-        for header in job.new.headers.iter() {
-            header.hash(&mut hasher);
-        }
-    }
-    hasher.finish()
 }
 
 /// The units of a store, a page at a time.

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use taskharbor::{Client, JobId};
+use taskharbor::{Client, ConnectError, JobId, WorkerError, connect, connect_within};
 
 use crate::{
     crew::{
@@ -200,4 +200,46 @@ async fn calls_that_hang_hold_up_neither_heartbeats_nor_callers_for_long() {
     assert_eq!(ledger.begun("long"), 1);
     assert!(!ledger.lost.lock().unwrap().contains(&"long".to_owned()));
     still_working(&workers).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_not_there_yet_is_waited_for() {
+    let server = Server::start();
+    server.stop(Stop::Immediate);
+    let unavailable = |error: &ConnectError| {
+        assert!(matches!(error, ConnectError::Unavailable { .. }), "{error}")
+    };
+    unavailable(&connect(&server.url()).await.unwrap_err());
+    let began = tokio::time::Instant::now();
+    unavailable(&connect_within(&server.url(), SECOND).await.unwrap_err());
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+
+    let url = server.url();
+    let connecting = tokio::spawn(async move { connect_within(&url, SOON).await });
+    tokio::task::block_in_place(|| server.start_again());
+    let driver = connecting.await.unwrap().unwrap();
+    driver.migrate().await.unwrap();
+
+    // What waiting does not cure is not waited for.
+    let began = tokio::time::Instant::now();
+    let error = connect_within("postgres://localhost/?no_such_setting=1", SOON).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Config { .. }), "{error}");
+    assert!(began.elapsed() < SECOND);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_worker_notices_within_a_second_that_its_driver_was_closed() {
+    let server = Server::start();
+    let driver = open(config(&server.url())).await;
+    let ledger = Arc::<Ledger>::default();
+    // No heartbeat, poll or wake-up comes within that second by itself.
+    let builder = worker(&driver, &ledger).lease(600 * SECOND).poll(600 * SECOND);
+    let running = builder.build().unwrap().start();
+    let client = Client::new(&driver);
+    let jobs = (0..8).map(|_| Chore { name: HELD.to_owned(), millis: 0 });
+    client.enqueue_many(jobs).await.unwrap();
+    until("all slots are taken", SOON, async || ledger.begun(HELD) == 8).await;
+    driver.close().await.unwrap();
+    let ended = tokio::time::timeout(SECOND, running.ended()).await;
+    assert!(matches!(ended, Ok(Err(WorkerError::Closed))), "{ended:?}");
 }
