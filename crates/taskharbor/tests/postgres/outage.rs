@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use taskharbor::{Client, ConnectError, JobId, WorkerError, connect, connect_within};
+use taskharbor::{Client, ConnectError, Driver, JobId, WorkerError, connect, connect_within};
 
 use crate::{
     crew::{
