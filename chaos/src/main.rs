@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         return report(run(workers::work(rest)));
     }
     if let [workers::PROGRAM, dir] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        return report(workers::run_program(std::path::Path::new(dir)));
+        return report(run(workers::run_program(std::path::Path::new(dir))));
     }
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         println!("{USAGE}");

@@ -31,7 +31,7 @@ pub(super) fn worker(url: &str, dir: &Path) -> Outcome<Command> {
 }
 
 /// Is the program: its payload says how many milliseconds it takes.
-pub(crate) fn run(dir: &Path) -> Outcome {
+pub(crate) async fn run(dir: &Path) -> Outcome {
     let id = std::env::var("TASKHARBOR_JOB_ID")?;
     let mut payload = String::new();
     std::io::stdin().read_to_string(&mut payload)?;
@@ -41,7 +41,7 @@ pub(crate) fn run(dir: &Path) -> Outcome {
         write(dir, &format!("overlap {id}"))?;
         return Err("another process runs for this job".into());
     }
-    std::thread::sleep(Duration::from_millis(payload.trim().parse()?));
+    tokio::time::sleep(Duration::from_millis(payload.trim().parse()?)).await;
     write(dir, &format!("ran {id}"))
 }
 
