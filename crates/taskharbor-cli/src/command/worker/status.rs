@@ -171,6 +171,9 @@ impl Observer for Status {
             Event::WakeUpsBack { .. } => {
                 self.say("wake_ups_back", "wake-ups from the store arrive again");
             }
+            Event::ScheduleFailed { schedule, error, .. } => {
+                self.say("schedule_failed", &format!("schedule {schedule} was not fired: {error}"));
+            }
             Event::StoreBack { .. } => self.say("store_back", "the store is back"),
             Event::WorkerStarted { name, shutdown_within, .. } if !self.is_drawn => {
                 let text = format!(
