@@ -14,7 +14,9 @@ use super::enqueue;
 use crate::{
     clean,
     failure::{Exit, Failure, Outcome},
+    json_output,
     screen::{Screen, counted, relative, span},
+    stderr::tell,
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
@@ -164,12 +166,15 @@ fn overlap(text: &str) -> Result<Overlap, String> {
 
 pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Outcome {
     if let Command::Put(put) = command {
-        // Everything that can be checked without a store is checked before one is created.
-        let (name, schedule) = put.schedule()?;
+        let payload = enqueue::content(put.payload.as_deref())?;
+        // An invalid schedule is found before a store is made.
+        let nowhere = Client::new(&taskharbor::connect("memory:").await?);
+        let checked = nowhere.schedules().put(put.schedule(payload.clone())).await;
+        checked.map_err(failure(&put.name))?;
         let driver = url.open(Missing::Create).await?;
         let client = Client::new(&driver);
-        client.schedules().put(schedule).await.map_err(failure(&name))?;
-        return show_one(&client, &name, driver.now().await?, screen).await;
+        client.schedules().put(put.schedule(payload)).await.map_err(failure(&put.name))?;
+        return show_one(&client, &put.name, driver.now().await?, screen).await;
     }
     let driver = url.open(Missing::Refuse).await?;
     let (client, now) = (Client::new(&driver), driver.now().await?);
@@ -192,7 +197,14 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
         }
         Command::RunNow(Name { name }) => {
             let job = schedules.run_now(&name).await.map_err(failure(&name))?;
-            enqueue::stored(job.id().as_str(), !job.is_new(), screen)
+            let (id, existed) = (job.id().as_str(), !job.is_new());
+            if screen.is_json {
+                return screen.document(&json_output::Enqueued { id, existed });
+            }
+            if existed {
+                tell("an earlier job of this schedule is not terminal; nothing was stored");
+            }
+            screen.line(id)
         }
         Command::Backfill(args) => backfill(&client, &args, now, screen).await,
         Command::Remove(Name { name }) => {
@@ -220,31 +232,15 @@ fn failure(name: &str) -> impl Fn(ManageError) -> Failure {
 }
 
 impl Put {
-    fn schedule(self) -> Outcome<(String, Schedule)> {
-        let mut options = Options::new();
-        for (name, value) in self.header {
-            options = options.header(name, value);
-        }
-        if let Some(queue) = self.queue {
-            options = options.queue(queue);
-        }
-        if let Some(timeout) = self.timeout {
-            options = options.timeout(timeout);
-        }
-        if let Some(max_attempts) = self.max_attempts {
-            options = options.max_attempts(max_attempts);
-        }
-        if let Some(priority) = self.priority {
-            options = options.priority(priority);
-        }
-        let mut schedule = match (self.cron, self.every) {
-            (Some(cron), _) => Schedule::cron(self.name.clone(), cron),
-            (None, Some(every)) => Schedule::every(self.name.clone(), every),
-            (None, None) => return Err(Failure::usage("give --cron or --every")),
+    fn schedule(&self, payload: Vec<u8>) -> Schedule {
+        let name = self.name.as_str();
+        let mut schedule = match &self.cron {
+            Some(cron) => Schedule::cron(name, cron),
+            // One of the two is required.
+            None => Schedule::every(name, self.every.unwrap_or_default()),
         };
-        let payload = enqueue::content(self.payload.as_deref())?;
-        schedule = schedule.raw(self.r#type, payload).options(options);
-        if let Some(zone) = self.zone {
+        schedule = schedule.raw(&self.r#type, payload).options(self.options());
+        if let Some(zone) = &self.zone {
             schedule = schedule.zone(zone);
         }
         if let Some(missed) = self.missed {
@@ -265,7 +261,27 @@ impl Put {
         if let Some(ends_at) = self.ends_at {
             schedule = schedule.ends_at(ends_at);
         }
-        Ok((self.name, schedule))
+        schedule
+    }
+
+    fn options(&self) -> Options {
+        let mut options = Options::new();
+        for (name, value) in &self.header {
+            options = options.header(name, value);
+        }
+        if let Some(queue) = &self.queue {
+            options = options.queue(queue);
+        }
+        if let Some(timeout) = self.timeout {
+            options = options.timeout(timeout);
+        }
+        if let Some(max_attempts) = self.max_attempts {
+            options = options.max_attempts(max_attempts);
+        }
+        if let Some(priority) = self.priority {
+            options = options.priority(priority);
+        }
+        options
     }
 }
 
@@ -287,7 +303,10 @@ async fn list(client: &Client, now: Timestamp, screen: &mut Screen) -> Outcome {
             None => break,
         }
     }
-    if screen.is_json || rows.is_empty() {
+    if rows.is_empty() {
+        if !screen.is_json {
+            tell("no schedules");
+        }
         return Ok(());
     }
     let names = ["NAME", "WHEN", "JOB", "NEXT", "LAST", "STORED", "SKIPPED", "MISSED"];
@@ -352,7 +371,7 @@ async fn show_one(client: &Client, name: &str, now: Timestamp, screen: &mut Scre
             let (job, queue) = (clean::line(&details.job_type), clean::line(&details.queue));
             line("job", format!("{job}{jobs} in queue {queue}"))?;
             let within = span(details.within);
-            line("missed", format!("{:?}, within {within}", details.missed).to_lowercase())?;
+            line("missed", format!("{}, within {within}", json::missed(details.missed)))?;
             line("overlap", details.overlap.as_str().to_owned())?;
             if !details.jitter.is_zero() {
                 line("jitter", span(details.jitter))?;
@@ -403,7 +422,7 @@ async fn backfill(
         let slots = client.schedules().slots(name, from, to).await.map_err(failure(name))?;
         show_slots(&slots, now, screen)?;
         screen.flush()?;
-        crate::stderr::tell(&format!("{} would be stored", counted(slots.len(), "slot")));
+        tell(&format!("{} would be stored", counted(slots.len(), "slot")));
         return Ok(());
     }
     let done = client.schedules().backfill(name, from, to).await.map_err(failure(name))?;

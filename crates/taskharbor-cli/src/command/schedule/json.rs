@@ -37,6 +37,14 @@ struct Fired<'a> {
     is_new: bool,
 }
 
+/// A policy as `--missed` takes it.
+pub(super) fn missed(policy: Missed) -> String {
+    match policy {
+        Missed::All { at_most } => format!("all:{at_most}"),
+        other => other.as_str().to_owned(),
+    }
+}
+
 impl<'a> Schedule<'a> {
     pub(super) fn of(info: &'a ScheduleInfo) -> Self {
         let (record, details) = (&info.record, info.details.as_ref());
@@ -56,10 +64,7 @@ impl<'a> Schedule<'a> {
             r#type: of.map(|it| it.job_type.as_str()),
             queue: of.map(|it| it.queue.as_str()),
             jobs: of.map(|it| it.jobs),
-            missed: of.map(|it| match it.missed {
-                Missed::All { at_most } => format!("all:{at_most}"),
-                other => other.as_str().to_owned(),
-            }),
+            missed: of.map(|it| missed(it.missed)),
             within_seconds: of.map(|it| it.within.as_secs_f64()),
             overlap: of.map(|it| it.overlap.as_str()),
             jitter_seconds: of.map(|it| it.jitter.as_secs_f64()),
