@@ -94,6 +94,8 @@ mod guides {
     struct GettingStarted;
     #[doc = include_str!("../../../docs/guides/moving-to-postgres.md")]
     struct MovingToPostgres;
+    #[doc = include_str!("../../../docs/guides/recurring.md")]
+    struct Recurring;
     #[doc = include_str!("../../../docs/guides/sqlite.md")]
     struct Sqlite;
     #[doc = include_str!("../../../docs/guides/testing.md")]
