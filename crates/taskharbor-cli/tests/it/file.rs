@@ -24,6 +24,9 @@ fn only_some_commands_make_a_file_and_they_say_so() {
         vec!["dlq", "list"],
         vec!["queue", "list"],
         vec!["flow", "list"],
+        vec!["schedule", "list"],
+        vec!["schedule", "show", "x"],
+        vec!["schedule", "pause", "x"],
         vec!["migrate", "status"],
         vec!["migrate", "up"],
         vec!["check"],
@@ -93,6 +96,8 @@ fn every_command_leaves_one_file_that_holds_everything() {
         (vec!["queue", "pause", "resting"], 0),
         (vec!["check"], 0),
         (vec!["dlq", "requeue", "--all", "--yes"], 0),
+        (vec!["schedule", "put", "s", "t", "--cron", "@yearly"], 0),
+        (vec!["schedule", "list"], 0),
         (vec!["migrate", "status"], 0),
         (vec!["migrate", "up"], 0),
     ] {
@@ -139,6 +144,12 @@ fn what_is_wrong_makes_no_file() {
         vec!["worker", "--builtin", "--queue", ""],
         vec!["worker", "--builtin", "--lease", "1ms"],
         vec!["worker", "--builtin", "--exec", "echo=cat"],
+        vec!["schedule", "put", "s", "t"],
+        vec!["schedule", "put", "s", "t", "--cron", "61 * * * *"],
+        vec!["schedule", "put", "s", "t", "--cron", "@daily", "--zone", "Berlin"],
+        vec!["schedule", "put", "s", "t", "--every", "1ms"],
+        vec!["schedule", "put", "s", "t", "--every", "1h", "--timeout", "0s"],
+        vec!["schedule", "put", "s", "t", "@large", "--every", "1h"],
         vec!["enqueue", "t", "--url", "sqlite:"],
         vec!["enqueue", "t", "--url", ""],
         vec!["list", "--url", ""],
@@ -150,6 +161,35 @@ fn what_is_wrong_makes_no_file() {
     let created = store.run(&["enqueue", "t", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&created.err).unwrap();
     assert!(told["created"].as_str().unwrap().ends_with("jobs.db"), "{created:?}");
+}
+
+#[test]
+fn putting_a_schedule_makes_a_file() {
+    let store = Store::missing(1_000_008);
+    let put = store.run(&["schedule", "put", "s", "t", "--cron", "@daily"]);
+    assert_eq!(put.code, Some(0), "{put:?}");
+    assert!(put.err.contains("created ") && put.err.contains("jobs.db"), "{put:?}");
+}
+
+#[test]
+fn a_schedule_that_cannot_be_read_is_set_aside_and_says_why() {
+    let store = Store::new();
+    store.ok(&["schedule", "put", "s", "echo", "--every", "1h"]);
+    let conn = taskharbor_sqlite::rusqlite::Connection::open(store.dir().join("jobs.db")).unwrap();
+    conn.execute("UPDATE th_schedule SET definition = X'00', next_slot = 0", []).unwrap();
+    drop(conn);
+    let (mut worker, mut said) = heard(&store, &["--builtin"]);
+    until_said(&mut said, "schedule s was not fired: the definition cannot be read");
+    signal(&worker, "-TERM");
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    let shown = store.json(&["schedule", "show", "s"]);
+    assert!(shown["problem"].is_string() && shown["when"].is_null(), "{shown}");
+    assert!(shown["error"].as_str().unwrap().contains("define the schedule again"), "{shown}");
+    let list = store.ok(&["schedule", "list"]);
+    assert!(list.contains("unreadable") && list.contains("set aside"), "{list}");
+    store.ok(&["schedule", "put", "s", "echo", "--every", "1h"]);
+    let again = store.json(&["schedule", "show", "s"]);
+    assert!(again["error"].is_null() && again["next_slot"].is_string(), "{again}");
 }
 
 #[test]

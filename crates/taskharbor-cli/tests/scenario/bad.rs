@@ -42,6 +42,23 @@ fn bad_values_are_usage_errors_that_name_the_right_form() {
         (vec!["worker", "--builtin", "--queue", "a=many"], "QUEUE=4"),
         (vec!["worker", "--builtin", "--lease", "1ms"], "lease"),
         (vec!["worker", "--builtin", "--exec", "echo=cat"], "echo"),
+        (vec!["schedule", "put", "s", "t"], "--cron"),
+        (vec!["schedule", "put", "s", "t", "--cron", "61 * * * *"], "write five fields"),
+        (vec!["schedule", "put", "s", "t", "--cron", "0 0 31 2 *"], "would never be due"),
+        (vec!["schedule", "put", "s", "t", "--cron", "@daily", "--zone", "Berlin"], "an IANA name"),
+        (vec!["schedule", "put", "s", "t", "--cron", "@daily", "--every", "1h"], "cannot be used"),
+        (vec!["schedule", "put", "s", "t", "--every", "1h", "--zone", "UTC"], "cannot be used"),
+        (vec!["schedule", "put", "s", "t", "--every", "500ms"], "1 second to 100 years"),
+        (vec!["schedule", "put", "s", "t", "--every", "1h", "--missed", "some"], "skip or all:N"),
+        (vec!["schedule", "put", "s", "t", "--every", "1h", "--missed", "all:0"], "1 to 1000"),
+        (vec!["schedule", "put", "s", "t", "--every", "1h", "--overlap", "wait"], "allow, skip"),
+        (vec!["schedule", "put", "s", "t", "--every", "1h", "--queue", ""], "queue"),
+        (vec!["schedule", "put", "", "t", "--every", "1h"], "is empty: give it"),
+        (vec!["schedule", "put", "s", "", "--every", "1h"], "type"),
+        (vec!["schedule", "put", "s", "t", "@no-such-file", "--every", "1h"], "cannot be read"),
+        (vec!["schedule", "next", "s", "-n", "0"], "0"),
+        (vec!["schedule", "backfill", "s"], "--from"),
+        (vec!["schedule", "show", ""], "is empty: give it"),
         (vec!["frobnicate"], "unrecognized subcommand"),
     ] {
         let answer = store.run(&args);
@@ -50,6 +67,7 @@ fn bad_values_are_usage_errors_that_name_the_right_form() {
         assert_eq!(answer.out, "", "{args:?}");
     }
     assert!(store.lines(&["list"]).is_empty(), "nothing was stored");
+    assert!(store.lines(&["schedule", "list"]).is_empty(), "no schedule was stored");
 }
 
 #[test]
@@ -59,6 +77,8 @@ fn an_error_is_one_json_object_if_that_was_asked_for() {
         (vec!["inspect", "nobody", "--json"], 3, "not_found"),
         (vec!["enqueue", "t", "--delay", "5", "--json"], 2, "usage"),
         (vec!["dlq", "purge", "some", "--json"], 3, "not_found"),
+        (vec!["schedule", "show", "nosuch", "--json"], 3, "not_found"),
+        (vec!["schedule", "put", "s", "t", "--cron", "never", "--json"], 2, "invalid_schedule"),
     ] {
         let answer = store.run(&args);
         assert_eq!(answer.code, Some(code), "{answer:?}");

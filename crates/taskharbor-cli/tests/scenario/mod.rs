@@ -10,6 +10,7 @@ mod handler;
 mod hostile;
 mod interrupted;
 mod look;
+mod schedule;
 mod store_command;
 mod transfer;
 pub(crate) mod worker;
