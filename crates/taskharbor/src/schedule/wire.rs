@@ -158,7 +158,6 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Definition, DefinitionError> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` passes")]
-#[expect(clippy::needless_pass_by_value, reason = "an error is turned into another")]
 fn malformed(why: impl ToString) -> DefinitionError {
     DefinitionError::Malformed(why.to_string())
 }
