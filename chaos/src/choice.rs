@@ -1,12 +1,13 @@
-//! What the command line chooses: stores, parts, a time and a seed.
+//! What the command line chooses: stores, parts, a time, a number of kills and a seed.
 
-use std::{fmt, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask chaos [memory | sqlite | postgres]… [sessions | workers | recovery]…
-       [--minutes N] [--seed S]
+usage: cargo xtask chaos [memory | sqlite | postgres]… [sessions | workers | recovery | schedules]…
+       [--minutes N] [--kills N] [--seed S]
 Each chosen part runs on each chosen store for N minutes (default 3, fractions allowed), recovery once. Without names,
 all run.
+`schedules` goes on until N processes are killed (default: one for each second).
 exit code: 0 if every promise was kept, 1 if one was broken or a part hung, 2 for a wrong call";
 
 /// Where jobs are.
@@ -23,6 +24,7 @@ pub(crate) enum Part {
     Sessions,
     Workers,
     Recovery,
+    Schedules,
 }
 
 /// What was asked for.
@@ -31,13 +33,14 @@ pub(crate) struct Choice {
     stores: Vec<StoreKind>,
     parts: Vec<Part>,
     pub(crate) time: Duration,
+    kills: Option<usize>,
     pub(crate) seed: Option<u64>,
 }
 
 impl Choice {
     pub(crate) fn read(arguments: &[String]) -> Result<Self, String> {
         let (stores, parts, time) = (Vec::new(), Vec::new(), Duration::from_secs(180));
-        let mut choice = Self { stores, parts, time, seed: None };
+        let mut choice = Self { stores, parts, time, kills: None, seed: None };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
@@ -47,11 +50,10 @@ impl Choice {
                 "sessions" => choice.parts.push(Part::Sessions),
                 "workers" => choice.parts.push(Part::Workers),
                 "recovery" => choice.parts.push(Part::Recovery),
+                "schedules" => choice.parts.push(Part::Schedules),
                 "--minutes" => choice.time = minutes(arguments.next())?,
-                "--seed" => {
-                    let seed = arguments.next().and_then(|seed| seed.parse().ok());
-                    choice.seed = Some(seed.ok_or("`--seed` is followed by a number")?);
-                }
+                "--kills" => choice.kills = Some(number(argument, arguments.next())?),
+                "--seed" => choice.seed = Some(number(argument, arguments.next())?),
                 other => return Err(format!("unknown argument {other:?}")),
             }
         }
@@ -59,7 +61,7 @@ impl Choice {
             choice.stores = vec![StoreKind::Memory, StoreKind::Sqlite, StoreKind::Postgres];
         }
         if choice.parts.is_empty() {
-            choice.parts = vec![Part::Sessions, Part::Workers, Part::Recovery];
+            choice.parts = vec![Part::Sessions, Part::Workers, Part::Recovery, Part::Schedules];
         }
         if choice.runs().is_empty() {
             return Err("workers are processes, which a store in memory does not outlive: choose \
@@ -78,6 +80,16 @@ impl Choice {
         };
         pairs.filter(is_possible).collect()
     }
+
+    /// How many processes are killed around slots: one for each second, if nothing was said.
+    pub(crate) fn kills(&self) -> usize {
+        self.kills.unwrap_or_else(|| usize::try_from(self.time.as_secs()).unwrap_or(usize::MAX))
+    }
+}
+
+fn number<N: FromStr>(option: &str, value: Option<&String>) -> Result<N, String> {
+    let number = value.and_then(|value| value.parse().ok());
+    number.ok_or_else(|| format!("`{option}` is followed by a number"))
 }
 
 fn minutes(value: Option<&String>) -> Result<Duration, String> {
@@ -103,6 +115,7 @@ impl fmt::Display for Part {
             Self::Sessions => "sessions",
             Self::Workers => "workers",
             Self::Recovery => "recovery",
+            Self::Schedules => "schedules",
         })
     }
 }
@@ -119,7 +132,8 @@ mod tests {
     fn without_names_everything_runs_that_can() {
         let choice = read("").unwrap();
         assert_eq!((choice.time, choice.seed), (Duration::from_secs(180), None));
-        assert_eq!(choice.runs().len(), 7);
+        assert_eq!(choice.runs().len(), 9);
+        assert_eq!(choice.kills(), 180);
     }
 
     #[test]
@@ -127,6 +141,8 @@ mod tests {
         let choice = read("workers postgres --minutes 0.75 --seed 7").unwrap();
         assert_eq!(choice.runs(), [(StoreKind::Postgres, Part::Workers)]);
         assert_eq!((choice.time, choice.seed), (Duration::from_secs(45), Some(7)));
+        let choice = read("sqlite schedules --kills 200").unwrap();
+        assert_eq!((choice.runs()[0].1, choice.kills()), (Part::Schedules, 200));
         assert_eq!(read("memory").unwrap().runs(), [(StoreKind::Memory, Part::Sessions)]);
     }
 
@@ -138,8 +154,10 @@ mod tests {
             "--minutes 0",
             "--minutes x",
             "--seed x",
+            "--kills x",
             "memory workers",
             "memory recovery",
+            "memory schedules",
         ] {
             assert!(read(line).is_err(), "{line}");
         }

@@ -2,8 +2,9 @@
 //!
 //! `sessions` are callers of the contract that do random things to the same jobs. `workers` are real
 //! processes that are killed, stopped and cut off from their store. `recovery` measures how soon work
-//! goes on. Everything random comes from one
-//! seed, which is printed. What threads and processes do at the same time is not repeated by a seed.
+//! goes on. `schedules` are fired by processes that are killed around the slots. Everything random comes
+//! from one seed, which is printed. What threads and processes do at the same time is not repeated by a
+//! seed.
 
 #![expect(clippy::print_stdout, reason = "printing what happened is what it is for")]
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
@@ -77,11 +78,17 @@ async fn all(choice: Choice) -> Outcome {
     let mut failed = Vec::new();
     for (store, part) in choice.runs() {
         let name = format!("{part} on {store}");
-        println!("{name}: {:.0?}, --seed {seed}", choice.time);
+        match part {
+            Part::Schedules => println!("{name}: {} kills, --seed {seed}", choice.kills()),
+            Part::Sessions | Part::Workers => {
+                println!("{name}: {:.0?}, --seed {seed}", choice.time);
+            }
+        }
         let outcome = match part {
             Part::Sessions => sessions::run(store, seed, choice.time).await,
             Part::Workers => workers::run(store, seed, choice.time).await,
             Part::Recovery => recovery::run(store).await,
+            Part::Schedules => workers::schedules::run(store, seed, choice.kills()).await,
         };
         match outcome {
             Ok(()) => println!("{name}: every promise was kept\n"),

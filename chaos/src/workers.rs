@@ -12,10 +12,10 @@ mod process;
 mod producer;
 mod program;
 mod proxy;
+pub(crate) mod schedules;
 mod verdict;
 
 use std::{
-    collections::HashMap,
     path::Path,
     sync::{
         Arc,
@@ -24,11 +24,12 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Client, State};
+use taskharbor::Client;
 use taskharbor_core::{
-    Admin, AnyDriver, Driver, JobId,
+    Admin, AnyDriver, Driver,
     admin::{Counts, Filter, List, StateCounts},
     driver::{Settle, Settlement, Transition},
+    job::JobSummary,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -118,7 +119,7 @@ async fn left(driver: &AnyDriver) -> Outcome<String> {
 /// Compares what was acknowledged, what workers wrote down, and what is stored.
 async fn judge(driver: &AnyDriver, dir: &Path, acknowledged: &Acknowledged) -> Outcome<Verdict> {
     let lines = log::read(&std::fs::read_to_string(log::log_file(dir))?)?;
-    let states = states(driver).await?;
+    let states = stored(driver).await?.into_iter().map(|job| (job.id, job.state)).collect();
     let mut verdict = Verdict::of(&lines, acknowledged, &states);
     for id in &acknowledged.programs {
         let state = states.get(id).copied();
@@ -149,15 +150,15 @@ async fn judge(driver: &AnyDriver, dir: &Path, acknowledged: &Acknowledged) -> O
     Ok(verdict)
 }
 
-async fn states(driver: &AnyDriver) -> Outcome<HashMap<JobId, State>> {
-    let mut states = HashMap::new();
+async fn stored(driver: &AnyDriver) -> Outcome<Vec<JobSummary>> {
+    let mut jobs = Vec::new();
     let mut request = List::new(Filter::all(), 1_000, driver.now().await?);
     loop {
         let page = driver.list(request.clone()).await?;
-        states.extend(page.items.into_iter().map(|job| (job.id, job.state)));
+        jobs.extend(page.items);
         match page.next {
             Some(next) => request = request.after(next),
-            None => return Ok(states),
+            None => return Ok(jobs),
         }
     }
 }
