@@ -40,6 +40,9 @@ const SPREAD: Duration = Duration::from_millis(100);
 /// process has stored are seen then.
 const POLLS: u32 = 30;
 
+/// After so many missed slots a worker lets other tasks run: a cron expression is walked slot by slot.
+const TURN_SLOTS: u64 = 1_000;
+
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut scheduler = Scheduler::new(&shared);
     tokio::select! {
@@ -158,9 +161,15 @@ impl<'a> Scheduler<'a> {
     ) -> Result<Option<Timestamp>, DriverError> {
         let mut items = Vec::with_capacity(due.len());
         let mut replaced = Vec::new();
+        let mut walked = 0_u64;
         for record in due {
+            if walked >= TURN_SLOTS {
+                walked = 0;
+                tokio::task::yield_now().await;
+            }
             match plan(record, now) {
                 Ok(Plan { fire, replaces }) => {
+                    walked = walked.saturating_add(fire.missed);
                     items.push(fire);
                     replaced.extend(replaces);
                 }
