@@ -1,5 +1,11 @@
 //! What a worker with nothing to do costs its store, with hints and without.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use taskharbor::{Event, Operation, Schedule};
 use taskharbor_core::driver::WakeHub;
 
 use crate::{
@@ -26,21 +32,43 @@ fn count(calls: &[(Op, usize)], of: Op) -> usize {
 async fn with_hints_an_idle_worker_calls_its_store_a_few_times_a_minute() {
     let calls = idle_calls(Hints::Store).await;
     let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
-    assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune]);
+    assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune, Op::Due]);
     assert_eq!(count(&calls, Op::Watch), 1);
     assert!((20..=27).contains(&count(&calls, Op::Reserve)), "{calls:?}");
     assert!((13..=21).contains(&count(&calls, Op::Prune)), "{calls:?}");
     let in_all: usize = calls.iter().map(|(_, count)| count).sum();
-    assert!(in_all <= 42, "{calls:?}");
+    assert!(in_all <= 65, "{calls:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_hints_an_idle_worker_looks_about_once_a_second() {
     let calls = idle_calls(Hints::Nowhere).await;
     let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
-    assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune]);
+    assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune, Op::Due]);
     assert_eq!(count(&calls, Op::Watch), 1);
     assert!((600..=800).contains(&count(&calls, Op::Reserve)), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_asks_for_schedules_at_most_five_times_in_two_minutes() {
+    for (hints, schedules) in [(Hints::Store, 0), (Hints::Nowhere, 0), (Hints::Store, 1_000)] {
+        let port = Port::new();
+        port.store.hints_from(hints);
+        let yearly = |n: usize| Schedule::cron(format!("s{n}"), "@yearly").raw("digest", b"{}");
+        port.client.schedules().put_many((0..schedules).map(yearly)).await.unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let asking = Arc::clone(&asked);
+        let count = move |event: &Event<'_>| {
+            if let Event::Called { operation: Operation::DueSchedules, .. } = event {
+                asking.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let worker = port.worker(handler(|_, _| async { DONE })).observer(count);
+        let _running = worker.build().unwrap().start();
+        tokio::time::sleep(3_600 * SECOND).await;
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((100..=150).contains(&asked), "{asked} in an hour with {schedules} schedules");
+    }
 }
 
 #[tokio::test(start_paused = true)]

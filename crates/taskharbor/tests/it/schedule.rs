@@ -2,6 +2,7 @@
 
 mod overlap;
 mod simulation;
+mod trap;
 
 use std::{
     sync::{Arc, Mutex},

@@ -16,10 +16,10 @@ const WORKERS: usize = 5;
 
 /// A clock that runs before or after the store's.
 #[derive(Debug)]
-struct Skewed {
-    clock: taskharbor::testing::TokioClock,
-    ahead: bool,
-    by: Duration,
+pub(super) struct Skewed {
+    pub(super) clock: taskharbor::testing::TokioClock,
+    pub(super) ahead: bool,
+    pub(super) by: Duration,
 }
 
 impl Clock for Skewed {
@@ -69,11 +69,19 @@ async fn simulate(seed: u64) {
     for worker in &workers {
         worker.abort();
     }
-    assert_each_slot_once(&port, first, end).await;
+    for name in ["a", "b"] {
+        assert_each_slot_once(&port, name, first, end).await;
+    }
 }
 
-/// Each slot up to `end` has one job, and the record has counted them.
-async fn assert_each_slot_once(port: &Port, first: Timestamp, end: Timestamp) {
+/// Each slot of a schedule that is due every ten seconds has one job, up to `end`, and the record has
+/// counted them.
+pub(super) async fn assert_each_slot_once(
+    port: &Port,
+    name: &str,
+    first: Timestamp,
+    end: Timestamp,
+) {
     let mut jobs: HashMap<String, usize> = HashMap::new();
     let mut request = List::new(Filter::all(), 1_000, port.now());
     loop {
@@ -86,18 +94,16 @@ async fn assert_each_slot_once(port: &Port, first: Timestamp, end: Timestamp) {
             None => break,
         }
     }
-    for name in ["a", "b"] {
-        let record = port.client.schedules().get(name).await.unwrap().unwrap().record;
-        let mut slot = first;
-        while slot <= end {
-            let id = format!("{name}@{}", slot.to_string().replace(".000000", ""));
-            assert_eq!(jobs.get(&id), Some(&1), "{id}");
-            slot = slot.saturating_add(10 * SECOND);
-        }
-        let of_schedule = jobs.keys().filter(|id| id.starts_with(&format!("{name}@"))).count();
-        assert_eq!(record.totals.stored, of_schedule as u64, "{:?}", record.totals);
-        assert_eq!((record.totals.skipped, record.totals.missed), (0, 0));
+    let record = port.client.schedules().get(name).await.unwrap().unwrap().record;
+    let mut slot = first;
+    while slot <= end {
+        let id = format!("{name}@{}", slot.to_string().replace(".000000", ""));
+        assert_eq!(jobs.get(&id), Some(&1), "{id}");
+        slot = slot.saturating_add(10 * SECOND);
     }
+    let of_schedule = jobs.keys().filter(|id| id.starts_with(&format!("{name}@"))).count();
+    assert_eq!(record.totals.stored, of_schedule as u64, "{:?}", record.totals);
+    assert_eq!((record.totals.skipped, record.totals.missed), (0, 0));
     port.check().await;
 }
 
