@@ -54,7 +54,7 @@ impl Fired {
         Ok(problems)
     }
 
-    /// How many slots there were, and how late their jobs were stored.
+    /// How many slots there were, and how late workers came to fire them.
     pub(super) fn summary(&self, jobs: &Jobs) -> Outcome<String> {
         let slots = self.slots()?;
         let late = slots.iter().filter_map(|(id, slot)| Some(jobs.get(id)?.since(*slot)));
@@ -63,7 +63,7 @@ impl Fired {
         let at = |share: usize| late.get(late.len() * share / 100).copied().unwrap_or_default();
         let last = late.last().copied().unwrap_or_default();
         Ok(format!(
-            "schedule {}: {} slots, jobs stored after {:.0?} (median), {:.0?} (p99), {last:.0?} (last)",
+            "schedule {}: {} slots, fired after {:.0?} (median), {:.0?} (p99), {last:.0?} (last)",
             self.name,
             slots.len(),
             at(50),
