@@ -12,6 +12,7 @@ mod flows;
 mod memory;
 mod noop;
 mod postgres;
+mod schedules;
 mod sqlite;
 mod stopwatch;
 mod worker;

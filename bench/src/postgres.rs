@@ -16,6 +16,7 @@ mod peer;
 mod producer;
 mod queues;
 mod scale;
+mod schedules;
 mod server;
 mod side;
 mod single;
@@ -33,7 +34,7 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 16] = [
+const PARTS: [&str; 17] = [
     "drain",
     "millisecond",
     "single",
@@ -49,6 +50,7 @@ const PARTS: [&str; 16] = [
     "backlog",
     "snapshot",
     "latency",
+    "schedules",
     "flows",
 ];
 
@@ -90,6 +92,7 @@ async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {
             "backlog" => backlog::run(&server, sizes).await?,
             "snapshot" => snapshot::run(&server, sizes).await?,
             "latency" => latency::run(&server, sizes).await?,
+            "schedules" => schedules::run(&server, sizes).await?,
             _ => {
                 let store = store::Store::new(&server, "flows", sizes.payload).await?;
                 crate::flows::measure(&taskharbor::AnyDriver::new(store.driver)).await?;

@@ -12,6 +12,7 @@ mod latency;
 mod processor;
 mod raw;
 mod removal;
+mod schedules;
 mod size;
 mod store;
 
@@ -22,7 +23,7 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 6] = ["enqueue", "drain", "latency", "idle", "removal", "backlog"];
+const PARTS: [&str; 7] = ["enqueue", "drain", "latency", "idle", "removal", "schedules", "backlog"];
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
@@ -40,6 +41,7 @@ async fn choose(arguments: &[&str]) -> Outcome {
             "latency" => latency::run(&sizes).await?,
             "idle" => idle::run(&sizes).await?,
             "removal" => removal::run(&sizes).await?,
+            "schedules" => schedules::run(&sizes).await?,
             _ => backlog::run(&sizes).await?,
         }
     }
