@@ -79,6 +79,7 @@ async fn all(choice: Choice) -> Outcome {
     for (store, part) in choice.runs() {
         let name = format!("{part} on {store}");
         match part {
+            Part::Recovery => println!("{name}"),
             Part::Schedules => println!("{name}: {} kills, --seed {seed}", choice.kills()),
             Part::Sessions | Part::Workers => {
                 println!("{name}: {:.0?}, --seed {seed}", choice.time);

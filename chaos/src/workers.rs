@@ -26,7 +26,7 @@ use std::{
 
 use taskharbor::Client;
 use taskharbor_core::{
-    Admin, AnyDriver, Driver,
+    Admin, AnyDriver, Driver, State,
     admin::{Counts, Filter, List, StateCounts},
     driver::{Settle, Settlement, Transition},
     job::JobSummary,

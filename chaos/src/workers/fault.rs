@@ -14,7 +14,7 @@ const WORKERS: usize = 3;
 /// The process after those is the command, whose handler is a program.
 const COMMAND: usize = WORKERS;
 /// How many jobs each runs at once.
-const SLOTS: usize = 8;
+pub(super) const SLOTS: usize = 8;
 /// How often processes are looked at.
 const TICK: Duration = Duration::from_millis(25);
 /// How often a long run says that it goes on.

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     DRAIN, drained,
+    fault::SLOTS,
     job::{Chore, Fate},
     judge, left,
     process::Process,
@@ -111,7 +112,8 @@ struct Processes<'a> {
 
 impl<'a> Processes<'a> {
     fn start(url: String, dir: &'a Path, seed: u64) -> Outcome<Self> {
-        let all = (0..WORKERS).map(|_| Process::start(&url, dir)).collect::<Result<_, _>>()?;
+        let all =
+            (0..WORKERS).map(|_| Process::start(&url, dir, SLOTS)).collect::<Result<_, _>>()?;
         Ok(Self { url, dir, random: Rng::with_seed(seed), all })
     }
 
@@ -133,7 +135,7 @@ impl<'a> Processes<'a> {
             all_at_once += usize::from(victims.len() == WORKERS);
             let mut dying = Vec::new();
             for at in victims {
-                let new = Process::start(&self.url, self.dir)?;
+                let new = Process::start(&self.url, self.dir, SLOTS)?;
                 dying.push(std::mem::replace(&mut self.all[at], new));
             }
             for process in dying {

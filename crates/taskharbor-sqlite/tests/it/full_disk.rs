@@ -40,14 +40,14 @@ fn a_full_disk_leaves_room_for_acks_and_pruning_and_loses_nothing() {
 /// How many jobs are acked while the disk is full.
 const ACKED: usize = 1_500;
 
-fn large(text: String) -> NewJob {
-    let mut job = job(&text);
+fn large(text: &str) -> NewJob {
+    let mut job = job(text);
     job.payload = vec![7; 4_000].into();
     job
 }
 
 async fn enqueue_ten(driver: &AnyDriver, stored: usize) -> Result<(), DriverError> {
-    let jobs = (stored..stored + 10).map(|n| large(n.to_string()).into());
+    let jobs = (stored..stored + 10).map(|n| large(&n.to_string()).into());
     driver.enqueue(Enqueue::new(jobs.collect(), NOON)).await.map(drop)
 }
 
