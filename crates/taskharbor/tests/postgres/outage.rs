@@ -207,7 +207,7 @@ async fn a_server_that_is_not_there_yet_is_waited_for() {
     let server = Server::start();
     server.stop(Stop::Immediate);
     let unavailable = |error: &ConnectError| {
-        assert!(matches!(error, ConnectError::Unavailable { .. }), "{error}")
+        assert!(matches!(error, ConnectError::Unavailable { .. }), "{error}");
     };
     unavailable(&connect(&server.url()).await.unwrap_err());
     let began = tokio::time::Instant::now();
