@@ -57,7 +57,7 @@ async fn a_report_runs_every_weekday_at_nine_in_berlin_for_a_year() {
     let ours = Schedules::owned_by("reports").add(weekdays);
     let harbor = Harbor::configured(recording(&ran), |worker| worker.schedules(ours));
     harbor.advance(365 * DAY).await;
-    let ran = ran.lock().unwrap();
+    let ran = ran.lock().unwrap().clone();
     // The year 2030 has 261 weekdays. It begins on a Tuesday.
     assert_eq!(ran.len(), 261);
     assert_eq!(ran[0], "2030-01-01T08:00:00.000000Z");
