@@ -440,7 +440,9 @@ mod tests {
     #[test]
     fn a_dropped_watch_leaves_nothing_behind() {
         let hub = WakeHub::new();
-        for watch in [hub.watch(vec![queue("mail")]), hub.watch_job(JobId::new("a").unwrap())] {
+        let of_queue: fn(&WakeHub) -> Watch = |hub| hub.watch(vec![queue("mail")]);
+        for watch in [of_queue, |hub| hub.watch_job(JobId::new("a").unwrap())] {
+            let watch = watch(&hub);
             assert!(hub.is_watched());
             drop(watch);
             assert!(!hub.is_watched());
