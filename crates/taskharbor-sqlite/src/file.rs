@@ -285,10 +285,14 @@ pub(crate) fn again(config: &Config) -> Result<Opened, DriverError> {
 
 /// Opens the file for reading alone.
 pub(crate) fn reader(config: &Config) -> Result<Opened, DriverError> {
-    let opened = connect(config, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    must_be_store(&opened)?;
-    opened.check_place()?;
-    Ok(opened)
+    let open = || {
+        let opened = connect(config, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        must_be_store(&opened)?;
+        opened.check_place()?;
+        Ok(opened)
+    };
+    // It may go while it is being opened, and SQLite does not say that.
+    open().map_err(|error| if config.path.exists() { error } else { gone(&config.path) })
 }
 
 /// Copies the store as it is at one moment into a new file with the same permissions; answers its size.

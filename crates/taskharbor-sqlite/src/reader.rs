@@ -56,7 +56,13 @@ impl Reader {
             Some(opened) if opened.check_place().is_ok() => opened,
             _ => file::reader(&self.config)?,
         };
-        let outcome = self.read(&opened.conn, call);
+        let mut outcome = self.read(&opened.conn, call);
+        // What SQLite makes of a file that was removed meanwhile says less.
+        if outcome.is_err()
+            && let Err(gone) = opened.check_place()
+        {
+            outcome = Err(gone.into());
+        }
         if !opened.conn.is_autocommit() {
             let _ = opened.conn.execute_batch("ROLLBACK");
         }
