@@ -32,7 +32,7 @@ pub struct AnyDriver {
     driver: Arc<dyn Erased>,
     answers: Answering,
     timeline: Arc<Timeline>,
-    /// Wakes those who wait for changes of schedules.
+    /// Wakes every watcher of schedules in this process.
     schedules: WakeHub,
 }
 

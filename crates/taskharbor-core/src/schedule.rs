@@ -102,7 +102,7 @@ pub struct ScheduleRecord {
     pub owner: Option<OwnerName>,
     /// When it is due and which jobs it makes.
     pub definition: Blob,
-    /// The next slot; `None` if there is none.
+    /// The next slot; `None` after the last one.
     pub next_slot: Option<Timestamp>,
     /// Since when it is paused.
     pub paused_since: Option<Timestamp>,
@@ -342,7 +342,7 @@ pub struct FireSchedule {
     pub revision: u64,
     /// The slots that get jobs, in their order.
     pub slots: Vec<SlotJobs>,
-    /// The next slot; `None` if there is none.
+    /// The next slot; `None` after the last one.
     pub next_slot: Option<Timestamp>,
     /// How many slots get no job.
     pub missed: u64,

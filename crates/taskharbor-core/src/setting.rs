@@ -77,7 +77,7 @@ pub enum Change {
         name: ScheduleName,
         /// The revision of the record that the caller read.
         revision: u64,
-        /// The next slot; `None` if there is none.
+        /// The next slot; `None` after the last one.
         next_slot: Option<Timestamp>,
     },
     /// Removes a schedule. Its jobs stay.

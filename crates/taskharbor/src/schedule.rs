@@ -80,7 +80,7 @@ enum Work {
     Flow(Flow<Blob>),
 }
 
-/// What becomes of slots that were due while no worker was running.
+/// Which slots are fired late if they were due while no worker was running.
 ///
 /// Slots older than [`Schedule::within`] are not fired. All slots that are not fired are counted in
 /// the schedule's record.
@@ -232,7 +232,7 @@ impl Schedule {
         self
     }
 
-    /// What becomes of slots that were due while no worker was running. Defaults to
+    /// Which slots are fired late if they were due while no worker was running. Defaults to
     /// [`Missed::Latest`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;

@@ -75,7 +75,7 @@ pub struct ScheduleDetails {
     pub queue: String,
     /// How many jobs it makes for each slot.
     pub jobs: usize,
-    /// What becomes of missed slots.
+    /// Which missed slots are fired late.
     pub missed: Missed,
     /// How old a missed slot may be.
     pub within: Duration,

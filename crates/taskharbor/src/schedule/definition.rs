@@ -19,7 +19,7 @@ use super::{
 };
 use crate::draft::InvalidJob;
 
-/// When a schedule is due, which jobs it makes, and what becomes of slots that come too late or
+/// When a schedule is due, which jobs it makes, and the policies for slots that come too late or
 /// too early.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Definition {

@@ -37,7 +37,7 @@ COMMENT ON COLUMN th_flow.state IS 'How the flow ended; NULL while a member is n
 COMMENT ON TABLE th_queue IS 'Paused queues.';
 COMMENT ON TABLE th_schedule IS 'One row per schedule, read through the view th_schedules.';
 COMMENT ON COLUMN th_schedule.owner IS 'Service that declared the schedule. NULL: it was put on its own.';
-COMMENT ON COLUMN th_schedule.next_slot IS 'Instant for which jobs are made next. NULL: there is none.';
+COMMENT ON COLUMN th_schedule.next_slot IS 'Instant for which jobs are made next. NULL after the last one.';
 COMMENT ON COLUMN th_schedule.revision IS 'Another with every change. A firing names the revision that it has read.';
 COMMENT ON COLUMN th_schedule.stored IS 'Slots whose job was stored.';
 COMMENT ON COLUMN th_schedule.skipped IS 'Slots whose job was not stored, because another stood in its place.';
