@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use taskharbor_core::{
-    Blob, DriverError, JobId, JobType, NewJob, QueueName, Text, Timestamp,
+    Blob, DriverError, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
     admin::{Action, Requeue},
     driver::{Extension, JoinList, Lease, LeaseToken, Leased, OutputEntry, Settlement, Transition},
     error::InvalidRequest,
@@ -148,6 +148,11 @@ pub(crate) fn list_of(join: &str, len: usize) -> OutputEntry {
 /// The entry for a job that is done with this output.
 pub(crate) fn done_with(output: &str) -> OutputEntry {
     OutputEntry::Done(Some(Blob::from(output.as_bytes())))
+}
+
+/// The entry for a job that was dead-lettered as [`fail`] does.
+pub(crate) fn gave_up() -> OutputEntry {
+    OutputEntry::Failed { state: State::Dlq, reason: Some(Text::new("gave up")) }
 }
 
 pub(crate) fn settlement(leased: &Leased, transition: Transition) -> Settlement {

@@ -20,8 +20,9 @@ use crate::{
 
 use Imported::{Existing, Stored};
 
-use super::export::{
-    assert_damaged, assert_same, firsts, lease, made_by_hand, moved, single_jobs, used,
+use super::{
+    export::{assert_same, firsts, lease, made_by_hand, moved, single_jobs, used},
+    import::assert_damaged,
 };
 
 group! {

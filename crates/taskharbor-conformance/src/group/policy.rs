@@ -1,7 +1,7 @@
 //! Failure policies one by one: what happens to the dependants of a member that fails.
 
 use taskharbor_core::{
-    NewJob, State, Text,
+    NewJob, State,
     admin::Action,
     driver::OutputEntry,
     flow::FlowState,
@@ -11,8 +11,8 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{
-        LEASE, T0, ack, ack_with, at, child, done_with, fail, id, job, job_in, join, list, requeue,
-        retry, with_token,
+        LEASE, T0, ack, ack_with, at, child, done_with, fail, gave_up, id, job, job_in, join, list,
+        requeue, retry, with_token,
     },
 };
 
@@ -53,11 +53,6 @@ fn on(policy: FailurePolicy, text: &str) -> NewJob {
 /// What each policy makes of a single dependant without other parents.
 const OUTCOMES: [(FailurePolicy, State); 4] =
     [(Block, Blocked), (Cancel, Cancelled), (FailFast, Cancelled), (Continue, Ready)];
-
-/// The entry for a job that was dead-lettered as [`fail`] does.
-fn gave_up() -> OutputEntry {
-    OutputEntry::Failed { state: Dlq, reason: Some(Text::new("gave up")) }
-}
 
 fn says_so(record: &JobRecord, culprit: &str) -> bool {
     let reason = record.reason.as_ref();

@@ -1,7 +1,7 @@
 //! Another life for jobs that were dead-lettered or cancelled.
 
 use taskharbor_core::{
-    Admin, NewJob, State, Text,
+    Admin, NewJob, State,
     admin::{Action, Filter, Prune, Requeue},
     driver::OutputEntry,
     error::{Denied, Refusal},
@@ -12,8 +12,8 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        T0, ack, ack_with, at, child, done_with, expand, fail, failure, id, ids, job, join, list,
-        requeue, retry,
+        T0, ack, ack_with, at, child, done_with, expand, fail, failure, gave_up, id, ids, job,
+        join, list, requeue, retry,
     },
 };
 
@@ -411,11 +411,6 @@ async fn racing_requeues_of_one_job_give_it_one_new_life(t: DriverUnderTest) {
         assert_eq!(t.record(&a, T0).await.epoch, 1);
         t.run(&a, ack(), T0).await;
     }
-}
-
-/// What is read of a job that failed.
-fn gave_up() -> OutputEntry {
-    OutputEntry::Failed { state: State::Dlq, reason: Some(Text::new("gave up")) }
 }
 
 /// A flow whose first step failed and took the second with it; the first is detached and runs.

@@ -1,33 +1,20 @@
-//! Schedules as people and deploys change them: put, declared, paused, resumed, removed, moved.
+//! Schedules as deploys change them: declared by an owner, with a version. Settings in lists.
 
 use taskharbor_core::{
-    Admin, Blob, Driver, Text, Timestamp,
-    admin::{
-        Change, Configure, Declaration, ListSettings, NewSchedule, ScheduleRecord, Setting,
-        SettingKind, SlotTotals,
-    },
-    driver::{Fire, FireSchedule, Limits, SlotJobs},
+    Admin, Blob,
+    admin::{Change, Configure, Declaration, ListSettings, ScheduleRecord, Setting, SettingKind},
     error::{Denied, InvalidRequest},
-    name::{OwnerName, ScheduleName},
+    name::OwnerName,
 };
 
+use super::schedule::{change, fire_late, named, new, put, stored};
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
-    fixture::{T0, at, invalid, job, queue},
+    fixture::{T0, at, invalid, queue},
 };
 
 group! {
     schedule_owner {
-        a_schedule_is_read_back_as_it_was_given ["SCH-1"]
-        an_equal_definition_changes_nothing ["SCH-9"]
-        another_definition_replaces_the_stored_one ["SCH-9"]
-        a_paused_schedule_stays_paused_when_it_is_replaced ["SCH-9" "SCH-6"]
-        pausing_keeps_the_next_slot_and_the_first_time ["SCH-6"]
-        resuming_gives_the_next_slot_of_the_request ["SCH-7"]
-        resuming_by_an_old_revision_is_denied ["SCH-7"]
-        resuming_a_schedule_that_is_not_paused_changes_nothing ["SCH-7"]
-        removing_a_schedule_leaves_its_jobs ["SCH-13"]
-        an_unknown_schedule_cannot_be_changed ["SCH-13"]
         a_declaration_gives_the_owner_exactly_these ["SCH-10"]
         declaring_again_changes_nothing ["SCH-10" "SCH-9"]
         a_declaration_touches_no_other_owner ["SCH-10"]
@@ -42,64 +29,13 @@ group! {
         of_racing_declarations_one_is_there_in_the_end ["SCH-10" "SCH-11"]
         settings_of_all_kinds_come_in_pages ["PAU-3" "SCH-1"]
         a_setting_can_be_asked_for_by_kind_and_name ["PAU-3"]
-        an_imported_schedule_is_as_it_was ["SCH-16"]
-        importing_again_changes_nothing_and_another_is_denied ["SCH-16"]
-        a_definition_may_have_256_kib ["SCH-17" "SCH-1"]
         a_declaration_that_names_a_schedule_twice_fails_as_a_call ["SCH-17"]
     }
     flows {}
 }
 
-pub(super) fn named(text: &str) -> ScheduleName {
-    ScheduleName::new(text).expect("a valid schedule name")
-}
-
-fn owner(text: &str) -> OwnerName {
+pub(super) fn owner(text: &str) -> OwnerName {
     OwnerName::new(text).expect("a valid owner name")
-}
-
-fn new(name: &str, definition: &str, next_slot: Option<Timestamp>) -> NewSchedule {
-    NewSchedule::new(named(name), definition.as_bytes(), next_slot)
-}
-
-/// Makes one change; the answer as it is.
-pub(super) async fn change(
-    t: &DriverUnderTest,
-    change: Change,
-    now: Timestamp,
-) -> Result<(), Denied> {
-    let mut answers =
-        t.driver.configure(Configure::new(vec![change], now)).await.expect("configure");
-    assert_eq!(answers.len(), 1, "one change, one answer");
-    answers.remove(0)
-}
-
-/// Puts a schedule, which is not denied.
-pub(super) async fn put(
-    t: &DriverUnderTest,
-    name: &str,
-    definition: &str,
-    next_slot: Option<Timestamp>,
-) {
-    let put = Change::PutSchedule(new(name, definition, next_slot));
-    change(t, put, T0).await.expect("not denied");
-}
-
-/// The record of a schedule, if it is stored.
-pub(super) async fn record(t: &DriverUnderTest, name: &str) -> Option<ScheduleRecord> {
-    let request = ListSettings::new(10).kind(SettingKind::Schedule).name(name);
-    let mut page = t.driver.settings(request).await.expect("settings");
-    assert!(page.items.len() < 2 && page.next.is_none(), "{page:?}");
-    match page.items.pop() {
-        Some(Setting::Schedule(record)) => Some(*record),
-        Some(other) => panic!("{other:?} is not a schedule"),
-        None => None,
-    }
-}
-
-/// The record of a schedule that is stored.
-pub(super) async fn stored(t: &DriverUnderTest, name: &str) -> ScheduleRecord {
-    record(t, name).await.unwrap_or_else(|| panic!("schedule {name} is not stored"))
 }
 
 /// All settings, in pages of this size.
@@ -117,7 +53,7 @@ async fn settings(t: &DriverUnderTest, limit: usize) -> Vec<Setting> {
 }
 
 /// Name, owner and definition of all schedules.
-async fn all(t: &DriverUnderTest) -> Vec<(String, Option<String>, String)> {
+pub(super) async fn all(t: &DriverUnderTest) -> Vec<(String, Option<String>, String)> {
     let schedules = settings(t, 100).await.into_iter().filter_map(|setting| match setting {
         Setting::Schedule(record) => Some(*record),
         _ => None,
@@ -129,13 +65,13 @@ async fn all(t: &DriverUnderTest) -> Vec<(String, Option<String>, String)> {
     schedules.map(shown).collect()
 }
 
-fn shown(name: &str, owner: &str, definition: &str) -> (String, Option<String>, String) {
+pub(super) fn shown(name: &str, owner: &str, definition: &str) -> (String, Option<String>, String) {
     let owner = Some(owner).filter(|owner| !owner.is_empty()).map(str::to_owned);
     (name.to_owned(), owner, definition.to_owned())
 }
 
 /// Declares schedules, each first due at the tenth second; the answer as it is.
-async fn declare(
+pub(super) async fn declare(
     t: &DriverUnderTest,
     of: &str,
     version: Option<u64>,
@@ -146,125 +82,9 @@ async fn declare(
     change(t, Change::DeclareSchedules(declaration), T0).await
 }
 
-/// Fires the slot at the tenth second.
-async fn fire(t: &DriverUnderTest, name: &str) {
-    let item = FireSchedule::new(named(name), stored(t, name).await.revision, Some(at(20)));
-    let slot = SlotJobs::new(at(10), job(&format!("{name}@10")).into());
-    let item = item.slots([slot]).missed(2).error(Text::new("late"));
-    let answers = t.driver.fire(Fire::new(vec![item], at(11))).await.expect("fire");
-    assert!(answers[0].is_ok(), "{answers:?}");
-}
-
-async fn a_schedule_is_read_back_as_it_was_given(t: DriverUnderTest) {
-    let definition: Vec<u8> = (0..=255).collect();
-    for (name, slot) in [("nightly report", None), ("é'\"\\%_;--", Some(Timestamp::MAX))] {
-        let new = NewSchedule::new(named(name), &definition[..], slot);
-        change(&t, Change::PutSchedule(new), at(3)).await.expect("put");
-        let record = stored(&t, name).await;
-        assert_eq!(record.name, named(name));
-        assert_eq!(&*record.definition, &definition[..]);
-        assert_eq!((record.next_slot, record.owner, record.paused_since), (slot, None, None));
-        assert_eq!((record.totals, record.error), (SlotTotals::default(), None));
-        assert_eq!(record.firings, []);
-    }
-    assert_eq!(record(&t, "é").await, None);
-}
-
-async fn an_equal_definition_changes_nothing(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    fire(&t, "s").await;
-    let before = stored(&t, "s").await;
-    put(&t, "s", "daily", Some(at(99))).await;
-    put(&t, "s", "daily", None).await;
-    assert_eq!(stored(&t, "s").await, before);
-}
-
-async fn another_definition_replaces_the_stored_one(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    fire(&t, "s").await;
-    let before = stored(&t, "s").await;
-    put(&t, "s", "hourly", Some(at(99))).await;
-    let after = stored(&t, "s").await;
-    assert_eq!(&*after.definition, b"hourly");
-    assert_eq!((after.next_slot, after.error), (Some(at(99)), None));
-    assert_eq!((after.totals, &after.firings), (before.totals, &before.firings));
-    assert_ne!(after.revision, before.revision);
-}
-
-async fn a_paused_schedule_stays_paused_when_it_is_replaced(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    change(&t, Change::PauseSchedule(named("s")), at(1)).await.expect("paused");
-    put(&t, "s", "hourly", Some(at(99))).await;
-    let record = stored(&t, "s").await;
-    assert_eq!((record.paused_since, record.next_slot), (Some(at(1)), Some(at(99))));
-}
-
-async fn pausing_keeps_the_next_slot_and_the_first_time(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    change(&t, Change::PauseSchedule(named("s")), at(1)).await.expect("paused");
-    let paused = stored(&t, "s").await;
-    assert_eq!((paused.paused_since, paused.next_slot), (Some(at(1)), Some(at(10))));
-    change(&t, Change::PauseSchedule(named("s")), at(2)).await.expect("paused");
-    assert_eq!(stored(&t, "s").await, paused);
-}
-
-fn resume(name: &str, revision: u64, next_slot: Option<Timestamp>) -> Change {
-    Change::ResumeSchedule { name: named(name), revision, next_slot }
-}
-
-async fn resuming_gives_the_next_slot_of_the_request(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    for slot in [Some(at(70)), None] {
-        change(&t, Change::PauseSchedule(named("s")), at(1)).await.expect("paused");
-        let revision = stored(&t, "s").await.revision;
-        change(&t, resume("s", revision, slot), at(60)).await.expect("resumed");
-        let record = stored(&t, "s").await;
-        assert_eq!((record.paused_since, record.next_slot), (None, slot));
-    }
-}
-
-async fn resuming_by_an_old_revision_is_denied(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    change(&t, Change::PauseSchedule(named("s")), at(1)).await.expect("paused");
-    let old = stored(&t, "s").await.revision;
-    put(&t, "s", "hourly", Some(at(10))).await;
-    let before = stored(&t, "s").await;
-    for revision in [old, before.revision + 1, u64::MAX] {
-        let denied = change(&t, resume("s", revision, None), at(2)).await;
-        assert_eq!(denied, Err(Denied::ScheduleChanged));
-    }
-    assert_eq!(stored(&t, "s").await, before);
-}
-
-async fn resuming_a_schedule_that_is_not_paused_changes_nothing(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    let before = stored(&t, "s").await;
-    for revision in [before.revision, before.revision + 1] {
-        change(&t, resume("s", revision, Some(at(99))), at(2)).await.expect("resumed");
-    }
-    assert_eq!(stored(&t, "s").await, before);
-}
-
-async fn removing_a_schedule_leaves_its_jobs(t: DriverUnderTest) {
-    put(&t, "s", "daily", Some(at(10))).await;
-    fire(&t, "s").await;
-    change(&t, Change::RemoveSchedule(named("s")), at(12)).await.expect("removed");
-    assert_eq!(record(&t, "s").await, None);
-    assert_eq!(t.take_order(at(12)).await, ["s@10"]);
-}
-
-async fn an_unknown_schedule_cannot_be_changed(t: DriverUnderTest) {
-    put(&t, "other", "daily", Some(at(10))).await;
-    let denied = Err(Denied::ScheduleNotFound);
-    assert_eq!(change(&t, Change::PauseSchedule(named("s")), T0).await, denied);
-    assert_eq!(change(&t, resume("s", 1, None), T0).await, denied);
-    assert_eq!(change(&t, Change::RemoveSchedule(named("s")), T0).await, denied);
-    assert_eq!(all(&t).await, [shown("other", "", "daily")]);
-}
-
 async fn a_declaration_gives_the_owner_exactly_these(t: DriverUnderTest) {
     declare(&t, "billing", Some(1), &[("a", "1"), ("b", "1"), ("c", "1")]).await.expect("declared");
-    fire(&t, "a").await;
+    fire_late(&t, "a").await;
     let kept = stored(&t, "a").await;
     declare(&t, "billing", Some(2), &[("a", "1"), ("b", "2"), ("d", "1")]).await.expect("declared");
     let expected =
@@ -277,7 +97,7 @@ async fn declaring_again_changes_nothing(t: DriverUnderTest) {
     for version in [Some(1), Some(1), None, Some(7)] {
         declare(&t, "billing", version, &[("a", "1"), ("b", "1")]).await.expect("declared");
         if stored(&t, "a").await.totals.stored == 0 {
-            fire(&t, "a").await;
+            fire_late(&t, "a").await;
         }
         assert_eq!(stored(&t, "a").await.next_slot, Some(at(20)), "{version:?}");
         assert_eq!(stored(&t, "b").await.next_slot, Some(at(10)), "{version:?}");
@@ -454,47 +274,6 @@ async fn a_setting_can_be_asked_for_by_kind_and_name(t: DriverUnderTest) {
     let cursor = first.expect("settings").next.expect("there is another");
     let second = all().kind(SettingKind::Schedule).after(cursor);
     assert_eq!(asked(second).await, ["schedule same"]);
-}
-
-async fn an_imported_schedule_is_as_it_was(t: DriverUnderTest) {
-    declare(&t, "billing", Some(1), &[("a", "1")]).await.expect("declared");
-    fire(&t, "a").await;
-    change(&t, Change::PauseSchedule(named("a")), at(12)).await.expect("paused");
-    let exported = stored(&t, "a").await;
-    let target = t.another().await;
-    change(&target, Change::ImportSchedule(Box::new(exported.clone())), at(50)).await.expect("new");
-    let imported = stored(&target, "a").await;
-    assert!(imported.equals_but_revision(&exported), "{imported:?} {exported:?}");
-    change(&target, resume("a", imported.revision, Some(at(60))), at(51)).await.expect("resumed");
-    let item = FireSchedule::new(named("a"), stored(&target, "a").await.revision, None);
-    let fired = target.driver.fire(Fire::new(vec![item], at(60))).await.expect("fire");
-    assert_eq!(fired, [Ok(Vec::new())]);
-    target.driver.close().await.expect("closed");
-}
-
-async fn importing_again_changes_nothing_and_another_is_denied(t: DriverUnderTest) {
-    put(&t, "a", "1", Some(at(10))).await;
-    let exported = stored(&t, "a").await;
-    let import = |record: &ScheduleRecord| Change::ImportSchedule(Box::new(record.clone()));
-    change(&t, import(&exported), at(1)).await.expect("equal");
-    assert_eq!(stored(&t, "a").await, exported);
-    fire(&t, "a").await;
-    let before = stored(&t, "a").await;
-    let denied = change(&t, import(&exported), at(1)).await;
-    assert_eq!(denied, Err(Denied::ScheduleExists(named("a"))));
-    assert_eq!(stored(&t, "a").await, before);
-}
-
-async fn a_definition_may_have_256_kib(t: DriverUnderTest) {
-    let of = |bytes: usize| NewSchedule::new(named("s"), vec![0xA5; bytes], None);
-    change(&t, Change::PutSchedule(of(Limits::MAX_DEFINITION_BYTES)), T0).await.expect("fits");
-    assert_eq!(stored(&t, "s").await.definition.len(), Limits::MAX_DEFINITION_BYTES);
-    let large = of(Limits::MAX_DEFINITION_BYTES + 1);
-    let declared = Declaration::new(owner("o"), None, vec![large.clone()]);
-    for change in [Change::PutSchedule(large), Change::DeclareSchedules(declared)] {
-        let answer = t.driver.configure(Configure::new(vec![change], T0)).await;
-        assert!(matches!(invalid(answer), InvalidRequest::OutOfRange { .. }));
-    }
 }
 
 async fn a_declaration_that_names_a_schedule_twice_fails_as_a_call(t: DriverUnderTest) {
