@@ -5,8 +5,11 @@
 //! what lets a failing script be shrunk to the few steps that matter.
 
 mod compare;
+mod finish;
 mod follow;
 mod generate;
+mod lease;
+mod plan;
 mod replay;
 mod schedule;
 mod shrink;

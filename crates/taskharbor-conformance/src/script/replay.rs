@@ -3,22 +3,17 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, AnyDriver, Blob, Driver, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
+    Admin, AnyDriver, Driver, JobId, Text, Timestamp,
     admin::{Action, Change, Counts, Filter, List, Manage, Prune, Requeue, TimeRange},
-    driver::{
-        Demand, Enqueue, ExtendLeases, Extension, LeaseMark, LeaseToken, OutputQuery, Outputs,
-        Reserve, Settle, Settlement, Transition,
-    },
-    export::{ExportUnit, ExportedKey, Imported},
-    flow::{Expansion, ListFlows},
-    job::{Condition, FailedAttempt, JobRecord, JobSet},
-    name::{Holder, IdempotencyKey},
+    driver::{Enqueue, LeaseToken, OutputQuery, Outputs},
+    flow::ListFlows,
+    job::{JobRecord, JobSet},
 };
 
 use super::{
-    Act, Deed, JobPlan, ListPlan, Pick, SetPlan, Step, Turn, When, Whose,
+    Act, Deed, ListPlan, SetPlan, Step, When, Whose,
     compare::{both, same},
-    follow::follow,
+    plan::{key_name, queue_name, seconds_from},
 };
 use crate::{fixture::T0, model::Model};
 
@@ -56,7 +51,7 @@ pub(super) async fn replay(
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+pub(super) enum Look {
     Over,
     Closely,
 }
@@ -66,15 +61,15 @@ pub(super) struct Replay<'a> {
     pub(super) model: Model,
     clock: Timestamp,
     pub(super) last_run_at: Timestamp,
-    grants: Vec<Grant>,
+    pub(super) grants: Vec<Grant>,
     /// Reasons that the driver was free to choose.
-    reasons: Vec<(JobId, Text)>,
+    pub(super) reasons: Vec<(JobId, Text)>,
 }
 
-struct Grant {
-    id: JobId,
-    token: LeaseToken,
-    expires_at: Timestamp,
+pub(super) struct Grant {
+    pub(super) id: JobId,
+    pub(super) token: LeaseToken,
+    pub(super) expires_at: Timestamp,
 }
 
 impl Replay<'_> {
@@ -98,12 +93,12 @@ impl Replay<'_> {
     }
 
     /// A grant, counted from the newest.
-    fn newest(&self, back: usize) -> Option<&Grant> {
+    pub(super) fn newest(&self, back: usize) -> Option<&Grant> {
         let count = self.grants.len();
         (count > 0).then(|| &self.grants[count - 1 - back % count])
     }
 
-    async fn act(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
+    pub(super) async fn act(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
         match act {
             Act::Enqueue(sets) => self.enqueue(sets, now).await,
             Act::Reserve { demands, lease_for } => self.reserve(demands, *lease_for, now).await,
@@ -205,145 +200,13 @@ impl Replay<'_> {
         }
     }
 
-    async fn reserve(
-        &mut self,
-        demands: &[(u8, usize)],
-        lease_for: Duration,
+    pub(super) async fn inspect(
+        &self,
+        id: &JobId,
         now: Timestamp,
-    ) -> Result<(), String> {
-        let demands =
-            demands.iter().map(|(queue, limit)| Demand::new(queue_name(*queue), *limit)).collect();
-        let holder = Holder::new("replay").expect("a valid holder");
-        let request = Reserve::new(demands, holder, now, lease_for);
-        let expires_at = request.check();
-        let answers = both("reserve", self.driver.reserve(request.clone()).await, expires_at)?;
-        let Some((answer, expires_at)) = answers else { return Ok(()) };
-        let cancelled = self.cancelled_by(&request).await?;
-        let mut states = follow(&self.model, &request, expires_at, &answer, &cancelled)
-            .map_err(|reason| format!("{reason}\n  driver: {answer:?}"))?;
-        let at = self.matching(&states, &cancelled, now).await?;
-        self.model = states.swap_remove(at);
-        for (id, reason) in std::mem::take(&mut self.reasons) {
-            self.model.adopt_reason(&id, &reason);
-        }
-        for leased in answer.jobs {
-            let (id, token) = (leased.job.id, leased.lease.token);
-            if self.grants.iter().any(|grant| grant.token == token) {
-                return Err(format!("the token of {id} was given before"));
-            }
-            self.grants.push(Grant { id, token, expires_at: leased.lease.expires_at });
-        }
-        Ok(())
-    }
-
-    /// The marked jobs with a lease that is over that the driver cancelled in this call.
-    async fn cancelled_by(&self, request: &Reserve) -> Result<Vec<JobId>, String> {
-        let mut cancelled = Vec::new();
-        for job in &self.model.jobs {
-            let is_marked = job.life.active_lease().is_some_and(|it| it.cancel_requested);
-            if is_marked && job.life.is_expired(request.now) {
-                let record = self.inspect(&job.new.id, request.now).await?;
-                if record.is_some_and(|it| it.state == State::Cancelled) {
-                    cancelled.push(job.new.id.clone());
-                }
-            }
-        }
-        Ok(cancelled)
-    }
-
-    /// Which of these states the driver is in, as far as its records show. Of several jobs that
-    /// were cancelled in one call, the reason of a dependant may name any.
-    async fn matching(
-        &mut self,
-        states: &[Model],
-        cancelled: &[JobId],
-        now: Timestamp,
-    ) -> Result<usize, String> {
-        if cancelled.is_empty() {
-            return Ok(0);
-        }
-        let mut records = Vec::new();
-        for job in &self.model.jobs {
-            records.push(self.inspect(&job.new.id, now).await?);
-        }
-        let names_one = |reason: &Text| {
-            cancelled
-                .iter()
-                .any(|id| reason.as_str() == format!("job {id} of the same flow failed"))
-        };
-        let matches = |state: &&Model| {
-            records.iter().enumerate().all(|(at, record)| {
-                let mut expected = state.record(at, now);
-                if let (Some(Some(reason)), Some(other)) =
-                    (record.as_ref().map(|it| &it.reason), &expected.reason)
-                    && names_one(reason)
-                    && names_one(other)
-                {
-                    expected.reason = Some(reason.clone());
-                }
-                *record == Some(expected)
-            })
-        };
-        let at = states.iter().position(|state| matches(&state)).unwrap_or(0);
-        self.reasons = records
-            .into_iter()
-            .flatten()
-            .filter_map(|it| Some((it.job.id, it.reason.filter(names_one)?)))
-            .collect();
-        Ok(at)
-    }
-
-    async fn inspect(&self, id: &JobId, now: Timestamp) -> Result<Option<JobRecord>, String> {
+    ) -> Result<Option<JobRecord>, String> {
         let record = self.driver.inspect(id.clone(), now).await;
         record.map_err(|error| error.to_string())
-    }
-
-    async fn extend(
-        &mut self,
-        picks: &[Pick],
-        lease_for: Duration,
-        now: Timestamp,
-    ) -> Result<(), String> {
-        let pick = |pick: &Pick| {
-            let (id, token) = self.pick(*pick);
-            let mut item = Extension::new(id, token).progress(Text::new(format!("at {now}")));
-            item.mark =
-                [None, Some(LeaseMark::Started), Some(LeaseMark::Leaving)][self.grants.len() % 3];
-            item
-        };
-        let request = ExtendLeases::new(picks.iter().map(pick).collect(), now, lease_for);
-        let model = self.model.extend(request.clone());
-        let answers = both("extend", self.driver.extend_leases(request.clone()).await, model)?;
-        let Some((driver, model)) = answers else { return Ok(()) };
-        for (item, (driver, model)) in request.items.iter().zip(driver.iter().zip(&model)) {
-            let bare = |answer: &Result<taskharbor_core::driver::Extended, _>| {
-                answer.clone().map(|it| (it.lease.expires_at, it.cancel_requested))
-            };
-            same("extend", &bare(driver), &bare(model))?;
-            if let Ok(extended) = driver {
-                self.model.adopt(&item.id, extended.lease.token);
-                let grants = self.grants.iter_mut();
-                for grant in grants.filter(|grant| grant.token == item.token) {
-                    grant.token = extended.lease.token;
-                    grant.expires_at = extended.lease.expires_at;
-                }
-            }
-        }
-        same("extend: answers", &driver.len(), &model.len())
-    }
-
-    async fn settle(&mut self, items: &[(Pick, Turn)], now: Timestamp) -> Result<(), String> {
-        let settlement = |(pick, turn): &(Pick, Turn)| {
-            let (id, token) = self.pick(*pick);
-            Settlement::new(id, token, self.transition(turn, now))
-        };
-        let request = Settle::new(items.iter().map(settlement).collect(), now);
-        let ids: Vec<JobId> = request.items.iter().map(|item| item.id.clone()).collect();
-        let model = self.model.settle(request.clone());
-        match both("settle", self.driver.settle(request).await, model)? {
-            Some((driver, model)) => same(&format!("settle {ids:?}"), &driver, &model),
-            None => Ok(()),
-        }
     }
 
     async fn manage(&mut self, jobs: &[Whose], deed: Deed, now: Timestamp) -> Result<(), String> {
@@ -379,79 +242,7 @@ impl Replay<'_> {
         self.configure_as((vec![change.clone()], vec![change]), now).await
     }
 
-    fn whose(&self, whose: Whose) -> JobId {
-        match whose {
-            Whose::Number(number) => job_id(number),
-            Whose::Grant(back) => self.newest(back).map_or(job_id(0), |grant| grant.id.clone()),
-        }
-    }
-
-    fn pick(&self, pick: Pick) -> (JobId, LeaseToken) {
-        let unknown = || (job_id(u8::MAX), LeaseToken::from_bits(1));
-        let id = self.newest(pick.grant).map_or_else(|| unknown().0, |grant| grant.id.clone());
-        let token = self.newest(pick.token_of).map_or_else(|| unknown().1, |grant| grant.token);
-        (id, token)
-    }
-
-    fn transition(&self, turn: &Turn, now: Timestamp) -> Transition {
-        let at = |offset: &Option<i64>| offset.map(|offset| seconds_from(now, offset));
-        let attempts = u32::try_from(self.grants.len()).unwrap_or(1) % 7 + 1;
-        let failure = || FailedAttempt::new(attempts, "it failed", now);
-        match turn {
-            Turn::Ack(output) => Transition::Ack { output: output.map(|byte| Blob::from(&[byte])) },
-            Turn::Expand(plan) => Transition::Expand(Expansion::new(self.jobs(plan, now))),
-            Turn::Retry(run_at) => Transition::Retry { failure: failure(), run_at: at(run_at) },
-            Turn::Fail => {
-                Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }
-            }
-            Turn::Release(run_at) => {
-                Transition::Release { run_at: at(run_at), started: attempts % 2 == 0 }
-            }
-        }
-    }
-
-    pub(super) fn jobs(&self, plan: &SetPlan, now: Timestamp) -> Vec<NewJob> {
-        let mut jobs: Vec<_> = plan.jobs.iter().map(|job| new_job(job, &plan.jobs, now)).collect();
-        for job in &mut jobs {
-            // See `Model::forgotten`.
-            if self.model.is_in_doubt(job, now) {
-                job.idempotency_key = None;
-            }
-        }
-        jobs
-    }
-
-    /// Everything that is stored is exported, imported into another store and exported there.
-    async fn move_to(&mut self, target: &AnyDriver) -> Result<(), String> {
-        let failed = |error: taskharbor_core::DriverError| error.to_string();
-        let units = export(self.driver).await?;
-        let expected = self.model.export(None, 1_000).map_err(failed)?.items;
-        let jobs = |units: &[ExportUnit]| -> Vec<ExportUnit> {
-            units.iter().filter(|unit| unit.key.is_none()).cloned().collect()
-        };
-        for (unit, expected) in jobs(&units).iter().zip(&jobs(&expected)) {
-            same("export", unit, expected)?;
-        }
-        same("export: units", &jobs(&units).len(), &jobs(&expected).len())?;
-        let known =
-            |key: &ExportedKey| self.model.keys.contains(key) || self.model.forgotten.contains(key);
-        if let Some(key) = units.iter().filter_map(|unit| unit.key.as_ref()).find(|it| !known(it)) {
-            return Err(format!("export: {key:?} is not held"));
-        }
-        let answers = target.import(units.clone()).await.map_err(failed)?;
-        same("import", &answers, &vec![Ok(Imported::Stored); units.len()])?;
-        let mut model = Model { limits: target.limits(), ..Model::default() };
-        same("import", &answers, &model.import(units.clone()).map_err(failed)?)?;
-        same("export of the model", &model.export(None, 1_000).map_err(failed)?.items, &units)?;
-        let moved = export(target).await?;
-        for (moved, unit) in moved.iter().zip(&units) {
-            same("export of what was imported", moved, unit)?;
-        }
-        same("export of what was imported: units", &moved.len(), &units.len())?;
-        same("check after import", &target.check().await.map_err(failed)?, &Vec::new())
-    }
-
-    async fn compare(&mut self, look: Look, now: Timestamp) -> Result<(), String> {
+    pub(super) async fn compare(&mut self, look: Look, now: Timestamp) -> Result<(), String> {
         let failed = |error: taskharbor_core::DriverError| error.to_string();
         let list = List::new(Filter::all(), 1_000, now);
         let listed = self.driver.list(list.clone()).await.map_err(failed)?;
@@ -484,107 +275,4 @@ impl Replay<'_> {
         let found = self.driver.check().await.map_err(failed)?;
         same("check", &found, &Vec::new())
     }
-
-    /// Empties the store by the means of the contract: at the end of time no lease is valid, so
-    /// everything can be cancelled, and what is over can be purged.
-    async fn wipe(&mut self) -> Result<(), String> {
-        let end = Timestamp::MAX;
-        for queue in 0..=u8::MAX {
-            if self.model.paused.contains_key(&queue_name(queue)) {
-                self.act(&Act::Resume(queue), end).await?;
-            }
-        }
-        self.wipe_schedules().await?;
-        let flows: Vec<JobId> = self.model.flows.iter().map(|flow| flow.id.clone()).collect();
-        let jobs: Vec<JobId> = self.model.jobs.iter().map(|job| job.new.id.clone()).collect();
-        for (ids, action) in [
-            (&flows, Action::CancelFlow),
-            (&jobs, Action::Cancel),
-            (&flows, Action::PurgeFlow),
-            (&jobs, Action::Purge),
-        ] {
-            let request = Manage::new(ids.clone(), action, end);
-            let model = self.model.manage(&request);
-            if let Some((driver, model)) = both("manage", self.driver.manage(request).await, model)?
-            {
-                same("manage", &driver, &model)?;
-            }
-        }
-        // A key that outlived its job is taken and given back, at a time at which it is free.
-        let mut keys: Vec<_> =
-            self.model.keys.iter().chain(&self.model.forgotten).cloned().collect();
-        keys.dedup_by(|a, b| (&a.queue, &a.key) == (&b.queue, &b.key));
-        self.model.forgotten.clear();
-        for (n, held) in keys.into_iter().enumerate() {
-            let id = JobId::new(format!("last-{n}")).expect("a valid id");
-            let job_type = JobType::new("work").expect("a valid type");
-            let job = NewJob::new(id.clone(), held.queue, job_type, &[]).idempotency_key(held.key);
-            let request = Enqueue::new(vec![job.into()], end);
-            let model = self.model.enqueue(request.clone());
-            if let Some((driver, model)) =
-                both("enqueue", self.driver.enqueue(request).await, model)?
-            {
-                same("enqueue", &driver, &model)?;
-            }
-            for action in [Action::Cancel, Action::Purge] {
-                let request = Manage::new(vec![id.clone()], action, end);
-                let model = self.model.manage(&request);
-                both("manage", self.driver.manage(request).await, model)?;
-            }
-        }
-        self.model.forgotten.clear();
-        self.compare(Look::Closely, end).await?;
-        same("left over", &self.model.jobs.len(), &0)
-    }
-}
-
-fn new_job(plan: &JobPlan, set: &[JobPlan], now: Timestamp) -> NewJob {
-    let parents = plan.parents.iter().map(|parent| job_id(set[*parent].id));
-    let (id, queue) = (job_id(plan.id), queue_name(plan.queue));
-    let mut job = match plan.join {
-        Some(reading) => NewJob::join(id, queue, parents).read_as(reading),
-        None => {
-            let job_type = JobType::new("work").expect("a valid type");
-            NewJob::new(id, queue, job_type, &[plan.id]).after(parents)
-        }
-    };
-    if plan.on_failure {
-        job.condition = Condition::ParentsFailed;
-    }
-    job = job.priority(plan.priority).on_failure(plan.policy);
-    job.run_at = plan.run_at.map(|offset| seconds_from(now, offset));
-    if let Some((key, hold)) = plan.key {
-        job = job.idempotency_key(key_name(key)).key_hold(hold);
-    }
-    job
-}
-
-fn job_id(number: u8) -> JobId {
-    JobId::new(format!("job-{number}")).expect("a valid id")
-}
-
-/// Everything that a driver exports, in small pages.
-async fn export(driver: &AnyDriver) -> Result<Vec<ExportUnit>, String> {
-    let (mut units, mut after) = (Vec::new(), None);
-    loop {
-        let page = driver.export(after, 3).await.map_err(|error| error.to_string())?;
-        units.extend(page.items);
-        match page.next {
-            Some(cursor) => after = Some(cursor),
-            None => return Ok(units),
-        }
-    }
-}
-
-fn key_name(number: u8) -> IdempotencyKey {
-    IdempotencyKey::new(format!("key-{number}")).expect("a valid key")
-}
-
-fn queue_name(number: u8) -> QueueName {
-    QueueName::new(format!("queue-{number}")).expect("a valid name")
-}
-
-pub(super) fn seconds_from(now: Timestamp, offset: i64) -> Timestamp {
-    let by = Duration::from_secs(offset.unsigned_abs());
-    if offset < 0 { now.saturating_sub(by) } else { now.saturating_add(by) }
 }

@@ -19,7 +19,8 @@ use taskharbor_core::{
 use super::{
     FirePlan, SchedulePlan,
     compare::{both, same},
-    replay::{Replay, seconds_from},
+    plan::seconds_from,
+    replay::Replay,
 };
 
 impl Replay<'_> {

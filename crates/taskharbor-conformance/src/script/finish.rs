@@ -1,0 +1,113 @@
+//! What is done with a store at the end of a script: it is moved to another, and emptied.
+
+use taskharbor_core::{
+    Admin, AnyDriver, Driver, JobId, JobType, NewJob, Timestamp,
+    admin::{Action, Manage},
+    driver::Enqueue,
+    export::{ExportUnit, ExportedKey, Imported},
+};
+
+use super::{
+    Act,
+    compare::{both, same},
+    plan::queue_name,
+    replay::{Look, Replay},
+};
+use crate::model::Model;
+
+impl Replay<'_> {
+    /// Everything that is stored is exported, imported into another store and exported there.
+    pub(super) async fn move_to(&mut self, target: &AnyDriver) -> Result<(), String> {
+        let failed = |error: taskharbor_core::DriverError| error.to_string();
+        let units = export(self.driver).await?;
+        let expected = self.model.export(None, 1_000).map_err(failed)?.items;
+        let jobs = |units: &[ExportUnit]| -> Vec<ExportUnit> {
+            units.iter().filter(|unit| unit.key.is_none()).cloned().collect()
+        };
+        for (unit, expected) in jobs(&units).iter().zip(&jobs(&expected)) {
+            same("export", unit, expected)?;
+        }
+        same("export: units", &jobs(&units).len(), &jobs(&expected).len())?;
+        let known =
+            |key: &ExportedKey| self.model.keys.contains(key) || self.model.forgotten.contains(key);
+        if let Some(key) = units.iter().filter_map(|unit| unit.key.as_ref()).find(|it| !known(it)) {
+            return Err(format!("export: {key:?} is not held"));
+        }
+        let answers = target.import(units.clone()).await.map_err(failed)?;
+        same("import", &answers, &vec![Ok(Imported::Stored); units.len()])?;
+        let mut model = Model { limits: target.limits(), ..Model::default() };
+        same("import", &answers, &model.import(units.clone()).map_err(failed)?)?;
+        same("export of the model", &model.export(None, 1_000).map_err(failed)?.items, &units)?;
+        let moved = export(target).await?;
+        for (moved, unit) in moved.iter().zip(&units) {
+            same("export of what was imported", moved, unit)?;
+        }
+        same("export of what was imported: units", &moved.len(), &units.len())?;
+        same("check after import", &target.check().await.map_err(failed)?, &Vec::new())
+    }
+
+    /// Empties the store by the means of the contract: at the end of time no lease is valid, so
+    /// everything can be cancelled, and what is over can be purged.
+    pub(super) async fn wipe(&mut self) -> Result<(), String> {
+        let end = Timestamp::MAX;
+        for queue in 0..=u8::MAX {
+            if self.model.paused.contains_key(&queue_name(queue)) {
+                self.act(&Act::Resume(queue), end).await?;
+            }
+        }
+        self.wipe_schedules().await?;
+        let flows: Vec<JobId> = self.model.flows.iter().map(|flow| flow.id.clone()).collect();
+        let jobs: Vec<JobId> = self.model.jobs.iter().map(|job| job.new.id.clone()).collect();
+        for (ids, action) in [
+            (&flows, Action::CancelFlow),
+            (&jobs, Action::Cancel),
+            (&flows, Action::PurgeFlow),
+            (&jobs, Action::Purge),
+        ] {
+            let request = Manage::new(ids.clone(), action, end);
+            let model = self.model.manage(&request);
+            if let Some((driver, model)) = both("manage", self.driver.manage(request).await, model)?
+            {
+                same("manage", &driver, &model)?;
+            }
+        }
+        // A key that outlived its job is taken and given back, at a time at which it is free.
+        let mut keys: Vec<_> =
+            self.model.keys.iter().chain(&self.model.forgotten).cloned().collect();
+        keys.dedup_by(|a, b| (&a.queue, &a.key) == (&b.queue, &b.key));
+        self.model.forgotten.clear();
+        for (n, held) in keys.into_iter().enumerate() {
+            let id = JobId::new(format!("last-{n}")).expect("a valid id");
+            let job_type = JobType::new("work").expect("a valid type");
+            let job = NewJob::new(id.clone(), held.queue, job_type, &[]).idempotency_key(held.key);
+            let request = Enqueue::new(vec![job.into()], end);
+            let model = self.model.enqueue(request.clone());
+            if let Some((driver, model)) =
+                both("enqueue", self.driver.enqueue(request).await, model)?
+            {
+                same("enqueue", &driver, &model)?;
+            }
+            for action in [Action::Cancel, Action::Purge] {
+                let request = Manage::new(vec![id.clone()], action, end);
+                let model = self.model.manage(&request);
+                both("manage", self.driver.manage(request).await, model)?;
+            }
+        }
+        self.model.forgotten.clear();
+        self.compare(Look::Closely, end).await?;
+        same("left over", &self.model.jobs.len(), &0)
+    }
+}
+
+/// Everything that a driver exports, in small pages.
+async fn export(driver: &AnyDriver) -> Result<Vec<ExportUnit>, String> {
+    let (mut units, mut after) = (Vec::new(), None);
+    loop {
+        let page = driver.export(after, 3).await.map_err(|error| error.to_string())?;
+        units.extend(page.items);
+        match page.next {
+            Some(cursor) => after = Some(cursor),
+            None => return Ok(units),
+        }
+    }
+}
