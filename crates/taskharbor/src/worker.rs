@@ -12,7 +12,7 @@ mod caution;
 mod executor;
 mod input;
 mod keeper;
-mod lane;
+mod pool;
 mod outage;
 mod pace;
 mod pruner;

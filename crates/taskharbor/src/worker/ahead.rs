@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    lane::Patience,
+    pool::Patience,
     settler::Finished,
     shared::{Config, Phase, Shared},
     verdict,
@@ -37,7 +37,7 @@ pub(super) async fn sweep(shared: &Arc<Shared>) {
     let patience = Patience::new(&shared.config);
     let mut not_before = Instant::now();
     loop {
-        let next = shared.lanes.iter().filter_map(|lane| lane.stalls_at(patience)).min();
+        let next = shared.pools.iter().filter_map(|pool| pool.stalls_at(patience)).min();
         // However late it is, other tasks get their turn in between.
         let next = next.map(|at| at.max(not_before).max(Instant::now() + A_MOMENT));
         let stalled = async {
@@ -63,9 +63,9 @@ pub(super) async fn sweep(shared: &Arc<Shared>) {
             not_before = now + patience.stalled;
             continue;
         }
-        for lane in shared.lanes.iter() {
-            if lane.stalls_at(patience).is_some_and(|at| at <= now) {
-                release(shared, lane.take_waiting(), ReleaseReason::Waited).await;
+        for pool in shared.pools.iter() {
+            if pool.stalls_at(patience).is_some_and(|at| at <= now) {
+                release(shared, pool.take_waiting(), ReleaseReason::Waited).await;
             }
         }
     }
@@ -74,8 +74,8 @@ pub(super) async fn sweep(shared: &Arc<Shared>) {
 
 /// Gives back all jobs that wait for a slot.
 pub(super) async fn release_all(shared: &Arc<Shared>, why: ReleaseReason) {
-    for lane in shared.lanes.iter() {
-        release(shared, lane.take_waiting(), why).await;
+    for pool in shared.pools.iter() {
+        release(shared, pool.take_waiting(), why).await;
     }
 }
 

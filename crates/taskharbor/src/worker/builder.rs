@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::{
     Worker,
     caution::Caution,
-    lane::{Lane, Lanes},
+    pool::{SlotPool, SlotPools},
     outage::Outage,
     pace::MAX_AHEAD,
     shared::{Config, Phase, Shared},
@@ -358,8 +358,8 @@ impl WorkerBuilder {
     pub fn build(self) -> Result<Worker, BuildError> {
         let config = self.config()?;
         self.retry.check().map_err(BuildError::Retry)?;
-        let lanes = lanes(&self.queues)?;
-        let served: HashSet<&str> = lanes.iter().map(|lane| lane.queue.as_str()).collect();
+        let pools = pools(&self.queues)?;
+        let served: HashSet<&str> = pools.iter().map(|pool| pool.queue.as_str()).collect();
         let handlers =
             handlers(self.handlers, |queue| self.allow_unserved || served.contains(queue))?;
         let codecs = self.codecs.into_iter().collect::<Result<Vec<_>, _>>();
@@ -372,7 +372,7 @@ impl WorkerBuilder {
             schedules.into_declaration(&Format::json(), &limits, Timestamp::EPOCH)
         });
         let declaration = declaration.transpose().map_err(BuildError::Schedule)?;
-        let concurrency: usize = lanes.iter().map(|lane| lane.concurrency).sum();
+        let concurrency: usize = pools.iter().map(|pool| pool.concurrency).sum();
         // So that handlers do not wait for a call to the store while there is more to do.
         let (outcomes, inbox) = mpsc::channel(concurrency.max(MAX_AHEAD));
         let shared = Shared {
@@ -383,7 +383,7 @@ impl WorkerBuilder {
             middleware: self.middleware.into(),
             retry: self.retry,
             observers: Observers::new(self.observers),
-            lanes: Lanes::new(lanes),
+            pools: SlotPools::new(pools),
             freed: Notify::new(),
             buffered: Notify::new(),
             caution: Caution::new(self.crash_limit),
@@ -473,12 +473,12 @@ fn default_name() -> Result<Holder, NameError> {
         .or_else(|_| Holder::new(format!("worker:{pid}")))
 }
 
-fn lanes(named: &[(String, usize)]) -> Result<Vec<Lane>, BuildError> {
+fn pools(named: &[(String, usize)]) -> Result<Vec<SlotPool>, BuildError> {
     if named.is_empty() {
         return Err(BuildError::NoQueues);
     }
     let mut seen = HashSet::new();
-    let mut lanes = Vec::new();
+    let mut pools = Vec::new();
     for (name, concurrency) in named {
         let queue = || name.clone();
         let valid = QueueName::new(name)
@@ -489,9 +489,9 @@ fn lanes(named: &[(String, usize)]) -> Result<Vec<Lane>, BuildError> {
         if !(1..=MAX_CONCURRENCY).contains(concurrency) {
             return Err(BuildError::Concurrency { queue: queue(), concurrency: *concurrency });
         }
-        lanes.push(Lane::new(valid, *concurrency));
+        pools.push(SlotPool::new(valid, *concurrency));
     }
-    Ok(lanes)
+    Ok(pools)
 }
 
 fn handlers(

@@ -8,7 +8,7 @@ use tracing::Instrument;
 
 use super::{
     input,
-    lane::Slot,
+    pool::Slot,
     settler::Finished,
     shared::Shared,
     verdict::{self, Acked, Circumstances, Verdict},

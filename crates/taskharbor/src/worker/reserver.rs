@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     ahead, executor,
-    lane::{Offer, Slot},
     outage::Part,
     pace::Reach,
+    pool::{Offer, Slot},
     set_back::ClockWatch,
     settler::Finished,
     shared::{Phase, Shared},
@@ -68,7 +68,7 @@ struct Known {
 
 struct Reserver {
     shared: Arc<Shared>,
-    /// For each lane.
+    /// For each pool.
     known: Vec<Known>,
     /// When to ask all queues again, with or without a wake-up.
     poll_at: Instant,
@@ -93,14 +93,14 @@ enum ClockWas {
     Ahead,
 }
 
-/// A lane, and how many jobs are asked of its queue.
+/// A pool, and how many jobs are asked of its queue.
 type Asked = (usize, usize);
 
 impl Reserver {
     fn new(shared: Arc<Shared>) -> Self {
         let known = Known { may_have_more: true, due_at: None, given: 0 };
         Self {
-            known: vec![known; shared.lanes.len()],
+            known: vec![known; shared.pools.len()],
             poll_at: Instant::now() + shared.config.poll,
             watch: None,
             watch_again: Instant::now(),
@@ -175,7 +175,7 @@ impl Reserver {
     async fn note_woken(&mut self, woken: Option<Woken>) {
         match woken {
             Some(Woken::Queues(queues)) => {
-                for at in queues.iter().filter_map(|queue| self.shared.lanes.find(queue)) {
+                for at in queues.iter().filter_map(|queue| self.shared.pools.find(queue)) {
                     self.known[at].may_have_more = true;
                 }
             }
@@ -210,7 +210,7 @@ impl Reserver {
     /// How many jobs to ask for, of which queues. Where that is more than one call may bring, the next
     /// one begins with the queue that was left out.
     fn demands(&mut self) -> Vec<Asked> {
-        let (now, lanes) = (Instant::now(), &self.shared.lanes);
+        let (now, pools) = (Instant::now(), &self.shared.pools);
         if self.shared.caution.quarantine_ends_at(now).is_some() {
             return Vec::new();
         }
@@ -220,7 +220,7 @@ impl Reserver {
             Reach::new(self.shared.config.ahead, self.round_trip)
         };
         let (mut demands, mut left, start) = (Vec::new(), BATCH_OF_ALL, self.first);
-        for at in (0..lanes.len()).map(|n| (n + start) % lanes.len()) {
+        for at in (0..pools.len()).map(|n| (n + start) % pools.len()) {
             if !self.known[at].may_have_more {
                 continue;
             }
@@ -228,7 +228,7 @@ impl Reserver {
                 self.first = at;
                 break;
             }
-            let asked = lanes[at].demand(reach, now).min(BATCH).min(left);
+            let asked = pools[at].demand(reach, now).min(BATCH).min(left);
             if asked > 0 {
                 demands.push((at, asked));
                 left -= asked;
@@ -242,10 +242,10 @@ impl Reserver {
         match self.reserve(demands).await {
             Ok((reserved, clock)) => {
                 self.failures = 0;
-                let find = |leased: &Leased| self.shared.lanes.find(&leased.job.queue);
-                let lanes: Vec<Option<usize>> = reserved.jobs.iter().map(find).collect();
-                self.note_answer(demands, &lanes, reserved.next_due);
-                self.begin(reserved.jobs, &lanes, clock).await;
+                let find = |leased: &Leased| self.shared.pools.find(&leased.job.queue);
+                let pools: Vec<Option<usize>> = reserved.jobs.iter().map(find).collect();
+                self.note_answer(demands, &pools, reserved.next_due);
+                self.begin(reserved.jobs, &pools, clock).await;
             }
             Err(_) => {
                 self.failures = self.failures.saturating_add(1);
@@ -263,17 +263,17 @@ impl Reserver {
     fn note_answer(
         &mut self,
         demands: &[Asked],
-        lanes: &[Option<usize>],
+        pools: &[Option<usize>],
         next_due: Option<Timestamp>,
     ) {
         for (at, _) in demands {
             self.known[*at].given = 0;
         }
-        for at in lanes.iter().flatten() {
+        for at in pools.iter().flatten() {
             self.known[*at].given += 1;
         }
         let next_due = next_due.map(|due| due.since(self.shared.now()));
-        let in_vain = next_due == Some(Duration::ZERO) && lanes.is_empty();
+        let in_vain = next_due == Some(Duration::ZERO) && pools.is_empty();
         self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
         let wait = next_due.map(|due| match due {
             // A job that is said to be due and does not come must not make this loop spin.
@@ -298,7 +298,7 @@ impl Reserver {
         if self.watch.is_some() || Instant::now() < self.watch_again {
             return None;
         }
-        let queues: Vec<_> = shared.lanes.iter().map(|lane| lane.queue.clone()).collect();
+        let queues: Vec<_> = shared.pools.iter().map(|pool| pool.queue.clone()).collect();
         let (count, call) = (queues.len(), shared.driver.watch(queues));
         match shared.call(Part::Watch, Operation::Watch, count, call).await {
             Ok(watch) => {
@@ -318,7 +318,7 @@ impl Reserver {
         // Before looking, so that no wake-up falls between the two.
         let no_wake_ups = self.watch().await;
         let shared = &self.shared;
-        let queue = |at: usize| shared.lanes[at].queue.clone();
+        let queue = |at: usize| shared.pools[at].queue.clone();
         let asked = demands.iter().map(|(at, count)| Demand::new(queue(*at), *count)).collect();
         let holder = shared.config.holder.clone();
         self.clock.ask_soon(shared);
@@ -347,7 +347,7 @@ impl Reserver {
     }
 
     /// Starts the jobs, lets them wait for a slot, or gives them back.
-    async fn begin(&self, jobs: Vec<Leased>, lanes: &[Option<usize>], clock: ClockWas) {
+    async fn begin(&self, jobs: Vec<Leased>, pools: &[Option<usize>], clock: ClockWas) {
         let (shared, now) = (&self.shared, Instant::now());
         let rest = shared.config.lease_for - shared.config.heartbeat;
         let too_soon = shared.now().saturating_add(shared.config.margin());
@@ -358,7 +358,7 @@ impl Reserver {
             ahead::release_all(shared, ReleaseReason::Waited).await;
         }
         let may_wait = !shared.config.ahead.is_zero() && !shared.caution.is_careful(now);
-        for (inflight, lane) in jobs.into_iter().zip(lanes) {
+        for (inflight, pool) in jobs.into_iter().zip(pools) {
             shared.tell(&Event::Reserved { job: &inflight.job });
             if clock == ClockWas::Ahead && inflight.job.expirations > 0 {
                 // Its holder learns of it at its next heartbeat, and has stopped by then.
@@ -373,7 +373,7 @@ impl Reserver {
                 self.release(inflight, run_at, ReleaseReason::KeptApart).await;
                 continue;
             }
-            let why = match self.place(&inflight, *lane, may_wait, now) {
+            let why = match self.place(&inflight, *pool, may_wait, now) {
                 Ok(Some(slot)) if shared.caution.needs_quarantine(inflight.job.expirations) => {
                     quarantine.push((inflight, slot));
                     continue;
@@ -442,7 +442,7 @@ impl Reserver {
     fn place(
         &self,
         inflight: &Arc<Inflight>,
-        lane: Option<usize>,
+        pool: Option<usize>,
         may_wait: bool,
         now: Instant,
     ) -> Result<Option<Slot>, ReleaseReason> {
@@ -454,13 +454,13 @@ impl Reserver {
             return Err(ReleaseReason::Shutdown);
         }
         // A driver may answer with a job of a queue that it was not asked for.
-        let lane = lane.ok_or(ReleaseReason::Waited)?;
-        match shared.lanes[lane].offer(inflight, now, may_wait) {
+        let pool = pool.ok_or(ReleaseReason::Waited)?;
+        match shared.pools[pool].offer(inflight, now, may_wait) {
             Offer::Waits => return Ok(None),
             Offer::Refused => return Err(ReleaseReason::Waited),
             Offer::Starts => {}
         }
-        let (mut slot, caution) = (Slot::new(Arc::clone(shared), lane), &shared.caution);
+        let (mut slot, caution) = (Slot::new(Arc::clone(shared), pool), &shared.caution);
         if caution.is_suspect(expirations) && !caution.needs_quarantine(expirations) {
             slot.set_suspect(caution.begin(expirations, now));
         }

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     caution::Caution,
-    lane::Lanes,
+    pool::SlotPools,
     outage::{Outage, Part},
     settler::Finished,
     supervisor::{CLOSE, FLUSH},
@@ -109,7 +109,7 @@ pub(super) struct Shared {
     pub(super) middleware: Arc<[Arc<dyn Middleware>]>,
     pub(super) retry: Arc<dyn RetryPolicy>,
     pub(super) observers: Observers,
-    pub(super) lanes: Lanes,
+    pub(super) pools: SlotPools,
     /// A slot is free, or few jobs wait for one.
     pub(super) freed: Notify,
     /// Jobs wait for a slot.
@@ -236,7 +236,7 @@ impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("config", &self.config)
-            .field("lanes", &self.lanes)
+            .field("pools", &self.pools)
             .field("phase", &self.phase())
             .finish_non_exhaustive()
     }

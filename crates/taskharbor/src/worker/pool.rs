@@ -22,35 +22,35 @@ use super::{
 };
 use crate::inflight::Inflight;
 
-/// The lanes of a worker, one for each queue.
+/// The pools of a worker, one for each queue.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+pub(super) struct SlotPools {
+    pools: Vec<SlotPool>,
     places: HashMap<QueueName, usize>,
 }
 
-impl Lanes {
-    pub(super) fn new(lanes: Vec<Lane>) -> Self {
-        let places = lanes.iter().enumerate().map(|(at, lane)| (lane.queue.clone(), at)).collect();
-        Self { lanes, places }
+impl SlotPools {
+    pub(super) fn new(pools: Vec<SlotPool>) -> Self {
+        let places = pools.iter().enumerate().map(|(at, pool)| (pool.queue.clone(), at)).collect();
+        Self { pools, places }
     }
 
-    /// The place of the lane of this queue.
+    /// The place of the pool of this queue.
     pub(super) fn find(&self, queue: &QueueName) -> Option<usize> {
         self.places.get(queue).copied()
     }
 }
 
-impl Deref for Lanes {
-    type Target = [Lane];
+impl Deref for SlotPools {
+    type Target = [SlotPool];
 
-    fn deref(&self) -> &[Lane] {
-        &self.lanes
+    fn deref(&self) -> &[SlotPool] {
+        &self.pools
     }
 }
 
 /// The slots of one queue, and the jobs that wait for them.
-pub(super) struct Lane {
+pub(super) struct SlotPool {
     pub(super) queue: QueueName,
     pub(super) concurrency: usize,
     state: Mutex<State>,
@@ -69,7 +69,7 @@ struct State {
     low_water: usize,
 }
 
-/// Whether a job that is offered to a lane starts, waits or is refused.
+/// Whether a job that is offered to a pool starts, waits or is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// A slot was free, and is taken now.
@@ -95,7 +95,7 @@ pub(super) struct Patience {
     pub(super) longest: Duration,
 }
 
-impl Lane {
+impl SlotPool {
     pub(super) fn new(queue: QueueName, concurrency: usize) -> Self {
         let state = State {
             free: concurrency,
@@ -113,7 +113,7 @@ impl Lane {
     }
 
     /// How many jobs to ask for: one for each free slot, and those that will start soon after. None
-    /// while all slots are taken and enough jobs wait; then the lane says when that changes.
+    /// while all slots are taken and enough jobs wait; then the pool says when that changes.
     pub(super) fn demand(&self, reach: Reach, now: Instant) -> usize {
         let mut state = self.state();
         let ended = state.ended;
@@ -187,10 +187,10 @@ impl Lane {
     }
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for SlotPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.state();
-        f.debug_struct("Lane")
+        f.debug_struct("SlotPool")
             .field("queue", &self.queue)
             .field("concurrency", &self.concurrency)
             .field("free", &state.free)
@@ -202,16 +202,16 @@ impl fmt::Debug for Lane {
 /// One handler's right to run. It ends when this is passed on or dropped.
 pub(super) struct Slot {
     shared: Arc<Shared>,
-    lane: usize,
+    pool: usize,
     /// Set while a job runs in it whose lease has run out before.
     suspect: Option<u64>,
     is_passed: bool,
 }
 
 impl Slot {
-    /// A slot that was taken with [`Lane::offer`].
-    pub(super) const fn new(shared: Arc<Shared>, lane: usize) -> Self {
-        Self { shared, lane, suspect: None, is_passed: false }
+    /// A slot that was taken with [`SlotPool::offer`].
+    pub(super) const fn new(shared: Arc<Shared>, pool: usize) -> Self {
+        Self { shared, pool, suspect: None, is_passed: false }
     }
 
     /// Runs a job in it whose lease has run out before.
@@ -233,13 +233,13 @@ impl Slot {
             // The jobs that wait are given back.
             return;
         }
-        let passed = self.shared.lanes[self.lane].pass(Instant::now());
+        let passed = self.shared.pools[self.pool].pass(Instant::now());
         self.is_passed = true;
         if passed.is_low {
             self.shared.freed.notify_one();
         }
         if let Some(next) = passed.next {
-            let slot = Self::new(Arc::clone(&self.shared), self.lane);
+            let slot = Self::new(Arc::clone(&self.shared), self.pool);
             executor::start(&self.shared, next, slot);
         }
     }
@@ -249,7 +249,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         self.clear_suspect();
         if !self.is_passed {
-            self.shared.lanes[self.lane].free_one();
+            self.shared.pools[self.pool].free_one();
             self.shared.freed.notify_one();
         }
     }
