@@ -1,20 +1,20 @@
 //! [`Worker`]: reserving jobs, running their handlers, recording what became of them.
 //!
 //! Four loops share one state. The *reserver* fills free slots with jobs, and reserves ahead what will
-//! start soon. The
-//! *executor* runs each job's handler in a task. The *keeper* extends all leases in one call. The
-//! *settler* records outcomes in batches. The *supervisor* starts them and shuts them down, and a
-//! *pruner* beside them removes what is over and old.
+//! start soon. The *executor* runs each job's handler in a task. The *keeper* extends all leases in one
+//! call. The *settler* records outcomes in batches. The *supervisor* starts them and shuts them down.
+//! Beside them, a *pruner* removes terminal jobs after a time, and a *scheduler* fires schedules.
 
 mod ahead;
+mod build_error;
 mod builder;
 mod caution;
 mod executor;
 mod input;
 mod keeper;
-mod pool;
 mod outage;
 mod pace;
+mod pool;
 mod pruner;
 mod reserver;
 mod retention;
@@ -35,7 +35,8 @@ use taskharbor_core::AnyDriver;
 use shared::Shared;
 use signal::{Asked, Signals};
 
-pub use builder::{BuildError, WorkerBuilder};
+pub use build_error::BuildError;
+pub use builder::WorkerBuilder;
 pub(crate) use outage::BACKOFF;
 pub use retention::Retention;
 pub use running::{Running, WorkerError};

@@ -1,4 +1,4 @@
-//! [`WorkerBuilder`]: what a worker does, checked once when it is built.
+//! [`WorkerBuilder`]: the settings of a worker, checked once when it is built.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,7 +8,7 @@ use std::{
 };
 
 use taskharbor_core::{
-    AnyDriver, Driver, JobType, QueueName, Timestamp, debug_as_display,
+    AnyDriver, Driver, JobType, QueueName, Timestamp,
     job::HeaderError,
     name::{Holder, NameError},
 };
@@ -16,123 +16,27 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::{
     Worker,
+    build_error::BuildError,
     caution::Caution,
-    pool::{SlotPool, SlotPools},
     outage::Outage,
     pace::MAX_AHEAD,
+    pool::{SlotPool, SlotPools},
     shared::{Config, Phase, Shared},
     unfit::{MissingHandler, Unfit, Unreadable},
 };
 use crate::{
-    Codec, Exponential, Handlers, ImpossiblePolicy, InvalidSchedule, Middleware, Observer,
-    Retention, RetryPolicy, Schedules, codec::Format, handler::Entry, inflight::Registry,
-    observe::Observers,
+    Codec, Exponential, Handlers, Middleware, Observer, Retention, RetryPolicy, Schedules,
+    codec::Format, handler::Entry, inflight::Registry, observe::Observers,
 };
 
-/// Why a worker was not built.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// It could run nothing.
-    #[error("the worker has no handlers: add some with `WorkerBuilder::handlers`")]
-    NoHandlers,
-    /// Two handlers claim one type.
-    #[error("two handlers are registered for job type {0:?}: keep one")]
-    DuplicateHandler(String),
-    /// The name of a handler's type is none.
-    #[error("the handler for {job_type:?} can never run: {cause}")]
-    InvalidType {
-        /// The name.
-        job_type: String,
-        /// What is wrong with it.
-        cause: NameError,
-    },
-    /// It could take jobs from nowhere.
-    #[error("the worker serves no queue: add one with `WorkerBuilder::queue`")]
-    NoQueues,
-    /// The name of a queue is none.
-    #[error("queue {queue:?} cannot be served: {cause}")]
-    InvalidQueue {
-        /// The name.
-        queue: String,
-        /// What is wrong with it.
-        cause: NameError,
-    },
-    /// One queue is named twice.
-    #[error("queue {0:?} is named twice: give it one concurrency")]
-    DuplicateQueue(String),
-    /// A queue would be served by nobody, or by more than can be.
-    #[error("the concurrency of queue {queue:?} is {concurrency}: choose 1 to {MAX_CONCURRENCY}")]
-    Concurrency {
-        /// The queue.
-        queue: String,
-        /// Its concurrency.
-        concurrency: usize,
-    },
-    /// Jobs of a type wait in a queue from which this worker takes nothing.
-    #[error(
-        "jobs of type {job_type:?} wait in queue {queue:?}, which this worker does not serve: add `.queue({queue:?}, …)`, or `.allow_unserved_queues()` if another worker does"
-    )]
-    UnservedQueue {
-        /// The type.
-        job_type: String,
-        /// Its queue.
-        queue: String,
-    },
-    /// A heartbeat would come too late.
-    #[error(
-        "the heartbeat of {heartbeat:?} is too long for a lease of {lease:?}: choose half of it or less, better a third"
-    )]
-    Heartbeat {
-        /// Between two heartbeats.
-        heartbeat: Duration,
-        /// How long a lease lasts.
-        lease: Duration,
-    },
-    /// A duration is one that cannot work.
-    #[error("{what} is {value:?}: choose {wanted}")]
-    Duration {
-        /// Which.
-        what: &'static str,
-        /// How long it is.
-        value: Duration,
-        /// What would do.
-        wanted: &'static str,
-    },
-    /// No job could ever be executed.
-    #[error("the crash limit is 0: choose 1 or more")]
-    CrashLimit,
-    /// The retry policy makes no sense.
-    #[error("the retry policy cannot work: {0}")]
-    Retry(ImpossiblePolicy),
-    /// The retry policy of a job type makes no sense.
-    #[error("the retry policy of job type {job_type:?} cannot work: {problem}")]
-    RetryOf {
-        /// The type.
-        job_type: String,
-        /// What is wrong with it.
-        problem: ImpossiblePolicy,
-    },
-    /// A codec has no name that could be stored with a job.
-    #[error("a codec cannot be used: {0}")]
-    Codec(HeaderError),
-    /// Invalid schedule.
-    #[error(transparent)]
-    Schedule(InvalidSchedule),
-    /// The worker's name is none.
-    #[error("the worker's name cannot be used: {0}")]
-    Name(NameError),
-}
-
-debug_as_display!(BuildError);
-
-const MAX_CONCURRENCY: usize = 50_000;
+/// The most jobs of one queue that a worker runs at once.
+pub(super) const MAX_CONCURRENCY: usize = 50_000;
 /// A heartbeat is sent after a third of the lease, and a second one has to fit before the handler is
 /// stopped. On a busy machine a call to the store, or the turn of a task, can take 100 ms and more: with
 /// leases of 10 ms healthy jobs were lost until the crash limit dead-lettered them.
 const MIN_LEASE: Duration = Duration::from_secs(1);
 
-/// Says what a worker does. Everything is checked by [`WorkerBuilder::build`].
+/// Configures a [`Worker`]. [`WorkerBuilder::build`] checks all settings.
 #[must_use = "a worker does nothing until it is built and run"]
 pub struct WorkerBuilder {
     driver: AnyDriver,
