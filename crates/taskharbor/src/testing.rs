@@ -39,7 +39,9 @@
 mod call;
 mod clock;
 mod harbor;
+mod read;
 
 pub use call::{HandlerCall, call};
 pub use clock::TokioClock;
-pub use harbor::{Harbor, StoredJob, Time};
+pub use harbor::{Harbor, Time};
+pub use read::StoredJob;
