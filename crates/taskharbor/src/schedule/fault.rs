@@ -79,7 +79,7 @@ pub enum ScheduleFault {
     },
     /// The job cannot be made.
     #[error(transparent)]
-    Job(#[from] InvalidJob),
+    InvalidJob(#[from] InvalidJob),
     /// The job cannot be stored.
     #[error(transparent)]
     Rejected(#[from] Rejected),
