@@ -9,6 +9,7 @@ mod client;
 mod codec;
 mod connect;
 mod context;
+mod deadline;
 mod draft;
 mod flow;
 mod handler;

@@ -1,6 +1,6 @@
 //! The store as a client sees it: every call is bounded in time.
 
-use std::{fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
@@ -10,11 +10,11 @@ use taskharbor_core::{
     flow::FlowRecord,
     job::{JobRecord, JobSummary},
 };
-use tokio::runtime::Handle;
 
 use super::within::Within;
 use crate::{
     Operation,
+    deadline::in_time,
     flow::{graph::Records, read::Source},
     observe::Observers,
 };
@@ -62,7 +62,8 @@ impl Store {
     /// A watch of this job that never wakes, if the store has none to give: the look that follows tells
     /// why.
     pub(super) async fn watch_job(&self, id: JobId) -> Watch {
-        self.bounded(self.driver.watch_job(id)).await.unwrap_or_else(|_| Watch::never())
+        let watch = in_time(self.call_timeout, self.driver.watch_job(id)).await;
+        watch.unwrap_or_else(|_| Watch::never())
     }
 
     pub(super) async fn manage(&self, request: Manage) -> Answers<State, Denied> {
@@ -106,26 +107,7 @@ impl Store {
         items: usize,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
-        self.observers.call(operation, items, self.bounded(call)).await
-    }
-
-    async fn bounded<T>(
-        &self,
-        call: impl Future<Output = Result<T, DriverError>>,
-    ) -> Result<T, DriverError> {
-        let mut call = pin!(call);
-        // Most calls on a store in memory are answered at once and need no timer.
-        if let Poll::Ready(answer) = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await {
-            return answer;
-        }
-        // Without a runtime there are no timers, and the caller has to bound this.
-        if Handle::try_current().is_err() {
-            return call.await;
-        }
-        let limit = self.call_timeout;
-        tokio::time::timeout(limit, call).await.unwrap_or_else(|_| {
-            Err(DriverError::unavailable(format!("no answer within {limit:?}")))
-        })
+        self.observers.call(operation, items, in_time(self.call_timeout, call)).await
     }
 }
 

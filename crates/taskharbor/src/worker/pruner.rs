@@ -13,7 +13,7 @@ use super::{
     outage::Part,
     shared::{Phase, Shared},
 };
-use crate::{Operation, middleware::recover};
+use crate::Operation;
 
 /// One call removes no more than this, so that none takes long.
 const BATCH: usize = 1_000;
@@ -61,10 +61,6 @@ async fn prune(shared: &Shared) {
 
 async fn remove(shared: &Shared) -> Result<usize, DriverError> {
     let request = shared.config.retention.request(BATCH, shared.now());
-    let call = async {
-        // A worker does not end because old records cannot be removed.
-        let removed = recover(shared.driver.prune(request)).await;
-        removed.unwrap_or_else(|panic| Err(DriverError::ContractViolation(panic.to_string())))
-    };
-    shared.call(Part::Pruner, Operation::Prune, 0, call).await
+    let call = shared.driver.prune(request);
+    shared.call_or_recover(Part::Pruner, Operation::Prune, 0, call).await
 }

@@ -25,7 +25,6 @@ use super::{
 };
 use crate::{
     Event, Operation,
-    middleware::recover,
     schedule::{Plan, first_slots, plan},
 };
 
@@ -292,18 +291,13 @@ impl<'a> Scheduler<'a> {
         self.call(Operation::Fire, count, self.shared.driver.fire(Fire::new(items, now))).await
     }
 
-    /// Waits for a call. A worker does not end because schedules cannot be fired.
     async fn call<T>(
         &self,
         operation: Operation,
         items: usize,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
-        let call = async {
-            let answer = recover(call).await;
-            answer.unwrap_or_else(|panic| Err(DriverError::ContractViolation(panic.to_string())))
-        };
-        self.shared.call(Part::Scheduler, operation, items, call).await
+        self.shared.call_or_recover(Part::Scheduler, operation, items, call).await
     }
 }
 

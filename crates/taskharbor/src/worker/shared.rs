@@ -20,8 +20,8 @@ use tokio::{
 
 use super::{
     caution::Caution,
-    pool::SlotPools,
     outage::{Outage, Part},
+    pool::SlotPools,
     settler::Finished,
     supervisor::{CLOSE, FLUSH},
     unfit::{Unfit, Unreadable},
@@ -29,8 +29,10 @@ use super::{
 use crate::{
     CancelReason, Event, LossReason, Middleware, Operation, Retention, RetryPolicy,
     codec::Format,
+    deadline::in_time,
     handler::Entry,
     inflight::{Inflight, Registry},
+    middleware::recover,
     observe::Observers,
 };
 
@@ -190,6 +192,22 @@ impl Shared {
         answer
     }
 
+    /// As [`Self::call`], where a worker goes on without an answer: if the driver panics, the call has
+    /// failed.
+    pub(super) async fn call_or_recover<T>(
+        &self,
+        part: Part,
+        operation: Operation,
+        items: usize,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let call = async {
+            let answer = recover(call).await;
+            answer.unwrap_or_else(|panic| Err(DriverError::ContractViolation(panic.to_string())))
+        };
+        self.call(part, operation, items, call).await
+    }
+
     /// Keeps the clock in step with the store's: asks the store if the last answer is so old. Without an
     /// answer the clock goes on as it is.
     pub(super) async fn sync_clock(&self, driver: &AnyDriver, age: Duration) {
@@ -221,15 +239,6 @@ impl Shared {
     pub(super) fn backoff(&self, failures: u32) -> Duration {
         super::outage::BACKOFF.after(failures, self.chance())
     }
-}
-
-async fn in_time<T>(
-    limit: Duration,
-    call: impl Future<Output = Result<T, DriverError>>,
-) -> Result<T, DriverError> {
-    let answer = tokio::time::timeout(limit, call).await;
-    let late = |_| Err(DriverError::unavailable(format!("no answer within {limit:?}")));
-    answer.unwrap_or_else(late)
 }
 
 impl fmt::Debug for Shared {
