@@ -2,21 +2,15 @@
 
 mod builtin;
 mod exec;
+mod idle;
 pub(crate) mod reaper;
 mod status;
 mod tail;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
-use taskharbor::{
-    Admin, AnyDriver, DriverError, Exponential, Handlers, MissingHandler, QueueCounts, Running,
-    Worker,
-};
-use taskharbor_core::admin::Counts;
-use tokio::{
-    sync::watch,
-    time::{Instant, MissedTickBehavior, interval},
-};
+use taskharbor::{AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker};
+use tokio::{sync::watch, time::Instant};
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
@@ -31,12 +25,6 @@ use status::Status;
 
 /// How many jobs of a queue run at once by default.
 const CONCURRENCY: usize = 8;
-/// Time between two looks at the jobs that are left.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// After this many looks the worker says what it waits for.
-const TOLD_AFTER: u32 = 50;
-/// Where counting the jobs that are left stops.
-const COUNTED: usize = 1_000;
 /// How long a worker that is stopped by force has to end.
 const ABORT_WAIT: Duration = Duration::from_secs(2);
 
@@ -91,7 +79,8 @@ pub(crate) struct Args {
     /// The name of the worker [default: host and process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// End when no job in the queues is ready, running or scheduled; paused queues do not count
+    /// Fire the schedules that are due, then end when no job in the queues is ready, running or
+    /// scheduled; paused queues do not count
     #[arg(long)]
     until_idle: bool,
 }
@@ -147,7 +136,7 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
                 ended?;
                 break Stopped::Terminated;
             }
-            idle = until_idle(&driver, &queues, &status), if args.until_idle => {
+            idle = idle::until_idle(&driver, &queues, &status), if args.until_idle => {
                 idle?;
                 break Stopped::Idle;
             }
@@ -236,54 +225,6 @@ fn build(
         builder = builder.name(name);
     }
     builder.build().map_err(|error| Failure::usage(chain(&error)))
-}
-
-/// Waits until no job of these queues is left to run.
-async fn until_idle(
-    driver: &AnyDriver,
-    queues: &[(String, Option<usize>)],
-    status: &Status,
-) -> Outcome {
-    let mut idle_looks = 0;
-    let mut looks = interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        looks.tick().await;
-        if status.running() > 0 {
-            continue;
-        }
-        let counts = match left_to_count(driver).await {
-            Ok(counts) => counts,
-            // A store without a schema will not answer later either.
-            Err(error @ DriverError::Backend(_)) => return Err(error.into()),
-            // A store that is unavailable for a moment is no reason to end.
-            Err(_) => continue,
-        };
-        let served = counts.iter().filter(|it| {
-            // No job of a paused queue will run.
-            it.paused_since.is_none() && queues.iter().any(|(name, _)| *name == it.queue.as_str())
-        });
-        let left: usize =
-            served.map(|it| it.states.ready + it.states.scheduled + it.states.inflight).sum();
-        if left == 0 {
-            return Ok(());
-        }
-        idle_looks += 1;
-        if idle_looks == TOLD_AFTER {
-            let jobs = counted(left, "job");
-            let or_more = if left >= COUNTED { " or more" } else { "" };
-            let text = format!(
-                "waiting for {jobs}{or_more}: scheduled, held by other workers, or of a type without a handler here"
-            );
-            status.say("waiting", &text);
-        }
-    }
-}
-
-/// Counts the jobs of all queues, as far as that is needed here.
-async fn left_to_count(driver: &AnyDriver) -> Result<Vec<QueueCounts>, DriverError> {
-    let now = driver.now().await?;
-    driver.counts(Counts::new(now).at_most(COUNTED)).await
 }
 
 /// Lets running jobs finish, unless a second signal arrives; answers whether one did.

@@ -1,9 +1,10 @@
 //! `schedule`: recurring jobs from the command line.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
-use taskharbor::{Client, Schedule, Schedules};
+use taskharbor::{Admin, Client, Driver, Schedule, Schedules};
+use taskharbor_core::admin::{Change, Configure};
 
 use super::{
     until,
@@ -229,6 +230,25 @@ fn a_fired_slot_is_recorded_and_its_job_says_which_schedule_made_it() {
     assert_eq!(fields, documented("schedule list"));
     let text = store.ok(&["schedule", "show", "tick"]);
     assert!(text.contains(&format!("{slot} as {job}")), "{text}");
+}
+
+#[tokio::test]
+async fn a_worker_that_runs_until_idle_fires_what_is_due() {
+    let store = Store::new();
+    store.ok(&["schedule", "put", "tick", "echo", "[1]", "--cron", "* * * * *"]);
+    store.ok(&["schedule", "pause", "tick"]);
+    let driver = store.open().await;
+    let info = Client::new(&driver).schedules().get("tick").await.unwrap().unwrap();
+    let now = driver.now().await.unwrap();
+    let next_slot = Some(now.saturating_sub(Duration::from_secs(60)));
+    let (name, revision) = (info.record.name, info.record.revision);
+    let resume = Change::ResumeSchedule { name, revision, next_slot };
+    driver.configure(Configure::new(vec![resume], now)).await.unwrap();
+    driver.close().await.unwrap();
+    store.work(&["--builtin"]);
+    let shown = store.json(&["schedule", "show", "tick"]);
+    let job = shown["firings"][0]["job"].as_str().expect("a slot is fired");
+    assert_eq!(store.state(job), "done");
 }
 
 #[tokio::test]
