@@ -199,6 +199,7 @@ caught! {
     paused_schedule_fired: schedule::FiresWhilePaused;
     paused_schedule_is_due: schedule::PausedIsDue;
     equal_definition_starts_over: schedule::EqualDefinitionResets;
+    replaced_schedule_never_keeps_its_slot: schedule::SlotNotKept;
     declaring_removes_schedules_of_others: schedule::DeclaringRemovesAll;
     version_of_a_declaration_ignored: schedule::VersionIgnored;
     revisions_start_over: schedule::RevisionsStartOver;

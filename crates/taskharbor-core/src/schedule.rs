@@ -24,6 +24,8 @@ pub struct NewSchedule {
     pub definition: Blob,
     /// Its first slot; `None` if it has none.
     pub next_slot: Option<Timestamp>,
+    /// Whether a stored schedule of this name that has a next slot keeps it.
+    pub keeps_slot: bool,
 }
 
 impl NewSchedule {
@@ -34,7 +36,15 @@ impl NewSchedule {
         definition: impl Into<Blob>,
         next_slot: Option<Timestamp>,
     ) -> Self {
-        Self { name, definition: definition.into(), next_slot }
+        Self { name, definition: definition.into(), next_slot, keeps_slot: false }
+    }
+
+    /// A stored schedule of this name keeps its next slot, if it has one. A slot that is due and not
+    /// fired yet is then fired with this definition.
+    #[must_use]
+    pub const fn keep_slot(mut self) -> Self {
+        self.keeps_slot = true;
+        self
     }
 }
 
@@ -187,7 +197,9 @@ impl ScheduleRecord {
         if self.definition == new.definition {
             return false;
         }
-        (self.definition, self.next_slot, self.error) = (new.definition, new.next_slot, None);
+        let kept = self.next_slot.filter(|_| new.keeps_slot);
+        self.next_slot = kept.or(new.next_slot);
+        (self.definition, self.error) = (new.definition, None);
         true
     }
 
@@ -292,6 +304,13 @@ impl DueSchedules {
     pub fn after(mut self, next_slot: Timestamp, name: ScheduleName) -> Self {
         self.after = Some((next_slot, name));
         self
+    }
+
+    /// The request for the next page, if `answer` is a full page.
+    #[must_use]
+    pub fn next_page(&self, answer: &Due) -> Option<Self> {
+        let last = answer.schedules.last().filter(|_| answer.schedules.len() >= self.limit)?;
+        Some(self.clone().after(last.next_slot?, last.name.clone()))
     }
 
     /// Checks the limit.

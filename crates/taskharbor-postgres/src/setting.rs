@@ -180,7 +180,9 @@ impl<'a> Changes<'a> {
 }
 
 fn new_schedule(new: &NewSchedule) -> Json {
-    json!({ "name": new.name.as_str(), "next_slot": micros(new.next_slot) })
+    json!({
+        "name": new.name.as_str(), "next_slot": micros(new.next_slot), "keeps_slot": new.keeps_slot,
+    })
 }
 
 /// The columns of a record but its definition.

@@ -19,7 +19,7 @@ use taskharbor_core::{Blob, Timestamp, admin::NewSchedule, driver::Limits, name:
 use crate::{Flow, IntoFlow, IntoStep, NoInput, Options, codec::Format};
 
 pub use declaration::Schedules;
-pub(crate) use declaration::first_slots;
+pub(crate) use declaration::{first_slots, keep_due_slots};
 pub use fault::{InvalidSchedule, ScheduleFault};
 
 use calendar::Calendar;

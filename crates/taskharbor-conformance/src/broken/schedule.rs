@@ -122,6 +122,24 @@ impl Behaviour for EqualDefinitionResets {
     }
 }
 
+/// A replaced schedule never keeps its slot.
+pub(super) struct SlotNotKept;
+
+impl Behaviour for SlotNotKept {
+    fn configure(&self, model: &mut Model, mut request: Configure) -> Answers<(), Denied> {
+        for change in &mut request.changes {
+            match change {
+                Change::PutSchedule(new) => new.keeps_slot = false,
+                Change::DeclareSchedules(declaration) => {
+                    declaration.schedules.iter_mut().for_each(|new| new.keeps_slot = false);
+                }
+                _ => {}
+            }
+        }
+        model.configure(request)
+    }
+}
+
 /// A declaration removes every schedule that it does not name.
 pub(super) struct DeclaringRemovesAll;
 

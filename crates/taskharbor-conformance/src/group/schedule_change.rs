@@ -1,15 +1,28 @@
 //! Schedules as people change them: put, paused, resumed, removed, imported.
 
-use taskharbor_core::{Driver, Timestamp, admin::{Change, ScheduleRecord, SlotTotals, Configure, Declaration, NewSchedule}, driver::{Fire, FireSchedule, Limits}, error::{InvalidRequest, Denied}, Admin};
+use taskharbor_core::{
+    Admin, Driver, Timestamp,
+    admin::{Change, Configure, Declaration, NewSchedule, ScheduleRecord, SlotTotals},
+    driver::{Fire, FireSchedule, Limits},
+    error::{Denied, InvalidRequest},
+};
 
-use super::{schedule::{named, change, put, record, stored, fire_late}, schedule_owner::{all, declare, owner, shown}};
-use crate::{driver_under_test::DriverUnderTest, fixture::{T0, at, invalid}};
+use super::{
+    schedule::{change, due_names, fire_late, named, new, put, record, stored},
+    schedule_owner::{all, declare, owner, shown},
+};
+use crate::{
+    driver_under_test::DriverUnderTest,
+    fixture::{T0, at, invalid},
+};
 
 group! {
     schedule_change {
         a_schedule_is_read_back_as_it_was_given ["SCH-1"]
         an_equal_definition_changes_nothing ["SCH-9"]
         another_definition_replaces_the_stored_one ["SCH-9"]
+        a_replaced_schedule_keeps_its_slot_if_asked ["SCH-9"]
+        a_schedule_without_a_slot_to_keep_gets_the_given_one ["SCH-9"]
         a_paused_schedule_stays_paused_when_it_is_replaced ["SCH-9" "SCH-6"]
         pausing_keeps_the_next_slot_and_the_first_time ["SCH-6"]
         resuming_gives_the_next_slot_of_the_request ["SCH-7"]
@@ -58,6 +71,29 @@ async fn another_definition_replaces_the_stored_one(t: DriverUnderTest) {
     assert_eq!((after.next_slot, after.error), (Some(at(99)), None));
     assert_eq!((after.totals, &after.firings), (before.totals, &before.firings));
     assert_ne!(after.revision, before.revision);
+}
+
+async fn a_replaced_schedule_keeps_its_slot_if_asked(t: DriverUnderTest) {
+    put(&t, "s", "daily", Some(at(10))).await;
+    declare(&t, "billing", None, &[("d", "daily")]).await.expect("declared");
+    let kept = |name, definition| new(name, definition, Some(at(99))).keep_slot();
+    change(&t, Change::PutSchedule(kept("s", "daily, other job")), T0).await.expect("put");
+    let declaration = Declaration::new(owner("billing"), None, vec![kept("d", "daily, too")]);
+    change(&t, Change::DeclareSchedules(declaration), T0).await.expect("declared");
+    assert_eq!(due_names(&t, at(10)).await, ["d", "s"]);
+    for (name, definition) in [("s", "daily, other job"), ("d", "daily, too")] {
+        let record = stored(&t, name).await;
+        assert_eq!((&*record.definition, record.next_slot), (definition.as_bytes(), Some(at(10))));
+    }
+}
+
+async fn a_schedule_without_a_slot_to_keep_gets_the_given_one(t: DriverUnderTest) {
+    put(&t, "ended", "once", None).await;
+    for name in ["ended", "new"] {
+        let put = new(name, "daily", Some(at(10))).keep_slot();
+        change(&t, Change::PutSchedule(put), T0).await.expect("put");
+        assert_eq!(stored(&t, name).await.next_slot, Some(at(10)), "{name}");
+    }
 }
 
 async fn a_paused_schedule_stays_paused_when_it_is_replaced(t: DriverUnderTest) {

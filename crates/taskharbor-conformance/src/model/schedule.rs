@@ -168,7 +168,9 @@ impl Model {
         }
         if stored.definition != new.definition {
             stored.definition = new.definition;
-            stored.next_slot = new.next_slot;
+            if !new.keeps_slot || stored.next_slot.is_none() {
+                stored.next_slot = new.next_slot;
+            }
             stored.error = None;
             self.renew(at);
         }

@@ -156,7 +156,9 @@ fn without_revision(record: &mut ScheduleRecord) {
 fn change(plan: &SchedulePlan, revision: u64, now: Timestamp) -> Change {
     let at = |offset: &Option<i64>| offset.map(|offset| seconds_from(now, offset));
     let new = |(name, definition, next_slot): &(u8, u8, Option<i64>)| {
-        NewSchedule::new(schedule_name(*name), &[*definition], at(next_slot))
+        let new = NewSchedule::new(schedule_name(*name), &[*definition], at(next_slot));
+        // So that replacing a schedule keeps its slot as often as not.
+        if *definition == 1 { new.keep_slot() } else { new }
     };
     match plan {
         SchedulePlan::Put(name, definition, next_slot) => {

@@ -4,8 +4,11 @@ use std::{fmt, time::Duration};
 
 use taskharbor_core::{
     NewJob, Timestamp,
-    admin::{Change, Configure, Cursor, ListSettings, Page, ScheduleRecord, Setting, SettingKind},
-    driver::{Enqueue, Enqueued},
+    admin::{
+        Change, Configure, Cursor, ListSettings, NewSchedule, Page, ScheduleRecord, Setting,
+        SettingKind,
+    },
+    driver::{DueSchedules, Enqueue, Enqueued},
     error::Denied,
     job::JobSet,
     name::ScheduleName,
@@ -14,7 +17,7 @@ use taskharbor_core::{
 use super::{Client, status::ManageError};
 use crate::{
     InvalidSchedule, Missed, Overlap, Schedule, ScheduleFault, Schedules,
-    schedule::{Definition, Timing},
+    schedule::{Definition, Timing, keep_due_slots},
 };
 
 /// Schedules in one call.
@@ -113,7 +116,11 @@ impl ScheduleAdmin<'_> {
     pub const MAX_BACKFILL: usize = 10_000;
 
     /// Stores a schedule without an owner, or replaces the one of its name. An equal one is left as
-    /// it is. It is first due at the first slot after now.
+    /// it is.
+    ///
+    /// It is first due at the first slot after now. If it replaces one with the same calendar
+    /// (expression or interval, zone, start and end), a slot that is due and not fired yet is still
+    /// fired, as the new schedule says. With another calendar, such a slot is dropped.
     ///
     /// Fails with [`ManageError::Schedule`] if the schedule is invalid.
     pub async fn put(&self, schedule: Schedule) -> Result<(), ManageError> {
@@ -129,7 +136,8 @@ impl ScheduleAdmin<'_> {
         let (format, limits) = (self.client.format(), self.client.store().limits());
         let now = self.now().await?;
         let new = |schedule: Schedule| schedule.into_new(format, &limits, now);
-        let new = schedules.into_iter().map(new).collect::<Result<Vec<_>, _>>()?;
+        let mut new = schedules.into_iter().map(new).collect::<Result<Vec<_>, _>>()?;
+        self.keep_due_slots(&mut new, now).await?;
         for batch in new.chunks(BATCH) {
             self.configure(batch.iter().cloned().map(Change::PutSchedule).collect()).await?;
         }
@@ -137,12 +145,15 @@ impl ScheduleAdmin<'_> {
     }
 
     /// Gives an owner exactly these schedules, as a worker does when it starts
-    /// ([`WorkerBuilder::schedules`](crate::WorkerBuilder::schedules)).
+    /// ([`WorkerBuilder::schedules`](crate::WorkerBuilder::schedules)). Slots that are due are kept and
+    /// dropped as [`ScheduleAdmin::put`] says.
     ///
     /// Fails with [`ManageError::Schedule`] if one is invalid.
     pub async fn declare(&self, schedules: Schedules) -> Result<(), ManageError> {
         let (format, limits) = (self.client.format(), self.client.store().limits());
-        let declaration = schedules.into_declaration(format, &limits, self.now().await?)?;
+        let now = self.now().await?;
+        let mut declaration = schedules.into_declaration(format, &limits, now)?;
+        self.keep_due_slots(&mut declaration.schedules, now).await?;
         self.configure(vec![Change::DeclareSchedules(declaration)]).await
     }
 
@@ -265,6 +276,20 @@ impl ScheduleAdmin<'_> {
             jobs.extend(answers.into_iter().last());
         }
         Ok(jobs)
+    }
+
+    async fn keep_due_slots(
+        &self,
+        new: &mut [NewSchedule],
+        now: Timestamp,
+    ) -> Result<(), ManageError> {
+        let mut page = Some(DueSchedules::new(BATCH, now));
+        while let Some(request) = page {
+            let due = self.client.store().due_schedules(request.clone()).await?;
+            keep_due_slots(new, &due.schedules);
+            page = request.next_page(&due);
+        }
+        Ok(())
     }
 
     async fn read(&self, name: &str) -> Result<(ScheduleRecord, Definition), ManageError> {

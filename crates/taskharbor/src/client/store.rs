@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
     admin::{Configure, Counts, List, ListSettings, Manage, Page, QueueCounts, Setting},
-    driver::{Answers, Enqueue, Enqueued, Limits, OutputPage, Outputs, Watch},
+    driver::{Answers, Due, DueSchedules, Enqueue, Enqueued, Limits, OutputPage, Outputs, Watch},
     error::{Denied, Refusal, Rejected},
     flow::FlowRecord,
     job::{JobRecord, JobSummary},
@@ -85,6 +85,10 @@ impl Store {
         request: ListSettings,
     ) -> Result<Page<Setting>, DriverError> {
         self.call(Operation::Settings, 0, self.driver.settings(request)).await
+    }
+
+    pub(super) async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        self.call(Operation::DueSchedules, 0, self.driver.due_schedules(request)).await
     }
 
     pub(super) fn limits(&self) -> Limits {

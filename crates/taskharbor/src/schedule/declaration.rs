@@ -1,8 +1,13 @@
 //! [`Schedules`]: all schedules of one service.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use taskharbor_core::{Timestamp, admin::Declaration, driver::Limits, name::OwnerName};
+use taskharbor_core::{
+    Timestamp,
+    admin::{Declaration, NewSchedule, ScheduleRecord},
+    driver::Limits,
+    name::OwnerName,
+};
 
 use super::{Definition, InvalidSchedule, Schedule, ScheduleFault};
 use crate::codec::Format;
@@ -26,6 +31,19 @@ pub struct Schedules {
     owner: String,
     version: Option<u64>,
     schedules: Vec<Schedule>,
+}
+
+/// Lets schedules keep their slots if they are due and their calendars stay the same. A store would
+/// give them the first slot after now, and the slots that are due would be lost.
+pub(crate) fn keep_due_slots(new: &mut [NewSchedule], due: &[ScheduleRecord]) {
+    let stored: HashMap<_, _> = due.iter().map(|it| (&it.name, &it.definition)).collect();
+    let calendar = |definition| Definition::decode(definition).ok().map(|it| it.calendar);
+    for new in new {
+        if let Some(stored) = stored.get(&new.name) {
+            let stored = calendar(stored);
+            new.keeps_slot |= stored.is_some() && stored == calendar(&new.definition);
+        }
+    }
 }
 
 /// The same schedules, due from `now` on.

@@ -13,7 +13,7 @@ use std::{
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, Text, Timestamp,
     admin::{Action, Change, Configure, Declaration, Manage, ScheduleRecord},
-    driver::{Answers, DueSchedules, Enqueued, Fire, FireSchedule, Watch},
+    driver::{Answers, Due, DueSchedules, Enqueued, Fire, FireSchedule, Watch},
     error::FireRefused,
     name::ScheduleName,
 };
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Event, Operation,
-    schedule::{Plan, first_slots, plan},
+    schedule::{Plan, first_slots, keep_due_slots, plan},
 };
 
 /// One call asks for no more schedules than this.
@@ -114,8 +114,15 @@ impl<'a> Scheduler<'a> {
     async fn declare(&mut self) -> Result<(), DriverError> {
         let Some(declaration) = &self.declaration else { return Ok(()) };
         let now = self.shared.now();
-        let change = Change::DeclareSchedules(first_slots(declaration.clone(), now));
-        let request = Configure::new(vec![change], now);
+        let mut declared = first_slots(declaration.clone(), now);
+        // Slots that wait for an earlier job are still due, and some may have fallen due since.
+        let mut page = Some(DueSchedules::new(PAGE, now));
+        while let Some(request) = page {
+            let due = self.due(request.clone()).await?;
+            keep_due_slots(&mut declared.schedules, &due.schedules);
+            page = request.next_page(&due);
+        }
+        let request = Configure::new(vec![Change::DeclareSchedules(declared)], now);
         let configure = self.shared.driver.configure(request);
         let answers = self.call(Operation::Configure, 1, configure).await?;
         if let Some(Err(denied)) = answers.first() {
@@ -131,25 +138,23 @@ impl<'a> Scheduler<'a> {
         let shared = self.shared;
         let now = shared.now();
         shared.key_waits.store(false, Ordering::SeqCst);
-        let mut request = DueSchedules::new(PAGE, now);
         let mut next: Option<Timestamp> = None;
-        loop {
-            let asked = shared.driver.due_schedules(request.clone());
-            let due = self.call(Operation::DueSchedules, 0, asked).await?;
-            next = next.into_iter().chain(due.next).min();
-            let Some((last, slot)) = due.schedules.last().and_then(|it| Some((it, it.next_slot?)))
-            else {
-                return Ok(next);
-            };
-            let is_last = due.schedules.len() < PAGE;
-            request = request.after(slot, last.name.clone());
+        let mut page = Some(DueSchedules::new(PAGE, now));
+        while let Some(request) = page {
+            let due = self.due(request.clone()).await?;
+            page = request.next_page(&due);
             let fired = self.fire(&due.schedules, now).await?;
-            next = next.into_iter().chain(fired).min();
-            if is_last {
-                return Ok(next);
+            next = next.into_iter().chain(due.next).chain(fired).min();
+            if page.is_some() {
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
         }
+        Ok(next)
+    }
+
+    async fn due(&self, request: DueSchedules) -> Result<Due, DriverError> {
+        let call = self.shared.driver.due_schedules(request);
+        self.call(Operation::DueSchedules, 0, call).await
     }
 
     /// Fires these schedules; answers when the next of their slots is.

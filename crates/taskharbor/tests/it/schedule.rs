@@ -1,6 +1,7 @@
 //! Recurring jobs: what a worker fires, when, and how often.
 
 mod overlap;
+mod redefine;
 mod simulation;
 mod trap;
 

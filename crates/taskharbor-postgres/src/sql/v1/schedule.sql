@@ -1,18 +1,24 @@
 -- Schedules as they are configured and read.
 
--- A schedule to be stored.
-CREATE TYPE th_new_schedule AS (name text, definition bytea, next_slot bigint);
+-- A schedule to be stored. With keeps_slot, a stored one keeps its next slot.
+CREATE TYPE th_new_schedule AS (name text, definition bytea, next_slot bigint, keeps_slot boolean);
 
 -- Stores schedules of an owner, NULL for none. One that is stored takes over another definition and its next slot; an
 -- equal definition changes nothing, and schedules of other owners are left alone. SCH-9.
 CREATE FUNCTION th_store_schedules(p_owner text, p_new th_new_schedule[]) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
+DECLARE
+  v_keeps boolean;
 BEGIN
-  INSERT INTO th_schedule AS s (name, owner, definition, next_slot, revision)
-  SELECT n.name, p_owner, n.definition, n.next_slot, nextval('th_revision') FROM unnest(p_new) AS n
-  ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, next_slot = excluded.next_slot, error = NULL,
-    revision = excluded.revision
-  WHERE s.definition <> excluded.definition AND s.owner IS NOT DISTINCT FROM excluded.owner;
+  -- One statement for those that keep their slots and one for the others: a conflict shows only the columns of the table.
+  FOREACH v_keeps IN ARRAY '{f,t}'::boolean[] LOOP
+    INSERT INTO th_schedule AS s (name, owner, definition, next_slot, revision)
+    SELECT n.name, p_owner, n.definition, n.next_slot, nextval('th_revision') FROM unnest(p_new) AS n
+    WHERE n.keeps_slot = v_keeps
+    ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, error = NULL, revision = excluded.revision,
+      next_slot = CASE WHEN v_keeps THEN coalesce(s.next_slot, excluded.next_slot) ELSE excluded.next_slot END
+    WHERE s.definition <> excluded.definition AND s.owner IS NOT DISTINCT FROM excluded.owner;
+  END LOOP;
 END $$;
 
 -- Which of the given schedules are stored and belong to another owner, or to none, by their places. SCH-12.
@@ -118,10 +124,10 @@ BEGIN
     ord bigint, change text, name text, version bigint, revision bigint, next_slot bigint, first bigint, schedules jsonb
   ) LOOP
     v_new := ARRAY(
-      SELECT ROW(n.name, n.definition, n.next_slot)::th_new_schedule FROM ROWS FROM (
-        jsonb_to_recordset(c.schedules) AS (name text, next_slot bigint),
+      SELECT ROW(n.name, n.definition, n.next_slot, n.keeps_slot)::th_new_schedule FROM ROWS FROM (
+        jsonb_to_recordset(c.schedules) AS (name text, next_slot bigint, keeps_slot boolean),
         unnest(p_definitions[c.first:c.first + jsonb_array_length(c.schedules) - 1])
-      ) WITH ORDINALITY AS n (name, next_slot, definition, ord) ORDER BY n.ord);
+      ) WITH ORDINALITY AS n (name, next_slot, keeps_slot, definition, ord) ORDER BY n.ord);
     CASE c.change
       WHEN 'pause_queue' THEN
         -- PAU-2: the first time is kept.
