@@ -2,12 +2,12 @@
 
 pub use crate::{
     enqueue::{Enqueue, Enqueued},
+    fire::{Due, DueSchedules, Fire, FireSchedule, SlotJobs},
     lease::{Lease, LeaseMark, LeaseToken},
     limit::Limits,
     output::{JoinList, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},
     record::Leased,
     reserve::{Demand, ExtendLeases, Extended, Extension, Reserve, Reserved},
-    schedule::{Due, DueSchedules, Fire, FireSchedule, SlotJobs},
     settle::{LockWait, Settle, Settled, Settlement, Transition},
     transaction::{DriverId, OfDriver, OpenTransaction, SeenJob, Transaction},
     wake::{WakeHub, Watch, Woken},

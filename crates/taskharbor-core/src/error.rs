@@ -12,8 +12,8 @@
 mod chain;
 mod rejected;
 
+pub use crate::fire::FireRefused;
 pub use crate::random::NoRandomness;
-pub use crate::schedule::FireRefused;
 pub use chain::chain;
 pub use rejected::Rejected;
 

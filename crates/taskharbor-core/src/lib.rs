@@ -35,6 +35,7 @@ pub mod driver;
 mod enqueue;
 pub mod error;
 pub mod export;
+mod fire;
 pub mod flow;
 pub mod graph;
 mod handle;

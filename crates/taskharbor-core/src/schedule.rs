@@ -2,16 +2,14 @@
 //!
 //! A schedule is a stored record. Its definition says when it is due and which jobs it makes; a
 //! driver does not read it. Firing stores the jobs of a slot and moves the record to the slot after it
-//! in one atomic step, if the record is still the one that the caller read. So each slot
-//! is fired once, and no process has to be in charge.
+//! in one atomic step, if the record is still the one that the caller read. So each slot is fired
+//! once, and no process has to be a leader.
 
 use crate::{
-    Blob, JobId, NewJob, Text, Timestamp, check,
-    driver::{Enqueue, Enqueued, Limits},
-    error::{Denied, InvalidRequest, Rejected},
-    job::{JobSet, SetKind},
+    Blob, Text, Timestamp, check,
+    driver::{Enqueued, FireSchedule, Limits},
+    error::{Denied, FireRefused, InvalidRequest},
     name::{OwnerName, ScheduleName},
-    set::CheckedSet,
 };
 
 /// A schedule to be stored.
@@ -54,9 +52,10 @@ impl NewSchedule {
 pub struct Declaration {
     /// Whose schedules they are.
     pub owner: OwnerName,
-    /// Refused if the owner has declared a higher one. `None` always applies.
+    /// The version of the list. It is denied if the owner has declared a higher one. A list without a
+    /// version always applies.
     pub version: Option<u64>,
-    /// All of them: a schedule of the owner that is not here is removed.
+    /// The whole list: a schedule of the owner that is not in it is removed.
     pub schedules: Vec<NewSchedule>,
 }
 
@@ -114,9 +113,9 @@ pub struct ScheduleRecord {
     pub definition: Blob,
     /// The next slot; `None` after the last one.
     pub next_slot: Option<Timestamp>,
-    /// Since when it is paused.
+    /// Since when it has been paused.
     pub paused_since: Option<Timestamp>,
-    /// Changes with every change of the record. No record of this name has had it before.
+    /// Another number after every change of the record. No earlier record of this name had it.
     pub revision: u64,
     /// What became of its slots so far.
     pub totals: SlotTotals,
@@ -132,9 +131,9 @@ pub struct ScheduleRecord {
 pub struct SlotTotals {
     /// Slots whose job was stored.
     pub stored: u64,
-    /// Slots whose job was not stored, because another stood in its place.
+    /// Slots whose job was not stored, because a job with its id or key was stored already.
     pub skipped: u64,
-    /// Slots that the caller left out.
+    /// Slots for which the caller made no job.
     pub missed: u64,
 }
 
@@ -190,8 +189,8 @@ impl ScheduleRecord {
         self.paused_since.is_none() && self.next_slot.is_some_and(|slot| slot <= now)
     }
 
-    /// Takes over another definition and its next slot; answers whether it differed. What happened so
-    /// far stays, and a paused schedule stays paused.
+    /// Replaces the definition, and the next slot unless it is kept. Answers whether the definition
+    /// differed. Counts and firings stay, and a paused schedule stays paused.
     pub fn redefine(&mut self, new: NewSchedule) -> bool {
         // SCH-9
         if self.definition == new.definition {
@@ -230,7 +229,7 @@ impl ScheduleRecord {
         Ok(true)
     }
 
-    /// Denies to change a schedule of another owner.
+    /// Denies a change to a schedule of another owner.
     ///
     /// # Errors
     ///
@@ -278,231 +277,4 @@ impl ScheduleRecord {
     pub fn equals_but_revision(&self, other: &Self) -> bool {
         Self { revision: self.revision, ..other.clone() } == *self
     }
-}
-
-/// Asks for schedules that are due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DueSchedules {
-    /// Only those behind the schedule with this next slot and name, in the order of the answer.
-    pub after: Option<(Timestamp, ScheduleName)>,
-    /// At most so many.
-    pub limit: usize,
-    /// The current time.
-    pub now: Timestamp,
-}
-
-impl DueSchedules {
-    /// At most `limit` schedules that are due at `now`.
-    #[must_use]
-    pub const fn new(limit: usize, now: Timestamp) -> Self {
-        Self { after: None, limit, now }
-    }
-
-    /// Those behind the schedule with this next slot and name.
-    #[must_use]
-    pub fn after(mut self, next_slot: Timestamp, name: ScheduleName) -> Self {
-        self.after = Some((next_slot, name));
-        self
-    }
-
-    /// The request for the next page, if `answer` is a full page.
-    #[must_use]
-    pub fn next_page(&self, answer: &Due) -> Option<Self> {
-        let last = answer.schedules.last().filter(|_| answer.schedules.len() >= self.limit)?;
-        Some(self.clone().after(last.next_slot?, last.name.clone()))
-    }
-
-    /// Checks the limit.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidRequest::OutOfRange`].
-    pub const fn check(&self) -> Result<(), InvalidRequest> {
-        check::range("limit", self.limit, 1, Limits::MAX_PAGE)
-    }
-}
-
-/// Schedules that are due.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Due {
-    /// They, by next slot and name.
-    pub schedules: Vec<ScheduleRecord>,
-    /// The earliest slot after now of those that are not paused.
-    pub next: Option<Timestamp>,
-}
-
-impl Due {
-    /// These are due, and the next one at `next`.
-    #[must_use]
-    pub const fn new(schedules: Vec<ScheduleRecord>, next: Option<Timestamp>) -> Self {
-        Self { schedules, next }
-    }
-}
-
-/// Asks to fire schedules.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Fire {
-    /// What to fire; each is applied whole or not at all.
-    pub items: Vec<FireSchedule>,
-    /// The time that becomes the jobs' `created_at`.
-    pub now: Timestamp,
-}
-
-/// One firing of a schedule: the jobs of some slots, and which slot is next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FireSchedule {
-    /// The schedule.
-    pub name: ScheduleName,
-    /// The revision of the record that the caller read.
-    pub revision: u64,
-    /// The slots that get jobs, in their order.
-    pub slots: Vec<SlotJobs>,
-    /// The next slot; `None` after the last one.
-    pub next_slot: Option<Timestamp>,
-    /// How many slots get no job.
-    pub missed: u64,
-    /// Why slots that were due get no job, if that is a failure.
-    pub error: Option<Text>,
-    /// Changes nothing while another job holds the key of the slot's job. There is one slot then.
-    pub waits_for_key: bool,
-}
-
-/// A slot and its jobs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SlotJobs {
-    /// The instant for which the jobs are made.
-    pub at: Timestamp,
-    /// The jobs: a flow, or one job.
-    pub set: JobSet,
-}
-
-impl SlotJobs {
-    /// These jobs for the slot at this instant.
-    #[must_use]
-    pub const fn new(at: Timestamp, set: JobSet) -> Self {
-        Self { at, set }
-    }
-
-    /// The job that stands for the slot: the flow's tail, or the only job.
-    #[must_use]
-    pub fn job<'a>(&'a self, checked: &CheckedSet) -> &'a NewJob {
-        &self.set.jobs[checked.tail()]
-    }
-}
-
-impl FireSchedule {
-    /// Moves a schedule to its next slot, if it still has this revision.
-    #[must_use]
-    pub const fn new(name: ScheduleName, revision: u64, next_slot: Option<Timestamp>) -> Self {
-        Self {
-            name,
-            revision,
-            slots: Vec::new(),
-            next_slot,
-            missed: 0,
-            error: None,
-            waits_for_key: false,
-        }
-    }
-
-    /// Stores the jobs of these slots.
-    #[must_use]
-    pub fn slots(mut self, slots: impl IntoIterator<Item = SlotJobs>) -> Self {
-        self.slots.extend(slots);
-        self
-    }
-
-    /// Counts so many slots as missed.
-    #[must_use]
-    pub const fn missed(mut self, missed: u64) -> Self {
-        self.missed = missed;
-        self
-    }
-
-    /// Records why slots that were due get no job.
-    #[must_use]
-    pub fn error(mut self, error: Text) -> Self {
-        self.error = Some(error);
-        self
-    }
-
-    /// Changes nothing while another job holds the key of the slot's job.
-    #[must_use]
-    pub const fn waits_for_key(mut self) -> Self {
-        self.waits_for_key = true;
-        self
-    }
-}
-
-impl Fire {
-    /// A request to fire these.
-    #[must_use]
-    pub const fn new(items: Vec<FireSchedule>, now: Timestamp) -> Self {
-        Self { items, now }
-    }
-
-    /// Checks the size of the call, and what does not depend on a store.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidRequest`] for a schedule that is named twice, two jobs of one id, a slot without jobs
-    /// or with several that are no flow, and a call that is too large.
-    pub fn check(&self) -> Result<(), InvalidRequest> {
-        // SCH-17
-        if let Some(name) = check::repeated(self.items.iter().map(|it| &it.name)) {
-            return Err(InvalidRequest::DuplicateSchedule(name.clone()));
-        }
-        let slots = || self.items.iter().flat_map(|item| &item.slots);
-        for item in self.items.iter().filter(|item| item.waits_for_key) {
-            let what = "the number of slots of a firing that waits for a key";
-            check::range(what, item.slots.len(), 0, 1)?;
-        }
-        for slot in slots().filter(|slot| slot.set.kind == SetKind::Plain) {
-            check::range(
-                "the number of jobs of a slot that are no flow",
-                slot.set.jobs.len(),
-                1,
-                1,
-            )?;
-        }
-        check::range(
-            "the number of items in one call",
-            self.items.len(),
-            0,
-            Limits::MAX_CALL_JOBS,
-        )?;
-        Enqueue::check_sets(|| slots().map(|slot| &slot.set))?;
-        let ids: Vec<_> =
-            slots().flat_map(|slot| slot.set.jobs.iter().map(|job| &job.id)).collect();
-        match check::repeated(ids.into_iter()) {
-            Some(id) => Err(InvalidRequest::DuplicateJob(id.clone())),
-            None => Ok(()),
-        }
-    }
-}
-
-/// Why a schedule was not fired. Nothing changed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum FireRefused {
-    /// No such schedule is stored.
-    #[error("no such schedule is stored")]
-    NotFound,
-    /// The record has changed since the caller read it, or another call is changing it.
-    #[error("the schedule has changed since it was read: read it again")]
-    Changed,
-    /// The schedule is paused.
-    #[error("the schedule is paused")]
-    Paused,
-    /// Another job holds the key of the slot's job.
-    #[error("job {0} of the schedule is not terminal yet")]
-    KeyHeld(JobId),
-    /// The jobs of a slot cannot be stored.
-    #[error(transparent)]
-    Rejected(#[from] Rejected),
 }

@@ -1,4 +1,4 @@
-//! Settings of a store: what is configured there beside the jobs.
+//! Settings of a store: paused queues, schedules and the versions of their owners.
 //!
 //! One pair of operations serves every kind of setting, so that a new kind adds a variant here and
 //! no method to a driver.
@@ -64,8 +64,8 @@ pub enum Change {
     PauseQueue(QueueName),
     /// Reserve grants jobs of this queue again.
     ResumeQueue(QueueName),
-    /// Stores a schedule without an owner, or replaces its definition and next slot. An equal
-    /// definition changes nothing.
+    /// Stores a schedule without an owner, or replaces its definition and, unless it is kept, its next
+    /// slot. An equal definition changes nothing.
     PutSchedule(NewSchedule),
     /// Stores, replaces and removes schedules of one owner, until it has exactly these.
     DeclareSchedules(Declaration),
@@ -84,7 +84,7 @@ pub enum Change {
     RemoveSchedule(ScheduleName),
     /// Stores a schedule as another store had it, under a new revision.
     ImportSchedule(Box<ScheduleRecord>),
-    /// Sets the version that an owner has declared. `None` forgets it, so that the owner can declare
+    /// Sets the version that an owner has declared. `None` removes it, so that the owner can declare
     /// any version.
     SetOwnerVersion {
         /// The owner.
@@ -141,7 +141,7 @@ pub enum Setting {
     Schedule(Box<ScheduleRecord>),
 }
 
-/// What kind of setting it is. Lists have them in this order.
+/// The kind of a setting. A list has the kinds in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum SettingKind {
@@ -169,7 +169,7 @@ impl SettingKind {
 }
 
 impl Setting {
-    /// What kind of setting it is.
+    /// The kind.
     #[must_use]
     pub const fn kind(&self) -> SettingKind {
         match self {
@@ -179,7 +179,7 @@ impl Setting {
         }
     }
 
-    /// What it is about: the queue, owner or schedule.
+    /// The name of the queue, owner or schedule.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -189,7 +189,7 @@ impl Setting {
         }
     }
 
-    /// The cursor of a list that goes on behind this setting.
+    /// The cursor of the page after this setting.
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         Cursor::new(format!("setting-{}:{}", self.kind().as_str(), self.name()))
@@ -247,7 +247,7 @@ impl ListSettings {
         check::range("limit", self.limit, 1, Limits::MAX_PAGE)
     }
 
-    /// Where the page begins: behind the setting of this kind and name.
+    /// Where the page begins: after the setting of this kind and name.
     ///
     /// # Errors
     ///
