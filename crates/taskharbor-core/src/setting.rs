@@ -1,4 +1,4 @@
-//! Settings of a store: paused queues, schedules and the versions of their owners.
+//! Settings of a store: what operators and deploys configure beside the jobs.
 //!
 //! One pair of operations serves every kind of setting, so that a new kind adds a variant here and
 //! no method to a driver.
@@ -179,7 +179,7 @@ impl Setting {
         }
     }
 
-    /// The name of the queue, owner or schedule.
+    /// What it is about: the queue, owner or schedule.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

@@ -1,7 +1,7 @@
 //! [`Schedule`]: jobs that are due again and again.
 //!
 //! A schedule is stored with all that is needed to fire it, so any worker of any service can do so.
-//! Nothing here does I/O: what is due is decided from a record and the current time.
+//! Nothing here does I/O: which slots are due follows from the record and the current time.
 
 mod calendar;
 mod declaration;
@@ -100,8 +100,8 @@ pub enum Missed {
 
 /// What happens if a slot is due while the job of an earlier slot is not terminal.
 ///
-/// A flow is terminal when its last step is. A flow that is blocked behind a dead-lettered step is
-/// not, until the step is requeued or the flow is cancelled.
+/// A flow is terminal when its last step is terminal. A flow that is blocked behind a dead-lettered
+/// step becomes terminal only when the step is requeued and the flow ends, or the flow is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
     /// Both jobs run. The default of cron expressions.
@@ -171,8 +171,8 @@ impl Schedule {
         Self::new(name.into(), Asked::Cron(expression.into()))
     }
 
-    /// Due whenever this time has passed, counted from the Unix epoch: at least one second. Every
-    /// hour is on the hour, and changes of the clock do not matter.
+    /// Due each time this interval has passed, counted from the Unix epoch: an interval of an hour is
+    /// due on the hour. Daylight saving does not matter. The interval is at least one second.
     pub fn every(name: impl Into<String>, interval: Duration) -> Self {
         Self::new(name.into(), Asked::Every(interval))
     }
@@ -239,7 +239,7 @@ impl Schedule {
         self
     }
 
-    /// How old a slot may be that is still fired. Defaults to 24 hours.
+    /// The greatest age of a slot that is still fired. Defaults to 24 hours.
     pub fn within(mut self, within: Duration) -> Self {
         self.within = within;
         self
@@ -259,13 +259,13 @@ impl Schedule {
         self
     }
 
-    /// No slot is before this instant. Defaults to none.
+    /// The earliest slot is not before this instant. Defaults to no start.
     pub fn starts_at(mut self, starts_at: Timestamp) -> Self {
         self.starts_at = Some(starts_at);
         self
     }
 
-    /// No slot is after this instant. Defaults to none.
+    /// The last slot is not after this instant. Defaults to no end.
     pub fn ends_at(mut self, ends_at: Timestamp) -> Self {
         self.ends_at = Some(ends_at);
         self
@@ -328,7 +328,7 @@ impl Schedule {
     }
 }
 
-/// What is below a microsecond is dropped, as in every timestamp.
+/// Drops the fraction of a microsecond, since timestamps have none.
 fn whole_micros(time: Duration) -> Duration {
     u64::try_from(time.as_micros()).map_or(Duration::MAX, Duration::from_micros)
 }

@@ -7,10 +7,10 @@ use super::timing::{NotAdvancing, Timing};
 /// One microsecond, the step between two instants.
 const TICK: std::time::Duration = std::time::Duration::from_micros(1);
 const MICROS_PER_SECOND: i64 = 1_000_000;
-/// How many slots are looked for one by one.
+/// Up to this many slots are found one by one.
 const FEW: usize = 8;
 
-/// When a schedule is due, from when and until when.
+/// When a schedule is due: its timing, its start and its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Calendar {
     pub(crate) timing: Timing,
@@ -23,7 +23,8 @@ pub(crate) struct Calendar {
 type Slots<T> = Result<T, NotAdvancing>;
 
 impl Calendar {
-    /// How many slots are counted one by one; an interval is counted by division.
+    /// Slots of a cron expression are counted one by one, up to this many. Those of an interval are
+    /// computed.
     pub(crate) const MAX_COUNT: u64 = 100_000;
 
     /// The first slot after this instant.
@@ -93,8 +94,8 @@ impl Calendar {
         Ok(slots)
     }
 
-    /// The last slot from `from` to `end`, found by halving: a walk would take as long as the time
-    /// that no worker was running.
+    /// The last slot from `from` to `end`, found by bisection: after a long time without a worker, a
+    /// walk from slot to slot would take too long.
     fn last_in(&self, from: Timestamp, end: Timestamp) -> Slots<Option<Timestamp>> {
         let slot_after = |after| Ok(self.next_after(after)?.filter(|slot| *slot <= end));
         // Look back further and further, because the last slot is most often near the end.

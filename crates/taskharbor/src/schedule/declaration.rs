@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use taskharbor_core::{
-    Timestamp,
+    Blob, Timestamp,
     admin::{Declaration, NewSchedule, ScheduleRecord},
     driver::Limits,
     name::OwnerName,
@@ -12,8 +12,8 @@ use taskharbor_core::{
 use super::{Definition, InvalidSchedule, Schedule, ScheduleFault};
 use crate::codec::Format;
 
-/// All schedules of one service, the owner. Schedules of this owner that are not here are removed
-/// when it is declared, and those of other owners are not touched.
+/// All schedules of one service, the owner. Declaring the list removes the schedules of this owner
+/// that are not in it. Schedules of other owners are not touched.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Schedules {
 /// give them the first slot after now, and the slots that are due would be lost.
 pub(crate) fn keep_due_slots(new: &mut [NewSchedule], due: &[ScheduleRecord]) {
     let stored: HashMap<_, _> = due.iter().map(|it| (&it.name, &it.definition)).collect();
-    let calendar = |definition| Definition::decode(definition).ok().map(|it| it.calendar);
+    let calendar = |definition: &Blob| Definition::decode(definition).ok().map(|it| it.calendar);
     for new in new {
         if let Some(stored) = stored.get(&new.name) {
             let stored = calendar(stored);
@@ -46,10 +46,10 @@ pub(crate) fn keep_due_slots(new: &mut [NewSchedule], due: &[ScheduleRecord]) {
     }
 }
 
-/// The same schedules, due from `now` on.
+/// The same schedules, each first due at its first slot after `now`.
 pub(crate) fn first_slots(mut declaration: Declaration, now: Timestamp) -> Declaration {
     for new in &mut declaration.schedules {
-        // It was made from a calendar that works.
+        // It was checked when the list was made, so it can be read.
         if let Ok(definition) = Definition::decode(&new.definition) {
             new.next_slot = definition.calendar.next_after(now).unwrap_or_default();
         }
@@ -58,7 +58,7 @@ pub(crate) fn first_slots(mut declaration: Declaration, now: Timestamp) -> Decla
 }
 
 impl Schedules {
-    /// No schedules of this owner so far.
+    /// An empty list of this owner.
     pub fn owned_by(owner: impl Into<String>) -> Self {
         Self { owner: owner.into(), version: None, schedules: Vec::new() }
     }

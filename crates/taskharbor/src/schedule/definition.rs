@@ -31,7 +31,7 @@ pub(crate) struct Definition {
     pub(crate) template: Template,
 }
 
-/// Why stored bytes are not a definition that this program can use.
+/// Why a stored definition cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DefinitionError {
     #[error("the definition has version {0}, and this worker reads version 1: update this worker")]
@@ -43,7 +43,7 @@ pub(crate) enum DefinitionError {
 }
 
 impl Definition {
-    /// How old a slot may be that [`Missed::Skip`] fires.
+    /// The greatest age of a slot that [`Missed::Skip`] fires.
     pub(crate) const ON_TIME: Duration = Duration::from_secs(60);
     /// The greatest `at_most` of [`Missed::All`].
     pub(crate) const MAX_AT_MOST: u32 = 1_000;
@@ -62,7 +62,7 @@ impl Definition {
         }
     }
 
-    /// Checks what is beside the timing, and names the field that is invalid.
+    /// Checks all fields but the timing, which is valid. An error names its field.
     pub(crate) fn check(&self) -> Result<(), (&'static str, ScheduleFault)> {
         let out_of_range = |value: String, range| Err(ScheduleFault::OutOfRange(value, range));
         if let Missed::All { at_most } = self.missed
@@ -110,7 +110,7 @@ impl Definition {
         self.template.stamped(name, &self.stamp(name, slot))
     }
 
-    /// The jobs of a run between two slots, which `now` stands for.
+    /// The jobs of a run outside the slots. Their handlers see `now` as the slot.
     pub(crate) fn run_now(
         &self,
         name: &ScheduleName,
@@ -135,13 +135,14 @@ impl Definition {
         Ok(Some(IdempotencyKey::new(format!("th-schedule:{name}"))?))
     }
 
-    /// The same on every worker and for ever, so that a slot has one start time.
+    /// How long the jobs of a slot are delayed. It follows from the name and the slot alone, so it is
+    /// the same on every worker.
     fn jitter_of(&self, name: &ScheduleName, slot: Timestamp) -> Duration {
         let Some(max) = u64::try_from(self.jitter.as_micros()).ok().filter(|max| *max > 0) else {
             return Duration::ZERO;
         };
         let bytes = name.as_str().bytes().chain(slot.as_micros().to_le_bytes());
-        // FNV-1a, and then the end of SplitMix64, since slots differ in few bits.
+        // FNV-1a, then the finalizer of SplitMix64, because slots differ in few bits.
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });

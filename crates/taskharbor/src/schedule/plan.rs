@@ -1,4 +1,4 @@
-//! What to fire: the slots of a schedule that are due, chosen by its policies. No I/O.
+//! Chooses which due slots of a schedule are fired, by its policies. No I/O.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::draft::InvalidJob;
 
-/// The most jobs and bytes of one firing; what is beyond them is fired next.
+/// The most jobs and bytes of one firing. Slots that do not fit are fired by the next one.
 const MAX_JOBS: usize = 10_000;
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
@@ -24,12 +24,12 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct Plan {
     /// The firing.
     pub(crate) fire: FireSchedule,
-    /// The job that the firing replaces, to be cancelled before it. A job that is terminal is
-    /// denied, which is no failure.
+    /// The job that the firing replaces. It is cancelled before the firing. If it is terminal, the
+    /// cancellation is denied, which is not a failure.
     pub(crate) replaces: Option<(JobId, Action)>,
 }
 
-/// A definition that a newer worker can use. Nothing is fired.
+/// Only a newer worker can read the definition. This worker fires nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot fire schedule {name:?}: {cause}")]
 pub(crate) struct NeedsNewerWorker {
@@ -47,8 +47,8 @@ enum Unusable {
     Job(#[from] InvalidJob),
 }
 
-/// What to do about a schedule at `now`. A definition that no worker can use sets its schedule
-/// aside: it has no next slot, and the record says why.
+/// What to do about a schedule at `now`. If no worker can use its definition, the firing stores no
+/// jobs, records the error and leaves the schedule without a next slot.
 pub(crate) fn plan(record: &ScheduleRecord, now: Timestamp) -> Result<Plan, NeedsNewerWorker> {
     let definition = match Definition::decode(&record.definition) {
         Err(DefinitionError::Malformed(why)) => Err(DefinitionError::Malformed(why).into()),
@@ -76,7 +76,7 @@ fn firing(
     let calendar = &definition.calendar;
     let (max_age, at_most) = wanted(definition);
     let mut chosen = calendar.last(first.max(now.saturating_sub(max_age)), now, at_most)?;
-    // Those that are left out are older than those that are chosen.
+    // Slots that are left out are older than the chosen ones.
     let missed = match chosen.first() {
         Some(oldest) => calendar.count(first, *oldest)?,
         None => calendar.count(first, now.saturating_add(Duration::from_micros(1)))?,
@@ -99,14 +99,14 @@ fn firing(
     Ok(Plan { fire, replaces })
 }
 
-/// How old a slot may be, and how many slots are fired.
+/// The greatest age of a slot that is fired, and the most slots that are fired.
 const fn wanted(definition: &Definition) -> (Duration, usize) {
     let (max_age, at_most) = match definition.missed {
         Missed::Latest => (definition.within, 1),
         Missed::Skip => (Definition::ON_TIME, 1),
         Missed::All { at_most } => (definition.within, at_most as usize),
     };
-    // Each slot would replace the one before it.
+    // With `Replace`, each slot would cancel the job of the one before it.
     (max_age, if matches!(definition.overlap, Overlap::Replace) { 1 } else { at_most })
 }
 

@@ -22,13 +22,13 @@ pub(crate) struct Template {
 
 /// What a slot gives to the jobs of a template.
 pub(crate) struct Stamp {
-    /// The id of the tail, with which those of the other members begin.
+    /// The id of the tail. The ids of the other members begin with it.
     pub(crate) id: String,
-    /// The slot that the jobs are told.
+    /// The slot that the handlers see.
     pub(crate) slot: Timestamp,
-    /// From when on they may run, and their delays count.
+    /// The time before which they do not run. Their delays count from it.
     pub(crate) start: Timestamp,
-    /// Whether they may run at once.
+    /// Whether they are ready at once, without a start time.
     pub(crate) is_due: bool,
     /// The key that the tail holds until it is terminal.
     pub(crate) key: Option<IdempotencyKey>,
@@ -56,7 +56,7 @@ impl Template {
         self.jobs.iter().map(|job| job.payload.len() + job.headers.bytes()).sum()
     }
 
-    /// The job whose output is that of the whole.
+    /// The last job: its output is the output of the flow.
     pub(crate) fn tail(&self) -> Option<&NewJob> {
         self.jobs.last()
     }

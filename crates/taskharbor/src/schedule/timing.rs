@@ -1,12 +1,12 @@
 //! [`Timing`]: when a schedule is due, as a cron expression in a time zone or an interval.
 //!
-//! The rules at a change of the clock are those of cron. An expression without `*` in its second,
+//! When a clock is set forward or back, the rules are those of cron. An expression without `*` in its second,
 //! minute and hour names times of day. Each of them is due once a day: at the end of the gap if the
 //! clock skips it, and the first time if it comes twice. Any other expression follows the clock: it
 //! is not due in a gap, and is due twice in an hour that comes twice.
 //!
-//! Only the calendar is left to the cron library. Its own search through time zones would run a
-//! time just before a gap a second time at the end of the gap.
+//! The cron library finds dates and times that match, and this module applies the time zone. The
+//! library's own search would run a time just before a gap a second time at the end of the gap.
 
 use std::{cmp::Ordering, sync::OnceLock, time::Duration};
 
@@ -44,7 +44,7 @@ pub(crate) struct CronTiming {
     is_fixed: bool,
 }
 
-/// The slot after an instant was not later than it, which would fire for ever.
+/// The slot after an instant was not later than the instant, so the schedule would fire for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the slot after {0} is not later than {0}: define the schedule with another expression")]
 pub(crate) struct NotAdvancing(Timestamp);
@@ -69,7 +69,7 @@ impl Timing {
         Ok(Self::Cron(Box::new(CronTiming { expression, cron, zone, is_fixed })))
     }
 
-    /// Due whenever this time has passed.
+    /// Due each time this interval has passed.
     pub(crate) fn every(interval: Duration) -> Result<Self, ScheduleFault> {
         let is_valid = (Duration::from_secs(1)..=Self::MAX_DURATION).contains(&interval);
         match i64::try_from(interval.as_micros()) {
@@ -85,7 +85,7 @@ impl Timing {
                 Timestamp::from_micros((after.as_micros() / micros + 1) * micros).ok()
             }
             Self::Cron(cron) => {
-                // Slots are whole seconds, so what is below a second does not matter.
+                // Slots are whole seconds, so fractions of a second do not matter.
                 let second = after.as_micros() / MICROS_PER_SECOND;
                 let next = jiff::Timestamp::from_second(second).ok();
                 let next = next.and_then(|after| cron.next_after(after));
@@ -115,7 +115,7 @@ impl CronTiming {
         let offset = self.zone.to_offset(after);
         let wall = offset.to_datetime(after);
         let mut found = self.matching(wall, false)?;
-        // While the clock is about to go back, times that it has shown already are still to come.
+        // Before the clock is set back, times that it has already shown will come again.
         if let AmbiguousOffset::Fold { before, after: later } = self.offset_of(wall)
             && before == offset
             && !self.is_fixed
@@ -155,7 +155,7 @@ impl CronTiming {
         }
     }
 
-    /// The first time on the wall after this one that matches, or this one if it may.
+    /// The first wall-clock time after this one that matches; with `inclusive`, this one may match.
     fn matching(&self, wall: DateTime, inclusive: bool) -> Option<DateTime> {
         Some(self.cron.find_next_occurrence(&Wall(wall), inclusive).ok()?.0)
     }
@@ -164,13 +164,13 @@ impl CronTiming {
         self.zone.to_ambiguous_timestamp(wall).offset()
     }
 
-    /// When the clock is changed next.
+    /// When the clock is next set forward or back.
     fn change_after(&self, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
         Some(self.zone.following(after).next()?.timestamp())
     }
 }
 
-/// A date and time on a clock that is never changed, in whole seconds.
+/// A date and time on a clock that is never set forward or back, in whole seconds.
 #[derive(Clone)]
 struct Wall(DateTime);
 

@@ -86,7 +86,7 @@ struct WireJob {
     on_failure: String,
 }
 
-/// A value that is there, also if it is `null`.
+/// A field that is present, even if its value is `null`.
 fn present<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
@@ -180,7 +180,7 @@ fn find<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, text: &str) -> Opt
 impl WireJob {
     fn of(job: &NewJob) -> Self {
         let json = serde_json::from_slice::<Box<RawValue>>(&job.payload).ok();
-        // JSON with space around it would not be read back as it was.
+        // Whitespace around JSON would be lost.
         let payload = json.filter(|json| json.get().len() == job.payload.len());
         let is_other = payload.is_none() && job.kind == JobKind::Work;
         let parents = job.parents.iter().filter_map(|id| id.as_str().parse().ok());

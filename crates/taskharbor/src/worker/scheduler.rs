@@ -1,8 +1,8 @@
 //! The loop that fires schedules.
 //!
-//! Every worker has one, and none is in charge. Each asks which schedules are due, makes the jobs of
-//! their slots and sends them; the store takes the first and refuses the others. So a worker that
-//! dies costs no slot, and a slow one fires none twice.
+//! Every worker runs it, and there is no leader. Each worker asks which schedules are due, makes the
+//! jobs of their slots and sends them. The store applies the first firing of a slot and refuses the
+//! others. So no slot is lost when a worker dies, and no slot is fired twice when a worker is slow.
 
 use std::{
     collections::HashSet,
@@ -33,13 +33,14 @@ const PAGE: usize = 500;
 /// One call stores no more jobs, and no more bytes of them, than these.
 const CALL_JOBS: usize = 10_000;
 const CALL_BYTES: usize = 16 * 1024 * 1024;
-/// A worker comes up to this much after a slot, at random, so that of many one is the first.
+/// A worker fires a random time after the slot, up to this. Otherwise all workers would call at once.
 const SPREAD: Duration = Duration::from_millis(100);
-/// How often to look if nothing is due, as a multiple of the polling interval. Schedules that another
-/// process has stored are seen then.
+/// Time between two looks if nothing is due, as a multiple of the polling interval. A worker sees
+/// schedules that another process has stored at the next look.
 const POLLS: u32 = 30;
 
-/// After so many missed slots a worker lets other tasks run: a cron expression is walked slot by slot.
+/// After so many missed slots the loop yields to other tasks: the slots of a cron expression are found
+/// one by one.
 const TURN_SLOTS: u64 = 1_000;
 
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -55,9 +56,9 @@ struct Scheduler<'a> {
     shared: &'a Shared,
     /// Wakes when this process changes schedules.
     changes: Watch,
-    /// What is still to be declared.
+    /// The declaration, until it has been made.
     declaration: Option<Declaration>,
-    /// The schedules that this worker cannot read, so that each is told once.
+    /// The schedules that this worker cannot read, so that each is reported once.
     unreadable: HashSet<ScheduleName>,
 }
 
@@ -94,15 +95,15 @@ impl<'a> Scheduler<'a> {
         let poll = self.shared.config.poll * POLLS;
         let poll = poll.mul_f64(0.9 + self.shared.chance() / 5.0);
         let Some(next) = next else { return poll };
-        // In a test there is one worker, and what is due at an instant happens at that instant.
+        // In a test there is one worker, and it fires a slot at the very instant of the slot.
         let is_alone = self.shared.driver.has_own_clock();
         let spread = if is_alone { Duration::ZERO } else { SPREAD.mul_f64(self.shared.chance()) };
         next.since(self.shared.now()).saturating_add(spread).min(poll)
     }
 
-    /// Fires what is due, and declares what is to be declared; answers when the next slot is.
+    /// Fires all due slots, and makes the declaration if there is one. Answers the next slot.
     async fn pass(&mut self) -> Result<Option<Timestamp>, DriverError> {
-        // Before the declaration: slots of a schedule that it replaces are fired as they were.
+        // Due slots of a schedule that the declaration replaces are fired first, as they were defined.
         let next = self.fire_due().await?;
         if self.declaration.is_none() {
             return Ok(next);
@@ -133,7 +134,7 @@ impl<'a> Scheduler<'a> {
         Ok(())
     }
 
-    /// Fires all that is due now; answers when the next slot is.
+    /// Fires all slots that are due now. Answers the next slot of all schedules.
     async fn fire_due(&mut self) -> Result<Option<Timestamp>, DriverError> {
         let shared = self.shared;
         let now = shared.now();
@@ -157,7 +158,7 @@ impl<'a> Scheduler<'a> {
         self.call(Operation::DueSchedules, 0, call).await
     }
 
-    /// Fires these schedules; answers when the next of their slots is.
+    /// Fires these schedules. Answers the earliest of their next slots.
     async fn fire(
         &mut self,
         due: &[ScheduleRecord],
@@ -195,7 +196,7 @@ impl<'a> Scheduler<'a> {
         Ok(next)
     }
 
-    /// Cancels the jobs that new ones replace. Those that are terminal are denied, which is no
+    /// Cancels the jobs that new ones replace. For a terminal job the store denies it, which is not a
     /// failure.
     async fn cancel(
         &self,
@@ -213,8 +214,8 @@ impl<'a> Scheduler<'a> {
         Ok(())
     }
 
-    /// Sends firings. If the store refuses the call, one of them may have spoilt it, and each goes
-    /// alone; one that is refused alone is recorded as a failure of its schedule.
+    /// Sends firings in one call. If the store refuses the call, one of them may be the cause, and each
+    /// is sent alone. A firing that is refused alone is recorded as the error of its schedule.
     async fn send(
         &self,
         items: Vec<FireSchedule>,
@@ -251,7 +252,7 @@ impl<'a> Scheduler<'a> {
         Ok(next)
     }
 
-    /// What the store says about one firing; answers when the next slot of the schedule is.
+    /// Takes the store's answer to one firing. Answers the next slot of the schedule.
     fn take(
         &self,
         item: FireSchedule,
@@ -272,7 +273,7 @@ impl<'a> Scheduler<'a> {
                 }
                 item.next_slot
             }
-            // Another worker was first, and the schedule is where this one would have moved it.
+            // Another worker was first, and has moved the schedule to the same slot.
             Err(FireRefused::Changed) => item.next_slot,
             Err(FireRefused::KeyHeld(_)) => {
                 self.shared.key_waits.store(true, Ordering::SeqCst);
@@ -306,7 +307,7 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-/// How many of the first firings one call takes: at least one.
+/// How many of these firings fit into one call: at least one.
 fn fitting(items: &[FireSchedule]) -> usize {
     let (mut jobs, mut bytes) = (0, 0);
     let fits = |item: &&FireSchedule| {
