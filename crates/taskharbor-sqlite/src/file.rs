@@ -15,15 +15,15 @@ use crate::{
     Config, ConfigError, Synchronous,
     error::Fault,
     migration::{self, Content, Unfit, VERSION, content},
-    statement,
+    room, statement,
 };
 
 /// The oldest SQLite that does not lose commits when two processes write and check point at once.
 const OLDEST: i32 = 3_051_003;
 /// How much of the file each connection keeps in memory, in KiB.
 const CACHE_KIB: i64 = 16 * 1024;
-/// After how many pages the log is written back into the file.
-const CHECKPOINT_PAGES: i64 = 2_000;
+/// After how many pages the log is written back into the file, at most.
+const CHECKPOINT_PAGES: u64 = 2_000;
 /// To what size the log is cut when it has been written back.
 const LOG_BYTES: i64 = 64 * 1024 * 1024;
 /// The size of a page, which SQLite chooses for new files.
@@ -361,7 +361,8 @@ fn write_ahead(conn: &Connection, config: &Config) -> Result<(), Fault> {
         Synchronous::Normal => "NORMAL",
     };
     conn.pragma_update(None, "synchronous", synchronous)?;
-    conn.query_row(&format!("PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}"), [], |_| Ok(()))?;
+    let pages = CHECKPOINT_PAGES.min(room::log_bytes(config) / PAGE_BYTES).max(1);
+    conn.query_row(&format!("PRAGMA wal_autocheckpoint = {pages}"), [], |_| Ok(()))?;
     if let Some(bytes) = config.max_bytes {
         let pages = (bytes / PAGE_BYTES).max(1);
         conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;

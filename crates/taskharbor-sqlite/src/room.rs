@@ -2,7 +2,8 @@
 //!
 //! Recording an outcome and pruning take a little room before they free some. If producers could take
 //! the last of it, a full store would stay full: whatever is freed, the next enqueue takes. So calls
-//! that only add are refused while a reserve is left.
+//! that only add are refused while a reserve is left. Half of it is for the log to grow, and half for
+//! writing the log back into the file: on a small disk the log is written back when it is smaller.
 
 use rusqlite::Connection;
 
@@ -12,6 +13,15 @@ use crate::{Config, error::Fault};
 const RESERVE_BYTES: u64 = 16 * 1024 * 1024;
 const RESERVE_PART: u64 = 8;
 
+fn reserve(total: u64) -> u64 {
+    RESERVE_BYTES.min(total / RESERVE_PART)
+}
+
+/// How large the log may grow before it is written back.
+pub(crate) fn log_bytes(config: &Config) -> u64 {
+    disk(config).map_or(RESERVE_BYTES, |(_, total)| reserve(total)) / 2
+}
+
 /// Fails if a call that adds jobs would take what is kept for others.
 pub(crate) fn check(conn: &Connection, config: &Config) -> Result<(), Fault> {
     let number = |pragma: &str| -> Result<u64, Fault> {
@@ -20,7 +30,7 @@ pub(crate) fn check(conn: &Connection, config: &Config) -> Result<(), Fault> {
         Ok(u64::try_from(number).unwrap_or(0))
     };
     let disk = disk(config);
-    let is_scarce = |left: u64, total: u64| left < RESERVE_BYTES.min(total / RESERVE_PART);
+    let is_scarce = |left: u64, total: u64| left < reserve(total);
     if config.max_bytes.is_none() && disk.is_none_or(|(left, total)| !is_scarce(left, total)) {
         return Ok(());
     }

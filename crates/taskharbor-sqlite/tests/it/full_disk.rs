@@ -20,13 +20,22 @@ use crate::{
 const DISK_BYTES: usize = 160 * 1024 * 1024;
 const TAKEN_BYTES: usize = 130 * 1024 * 1024;
 
-/// The mount ends with the child. Users other than root may do this in a namespace of their own.
 #[test]
 fn a_full_disk_leaves_room_for_acks_and_pruning_and_loses_nothing() {
+    on_a_disk(DISK_BYTES, "full_disk::a_child_on_a_small_disk");
+}
+
+#[test]
+fn the_reserve_of_a_tiny_disk_is_enough_for_the_log() {
+    on_a_disk(8 * 1024 * 1024, "full_disk::a_child_on_a_tiny_disk");
+}
+
+/// The mount ends with the child. Users other than root may do this in a namespace of their own.
+fn on_a_disk(bytes: usize, child_name: &str) {
     let place = Place::new();
     let dir = place.dir().to_str().unwrap();
-    let on_the_disk = child("full_disk::a_child_on_a_small_disk", dir);
-    let mount = format!("mount -t tmpfs -o size={DISK_BYTES} tmpfs \"$0\" && exec \"$@\"");
+    let on_the_disk = child(child_name, dir);
+    let mount = format!("mount -t tmpfs -o size={bytes} tmpfs \"$0\" && exec \"$@\"");
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &mount, dir]);
     command.arg(on_the_disk.get_program()).args(on_the_disk.get_args());
@@ -109,6 +118,30 @@ async fn a_child_on_a_small_disk() {
     enqueue_ten(&driver, stored).await.unwrap();
     let count = Counts::new(NOON);
     assert_eq!(driver.counts(count).await.unwrap()[0].states.ready, stored - acked - 1 + 10);
+    sqlite.close().await.unwrap();
+    println!("nothing was lost");
+}
+
+/// Not a test by itself.
+#[tokio::test]
+async fn a_child_on_a_tiny_disk() {
+    let Some(dir) = told() else { return };
+    let path = Path::new(&dir).join("jobs.db");
+    let sqlite = SqliteDriver::open_with(Config::new(&path).create(true)).await.unwrap();
+    let driver = AnyDriver::new(sqlite.clone());
+    let stored = fill(&driver).await;
+    // Each takes some pages of the log, and all of them together more than the disk has.
+    for _ in 0..stored {
+        driver.ack(&take(&driver).await, None, NOON).await.unwrap();
+    }
+    let later = NOON.saturating_add(Duration::from_secs(100));
+    let prune = || driver.prune(Prune::new(100, later).done_before(later));
+    let mut pruned = 0;
+    while pruned < stored {
+        pruned += prune().await.unwrap();
+    }
+    enqueue_ten(&driver, stored).await.unwrap();
+    assert_eq!(driver.check().await.unwrap(), []);
     sqlite.close().await.unwrap();
     println!("nothing was lost");
 }
