@@ -5,7 +5,7 @@ use std::fs;
 use crate::{
     scenario::{
         answer, program,
-        worker::{heard, signal, until_said},
+        worker::{heard, signal},
     },
     store::Store,
 };
@@ -179,7 +179,7 @@ fn a_schedule_that_cannot_be_read_is_set_aside_and_says_why() {
     conn.execute("UPDATE th_schedule SET definition = X'00', next_slot = 0", []).unwrap();
     drop(conn);
     let (mut worker, mut said) = heard(&store, &["--builtin"]);
-    until_said(&mut said, "schedule s was not fired: the definition cannot be read");
+    said.until("schedule s was not fired: the definition cannot be read");
     signal(&worker, "-TERM");
     assert_eq!(worker.wait().unwrap().code(), Some(0));
     let shown = store.json(&["schedule", "show", "s"]);
@@ -210,9 +210,9 @@ fn a_worker_says_why_its_store_is_away_and_goes_on_when_it_is_back() {
     let (mut worker, mut said) = heard(&store, &["--builtin"]);
     let (path, elsewhere) = (store.dir().join("jobs.db"), store.dir().join("elsewhere.db"));
     fs::rename(&path, &elsewhere).unwrap();
-    until_said(&mut said, "was moved or removed while in use: put it back");
+    said.until("was moved or removed while in use: put it back");
     fs::rename(&elsewhere, &path).unwrap();
-    until_said(&mut said, "the store is back");
+    said.until("the store is back");
     signal(&worker, "-TERM");
     assert_eq!(worker.wait().unwrap().code(), Some(0));
 }

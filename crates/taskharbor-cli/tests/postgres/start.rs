@@ -1,22 +1,16 @@
 //! Workers that start before their server does.
 
-use std::{
-    io::BufReader,
-    process::{Child, ChildStderr, Stdio},
-};
+use std::process::{Child, Stdio};
 
 use taskharbor_testkit::postgres::server::{Server, Stop};
 
-use crate::scenario::{
-    answer, program, until,
-    worker::{signal, until_said},
-};
+use crate::scenario::{answer, program, said::Said, until, worker::signal};
 
-fn worker(url: &str, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
+fn worker(url: &str, args: &[&str]) -> (Child, Said) {
     let mut command = program();
     command.args(["worker", "--builtin", "--url", url]).args(args);
     let mut worker = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let said = BufReader::new(worker.stderr.take().unwrap());
+    let said = Said::by(&mut worker);
     (worker, said)
 }
 
@@ -30,15 +24,15 @@ fn a_worker_waits_for_a_server_that_is_away_when_it_starts() {
     }
     server.stop(Stop::Fast);
     let (mut stopped, mut said) = worker(&url, &[]);
-    until_said(&mut said, "waiting for the store");
+    said.until("waiting for the store");
     signal(&stopped, "-TERM");
     until("the end of the worker that was told to stop", || stopped.try_wait().unwrap().is_some());
     assert_eq!(stopped.wait().unwrap().code(), Some(0));
 
     let (mut waiting, mut said) = worker(&url, &["--until-idle"]);
-    until_said(&mut said, "waiting for the store");
+    said.until("waiting for the store");
     server.start_again();
-    until_said(&mut said, "the store is back");
-    until_said(&mut said, "1 done");
+    said.until("the store is back");
+    said.until("1 done");
     assert_eq!(waiting.wait().unwrap().code(), Some(0));
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     until,
-    worker::{heard, is_alive, signal, started, until_said},
+    worker::{heard, is_alive, signal, started},
 };
 use crate::store::Store;
 
@@ -77,7 +77,7 @@ fn the_second_signal_kills_without_asking() {
     let (mut worker, mut said) = heard(&store, &["--shell", "--exec", &script]);
     until("the start", || fs::read_to_string(&pid).is_ok_and(|it| !it.trim().is_empty()));
     signal(&worker, "-INT");
-    until_said(&mut said, "finishing 1 running job");
+    said.until("finishing 1 running job");
     signal(&worker, "-INT");
     assert_eq!(worker.wait().unwrap().code(), Some(130));
     assert!(!asked.exists(), "it was asked first");

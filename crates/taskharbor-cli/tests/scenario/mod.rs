@@ -10,6 +10,7 @@ mod handler;
 mod hostile;
 mod interrupted;
 mod look;
+pub(crate) mod said;
 mod schedule;
 mod store_command;
 mod transfer;

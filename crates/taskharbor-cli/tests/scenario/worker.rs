@@ -2,37 +2,24 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    process::{Child, ChildStderr, Command, Stdio},
-    thread,
+    process::{Child, Command, Stdio},
 };
 
-use super::until;
+use super::{said::Said, until};
 use crate::store::Store;
 
 /// A worker that is known to listen for signals.
 pub(crate) fn started(store: &Store, args: &[&str]) -> Child {
-    let (worker, said) = heard(store, args);
-    // Somebody has to read what it says.
-    thread::spawn(move || said.lines().for_each(drop));
-    worker
+    heard(store, args).0
 }
 
 /// A worker that is known to listen for signals, and what it says from then on.
-pub(crate) fn heard(store: &Store, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
+pub(crate) fn heard(store: &Store, args: &[&str]) -> (Child, Said) {
     let mut worker = store.command(&[&["worker"], args].concat());
     let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut said = BufReader::new(worker.stderr.take().unwrap());
-    until_said(&mut said, "started");
+    let mut said = Said::by(&mut worker);
+    said.until("started");
     (worker, said)
-}
-
-pub(crate) fn until_said(said: &mut BufReader<ChildStderr>, words: &str) {
-    let mut line = String::new();
-    while !line.contains(words) {
-        line.clear();
-        assert!(said.read_line(&mut line).unwrap() > 0, "it ended before it said {words:?}");
-    }
 }
 
 pub(crate) fn signal(worker: &Child, signal: &str) {
@@ -63,8 +50,8 @@ fn a_worker_says_how_long_its_shutdown_takes() {
     let store = Store::new();
     let mut worker = store.command(&["worker", "--builtin", "--grace", "3s"]);
     let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut said = BufReader::new(worker.stderr.take().unwrap());
-    until_said(&mut said, "its shutdown takes 13s at most");
+    let mut said = Said::by(&mut worker);
+    said.until("its shutdown takes 13s at most");
     signal(&worker, "-TERM");
     assert_eq!(worker.wait().unwrap().code(), Some(0));
 }
@@ -78,7 +65,7 @@ fn a_quiet_worker_finishes_its_jobs_and_takes_no_more() {
     let (mut worker, mut said) = heard(&store, &["--shell", "--exec", &script]);
     until("the start", || store.state(&running) == "inflight");
     signal(&worker, "-USR1");
-    until_said(&mut said, "taking no more jobs, and going on with 1 job");
+    said.until("taking no more jobs, and going on with 1 job");
     let late = store.enqueue(&["wait"]);
     fs::write(&go, "").unwrap();
     until("the end", || store.state(&running) == "done");
