@@ -115,7 +115,7 @@ impl Driver for MyDriver {
         not_implemented("extend_leases")
     }
 
-    /// SET-1 to SET-11, LEA-6, CAN-3 to CAN-5, REF-1 to REF-6, JOB-7. With flows also FLO-1, FLO-2,
+    /// SET-1 to SET-12, LEA-6, CAN-3 to CAN-5, REF-1 to REF-6, JOB-7. With flows also FLO-1, FLO-2,
     /// FLO-8, FAI-1 to FAI-5, POL-1 to POL-6 and EXP-1 to EXP-6. `Life::may_settle` and
     /// `Life::settle` have the rules of one job, `taskharbor_core::graph` those of several.
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {

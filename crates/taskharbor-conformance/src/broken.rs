@@ -137,6 +137,7 @@ caught! {
     last_answer_missing: settle::ForgetsLastAnswer;
     released_job_never_comes_back: settle::ReleasedForever;
     release_charges_an_attempt: settle::ReleaseCharges;
+    note_of_a_release_forgotten: settle::ForgetsReleaseNote;
     any_token_may_repeat_an_ack: settle::AnyTokenRepeats;
     retry_goes_to_the_front: settle::RetryToTheFront;
     cancel_mark_forgotten_on_retry: settle::ForgetsCancelMark;

@@ -112,12 +112,12 @@ pub(crate) fn fail(now: Timestamp) -> Transition {
 
 /// A release of a job that was not started.
 pub(crate) fn release(run_at: Option<Timestamp>) -> Transition {
-    Transition::Release { run_at, started: false }
+    Transition::Release { run_at, started: false, note: None }
 }
 
 /// A release of a job whose handler had started.
 pub(crate) fn release_started(run_at: Option<Timestamp>) -> Transition {
-    Transition::Release { run_at, started: true }
+    Transition::Release { run_at, started: true, note: None }
 }
 
 /// An expansion into these jobs.

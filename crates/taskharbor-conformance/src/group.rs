@@ -85,6 +85,7 @@ mod prune;
 mod prune_flow;
 mod race;
 mod refusal;
+mod release_note;
 mod requeue;
 mod reserve;
 mod schedule;
@@ -125,6 +126,7 @@ groups! {
     lease;
     extend;
     settle;
+    release_note;
     terminal;
     refusal;
     payload;

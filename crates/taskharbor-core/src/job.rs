@@ -3,6 +3,7 @@
 pub use crate::{
     header::{HeaderError, Headers},
     record::{Held, JobRecord, JobSummary, JobView},
+    release::{ReleaseNote, ReleaseReason},
     set::{JobSet, SetKind},
     settle::FailedAttempt,
 };

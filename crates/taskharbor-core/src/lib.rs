@@ -49,6 +49,7 @@ pub mod name;
 mod output;
 mod random;
 mod record;
+mod release;
 mod reserve;
 mod schedule;
 mod set;

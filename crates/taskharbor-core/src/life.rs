@@ -15,7 +15,7 @@ use crate::{
     admin::Requeue,
     driver::{Lease, LeaseMark, Limits},
     error::Denied,
-    job::{FailedAttempt, JobKind},
+    job::{FailedAttempt, JobKind, ReleaseNote},
     name::Holder,
 };
 
@@ -49,6 +49,8 @@ pub struct Life {
     pub expirations: u32,
     /// How often it was requeued.
     pub epoch: u32,
+    /// What was noted when it was last released, if it was not settled in another way since.
+    pub released: Option<ReleaseNote>,
     /// How many parents it waits for.
     pub pending: usize,
     /// What its worker reported in this delivery.
@@ -96,6 +98,7 @@ impl Life {
             started_at: None,
             expirations: 0,
             epoch: 0,
+            released: None,
             pending: 0,
             progress: None,
             output: None,
@@ -367,6 +370,8 @@ impl Life {
     }
 
     fn end(&mut self, state: State, by: Option<Lease>, now: Timestamp) {
+        // SET-12
+        self.released = None;
         self.stage = Stage::Finished(Finish { state, at: now, by });
     }
 

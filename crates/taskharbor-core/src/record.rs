@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{
     Blob, JobId, JobType, NewJob, QueueName, State, Text, Timestamp,
     driver::Lease,
-    job::{Condition, FailedAttempt, FailurePolicy, Headers, JobKind, KeyHold},
+    job::{Condition, FailedAttempt, FailurePolicy, Headers, JobKind, KeyHold, ReleaseNote},
     life::{Life, Stage},
     name::{Holder, IdempotencyKey},
 };
@@ -45,6 +45,8 @@ pub struct JobView {
     pub deliveries: u32,
     /// How often its lease ran out since it last failed or was requeued.
     pub expirations: u32,
+    /// What was noted when it was last released, if it was not settled in another way since.
+    pub released: Option<ReleaseNote>,
     /// The key it was enqueued with.
     pub idempotency_key: Option<IdempotencyKey>,
     /// The flow it belongs to.
@@ -81,6 +83,7 @@ impl JobView {
             failed_at: last.map(|failure| failure.failed_at),
             deliveries: life.deliveries,
             expirations: life.expirations,
+            released: life.released.clone(),
             idempotency_key: new.idempotency_key.clone(),
             flow: life.flow.clone(),
             parent_count: new.parents.len(),

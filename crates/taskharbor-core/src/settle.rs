@@ -5,6 +5,7 @@ use crate::{
     driver::{LeaseToken, Limits},
     error::{InvalidRequest, InvalidTransition},
     flow::{Expansion, ResolvedEdges},
+    job::ReleaseNote,
     life::LifeStep,
 };
 
@@ -115,6 +116,8 @@ pub enum Transition {
         run_at: Option<Timestamp>,
         /// Whether a handler had started: then the job did not crash its worker.
         started: bool,
+        /// Why, to be kept with the job. `None` leaves what an earlier release noted.
+        note: Option<ReleaseNote>,
     },
 }
 
@@ -161,7 +164,7 @@ impl Transition {
             Self::Expand(expansion) => expansion.jobs.iter().map(NewJob::bytes).sum(),
             Self::Retry { failure, .. } => failure.error.as_str().len(),
             Self::Fail { failure, reason } => failure.error.as_str().len() + reason.as_str().len(),
-            Self::Release { .. } => 0,
+            Self::Release { note, .. } => note.as_ref().map_or(0, |it| it.text.as_str().len()),
         }
     }
 

@@ -339,6 +339,7 @@ fn stored(row: &Row) -> Result<ExportedJob, DriverError> {
     life.epoch = count(get(row, "epoch")?)?;
     life.attempt_limit = optional_number(get(row, "attempt_limit")?)?;
     life.progress = text(get(row, "progress")?);
+    life.released = record::released(get(row, "released")?);
     life.errors = failures(row)?;
     Ok(ExportedJob::new(new, created_at, life, edges, get(row, "holds_key")?))
 }
@@ -477,6 +478,7 @@ fn job(stored: &ExportedJob, native_token: i64) -> Json {
         "expirations": counted(life.expirations),
         "epoch": counted(life.epoch),
         "attempt_limit": life.attempt_limit,
+        "released": life.released.as_ref().map(ToString::to_string),
         "progress": life.progress.as_ref().map(taskharbor_core::Text::as_str),
         "reason": life.reason.as_ref().map(taskharbor_core::Text::as_str),
         "expanded_into": life.expanded_into.as_ref().map(JobId::as_str),

@@ -8,7 +8,7 @@ use taskharbor_core::{
     flow::FlowRecord,
     job::{
         Condition, FailedAttempt, FailurePolicy, Held, JobKind, JobRecord, JobSummary, JoinReading,
-        KeyHold,
+        KeyHold, ReleaseNote,
     },
     name::{FlowName, Holder, IdempotencyKey},
 };
@@ -77,6 +77,7 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
     record.job.deliveries = number(get(row, "deliveries")?)?;
     record.job.attempts = number(get(row, "attempts")?)?;
     record.job.expirations = number(get(row, "expirations")?)?;
+    record.job.released = released(get(row, "released")?);
     Ok(record)
 }
 
@@ -105,6 +106,11 @@ pub(crate) fn failures(row: &Row) -> Result<Vec<FailedAttempt>, DriverError> {
     let all = attempts.into_iter().zip(times).zip(texts);
     all.map(|((attempts, at), text)| Ok(FailedAttempt::new(number(attempts)?, text, time(at)?)))
         .collect()
+}
+
+/// What was noted of the last release. SET-12.
+pub(crate) fn released(stored: Option<&str>) -> Option<ReleaseNote> {
+    stored.and_then(ReleaseNote::parse)
 }
 
 /// What kind of job it is, and what it waits for.

@@ -48,7 +48,7 @@ macro_rules! columns {
 columns! {
     id queue job_type payload headers priority run_at timeout_us created_at attempts max_attempts
     last_error failed_at deliveries expirations idempotency_key flow parents available_at seq kind
-    on_failure next_due wakes seen_queues seen_priorities lease_ends is_long walked_us
+    on_failure released next_due wakes seen_queues seen_priorities lease_ends is_long walked_us
 }
 
 fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
@@ -169,6 +169,7 @@ fn read(row: &Row, random: i64, expires_at: Timestamp) -> Result<(Position, Leas
     job.available_at = time(at)?;
     job.condition = record::kind(column(row, Column::kind)?)?.1;
     job.on_failure = record::policy(column(row, Column::on_failure)?)?;
+    job.released = record::released(column(row, Column::released)?);
     let position = Position { priority: job.priority, at, seq };
     let lease = Lease::new(Token { random, seq }.lease_token(&job.id), expires_at);
     Ok((position, Leased::new(job, lease)))

@@ -1,9 +1,9 @@
 //! Recording what became of inflight jobs: what is sent and what the answers mean.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use taskharbor_core::{
-    DriverError, Text, Timestamp,
+    DriverError, Timestamp,
     driver::{Answers, Limits, LockWait, Settle, Settled, Settlement, Transition},
     error::{InvalidTransition, Refusal, Rejected},
     flow::{Expansion, ResolvedEdges},
@@ -65,6 +65,14 @@ pub(crate) struct Batch<'a> {
     expansions: Vec<Option<(&'a Expansion, ResolvedEdges)>>,
 }
 
+/// What the values of a statement are taken from.
+struct Content<'a> {
+    /// The jobs of all expansions, one after another.
+    jobs: Columns<'a>,
+    /// By item.
+    reasons: Vec<Option<Cow<'a, str>>>,
+}
+
 /// Sorts out what could be applied to no job: SET-11, EXP-3, FLO-9.
 pub(crate) fn batch<'a>(request: &'a Settle, limits: &Limits) -> (Batch<'a>, Answered) {
     let mut batch = Batch::default();
@@ -110,10 +118,10 @@ impl PostgresDriver {
         let (mut batch, mut answers) = batch(&request, &shared.limits);
         while !batch.is_empty() {
             let (run, rest) = batch.split_run();
-            let columns = run.columns()?;
+            let content = run.content()?;
             let (patience, channel) = (Patience::TRANSACTION, shared.channel_in_transactions());
             let (sql, values) =
-                run.statement(&columns, &shared.statements, patience, request.now, channel);
+                run.statement(&content, &shared.statements, patience, request.now, channel);
             let verdicts = tx::run(transaction, sql, &values).await?;
             drop(values);
             run.conclude(&verdicts, &mut answers)?;
@@ -160,9 +168,9 @@ impl PostgresDriver {
             }
         }
         while !batch.is_empty() {
-            let columns = batch.columns()?;
+            let content = batch.content()?;
             let (sql, values) =
-                batch.statement(&columns, &shared.statements, patience, request.now, None);
+                batch.statement(&content, &shared.statements, patience, request.now, None);
             let call = shared.wakeups.begin_call(Vec::new());
             let verdicts = self.verdicts(sql, &values).await;
             call.answered(&verdicts);
@@ -262,16 +270,18 @@ impl<'a> Batch<'a> {
         rest
     }
 
-    /// The jobs of all expansions, one after another.
-    pub(crate) fn columns(&self) -> Result<Columns<'a>, DriverError> {
+    /// What the values of the statement are taken from.
+    fn content(&self) -> Result<Content<'a>, DriverError> {
         let expansions = self.expansions.iter().flatten();
-        Columns::of(expansions.flat_map(|(expansion, _)| &expansion.jobs).collect())
+        let jobs = Columns::of(expansions.flat_map(|(expansion, _)| &expansion.jobs).collect())?;
+        let reasons = self.items.iter().map(|(_, item)| reason(&item.transition)).collect();
+        Ok(Content { jobs, reasons })
     }
 
     /// The statement, and what it is given.
-    pub(crate) fn statement<'b>(
+    fn statement<'b>(
         &self,
-        columns: &'b Columns<'b>,
+        content: &'b Content<'b>,
         statements: &'b Statements,
         patience: Patience,
         now: Timestamp,
@@ -291,15 +301,18 @@ impl<'a> Batch<'a> {
         ]);
         let is_expansion = self.expansions.first().is_some_and(Option::is_some);
         if is_expansion {
-            values.extend(self.expansion_values(columns));
+            values.extend(self.expansion_values(&content.jobs));
         } else {
-            values.extend(self.transition_values());
+            values.extend(self.transition_values(content));
         }
         values.push(Value::Text(channel));
         (if is_expansion { &statements.expand } else { &statements.settle }, values)
     }
 
-    fn transition_values(&self) -> [Value<'a>; 7] {
+    fn transition_values<'b>(&self, content: &'b Content<'b>) -> [Value<'b>; 7]
+    where
+        'a: 'b,
+    {
         let transitions = || self.items.iter().map(|(_, item)| &item.transition);
         let failures = || transitions().map(failure);
         let outputs: Vec<_> = transitions().map(output).collect();
@@ -311,7 +324,7 @@ impl<'a> Batch<'a> {
             texts(failures().map(|it| it.map(|it| it.error.as_str())).collect()),
             numbers(failures().map(|it| it.map(|it| it.failed_at.as_micros())).collect()),
             numbers(transitions().map(|it| run_at(it).map(Timestamp::as_micros)).collect()),
-            texts(transitions().map(|it| reason(it).map(Text::as_str)).collect()),
+            texts(content.reasons.iter().map(Option::as_deref).collect()),
         ]
     }
 
@@ -415,9 +428,11 @@ fn run_at(transition: &Transition) -> Option<Timestamp> {
     }
 }
 
-fn reason(transition: &Transition) -> Option<&Text> {
+/// Why a job is dead-lettered, or what is noted of its release.
+fn reason(transition: &Transition) -> Option<Cow<'_, str>> {
     match transition {
-        Transition::Fail { reason, .. } => Some(reason),
+        Transition::Fail { reason, .. } => Some(reason.as_str().into()),
+        Transition::Release { note: Some(note), .. } => Some(note.to_string().into()),
         _ => None,
     }
 }

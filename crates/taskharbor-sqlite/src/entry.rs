@@ -10,7 +10,7 @@ use rusqlite::{Row, types::ValueRef};
 use taskharbor_core::{
     JobId, QueueName, State, Text, Timestamp,
     driver::{Lease, LeaseMark},
-    job::{Condition, FailurePolicy, JobKind, JoinReading, KeyHold},
+    job::{Condition, FailurePolicy, JobKind, JoinReading, KeyHold, ReleaseNote},
     life::{ActiveLease, Finish, Life, Stage},
     name::Holder,
 };
@@ -28,7 +28,7 @@ pub(crate) mod state {
 }
 
 /// How many columns a narrow row has.
-pub(crate) const COLUMNS: usize = 32;
+pub(crate) const COLUMNS: usize = 33;
 
 /// A job as its narrow row has it.
 #[derive(Clone, Debug)]
@@ -127,6 +127,7 @@ pub(crate) fn read_known(row: &Row<'_>, id: JobId, queue: QueueName) -> Result<E
     life.pending = number(row, 5)?;
     life.progress = optional_text(row, 28)?;
     life.reason = optional_text(row, 29)?;
+    life.released = released(row, 32)?;
     if expanded.is_some() {
         life.expanded_into = Some(name(JobId::new(text(row, 26)?))?);
     }
@@ -288,6 +289,12 @@ pub(crate) fn optional_text(row: &Row<'_>, at: usize) -> Result<Option<Text>, Fa
         ValueRef::Null => Ok(None),
         found => Ok(Some(Text::new(found.as_str().map_err(|_| Fault::damaged("a text"))?))),
     }
+}
+
+/// SET-12
+fn released(row: &Row<'_>, at: usize) -> Result<Option<ReleaseNote>, Fault> {
+    let stored = row.get_ref(at)?.as_str_or_null().map_err(|_| Fault::damaged("a text"))?;
+    Ok(stored.and_then(ReleaseNote::parse))
 }
 
 pub(crate) fn name<T, E>(made: Result<T, E>) -> Result<T, Fault> {

@@ -9,7 +9,7 @@ macro_rules! state {
         "s.seq, s.state, s.available_at, s.due_at, s.priority, s.pending, s.kind, s.key_hold, s.on_failure, s.keyed, \
          s.attempts, s.deliveries, s.expirations, s.epoch, s.failures, s.cancel_requested, s.flow, s.run_at, s.started_at, \
          s.lease_expires_at, s.finished_at, s.attempt_limit, s.expanded_into, s.id, s.queue, s.holder, s.expanded_id, s.lease_token, \
-         s.progress, s.reason, s.key_us, s.lease_mark"
+         s.progress, s.reason, s.key_us, s.lease_mark, s.released"
     };
 }
 
@@ -47,7 +47,7 @@ macro_rules! grant {
 macro_rules! ack {
     () => {
         "UPDATE th_state SET state = 3, available_at = NULL, cancel_requested = 0, finished_at = ?2, \
-         kept_until = lease_expires_at, holder = NULL, output = ?3 \
+         kept_until = lease_expires_at, holder = NULL, released = NULL, output = ?3 \
          WHERE state = 2 AND lease_expires_at > ?2 AND lease_token = ?4 AND queue = ?5 AND flow IS NULL \
          AND (keyed = 0 OR key_hold IN (0, 3)) AND "
     };
@@ -115,7 +115,8 @@ statements! {
     Seek WRITE_STATE = "UPDATE th_state SET state = ?2, available_at = ?3, due_at = ?4, priority = ?5, pending = ?6, attempts = ?7, \
          deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel_requested = ?12, flow = ?13, run_at = ?14, \
          started_at = ?15, lease_expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, expanded_into = ?20, \
-         holder = ?21, expanded_id = ?22, lease_token = ?23, progress = ?24, reason = ?25, lease_mark = ?26 WHERE seq = ?1";
+         holder = ?21, expanded_id = ?22, lease_token = ?23, progress = ?24, reason = ?25, lease_mark = ?26, \
+         released = ?27 WHERE seq = ?1";
     Seek WRITE_OUTPUT = "UPDATE th_state SET output = ?2 WHERE seq = ?1";
     /// What a grant changes, of a job that was waiting.
     Seek GRANT_ONE = concat!(grant!(), "seq = ?1");
@@ -131,7 +132,7 @@ statements! {
     Seek QUEUE_OF = "SELECT queue FROM th_state WHERE seq = ?1 AND id = ?2";
     /// What any other ack changes.
     Seek ACK = "UPDATE th_state SET state = 3, available_at = NULL, cancel_requested = 0, finished_at = ?2, kept_until = ?3, holder = NULL, \
-         output = ?4 WHERE seq = ?1";
+         released = NULL, output = ?4 WHERE seq = ?1";
     /// The primary key of `th_error`, as in the next three.
     Seek ADD_ERROR = "INSERT INTO th_error (seq, failure, attempts, failed_at, error) VALUES (?1, ?2, ?3, ?4, ?5)";
     Seek DROP_ERRORS = "DELETE FROM th_error WHERE seq = ?1 AND failure <= ?2";

@@ -281,6 +281,7 @@ impl<'c> Store<'c> {
                 life.progress.as_ref().map(taskharbor_core::Text::as_str),
                 life.reason.as_ref().map(taskharbor_core::Text::as_str),
                 entry::mark_number(hold.and_then(|hold| hold.mark)),
+                life.released.as_ref().map(ToString::to_string),
             ],
         )?;
         if let Some(output) = entry.life.output.take() {

@@ -5,6 +5,7 @@ use std::{
     sync::atomic::{AtomicU8, Ordering},
 };
 
+use taskharbor_core::job::ReleaseReason;
 use tokio::sync::Notify;
 
 /// Why a handler is told to stop.
@@ -25,6 +26,18 @@ pub enum CancelReason {
     /// The lease was lost: the job may be running elsewhere, and what this handler does is not
     /// recorded. It is stopped at its next `await`.
     LeaseLost,
+}
+
+impl CancelReason {
+    /// Why a job whose handler was told to stop is released.
+    pub(crate) const fn as_release(self) -> ReleaseReason {
+        match self {
+            Self::Requested => ReleaseReason::CancelRequested,
+            Self::Shutdown | Self::TimedOut | Self::Over | Self::LeaseLost => {
+                ReleaseReason::Shutdown
+            }
+        }
+    }
 }
 
 /// A flag that is raised once or twice, each time for a stronger reason.

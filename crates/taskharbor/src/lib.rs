@@ -43,7 +43,7 @@ pub use taskharbor_core::{
     flow::{FlowRecord, FlowState, ListFlows},
     job::{
         Condition, FailurePolicy, HeaderError, Headers, JobKind, JobRecord, JobSummary,
-        JoinReading, KeyHold,
+        JoinReading, KeyHold, ReleaseNote, ReleaseReason,
     },
     name::{FlowName, IdempotencyKey, NameError},
 };
@@ -71,7 +71,7 @@ pub use flow::{
 pub use handler::Handlers;
 pub use job::{Data, Job, Options, Step};
 pub use middleware::{BoxFuture, CallResult, Middleware, Next};
-pub use observe::{Counters, Event, EventCounts, LossReason, Observer, Operation, ReleaseReason};
+pub use observe::{Counters, Event, EventCounts, LossReason, Observer, Operation};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
 pub use schedule::{InvalidSchedule, Missed, Overlap, Schedule, ScheduleFault, Schedules};

@@ -18,12 +18,14 @@ use std::{
 };
 
 use taskharbor_core::{
-    DriverError, JobId, JobType, QueueName, Text, Timestamp, error::Denied, job::JobView,
+    DriverError, JobId, JobType, QueueName, Text, Timestamp,
+    error::Denied,
+    job::{JobView, ReleaseReason},
 };
 
 use tokio::time::Instant;
 
-use crate::{CancelReason, JobError};
+use crate::JobError;
 
 pub use count::{Counters, EventCounts};
 pub use operation::Operation;
@@ -245,45 +247,6 @@ pub enum Event<'a> {
         /// How many handlers would not stop. Their jobs come back when their leases end.
         abandoned: usize,
     },
-}
-
-/// Why a job was released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReleaseReason {
-    /// Its handler asked for it.
-    Snoozed,
-    /// The worker shuts down, or is quiet.
-    Shutdown,
-    /// This worker has no handler for it.
-    NoHandler,
-    /// It was written with a codec that this worker does not know, or its payload does not decode.
-    Unreadable,
-    /// Its cancellation was requested.
-    CancelRequested,
-    /// It took so long to arrive that its lease was nearly over.
-    ArrivedLate,
-    /// It was reserved ahead and could not start in time. It did not start.
-    Waited,
-    /// Its lease ran out several times, and the worker runs another such job: they run one at a time,
-    /// because one of them may kill its process. It did not start.
-    KeptApart,
-    /// Its lease ran out by a clock that was ahead, because the store's was set back, so another worker
-    /// may still run it. It did not start.
-    ClockSetBack,
-}
-
-impl ReleaseReason {
-    /// Why a job whose handler was told to stop is released.
-    pub(crate) const fn for_cancel(reason: CancelReason) -> Self {
-        match reason {
-            CancelReason::Requested => Self::CancelRequested,
-            CancelReason::Shutdown
-            | CancelReason::TimedOut
-            | CancelReason::Over
-            | CancelReason::LeaseLost => Self::Shutdown,
-        }
-    }
 }
 
 /// How a lease was lost.

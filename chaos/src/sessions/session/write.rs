@@ -111,7 +111,7 @@ impl Session {
         Ok(match self.random.u8(..20) {
             0..=2 => Transition::Retry { failure, run_at },
             3..=4 => Transition::Fail { failure, reason: "it failed".into() },
-            5..=6 => Transition::Release { run_at, started: self.random.bool() },
+            5..=6 => Transition::Release { run_at, started: self.random.bool(), note: None },
             7 if !is_shared(&held.id) => {
                 Transition::Expand(self.maker.expansion(&mut self.random, now)?)
             }

@@ -95,7 +95,7 @@ async fn filled() -> AnyDriver {
                 settle(
                     &driver,
                     &leased,
-                    Transition::Release { run_at: Some(at(7_000)), started: false },
+                    Transition::Release { run_at: Some(at(7_000)), started: false, note: None },
                     at(2),
                 )
                 .await;
@@ -134,7 +134,7 @@ async fn filled() -> AnyDriver {
                 settle(
                     &driver,
                     &leased,
-                    Transition::Release { run_at: None, started: false },
+                    Transition::Release { run_at: None, started: false, note: None },
                     at(12),
                 )
                 .await;

@@ -190,6 +190,20 @@ impl Behaviour for ReleaseCharges {
     }
 }
 
+/// A release says no more than when the job is due.
+pub(super) struct ForgetsReleaseNote;
+
+impl Behaviour for ForgetsReleaseNote {
+    fn settle(&self, model: &mut Model, mut request: Settle) -> Answers<Settled, Refusal> {
+        for item in &mut request.items {
+            if let Transition::Release { note, .. } = &mut item.transition {
+                *note = None;
+            }
+        }
+        model.settle(request)
+    }
+}
+
 /// A job that was run and released is still suspected of the crashes before that.
 pub(super) struct StartedLikeUnstarted;
 

@@ -115,7 +115,7 @@ async fn a_batch_of_acks_and_failures_of_one_flow_is_dealt_with_in_order(t: Driv
     let members = t.take_many(9, T0).await;
     let items = members.iter().enumerate().map(|(n, leased)| match n {
         4 => settlement(leased, fail(at(1))),
-        7 => settlement(leased, Transition::Release { run_at: None, started: false }),
+        7 => settlement(leased, Transition::Release { run_at: None, started: false, note: None }),
         n => settlement(leased, ack_with(&n.to_string())),
     });
     let answers = t.settle_all(items.collect(), at(1)).await;

@@ -273,7 +273,8 @@ async fn a_range_of_time_begins_with_its_start_and_ends_before_its_end(t: Driver
 
 async fn a_job_that_is_not_terminal_has_no_time_of_its_end(t: DriverUnderTest) {
     t.put_all(["ready", "done"].map(job), T0).await;
-    t.run("ready", Transition::Release { run_at: Some(at(1)), started: false }, T0).await;
+    t.run("ready", Transition::Release { run_at: Some(at(1)), started: false, note: None }, T0)
+        .await;
     t.run("done", ack(), T0).await;
     let ever = TimeRange::new(Some(Timestamp::EPOCH), None);
     assert_eq!(ids(&t.list(Filter::all().finished(ever), 10, T0).await), ["done"]);

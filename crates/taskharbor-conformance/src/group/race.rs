@@ -284,7 +284,7 @@ fn transition(kind: u32, leased: &Leased, now: Timestamp) -> Transition {
     let failure = FailedAttempt::new(leased.job.attempts + 1, "it failed", now);
     match kind {
         0 => Transition::Retry { failure, run_at: None },
-        1 => Transition::Release { run_at: None, started: false },
+        1 => Transition::Release { run_at: None, started: false, note: None },
         2 => Transition::Retry { failure, run_at: now.checked_add(LEASE) },
         3 => Transition::Fail { failure, reason: Text::new("gave up") },
         _ => Transition::Ack { output: None },

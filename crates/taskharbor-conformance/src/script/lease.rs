@@ -182,7 +182,10 @@ impl Replay<'_> {
                 Transition::Fail { failure: failure(), reason: Text::new("no more attempts") }
             }
             Turn::Release(run_at) => {
-                Transition::Release { run_at: at(run_at), started: attempts % 2 == 0 }
+                let (run_at, text) = (at(run_at), format!("at {now}"));
+                let note = ReleaseNote::new(ReleaseReason::Snoozed, text).unfit_since(run_at);
+                let note = (attempts % 3 > 0).then_some(note);
+                Transition::Release { run_at, started: attempts % 2 == 0, note }
             }
         }
     }

@@ -156,6 +156,7 @@ impl ExportUnit {
             || life.errors.len() > Limits::ERRORS_KEPT
             || counters.iter().any(|count| *count > Limits::MAX_ATTEMPTS)
             || life.expanded_into.is_some() && !(is_done && self.flow.is_some())
+            || life.released.is_some() && life.position().is_none()
         {
             return Err(Damage::State(id()));
         }
@@ -196,6 +197,7 @@ mod tests {
     use crate::{
         JobType, NewJob, QueueName, Timestamp,
         export::ExportedFlow,
+        job::{ReleaseNote, ReleaseReason},
         life::{Finish, Life},
     };
 
@@ -254,6 +256,10 @@ mod tests {
             unit.jobs[0].life.expanded_into = Some(id("a"));
         };
         assert_eq!(damage(round), Damage::State(id("a")));
+        let released = |unit: &mut ExportUnit| {
+            unit.jobs[1].life.released = Some(ReleaseNote::new(ReleaseReason::Snoozed, ""));
+        };
+        assert_eq!(damage(released), Damage::State(id("b")));
         let running = |unit: &mut ExportUnit| {
             unit.jobs[0].new.kind = JobKind::Join(crate::job::JoinReading::List);
         };

@@ -129,7 +129,8 @@ impl AnyDriver {
         run_at: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<Settled, CallError> {
-        self.settle_job(leased, Transition::Release { run_at, started: false }, now).await
+        let transition = Transition::Release { run_at, started: false, note: None };
+        self.settle_job(leased, transition, now).await
     }
 
     /// Pauses a queue: Reserve grants nothing from it until it is resumed.

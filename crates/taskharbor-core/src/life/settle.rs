@@ -135,6 +135,7 @@ impl Life {
             // SET-2, LEA-6
             Transition::Retry { run_at, .. } => {
                 self.expirations = 0;
+                self.released = None;
                 self.run_at = *run_at;
                 self.wait_until(*run_at, now);
                 Consequence::Waits
@@ -144,8 +145,11 @@ impl Life {
                 self.reason = Some(reason.clone());
                 Consequence::Failed
             }
-            // SET-4, LEA-6
-            Transition::Release { run_at, started } => {
+            // SET-4, SET-12, LEA-6
+            Transition::Release { run_at, started, note } => {
+                if note.is_some() {
+                    self.released.clone_from(note);
+                }
                 if *started {
                     self.expirations = 0;
                 }
@@ -189,7 +193,7 @@ mod tests {
             Transition::Expand(Expansion::new(Vec::new())),
             Transition::Retry { failure: failure.clone(), run_at: None },
             Transition::Fail { failure, reason: Text::new("no more") },
-            Transition::Release { run_at: None, started: false },
+            Transition::Release { run_at: None, started: false, note: None },
         ]
     }
 

@@ -7,7 +7,7 @@ SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.ki
   t.lease_token AS imported_for, t.token AS imported_token, r.holder, coalesce(r.cancel_requested, false) AS cancel_requested,
   r.lease_mark::text AS lease_mark,
   r.started_at, r.deliveries::bigint AS deliveries, r.attempts::bigint AS attempts, r.expirations::bigint AS expirations,
-  r.epoch::bigint AS epoch, r.attempt_limit::bigint AS attempt_limit, r.progress,
+  r.epoch::bigint AS epoch, r.attempt_limit::bigint AS attempt_limit, r.progress, r.released,
   -- Most jobs have neither parents nor failures, for which nothing is looked up.
   CASE WHEN r.parents > 0 THEN
     ARRAY(SELECT e.parent_id FROM {schema}.th_each_edge e WHERE e.child = r.seq ORDER BY e.ord) ELSE '{}' END AS parent_ids,

@@ -3,7 +3,7 @@ SELECT r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.kind::tex
   r.on_failure::text AS on_failure, r.timeout_us, r.created_at, r.idempotency_key, r.expanded_id, f.id AS flow,
   r.ended_as::text AS ended_as, r.finished_at, r.reason, r.output, r.max_attempts::bigint AS max_attempts,
   r.priority::bigint AS priority, r.run_at, r.started_at, r.deliveries::bigint AS deliveries, r.attempts::bigint AS attempts,
-  r.expirations::bigint AS expirations, r.epoch::bigint AS epoch, r.progress, r.due_at, r.lease_expires_at, r.holder,
+  r.expirations::bigint AS expirations, r.epoch::bigint AS epoch, r.progress, r.released, r.due_at, r.lease_expires_at, r.holder,
   coalesce(r.cancel_requested, false) AS cancel_requested, r.waits_for IS NOT NULL AS blocked,
   ARRAY(SELECT e.parent_id FROM {schema}.th_each_edge e WHERE e.child = r.seq ORDER BY e.ord) AS parent_ids,
   CASE WHEN r.parents > 0 THEN

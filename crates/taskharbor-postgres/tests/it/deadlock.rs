@@ -130,7 +130,7 @@ impl Caller {
                 0..=2 => Transition::Ack { output: None },
                 3 => Transition::Fail { failure, reason: "failed".into() },
                 4 | 5 => Transition::Retry { failure, run_at: None },
-                6 | 7 => Transition::Release { run_at: None, started: false },
+                6 | 7 => Transition::Release { run_at: None, started: false, note: None },
                 _ => {
                     let number = self.world.expanded.fetch_add(1, Ordering::Relaxed);
                     Transition::Expand(Expansion::new(vec![job(format!("g{number}"))]))
@@ -234,7 +234,7 @@ async fn what_is_cancelled_while_it_is_settled_in_several_ways_is_waited_for_in_
         let manage = Manage::new(ids, Action::Cancel, now);
         let items = all.into_iter().enumerate().map(|(at, (id, token))| {
             let transition = match at {
-                0 | 1 => Transition::Release { run_at: None, started: false },
+                0 | 1 => Transition::Release { run_at: None, started: false, note: None },
                 2 => Transition::Expand(Expansion::new(vec![job(format!("{round}-member"))])),
                 _ => Transition::Ack { output: None },
             };

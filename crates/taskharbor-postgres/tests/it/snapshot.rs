@@ -75,7 +75,7 @@ async fn work(driver: PostgresDriver, stop: Arc<AtomicBool>, ran: Arc<Mutex<Hash
         let mut granted = tokens(&granted.jobs);
         let back = granted.iter().rposition(|(id, _)| id.as_str().starts_with('b'));
         if let Some((id, token)) = back.map(|at| granted.swap_remove(at)) {
-            let back = Transition::Release { run_at: None, started: false };
+            let back = Transition::Release { run_at: None, started: false, note: None };
             let item = Settlement::new(id, token, back);
             driver.settle(Settle::new(vec![item], now)).await.unwrap();
         }
@@ -118,8 +118,11 @@ async fn nothing_waits_for_ever_behind_the_rows_that_an_old_snapshot_keeps() {
         [(); 3].map(|()| tokio::spawn(work(driver.clone(), Arc::clone(&stop), Arc::clone(&ran))));
     // All of this by another process, so that the driver is not told.
     let back = tokens(&front.jobs).remove(0);
-    let back =
-        Settlement::new(back.0, back.1, Transition::Release { run_at: None, started: false });
+    let back = Settlement::new(
+        back.0,
+        back.1,
+        Transition::Release { run_at: None, started: false, note: None },
+    );
     other.settle(Settle::new(vec![back], seconds(100))).await.unwrap()[0].clone().unwrap();
     store_at(&other, job("urgent").priority(5), seconds(100)).await;
     store_at(&other, job("early"), seconds(0)).await;

@@ -52,6 +52,7 @@ CREATE TABLE th_state (
   expanded_id      TEXT,
   lease_token      BLOB,                        -- of the lease it is or was finished under
   progress         TEXT,
+  released         TEXT,                        -- not terminal, and what was noted of its last release
   reason           TEXT,
   output           BLOB,
   CHECK ((state IN (0, 2)) = (available_at IS NOT NULL)),
@@ -217,7 +218,7 @@ SELECT s.id, j.type, s.queue, j.payload,
   s.reason,
   strftime('%Y-%m-%dT%H:%M:%S', s.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', s.finished_at % 1000000)
     AS finished_at,
-  f.id AS flow, s.pending, s.seq,
+  f.id AS flow, s.pending, s.seq, s.released,
   j.headers ->> '$.th-schedule' AS schedule, j.headers ->> '$.th-slot' AS slot
 FROM th_state s
 JOIN th_job j ON j.seq = s.seq

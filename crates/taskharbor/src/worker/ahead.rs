@@ -86,11 +86,11 @@ async fn release(shared: &Arc<Shared>, jobs: Vec<Arc<Inflight>>, why: ReleaseRea
                 shared.registry.remove([&inflight]);
                 continue;
             }
-            Some(reason) => ReleaseReason::for_cancel(reason),
+            Some(reason) => reason.as_release(),
             None => why,
         };
         // The settler has gone only if the worker has ended.
-        let released = verdict::release(None, why);
+        let released = verdict::release(why);
         let _ = shared.outcomes.send(Finished::new(inflight, released)).await;
     }
 }

@@ -22,7 +22,7 @@ use super::{
     pace::MAX_AHEAD,
     pool::{SlotPool, SlotPools},
     shared::{Config, Phase, Shared},
-    unfit::{MissingHandler, Unfit, Unreadable},
+    unfit::{MissingHandler, Unreadable},
 };
 use crate::{
     Codec, Exponential, Handlers, Middleware, Observer, Retention, RetryPolicy, Schedules,
@@ -292,7 +292,6 @@ impl WorkerBuilder {
             buffered: Notify::new(),
             caution: Caution::new(self.crash_limit),
             registry: Registry::default(),
-            unfit: Unfit::default(),
             outcomes,
             inbox: Mutex::new(Some(inbox)),
             outage: Outage::default(),

@@ -2,7 +2,9 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use taskharbor_core::{Driver, Text, clock::Clock, driver::LeaseMark, error::Refusal};
+use taskharbor_core::{
+    Driver, Text, Timestamp, clock::Clock, driver::LeaseMark, error::Refusal, job::JobView,
+};
 use tokio::{sync::mpsc::error::TrySendError, time::Instant};
 use tracing::Instrument;
 
@@ -11,6 +13,7 @@ use super::{
     pool::Slot,
     settler::Finished,
     shared::Shared,
+    unfit,
     verdict::{self, Acked, Circumstances, Verdict},
 };
 use crate::{
@@ -79,7 +82,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     // It may have been lost or cancelled while it waited for its slot.
     match inflight.cancellation.reason() {
         Some(CancelReason::LeaseLost) => return None,
-        Some(reason) => return Some(verdict::release(None, ReleaseReason::for_cancel(reason))),
+        Some(reason) => return Some(verdict::release(reason.as_release())),
         None => {}
     }
     // A slow answer may have used up the lease; then the job is somebody else's by now.
@@ -88,7 +91,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         return None;
     }
     if now >= inflight.expires_at().saturating_sub(config.margin()) {
-        return Some(verdict::release(None, ReleaseReason::ArrivedLate));
+        return Some(verdict::release(ReleaseReason::ArrivedLate));
     }
     if job.expirations >= config.crash_limit {
         let reason = crashed(job.expirations);
@@ -100,7 +103,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     if !is_start_recorded(inflight, shared).await {
         // Lost, or told to stop.
         let reason = inflight.cancellation.reason().filter(|it| *it != CancelReason::LeaseLost)?;
-        return Some(verdict::release(None, ReleaseReason::for_cancel(reason)));
+        return Some(verdict::release(reason.as_release()));
     }
     shared.tell(&Event::Started { job });
     let started = Instant::now();
@@ -127,9 +130,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
                 verdict::dead_letter(job, text.clone(), text, shared.now())
             })
         }
-        Execution::Stopped(reason) => {
-            verdict::release_started(None, ReleaseReason::for_cancel(reason))
-        }
+        Execution::Stopped(reason) => verdict::release_stopped(reason, &config.holder),
         Execution::Lost => return None,
     };
     if is_acked {
@@ -168,12 +169,20 @@ fn crashed(times: u32) -> Text {
 }
 
 fn without_handler(shared: &Shared, inflight: &Inflight) -> Verdict {
-    let (job, now) = (&inflight.job, shared.now());
-    if let Some(delay) = shared.unfit.delay(&job.id, shared.config.missing, now) {
-        return verdict::release(Some(now.saturating_add(delay)), ReleaseReason::NoHandler);
+    let (job, now, config) = (&inflight.job, shared.now(), &shared.config);
+    let found = format!("worker {} has no handler for type {}", config.holder, job.job_type);
+    let why = ReleaseReason::NoHandler;
+    if let Some(released) = unfit::release(job, config.missing, now, why, &found, None) {
+        return released;
     }
     let reason = Text::new(format!("no handler for job type {:?} is registered", job.job_type));
     verdict::dead_letter(job, reason.clone(), reason, now)
+}
+
+fn unreadable(shared: &Shared, job: &JobView, error: &Text, now: Timestamp) -> Option<Verdict> {
+    let (config, why) = (&shared.config, ReleaseReason::Unreadable);
+    let found = format!("worker {} cannot read it", config.holder);
+    unfit::release(job, config.unreadable, now, why, &found, Some(error))
 }
 
 /// The retry policy of a job: that of its type, or the worker's.
@@ -198,14 +207,15 @@ fn judge(
     let (job, now) = (&inflight.job, shared.now());
     if let Err(error) = &result {
         if error.again() == Again::Unreadable
-            && let Some(delay) = shared.unfit.delay(&job.id, shared.config.unreadable, now)
+            && let Some(released) = unreadable(shared, job, &error.text(), now)
         {
-            return verdict::release(Some(now.saturating_add(delay)), ReleaseReason::Unreadable);
+            return released;
         }
         shared.tell(&Event::Failed { job, error, took });
     }
     let format = format_of(shared, inflight);
     let circumstances = Circumstances {
+        worker: &shared.config.holder,
         now,
         took,
         // That it took too long is why it failed, not an excuse.
@@ -277,7 +287,7 @@ async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) 
 }
 
 impl Clock for Shared {
-    fn now(&self) -> taskharbor_core::Timestamp {
+    fn now(&self) -> Timestamp {
         Self::now(self)
     }
 }

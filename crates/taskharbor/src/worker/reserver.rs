@@ -11,6 +11,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 use taskharbor_core::{
     Driver, DriverError, Timestamp,
     driver::{Demand, Leased, Reserve, Reserved, Watch, Woken},
+    job::ReleaseNote,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -22,7 +23,7 @@ use super::{
     set_back::ClockWatch,
     settler::Finished,
     shared::{Phase, Shared},
-    verdict,
+    verdict::{self, Started},
 };
 use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 
@@ -362,15 +363,14 @@ impl Reserver {
             shared.tell(&Event::Reserved { job: &inflight.job });
             if clock == ClockWas::Ahead && inflight.job.expirations > 0 {
                 // Its holder learns of it at its next heartbeat, and has stopped by then.
-                let run_at = Some(shared.now().saturating_add(shared.config.lease_for));
-                self.release(inflight, run_at, ReleaseReason::ClockSetBack).await;
+                let delay = shared.config.lease_for;
+                self.release_for(inflight, delay, ReleaseReason::ClockSetBack).await;
                 continue;
             }
             if shared.caution.needs_quarantine(inflight.job.expirations)
                 && let Some(delay) = shared.caution.keeps_away_for(now)
             {
-                let run_at = Some(shared.now().saturating_add(delay));
-                self.release(inflight, run_at, ReleaseReason::KeptApart).await;
+                self.release_for(inflight, delay, ReleaseReason::KeptApart).await;
                 continue;
             }
             let why = match self.place(&inflight, *pool, may_wait, now) {
@@ -385,7 +385,7 @@ impl Reserver {
                 Ok(None) => continue,
                 Err(why) => why,
             };
-            self.release(inflight, None, why).await;
+            self.release(inflight, why).await;
         }
         if may_wait {
             shared.buffered.notify_one();
@@ -393,14 +393,29 @@ impl Reserver {
         self.quarantine(quarantine).await;
     }
 
-    async fn release(
-        &self,
-        inflight: Arc<Inflight>,
-        run_at: Option<Timestamp>,
-        why: ReleaseReason,
-    ) {
-        let finished = Finished::new(inflight, verdict::release(run_at, why));
+    /// Releases a job to its old position.
+    async fn release(&self, inflight: Arc<Inflight>, why: ReleaseReason) {
+        let finished = Finished::new(inflight, verdict::release(why));
         let _ = self.shared.outcomes.send(finished).await;
+    }
+
+    /// Releases a job whose lease ran out before, not to run for a while.
+    async fn release_for(&self, inflight: Arc<Inflight>, delay: Duration, why: ReleaseReason) {
+        let (job, worker) = (&inflight.job, &self.shared.config.holder);
+        let text = match why {
+            ReleaseReason::ClockSetBack => format!(
+                "the store's clock was set back, so the worker that had it before worker {worker} may still run it"
+            ),
+            _ => format!(
+                "its lease ran out {} times in a row, and worker {worker} runs such jobs one at a time",
+                job.expirations
+            ),
+        };
+        let unfit_since = job.released.as_ref().and_then(|note| note.unfit_since);
+        let note = ReleaseNote::new(why, text).unfit_since(unfit_since);
+        let run_at = Some(self.shared.now().saturating_add(delay));
+        let released = verdict::release_noted(run_at, Started::No, note);
+        let _ = self.shared.outcomes.send(Finished::new(inflight, released)).await;
     }
 
     /// Starts the first of these jobs once the store has the others back: one of them may kill this
@@ -413,7 +428,7 @@ impl Reserver {
         };
         for (other, slot) in jobs {
             drop(slot);
-            self.release(other, None, ReleaseReason::KeptApart).await;
+            self.release(other, ReleaseReason::KeptApart).await;
         }
         // Whatever became of them: the store must know before the first one starts.
         let is_other = |it: &Arc<Inflight>| {
@@ -433,8 +448,7 @@ impl Reserver {
             executor::start(shared, first, slot);
         } else {
             drop(slot);
-            let run_at = Some(shared.now().saturating_add(RELEASED_WITHIN));
-            self.release(first, run_at, ReleaseReason::KeptApart).await;
+            self.release_for(first, RELEASED_WITHIN, ReleaseReason::KeptApart).await;
         }
     }
 

@@ -24,7 +24,7 @@ use super::{
     pool::SlotPools,
     settler::Finished,
     supervisor::{CLOSE, FLUSH},
-    unfit::{Unfit, Unreadable},
+    unfit::Unreadable,
 };
 use crate::{
     CancelReason, Event, LossReason, Middleware, Operation, Retention, RetryPolicy,
@@ -118,7 +118,6 @@ pub(super) struct Shared {
     pub(super) buffered: Notify,
     pub(super) caution: Caution,
     pub(super) registry: Registry,
-    pub(super) unfit: Unfit,
     pub(super) outcomes: mpsc::Sender<Finished>,
     /// The other end, until the settler takes it.
     pub(super) inbox: Mutex<Option<mpsc::Receiver<Finished>>>,

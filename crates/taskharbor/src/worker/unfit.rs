@@ -2,24 +2,23 @@
 //! unknown codec, or with a payload that does not decode.
 //!
 //! In a rolling deploy new producers meet old workers. So such a job is released for a while before it is
-//! dead-lettered. The time counts from when this worker first met the job. That is kept in memory, so
-//! the store needs no column for it, and each worker of a fleet counts for itself.
+//! dead-lettered. The time counts from when the first worker could not run it, which is in the note that
+//! each release leaves with the job. So it ends also where workers come and go.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
+use std::time::Duration;
+
+use taskharbor_core::{
+    Text, Timestamp,
+    job::{JobView, ReleaseNote, ReleaseReason},
 };
 
-use taskharbor_core::{JobId, Timestamp};
+use super::verdict::{self, Started, Verdict};
 
 /// How long such jobs are released by default.
 const WAIT: Duration = Duration::from_secs(600);
 /// The delays grow from the first of these to the second.
 const SHORTEST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_secs(60);
-/// How many jobs are remembered. The others are released until there is room for them.
-const REMEMBERED: usize = 10_000;
 
 /// How a worker treats a job for which it has no handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ const REMEMBERED: usize = 10_000;
 pub enum MissingHandler {
     /// The job is released again and again, after delays that grow from 1 s to 60 s, and nothing is
     /// charged: a worker of another version may have the handler. It is dead-lettered when this long
-    /// has passed since this worker first met it. [`Duration::MAX`] releases it for ever.
+    /// has passed since the first worker could not run it. [`Duration::MAX`] releases it for ever.
     Wait(Duration),
     /// The job is dead-lettered at once.
     Fail,
@@ -67,78 +66,58 @@ impl From<MissingHandler> for Unreadable {
     }
 }
 
-/// The jobs that this worker cannot run, and when it first met each.
-#[derive(Debug, Default)]
-pub(super) struct Unfit {
-    met: Mutex<HashMap<JobId, Timestamp>>,
+/// The release of a job that this worker cannot run; `None` if its time is over. `found` says what the
+/// worker found, and `detail` goes into it.
+pub(super) fn release(
+    job: &JobView,
+    wait: Unreadable,
+    now: Timestamp,
+    reason: ReleaseReason,
+    found: &str,
+    detail: Option<&Text>,
+) -> Option<Verdict> {
+    let Unreadable::Wait(wait) = wait else { return None };
+    // A time to come is of a store whose clock was ahead.
+    let since = job.released.as_ref().and_then(|note| note.unfit_since).unwrap_or(now).min(now);
+    let delay = delay(now.since(since), wait)?;
+    let end = since.checked_add(wait).map_or_else(String::new, |end| {
+        format!(", and it is dead-lettered at {end} if no other worker can run it")
+    });
+    let detail = detail.map_or_else(String::new, |detail| format!(": {detail}"));
+    let note = ReleaseNote::new(reason, format!("{found}{end}{detail}")).unfit_since(Some(since));
+    Some(verdict::release_noted(Some(now.saturating_add(delay)), Started::No, note))
 }
 
-impl Unfit {
-    /// After which delay the job is tried again; `None` if its time is over.
-    pub(super) fn delay(&self, id: &JobId, wait: Unreadable, now: Timestamp) -> Option<Duration> {
-        let Unreadable::Wait(wait) = wait else { return None };
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        if met.len() >= REMEMBERED {
-            // Another worker has run them, or they would have come back.
-            met.retain(|_, first| now.since(*first) < wait.saturating_mul(2));
-        }
-        if met.len() >= REMEMBERED && !met.contains_key(id) {
-            return Some(LONGEST_DELAY);
-        }
-        let waited = now.since(*met.entry(id.clone()).or_insert(now));
-        let Some(rest) = wait.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
-            met.remove(id);
-            return None;
-        };
-        Some((waited / 2).clamp(SHORTEST_DELAY, LONGEST_DELAY).min(rest))
-    }
+/// After which delay a job is tried again that no worker could run for so long; `None` if its time is
+/// over.
+fn delay(waited: Duration, wait: Duration) -> Option<Duration> {
+    let rest = wait.checked_sub(waited).filter(|rest| !rest.is_zero())?;
+    Some((waited / 10).clamp(SHORTEST_DELAY, LONGEST_DELAY).min(rest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn id(n: usize) -> JobId {
-        JobId::new(n.to_string()).unwrap()
-    }
-
     #[test]
     fn the_delays_grow_and_add_up_to_the_wait() {
-        let (unfit, mut now, mut delays) = (Unfit::default(), Timestamp::EPOCH, Vec::new());
-        while let Some(delay) = unfit.delay(&id(0), Unreadable::default(), now) {
+        let (mut waited, mut delays) = (Duration::ZERO, Vec::new());
+        while let Some(delay) = delay(waited, WAIT) {
             delays.push(delay.as_millis());
-            now = now.saturating_add(delay);
+            waited += delay;
         }
-        assert_eq!(now.since(Timestamp::EPOCH), WAIT);
-        assert_eq!(delays[..5], [1_000, 1_000, 1_000, 1_500, 2_250]);
-        assert!(delays.len() < 30, "{delays:?}");
-        // Forgotten: a job that is requeued has all its time again.
-        assert!(unfit.delay(&id(0), Unreadable::default(), now).is_some());
+        assert_eq!(waited, WAIT);
+        assert_eq!(delays[..13], [[1_000; 11].as_slice(), &[1_100, 1_210]].concat());
+        assert!(delays.len() < 60, "{delays:?}");
     }
 
     #[test]
     fn no_delay_is_zero_and_none_ends_a_wait_for_ever() {
-        let unfit = Unfit::default();
-        let wait = Unreadable::Wait(Duration::from_micros(1));
-        assert_eq!(unfit.delay(&id(0), wait, Timestamp::EPOCH), Some(Duration::from_micros(1)));
-        for now in [Timestamp::EPOCH, Timestamp::MAX] {
-            assert!(unfit.delay(&id(1), Unreadable::Wait(Duration::MAX), now).is_some());
-        }
-        for wait in [Unreadable::Fail, Unreadable::Wait(Duration::ZERO)] {
-            assert_eq!(unfit.delay(&id(2), wait, Timestamp::EPOCH), None);
-        }
-    }
-
-    #[test]
-    fn no_more_jobs_are_remembered_than_there_is_room_for() {
-        let (unfit, wait) = (Unfit::default(), Unreadable::default());
-        for n in 0..REMEMBERED + 5 {
-            let expected = if n < REMEMBERED { SHORTEST_DELAY } else { LONGEST_DELAY };
-            assert_eq!(unfit.delay(&id(n), wait, Timestamp::EPOCH), Some(expected));
-        }
-        assert_eq!(unfit.met.lock().unwrap().len(), REMEMBERED);
-        let later = Timestamp::EPOCH.saturating_add(2 * WAIT);
-        assert_eq!(unfit.delay(&id(REMEMBERED), wait, later), Some(SHORTEST_DELAY));
-        assert_eq!(unfit.met.lock().unwrap().len(), 1);
+        let moment = Duration::from_micros(1);
+        assert_eq!(delay(Duration::ZERO, moment), Some(moment));
+        assert_eq!(delay(moment, moment), None);
+        assert_eq!(delay(Duration::ZERO, Duration::ZERO), None);
+        let age = Timestamp::MAX.since(Timestamp::EPOCH);
+        assert_eq!(delay(age, Duration::MAX), Some(LONGEST_DELAY));
     }
 }

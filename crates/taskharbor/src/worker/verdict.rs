@@ -8,12 +8,12 @@ use taskharbor_core::{
     Text, Timestamp,
     driver::{Limits, Transition},
     flow::Expansion,
-    job::{FailedAttempt, JobView},
+    job::{FailedAttempt, JobView, ReleaseNote, ReleaseReason},
+    name::Holder,
 };
 
 use crate::{
-    CallResult, CancelReason, Failed, JobError, Outcome, ReleaseReason, RetryPolicy, codec::Format,
-    outcome::Again,
+    CallResult, CancelReason, Failed, JobError, Outcome, RetryPolicy, codec::Format, outcome::Again,
 };
 
 /// What is recorded, and how observers are told once it is.
@@ -56,6 +56,7 @@ pub(super) enum Report {
 
 /// What a verdict depends on beside the job and its result.
 pub(super) struct Circumstances<'a> {
+    pub(super) worker: &'a Holder,
     pub(super) now: Timestamp,
     pub(super) took: Duration,
     pub(super) cancel: Option<CancelReason>,
@@ -88,7 +89,9 @@ impl Circumstances<'_> {
             Ok(Outcome::Snooze(delay)) => {
                 // A job that comes back at once, again and again, would do nothing else.
                 let delay = delay.max(Duration::from_millis(1));
-                release_started(Some(self.now.saturating_add(delay)), ReleaseReason::Snoozed)
+                let text = format!("its handler snoozed it on worker {}", self.worker);
+                let note = ReleaseNote::new(ReleaseReason::Snoozed, text);
+                release_noted(Some(self.now.saturating_add(delay)), Started::Yes, note)
             }
             Ok(Outcome::Acked) => self.failure(job, &not_committed()),
             Err(error) => self.failure(job, &error),
@@ -117,7 +120,7 @@ impl Circumstances<'_> {
             }
             // It was told to stop, so that it failed says nothing about the job.
             (_, Some(reason)) => {
-                return release_started(None, ReleaseReason::for_cancel(reason));
+                return release_stopped(reason, self.worker);
             }
             (Again::After(delay), None) => delay,
             (Again::ByPolicy, None) => {
@@ -138,14 +141,39 @@ impl Circumstances<'_> {
     }
 }
 
-/// The job is released before its handler has started, not to run before `run_at`; nothing is charged.
-pub(super) const fn release(run_at: Option<Timestamp>, why: ReleaseReason) -> Verdict {
-    Verdict::new(Transition::Release { run_at, started: false }, Report::Released { why })
+/// Whether a handler had started: then the job did not crash its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Started {
+    Yes,
+    No,
 }
 
-/// The job is released by its handler, or because that was told to stop.
-pub(super) const fn release_started(run_at: Option<Timestamp>, why: ReleaseReason) -> Verdict {
-    Verdict::new(Transition::Release { run_at, started: true }, Report::Released { why })
+/// The job is released to its old position before its handler has started; nothing is charged, and there
+/// is nothing to note.
+pub(super) const fn release(why: ReleaseReason) -> Verdict {
+    let transition = Transition::Release { run_at: None, started: false, note: None };
+    Verdict::new(transition, Report::Released { why })
+}
+
+/// The job is released, not to run before `run_at`, and the store keeps the note of it.
+pub(super) fn release_noted(
+    run_at: Option<Timestamp>,
+    started: Started,
+    note: ReleaseNote,
+) -> Verdict {
+    let why = note.reason;
+    let started = started == Started::Yes;
+    let transition = Transition::Release { run_at, started, note: Some(note) };
+    Verdict::new(transition, Report::Released { why })
+}
+
+/// The job is released because its handler was told to stop.
+pub(super) fn release_stopped(reason: CancelReason, worker: &Holder) -> Verdict {
+    let text = match reason {
+        CancelReason::Requested => "its cancellation was requested".to_owned(),
+        _ => format!("worker {worker} shut down while it ran it"),
+    };
+    release_noted(None, Started::Yes, ReleaseNote::new(reason.as_release(), text))
 }
 
 /// The job is dead-lettered for this reason, which counts as a failure.

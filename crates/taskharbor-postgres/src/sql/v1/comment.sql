@@ -15,6 +15,7 @@ COMMENT ON COLUMN th_live.waits_for IS 'How many parents the job waits for: it i
 COMMENT ON COLUMN th_live.lease_expires_at IS 'The job is inflight while not NULL.';
 COMMENT ON COLUMN th_live.lease_token IS 'Random half of the lease token: one number per call of Reserve. The number of the job is the other half.';
 COMMENT ON COLUMN th_live.lease_mark IS 'What the holder said of its lease, in case it runs out: a handler has started, or the worker is shutting down.';
+COMMENT ON COLUMN th_live.released IS 'What was noted of the last release: the reason, since when no worker could run the job (microseconds since 1970), a text.';
 COMMENT ON COLUMN th_live.is_large IS 'Has a payload of more than 64 KiB.';
 COMMENT ON COLUMN th_live.is_special IS 'There is more to record of its end than that it was acknowledged.';
 COMMENT ON TABLE th_finished IS 'Terminal jobs, in rows of up to 512 jobs that were granted and ended together.';

@@ -70,13 +70,15 @@ CREATE FUNCTION th_import_lives(p_jobs jsonb, p_seqs bigint[], p_flow bigint, p_
 BEGIN
   INSERT INTO th_live (
     seq, available_at, priority, queue, waits_for, flow, run_at, lease_expires_at, started_at, lease_token, deliveries, attempts,
-    expirations, failures, epoch, attempt_limit, is_large, is_special, cancel_requested, lease_mark, holder, progress)
+    expirations, failures, epoch, attempt_limit, is_large, is_special, cancel_requested, lease_mark, holder, progress,
+    released)
   SELECT p_seqs[e.ord], (j->>'due_at')::bigint, (j->>'priority')::smallint, j->>'queue',
     CASE WHEN (j->>'blocked')::boolean THEN (j->>'pending')::int END, p_flow, (j->>'run_at')::bigint,
     (j->>'lease_expires_at')::bigint, (j->>'started_at')::bigint, (j->>'native_token')::bigint, nullif((j->>'deliveries')::int, 0),
     nullif((j->>'attempts')::int, 0), nullif((j->>'expirations')::int, 0), nullif(jsonb_array_length(j->'errors'), 0),
     nullif((j->>'epoch')::int, 0), (j->>'attempt_limit')::int, CASE WHEN octet_length(p_payloads[e.ord]) > 65536 THEN true END,
-    true, nullif((j->>'cancel')::boolean, false), (j->>'mark')::th_lease_mark, j->>'holder', j->>'progress'
+    true, nullif((j->>'cancel')::boolean, false), (j->>'mark')::th_lease_mark, j->>'holder', j->>'progress',
+    j->>'released'
   FROM jsonb_array_elements(p_jobs) WITH ORDINALITY AS e (j, ord) WHERE j->>'state' IS NULL;
   INSERT INTO th_imported_token (seq, lease_token, token)
   SELECT p_seqs[e.ord], (j->>'native_token')::bigint, (j->>'token')::uuid

@@ -29,7 +29,7 @@ CREATE FUNCTION th_reserve_v1(
   id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
   created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
   expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
-  on_failure text, next_due bigint, wakes text[], seen_queues bigint[], seen_priorities bigint[], lease_ends bigint[],
+  on_failure text, released text, next_due bigint, wakes text[], seen_queues bigint[], seen_priorities bigint[], lease_ends bigint[],
   is_long boolean, walked_us bigint
 ) LANGUAGE plpgsql {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -189,7 +189,7 @@ RETURNS TABLE (
   id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
   created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
   expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
-  on_failure text
+  on_failure text, released text
 ) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -213,7 +213,7 @@ BEGIN
       (SELECT e.failed_at FROM th_error e WHERE e.seq = l.seq AND e.failure = l.failures) END,
     l.deliveries::bigint, l.expirations::bigint, j.idempotency_key,
     CASE WHEN l.flow = v_first.flow THEN v_first.id WHEN l.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = l.flow) END, j.parents::bigint,
-    l.available_at, l.seq, j.kind::text, j.on_failure::text;
+    l.available_at, l.seq, j.kind::text, j.on_failure::text, l.released;
 END $$;
 
 -- Cancels a job whose lease has ended and whose cancellation was requested (LEA-5). A call that has locked jobs must not

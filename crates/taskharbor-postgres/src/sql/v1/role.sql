@@ -35,7 +35,7 @@ BEGIN
   ELSIF part = 'viewer' THEN
     EXECUTE 'GRANT SELECT (id, type, queue, run_at, timeout_nanos, created_at, attempts, max_attempts, last_error, failed_at, '
       || 'status, lease_expires_at, dlq_reason, dlq_failed_at, idempotency_key, priority, due_at, deliveries, expirations, '
-      || 'epoch, holder, cancel_requested, progress, reason, started_at, finished_at, flow, pending, seq, schedule, slot) ON th_jobs TO ' || v_role;
+      || 'epoch, holder, cancel_requested, progress, reason, started_at, finished_at, flow, pending, seq, schedule, slot, released) ON th_jobs TO ' || v_role;
     EXECUTE 'GRANT SELECT (name, owner, status, next_slot, paused_since, stored, skipped, missed, error, firings, revision) '
       || 'ON th_schedules TO ' || v_role;
     EXECUTE 'GRANT SELECT ON th_flow, th_queue, th_stats TO ' || v_role;

@@ -1,6 +1,7 @@
 -- Recording what became of inflight jobs.
 
--- What a holder says of one job. The number and the flow are those of the job that has the id.
+-- What a holder says of one job. The number and the flow are those of the job that has the id. The reason of a release is
+-- the note that is kept with the job.
 CREATE TYPE th_item AS (
   ord bigint, seq bigint, flow bigint, token bigint, kind th_transition, output bytea, attempts int, error text,
   failed_at bigint, run_at bigint, reason text
@@ -216,7 +217,8 @@ BEGIN
   END IF;
 END $$;
 
--- Jobs that wait again: retried (SET-2, LEA-6), or released (SET-4), after a handler had started (LEA-6) or before. Answers their queues.
+-- Jobs that wait again: retried (SET-2, LEA-6), or released (SET-4, SET-12), after a handler had started (LEA-6) or before.
+-- Answers their queues.
 CREATE FUNCTION th_put_back(p_items th_item[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_queues text[];
@@ -230,6 +232,7 @@ BEGIN
       attempts = CASE WHEN i.kind = 'retry' THEN nullif(i.attempts, 0) ELSE l.attempts END,
       failures = CASE WHEN i.kind = 'retry' THEN coalesce(l.failures, 0) + 1 ELSE l.failures END,
       expirations = CASE WHEN i.kind = 'release' THEN l.expirations END,
+      released = CASE WHEN i.kind <> 'retry' THEN coalesce(i.reason, l.released) END,
       -- Its time is no longer the one it was enqueued with.
       is_special = CASE WHEN i.kind <> 'retry' AND i.run_at IS NULL THEN l.is_special ELSE true END
     FROM unnest(p_items) AS i WHERE l.seq = ANY (ARRAY[i.seq])

@@ -83,6 +83,7 @@ CREATE TABLE th_live (
   lease_mark       th_lease_mark,
   holder           text,
   progress         text,
+  released         text,
   CONSTRAINT th_live_lease_chk CHECK (
     CASE WHEN lease_expires_at IS NULL
          THEN lease_token IS NULL AND holder IS NULL AND cancel_requested IS NULL AND lease_mark IS NULL

@@ -23,7 +23,7 @@ SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, coalesce(j.kind, 'wor
   CASE WHEN l.lease_expires_at IS NULL AND l.waits_for IS NULL THEN l.available_at END AS due_at,
   CASE WHEN l.seq IS NULL OR l.waits_for IS NOT NULL THEN j.created_at ELSE coalesce(l.moved_from, l.available_at) END AS available_at,
   coalesce(l.moved_from, l.available_at) AS position, l.seq IS NOT NULL AS is_live, l.waits_for, l.lease_expires_at, l.lease_token,
-  l.holder, l.cancel_requested, l.lease_mark
+  l.holder, l.cancel_requested, l.lease_mark, l.released
 FROM th_job j
 LEFT JOIN th_live l ON l.seq = j.seq
 LEFT JOIN LATERAL (
@@ -61,7 +61,7 @@ SELECT r.id, r.type, r.queue, r.payload, th_time(r.run_at) AS run_at,
   th_json(r.payload, r.headers) AS payload_json, r.priority, th_time(r.due_at) AS due_at, r.deliveries, r.expirations, r.epoch, r.headers, r.holder,
   coalesce(r.cancel_requested, false) AS cancel_requested, r.progress, r.output, r.reason, th_time(r.started_at) AS started_at,
   th_time(r.finished_at) AS finished_at, f.id AS flow, r.waits_for AS pending, r.seq,
-  r.headers->>'th-schedule' AS schedule, r.headers->>'th-slot' AS slot
+  r.headers->>'th-schedule' AS schedule, r.headers->>'th-slot' AS slot, r.released
 FROM th_record r
 LEFT JOIN th_error e ON e.seq = r.seq AND e.failure = r.failures
 LEFT JOIN th_flow f ON f.seq = r.flow;
