@@ -102,6 +102,14 @@ struct Error<'a> {
     error: &'a str,
 }
 
+/// What a worker noted when it released a job.
+#[derive(Debug, Serialize)]
+struct Released<'a> {
+    reason: &'static str,
+    unfit_since: Option<String>,
+    text: &'a str,
+}
+
 /// All there is to know about a job.
 #[derive(Debug, Serialize)]
 pub(crate) struct Whole<'a> {
@@ -114,6 +122,7 @@ pub(crate) struct Whole<'a> {
     headers: std::collections::BTreeMap<&'a str, &'a str>,
     cancel_requested: bool,
     progress: Option<&'a str>,
+    released: Option<Released<'a>>,
     errors: Vec<Error<'a>>,
     epoch: u32,
     kind: &'static str,
@@ -158,6 +167,11 @@ impl<'a> Whole<'a> {
             headers: headers(&job.headers),
             cancel_requested: record.cancel_requested,
             progress: record.progress.as_ref().map(taskharbor::Text::as_str),
+            released: job.released.as_ref().map(|note| Released {
+                reason: note.reason.as_str(),
+                unfit_since: note.unfit_since.map(time),
+                text: note.text.as_str(),
+            }),
             errors: errors.collect(),
             epoch: record.epoch,
             kind: kind(record.kind),

@@ -72,6 +72,9 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
     if let Some(progress) = &record.progress {
         add("progress", text(progress.as_str()));
     }
+    if let Some(note) = &job.released {
+        add("released", text(note.text.as_str()));
+    }
     let attempts = job.max_attempts.map_or_else(
         || format!("{} failed", job.attempts),
         |max| format!("{} of {max} failed", job.attempts),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskharbor::{Admin, AnyDriver, Filter, JobType, List, QueueName, State, Timestamp};
+use taskharbor::{Admin, AnyDriver, Filter, List, QueueName, Timestamp};
 
 use crate::{
     failure::Outcome,
@@ -59,20 +59,4 @@ pub(crate) fn in_words(last: Option<Timestamp>, now: Timestamp) -> String {
         Some(at) => format!("the last one was taken {}", relative(at, now)),
         None => "no worker has taken one yet".to_owned(),
     }
-}
-
-/// Whether a job of this type has run to its end here, so that workers know the type.
-pub(crate) async fn has_run(
-    driver: &AnyDriver,
-    job_type: &JobType,
-    now: Timestamp,
-) -> Outcome<bool> {
-    for state in [State::Done, State::Dlq] {
-        let filter = Filter::all().job_type(job_type.clone()).state(state);
-        let list = List::new(filter, 1, now).newest_first().scan(SCANNED);
-        if !driver.list(list).await?.items.is_empty() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

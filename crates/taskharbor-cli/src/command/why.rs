@@ -3,7 +3,7 @@
 use taskharbor::{Admin, AnyDriver, JobId, JobRecord, QueueCounts, State, Timestamp, header};
 use taskharbor_core::{
     admin::Counts,
-    job::{Condition, FailurePolicy},
+    job::{Condition, FailurePolicy, ReleaseNote, ReleaseReason},
 };
 
 use super::{inspect, served, stats::capped};
@@ -17,6 +17,8 @@ use crate::{
 
 /// The most characters of an error or a reason that are shown; `inspect` has all of it.
 const SHORT: usize = 200;
+/// The same for what was noted of a release: it says what to expect, and names the worker.
+const NOTE: usize = 400;
 /// Where counting the jobs of a queue stops.
 const COUNTED: usize = 10_000;
 
@@ -137,41 +139,42 @@ async fn scheduled(
         ),
         None => String::new(),
     };
-    // A job that was delivered, and neither failed nor was requeued, was released.
-    let was_released = job.deliveries > job.expirations && record.epoch == 0;
-    let (code, text) = match &job.last_error {
-        Some(error) if job.attempts > 0 => {
+    let (code, text) = match (&job.released, &job.last_error) {
+        (Some(note), _) => (
+            note.reason.as_str(),
+            format!(
+                "A worker released it without charging an attempt, and it is tried again at {when}: {}.",
+                in_words(note)
+            ),
+        ),
+        (None, Some(error)) if job.attempts > 0 => {
             let (failed, error) = (times(job.attempts, "time"), short(error.as_str()));
             let text = format!(
                 "It failed {failed} and is tried again at {when}; the last error was: {error}"
             );
             ("retry_scheduled", text)
         }
-        Some(error) => {
+        (None, Some(error)) => {
             let error = short(error.as_str());
             ("retry_scheduled", format!("It is tried again at {when}; the last error was: {error}"))
         }
-        None if was_released => {
-            let released = format!(
-                "A worker released it without charging an attempt, and it is tried again at {when}:"
-            );
-            let job_type = &job.job_type;
-            if served::has_run(driver, job_type, now).await? {
-                let text = format!(
-                    "{released} other jobs of type {job_type} have run, so its handler has most likely snoozed it (a program does so with exit code 75)."
-                );
-                ("snoozed", text)
-            } else {
-                let text = format!(
-                    "{released} no job of type {job_type} has run here, so most likely the worker has no handler for it, or its program could not be run (exit codes 126 and 127). If it has one, the handler snoozed the job."
-                );
-                ("no_handler", text)
-            }
-        }
-        None => ("scheduled", format!("It is scheduled for {when}.")),
+        (None, None) => ("scheduled", format!("It is scheduled for {when}.")),
     };
     let stop = if text.ends_with(['.', '…']) || paused.is_empty() { "" } else { "." };
     Ok((code, format!("{text}{stop}{paused}")))
+}
+
+/// What a worker noted when it released a job, as the end of a sentence without its full stop.
+fn in_words(note: &ReleaseNote) -> String {
+    let text = clean::cut(&clean::line(note.text.as_str().trim_end_matches('.')), NOTE);
+    match note.reason {
+        ReleaseReason::Snoozed => {
+            format!(
+                "{text} (a program does so with exit code 75; with 126 or 127 it cannot be run)"
+            )
+        }
+        _ => text,
+    }
 }
 
 async fn ready(
@@ -193,19 +196,23 @@ async fn ready(
     let number = |count| capped(count, Some(COUNTED));
     let (ready, inflight) = (number(counts.states.ready), number(counts.states.inflight));
     let waits = record.due_at.map(|due| span(now.since(due))).unwrap_or_default();
+    let before = match &record.job.released {
+        Some(note) => format!(" It was released before: {}.", in_words(note)),
+        None => String::new(),
+    };
     if counts.states.inflight == 0 {
         let served = served::in_words(served::last_served(driver, queue, now).await?, now);
         return Ok((
             "no_worker",
             format!(
-                "It has been ready for {waits}, one of {ready} in queue {queue}, and no job of the queue is running; {served}: is a worker serving it (taskharbor worker --queue {queue})?"
+                "It has been ready for {waits}, one of {ready} in queue {queue}, and no job of the queue is running; {served}: is a worker serving it (taskharbor worker --queue {queue})?{before}"
             ),
         ));
     }
     Ok((
         "in_line",
         format!(
-            "It has been ready for {waits} and waits for its turn: {ready} ready in queue {queue}, {inflight} running."
+            "It has been ready for {waits} and waits for its turn: {ready} ready in queue {queue}, {inflight} running.{before}"
         ),
     ))
 }

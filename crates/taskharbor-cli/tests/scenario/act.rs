@@ -2,7 +2,10 @@
 
 use std::process::Stdio;
 
-use super::{piped, until, worker::signal};
+use super::{
+    piped, until,
+    worker::{signal, started},
+};
 use crate::store::Store;
 
 #[test]
@@ -120,38 +123,57 @@ fn a_scheduled_job_says_what_keeps_it() {
     assert!(why(&planned).contains("Queue resting has been paused since"), "{}", why(&planned));
 
     let fails = store.enqueue(&["fails"]);
-    let first = store.enqueue(&["later"]);
+    let later = store.enqueue(&["later"]);
     let unknown = store.enqueue(&["unknown"]);
     let script = "fails=yes complaint | head -c 3000 >&2; exit 3";
     let mut worker = store.command(&[
         "worker",
         "--shell",
+        "--name",
+        "w1",
         "--exec",
         script,
         "--exec",
-        "later=test -e ran && exit 75; touch ran",
+        "later=exit 75",
         "--retry-base",
         "1h",
     ]);
     let mut worker = worker.stderr(Stdio::null()).spawn().unwrap();
     until("the end of the attempt", || store.state(&fails) == "scheduled");
-    until("the end of the first", || store.state(&first) == "done");
-    let later = store.enqueue(&["later"]);
     // They are taken again every few seconds, so this is looked for while the worker lives.
-    until("why it was snoozed", || {
-        why(&later)
-            .contains("other jobs of type later have run, so its handler has most likely snoozed")
-    });
+    until("why it was snoozed", || why(&later).contains(": its handler snoozed it on worker w1 ("));
     until("why it was released", || {
-        why(&unknown).contains(
-            "no job of type unknown has run here, so most likely the worker has no handler",
-        )
+        let text = why(&unknown);
+        text.contains(": worker w1 has no handler for type unknown, and it is dead-lettered at ")
+            && text.ends_with(" if no other worker can run it.\n")
     });
+    let inspected = store.inspect(&unknown);
+    assert_eq!(inspected["released"]["reason"], "no_handler", "{inspected}");
+    assert!(inspected["released"]["unfit_since"].is_string(), "{inspected}");
     signal(&worker, "-TERM");
     assert_eq!(worker.wait().unwrap().code(), Some(0));
     let text = why(&fails);
     assert!(text.starts_with("It failed 1 time and is tried again at "), "{text}");
     assert!(text.len() < 400 && text.lines().count() == 1, "{text}");
+}
+
+#[test]
+fn a_job_that_a_shutdown_has_stopped_says_so() {
+    let store = Store::new();
+    let id = store.enqueue(&["hold"]);
+    let args = ["--name", "w1", "--grace", "10ms", "--shell", "--exec", "hold=sleep 600"];
+    let mut worker = started(&store, &args);
+    until("the start", || store.state(&id) == "inflight");
+    signal(&worker, "-TERM");
+    assert_eq!(worker.wait().unwrap().code(), Some(0));
+    let why = store.json(&["why", &id]);
+    assert_eq!((&why["state"], &why["code"]), (&"ready".into(), &"no_worker".into()), "{why}");
+    let text = why["text"].as_str().unwrap();
+    assert!(
+        text.ends_with("It was released before: worker w1 shut down while it ran it."),
+        "{why}"
+    );
+    assert!(store.ok(&["inspect", &id]).contains("worker w1 shut down while it ran it"));
 }
 
 #[test]
