@@ -339,12 +339,12 @@ impl Reserver {
             }
         }
         let reserved = answer?;
-        // By a clock that is ahead, leases are over that are not.
-        if reserved.jobs.iter().any(|leased| leased.job.expirations > 0) {
-            shared.sync_clock(&shared.driver, Duration::ZERO).await;
-        }
-        let was_ahead = shared.now() < now;
-        Ok((reserved, if was_ahead { ClockWas::Ahead } else { ClockWas::Right }))
+        // By a clock that is ahead, leases are over that are not. One that cannot be compared with the
+        // store's may be.
+        let has_expired = reserved.jobs.iter().any(|leased| leased.job.expirations > 0);
+        let is_sure = !has_expired || shared.sync_clock(&shared.driver, Duration::ZERO).await;
+        let is_right = is_sure && shared.now() >= now;
+        Ok((reserved, if is_right { ClockWas::Right } else { ClockWas::Ahead }))
     }
 
     /// Starts the jobs, lets them wait for a slot, or gives them back.
@@ -404,7 +404,7 @@ impl Reserver {
         let (job, worker) = (&inflight.job, &self.shared.config.holder);
         let text = match why {
             ReleaseReason::ClockSetBack => format!(
-                "the store's clock was set back, so the worker that had it before worker {worker} may still run it"
+                "the store's clock was set back or did not answer, so the worker that had it before worker {worker} may still run it"
             ),
             _ => format!(
                 "its lease ran out {} times in a row, and worker {worker} runs such jobs one at a time",

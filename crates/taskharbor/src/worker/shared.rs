@@ -208,10 +208,10 @@ impl Shared {
     }
 
     /// Keeps the clock in step with the store's: asks the store if the last answer is so old. Without an
-    /// answer the clock goes on as it is.
-    pub(super) async fn sync_clock(&self, driver: &AnyDriver, age: Duration) {
+    /// answer the clock goes on as it is; whether there was one.
+    pub(super) async fn sync_clock(&self, driver: &AnyDriver, age: Duration) -> bool {
         let call = in_time(CLOCK_PATIENCE, driver.sync_clock(age));
-        let _ = self.observers.call(Operation::StoreTime, 0, call).await;
+        self.observers.call(Operation::StoreTime, 0, call).await.is_ok()
     }
 
     /// The driver was closed under the worker: nothing can be recorded any more.

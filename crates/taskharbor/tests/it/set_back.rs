@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{AnyDriver, Client, Context, DriverError, Handlers, JobResult, Worker};
+use taskharbor::{
+    AnyDriver, Client, Context, DriverError, Event, Handlers, JobResult, ReleaseReason, Worker,
+    WorkerBuilder,
+};
 use taskharbor_memory::MemoryDriver;
 use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 use tokio::sync::Notify;
@@ -18,10 +21,11 @@ use crate::port::{SECOND, Work, work};
 const BACK: Duration = Duration::from_secs(45);
 const SOON: Duration = Duration::from_secs(10);
 
-/// The clock of a store, which can be set back.
+/// The clock of a store, which can be set back, and of which the store can stop to tell.
 #[derive(Clone, Default)]
 struct Clock {
     is_set_back: Arc<AtomicBool>,
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Hook<MemoryDriver> for Clock {
@@ -31,6 +35,9 @@ impl Hook<MemoryDriver> for Clock {
         next: Next<'_, MemoryDriver>,
     ) -> Result<Answer, DriverError> {
         Ok(match next.make(call).await? {
+            Answer::StoreTime(_) if self.is_silent.load(Ordering::SeqCst) => {
+                return Err(DriverError::unavailable("no time"));
+            }
             Answer::StoreTime(now) if self.is_set_back.load(Ordering::SeqCst) => {
                 Answer::StoreTime(now.saturating_sub(BACK))
             }
@@ -91,46 +98,78 @@ async fn work_goes_on_within_seconds() {
     running.shutdown().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_never_has_two_handlers() {
-    let store = Store::default();
-    let before = store.handle().await;
-    store.set_back();
-    let after = store.handle().await;
-    let (running, most, runs) = <(Arc<AtomicUsize>, Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-    let started = Arc::new(Notify::new());
-    let worker = |driver: &AnyDriver| {
-        let (running, most, runs) = (Arc::clone(&running), Arc::clone(&most), Arc::clone(&runs));
-        let started = Arc::clone(&started);
+/// How many handlers run a job, and how many have at once.
+#[derive(Clone, Default)]
+struct Runs {
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    started: Arc<Notify>,
+}
+
+impl Runs {
+    /// A worker whose handler takes a second.
+    fn worker(&self, driver: &AnyDriver) -> WorkerBuilder {
+        let runs = self.clone();
         let handler = move |_: Work, _: Context| {
-            let (running, most, runs) =
-                (Arc::clone(&running), Arc::clone(&most), Arc::clone(&runs));
-            let started = Arc::clone(&started);
+            let runs = runs.clone();
             async move {
-                struct Running(Arc<AtomicUsize>);
-                impl Drop for Running {
-                    fn drop(&mut self) {
-                        self.0.fetch_sub(1, Ordering::SeqCst);
-                    }
-                }
-                most.fetch_max(1 + running.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
-                let _running = Running(running);
-                runs.fetch_add(1, Ordering::SeqCst);
-                started.notify_one();
+                let now = 1 + runs.running.fetch_add(1, Ordering::SeqCst);
+                runs.most.fetch_max(now, Ordering::SeqCst);
+                let _running = Running(Arc::clone(&runs.running));
+                runs.started.notify_one();
                 tokio::time::sleep(SECOND).await;
                 JobResult::Ok(1_u64)
             }
         };
         let handlers = Handlers::new().on(handler);
-        let worker = Worker::builder(driver).handlers(handlers).queue("default", 1);
-        worker.lease(3 * SECOND / 2).build().unwrap().start()
-    };
-    let second = worker(&after);
+        Worker::builder(driver).handlers(handlers).queue("default", 1).lease(3 * SECOND / 2)
+    }
+}
+
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_never_has_two_handlers() {
+    let (store, runs) = (Store::default(), Runs::default());
+    let before = store.handle().await;
+    store.set_back();
+    let after = store.handle().await;
+    let second = runs.worker(&after).build().unwrap().start();
     let job = Client::new(&after).enqueue(work("a")).await.unwrap();
-    soon("the start", started.notified()).await;
-    let first = worker(&before);
+    soon("the start", runs.started.notified()).await;
+    let first = runs.worker(&before).build().unwrap().start();
     soon("the end", job.wait()).await.unwrap();
-    assert_eq!(most.load(Ordering::SeqCst), 1, "{} runs", runs.load(Ordering::SeqCst));
+    assert_eq!(runs.most.load(Ordering::SeqCst), 1);
     first.shutdown().await.unwrap();
     second.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_cannot_be_compared_starts_no_job_of_another_worker() {
+    let (store, runs) = (Store::default(), Runs::default());
+    let before = store.handle().await;
+    store.set_back();
+    let after = store.handle().await;
+    let second = runs.worker(&after).build().unwrap().start();
+    Client::new(&after).enqueue(work("a")).await.unwrap();
+    soon("the start", runs.started.notified()).await;
+    store.clock.is_silent.store(true, Ordering::SeqCst);
+    let released = Arc::new(Notify::new());
+    let told = Arc::clone(&released);
+    let first = runs.worker(&before).observer(move |event: &Event<'_>| {
+        if let Event::Released { why: ReleaseReason::ClockSetBack, .. } = event {
+            told.notify_one();
+        }
+    });
+    let first = first.build().unwrap().start();
+    soon("the release", released.notified()).await;
+    first.shutdown().await.unwrap();
+    second.shutdown().await.unwrap();
+    assert_eq!(runs.most.load(Ordering::SeqCst), 1);
 }
