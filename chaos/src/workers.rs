@@ -31,6 +31,7 @@ use taskharbor_core::{
     driver::{Settle, Settlement, Transition},
     job::JobSummary,
 };
+use taskharbor_testkit::Intercept;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
@@ -42,7 +43,9 @@ pub(crate) use job::Held;
 pub(crate) use process::Process;
 pub(crate) use program::run as run_program;
 
+use child::Witness;
 use fault::Havoc;
+use log::{Line, Log};
 use producer::{Acknowledged, Producer};
 use program::Runs;
 use verdict::Verdict;
@@ -70,8 +73,11 @@ pub(crate) async fn run(kind: StoreKind, seed: u64, time: Duration) -> Outcome {
     let store = Store::make(kind).await?;
     let dir = Dir::make("log")?;
     let driver = store.open().await?.driver;
+    // Of the same clock as the workers.
+    let log = Arc::new(Log::open(&dir.0)?);
+    let moved = AnyDriver::new(Intercept::new(store.open().await?.driver, Witness(log)));
     let stop = Arc::new(AtomicBool::new(false));
-    let producer = Producer::new(&driver, seed);
+    let producer = Producer::new(&moved, &driver, seed);
     let repeated = Arc::clone(&producer.repeated);
     let producing = tokio::spawn(producer.run(Arc::clone(&stop)));
     let mut havoc = Havoc::start(&store, dir.0.clone(), seed).await?;
@@ -88,8 +94,10 @@ pub(crate) async fn run(kind: StoreKind, seed: u64, time: Duration) -> Outcome {
         },
         ended = havoc.watch() => ended?,
     }
+    let set_back_at = havoc.set_back_at().to_vec();
     let faults = havoc.end().await?;
-    let verdict = judge(&driver, &dir.0, &acknowledged).await?;
+    let mut verdict = judge(&driver, &dir.0, &acknowledged).await?;
+    verdict.expect_work(&lines(&dir.0)?, &acknowledged.delayed, &set_back_at);
     println!("  {faults}, repeated enqueues {}", repeated.load(Ordering::Relaxed));
     println!("  {verdict}");
     verdict.fail()
@@ -116,9 +124,14 @@ async fn left(driver: &AnyDriver) -> Outcome<String> {
     Ok(format!("{:?}", counts(driver).await?))
 }
 
+/// What workers wrote down.
+fn lines(dir: &Path) -> Outcome<Vec<Line>> {
+    log::read(&std::fs::read_to_string(log::log_file(dir))?)
+}
+
 /// Compares what was acknowledged, what workers wrote down, and what is stored.
 async fn judge(driver: &AnyDriver, dir: &Path, acknowledged: &Acknowledged) -> Outcome<Verdict> {
-    let lines = log::read(&std::fs::read_to_string(log::log_file(dir))?)?;
+    let lines = lines(dir)?;
     let states = stored(driver).await?.into_iter().map(|job| (job.id, job.state)).collect();
     let mut verdict = Verdict::of(&lines, acknowledged, &states);
     for id in &acknowledged.programs {

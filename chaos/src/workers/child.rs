@@ -13,7 +13,7 @@ use tokio::{io::AsyncReadExt, time::sleep};
 use super::{
     LEASE,
     job::handlers,
-    log::{Log, What},
+    log::{self, Log, What},
 };
 use crate::Outcome;
 
@@ -62,23 +62,23 @@ pub(super) async fn work(url: &str, dir: &Path, slots: usize) -> Outcome {
 /// Writes down every grant, extension and settlement that the store has answered, and moves the store's
 /// clock.
 #[derive(Clone)]
-struct Witness(Arc<Log>);
+pub(super) struct Witness(pub(super) Arc<Log>);
 
 impl Hook<AnyDriver> for Witness {
     async fn around(&self, call: Call, next: Next<'_, AnyDriver>) -> Result<Answer, DriverError> {
         let Self(log) = self;
-        let began = log.now().as_micros();
-        let asked = call.clone();
+        let (began, asked) = (log::now(), log.store_now());
+        let request = call.clone();
         let answer = next.make(call).await?;
-        match (asked, &answer) {
+        match (request, &answer) {
             (_, Answer::StoreTime(time)) => {
-                return Ok(Answer::StoreTime(time.saturating_add(log.clock_shift())));
+                return Ok(Answer::StoreTime(log.by_the_store(*time)));
             }
             (_, Answer::Reserve(reserved)) => {
                 for leased in &reserved.jobs {
                     let (delivery, token) = (leased.job.deliveries, leased.lease.token);
                     let expires_at = leased.lease.expires_at.as_micros();
-                    let what = What::Grant { delivery, token, expires_at };
+                    let what = What::Grant { delivery, token, expires_at, asked };
                     log.write(format_args!("{} {what}", leased.job.id));
                 }
             }

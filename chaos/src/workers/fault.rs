@@ -7,7 +7,12 @@ use taskharbor_sqlite::rusqlite::Connection;
 use taskharbor_testkit::postgres::server::Stop;
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE, log::set_clock, process::Process, proxy::Proxy};
+use super::{
+    LEASE,
+    log::{now, set_clock},
+    process::Process,
+    proxy::Proxy,
+};
 use crate::{Outcome, store::Store};
 
 const WORKERS: usize = 3;
@@ -21,8 +26,14 @@ const TICK: Duration = Duration::from_millis(25);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
 /// The faults of any store.
-const PROCESS_FAULTS: [Fault; 5] =
-    [Fault::Kill, Fault::Kill, Fault::Suspend, Fault::Terminate, Fault::MoveClock];
+const PROCESS_FAULTS: [Fault; 6] = [
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Suspend,
+    Fault::Terminate,
+    Fault::NudgeClock,
+    Fault::SetClock,
+];
 const SQLITE_FAULTS: [Fault; 2] = [Fault::Lock, Fault::FillDisk];
 const POSTGRES_FAULTS: [Fault; 5] =
     [Fault::Cut, Fault::Swallow, Fault::Stall, Fault::RestartFast, Fault::RestartImmediate];
@@ -35,8 +46,10 @@ enum Fault {
     Suspend,
     /// SIGTERM.
     Terminate,
-    /// The store's clock is set forward.
-    MoveClock,
+    /// The store's clock is set forward by a little.
+    NudgeClock,
+    /// The store's clock is set forward or back by up to 45 s.
+    SetClock,
     /// Another process holds the lock of the file.
     Lock,
     /// The file of a worker cannot grow.
@@ -53,6 +66,43 @@ enum Fault {
     RestartImmediate,
 }
 
+/// The store's clock.
+#[derive(Default)]
+struct Clock {
+    /// By how much it is ahead of the machine's, or behind it.
+    shift_ms: i64,
+    /// The most that it was ahead.
+    most_ms: i64,
+    set_back_at: Vec<i64>,
+}
+
+impl Clock {
+    /// What was recorded before is late by as much as the clock was set back since, so it is never
+    /// further back than this from where it has been.
+    const FURTHEST_BACK_MS: i64 = 45_000;
+    /// It is set in steps of this. A clock that is set back by less than a second is not followed, and
+    /// no small steps forward add up to a little less than one of these while a process is suspended.
+    const STEP_MS: i64 = 5_000;
+
+    fn nudge(&mut self, by: Duration) {
+        self.shift_ms += i64::try_from(by.as_millis()).unwrap_or(0);
+        self.most_ms = self.most_ms.max(self.shift_ms);
+    }
+
+    fn set(&mut self, random: &mut Rng) {
+        let furthest = self.most_ms - Self::FURTHEST_BACK_MS;
+        let (back, forward) = (
+            (self.shift_ms - furthest) / Self::STEP_MS,
+            (self.most_ms - self.shift_ms) / Self::STEP_MS,
+        );
+        let steps = random.i64(-back..=forward);
+        self.shift_ms += steps * Self::STEP_MS;
+        if steps < 0 {
+            self.set_back_at.push(now());
+        }
+    }
+}
+
 /// The processes and everything that can be broken.
 pub(super) struct Havoc<'a> {
     store: &'a Store,
@@ -65,7 +115,7 @@ pub(super) struct Havoc<'a> {
     processes: Vec<Process>,
     stalled_until: Option<Instant>,
     lock: Option<(Connection, Instant)>,
-    clock: Duration,
+    clock: Clock,
     counts: BTreeMap<Fault, usize>,
 }
 
@@ -95,7 +145,7 @@ impl<'a> Havoc<'a> {
             processes,
             stalled_until: None,
             lock: None,
-            clock: Duration::ZERO,
+            clock: Clock::default(),
             counts: BTreeMap::new(),
         })
     }
@@ -173,9 +223,13 @@ impl<'a> Havoc<'a> {
             Fault::Kill => self.replace(at, None).await,
             Fault::Suspend => self.processes[at].stop(time),
             Fault::Terminate => self.processes[at].terminate(),
-            Fault::MoveClock => {
-                self.clock += time / 4;
-                set_clock(&self.dir, self.clock)
+            Fault::NudgeClock => {
+                self.clock.nudge(time / 4);
+                set_clock(&self.dir, self.clock.shift_ms)
+            }
+            Fault::SetClock => {
+                self.clock.set(&mut self.random);
+                set_clock(&self.dir, self.clock.shift_ms)
             }
             Fault::Lock => self.lock(time),
             Fault::FillDisk => self.fill_disk(at, time).await,
@@ -244,6 +298,11 @@ impl<'a> Havoc<'a> {
             self.look().await?;
             sleep(TICK).await;
         }
+    }
+
+    /// When the store's clock was set back.
+    pub(super) fn set_back_at(&self) -> &[i64] {
+        &self.clock.set_back_at
     }
 
     /// What was done so far.

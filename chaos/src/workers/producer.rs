@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     job::{Chore, Fate, Finalizer, Member},
-    program,
+    log, program,
 };
 use crate::Outcome;
 
@@ -30,10 +30,14 @@ pub(crate) struct Acknowledged {
     pub(crate) chords: Vec<(JobId, u32)>,
     /// The jobs that a program handles, which have to be done.
     pub(crate) programs: Vec<JobId>,
+    /// The jobs with a delay, and when they were acknowledged by the machine's clock.
+    pub(crate) delayed: Vec<(JobId, i64)>,
 }
 
 pub(super) struct Producer {
     client: Client,
+    /// For jobs of the command, whose clock is not moved.
+    unmoved: Client,
     random: Rng,
     made: u32,
     done: Acknowledged,
@@ -42,9 +46,15 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    pub(super) fn new(driver: &AnyDriver, seed: u64) -> Self {
-        let (client, random) = (Client::new(driver), Rng::with_seed(seed));
-        Self { client, random, made: 0, done: Acknowledged::default(), repeated: Arc::default() }
+    pub(super) fn new(driver: &AnyDriver, unmoved: &AnyDriver, seed: u64) -> Self {
+        Self {
+            client: Client::new(driver),
+            unmoved: Client::new(unmoved),
+            random: Rng::with_seed(seed),
+            made: 0,
+            done: Acknowledged::default(),
+            repeated: Arc::default(),
+        }
     }
 
     /// Enqueues until it is told to stop.
@@ -85,6 +95,9 @@ impl Producer {
                 Ok(Err(_)) | Err(_) => self.again().await,
             }
         }
+        if !delay.is_zero() {
+            self.done.delayed.push((id.clone(), log::now()));
+        }
         let state = if fate == Fate::Fails { State::Dlq } else { State::Done };
         self.done.jobs.push((id, state));
         Ok(())
@@ -95,7 +108,7 @@ impl Producer {
         let (id, millis) = (JobId::new(format!("program-{}", self.made))?, self.millis());
         loop {
             let payload = millis.to_string().into_bytes();
-            let enqueue = self.client.enqueue_raw(program::JOB_TYPE, payload).id(id.clone());
+            let enqueue = self.unmoved.enqueue_raw(program::JOB_TYPE, payload).id(id.clone());
             match timeout(PATIENCE, enqueue.queue(program::QUEUE).into_future()).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(_)) | Err(_) => self.again().await,

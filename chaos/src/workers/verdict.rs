@@ -19,6 +19,10 @@ use crate::Outcome;
 /// How exact the clock of a worker is: half of the round trip in which it asked the store, on a machine
 /// with more to do than it can.
 const CLOCK_ERROR_US: i64 = 100_000;
+/// All handles have asked the store for its time after so long.
+const NOTICED_US: i64 = 15_000_000;
+/// How long a delayed job may take to start on workers that are broken all the time.
+const SOON_US: i64 = 10_000_000;
 
 /// What was found.
 pub(crate) struct Verdict {
@@ -45,7 +49,9 @@ struct History {
 #[derive(Default)]
 struct Delivery {
     granted_at: Option<i64>,
-    /// The latest end of its lease that its worker knew.
+    /// The latest time by the store's clock from when its worker asked for the job until it started it.
+    clock: i64,
+    /// The latest end of its lease that its worker knew, by the store's clock.
     lease_end: i64,
     started_at: Option<i64>,
     ended_at: Option<i64>,
@@ -102,6 +108,27 @@ impl Verdict {
         self.stale.clone()
     }
 
+    /// Work goes on soon after the store's clock was set back at these times: of the delayed jobs that
+    /// were acknowledged once all handles must have noticed, one starts soon.
+    pub(crate) fn expect_work(&mut self, lines: &[Line], delayed: &[(JobId, i64)], back: &[i64]) {
+        let starts = lines.iter().filter(|line| matches!(line.what, What::Start { .. }));
+        let mut first: HashMap<&JobId, i64> = HashMap::new();
+        for line in starts {
+            let at = first.entry(&line.job).or_insert(line.at);
+            *at = line.at.min(*at);
+        }
+        for back in back {
+            let window = back + NOTICED_US..back + NOTICED_US + SOON_US;
+            let mut enqueued = delayed.iter().filter(|(_, at)| window.contains(at)).peekable();
+            let is_observed = enqueued.peek().is_some();
+            let goes_on =
+                enqueued.any(|(id, at)| first.get(id).is_some_and(|it| it - at < SOON_US));
+            self.expect(goes_on || !is_observed, || {
+                format!("no delayed job ran soon after the clock was set back at {back}")
+            });
+        }
+    }
+
     pub(crate) fn expect(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.problems.push(otherwise());
@@ -126,16 +153,17 @@ impl fmt::Display for Verdict {
 }
 
 impl History {
-    fn add(&mut self, Line { at, job, what }: &Line, problems: &mut Vec<String>) {
+    fn add(&mut self, Line { at, clock, job, what }: &Line, problems: &mut Vec<String>) {
         let by = |token: &LeaseToken| self.tokens.get(token).copied();
         match what {
-            What::Grant { delivery, token, expires_at } => {
+            What::Grant { delivery, token, expires_at, asked } => {
                 self.tokens.insert(*token, *delivery);
                 let granted = self.deliveries.entry(*delivery).or_default();
                 if granted.granted_at.replace(*at).is_some() {
                     problems.push(format!("{job}: delivery {delivery} was granted twice"));
                 }
                 granted.lease_end = granted.lease_end.max(*expires_at);
+                granted.clock = *clock.max(asked);
             }
             What::Extend { token, expires_at } => {
                 if let Some(delivery) = by(token) {
@@ -145,6 +173,7 @@ impl History {
             }
             What::Start { delivery } => {
                 let started = self.deliveries.entry(*delivery).or_default();
+                started.clock = started.clock.max(*clock);
                 if started.granted_at.is_none() || started.started_at.replace(*at).is_some() {
                     problems.push(format!("{job}: delivery {delivery} started twice or ungranted"));
                 }
@@ -164,9 +193,9 @@ impl History {
             .iter()
             .filter_map(|(number, it)| Some((number, it, it.started_at?)))
             .collect();
-        for ((_, before, _), (number, _, started_at)) in runs.iter().zip(runs.iter().skip(1)) {
+        for ((_, before, _), (number, run, started_at)) in runs.iter().zip(runs.iter().skip(1)) {
             let has_ended = before.ended_at.is_some_and(|ended_at| ended_at <= *started_at);
-            let early = before.lease_end - started_at;
+            let early = before.lease_end - run.clock;
             if !has_ended && early > CLOCK_ERROR_US {
                 let early = early / 1_000;
                 problems.push(format!(

@@ -9,7 +9,7 @@ use super::{
         log::{Line, What},
         producer::Acknowledged,
     },
-    CLOCK_ERROR_US, Verdict,
+    CLOCK_ERROR_US, NOTICED_US, SOON_US, Verdict,
 };
 
 fn id() -> JobId {
@@ -29,13 +29,24 @@ struct Story(Vec<Line>);
 
 impl Story {
     fn then(mut self, at: i64, what: What) -> Self {
-        self.0.push(Line { at, job: id(), what });
+        self.0.push(Line { at, clock: at, job: id(), what });
+        self
+    }
+
+    /// The store's clock was so far ahead of the machine's from here on, or behind it.
+    fn by_clock(mut self, from: usize, shift: i64) -> Self {
+        for line in &mut self.0[from..] {
+            line.clock += shift;
+            if let What::Grant { expires_at, asked, .. } = &mut line.what {
+                (*expires_at, *asked) = (*expires_at + shift, *asked + shift);
+            }
+        }
         self
     }
 
     fn run(self, at: i64, delivery: u32) -> Self {
         let expires_at = at + LEASE_END;
-        self.then(at, What::Grant { delivery, token: token(delivery), expires_at })
+        self.then(at, What::Grant { delivery, token: token(delivery), expires_at, asked: at })
             .then(at, What::Start { delivery })
     }
 
@@ -87,6 +98,30 @@ fn a_run_may_begin_when_the_one_before_has_ended_or_lost_its_lease() {
     again(LEASE_END - CLOCK_ERROR_US - 1).is_told("before the lease of the run before ended");
     let failed = Story::default().run(0, 1).then(5, What::End { delivery: 1, succeeded: false });
     failed.run(10, 2).end(20, 2).ack(30, 2).is_fine();
+}
+
+#[test]
+fn a_lease_lasts_as_long_as_the_clock_of_the_store_says() {
+    let again = |at| Story::default().run(0, 1).run(at, 2).end(at + 10, 2).ack(at + 20, 2);
+    // Set forward, the clock ends a lease early. Set back, it ends the lease late.
+    again(5).by_clock(2, LEASE_END).is_fine();
+    again(LEASE_END).by_clock(2, -LEASE_END).is_told("before the lease of the run before ended");
+    again(2 * LEASE_END).by_clock(2, -LEASE_END).is_fine();
+    // It was granted before the clock was set back, and starts after that.
+    again(LEASE_END).by_clock(3, -LEASE_END).is_fine();
+}
+
+#[test]
+fn work_has_to_go_on_after_the_clock_was_set_back() {
+    let judged = |started: i64| {
+        let story = Story::default().run(started, 1);
+        let mut verdict = story.judged(Some(State::Done));
+        verdict.problems.clear();
+        verdict.expect_work(&story.0, &[(id(), NOTICED_US + 1)], &[0]);
+        verdict.problems.len()
+    };
+    assert_eq!(judged(NOTICED_US + SOON_US), 0);
+    assert_eq!(judged(NOTICED_US + SOON_US + 1), 1);
 }
 
 #[test]
