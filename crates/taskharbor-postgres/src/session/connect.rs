@@ -25,10 +25,12 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::Apart;
 use crate::config::{ConfigError, StatementMode};
 
-/// What every connection asks for. The last setting means nothing to the server: a session that
-/// knows it was reached with its options, so no pooler is in between.
+/// What every connection asks for. A server that compiles statements before it runs them takes longer
+/// for that than the statements take: 0.2 s and more for an export of 1,000 jobs, instead of 5 ms.
+/// The last setting means nothing to the server: a session that knows it was reached with its options,
+/// so no pooler is in between.
 const OPTIONS: &str = "-c default_transaction_isolation=read\\ committed \
-     -c default_transaction_read_only=off -c taskharbor.direct=on";
+     -c default_transaction_read_only=off -c jit=off -c taskharbor.direct=on";
 
 /// What a session says about its options.
 const LEARN: &str = "SELECT current_setting('taskharbor.direct', true), \

@@ -261,7 +261,7 @@ async fn a_connection_that_was_closed_while_idle_is_replaced() {
 #[tokio::test]
 async fn the_defaults_of_the_server_do_not_matter_and_those_of_the_url_do() {
     let settings = "select current_setting('transaction_isolation') || ' ' || \
-                    current_setting('transaction_read_only')";
+                    current_setting('transaction_read_only') || ' ' || current_setting('jit')";
     let ask = async |options: &str| {
         let bench = bench(|mut config| {
             config.server.options(options);
@@ -269,8 +269,9 @@ async fn the_defaults_of_the_server_do_not_matter_and_those_of_the_url_do() {
         });
         bench.session.query(settings, &[]).await.unwrap()[0].get::<_, String>(0)
     };
-    assert_eq!(ask("").await, "read committed off");
-    assert_eq!(ask("-c default_transaction_isolation=serializable").await, "serializable off");
+    assert_eq!(ask("").await, "read committed off off");
+    let given = "-c default_transaction_isolation=serializable -c jit=on";
+    assert_eq!(ask(given).await, "serializable off on");
 }
 
 #[tokio::test]
