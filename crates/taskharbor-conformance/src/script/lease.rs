@@ -9,7 +9,7 @@ use taskharbor_core::{
         Transition,
     },
     flow::Expansion,
-    job::FailedAttempt,
+    job::{FailedAttempt, ReleaseNote, ReleaseReason},
     name::Holder,
 };
 
