@@ -7,7 +7,7 @@
 //!
 //! Nothing that is stored later gets a position before the time of its call. What other processes put before a start all
 //! the same is found by looking at everything again: after a second or, where that takes long, as often as costs a
-//! twentieth of the time, 30 s at most; and when the first lease ends that was seen before the start. Those are a job that
+//! hundredth of the time, 30 s at most; and when the first lease ends that was seen before the start. Those are a job that
 //! was given back or got another priority, a lease that ran out, and a transaction that was slow to commit. ORD-1.
 //!
 //! Several calls may be under way at once. What one of them learns counts only if the start from which it began is still
@@ -23,9 +23,9 @@ use std::{
 use taskharbor_core::{QueueName, driver::Demand};
 use tokio::time::Instant;
 
-/// Everything is looked at no less often than this, or as often as costs a twentieth of the time.
+/// Everything is looked at no less often than this, or as often as costs a hundredth of the time.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-const SHARE: u32 = 20;
+const SHARE: u32 = 100;
 /// However long it takes, since that long a job may have to wait for it.
 const MAX_LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How long before now a start lies at least: a transaction that stores jobs may take so long to commit.

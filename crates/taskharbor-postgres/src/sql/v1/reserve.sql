@@ -82,7 +82,9 @@ BEGIN
         CONTINUE;
       END IF;
       IF v_left > 0 THEN
+        v_begun := clock_timestamp();
         v_due := th_next_due(v_queue, v_start.priority, v_start.at, v_start.seq, p_now);
+        v_walked := v_walked + (clock_timestamp() - v_begun);
         v_queue_due := least(v_queue_due, v_due.due, v_due.lease_end);
         seen_queues := seen_queues || v_at;
         seen_priorities := seen_priorities || v_start.priority::bigint;
