@@ -427,7 +427,7 @@ async fn a_token_settles_its_job_alone_in_a_call_that_shows_it_twice(t: DriverUn
 enum Met {
     Settled(Result<Settled, Refusal>),
     Extended(Result<Extended, Refusal>),
-    Granted(Option<Leased>),
+    Granted(Option<Box<Leased>>),
 }
 
 async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: DriverUnderTest) {
@@ -441,7 +441,7 @@ async fn an_ack_racing_the_end_of_its_lease_wins_or_loses(t: DriverUnderTest) {
                     let leased = leased.expect("a grant");
                     return Met::Settled(t.settle(&leased, ack(), before(END)).await);
                 }
-                Met::Granted(t.take_from(&name, END).await)
+                Met::Granted(t.take_from(&name, END).await.map(Box::new))
             }
         }))
         .await;
@@ -467,7 +467,7 @@ async fn an_extension_racing_the_end_of_its_lease_wins_or_loses(t: DriverUnderTe
                     let leased = leased.expect("a grant");
                     return Met::Extended(t.extend(&leased, before(END), LEASE).await);
                 }
-                Met::Granted(t.take_from(&name, END).await)
+                Met::Granted(t.take_from(&name, END).await.map(Box::new))
             }
         }))
         .await;
