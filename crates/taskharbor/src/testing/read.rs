@@ -107,7 +107,7 @@ impl Harbor {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If no such job was enqueued.
     pub async fn assert_enqueued<J: Job>(&self, looks_right: impl Fn(&J) -> bool) -> JobRecord {
         let jobs = self.jobs::<J>().await;
         let count = jobs.len();

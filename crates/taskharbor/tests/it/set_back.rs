@@ -64,6 +64,13 @@ impl Store {
     fn set_back(&self) {
         self.clock.is_set_back.store(true, Ordering::SeqCst);
     }
+
+    /// A handle that has asked the time before the clock is set back, and one that asks after.
+    async fn handles_around_a_step_back(&self) -> (AnyDriver, AnyDriver) {
+        let before = self.handle().await;
+        self.set_back();
+        (before, self.handle().await)
+    }
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -137,9 +144,7 @@ impl Drop for Running {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_never_has_two_handlers() {
     let (store, runs) = (Store::default(), Runs::default());
-    let before = store.handle().await;
-    store.set_back();
-    let after = store.handle().await;
+    let (before, after) = store.handles_around_a_step_back().await;
     let second = runs.worker(&after).build().unwrap().start();
     let job = Client::new(&after).enqueue(work("a")).await.unwrap();
     soon("the start", runs.started.notified()).await;
@@ -153,9 +158,7 @@ async fn a_job_never_has_two_handlers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_cannot_be_compared_starts_no_job_of_another_worker() {
     let (store, runs) = (Store::default(), Runs::default());
-    let before = store.handle().await;
-    store.set_back();
-    let after = store.handle().await;
+    let (before, after) = store.handles_around_a_step_back().await;
     let second = runs.worker(&after).build().unwrap().start();
     Client::new(&after).enqueue(work("a")).await.unwrap();
     soon("the start", runs.started.notified()).await;
