@@ -11,6 +11,7 @@ use std::{
 use taskharbor_core::{JobId, State, driver::LeaseToken};
 
 use super::{
+    LEASE,
     log::{Line, What},
     producer::Acknowledged,
 };
@@ -19,6 +20,8 @@ use crate::Outcome;
 /// How exact the clock of a worker is: half of the round trip in which it asked the store, on a machine
 /// with more to do than it can.
 const CLOCK_ERROR_US: i64 = 100_000;
+#[expect(clippy::cast_possible_truncation, reason = "a few seconds")]
+const LEASE_US: i64 = LEASE.as_micros() as i64;
 /// All handles have asked the store for its time after so long.
 const NOTICED_US: i64 = 15_000_000;
 /// How long a delayed job may take to start on workers that are broken all the time.
@@ -53,6 +56,8 @@ struct Delivery {
     clock: i64,
     /// The latest end of its lease that its worker knew, by the store's clock.
     lease_end: i64,
+    /// When its worker has stopped its handler unless a heartbeat is answered, by the machine's clock.
+    given_up_at: i64,
     started_at: Option<i64>,
     ended_at: Option<i64>,
 }
@@ -109,15 +114,25 @@ impl Verdict {
     }
 
     /// Work goes on soon after the store's clock was set back at these times: of the delayed jobs that
-    /// were acknowledged once all handles must have noticed, one starts soon.
-    pub(crate) fn expect_work(&mut self, lines: &[Line], delayed: &[(JobId, i64)], back: &[i64]) {
+    /// were acknowledged once all handles must have noticed, one starts soon. Where the clock was set
+    /// back again before that, nothing is expected: all workers that noticed may have been replaced, and
+    /// what producers store until they notice is late.
+    pub(crate) fn expect_work(
+        &mut self,
+        lines: &[Line],
+        delayed: &[(JobId, i64)],
+        set_back_at: &[i64],
+    ) {
         let starts = lines.iter().filter(|line| matches!(line.what, What::Start { .. }));
         let mut first: HashMap<&JobId, i64> = HashMap::new();
         for line in starts {
             let at = first.entry(&line.job).or_insert(line.at);
             *at = line.at.min(*at);
         }
-        for back in back {
+        let is_alone = |(at, back): &(usize, &i64)| {
+            set_back_at.get(at + 1).is_none_or(|next| next - *back >= NOTICED_US + SOON_US)
+        };
+        for (_, back) in set_back_at.iter().enumerate().filter(is_alone) {
             let window = back + NOTICED_US..back + NOTICED_US + SOON_US;
             let mut enqueued = delayed.iter().filter(|(_, at)| window.contains(at)).peekable();
             let is_observed = enqueued.peek().is_some();
@@ -164,11 +179,13 @@ impl History {
                 }
                 granted.lease_end = granted.lease_end.max(*expires_at);
                 granted.clock = *clock.max(asked);
+                granted.given_up_at = *at + LEASE_US;
             }
             What::Extend { token, expires_at } => {
                 if let Some(delivery) = by(token) {
                     let extended = self.deliveries.entry(delivery).or_default();
                     extended.lease_end = extended.lease_end.max(*expires_at);
+                    extended.given_up_at = *at + LEASE_US;
                 }
             }
             What::Start { delivery } => {
@@ -186,7 +203,9 @@ impl History {
         }
     }
 
-    /// A run starts after the end of the run before it, or of that run's lease.
+    /// A run starts after the end of the run before it, or of that run's lease. The lease is over by
+    /// the store's clock, or by that of its worker: a clock that was set back makes it last longer than
+    /// its worker relies on.
     fn check_overlaps(&self, id: &JobId, problems: &mut Vec<String>) {
         let runs: Vec<(&u32, &Delivery, i64)> = self
             .deliveries
@@ -195,7 +214,7 @@ impl History {
             .collect();
         for ((_, before, _), (number, run, started_at)) in runs.iter().zip(runs.iter().skip(1)) {
             let has_ended = before.ended_at.is_some_and(|ended_at| ended_at <= *started_at);
-            let early = before.lease_end - run.clock;
+            let early = (before.lease_end - run.clock).min(before.given_up_at - started_at);
             if !has_ended && early > CLOCK_ERROR_US {
                 let early = early / 1_000;
                 problems.push(format!(

@@ -105,29 +105,52 @@ fn a_lease_lasts_as_long_as_the_clock_of_the_store_says() {
     let again = |at| Story::default().run(0, 1).run(at, 2).end(at + 10, 2).ack(at + 20, 2);
     // Set forward, the clock ends a lease early. Set back, it ends the lease late.
     again(5).by_clock(2, LEASE_END).is_fine();
-    again(LEASE_END).by_clock(2, -LEASE_END).is_told("before the lease of the run before ended");
-    again(2 * LEASE_END).by_clock(2, -LEASE_END).is_fine();
+    let (soon, back) = (LEASE_END / 2, -2 * LEASE_END);
+    again(soon).by_clock(2, back).is_told("before the lease of the run before ended");
+    // The first worker gives up when no heartbeat was answered for as long as a lease.
+    again(LEASE_END).by_clock(2, back).is_fine();
     // It was granted before the clock was set back, and starts after that.
-    again(LEASE_END).by_clock(3, -LEASE_END).is_fine();
+    again(LEASE_END).by_clock(3, back).is_fine();
+}
+
+#[test]
+fn a_heartbeat_counts_also_after_the_clock_was_set_back() {
+    let (beat, back) = (LEASE_END / 2, -2 * LEASE_END);
+    let extend = What::Extend { token: token(1), expires_at: LEASE_END };
+    let again = |at| {
+        Story::default()
+            .run(0, 1)
+            .then(beat, extend.clone())
+            .run(at, 2)
+            .end(at + 10, 2)
+            .ack(at + 20, 2)
+    };
+    again(LEASE_END).by_clock(2, back).is_told("before the lease of the run before ended");
+    again(LEASE_END + beat).by_clock(2, back).is_fine();
 }
 
 #[test]
 fn work_has_to_go_on_after_the_clock_was_set_back() {
-    let judged = |started: i64| {
+    let judged_among = |started: i64, set_back_at: &[i64]| {
         let story = Story::default().run(started, 1);
         let mut verdict = story.judged(Some(State::Done));
         verdict.problems.clear();
-        verdict.expect_work(&story.0, &[(id(), NOTICED_US + 1)], &[0]);
+        verdict.expect_work(&story.0, &[(id(), NOTICED_US + 1)], set_back_at);
         verdict.problems.len()
     };
+    let judged = |started| judged_among(started, &[0]);
     assert_eq!(judged(NOTICED_US + SOON_US), 0);
     assert_eq!(judged(NOTICED_US + SOON_US + 1), 1);
+    let late = NOTICED_US + SOON_US + 1;
+    assert_eq!(judged_among(late, &[0, NOTICED_US]), 0, "it was set back again");
+    assert_eq!(judged_among(late, &[0, NOTICED_US + SOON_US]), 1);
 }
 
 #[test]
 fn a_heartbeat_keeps_others_away() {
-    let expires_at = 3 * LEASE_END;
-    let extended = Story::default().run(0, 1).then(5, What::Extend { token: token(1), expires_at });
+    let (beat, expires_at) = (LEASE_END / 2, LEASE_END / 2 + LEASE_END);
+    let extend = What::Extend { token: token(1), expires_at };
+    let extended = Story::default().run(0, 1).then(beat, extend);
     let again = extended.run(LEASE_END, 2).end(LEASE_END + 10, 2).ack(LEASE_END + 20, 2);
     again.is_told("before the lease of the run before ended");
 }
