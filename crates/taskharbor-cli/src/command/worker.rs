@@ -73,6 +73,9 @@ pub(crate) struct Args {
     /// dead-lettered, from when this worker first met them [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     missing_handler_wait: Option<Duration>,
+    /// How often in a row the lease of a job may run out before it is dead-lettered [default: 5]
+    #[arg(long, value_name = "N")]
+    crash_limit: Option<u32>,
     /// How long to wait for a store that is away when the worker starts [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     start_timeout: Option<Duration>,
@@ -217,6 +220,9 @@ fn build(
     }
     if let Some(wait) = args.missing_handler_wait {
         builder = builder.missing_handler(MissingHandler::Wait(wait));
+    }
+    if let Some(limit) = args.crash_limit {
+        builder = builder.crash_limit(limit);
     }
     if let Some(timeout) = args.start_timeout {
         builder = builder.start_timeout(timeout);
