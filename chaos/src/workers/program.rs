@@ -27,6 +27,8 @@ pub(super) fn worker(url: &str, dir: &Path) -> Outcome<Command> {
     command.args(["--json", "--url", url, "worker", "--queue", &format!("{QUEUE}=4")]);
     command.args(["--exec", &program, "--grace", "2s", "--retry-base", "50ms"]);
     command.args(["--lease", &format!("{}s", LEASE.as_secs())]);
+    // Processes die all the time here, and no job is to blame.
+    command.args(["--crash-limit", "1000000"]);
     Ok(command)
 }
 
