@@ -22,6 +22,8 @@ const COMMAND: usize = WORKERS;
 pub(super) const SLOTS: usize = 8;
 /// How often processes are looked at.
 const TICK: Duration = Duration::from_millis(25);
+/// How long a run has to be for the clock to be set back: handles notice that within seconds.
+const SETS_CLOCK_FROM: Duration = Duration::from_secs(60);
 /// How often a long run says that it goes on.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
@@ -116,6 +118,8 @@ pub(super) struct Havoc<'a> {
     stalled_until: Option<Instant>,
     lock: Option<(Connection, Instant)>,
     clock: Clock,
+    /// Whether the store's clock is set forward and back by much.
+    sets_clock: bool,
     counts: BTreeMap<Fault, usize>,
 }
 
@@ -146,12 +150,14 @@ impl<'a> Havoc<'a> {
             stalled_until: None,
             lock: None,
             clock: Clock::default(),
+            sets_clock: false,
             counts: BTreeMap::new(),
         })
     }
 
     /// Breaks things until the deadline.
     pub(super) async fn run(&mut self, deadline: Instant) -> Outcome {
+        self.sets_clock = deadline.duration_since(Instant::now()) >= SETS_CLOCK_FROM;
         let mut next = Instant::now() + Duration::from_secs(1);
         let mut told = Instant::now();
         while Instant::now() < deadline {
@@ -202,7 +208,8 @@ impl<'a> Havoc<'a> {
             Store::Postgres(_) => &POSTGRES_FAULTS,
             Store::Memory(_) => &[],
         };
-        let all: Vec<Fault> = PROCESS_FAULTS.iter().chain(own).copied().collect();
+        let is_used = |fault: &&Fault| self.sets_clock || **fault != Fault::SetClock;
+        let all: Vec<Fault> = PROCESS_FAULTS.iter().chain(own).filter(is_used).copied().collect();
         let fault = all[self.random.usize(..all.len())];
         let well: Vec<usize> =
             (0..self.processes.len()).filter(|at| self.processes[*at].is_well()).collect();
