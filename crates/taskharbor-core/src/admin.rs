@@ -5,7 +5,12 @@
 
 pub use crate::{
     count::{Counts, QueueCounts, StateCounts},
+    lane::{LaneStatus, ListLanes},
     list::{Cursor, Filter, List, Order, Page, TimeRange},
+    queue_limit::{
+        Bound, HeldBack, HeldJob, LaneLimits, LimitsDeclaration, LimitsRecord, QueueLimits, Rate,
+        Usage,
+    },
     schedule::{Declaration, Firing, NewSchedule, ScheduleRecord, SlotTotals},
     setting::{Change, Configure, ListSettings, Setting, SettingKind},
 };
@@ -66,6 +71,13 @@ pub trait Admin: Send + Sync + 'static {
         &self,
         request: ListSettings,
     ) -> impl Future<Output = Result<Page<Setting>, DriverError>> + Send;
+
+    /// One page of the lanes of a queue that have ready or inflight jobs or are on hold, by name.
+    /// Jobs without a lane are one, the first.
+    fn lanes(
+        &self,
+        request: ListLanes,
+    ) -> impl Future<Output = Result<Page<LaneStatus>, DriverError>> + Send;
 
     /// Removes old records of jobs and flows that are over; answers how many jobs went.
     fn prune(&self, request: Prune) -> impl Future<Output = Result<usize, DriverError>> + Send;

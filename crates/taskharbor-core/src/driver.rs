@@ -3,6 +3,7 @@
 pub use crate::{
     enqueue::{Enqueue, Enqueued},
     fire::{Due, DueSchedules, Fire, FireSchedule, SlotJobs},
+    lane::{LaneRange, Turn},
     lease::{Lease, LeaseMark, LeaseToken},
     limit::Limits,
     output::{JoinList, OutputEntry, OutputOf, OutputPage, OutputQuery, Outputs},

@@ -21,7 +21,8 @@ use std::{error::Error, sync::Arc};
 
 use crate::{
     JobId, QueueName, State,
-    name::{OwnerName, ScheduleName},
+    name::{LaneName, NameError, OwnerName, ScheduleName},
+    queue_limit::Rate,
     schedule::Declaration,
 };
 
@@ -118,6 +119,19 @@ pub enum InvalidRequest {
     /// A version is greater than can be stored.
     #[error("the version is out of range: choose 0 to {}", Declaration::MAX_VERSION)]
     Version,
+    /// The name of a lane is invalid.
+    #[error(transparent)]
+    Lane(NameError),
+    /// A lane is named and nothing is set for it.
+    #[error("lane {0} has no settings: set a limit, a rate or a weight, or leave the lane out")]
+    EmptyLane(LaneName),
+    /// A rate cannot be counted in whole microseconds within ten years.
+    #[error(
+        "a rate of {} jobs per {:?} with a burst of {} cannot be counted: choose whole microseconds, \
+         and less than ten years for the time and for the burst",
+        .0.jobs, .0.per, .0.burst
+    )]
+    Rate(Rate),
     /// A filter asks for a range of time in which no instant lies.
     #[error("no instant lies in the range of {0}: let it begin before it ends")]
     EmptyRange(&'static str),
@@ -212,10 +226,19 @@ pub enum Denied {
         /// Its owner; `None` if it was put on its own.
         owner: Option<OwnerName>,
     },
-    /// The owner has declared a newer version of its schedules.
-    #[error(
-        "version {stored} of these schedules is declared already: older versions change nothing"
-    )]
+    /// The limits of the queue belong to another owner.
+    #[error("the limits of queue {queue} belong to {}: change them there", owner_of(.owner.as_ref()))]
+    LimitsOwned {
+        /// The queue.
+        queue: QueueName,
+        /// Their owner; `None` if they were set on their own.
+        owner: Option<OwnerName>,
+    },
+    /// The queue has limits already, and others.
+    #[error("queue {0} has other limits already: remove them first")]
+    LimitsExist(QueueName),
+    /// The owner has declared a newer version of its schedules or limits.
+    #[error("the owner has declared version {stored} already: older versions change nothing")]
     NewerVersion {
         /// The version that is stored.
         stored: u64,

@@ -11,8 +11,8 @@ use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use crate::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Change, Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
-        QueueCounts, Setting,
+        Change, Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes,
+        ListSettings, Manage, Page, Prune, QueueCounts, Setting,
     },
     clock::{Clock, Timeline},
     driver::{
@@ -244,6 +244,7 @@ erase! {
     Admin::manage(request: Manage) -> Answers<State, Denied>;
     Admin::configure(request: Configure) -> Answers<(), Denied>;
     Admin::settings(request: ListSettings) -> Result<Page<Setting>, DriverError>;
+    Admin::lanes(request: ListLanes) -> Result<Page<LaneStatus>, DriverError>;
     Admin::prune(request: Prune) -> Result<usize, DriverError>;
     Admin::flow(id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError>;
     Admin::list_flows(request: ListFlows) -> Result<Page<FlowRecord>, DriverError>;
@@ -378,6 +379,10 @@ impl Admin for AnyDriver {
 
     async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
         self.driver.settings(request).await
+    }
+
+    async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
+        self.driver.lanes(request).await
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {

@@ -10,7 +10,10 @@ pub use crate::{
 
 use std::time::Duration;
 
-use crate::{Blob, JobId, JobType, QueueName, State, Timestamp, name::IdempotencyKey};
+use crate::{
+    Blob, JobId, JobType, QueueName, State, Timestamp,
+    name::{IdempotencyKey, LaneName},
+};
 
 /// A job to be stored.
 ///
@@ -49,6 +52,8 @@ pub struct NewJob {
     pub max_attempts: Option<u32>,
     /// Higher runs first.
     pub priority: i16,
+    /// The lane of its queue that it belongs to.
+    pub lane: Option<LaneName>,
     /// What travels beside the payload.
     pub headers: Headers,
     /// Keeps a second enqueue of the same thing in the same queue from creating a second job.
@@ -211,6 +216,7 @@ impl NewJob {
             timeout: None,
             max_attempts: None,
             priority: 0,
+            lane: None,
             headers: Headers::new(),
             idempotency_key: None,
             key_hold: KeyHold::default(),
@@ -263,6 +269,13 @@ impl NewJob {
     #[must_use]
     pub fn priority(mut self, priority: i16) -> Self {
         self.priority = priority;
+        self
+    }
+
+    /// In this lane of its queue.
+    #[must_use]
+    pub fn lane(mut self, lane: LaneName) -> Self {
+        self.lane = Some(lane);
         self
     }
 

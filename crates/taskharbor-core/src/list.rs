@@ -5,7 +5,7 @@ use crate::{
     driver::Limits,
     error::InvalidRequest,
     job::{Headers, JobSummary},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, LaneName},
 };
 
 /// Asks for a page of jobs.
@@ -87,6 +87,8 @@ pub struct Filter {
     pub state: Option<State>,
     /// Of this type.
     pub job_type: Option<JobType>,
+    /// Of this lane.
+    pub lane: Option<LaneName>,
     /// Of this flow.
     pub flow: Option<JobId>,
     /// Enqueued with this key, whether or not they still hold it.
@@ -175,6 +177,13 @@ impl Filter {
         self
     }
 
+    /// Of this lane.
+    #[must_use]
+    pub fn lane(mut self, lane: LaneName) -> Self {
+        self.lane = Some(lane);
+        self
+    }
+
     /// Of this flow.
     #[must_use]
     pub fn flow(mut self, flow: JobId) -> Self {
@@ -243,6 +252,7 @@ impl Filter {
         self.queue.as_ref().is_none_or(|queue| *queue == job.queue)
             && self.state.is_none_or(|state| state == job.state)
             && self.job_type.as_ref().is_none_or(|job_type| *job_type == job.job_type)
+            && (self.lane.is_none() || self.lane == job.lane)
             && (self.flow.is_none() || self.flow == job.flow)
             && (self.key.is_none() || self.key.as_ref() == key)
             && self.header.as_ref().is_none_or(|(name, value)| headers.get(name) == Some(value))

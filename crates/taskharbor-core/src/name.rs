@@ -192,7 +192,11 @@ name! {
     ScheduleName, "schedule name", 200
 }
 name! {
-    /// Names a service that declares schedules.
+    /// Names a lane of a queue: a tenant, host or account.
+    LaneName, "lane name", 255
+}
+name! {
+    /// Names a service that declares schedules and limits.
     OwnerName, "owner name", 255
 }
 

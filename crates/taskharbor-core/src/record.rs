@@ -8,7 +8,8 @@ use crate::{
     driver::Lease,
     job::{Condition, FailedAttempt, FailurePolicy, Headers, JobKind, KeyHold, ReleaseNote},
     life::{Life, Stage},
-    name::{Holder, IdempotencyKey},
+    name::{Holder, IdempotencyKey, LaneName},
+    queue_limit::HeldJob,
 };
 
 /// A job as its worker sees it.
@@ -27,6 +28,8 @@ pub struct JobView {
     pub headers: Headers,
     /// Higher runs first.
     pub priority: i16,
+    /// The lane of its queue that it belongs to.
+    pub lane: Option<LaneName>,
     /// The earliest time it may run, if one was set.
     pub run_at: Option<Timestamp>,
     /// How long one execution may take.
@@ -74,6 +77,7 @@ impl JobView {
             payload: new.payload.clone(),
             headers: new.headers.clone(),
             priority: life.priority,
+            lane: new.lane.clone(),
             run_at: life.run_at,
             timeout: new.timeout,
             created_at,
@@ -127,6 +131,8 @@ pub struct JobRecord {
     pub started_at: Option<Timestamp>,
     /// Who holds it while it is inflight.
     pub held: Option<Held>,
+    /// The limit that keeps it from being granted, if it is ready and one does.
+    pub held_back: Option<HeldJob>,
     /// Whether it is inflight and its cancellation was requested.
     pub cancel_requested: bool,
     /// What its worker last reported.
@@ -189,6 +195,7 @@ impl JobRecord {
             due_at: matches!(life.stage, Stage::Waiting).then_some(life.due_at),
             started_at: life.started_at,
             held,
+            held_back: None,
             cancel_requested: life.active_lease().is_some_and(|hold| hold.cancel_requested),
             progress: life.progress.clone(),
             output: life.output.clone(),
@@ -204,6 +211,14 @@ impl JobRecord {
         }
     }
 
+    /// With the limit that keeps it from being granted. Only a job that is ready has one.
+    #[must_use]
+    pub fn held_back(mut self, held_back: Option<HeldJob>) -> Self {
+        // LIM-4
+        self.held_back = held_back.filter(|_| self.state == State::Ready);
+        self
+    }
+
     /// The line that stands for this record in a list.
     #[must_use]
     pub fn summary(&self) -> JobSummary {
@@ -214,6 +229,7 @@ impl JobRecord {
             queue: job.queue.clone(),
             state: self.state,
             priority: job.priority,
+            lane: job.lane.clone(),
             run_at: job.run_at,
             due_at: self.due_at,
             created_at: job.created_at,
@@ -246,6 +262,8 @@ pub struct JobSummary {
     pub state: State,
     /// Higher runs first.
     pub priority: i16,
+    /// The lane of its queue that it belongs to.
+    pub lane: Option<LaneName>,
     /// The earliest time it may run, if one was set.
     pub run_at: Option<Timestamp>,
     /// Its position while it is ready or scheduled.
@@ -293,6 +311,7 @@ impl JobSummary {
             queue,
             state,
             priority: 0,
+            lane: None,
             run_at: None,
             due_at: None,
             created_at,

@@ -10,6 +10,8 @@ use crate::{Text, Timestamp};
 pub enum ReleaseReason {
     /// Its handler asked for it.
     Snoozed,
+    /// Its handler was throttled by what it calls. Its lane, or its queue if it has none, waits too.
+    Throttled,
     /// The worker shuts down, or is quiet.
     Shutdown,
     /// This worker has no handler for it.
@@ -32,8 +34,9 @@ pub enum ReleaseReason {
 
 impl ReleaseReason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Snoozed,
+        Self::Throttled,
         Self::Shutdown,
         Self::NoHandler,
         Self::Unreadable,
@@ -49,6 +52,7 @@ impl ReleaseReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Snoozed => "snoozed",
+            Self::Throttled => "throttled",
             Self::Shutdown => "shutdown",
             Self::NoHandler => "no_handler",
             Self::Unreadable => "unreadable",

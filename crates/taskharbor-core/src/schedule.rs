@@ -75,8 +75,12 @@ impl Declaration {
     ///
     /// [`Denied::NewerVersion`].
     pub fn check_version(&self, stored: Option<u64>) -> Result<(), Denied> {
+        Self::check_against(self.version, stored)
+    }
+
+    pub(crate) fn check_against(declared: Option<u64>, stored: Option<u64>) -> Result<(), Denied> {
         // SCH-11
-        match (self.version, stored) {
+        match (declared, stored) {
             (Some(declared), Some(stored)) if declared < stored => {
                 Err(Denied::NewerVersion { stored })
             }

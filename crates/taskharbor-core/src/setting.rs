@@ -9,7 +9,8 @@ use crate::{
     check,
     driver::Limits,
     error::InvalidRequest,
-    name::{OwnerName, ScheduleName},
+    name::{LaneName, OwnerName, ScheduleName},
+    queue_limit::{LimitsDeclaration, LimitsRecord, QueueLimits},
     schedule::{Declaration, NewSchedule, ScheduleRecord},
 };
 
@@ -35,7 +36,8 @@ impl Configure {
     /// # Errors
     ///
     /// [`InvalidRequest`] for too many changes, a definition that is too large, a schedule that is
-    /// named twice in a declaration, and a version that is too great.
+    /// or queue that is named twice in a declaration, a version that is too great, and limits that
+    /// cannot be.
     pub fn check(&self) -> Result<(), InvalidRequest> {
         let definitions = || self.changes.iter().flat_map(Change::definitions);
         let count = self.changes.len().max(definitions().count());
@@ -49,6 +51,9 @@ impl Configure {
         self.changes.iter().try_for_each(|change| match change {
             Change::DeclareSchedules(declaration) => declaration.check(),
             Change::SetOwnerVersion { version, .. } => Declaration::check_range(*version),
+            Change::SetLimits { limits: Some(limits), .. } => limits.check(),
+            Change::DeclareLimits(declaration) => declaration.check(),
+            Change::ImportLimits(record) => record.limits.check(),
             _ => Ok(()),
         })
     }
@@ -84,6 +89,27 @@ pub enum Change {
     RemoveSchedule(ScheduleName),
     /// Stores a schedule as another store had it, under a new revision.
     ImportSchedule(Box<ScheduleRecord>),
+    /// Sets the limits of a queue, which then have no owner; `None` removes them. Jobs that are
+    /// inflight stay so and count.
+    SetLimits {
+        /// The queue.
+        queue: QueueName,
+        /// The limits.
+        limits: Option<QueueLimits>,
+    },
+    /// Sets and removes limits of one owner, until it has exactly these.
+    DeclareLimits(LimitsDeclaration),
+    /// Stores the limits of a queue as another store had them.
+    ImportLimits(Box<LimitsRecord>),
+    /// Nothing of a queue or lane is granted before an instant. A hold that lasts longer stays.
+    Hold {
+        /// The queue.
+        queue: QueueName,
+        /// The lane; the whole queue if `None`.
+        lane: Option<LaneName>,
+        /// The instant; `None` ends the hold.
+        until: Option<Timestamp>,
+    },
     /// Sets the version that an owner has declared. `None` removes it, so that the owner can declare
     /// any version.
     SetOwnerVersion {
@@ -98,7 +124,15 @@ impl Change {
     /// Whether it changes a schedule.
     #[must_use]
     pub const fn is_of_schedules(&self) -> bool {
-        !matches!(self, Self::PauseQueue(_) | Self::ResumeQueue(_) | Self::SetOwnerVersion { .. })
+        matches!(
+            self,
+            Self::PutSchedule(_)
+                | Self::DeclareSchedules(_)
+                | Self::PauseSchedule(_)
+                | Self::ResumeSchedule { .. }
+                | Self::RemoveSchedule(_)
+                | Self::ImportSchedule(_)
+        )
     }
 
     /// The sizes of the definitions that it carries.
@@ -114,6 +148,10 @@ impl Change {
             | Self::PauseSchedule(_)
             | Self::ResumeSchedule { .. }
             | Self::RemoveSchedule(_)
+            | Self::SetLimits { .. }
+            | Self::DeclareLimits(_)
+            | Self::ImportLimits(_)
+            | Self::Hold { .. }
             | Self::SetOwnerVersion { .. } => Vec::new(),
         }
     }
@@ -130,7 +168,7 @@ pub enum Setting {
         /// When it was paused.
         since: Timestamp,
     },
-    /// A service that declared a version of its schedules.
+    /// A service that declared a version of its schedules and limits.
     Owner {
         /// The owner.
         owner: OwnerName,
@@ -139,6 +177,8 @@ pub enum Setting {
     },
     /// A schedule.
     Schedule(Box<ScheduleRecord>),
+    /// The limits of a queue.
+    Limits(Box<LimitsRecord>),
 }
 
 /// The kind of a setting. A list has the kinds in this order.
@@ -151,11 +191,13 @@ pub enum SettingKind {
     Owner,
     /// [`Setting::Schedule`].
     Schedule,
+    /// [`Setting::Limits`].
+    Limits,
 }
 
 impl SettingKind {
     /// All kinds, in their order.
-    pub const ALL: &[Self] = &[Self::PausedQueue, Self::Owner, Self::Schedule];
+    pub const ALL: &[Self] = &[Self::PausedQueue, Self::Owner, Self::Schedule, Self::Limits];
 
     /// The kind's name, the same in every store.
     #[must_use]
@@ -164,6 +206,7 @@ impl SettingKind {
             Self::PausedQueue => "paused_queue",
             Self::Owner => "owner",
             Self::Schedule => "schedule",
+            Self::Limits => "limits",
         }
     }
 }
@@ -176,6 +219,7 @@ impl Setting {
             Self::PausedQueue { .. } => SettingKind::PausedQueue,
             Self::Owner { .. } => SettingKind::Owner,
             Self::Schedule(_) => SettingKind::Schedule,
+            Self::Limits(_) => SettingKind::Limits,
         }
     }
 
@@ -186,6 +230,7 @@ impl Setting {
             Self::PausedQueue { queue, .. } => queue.as_str(),
             Self::Owner { owner, .. } => owner.as_str(),
             Self::Schedule(record) => record.name.as_str(),
+            Self::Limits(record) => record.queue.as_str(),
         }
     }
 
