@@ -3,8 +3,8 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
-        QueueCounts, Setting,
+        Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes, ListSettings,
+        Manage, Page, Prune, QueueCounts, Setting,
     },
     driver::Answers,
     error::Denied,
@@ -23,7 +23,7 @@ impl Admin for MemoryDriver {
 
     async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
         let store = self.lock()?;
-        Ok(store.slot(&id).map(|slot| store.record(slot, now)))
+        Ok(store.slot(&id).map(|slot| store.inspect(slot, now)))
     }
 
     async fn list(&self, request: List) -> Result<Page<JobSummary>, DriverError> {
@@ -57,6 +57,12 @@ impl Admin for MemoryDriver {
         let store = self.lock()?;
         request.check()?;
         Ok(store.settings(&request)?)
+    }
+
+    async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
+        let store = self.lock()?;
+        request.check()?;
+        Ok(store.lanes(&request)?)
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {

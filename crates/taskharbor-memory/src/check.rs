@@ -98,20 +98,27 @@ impl Store {
     fn check_queue(&self, at: usize, queue: &Queue) -> Vec<String> {
         let mut found = Vec::new();
         let mut counts = StateCounts::default();
-        let mut lined_up = HashSet::new();
+        let (mut lined_up, mut leases) = (HashSet::new(), HashSet::new());
         for (slot, entry) in self.jobs.iter().filter(|(_, entry)| entry.queue == at) {
             *counts.get_mut(entry.counted_as()) += 1;
             if !entry.is_terminal() {
-                lined_up.extend(entry.place(slot).map(|place| (entry.life.priority, place)));
+                let place = entry.place(slot);
+                lined_up.extend(place.map(|it| (entry.life.priority, &entry.new.lane, it)));
+                let lease = entry.life.active_lease().map(|it| it.lease.expires_at);
+                leases.extend(lease.map(|ends| (&entry.new.lane, ends, slot)));
             }
         }
         if counts != queue.counts {
             found.push(format!("queue {} counts {:?}, has {counts:?}", queue.name, queue.counts));
         }
         let places: HashSet<_> =
-            queue.places().map(|(priority, place)| (priority, *place)).collect();
+            queue.places().map(|(priority, lane, place)| (priority, lane, *place)).collect();
         if places != lined_up {
             found.push(format!("queue {}: {places:?}, but jobs {lined_up:?}", queue.name));
+        }
+        let kept: HashSet<_> = queue.gate.leases().collect();
+        if queue.gate.set.is_some() && kept != leases {
+            found.push(format!("queue {}: leases {kept:?}, but jobs {leases:?}", queue.name));
         }
         found
     }

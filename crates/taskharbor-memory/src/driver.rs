@@ -136,6 +136,7 @@ impl Driver for MemoryDriver {
 
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
         self.turn().await;
+        // LIM-2: one call after the other counts leases and grants.
         self.act(|store| store.reserve(&request))
     }
 

@@ -94,6 +94,10 @@ impl Store {
             }
             Change::RemoveSchedule(name) => self.remove_schedule(&name)?,
             Change::ImportSchedule(record) => self.import_schedule(*record)?,
+            Change::SetLimits { queue, limits } => self.set_limits(queue, limits)?,
+            Change::DeclareLimits(declaration) => self.declare_limits(declaration)?,
+            Change::ImportLimits(record) => self.import_limits(*record)?,
+            Change::Hold { queue, lane, until } => self.hold(queue, lane, until),
             Change::SetOwnerVersion { owner, version } => self.set_owner_version(owner, version),
         }
         Ok(())

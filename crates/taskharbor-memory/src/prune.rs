@@ -65,6 +65,7 @@ impl Store {
     pub(crate) fn prune(&mut self, request: &Prune) -> usize {
         let Ok(removed) = graph::prune(self, request);
         self.forget_keys(request.now);
+        self.forget_ended(request.now);
         removed
     }
 }

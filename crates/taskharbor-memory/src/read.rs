@@ -12,13 +12,19 @@ use taskharbor_core::{
 };
 
 use crate::{
-    queue::Position,
+    queue::{Position, Queue},
     store::{Slot, Store},
 };
 
 impl Store {
-    pub(crate) fn record(&self, slot: Slot, now: Timestamp) -> JobRecord {
-        // ADM-1
+    /// All there is to know about a job. ADM-1.
+    pub(crate) fn inspect(&self, slot: Slot, now: Timestamp) -> JobRecord {
+        let entry = &self.jobs[slot];
+        let held_back = self.queues[entry.queue].gate.held_back(&entry.new.lane, now);
+        self.record(slot, now).held_back(held_back)
+    }
+
+    fn record(&self, slot: Slot, now: Timestamp) -> JobRecord {
         let entry = &self.jobs[slot];
         let parents = entry.new.parents.clone();
         JobRecord::assemble(&entry.new, entry.created_at, &entry.life, parents, now)
@@ -79,7 +85,8 @@ impl Store {
                 && request.kind.is_none_or(|kind| kind == at.0)
                 && request.name.as_ref().is_none_or(|name| name == at.1)
         };
-        let mut settings = paused.chain(owners).chain(schedules).filter(wanted);
+        let mut settings =
+            paused.chain(owners).chain(schedules).chain(self.limit_settings()).filter(wanted);
         let page: Vec<_> = settings.by_ref().take(request.limit).collect();
         let last = page.last().map(Setting::cursor).filter(|_| settings.next().is_some());
         Ok(Page::new(page, last))
@@ -87,13 +94,16 @@ impl Store {
 
     /// Exact, whatever the cap: the counts are kept, and those of ready jobs are found by walking.
     pub(crate) fn counts(&self, now: Timestamp) -> Vec<QueueCounts> {
-        let mut all: Vec<_> = self.queues.iter().map(|(_, queue)| queue).collect();
+        // ADM-4. A queue that has nothing but limits or a hold is not counted.
+        let is_counted = |queue: &&Queue| queue.counts.total() > 0 || queue.paused_since.is_some();
+        let mut all: Vec<_> =
+            self.queues.iter().map(|(_, queue)| queue).filter(is_counted).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         let counted = all.into_iter().map(|queue| {
             let waiting = |place: &&Position| self.jobs[place.2].life.stage == Stage::Waiting;
             let ready: Vec<Timestamp> =
                 queue.available(now).filter(waiting).map(|(due_at, ..)| *due_at).collect();
-            // ADM-4, ADM-14
+            // ADM-14
             let mut counts = QueueCounts::new(queue.name.clone());
             counts.states = queue.counts;
             counts.states.scheduled = counts.states.ready - ready.len();

@@ -1,5 +1,7 @@
 //! Granting leases and extending them.
 
+use std::cmp::Reverse;
+
 use taskharbor_core::{
     DriverError, Timestamp,
     driver::{
@@ -24,18 +26,24 @@ impl Store {
         // RES-5
         for demand in &request.demands {
             let Some(queue) = self.open_queue(demand) else { continue };
-            let mut left = demand.limit;
-            while left > 0
+            let mut granted = Vec::new();
+            while granted.len() < demand.limit
                 && let Some(slot) = self.next_to_grant(queue, request.now)
                 && let Some(token) = tokens.next()
             {
-                jobs.push(self.grant(slot, Lease::new(token, expires_at), request));
-                left -= 1;
+                let leased = self.grant(slot, Lease::new(token, expires_at), request);
+                let standing = (Reverse(leased.job.priority), leased.job.available_at);
+                granted.push((standing, self.jobs[slot].seq, leased));
             }
-            // RES-7
-            if left > 0 {
-                next_due = earlier(next_due, self.queues[queue].next_due());
+            let queue = &mut self.queues[queue];
+            if granted.len() < demand.limit {
+                // RES-7
+                next_due = earlier(next_due, queue.next_due(request.now));
+                // WAK-3
+                queue.gate.is_starved = queue.is_starved(request.now);
             }
+            granted.sort_by_key(|(standing, seq, _)| (*standing, *seq));
+            jobs.extend(granted.into_iter().map(|(.., leased)| leased));
         }
         Ok(Reserved::new(jobs, next_due))
     }
@@ -64,6 +72,7 @@ impl Store {
     fn grant(&mut self, slot: Slot, lease: Lease, request: &Reserve) -> Leased {
         self.change_life(slot, |life| life.grant(lease, request.holder.clone(), request.now));
         let entry = &self.jobs[slot];
+        self.queues[entry.queue].gate.charge(&entry.new.lane, request.now);
         Leased::new(JobView::assemble(&entry.new, entry.created_at, &entry.life), lease)
     }
 

@@ -33,6 +33,11 @@ impl Store {
         }
         let consequence =
             self.change_life(slot, |life| life.settle(item.token, &item.transition, now))?;
+        // WAK-3. The watches are woken once and look again, which shows whether a job still waits.
+        let queue = &mut self.queues[self.jobs[slot].queue];
+        if std::mem::take(&mut queue.gate.is_starved) {
+            self.wakes.push(queue.name.clone());
+        }
         let Ok(()) = match (consequence, item.transition, edges) {
             (Consequence::Expanded, Transition::Expand(expansion), Some(edges)) => {
                 graph::expanded(self, slot, expansion, &edges, now)

@@ -225,7 +225,13 @@ impl Store {
         let queue = &mut self.queues[entry.queue];
         *queue.counts.get_mut(entry.counted_as()) += 1;
         match (entry.place(slot), entry.life.finish()) {
-            (Some(place), None) => queue.line_up(entry.life.priority, place),
+            (Some(place), None) => {
+                queue.line_up(entry.life.priority, &entry.new.lane, place);
+                // LIM-7: however the job became ready, its lease is counted here.
+                if let Some(held) = entry.life.active_lease() {
+                    queue.gate.lease(&entry.new.lane, held.lease.expires_at, slot);
+                }
+            }
             (Some(place), Some(finish)) if entry.flow.is_none() => {
                 self.terminal.add_job(finish.state, place);
             }
@@ -238,7 +244,12 @@ impl Store {
         let queue = &mut self.queues[entry.queue];
         *queue.counts.get_mut(entry.counted_as()) -= 1;
         match (entry.place(slot), entry.life.finish()) {
-            (Some(place), None) => queue.step_out(entry.life.priority, &place),
+            (Some(place), None) => {
+                queue.step_out(entry.life.priority, &entry.new.lane, &place);
+                if let Some(held) = entry.life.active_lease() {
+                    queue.gate.free(&entry.new.lane, held.lease.expires_at, slot);
+                }
+            }
             (Some(place), Some(finish)) if entry.flow.is_none() => {
                 self.terminal.remove_job(finish.state, &place);
             }
