@@ -23,8 +23,8 @@ use std::{
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Action, Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
-        QueueCounts, Setting,
+        Action, Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes,
+        ListSettings, Manage, Page, Prune, QueueCounts, Setting,
     },
     driver::{
         Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
@@ -98,8 +98,9 @@ impl Driver for MyDriver {
         not_implemented("enqueue")
     }
 
-    /// RES-1 to RES-9, ORD-1 to ORD-3, LEA-2 to LEA-5, TIM-3, JOB-6, JOB-8, PAU-1. Tokens come from
-    /// `LeaseToken::random_many`, answers from `JobView::assemble`.
+    /// RES-1 to RES-9, ORD-1 to ORD-3, LEA-2 to LEA-5, TIM-3, JOB-6, JOB-8, PAU-1, LAN-2 to LAN-5,
+    /// LIM-1 to LIM-7, RAT-1 to RAT-4. Tokens come from `LeaseToken::random_many`, answers from
+    /// `JobView::assemble`. `Turn` has the order of the lanes, `Bound` what limits allow.
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
         self.check_open()?;
         // RES-6, TIM-3
@@ -115,7 +116,7 @@ impl Driver for MyDriver {
         not_implemented("extend_leases")
     }
 
-    /// SET-1 to SET-12, LEA-6, CAN-3 to CAN-5, REF-1 to REF-6, JOB-7. With flows also FLO-1, FLO-2,
+    /// SET-1 to SET-12, LIM-5, LEA-6, CAN-3 to CAN-5, REF-1 to REF-6, JOB-7. With flows also FLO-1, FLO-2,
     /// FLO-8, FAI-1 to FAI-5, POL-1 to POL-6 and EXP-1 to EXP-6. `Life::may_settle` and
     /// `Life::settle` have the rules of one job, `taskharbor_core::graph` those of several.
     async fn settle(&self, request: Settle) -> Answers<Settled, Refusal> {
@@ -187,7 +188,8 @@ impl Admin for MyDriver {
         not_implemented("migrate")
     }
 
-    /// ADM-1, JOB-1, JOB-6 to JOB-8. `JobRecord::assemble` puts the answer together.
+    /// ADM-1, JOB-1, JOB-6 to JOB-8, LIM-4. `JobRecord::assemble` puts the answer together, and
+    /// `QueueLimits::held_back` says what holds a ready job back.
     async fn inspect(&self, _id: JobId, _now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
         self.check_open()?;
         not_implemented("inspect")
@@ -237,8 +239,9 @@ impl Admin for MyDriver {
         }
     }
 
-    /// PAU-1, PAU-2, PAU-4, SCH-1, SCH-6, SCH-7, SCH-9 to SCH-13, SCH-16. A queue that is resumed is
-    /// woken: WAK-1.
+    /// PAU-1, PAU-2, PAU-4, SCH-1, SCH-6, SCH-7, SCH-9 to SCH-13, SCH-16, LIM-6, LIM-8, LIM-9, RAT-4. A
+    /// queue that is resumed is woken (WAK-1), and one whose limits change or whose hold is ended
+    /// (WAK-3).
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {
         self.check_open()?;
         request.check()?;
@@ -250,6 +253,15 @@ impl Admin for MyDriver {
         self.check_open()?;
         request.check()?;
         not_implemented("settings")
+    }
+
+    /// LAN-6. `ListLanes::begin` reads the cursor, `LaneStatus::cursor` makes it.
+    async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
+        self.check_open()?;
+        // LAN-6
+        request.check()?;
+        let _begin = request.begin()?;
+        not_implemented("lanes")
     }
 
     /// PRU-1 to PRU-4, KEY-3, KEY-9. `taskharbor_core::graph::prune` has the order.

@@ -10,6 +10,7 @@ mod flow;
 mod key;
 mod lease;
 mod legal;
+mod limit;
 mod schedule;
 mod settle;
 
@@ -43,7 +44,7 @@ fn fails(case: &Case, make: Make) -> bool {
     catch_unwind(AssertUnwindSafe(attempt)).is_err()
 }
 
-/// Whether a driver with this behaviour differs from the model in a thousand scripts.
+/// Whether a driver with this behaviour differs from the model in 1,500 scripts.
 fn scripts_fail(make: Make) -> bool {
     let open = move || -> BoxFuture<AnyDriver> {
         Box::pin(async move { AnyDriver::unchecked(ModelDriver::new(make())) })
@@ -51,7 +52,7 @@ fn scripts_fail(make: Make) -> bool {
     let open: Opener = Arc::new(open);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be built");
     let attempt = || {
-        runtime.block_on(async { script::run_seeds(&open().await, &open, 0..1_000).await });
+        runtime.block_on(async { script::run_seeds(&open().await, &open, 0..1_500).await });
     };
     catch_unwind(AssertUnwindSafe(attempt)).is_err()
 }
@@ -97,6 +98,11 @@ mod drivers_that_use_their_freedom_pass {
     #[test]
     fn reclaimed_jobs_stand_in_between() {
         passes(|| Box::new(legal::ReclaimedBetween));
+    }
+
+    #[test]
+    fn turns_of_empty_queues_are_forgotten() {
+        passes(|| Box::new(legal::ForgetsTurns));
     }
 
     #[test]
@@ -205,6 +211,19 @@ caught! {
     version_of_a_declaration_ignored: schedule::VersionIgnored;
     revisions_start_over: schedule::RevisionsStartOver;
     firing_never_waits_for_a_key: schedule::NeverWaitsForKey;
+    leases_counted_by_position: limit::CountsByPosition;
+    place_not_freed_when_a_lease_ends: limit::PlaceNotFreedOnExpiry;
+    limit_ignored_after_a_requeue: limit::LimitIgnoredOnRequeue;
+    first_job_held_back_blocks_the_queue: limit::HeadOfLineBlocks;
+    jobs_without_a_lane_starve: limit::JobsWithoutLaneStarve;
+    turns_start_over_with_each_call: limit::TurnsStartOver;
+    weight_of_a_lane_ignored: limit::WeightIgnored;
+    interval_of_a_rate_rounded_down: limit::IntervalRoundedDown;
+    hold_ignored: limit::HoldIgnored;
+    hold_shortened: limit::HoldShortened;
+    refused_settlement_frees_a_place: limit::RefusedSettlementFreesPlace::default();
+    leases_counted_then_jobs_granted: limit::CountsThenGrants;
+    freed_place_wakes_no_watch: limit::FreedPlaceWakesNoWatch;
 }
 
 /// Random scripts reach deep enough to find nearly all of these on their own. What they miss
@@ -220,8 +239,23 @@ fn random_scripts_alone_catch_all_but_a_few() {
         "import_half_stored",
         "import_overwrites",
         "revisions_start_over",
+        "leases_counted_then_jobs_granted",
+        "freed_place_wakes_no_watch",
     ];
     assert_eq!(missed, out_of_reach);
+}
+
+/// The cases about lanes and limits catch these without the help of others.
+#[test]
+fn cases_about_limits_catch_what_breaks_limits() {
+    let groups =
+        ["lane", "lane_turn", "limit", "limit_place", "rate", "hold", "limit_wake", "limit_race"];
+    let of_limits = |case: &&Case| groups.contains(&case.group);
+    let from = BROKEN.iter().position(|(name, _)| *name == "leases_counted_by_position");
+    for (name, make) in BROKEN.iter().skip(from.expect("one of the broken")) {
+        let caught = cases().filter(of_limits).any(|case| fails(case, *make));
+        assert!(caught, "{name} is not seen by the cases about limits");
+    }
 }
 
 /// The history of a race shows these by itself: what many tasks saw cannot have been so.

@@ -30,6 +30,7 @@ mod driver_under_test;
 mod fixture;
 mod group;
 mod history;
+mod limits_under_test;
 mod locked;
 mod model;
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //!
 //! It is slow, small, and written to be believed: no index, no cache, nothing stored that can be
 //! worked out. It shares the life cycle of a single job with the drivers that use
-//! `taskharbor-core` for it, and nothing else, so the rules over several jobs (order, keys, edges,
-//! expansion, pruning) are here a second time, in another way.
+//! `taskharbor-core` for it, and nothing else, so the rules over several jobs (order, turns, limits,
+//! keys, edges, expansion, pruning) are here a second time, in another way.
 
 mod admin;
 mod export;
+mod limit;
 mod outcome;
 mod read;
 #[cfg(test)]
@@ -14,11 +15,13 @@ mod reserve;
 mod schedule;
 mod write;
 
-use std::collections::BTreeMap;
+pub(crate) use limit::{Lane, Scope, Turn};
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use taskharbor_core::{
     JobId, NewJob, QueueName, Text, Timestamp,
-    admin::ScheduleRecord,
+    admin::{LimitsRecord, ScheduleRecord},
     driver::{LeaseToken, Limits},
     export::{EdgeState, ExportedKey},
     job::{Condition, JobRecord, JobView},
@@ -40,6 +43,12 @@ pub(crate) struct Model {
     pub(crate) paused: BTreeMap<QueueName, Timestamp>,
     pub(crate) schedules: Vec<ScheduleRecord>,
     pub(crate) owners: BTreeMap<OwnerName, u64>,
+    pub(crate) queue_limits: Vec<LimitsRecord>,
+    /// Up to when rates are charged.
+    pub(crate) charged: BTreeMap<Scope, Timestamp>,
+    pub(crate) holds: BTreeMap<Scope, Timestamp>,
+    /// See `Model::turns_of`.
+    pub(crate) turns: BTreeMap<QueueName, BTreeSet<Turn>>,
     pub(crate) last_serial: u64,
 }
 
@@ -95,7 +104,8 @@ impl Model {
     pub(crate) fn record(&self, at: usize, now: Timestamp) -> JobRecord {
         let job = &self.jobs[at];
         let parents = job.new.parents.clone();
-        JobRecord::assemble(&job.new, job.created_at, &job.life, parents, now)
+        let record = JobRecord::assemble(&job.new, job.created_at, &job.life, parents, now);
+        record.held_back(self.held_back(&job.new.queue, &job.new.lane, now))
     }
 
     /// Takes over the token that a driver chose for a job.

@@ -8,13 +8,13 @@ use std::sync::{Mutex, MutexGuard};
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
-        QueueCounts, Setting,
+        Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes, ListSettings,
+        Manage, Page, Prune, QueueCounts, Setting,
     },
     clock::StoreClock,
     driver::{
         Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
-        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
+        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
     error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
@@ -47,6 +47,31 @@ pub(crate) trait Behaviour: Send + Sync + 'static {
 
     fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
         model.reserve(&request)
+    }
+
+    /// Whether reserve looks at the store first and grants a moment later.
+    fn reserve_looks_first(&self) -> bool {
+        false
+    }
+
+    /// Reserves by what the store looked like a moment ago.
+    fn reserve_after_look(
+        &self,
+        _then: Model,
+        model: &mut Model,
+        request: Reserve,
+    ) -> Result<Reserved, DriverError> {
+        model.reserve(&request)
+    }
+
+    /// Whether the driver has wake-ups.
+    fn has_wakes(&self) -> bool {
+        false
+    }
+
+    /// The queues whose watches are woken after a change.
+    fn wakes(&self, _before: &Model, _after: &Model) -> Vec<QueueName> {
+        Vec::new()
     }
 
     fn extend(&self, model: &mut Model, request: ExtendLeases) -> Answers<Extended, Refusal> {
@@ -115,16 +140,25 @@ impl Behaviour for Honest {}
 pub(crate) struct ModelDriver {
     model: Mutex<Option<Model>>,
     behaviour: Box<dyn Behaviour>,
+    hub: WakeHub,
 }
 
 impl ModelDriver {
     pub(crate) fn new(behaviour: Box<dyn Behaviour>) -> Self {
         let model = Model { limits: behaviour.limits(), ..Model::default() };
-        Self { model: Mutex::new(Some(model)), behaviour }
+        Self { model: Mutex::new(Some(model)), behaviour, hub: WakeHub::new() }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Model) -> T) -> Result<T, DriverError> {
-        Ok(act(self.lock().as_mut().ok_or(DriverError::Closed)?))
+        let mut guard = self.lock();
+        let model = guard.as_mut().ok_or(DriverError::Closed)?;
+        if !self.behaviour.has_wakes() {
+            return Ok(act(model));
+        }
+        let before = model.clone();
+        let answer = act(model);
+        self.hub.wake(&self.behaviour.wakes(&before, model));
+        Ok(answer)
     }
 
     /// `None` once the driver is closed.
@@ -148,7 +182,12 @@ impl Driver for ModelDriver {
     }
 
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {
-        self.with(|model| self.behaviour.reserve(model, request))?
+        if !self.behaviour.reserve_looks_first() {
+            return self.with(|model| self.behaviour.reserve(model, request))?;
+        }
+        let then = self.with(|model| model.clone())?;
+        tokio::task::yield_now().await;
+        self.with(|model| self.behaviour.reserve_after_look(then, model, request))?
     }
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
@@ -176,8 +215,9 @@ impl Driver for ModelDriver {
         self.with(|model| self.behaviour.fire(model, request))?
     }
 
-    async fn watch(&self, _: Vec<QueueName>) -> Result<Watch, DriverError> {
-        self.with(|_| Watch::never())
+    async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
+        let has_wakes = self.behaviour.has_wakes();
+        self.with(|_| if has_wakes { self.hub.watch(queues) } else { Watch::never() })
     }
 
     async fn store_time(&self) -> Result<Timestamp, DriverError> {
@@ -186,6 +226,7 @@ impl Driver for ModelDriver {
 
     async fn close(&self) -> Result<(), DriverError> {
         *self.lock() = None;
+        self.hub.close();
         Ok(())
     }
 }
@@ -217,6 +258,10 @@ impl Admin for ModelDriver {
 
     async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
         self.with(|model| model.settings(&request))?
+    }
+
+    async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
+        self.with(|model| model.lanes(&request))?
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {

@@ -9,6 +9,7 @@ mod finish;
 mod follow;
 mod generate;
 mod lease;
+mod limit;
 mod plan;
 mod replay;
 mod schedule;
@@ -22,6 +23,7 @@ use std::{
 
 use taskharbor_core::{
     AnyDriver, Driver, State,
+    admin::QueueLimits,
     driver::OutputOf,
     job::{FailurePolicy, JoinReading, KeyHold},
 };
@@ -59,6 +61,10 @@ enum When {
     Due {
         offset: i64,
     },
+    /// Around the next instant at which a hold ends or a rate allows a job.
+    Limit {
+        offset: i64,
+    },
     /// The beginning or the end of time, for this step alone.
     Epoch,
     End,
@@ -67,18 +73,51 @@ enum When {
 #[derive(Clone, Debug)]
 enum Act {
     Enqueue(Vec<SetPlan>),
-    Reserve { demands: Vec<(u8, usize)>, lease_for: Duration },
-    Extend { picks: Vec<Pick>, lease_for: Duration },
+    Reserve {
+        demands: Vec<(u8, usize)>,
+        lease_for: Duration,
+    },
+    Extend {
+        picks: Vec<Pick>,
+        lease_for: Duration,
+    },
     Settle(Vec<(Pick, Turn)>),
-    Manage { jobs: Vec<Whose>, deed: Deed },
+    Manage {
+        jobs: Vec<Whose>,
+        deed: Deed,
+    },
     Pause(u8),
     Resume(u8),
-    Prune { done: Option<u64>, dlq: Option<u64>, cancelled: Option<u64>, limit: usize },
-    Read { jobs: Vec<Whose>, of: OutputOf, from: usize, limit: usize },
+    Prune {
+        done: Option<u64>,
+        dlq: Option<u64>,
+        cancelled: Option<u64>,
+        limit: usize,
+    },
+    Read {
+        jobs: Vec<Whose>,
+        of: OutputOf,
+        from: usize,
+        limit: usize,
+    },
     List(ListPlan),
     Schedule(Vec<SchedulePlan>),
     Fire(Vec<FirePlan>),
     Due(usize),
+    Limit(Vec<LimitPlan>),
+    /// Reads the lanes of a queue in pages of this size.
+    Lanes(u8, usize),
+}
+
+/// A change of limits. Queues, lanes and owners are numbers.
+#[derive(Clone, Debug)]
+enum LimitPlan {
+    Set(u8, Option<QueueLimits>),
+    /// Owner, version, and the limits of queues.
+    Declare(u8, Option<u64>, Vec<(u8, QueueLimits)>),
+    Import(u8, Option<u8>, QueueLimits),
+    /// Queue, lane, and seconds from now.
+    Hold(u8, Option<u8>, Option<i64>),
 }
 
 /// A change of schedules. Names, owners and definitions are numbers.
@@ -115,6 +154,7 @@ struct ListPlan {
     queue: Option<u8>,
     state: Option<State>,
     key: Option<u8>,
+    lane: Option<u8>,
     error: bool,
     flow: Option<Whose>,
     /// Seconds before now, and how many of them.
@@ -134,6 +174,7 @@ struct SetPlan {
 struct JobPlan {
     id: u8,
     queue: u8,
+    lane: Option<u8>,
     priority: i16,
     /// Seconds from now, before or after.
     run_at: Option<i64>,
@@ -150,6 +191,9 @@ struct JobPlan {
 impl fmt::Debug for JobPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "job-{} in queue-{}", self.id, self.queue)?;
+        if let Some(lane) = self.lane {
+            write!(f, " lane-{lane}")?;
+        }
         if let Some(reading) = self.join {
             write!(f, " join {reading:?}")?;
         }

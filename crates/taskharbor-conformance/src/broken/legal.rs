@@ -2,9 +2,9 @@
 
 use taskharbor_core::{
     DriverError, State, Timestamp,
-    admin::{Counts, QueueCounts},
+    admin::{Counts, Manage, Prune, QueueCounts},
     driver::{Answers, ExtendLeases, Extended, LeaseToken, Limits, Reserve, Reserved},
-    error::Refusal,
+    error::{Denied, Refusal},
 };
 
 use crate::{model::Model, reference::Behaviour};
@@ -72,6 +72,30 @@ impl Behaviour for CountsUpToCap {
             }
         }
         Ok(counts)
+    }
+}
+
+/// Forgets the turn of a queue that has no jobs.
+pub(super) struct ForgetsTurns;
+
+impl ForgetsTurns {
+    fn forget(model: &mut Model) {
+        let jobs = &model.jobs;
+        model.turns.retain(|queue, _| jobs.iter().any(|job| job.new.queue == *queue));
+    }
+}
+
+impl Behaviour for ForgetsTurns {
+    fn manage(&self, model: &mut Model, request: Manage) -> Answers<State, Denied> {
+        let answers = model.manage(&request);
+        Self::forget(model);
+        answers
+    }
+
+    fn prune(&self, model: &mut Model, request: Prune) -> Result<usize, DriverError> {
+        let removed = model.prune(&request);
+        Self::forget(model);
+        removed
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fmt::Debug, time::Duration};
 
 use taskharbor_core::{
     Admin, Driver, DriverError, Timestamp,
-    admin::{Action, Configure, Counts, Filter, List, ListSettings, Manage, Prune},
+    admin::{Action, Configure, Counts, Filter, List, ListLanes, ListSettings, Manage, Prune},
     driver::{
         DueSchedules, Enqueue, ExtendLeases, Fire, Limits, OutputQuery, Outputs, Reserve, Settle,
     },
@@ -100,6 +100,7 @@ async fn every_operation_for_people_fails_after_close(t: DriverUnderTest) {
     let configure = Configure::new(Vec::new(), T0);
     assert_closed("configure", driver.configure(configure).await);
     assert_closed("settings", driver.settings(ListSettings::new(10)).await);
+    assert_closed("lanes", driver.lanes(ListLanes::new(queue("q"), 10, T0)).await);
     assert_closed("export", driver.export(None, 10).await);
     assert_closed("import", driver.import(Vec::new()).await);
     let prune = Prune::new(10, T0).done_before(T0);
@@ -141,6 +142,7 @@ async fn invalid_requests_fail_as_closed_after_close(t: DriverUnderTest) {
     let manage = Manage::new(ids(&["a", "a"]), Action::Cancel, T0);
     assert_closed("manage", driver.manage(manage).await);
     assert_closed("prune", driver.prune(Prune::new(0, T0)).await);
+    assert_closed("lanes", driver.lanes(ListLanes::new(queue("q"), 0, T0)).await);
 }
 
 async fn closing_again_is_fine(t: DriverUnderTest) {

@@ -12,6 +12,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{T0, at, id, job, job_in, key, queue},
+    limits_under_test::lane,
 };
 
 group! {
@@ -47,6 +48,7 @@ fn full_job() -> NewJob {
         .headers(headers)
         .idempotency_key(key("once"))
         .key_hold(KeyHold::UntilDone)
+        .lane(lane("Acme 🦀"))
         .on_failure(FailurePolicy::Continue);
     job.job_type = JobType::new("email:send").expect("a valid type");
     job.payload = Blob::from(b"{\"to\":\"ada\"}");
@@ -56,6 +58,7 @@ fn full_job() -> NewJob {
 fn assert_is_as_given(job: &JobView, given: &NewJob) {
     assert_eq!(job.id, given.id);
     assert_eq!(job.queue, given.queue);
+    assert_eq!(job.lane, given.lane);
     assert_eq!(job.job_type, given.job_type);
     assert_eq!(job.payload, given.payload);
     assert_eq!(job.headers, given.headers);
@@ -89,13 +92,14 @@ async fn what_was_not_given_is_absent(t: DriverUnderTest) {
     let record = t.record("bare", T0).await;
     let stored = &record.job;
     assert_eq!(stored.headers, Headers::new());
-    assert_eq!(stored.priority, 0);
+    assert_eq!((stored.priority, &stored.lane), (0, &None));
     assert_eq!((stored.run_at, stored.timeout), (None, None));
     assert_eq!((stored.max_attempts, &stored.idempotency_key), (None, &None));
     assert_eq!((&stored.last_error, stored.failed_at), (&None, None));
     let numbers = (stored.attempts, stored.deliveries, stored.expirations);
     assert_eq!(numbers, (0, 0, 0));
     assert_eq!((&stored.flow, stored.parent_count), (&None, 0));
+    assert_eq!(record.held_back, None);
     assert_eq!((&record.held, record.cancel_requested), (&None, false));
     assert_eq!((&record.progress, &record.output), (&None, &None));
     assert_eq!((&record.expanded_into, &record.reason), (&None, &None));

@@ -134,6 +134,10 @@ impl Model {
                     self.renew(self.schedules.len() - 1);
                 }
             },
+            Change::SetLimits { queue, limits } => self.set_limits(queue, limits, None)?,
+            Change::DeclareLimits(declaration) => self.declare_limits(declaration)?,
+            Change::ImportLimits(record) => self.import_limits(*record)?,
+            Change::Hold { queue, lane, until } => self.hold((queue, lane), until),
             Change::SetOwnerVersion { owner, version } => self.set_version(owner, version),
         }
         Ok(())
@@ -145,7 +149,7 @@ impl Model {
         self.schedules[at].revision = self.last_serial;
     }
 
-    fn set_version(&mut self, owner: OwnerName, version: Option<u64>) {
+    pub(crate) fn set_version(&mut self, owner: OwnerName, version: Option<u64>) {
         self.owners.remove(&owner);
         if let Some(version) = version {
             self.owners.insert(owner, version);
@@ -177,15 +181,23 @@ impl Model {
         Ok(())
     }
 
+    pub(crate) fn check_version(
+        &self,
+        owner: &OwnerName,
+        version: Option<u64>,
+    ) -> Result<(), Denied> {
+        match (version, self.owners.get(owner)) {
+            (Some(version), Some(&stored)) if version < stored => {
+                Err(Denied::NewerVersion { stored })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Declares on a copy, which takes the place of the model if nothing was denied.
     pub(crate) fn declare(&mut self, declaration: Declaration) -> Result<(), Denied> {
         let Declaration { owner, version, schedules, .. } = declaration;
-        let stored = self.owners.get(&owner).copied();
-        if let (Some(version), Some(stored)) = (version, stored)
-            && version < stored
-        {
-            return Err(Denied::NewerVersion { stored });
-        }
+        self.check_version(&owner, version)?;
         let mut after = self.clone();
         let declared = |name: &_| schedules.iter().any(|new| new.name == *name);
         after.schedules.retain(|it| it.owner.as_ref() != Some(&owner) || declared(&it.name));
@@ -208,7 +220,9 @@ impl Model {
             .map(|(owner, version)| Setting::Owner { owner: owner.clone(), version: *version });
         let schedules = self.schedules.iter().cloned();
         let schedules = schedules.map(|record| Setting::Schedule(Box::new(record)));
-        let mut all: Vec<_> = paused.chain(owners).chain(schedules).collect();
+        let limits = self.queue_limits.iter().cloned();
+        let limits = limits.map(|record| Setting::Limits(Box::new(record)));
+        let mut all: Vec<_> = paused.chain(owners).chain(schedules).chain(limits).collect();
         all.sort_by(|a, b| (a.kind(), a.name()).cmp(&(b.kind(), b.name())));
         all.retain(|it| begin.is_none_or(|begin| (it.kind(), it.name()) > begin));
         all.retain(|it| request.kind.is_none_or(|kind| kind == it.kind()));

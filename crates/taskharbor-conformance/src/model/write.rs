@@ -1,5 +1,7 @@
 //! What clients and workers do.
 
+use std::collections::BTreeSet;
+
 use taskharbor_core::{
     JobId, NewJob, QueueName, Timestamp,
     driver::{
@@ -189,10 +191,15 @@ impl Model {
         }
     }
 
-    /// When the next job of a queue falls due or the next lease ends.
-    pub(crate) fn next_due(&self, queue: &QueueName) -> Option<Timestamp> {
+    /// When the next job of a queue falls due, the next lease ends, or time lets a job go that is
+    /// held back.
+    pub(crate) fn next_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
         let in_queue = self.jobs.iter().filter(|job| job.new.queue == *queue);
-        in_queue.filter_map(|job| job.life.grantable_at()).min()
+        let by_time = in_queue.filter_map(|job| job.life.grantable_at()).filter(|at| *at > now);
+        let lanes: BTreeSet<_> =
+            self.available(queue, now).map(|at| self.jobs[at].new.lane.clone()).collect();
+        let by_limit = lanes.iter().filter_map(|lane| self.let_go_at(queue, lane, now));
+        by_time.chain(by_limit).min()
     }
 
     /// The jobs of a queue that are due or whose lease is over.

@@ -5,15 +5,20 @@ use taskharbor_core::{
     admin::{Action, Manage},
     driver::Enqueue,
     export::{ExportUnit, ExportedKey, Imported},
+    job::FailurePolicy,
 };
 
 use super::{
-    Act,
+    Act, Deed, JobPlan, Pick, SetPlan, Turn, Whose,
     compare::{both, same},
+    generate::QUEUES,
     plan::queue_name,
     replay::{Look, Replay},
 };
-use crate::model::Model;
+use crate::{
+    fixture::{LEASE, T0},
+    model::Model,
+};
 
 impl Replay<'_> {
     /// Everything that is stored is exported, imported into another store and exported there.
@@ -43,6 +48,7 @@ impl Replay<'_> {
             same("export of what was imported", moved, unit)?;
         }
         same("export of what was imported: units", &moved.len(), &units.len())?;
+        self.move_limits(target).await?;
         same("check after import", &target.check().await.map_err(failed)?, &Vec::new())
     }
 
@@ -55,6 +61,7 @@ impl Replay<'_> {
                 self.act(&Act::Resume(queue), end).await?;
             }
         }
+        self.wipe_limits().await?;
         self.wipe_schedules().await?;
         let flows: Vec<JobId> = self.model.flows.iter().map(|flow| flow.id.clone()).collect();
         let jobs: Vec<JobId> = self.model.jobs.iter().map(|job| job.new.id.clone()).collect();
@@ -94,8 +101,39 @@ impl Replay<'_> {
             }
         }
         self.model.forgotten.clear();
+        self.end_turns().await?;
         self.compare(Look::Closely, end).await?;
         same("left over", &self.model.jobs.len(), &0)
+    }
+
+    /// Grants a job of a lane that comes after all others in each queue, so that the next script
+    /// begins with the turn of the first lane.
+    async fn end_turns(&mut self) -> Result<(), String> {
+        let count = usize::from(QUEUES);
+        let sets = (0..QUEUES).map(|queue| SetPlan { jobs: vec![last_job(queue)], flow: false });
+        self.act(&Act::Enqueue(sets.collect()), T0).await?;
+        let demands = (0..QUEUES).map(|queue| (queue, 1)).collect();
+        self.act(&Act::Reserve { demands, lease_for: LEASE }, T0).await?;
+        let picks = (0..count).map(|grant| (Pick { grant, token_of: grant }, Turn::Ack(None)));
+        self.act(&Act::Settle(picks.collect()), T0).await?;
+        let jobs = (0..count).map(Whose::Grant).collect();
+        self.act(&Act::Manage { jobs, deed: Deed::Purge }, T0).await
+    }
+}
+
+/// A job of the last lane of a queue.
+fn last_job(queue: u8) -> JobPlan {
+    JobPlan {
+        id: u8::MAX - 1 - queue,
+        queue,
+        lane: Some(u8::MAX),
+        priority: 0,
+        run_at: None,
+        key: None,
+        join: None,
+        on_failure: false,
+        parents: Vec::new(),
+        policy: FailurePolicy::Block,
     }
 }
 

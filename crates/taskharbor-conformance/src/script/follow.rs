@@ -2,18 +2,22 @@
 //!
 //! A reclaimed job may stand anywhere from its old position to the end of its lease (LEA-2), so
 //! there is more than one right answer to a reserve. Here every way in which the model could have
-//! come to the driver's answer is tried, and every state that it could be in then is kept.
+//! come to the driver's answer is tried, and every state that it could be in then is kept. The answer
+//! is in the order of ORD-1, so the order of the grants is found by the turns of the lanes (LAN-2).
 
-use std::cmp::Reverse;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use taskharbor_core::{
-    JobId, Timestamp,
+    JobId, QueueName, Timestamp,
     driver::{Lease, Leased, Reserve, Reserved},
     life::Consequence,
 };
 
 use super::compare::same;
-use crate::model::Model;
+use crate::model::{Lane, Model, Turn};
 
 /// How many states are kept at most; a script has few marked jobs whose leases end together.
 const MOST: usize = 64;
@@ -56,7 +60,29 @@ struct Path {
     waits: Vec<Timestamp>,
 }
 
-impl Search<'_> {
+/// What there is to grant in one queue.
+struct View<'a> {
+    queue: &'a QueueName,
+    missing: Vec<&'a Leased>,
+    available: &'a [usize],
+}
+
+/// The lanes that may come next, each with its priority and the turns that lead to it.
+fn next_lanes(
+    model: &Model,
+    view: &View<'_>,
+    now: Timestamp,
+) -> BTreeMap<(i16, Lane), BTreeSet<Turn>> {
+    let mut next: BTreeMap<_, BTreeSet<Turn>> = BTreeMap::new();
+    for turn in model.turns_of(view.queue) {
+        if let Some(lane) = model.next_lane(view.queue, &turn, view.available, now) {
+            next.entry(lane).or_default().insert(turn);
+        }
+    }
+    next
+}
+
+impl<'a> Search<'a> {
     /// Goes on with the demand at this position of the request.
     fn demand(&mut self, path: Path, at: usize) -> Result<(), String> {
         let Some(demand) = self.request.demands.get(at) else { return self.end(path) };
@@ -71,65 +97,110 @@ impl Search<'_> {
         if self.found.len() >= MOST {
             return Ok(());
         }
-        let queue = &self.request.demands[at].queue;
-        let now = self.request.now;
-        let of_queue = self.answer.jobs.iter().filter(|it| it.job.queue == *queue);
-        let missing: Vec<&Leased> =
-            of_queue.filter(|it| !path.granted.contains(&it.job.id)).collect();
-        let is_marked = |job: &usize| {
-            let life = &path.model.jobs[*job].life;
-            life.is_expired(now) && life.active_lease().is_some_and(|it| it.cancel_requested)
-        };
+        let request = self.request;
+        let (queue, now) = (&request.demands[at].queue, request.now);
         let available: Vec<usize> = path.model.available(queue, now).collect();
-        let to_cancel: Vec<usize> = available
-            .iter()
-            .copied()
-            .filter(|job| is_marked(job) && self.cancelled.contains(&path.model.jobs[*job].new.id))
-            .collect();
-        let mut outcome = Err("reserve: no order of the grants is allowed".to_owned());
-        if left > 0 {
-            let candidates = missing.iter().filter_map(|leased| {
-                let job = path.model.find(&leased.job.id).filter(|job| available.contains(job))?;
-                Some((self.standing(&path.model, job, leased.job.available_at), job, *leased))
-            });
-            if let Some((standing, job, leased)) = candidates.min_by_key(|it| it.0) {
-                outcome = self
-                    .is_first(&path.model, &available, job, standing)
-                    .and_then(|()| self.grant(path.clone(), job, leased))
-                    .and_then(|path| self.step(path, at, left - 1));
-            }
-            for job in to_cancel.clone() {
-                let earliest = path.model.jobs[job].life.due_at;
-                let standing = self.standing(&path.model, job, earliest);
-                if self.is_first(&path.model, &available, job, standing).is_ok() {
-                    let mut path = path.clone();
-                    path.model.jobs[job].life.reclaim(now);
-                    path.model.failed(path.model.jobs[job].serial, now);
+        let view = View { queue, missing: self.missing(&path, queue), available: &available };
+        let to_cancel = self.to_cancel(&path, &available);
+        let mut outcome = Err("no order of the grants is allowed".to_owned());
+        let next = if left > 0 { next_lanes(&path.model, &view, now) } else { BTreeMap::new() };
+        for ((priority, lane), turns) in &next {
+            let in_lane = path.model.of_lane(&available, *priority, lane);
+            let granted = self
+                .first_missing(&path, &view, &in_lane)
+                .and_then(|(job, leased)| self.grant(path.clone(), job, leased, turns))
+                .and_then(|path| self.step(path, at, left - 1));
+            outcome = outcome.or(granted);
+            // A job that is cancelled takes no part of the turn.
+            for &job in to_cancel.iter().filter(|job| in_lane.contains(job)) {
+                if let Ok(mut path) = self.cancel(&path, &in_lane, job) {
+                    path.model.turns.insert(queue.clone(), turns.clone());
                     let other = self.step(path, at, left);
                     outcome = outcome.or(other);
                 }
             }
         }
-        if let [leased, ..] = missing.as_slice() {
+        // Whether a driver looks at lanes from which nothing can be granted is its own affair.
+        let is_held = |job: &&usize| {
+            let lane = &path.model.jobs[**job].new.lane;
+            path.model.held_back(queue, lane, now).is_some()
+        };
+        for &job in to_cancel.iter().filter(|_| left > 0).filter(is_held) {
+            if let Ok(path) = self.cancel(&path, &[job], job) {
+                let other = self.step(path, at, left);
+                outcome = outcome.or(other);
+            }
+        }
+        if let [leased, ..] = view.missing.as_slice() {
             return outcome.map_err(|reason| {
                 let id = &leased.job.id;
                 let why = if left == 0 { "more than was demanded" } else { &reason };
                 format!("reserve: {id} must not be granted: {why}")
             });
         }
-        if !to_cancel.is_empty() {
-            let id = &path.model.jobs[to_cancel[0]].new.id;
+        if let [job, ..] = to_cancel.as_slice() {
+            let id = &path.model.jobs[*job].new.id;
             return outcome.map_err(|_| format!("reserve: {id} must not be cancelled yet"));
+        }
+        if let Some(((_, lane), _)) = next.first_key_value() {
+            return Err(format!(
+                "reserve: a job of lane {lane:?} is available and was not reached"
+            ));
         }
         let mut path = path;
         if left > 0 {
-            if let Some(&job) = available.first() {
-                let id = &path.model.jobs[job].new.id;
-                return Err(format!("reserve: {id} is available and was not reached"));
-            }
-            path.waits.extend(path.model.next_due(queue));
+            path.waits.extend(path.model.next_due(queue, now));
         }
         self.demand(path, at + 1)
+    }
+
+    /// The jobs of a queue that the driver granted, without those granted on this path.
+    fn missing(&self, path: &Path, queue: &QueueName) -> Vec<&'a Leased> {
+        let answer = self.answer;
+        let of_queue = answer.jobs.iter().filter(|it| it.job.queue == *queue);
+        of_queue.filter(|it| !path.granted.contains(&it.job.id)).collect()
+    }
+
+    /// The available jobs that the driver cancelled because they were marked.
+    fn to_cancel(&self, path: &Path, available: &[usize]) -> Vec<usize> {
+        let is_marked = |job: &usize| {
+            let life = &path.model.jobs[*job].life;
+            let is_expired = life.is_expired(self.request.now);
+            is_expired && life.active_lease().is_some_and(|it| it.cancel_requested)
+        };
+        let is_cancelled = |job: &usize| self.cancelled.contains(&path.model.jobs[*job].new.id);
+        available.iter().copied().filter(|job| is_marked(job) && is_cancelled(job)).collect()
+    }
+
+    /// The first of the granted jobs that are in the lane that has its turn. No other job of the
+    /// lane may have to stand before it.
+    fn first_missing<'b>(
+        &self,
+        path: &Path,
+        view: &View<'b>,
+        in_lane: &[usize],
+    ) -> Result<(usize, &'b Leased), String> {
+        let candidates = view.missing.iter().filter_map(|leased| {
+            let job = path.model.find(&leased.job.id).filter(|job| in_lane.contains(job))?;
+            Some((self.standing(&path.model, job, leased.job.available_at), job, *leased))
+        });
+        let first = candidates.min_by_key(|it| it.0);
+        let (standing, job, leased) = first.ok_or_else(|| {
+            let other = in_lane.first().map(|job| &path.model.jobs[*job].new);
+            format!("it is the turn of lane {:?}", other.map(|new| &new.lane))
+        })?;
+        self.is_first(&path.model, in_lane, job, standing).map(|()| (job, leased))
+    }
+
+    /// The model cancels a marked job, if no other of these must stand before it.
+    fn cancel(&self, path: &Path, among: &[usize], job: usize) -> Result<Path, String> {
+        let earliest = path.model.jobs[job].life.due_at;
+        let standing = self.standing(&path.model, job, earliest);
+        self.is_first(&path.model, among, job, standing)?;
+        let (mut path, now) = (path.clone(), self.request.now);
+        path.model.jobs[job].life.reclaim(now);
+        path.model.failed(path.model.jobs[job].serial, now);
+        Ok(path)
     }
 
     fn standing(&self, model: &Model, job: usize, position: Timestamp) -> Standing {
@@ -156,7 +227,13 @@ impl Search<'_> {
     }
 
     /// The model grants what the driver granted, in the position that the driver chose.
-    fn grant(&self, mut path: Path, at: usize, leased: &Leased) -> Result<Path, String> {
+    fn grant(
+        &self,
+        mut path: Path,
+        at: usize,
+        leased: &Leased,
+        turns: &BTreeSet<Turn>,
+    ) -> Result<Path, String> {
         let now = self.request.now;
         let job = &mut path.model.jobs[at];
         let position = leased.job.available_at;
@@ -179,6 +256,10 @@ impl Search<'_> {
         }
         same("a granted job", &leased.job, &job.job())?;
         same("a lease", &leased.lease, &lease)?;
+        let (queue, lane) = (job.new.queue.clone(), job.new.lane.clone());
+        let turns = turns.iter().map(|turn| path.model.turn_after(&queue, turn, &lane)).collect();
+        path.model.turns.insert(queue.clone(), turns);
+        path.model.charge(&queue, &lane, now);
         path.granted.push(leased.job.id.clone());
         Ok(path)
     }
@@ -186,8 +267,9 @@ impl Search<'_> {
     /// All demands are answered: the order of the jobs and the time to ask again must be right too.
     fn end(&mut self, path: Path) -> Result<(), String> {
         let answered: Vec<JobId> = self.answer.jobs.iter().map(|it| it.job.id.clone()).collect();
-        if answered != path.granted && answered != self.sorted(&path.model) {
-            same("reserve: order", &answered, &path.granted)?;
+        // A job that was unblocked by a reclaim during the call may come after those before it.
+        if self.cancelled.is_empty() {
+            same("reserve: order", &answered, &self.sorted(&path.model))?;
         }
         let exact = path.waits.iter().min().copied();
         let may_be = match (self.answer.next_due, exact) {
@@ -202,8 +284,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The granted jobs queue by queue, each in the order of ORD-1. It differs from the order of the
-    /// grants where a job was unblocked by a reclaim during the call.
+    /// The granted jobs queue by queue, each in the order of ORD-1.
     fn sorted(&self, model: &Model) -> Vec<JobId> {
         let mut sorted = Vec::new();
         for demand in &self.request.demands {

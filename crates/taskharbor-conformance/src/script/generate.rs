@@ -8,28 +8,33 @@ use std::time::Duration;
 use fastrand::Rng;
 use taskharbor_core::{
     State,
+    admin::{LaneLimits, QueueLimits, Rate},
     driver::OutputOf,
     job::{FailurePolicy, JoinReading, KeyHold},
 };
 
 use super::{
-    Act, Deed, FirePlan, JobPlan, ListPlan, Pick, SchedulePlan, SetPlan, Step, Turn, When, Whose,
+    Act, Deed, FirePlan, JobPlan, LimitPlan, ListPlan, Pick, SchedulePlan, SetPlan, Step, Turn,
+    When, Whose, plan::lane_name,
 };
 
 /// Some ids come often, so that jobs meet themselves; others seldom, so that expansions find room.
 const FREQUENT_IDS: u8 = 12;
 const IDS: u8 = 200;
-const KEYS: u8 = 4;
-const QUEUES: u8 = 3;
+const KEYS: u8 = 3;
+pub(super) const QUEUES: u8 = 3;
+const LANES: u8 = 3;
 const SCHEDULES: u8 = 4;
 const OWNERS: u8 = 2;
 
 pub(super) fn steps(seed: u64, count: usize) -> Vec<Step> {
-    let mut dice = Dice(Rng::with_seed(seed));
+    // In every other script jobs come and go without limits.
+    let mut dice = Dice(Rng::with_seed(seed), seed.is_multiple_of(2));
     (0..count).map(|_| Step { when: dice.when(), act: dice.act() }).collect()
 }
 
-struct Dice(Rng);
+/// Whether there are limits is the second.
+struct Dice(Rng, bool);
 
 impl Dice {
     /// True once in `n` times.
@@ -46,7 +51,8 @@ impl Dice {
     }
 
     fn when(&mut self) -> When {
-        match self.0.u32(..40) {
+        match self.0.u32(..43) {
+            40.. => When::Limit { offset: self.0.i64(-1..=1) },
             0..12 => When::Same,
             12..24 => When::Later(Duration::from_micros(self.0.u64(1..5_000_000))),
             24..27 => When::Earlier(Duration::from_micros(self.0.u64(1..20_000_000))),
@@ -58,10 +64,12 @@ impl Dice {
     }
 
     fn act(&mut self) -> Act {
-        match self.0.u32(..112) {
+        match self.0.u32(..if self.1 { 124 } else { 112 }) {
+            112..121 => Act::Limit(self.some(2, Self::limit)),
+            121.. => Act::Lanes(self.0.u8(..QUEUES), self.0.usize(1..4)),
             100..104 => Act::Schedule(self.some(2, Self::schedule)),
             104..110 => Act::Fire(self.some(2, Self::fire)),
-            110.. => Act::Due(self.0.usize(1..4)),
+            110..112 => Act::Due(self.0.usize(1..4)),
             0..22 => Act::Enqueue(self.some(3, Self::set)),
             22..48 => {
                 let mut queues: Vec<u8> = (0..QUEUES).collect();
@@ -93,6 +101,60 @@ impl Dice {
                 limit: self.0.usize(1..6),
             },
         }
+    }
+
+    fn limit(&mut self) -> LimitPlan {
+        let queue = self.0.u8(..QUEUES);
+        match self.0.u32(..16) {
+            0..6 => LimitPlan::Set(queue, Some(self.limits())),
+            6 | 7 => LimitPlan::Set(queue, None),
+            8 | 9 => {
+                let mut limits = self.some(2, |dice| (dice.0.u8(..QUEUES), dice.limits()));
+                // Seldom two of one queue, and the call fails.
+                if !self.one_in(20) {
+                    limits.sort_by_key(|it| it.0);
+                    limits.dedup_by_key(|it| it.0);
+                }
+                if self.one_in(3) {
+                    limits.clear();
+                }
+                let version = self.maybe(2, |dice| dice.0.u64(..3));
+                LimitPlan::Declare(self.0.u8(..OWNERS), version, limits)
+            }
+            10 => {
+                let owner = self.maybe(2, |dice| dice.0.u8(..OWNERS));
+                LimitPlan::Import(queue, owner, self.limits())
+            }
+            _ => {
+                let lane = self.maybe(2, |dice| dice.0.u8(..LANES));
+                let until = if self.one_in(3) { None } else { Some(self.0.i64(-1..8)) };
+                LimitPlan::Hold(queue, lane, until)
+            }
+        }
+    }
+
+    fn limits(&mut self) -> QueueLimits {
+        let mut limits = QueueLimits::new();
+        // Seldom zero, and the call fails.
+        limits.inflight = self.maybe(2, |dice| dice.0.u32(1..5) * u32::from(!dice.one_in(40)));
+        limits.per_lane = self.maybe(3, |dice| dice.0.u32(1..3));
+        limits.rate = self.maybe(3, Self::rate);
+        limits.lane_rate = self.maybe(4, Self::rate);
+        for lane in 0..LANES {
+            let mut own = LaneLimits::new();
+            own.inflight = self.maybe(6, |dice| dice.0.u32(1..3));
+            own.rate = self.maybe(8, Self::rate);
+            own.weight = self.maybe(3, |dice| dice.0.u32(1..4));
+            if own != LaneLimits::new() || self.one_in(80) {
+                limits.lanes.insert(lane_name(lane), own);
+            }
+        }
+        limits
+    }
+
+    fn rate(&mut self) -> Rate {
+        let per = Duration::from_secs(self.0.u64(1..6));
+        Rate::per(self.0.u32(1..4), per).burst(self.0.u32(1..4))
     }
 
     fn new_schedule(&mut self) -> (u8, u8, Option<i64>) {
@@ -161,6 +223,7 @@ impl Dice {
             queue: self.maybe(4, |dice| dice.0.u8(..QUEUES)),
             state: self.maybe(3, |dice| State::ALL[dice.0.usize(..State::ALL.len())]),
             key: self.maybe(6, |dice| dice.0.u8(..KEYS)),
+            lane: self.maybe(6, |dice| dice.0.u8(..LANES)),
             error: self.one_in(6),
             flow: self.maybe(6, Self::whose),
             created: self.maybe(4, |dice| (dice.0.u64(..60), dice.0.u64(1..60))),
@@ -240,7 +303,7 @@ impl Dice {
         let mut jobs = self.some(3, Self::job);
         for job in &mut jobs {
             job.join = self.maybe(40, Self::reading);
-            job.key = self.maybe(3, Self::key);
+            job.key = self.maybe(2, Self::key);
         }
         SetPlan { jobs, flow: false }
     }
@@ -297,6 +360,7 @@ impl Dice {
         JobPlan {
             id: self.id(),
             queue: self.0.u8(..QUEUES),
+            lane: if self.one_in(3) { None } else { Some(self.0.u8(..LANES)) },
             priority: self.priority(),
             run_at: self.maybe(4, Self::run_at),
             key: None,
@@ -308,10 +372,10 @@ impl Dice {
     }
 
     fn key(&mut self) -> (u8, KeyHold) {
-        let hold = match self.0.u32(..4) {
+        let hold = match self.0.u32(..5) {
             0 => KeyHold::UntilPruned,
             1 => KeyHold::UntilDone,
-            2 => KeyHold::UntilTerminal,
+            2 | 3 => KeyHold::UntilTerminal,
             _ if self.0.bool() => KeyHold::For(Duration::from_secs(self.0.u64(1..40))),
             _ => KeyHold::For(Duration::from_secs(1_000)),
         };

@@ -39,8 +39,12 @@ impl Replay<'_> {
         let cancelled = self.cancelled_by(&request).await?;
         let mut states = follow(&self.model, &request, expires_at, &answer, &cancelled)
             .map_err(|reason| format!("{reason}\n  driver: {answer:?}"))?;
-        let at = self.matching(&states, &cancelled, now).await?;
+        let (at, matching) = self.matching(&states, &cancelled, now).await?;
+        let turns: Vec<_> = matching.iter().map(|at| states[*at].turns.clone()).collect();
         self.model = states.swap_remove(at);
+        for (queue, turns) in turns.into_iter().flatten() {
+            self.model.turns.entry(queue).or_default().extend(turns);
+        }
         for (id, reason) in std::mem::take(&mut self.reasons) {
             self.model.adopt_reason(&id, &reason);
         }
@@ -69,16 +73,16 @@ impl Replay<'_> {
         Ok(cancelled)
     }
 
-    /// Which of these states the driver is in, as far as its records show. Of several jobs that
-    /// were cancelled in one call, the reason of a dependant may name any.
+    /// Which of these states the driver is in, as far as its records show, and all that look the
+    /// same. Of several jobs that were cancelled in one call, the reason of a dependant may name any.
     async fn matching(
         &mut self,
         states: &[Model],
         cancelled: &[JobId],
         now: Timestamp,
-    ) -> Result<usize, String> {
+    ) -> Result<(usize, Vec<usize>), String> {
         if cancelled.is_empty() {
-            return Ok(0);
+            return Ok((0, (0..states.len()).collect()));
         }
         let mut records = Vec::new();
         for job in &self.model.jobs {
@@ -102,13 +106,16 @@ impl Replay<'_> {
                 *record == Some(expected)
             })
         };
-        let at = states.iter().position(|state| matches(&state)).unwrap_or(0);
+        let states = states.iter().enumerate();
+        let matching: Vec<usize> =
+            states.filter(|(_, state)| matches(state)).map(|(at, _)| at).collect();
+        let at = matching.first().copied().unwrap_or(0);
         self.reasons = records
             .into_iter()
             .flatten()
             .filter_map(|it| Some((it.job.id, it.reason.filter(names_one)?)))
             .collect();
-        Ok(at)
+        Ok((at, matching))
     }
 
     pub(super) async fn extend(

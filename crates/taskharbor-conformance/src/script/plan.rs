@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    JobId, JobType, NewJob, QueueName, Timestamp, job::Condition, name::IdempotencyKey,
+    JobId, JobType, NewJob, QueueName, Timestamp,
+    job::Condition,
+    name::{IdempotencyKey, LaneName},
 };
 
 use super::{JobPlan, SetPlan, Whose, replay::Replay};
@@ -42,6 +44,7 @@ fn new_job(plan: &JobPlan, set: &[JobPlan], now: Timestamp) -> NewJob {
         job.condition = Condition::ParentsFailed;
     }
     job = job.priority(plan.priority).on_failure(plan.policy);
+    job.lane = plan.lane.map(lane_name);
     job.run_at = plan.run_at.map(|offset| seconds_from(now, offset));
     if let Some((key, hold)) = plan.key {
         job = job.idempotency_key(key_name(key)).key_hold(hold);
@@ -55,6 +58,10 @@ pub(super) fn job_id(number: u8) -> JobId {
 
 pub(super) fn key_name(number: u8) -> IdempotencyKey {
     IdempotencyKey::new(format!("key-{number}")).expect("a valid key")
+}
+
+pub(super) fn lane_name(number: u8) -> LaneName {
+    LaneName::new(format!("lane-{number}")).expect("a valid name")
 }
 
 pub(super) fn queue_name(number: u8) -> QueueName {

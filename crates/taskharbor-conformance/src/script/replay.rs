@@ -13,7 +13,8 @@ use taskharbor_core::{
 use super::{
     Act, Deed, ListPlan, SetPlan, Step, When, Whose,
     compare::{both, same},
-    plan::{key_name, queue_name, seconds_from},
+    generate::QUEUES,
+    plan::{key_name, lane_name, queue_name, seconds_from},
 };
 use crate::{fixture::T0, model::Model};
 
@@ -86,6 +87,10 @@ impl Replay<'_> {
                 None => self.clock,
             },
             When::Due { offset } => shifted(self.last_run_at, offset),
+            When::Limit { offset } => {
+                let ahead = self.model.limit_instants().filter(|at| *at > self.clock);
+                ahead.min().map_or(self.clock, |at| shifted(at, offset))
+            }
             When::Epoch => return Timestamp::EPOCH,
             When::End => return Timestamp::MAX,
         };
@@ -99,6 +104,12 @@ impl Replay<'_> {
     }
 
     pub(super) async fn act(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
+        self.perform(act, now).await?;
+        self.model.forget_turns();
+        Ok(())
+    }
+
+    async fn perform(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
         match act {
             Act::Enqueue(sets) => self.enqueue(sets, now).await,
             Act::Reserve { demands, lease_for } => self.reserve(demands, *lease_for, now).await,
@@ -140,6 +151,8 @@ impl Replay<'_> {
             Act::Schedule(plans) => self.change_schedules(plans, now).await,
             Act::Fire(plans) => self.fire(plans, now).await,
             Act::Due(limit) => self.due(*limit, now).await,
+            Act::Limit(plans) => self.change_limits(plans, now).await,
+            Act::Lanes(queue, limit) => self.lanes(*queue, *limit, now).await,
         }
     }
 
@@ -153,6 +166,7 @@ impl Replay<'_> {
         filter.queue = plan.queue.map(queue_name);
         filter.state = plan.state;
         filter.key = plan.key.map(key_name);
+        filter.lane = plan.lane.map(lane_name);
         filter.error = plan.error.then(|| "fail".to_owned());
         filter.flow = plan.flow.map(|whose| self.whose(whose));
         filter.created = plan.created.map_or(TimeRange::ALL, ago);
@@ -267,6 +281,9 @@ impl Replay<'_> {
             return Ok(());
         }
         self.compare_settings().await?;
+        for queue in 0..QUEUES {
+            self.lanes(queue, 1_000, now).await?;
+        }
         for at in 0..self.model.jobs.len() {
             let expected = self.model.record(at, now);
             let record = self.inspect(&expected.job.id, now).await?;

@@ -195,6 +195,6 @@ fn schedule_name(number: u8) -> ScheduleName {
     ScheduleName::new(format!("schedule-{number}")).expect("a valid name")
 }
 
-fn owner_name(number: u8) -> OwnerName {
+pub(super) fn owner_name(number: u8) -> OwnerName {
     OwnerName::new(format!("owner-{number}")).expect("a valid name")
 }

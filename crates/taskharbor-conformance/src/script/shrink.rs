@@ -109,6 +109,7 @@ fn without(act: &Act, part: usize) -> Option<Act> {
         Act::Settle(items) => remove(items, part),
         Act::Manage { jobs, .. } | Act::Read { jobs, .. } => remove(jobs, part),
         Act::Schedule(changes) => remove(changes, part),
+        Act::Limit(changes) => remove(changes, part),
         Act::Fire(items) => {
             let count = items.len();
             if part < count {
@@ -118,7 +119,12 @@ fn without(act: &Act, part: usize) -> Option<Act> {
                 slots.nth(part - count).is_some_and(|slots| slots.pop().is_some())
             }
         }
-        Act::Pause(_) | Act::Resume(_) | Act::Prune { .. } | Act::List(_) | Act::Due(_) => false,
+        Act::Pause(_)
+        | Act::Resume(_)
+        | Act::Prune { .. }
+        | Act::List(_)
+        | Act::Due(_)
+        | Act::Lanes(..) => false,
     };
     found.then_some(act)
 }
