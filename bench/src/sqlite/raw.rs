@@ -23,7 +23,7 @@ const JOB: &str =
     "INSERT INTO th_job (seq, type, created_at, waits_for, payload) VALUES (?1, ?2, ?3, 0, ?4)";
 const SEQ: &str = "UPDATE th_meta SET seq = ?1";
 const DUE: &str = "SELECT s.seq, j.payload FROM th_state s JOIN th_job j ON j.seq = s.seq \
-     WHERE s.queue = ?1 AND s.priority = 0 AND s.available_at <= ?2 ORDER BY s.available_at, s.seq LIMIT ?3";
+     WHERE s.queue = ?1 AND s.lane IS NULL AND s.priority = 0 AND s.available_at <= ?2 ORDER BY s.available_at, s.seq LIMIT ?3";
 const GRANT: &str = "UPDATE th_state SET state = 2, available_at = ?2, started_at = ?3, lease_expires_at = ?2, \
      deliveries = deliveries + 1, holder = 'bench', lease_token = ?4 WHERE seq = ?1";
 const ACK: &str = "UPDATE th_state SET state = 3, available_at = NULL, finished_at = ?2, kept_until = ?3, \

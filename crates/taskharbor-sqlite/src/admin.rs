@@ -3,8 +3,8 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,
     admin::{
-        Action, Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
-        QueueCounts, Setting,
+        Action, Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes,
+        ListSettings, Manage, Page, Prune, QueueCounts, Setting,
     },
     driver::Answers,
     error::Denied,
@@ -84,6 +84,12 @@ impl Admin for SqliteDriver {
         self.check_open()?;
         request.check()?;
         self.read(move |store| store.settings(&request)).await
+    }
+
+    async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
+        self.check_open()?;
+        request.check()?;
+        self.read(move |store| store.lanes(&request)).await
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {

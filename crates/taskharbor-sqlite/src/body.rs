@@ -37,6 +37,7 @@ pub(crate) fn read(row: &Row<'_>, entry: &Entry, payload: Blob) -> Result<Body, 
     new.condition = entry.condition;
     new.key_hold = entry.key_hold;
     new.on_failure = entry.on_failure;
+    new.lane.clone_from(&entry.lane);
     new.timeout = optional_number::<u64>(row, TYPE + 2)?.map(Duration::from_micros);
     new.max_attempts = optional_number(row, TYPE + 3)?;
     if entry.keyed {

@@ -28,6 +28,7 @@ use crate::{
     error::Fault,
     file,
     migration::VERSION,
+    queue_memory::QueueMemories,
     reader::Reader,
     room,
     store::Store,
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     writer: Arc<Calls>,
     reader: Arc<Calls>,
     hub: WakeHub,
+    memories: QueueMemories,
     id: DriverId,
     closed: AtomicBool,
     /// Its senders are dropped when all threads have ended.
@@ -133,6 +135,7 @@ impl SqliteDriver {
             writer,
             reader,
             hub,
+            memories: QueueMemories::default(),
             id: DriverId::new(),
             closed: AtomicBool::new(false),
             serving,
@@ -287,7 +290,10 @@ impl Driver for SqliteDriver {
         // TIM-3, RES-6
         let expires_at = request.check()?;
         let jobs = request.demands.iter().map(|demand| demand.limit).sum();
-        self.write(Ask::about(jobs), move |store| store.reserve(&request, expires_at)).await
+        let memories = self.shared.memories.clone();
+        let work =
+            move |store: &mut Store<'_>| store.reserve(&request, expires_at, &mut memories.lock());
+        self.write(Ask::about(jobs), work).await
     }
 
     async fn extend_leases(&self, request: ExtendLeases) -> Answers<Extended, Refusal> {
@@ -305,7 +311,13 @@ impl Driver for SqliteDriver {
         let added: usize = request.items.iter().map(|item| item.transition.expansion_jobs()).sum();
         let jobs = request.items.len() + added;
         let ids: Vec<_> = request.items.iter().map(|item| item.id.clone()).collect();
-        let answers = self.write(Ask::about(jobs), move |store| store.settle(&request)).await?;
+        let memories = self.shared.memories.clone();
+        let work = move |store: &mut Store<'_>| {
+            let answers = store.settle(&request)?;
+            store.wake_starved(&memories.lock());
+            Ok(answers)
+        };
+        let answers = self.write(Ask::about(jobs), work).await?;
         self.wake_jobs(&ids);
         Ok(answers)
     }

@@ -12,7 +12,7 @@ use taskharbor_core::{
     driver::{Lease, LeaseMark},
     job::{Condition, FailurePolicy, JobKind, JoinReading, KeyHold, ReleaseNote},
     life::{ActiveLease, Finish, Life, Stage},
-    name::Holder,
+    name::{Holder, LaneName},
 };
 
 use crate::{error::Fault, token::from_stored};
@@ -28,7 +28,7 @@ pub(crate) mod state {
 }
 
 /// How many columns a narrow row has.
-pub(crate) const COLUMNS: usize = 33;
+pub(crate) const COLUMNS: usize = 34;
 
 /// A job as its narrow row has it.
 #[derive(Clone, Debug)]
@@ -36,6 +36,7 @@ pub(crate) struct Entry {
     pub(crate) seq: i64,
     pub(crate) id: JobId,
     pub(crate) queue: QueueName,
+    pub(crate) lane: Option<LaneName>,
     pub(crate) kind: JobKind,
     pub(crate) condition: Condition,
     pub(crate) key_hold: KeyHold,
@@ -136,6 +137,7 @@ pub(crate) fn read_known(row: &Row<'_>, id: JobId, queue: QueueName) -> Result<E
         seq: row.get(0)?,
         id,
         queue,
+        lane: lane(row, 33)?,
         kind,
         condition,
         key_hold: key_hold(row.get(7)?, optional_number(row, 30)?)?,
@@ -288,6 +290,13 @@ pub(crate) fn optional_text(row: &Row<'_>, at: usize) -> Result<Option<Text>, Fa
     match row.get_ref(at)? {
         ValueRef::Null => Ok(None),
         found => Ok(Some(Text::new(found.as_str().map_err(|_| Fault::damaged("a text"))?))),
+    }
+}
+
+pub(crate) fn lane(row: &Row<'_>, at: usize) -> Result<Option<LaneName>, Fault> {
+    match row.get_ref(at)? {
+        ValueRef::Null => Ok(None),
+        _ => Ok(Some(name(LaneName::new(text(row, at)?))?)),
     }
 }
 

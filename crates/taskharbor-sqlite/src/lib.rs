@@ -48,6 +48,7 @@ mod error;
 mod file;
 mod mailbox;
 mod migration;
+mod queue_memory;
 mod reader;
 mod room;
 #[doc(hidden)]

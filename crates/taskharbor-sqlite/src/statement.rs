@@ -9,7 +9,7 @@ macro_rules! state {
         "s.seq, s.state, s.available_at, s.due_at, s.priority, s.pending, s.kind, s.key_hold, s.on_failure, s.keyed, \
          s.attempts, s.deliveries, s.expirations, s.epoch, s.failures, s.cancel_requested, s.flow, s.run_at, s.started_at, \
          s.lease_expires_at, s.finished_at, s.attempt_limit, s.expanded_into, s.id, s.queue, s.holder, s.expanded_id, s.lease_token, \
-         s.progress, s.reason, s.key_us, s.lease_mark, s.released"
+         s.progress, s.reason, s.key_us, s.lease_mark, s.released, s.lane"
     };
 }
 
@@ -38,7 +38,8 @@ macro_rules! flow_head {
 macro_rules! grant {
     () => {
         "UPDATE th_state SET state = 2, available_at = ?2, deliveries = min(deliveries + 1, 4294967295), \
-         cancel_requested = 0, lease_mark = 0, started_at = ?3, lease_expires_at = ?2, holder = ?4, lease_token = ?5, progress = NULL WHERE "
+         cancel_requested = 0, lease_mark = 0, started_at = ?3, lease_expires_at = ?2, holder = ?4, lease_token = ?5, \
+         progress = NULL, line = NULL, counted = ?6 WHERE "
     };
 }
 
@@ -47,9 +48,23 @@ macro_rules! grant {
 macro_rules! ack {
     () => {
         "UPDATE th_state SET state = 3, available_at = NULL, cancel_requested = 0, finished_at = ?2, \
-         kept_until = lease_expires_at, holder = NULL, released = NULL, output = ?3 \
+         kept_until = lease_expires_at, holder = NULL, released = NULL, output = ?3, line = NULL, counted = 0 \
          WHERE state = 2 AND lease_expires_at > ?2 AND lease_token = ?4 AND queue = ?5 AND flow IS NULL \
          AND (keyed = 0 OR key_hold IN (0, 3)) AND "
+    };
+}
+
+/// The jobs without a lane that time can make available, as `th_state_position` has them.
+macro_rules! plain {
+    () => {
+        " FROM th_state INDEXED BY th_state_position WHERE available_at IS NOT NULL AND lane IS NULL AND "
+    };
+}
+
+/// Those with a lane, as `th_state_lane` has them.
+macro_rules! laned {
+    () => {
+        " FROM th_state INDEXED BY th_state_lane WHERE available_at IS NOT NULL AND lane IS NOT NULL AND "
     };
 }
 
@@ -87,8 +102,8 @@ statements! {
 
     /// `th_state_id` says whether the id is stored already.
     Seek INSERT_STATE = "INSERT INTO th_state (seq, state, available_at, due_at, priority, pending, kind, key_hold, \
-         on_failure, keyed, flow, run_at, finished_at, kept_until, id, queue, key_us) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17) ON CONFLICT (id) DO NOTHING";
+         on_failure, keyed, flow, run_at, finished_at, kept_until, id, queue, key_us, lane, line) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19) ON CONFLICT (id) DO NOTHING";
     Seek INSERT_JOB = "INSERT INTO th_job (seq, type, created_at, timeout_us, max_attempts, waits_for, idempotency_key, \
          headers, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     /// `th_state_id`.
@@ -116,7 +131,7 @@ statements! {
          deliveries = ?8, expirations = ?9, epoch = ?10, failures = ?11, cancel_requested = ?12, flow = ?13, run_at = ?14, \
          started_at = ?15, lease_expires_at = ?16, finished_at = ?17, kept_until = ?18, attempt_limit = ?19, expanded_into = ?20, \
          holder = ?21, expanded_id = ?22, lease_token = ?23, progress = ?24, reason = ?25, lease_mark = ?26, \
-         released = ?27 WHERE seq = ?1";
+         released = ?27, line = NULL, counted = CASE WHEN ?2 = 2 THEN counted ELSE 0 END WHERE seq = ?1";
     Seek WRITE_OUTPUT = "UPDATE th_state SET output = ?2 WHERE seq = ?1";
     /// What a grant changes, of a job that was waiting.
     Seek GRANT_ONE = concat!(grant!(), "seq = ?1");
@@ -124,7 +139,8 @@ statements! {
     Seek GRANT_MANY = concat!(grant!(), "seq IN (SELECT value FROM json_each(?1))");
     /// What a grant changes, of a job whose lease was over. LEA-4: `run_at` too.
     Seek GRANT = "UPDATE th_state SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel_requested = 0, \
-         lease_mark = 0, run_at = ?6, started_at = ?7, lease_expires_at = ?2, holder = ?8, lease_token = ?9, progress = NULL WHERE seq = ?1";
+         lease_mark = 0, run_at = ?6, started_at = ?7, lease_expires_at = ?2, holder = ?8, lease_token = ?9, progress = NULL, \
+         line = NULL, counted = ?10 WHERE seq = ?1";
     /// An ack of a job that is in no flow and whose key, if it has one, stays held: all rules in one step.
     Seek ACK_ONE = concat!(ack!(), "seq = ?1 AND id = ?6");
     /// The same for many without outputs, by their numbers. The secret vouches for the ids.
@@ -132,29 +148,101 @@ statements! {
     Seek QUEUE_OF = "SELECT queue FROM th_state WHERE seq = ?1 AND id = ?2";
     /// What any other ack changes.
     Seek ACK = "UPDATE th_state SET state = 3, available_at = NULL, cancel_requested = 0, finished_at = ?2, kept_until = ?3, holder = NULL, \
-         released = NULL, output = ?4 WHERE seq = ?1";
+         released = NULL, output = ?4, line = NULL, counted = 0 WHERE seq = ?1";
     /// The primary key of `th_error`, as in the next three.
     Seek ADD_ERROR = "INSERT INTO th_error (seq, failure, attempts, failed_at, error) VALUES (?1, ?2, ?3, ?4, ?5)";
     Seek DROP_ERRORS = "DELETE FROM th_error WHERE seq = ?1 AND failure <= ?2";
     Seek LAST_ERROR = "SELECT attempts, failed_at, error FROM th_error WHERE seq = ?1 AND failure = ?2";
     Seek ERRORS = "SELECT attempts, failed_at, error FROM th_error WHERE seq = ?1 ORDER BY failure";
 
+    /// What a Reserve has to know of a queue: the primary keys of `th_queue` and `th_lane`, and `th_state_lane`.
+    Seek QUEUE = concat!("SELECT q.paused_since, q.tat, q.held_until, q.limits, \
+         EXISTS (SELECT 1 FROM th_lane l WHERE l.queue = ?1), EXISTS (SELECT 1", laned!(), "queue = ?1) \
+         FROM th_meta LEFT JOIN th_queue q ON q.name = ?1 WHERE one = 1");
     /// The next priority that has jobs. `th_state_position`, its first entry below the last one.
-    Seek NEXT_PRIORITY = "SELECT priority FROM th_state INDEXED BY th_state_position \
-         WHERE queue = ?1 AND available_at IS NOT NULL AND priority < ?2 ORDER BY priority DESC LIMIT 1";
+    Seek NEXT_PRIORITY = concat!("SELECT priority", plain!(), "queue = ?1 AND priority < ?2 ORDER BY priority DESC LIMIT 1");
     /// RES-1, RES-4: the jobs of one priority that may be granted. `th_state_position`, from the front.
     Seek DUE = concat!("SELECT ", state!(), ", ", job!(), ", j.payload \
          FROM th_state s INDEXED BY th_state_position CROSS JOIN th_job j ON j.seq = s.seq \
-         WHERE s.queue = ?1 AND s.priority = ?2 AND s.available_at IS NOT NULL AND s.available_at <= ?3 \
+         WHERE s.queue = ?1 AND s.priority = ?2 AND s.available_at IS NOT NULL AND s.lane IS NULL AND s.available_at <= ?3 \
          AND (s.available_at, s.seq) > (?4, ?5) ORDER BY s.available_at, s.seq LIMIT ?6");
     /// When the next job of one priority may be granted. `th_state_position`, its first entry.
-    Seek FIRST_AT = "SELECT available_at FROM th_state INDEXED BY th_state_position \
-         WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL ORDER BY available_at LIMIT 1";
+    Seek FIRST_AT = concat!("SELECT available_at", plain!(), "queue = ?1 AND priority = ?2 ORDER BY available_at LIMIT 1");
 
-    /// The primary key of `th_queue`, as in the next two.
-    Seek PAUSED = "SELECT paused_since FROM th_queue WHERE name = ?1";
-    Seek PAUSE = "INSERT INTO th_queue (name, paused_since) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
-    Seek RESUME = "DELETE FROM th_queue WHERE name = ?1";
+    /// One of them, by its number.
+    Seek DUE_JOB = concat!("SELECT ", state!(), ", ", job!(), ", j.payload \
+         FROM th_state s CROSS JOIN th_job j ON j.seq = s.seq WHERE s.seq = ?1");
+    /// Where turns are taken: the positions of jobs without a lane, and when the next of them is available.
+    /// `th_state_position`.
+    Seek PLAIN_FROM = concat!("SELECT available_at, seq", plain!(), "queue = ?1 AND priority = ?2 \
+         AND (available_at, seq) > (?3, ?4) ORDER BY available_at, seq LIMIT ?5");
+    Seek PLAIN_AFTER = concat!("SELECT available_at", plain!(), "queue = ?1 AND priority = ?2 AND available_at > ?3 \
+         ORDER BY available_at LIMIT 1");
+    /// The same of jobs with a lane. `th_state_lane`, as in the next five.
+    Seek NEXT_LANED_PRIORITY = concat!("SELECT priority", laned!(), "queue = ?1 AND priority < ?2 \
+         ORDER BY priority DESC LIMIT 1");
+    /// Puts jobs that are due into the lines of their lanes.
+    Seek LINE_UP = concat!("UPDATE th_state SET line = lane WHERE seq IN (SELECT seq", laned!(), "queue = ?1 AND priority = ?2 \
+         AND line IS NULL AND available_at <= ?3 ORDER BY available_at, seq LIMIT ?4)");
+    /// The next line and its first position.
+    Seek NEXT_LINE = concat!("SELECT line, available_at, seq", laned!(), "queue = ?1 AND priority = ?2 AND line >= ?3 \
+         ORDER BY line, available_at, seq LIMIT 1");
+    Seek LINE_FROM = concat!("SELECT available_at, seq", laned!(), "queue = ?1 AND priority = ?2 AND line = ?6 \
+         AND (available_at, seq) > (?3, ?4) ORDER BY available_at, seq LIMIT ?5");
+    Seek LANED_AFTER = concat!("SELECT available_at", laned!(), "queue = ?1 AND priority = ?2 AND line IS NULL \
+         AND available_at > ?3 ORDER BY available_at LIMIT 1");
+
+    /// `th_state_line`.
+    Seek LINED_AFTER = "SELECT available_at FROM th_state INDEXED BY th_state_line \
+         WHERE line IS NOT NULL AND queue = ?1 AND available_at > ?2 ORDER BY available_at LIMIT 1";
+
+    /// LIM-1: how many leases are valid in a queue, and in one of its lanes. `th_state_lease`, as in the next two.
+    Seek LEASES = "SELECT count(*) FROM th_state INDEXED BY th_state_lease \
+         WHERE counted = 1 AND queue = ?1 AND lease_expires_at > ?2";
+    Seek LANE_LEASES = "SELECT count(*) FROM th_state INDEXED BY th_state_lease \
+         WHERE counted = 1 AND queue = ?1 AND lane = ?3 AND lease_expires_at > ?2";
+    Seek FORGET_LEASES = "UPDATE th_state SET counted = 0 WHERE seq IN ( \
+         SELECT seq FROM th_state INDEXED BY th_state_lease WHERE counted = 1 AND queue = ?1)";
+    /// LIM-6: counts all leases of a queue, past the jobs that wait. `th_state_position`, `th_state_lane`.
+    Walk COUNT_LEASES = concat!("UPDATE th_state SET counted = 1 WHERE seq IN (SELECT seq", plain!(), "queue = ?1 AND state = 2 \
+         UNION ALL SELECT seq", laned!(), "queue = ?1 AND state = 2)");
+    /// An imported lease.
+    Seek COUNT_LEASE = "UPDATE th_state SET counted = 1 WHERE seq = ?1 AND state = 2 \
+         AND EXISTS (SELECT 1 FROM th_queue q WHERE q.name = queue AND q.limits IS NOT NULL)";
+
+    /// The primary key of `th_lane`, as in the next eight.
+    Seek LANE_USE = "SELECT tat, held_until FROM th_lane WHERE queue = ?1 AND lane = ?2";
+    Seek CHARGE_LANE = "INSERT INTO th_lane (queue, lane, tat, ends_at) VALUES (?1, ?2, ?3, ?3) ON CONFLICT (queue, lane) \
+         DO UPDATE SET tat = excluded.tat, ends_at = max(excluded.tat, coalesce(held_until, 0))";
+    Seek HOLD_LANE = "INSERT INTO th_lane (queue, lane, held_until, ends_at) VALUES (?1, ?2, ?3, ?3) \
+         ON CONFLICT (queue, lane) DO UPDATE SET held_until = max(coalesce(held_until, 0), excluded.held_until), \
+         ends_at = max(ends_at, excluded.ends_at)";
+    Seek END_LANE_HOLD = "UPDATE th_lane SET held_until = NULL, ends_at = coalesce(tat, 0) WHERE queue = ?1 AND lane = ?2";
+    Seek FORGET_CHARGES = "UPDATE th_lane SET tat = NULL, ends_at = coalesce(held_until, 0) WHERE queue = ?1";
+    Seek DROP_LANES = "DELETE FROM th_lane WHERE queue = ?1 AND tat IS NULL AND held_until IS NULL";
+    Seek HELD_LANES = "SELECT lane FROM th_lane WHERE queue = ?1 AND held_until > ?2";
+    /// `th_lane_end`.
+    Seek FORGET_LANES = "DELETE FROM th_lane WHERE ends_at <= ?1";
+    Walk FORGET_QUEUES = "UPDATE th_queue SET tat = NULL, held_until = NULL \
+         WHERE (tat IS NOT NULL OR held_until IS NOT NULL) AND max(coalesce(tat, 0), coalesce(held_until, 0)) <= ?1";
+    Walk DROP_IDLE_QUEUES = "DELETE FROM th_queue WHERE paused_since IS NULL AND held_until IS NULL AND limits IS NULL";
+
+    /// The primary key of `th_queue`, as in the next eight.
+    Seek PAUSE = "INSERT INTO th_queue (name, paused_since) VALUES (?1, ?2) \
+         ON CONFLICT (name) DO UPDATE SET paused_since = coalesce(paused_since, excluded.paused_since)";
+    Seek RESUME = "UPDATE th_queue SET paused_since = NULL WHERE name = ?1 AND paused_since IS NOT NULL";
+    Seek LIMITS_OF = "SELECT name, owner, limits FROM th_queue WHERE name = ?1 AND limits IS NOT NULL";
+    Seek SET_LIMITS = "INSERT INTO th_queue (name, owner, limits) VALUES (?1, ?2, ?3) \
+         ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, limits = excluded.limits";
+    Seek REMOVE_LIMITS = "UPDATE th_queue SET owner = NULL, limits = NULL, tat = NULL WHERE name = ?1";
+    Seek CHARGE_QUEUE = "UPDATE th_queue SET tat = ?2 WHERE name = ?1";
+    Seek HOLD_QUEUE = "INSERT INTO th_queue (name, held_until) VALUES (?1, ?2) \
+         ON CONFLICT (name) DO UPDATE SET held_until = max(coalesce(held_until, 0), excluded.held_until)";
+    Seek END_QUEUE_HOLD = "UPDATE th_queue SET held_until = NULL WHERE name = ?1";
+    Seek DROP_QUEUE = "DELETE FROM th_queue \
+         WHERE name = ?1 AND paused_since IS NULL AND held_until IS NULL AND limits IS NULL";
+    /// `th_queue_owner`.
+    Seek LIMITS_OWNED = "SELECT name FROM th_queue WHERE owner = ?1";
 
     Seek INSERT_EDGE = "INSERT INTO th_edge (dependant, ord, parent, state, parent_id) VALUES (?1, ?2, ?3, ?4, ?5)";
     /// `th_edge_missing`.
@@ -242,7 +330,8 @@ statements! {
          AND (?4 IS NULL OR j.type = ?4) AND (?5 IS NULL OR j.idempotency_key = ?5) \
          AND (?6 IS NULL OR j.created_at >= ?6) AND (?7 IS NULL OR j.created_at < ?7) \
          AND (?8 IS NULL OR s.finished_at >= ?8) AND (?9 IS NULL OR s.finished_at < ?9) \
-         AND (?10 IS NULL OR instr(e.error, ?10) > 0 OR instr(s.reason, ?10) > 0) AND ", visible!());
+         AND (?10 IS NULL OR instr(e.error, ?10) > 0 OR instr(s.reason, ?10) > 0) \
+         AND (?11 IS NULL OR s.lane = ?11) AND ", visible!());
     /// The records that a list looks at, in its order. The primary key.
     Seek JOBS_AFTER = "SELECT seq FROM th_state WHERE seq > ?1 ORDER BY seq LIMIT ?2";
     Seek JOBS_BEFORE = "SELECT seq FROM th_state WHERE seq < ?1 ORDER BY seq DESC LIMIT ?2";
@@ -285,18 +374,35 @@ statements! {
          AND dlq = 0 AND cancelled = 0";
     Walk COUNTS = "SELECT queue, blocked, inflight, done, dlq, cancelled FROM th_count";
     /// The next queue with jobs that wait or are inflight. `th_state_position`, its first entry behind the last one.
-    Seek NEXT_QUEUE = "SELECT queue FROM th_state INDEXED BY th_state_position \
-         WHERE available_at IS NOT NULL AND queue > ?1 ORDER BY queue LIMIT 1";
+    Seek NEXT_QUEUE = concat!("SELECT queue", plain!(), "queue > ?1 ORDER BY queue LIMIT 1");
+    /// `th_state_lane`, as above.
+    Seek NEXT_LANED_QUEUE = concat!("SELECT queue", laned!(), "queue > ?1 ORDER BY queue LIMIT 1");
     /// `th_state_position`, past the jobs that are inflight, and no further than the limit. As in the next two.
-    Walk COUNT_READY = "SELECT count(*) FROM (SELECT 1 FROM th_state INDEXED BY th_state_position \
-         WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 LIMIT ?4)";
-    Walk COUNT_SCHEDULED = "SELECT count(*) FROM (SELECT 1 FROM th_state INDEXED BY th_state_position \
-         WHERE queue = ?1 AND priority = ?2 AND available_at IS NOT NULL AND available_at > ?3 AND state = 0 LIMIT ?4)";
-    Seek OLDEST_READY = "SELECT available_at FROM th_state INDEXED BY th_state_position WHERE queue = ?1 AND priority = ?2 \
-         AND available_at IS NOT NULL AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1";
-    Walk PAUSES = "SELECT name, paused_since FROM th_queue";
-    /// The primary key of `th_queue`.
-    Seek PAUSES_FROM = "SELECT name, paused_since FROM th_queue WHERE name >= ?1 AND name <= ?2 ORDER BY name LIMIT ?3";
+    Walk COUNT_READY = concat!("SELECT count(*) FROM (SELECT 1", plain!(), "queue = ?1 AND priority = ?2 \
+         AND available_at <= ?3 AND state = 0 LIMIT ?4)");
+    Walk COUNT_SCHEDULED = concat!("SELECT count(*) FROM (SELECT 1", plain!(), "queue = ?1 AND priority = ?2 \
+         AND available_at > ?3 AND state = 0 LIMIT ?4)");
+    Seek OLDEST_READY = concat!("SELECT available_at", plain!(), "queue = ?1 AND priority = ?2 \
+         AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1");
+    /// The same of jobs with a lane, the oldest of each line or of those in none. `th_state_lane`.
+    Walk COUNT_LANED_READY = concat!("SELECT count(*) FROM (SELECT 1", laned!(), "queue = ?1 AND priority = ?2 \
+         AND available_at <= ?3 AND state = 0 LIMIT ?4)");
+    Walk COUNT_LANED_SCHEDULED = concat!("SELECT count(*) FROM (SELECT 1", laned!(), "queue = ?1 AND priority = ?2 \
+         AND available_at > ?3 AND state = 0 LIMIT ?4)");
+    Seek OLDEST_IN_LINE = concat!("SELECT available_at", laned!(), "queue = ?1 AND priority = ?2 AND line IS ?4 \
+         AND available_at <= ?3 AND state = 0 ORDER BY available_at LIMIT 1");
+    /// LAN-6: the lanes of a queue that have ready or inflight jobs, with their numbers. All of `th_state_lane`, or of
+    /// `th_state_position`, that concerns the queue.
+    Walk LANES = concat!("SELECT lane, count(CASE WHEN state = 0 THEN 1 END), count(CASE WHEN state = 2 THEN 1 END)", laned!(),
+         "queue = ?1 AND (state = 2 OR available_at <= ?2) AND lane > ?3 GROUP BY lane ORDER BY lane LIMIT ?4");
+    Walk LANELESS = concat!("SELECT count(CASE WHEN state = 0 THEN 1 END), count(CASE WHEN state = 2 THEN 1 END)", plain!(),
+         "queue = ?1 AND (state = 2 OR available_at <= ?2)");
+    Walk PAUSES = "SELECT name, paused_since FROM th_queue WHERE paused_since IS NOT NULL";
+    /// The primary key of `th_queue`, as in the next one.
+    Seek PAUSES_FROM = "SELECT name, paused_since FROM th_queue \
+         WHERE name >= ?1 AND name <= ?2 AND paused_since IS NOT NULL ORDER BY name LIMIT ?3";
+    Seek LIMITS_FROM = "SELECT name, owner, limits FROM th_queue \
+         WHERE name >= ?1 AND name <= ?2 AND limits IS NOT NULL ORDER BY name LIMIT ?3";
     /// The primary key of `th_owner`, as in the next three.
     Seek OWNERS_FROM = "SELECT name, version FROM th_owner WHERE name >= ?1 AND name <= ?2 ORDER BY name LIMIT ?3";
     Seek OWNER_VERSION = "SELECT version FROM th_owner WHERE name = ?1";

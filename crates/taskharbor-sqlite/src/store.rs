@@ -13,8 +13,11 @@ mod count;
 mod enqueue;
 mod export;
 pub(crate) mod flow;
+mod gate;
 mod graph;
 mod key;
+mod lane;
+mod limit;
 mod list;
 mod manage;
 mod members;
@@ -25,8 +28,12 @@ mod reserve;
 mod schedule;
 mod setting;
 mod settle;
+mod turn;
 
-use std::{cell::RefCell, collections::BTreeMap};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, HashMap},
+};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, params};
 use taskharbor_core::{
@@ -38,6 +45,7 @@ use taskharbor_core::{
 use crate::{
     entry::{self, Entry, stage_number, state},
     error::Fault,
+    queue_memory::QueueMemory,
     statement as sql,
     token::{seq_in, to_stored},
 };
@@ -154,6 +162,15 @@ impl<'c> Store<'c> {
         if self.wakes.last() != Some(queue) {
             self.wakes.push(queue.clone());
         }
+    }
+
+    /// Wakes the queues in which a place was freed for a job that was held back.
+    pub(crate) fn wake_starved(&mut self, memories: &HashMap<QueueName, QueueMemory>) {
+        // WAK-3
+        let is_starved = |queue: &QueueName| memories.get(queue).is_some_and(|it| it.is_starved);
+        let freed = self.recount.freed().filter(|queue| is_starved(queue)).cloned();
+        let freed: Vec<_> = freed.collect();
+        freed.iter().for_each(|queue| self.wake_queue(queue));
     }
 
     fn by_id(&self, id: &JobId) -> Result<Option<Entry>, Fault> {
@@ -345,6 +362,10 @@ fn number_list(numbers: &[i64]) -> String {
         list += &number.to_string();
     }
     list + "]"
+}
+
+fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    [a, b].into_iter().flatten().min()
 }
 
 fn micros(time: Option<Timestamp>) -> Option<i64> {

@@ -6,7 +6,7 @@
 //! committed, which SQLite tells for the price of a look into shared memory.
 //!
 //! SQLite lets one transaction write at a time, and each begins as one that writes. So calls never
-//! run at the same time, in whatever processes they are made: ENQ-7, KEY-6, RES-9, SET-10, FLO-8,
+//! run at the same time, in whatever processes they are made: ENQ-7, KEY-6, RES-9, LIM-2, SET-10, FLO-8,
 //! CAN-9, SCH-5.
 
 use std::{

@@ -55,6 +55,9 @@ CREATE TABLE th_state (
   released         TEXT,                        -- not terminal, and what was noted of its last release
   reason           TEXT,
   output           BLOB,
+  lane             TEXT,
+  line             TEXT,                        -- its lane, while it stands in the lane's line; see th_state_lane
+  counted          INTEGER NOT NULL DEFAULT 0,  -- inflight, in a queue with limits
   CHECK ((state IN (0, 2)) = (available_at IS NOT NULL)),
   CHECK ((state = 2) = (holder IS NOT NULL)),
   CHECK ((state >= 3) = (kept_until IS NOT NULL)),
@@ -62,9 +65,20 @@ CREATE TABLE th_state (
   CHECK ((key_hold = 3) = (key_us IS NOT NULL))
 ) STRICT;
 CREATE UNIQUE INDEX th_state_id ON th_state (id);
--- ORD-1: the order of Reserve, over the jobs that time can make available; no terminal job is among them (SET-5). The
--- state is there to be counted.
-CREATE INDEX th_state_position ON th_state (queue, priority DESC, available_at, seq, state) WHERE available_at IS NOT NULL;
+-- ORD-1: the order of Reserve, over the jobs without a lane that time can make available; no terminal job is among them
+-- (SET-5). The state is there to be counted, and the lane so that the row need not be read.
+CREATE INDEX th_state_position ON th_state (queue, priority DESC, available_at, seq, state, lane)
+  WHERE available_at IS NOT NULL AND lane IS NULL;
+-- LAN-1, LAN-2, LAN-3: the same over the jobs with a lane, in two parts. Those that were due when they were written or looked
+-- at stand in the line of their lane, and one seek leads from a line to the next. Before them are the others, without a
+-- line, by time: a Reserve that finds them due puts them into their lines. So no lane is looked at whose jobs are all
+-- inflight or scheduled.
+CREATE INDEX th_state_lane ON th_state (queue, priority DESC, line, available_at, seq, state, lane)
+  WHERE available_at IS NOT NULL AND lane IS NOT NULL;
+-- Those in line by time. A call with an earlier `now` than the one that put them there has to wait for them (RES-7).
+CREATE INDEX th_state_line ON th_state (queue, available_at) WHERE line IS NOT NULL;
+-- LIM-1, LIM-5: the leases that count.
+CREATE INDEX th_state_lease ON th_state (queue, lane, lease_expires_at) WHERE counted = 1;
 -- The order of pruning.
 CREATE INDEX th_state_end ON th_state (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;
 CREATE INDEX th_state_flow ON th_state (flow, state, seq) WHERE flow IS NOT NULL;
@@ -154,11 +168,28 @@ CREATE TABLE th_removal (
   flow INTEGER PRIMARY KEY
 ) STRICT;
 
--- Queues that are paused.
+-- Queues that are paused, limited or on hold.
 CREATE TABLE th_queue (
   name         TEXT PRIMARY KEY,
-  paused_since INTEGER NOT NULL
+  paused_since INTEGER,
+  tat          INTEGER,                         -- RAT-1: up to when its rate is charged
+  held_until   INTEGER,                         -- RAT-4: until when nothing of it is granted
+  owner        TEXT,                            -- the service that declared its limits; NULL if they were set
+  limits       TEXT,                            -- JSON; rates are [jobs, microseconds, burst]
+  CHECK (limits IS NOT NULL OR owner IS NULL AND tat IS NULL)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX th_queue_owner ON th_queue (owner) WHERE owner IS NOT NULL;
+
+-- Lanes whose rate was charged or that are on hold. A row whose end is over says nothing and is removed.
+CREATE TABLE th_lane (
+  queue      TEXT NOT NULL,
+  lane       TEXT NOT NULL,
+  tat        INTEGER,
+  held_until INTEGER,
+  ends_at    INTEGER NOT NULL,                  -- the later of the two
+  PRIMARY KEY (queue, lane)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX th_lane_end ON th_lane (ends_at);
 
 -- SCH-1: what makes jobs at certain times. A revision comes from th_meta.seq and is never used again.
 CREATE TABLE th_schedule (
@@ -177,7 +208,7 @@ CREATE TABLE th_schedule (
 CREATE INDEX th_schedule_due ON th_schedule (next_slot, name) WHERE paused_since IS NULL AND next_slot IS NOT NULL;
 CREATE INDEX th_schedule_owner ON th_schedule (owner, name) WHERE owner IS NOT NULL;
 
--- SCH-11: the version of its schedules that a service has declared.
+-- SCH-11, LIM-8: the version of its schedules and limits that a service has declared.
 CREATE TABLE th_owner (
   name    TEXT PRIMARY KEY,
   version INTEGER NOT NULL
@@ -219,7 +250,7 @@ SELECT s.id, j.type, s.queue, j.payload,
   strftime('%Y-%m-%dT%H:%M:%S', s.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', s.finished_at % 1000000)
     AS finished_at,
   f.id AS flow, s.pending, s.seq, s.released,
-  j.headers ->> '$.th-schedule' AS schedule, j.headers ->> '$.th-slot' AS slot
+  j.headers ->> '$.th-schedule' AS schedule, j.headers ->> '$.th-slot' AS slot, s.lane
 FROM th_state s
 JOIN th_job j ON j.seq = s.seq
 LEFT JOIN th_error e ON e.seq = s.seq AND e.failure = s.failures

@@ -64,6 +64,17 @@ const CONTRADICTIONS: &[&str] = &[
      WHERE e.seq = s.seq AND e.failure BETWEEN s.failures - 9 AND s.failures)",
     "SELECT 'failures of job ' || e.seq || ', which is not there' FROM th_error e LEFT JOIN th_state s ON s.seq = e.seq \
      WHERE s.seq IS NULL",
+    "SELECT 'job ' || id || ' stands in a line that is not its lane''s' FROM th_state \
+     WHERE line IS NOT NULL AND (line IS NOT lane OR available_at IS NULL)",
+    // LIM-1
+    "SELECT 'the lease of job ' || s.id || ' is not counted as it should be' FROM th_state s \
+     LEFT JOIN th_queue q ON q.name = s.queue WHERE s.counted <> (s.state = 2 AND q.limits IS NOT NULL)",
+    "SELECT 'queue ' || name || ' has a row that says nothing' FROM th_queue \
+     WHERE paused_since IS NULL AND held_until IS NULL AND limits IS NULL",
+    "SELECT 'lane ' || lane || ' of queue ' || queue || ' ends at another time than it says' FROM th_lane \
+     WHERE ends_at <> max(coalesce(tat, 0), coalesce(held_until, 0)) OR tat IS NULL AND held_until IS NULL",
+    "SELECT 'lane ' || l.lane || ' of queue ' || l.queue || ' is charged without limits' FROM th_lane l \
+     LEFT JOIN th_queue q ON q.name = l.queue WHERE l.tat IS NOT NULL AND q.limits IS NULL",
     "SELECT 'job ' || s.id || ' has a number that was not given yet' FROM th_state s JOIN th_meta m WHERE s.seq > m.seq",
 ];
 

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use rusqlite::params;
 use taskharbor_core::{
-    QueueName, State, Timestamp,
+    QueueName, State,
     admin::{Counts, QueueCounts},
 };
 
-use super::{Store, enqueue::place};
+use super::{Store, earlier, enqueue::place};
 use crate::{
     entry::{self, number, optional_time, text, time},
     error::Fault,
@@ -46,6 +46,12 @@ impl Recount {
         if let Some(count) = usize::try_from(number).ok().and_then(|at| counts.get_mut(at)) {
             *count += more;
         }
+    }
+
+    /// The queues that have fewer inflight jobs now.
+    pub(super) fn freed(&self) -> impl Iterator<Item = &QueueName> {
+        let has_fewer = |(_, [_, _, inflight, ..]): &&(QueueName, [i64; STATES])| *inflight < 0;
+        self.0.iter().filter(has_fewer).map(|(queue, _)| queue)
     }
 
     /// What another call has changed.
@@ -105,25 +111,32 @@ impl Store<'_> {
         while let Some(row) = rows.next()? {
             counts_of(&mut queues, text(row, 0)?)?.paused_since = optional_time(row, 1)?;
         }
-        let mut queue = String::new();
-        while let Some(next) = self.find::<String>(sql::NEXT_QUEUE, [&queue])? {
-            queue = next;
-            self.count_waiting(counts_of(&mut queues, &queue)?, request)?;
+        for waiting in [PLAIN, LANED] {
+            let mut queue = String::new();
+            while let Some(next) = self.find::<String>(waiting.next_queue, [&queue])? {
+                queue = next;
+                self.count_waiting(&waiting, counts_of(&mut queues, &queue)?, request)?;
+            }
         }
         // ADM-4
         Ok(queues.into_values().collect())
     }
 
     /// Counts the jobs of a queue that wait, priority by priority.
-    fn count_waiting(&self, counts: &mut QueueCounts, request: &Counts) -> Result<(), Fault> {
+    fn count_waiting(
+        &self,
+        waiting: &Waiting,
+        counts: &mut QueueCounts,
+        request: &Counts,
+    ) -> Result<(), Fault> {
         let (queue, now) = (counts.queue.clone(), request.now.as_micros());
         let mut below = i64::from(i16::MAX) + 1;
         while let Some(priority) =
-            self.find::<i64>(sql::NEXT_PRIORITY, params![queue.as_str(), below])?
+            self.find::<i64>(waiting.next_priority, params![queue.as_str(), below])?
         {
             below = priority;
             for (state, sql) in
-                [(State::Ready, sql::COUNT_READY), (State::Scheduled, sql::COUNT_SCHEDULED)]
+                [(State::Ready, waiting.ready), (State::Scheduled, waiting.scheduled)]
             {
                 let count = counts.states.get_mut(state);
                 // ADM-14
@@ -132,15 +145,57 @@ impl Store<'_> {
                 let found: i64 = self.find(sql, row)?.unwrap_or(0);
                 *count += usize::try_from(found).map_err(|_| Fault::damaged("a number"))?;
             }
-            let row = params![queue.as_str(), priority, now];
-            if let Some(at) = self.find::<i64>(sql::OLDEST_READY, row)? {
-                let oldest = counts.oldest_ready.map_or(i64::MAX, Timestamp::as_micros);
-                counts.oldest_ready = Some(time(at.min(oldest))?);
-            }
+            let oldest = match waiting.is_laned {
+                true => self.oldest_in_lines(queue.as_str(), priority, now)?,
+                false => self.find(sql::OLDEST_READY, params![queue.as_str(), priority, now])?,
+            };
+            let oldest = oldest.map(time).transpose()?;
+            counts.oldest_ready = earlier(counts.oldest_ready, oldest);
         }
         Ok(())
     }
+
+    /// The position of the oldest ready job with a lane.
+    fn oldest_in_lines(&self, queue: &str, priority: i64, now: i64) -> Result<Option<i64>, Fault> {
+        let row = params![queue, priority, now, None::<&str>];
+        let mut oldest: Option<i64> = self.find(sql::OLDEST_IN_LINE, row)?;
+        let mut from = String::new();
+        while let Some(line) =
+            self.find::<String>(sql::NEXT_LINE, params![queue, priority, from])?
+        {
+            let first = self.find(sql::OLDEST_IN_LINE, params![queue, priority, now, line])?;
+            oldest = [oldest, first].into_iter().flatten().min();
+            // No name comes between one and the same with a NUL.
+            from = line + "\0";
+        }
+        Ok(oldest)
+    }
 }
+
+/// The statements that count jobs that wait: without a lane or with one.
+struct Waiting {
+    is_laned: bool,
+    next_queue: &'static str,
+    next_priority: &'static str,
+    ready: &'static str,
+    scheduled: &'static str,
+}
+
+const PLAIN: Waiting = Waiting {
+    is_laned: false,
+    next_queue: sql::NEXT_QUEUE,
+    next_priority: sql::NEXT_PRIORITY,
+    ready: sql::COUNT_READY,
+    scheduled: sql::COUNT_SCHEDULED,
+};
+
+const LANED: Waiting = Waiting {
+    is_laned: true,
+    next_queue: sql::NEXT_LANED_QUEUE,
+    next_priority: sql::NEXT_LANED_PRIORITY,
+    ready: sql::COUNT_LANED_READY,
+    scheduled: sql::COUNT_LANED_SCHEDULED,
+};
 
 fn counts_of<'a>(
     queues: &'a mut BTreeMap<String, QueueCounts>,

@@ -9,7 +9,7 @@ use taskharbor_core::{
     graph,
     job::{Headers, JobSet, SetKind},
     life::Life,
-    name::FlowName,
+    name::{FlowName, LaneName},
 };
 
 use super::{Store, flow::live, micros};
@@ -144,7 +144,7 @@ impl<'c> Store<'c> {
         now: Timestamp,
     ) -> Result<Option<i64>, Fault> {
         let seq = self.next_seq()?;
-        if self.insert_state(seq, job, life, flow, inserter)? {
+        if self.insert_state(seq, job, life, flow, inserter, now)? {
             return self.insert_job(seq, job, inserter, now).map(|()| Some(seq));
         }
         let Some(removed) = self.find(sql::REMOVED_SEQ_OF, [job.id.as_str()])? else {
@@ -153,7 +153,7 @@ impl<'c> Store<'c> {
         // PRU-3: the id is free, although the record of the flow's member is not deleted yet.
         let removed = self.member(removed)?;
         self.delete_records(&removed)?;
-        if !self.insert_state(seq, job, life, flow, inserter)? {
+        if !self.insert_state(seq, job, life, flow, inserter, now)? {
             return Err(Fault::damaged("an id"));
         }
         self.insert_job(seq, job, inserter, now).map(|()| Some(seq))
@@ -167,8 +167,12 @@ impl<'c> Store<'c> {
         life: &Life,
         flow: Option<i64>,
         inserter: &mut Inserter<'_>,
+        now: Timestamp,
     ) -> Result<bool, Fault> {
         let (stage, (key_hold, key_us)) = (stage_number(life), key_hold_number(job.key_hold));
+        let lane = job.lane.as_ref().map(LaneName::as_str);
+        // LAN-3: a job that is due stands in line at once.
+        let line = lane.filter(|_| life.grantable_at().is_some_and(|at| at <= now));
         // JOB-1
         let inserted = inserter.state.execute(params![
             seq,
@@ -188,6 +192,8 @@ impl<'c> Store<'c> {
             job.id.as_str(),
             job.queue.as_str(),
             key_us,
+            lane,
+            line,
         ])?;
         if inserted == 0 {
             return Ok(false);

@@ -278,6 +278,10 @@ impl Store<'_> {
         // MOV-7
         entry.life = job.life.clone();
         self.write(&mut entry)?;
+        if entry.life.active_lease().is_some() {
+            // LIM-7
+            self.execute(sql::COUNT_LEASE, [seq])?;
+        }
         self.wake_queue(&job.new.queue);
         Ok(seq)
     }

@@ -10,7 +10,7 @@ use taskharbor_core::{
     error::InvalidRequest,
     flow::{FlowRecord, ListFlows},
     job::JobSummary,
-    name::{FlowName, IdempotencyKey},
+    name::{FlowName, IdempotencyKey, LaneName},
 };
 
 use super::{Store, enqueue::place, micros, read::flow_id};
@@ -109,6 +109,7 @@ impl Store<'_> {
             micros(filter.finished.from),
             micros(filter.finished.before),
             filter.error.as_ref(),
+            filter.lane.as_ref().map(LaneName::as_str),
         ])?;
         match rows.next()? {
             Some(row) => summary(row, filter, request.now),

@@ -25,6 +25,7 @@ impl Store<'_> {
         let removed = graph::prune(self, request)?;
         // KEY-9, KEY-10
         self.execute(sql::DELETE_KEYS, [request.now.as_micros()])?;
+        self.forget_ended(request.now)?;
         Ok(removed)
     }
 

@@ -31,7 +31,13 @@ impl Store<'_> {
         entry.life.flow = flow_id(row, AFTER_BODY + 2)?;
         let parents = self.parents(entry.seq)?;
         body.new.parents.clone_from(&parents);
-        Ok(Some(JobRecord::assemble(&body.new, body.created_at, &entry.life, parents, now)))
+        let record = JobRecord::assemble(&body.new, body.created_at, &entry.life, parents, now);
+        if record.state != State::Ready {
+            return Ok(Some(record));
+        }
+        let mut gate = self.gate(&entry.queue, now, &mut None)?;
+        let held_back = self.held_back(&mut gate, &entry.lane)?;
+        Ok(Some(record.held_back(held_back)))
     }
 
     pub(super) fn errors(&self, seq: i64) -> Result<Vec<FailedAttempt>, Fault> {

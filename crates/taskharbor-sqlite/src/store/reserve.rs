@@ -1,55 +1,65 @@
 //! Granting leases.
 
+use std::collections::HashMap;
+
 use rusqlite::params;
 use taskharbor_core::{
-    Blob, State, Timestamp,
-    driver::{Demand, Lease, LeaseToken, Leased, Limits, Reserve, Reserved},
+    Blob, QueueName, State, Timestamp,
+    driver::{Demand, Lease, LeaseToken, Leased, Limits, Reserve, Reserved, Turn},
     graph,
     job::JobView,
     life::Consequence,
 };
 
-use super::{Store, micros, number_list};
+use super::{
+    Store, earlier, micros, number_list,
+    turn::{Turns, soon},
+};
 use crate::{
     body::{self, Body},
     entry::{self, Entry, state},
     error::Fault,
+    queue_memory::QueueMemory,
     statement as sql,
     token::Secret,
 };
 
 /// A job that may be granted.
-struct Due {
-    entry: Entry,
+pub(super) struct Due {
+    pub(super) entry: Entry,
     body: Body,
 }
 
 /// A position among the jobs of one priority.
 #[derive(Clone, Copy)]
-struct Position {
-    available_at: i64,
-    seq: i64,
+pub(super) struct Position {
+    pub(super) available_at: i64,
+    pub(super) seq: i64,
 }
 
 /// How far a queue was walked.
-enum Walked {
+pub(super) enum Walked {
     /// The demand is met.
     Met,
     /// There is no more.
     Dry,
     /// The answer is as large as one may be.
     Full,
+    /// As many lanes were looked at as may be.
+    Stopped,
     /// A job was cancelled on the way, and others may be available because of it.
     Again,
 }
 
-struct Walk<'r> {
-    request: &'r Reserve,
+pub(super) struct Walk<'r> {
+    pub(super) request: &'r Reserve,
     expires_at: Timestamp,
+    /// Whether the leases count under limits of the queue.
+    counts: bool,
     /// The waiting jobs that are granted and not written yet, by their secret.
     unwritten: [(Secret, Vec<i64>); 2],
-    granted: Vec<Leased>,
-    bytes: usize,
+    pub(super) granted: Vec<Leased>,
+    pub(super) bytes: usize,
 }
 
 impl Store<'_> {
@@ -57,39 +67,66 @@ impl Store<'_> {
         &mut self,
         request: &Reserve,
         expires_at: Timestamp,
+        memories: &mut HashMap<QueueName, QueueMemory>,
     ) -> Result<Reserved, Fault> {
-        let unwritten = Secret::pair(LeaseToken::random()?).map(|secret| (secret, Vec::new()));
-        let mut walk = Walk { request, expires_at, unwritten, granted: Vec::new(), bytes: 0 };
+        let mut walk = Walk::new(request, expires_at)?;
         let mut next_due = None;
         for (at, demand) in request.demands.iter().enumerate() {
             // RES-8. Each queue has its own: what is acked together is of one queue.
             if at > 0 {
                 walk.renew_secrets()?;
             }
-            // PAU-1
-            if self.find::<i64>(sql::PAUSED, [demand.queue.as_str()])?.is_some() {
-                continue;
+            let (walked, next) = self.grant_queue(demand, &mut walk, memories)?;
+            // RES-5
+            if matches!(walked, Walked::Full) {
+                return Ok(Reserved::new(walk.granted, next));
             }
-            let wanted = walk.granted.len() + demand.limit;
-            let walked = loop {
-                match self.walk(demand, wanted, &mut walk)? {
-                    Walked::Again => {}
-                    walked => break walked,
-                }
-            };
-            match walked {
-                // RES-7
-                Walked::Dry => next_due = earlier(next_due, self.first_at(demand, request.now)?),
-                // RES-5
-                Walked::Full => {
-                    let soon = request.now.as_micros() + 1;
-                    return Ok(Reserved::new(walk.granted, Timestamp::from_micros(soon).ok()));
-                }
-                Walked::Met | Walked::Again => {}
-            }
+            next_due = earlier(next_due, next);
         }
         // RES-2
         Ok(Reserved::new(walk.granted, next_due))
+    }
+
+    /// Grants what one queue has to give; when the next job may be granted, if the demand is not met.
+    fn grant_queue(
+        &mut self,
+        demand: &Demand,
+        walk: &mut Walk<'_>,
+        memories: &mut HashMap<QueueName, QueueMemory>,
+    ) -> Result<(Walked, Option<Timestamp>), Fault> {
+        let (first, now) = (walk.granted.len(), walk.request.now);
+        let wanted = first + demand.limit;
+        let memory = memories.entry(demand.queue.clone()).or_default();
+        let gate = self.gate(&demand.queue, now, &mut memory.limits)?;
+        // PAU-1
+        if gate.is_paused {
+            return Ok((Walked::Met, None));
+        }
+        walk.counts = gate.counts();
+        if !gate.is_open() {
+            return self.grant_by_turns(Turns::new(demand, wanted, gate, memory), walk);
+        }
+        let walked = loop {
+            match self.walk(demand, wanted, walk)? {
+                Walked::Again => {}
+                walked => break walked,
+            }
+        };
+        if walk.granted.len() > first {
+            // LAN-2: jobs without a lane have had their turn.
+            memory.turn = Turn::of(None, 1);
+        }
+        let next_due = match walked {
+            // RES-7
+            Walked::Dry => {
+                memory.is_starved = false;
+                self.first_at(demand, now)?
+            }
+            // RES-5
+            Walked::Full => soon(now),
+            Walked::Met | Walked::Stopped | Walked::Again => None,
+        };
+        Ok((walked, next_due))
     }
 
     /// Grants what is due in one queue, priority by priority.
@@ -154,16 +191,9 @@ impl Store<'_> {
         while let Some(row) = rows.next()? {
             seen += 1;
             *from = Position { available_at: row.get(2)?, seq: row.get(0)? };
-            match read(row, demand) {
-                Ok(due) => {
-                    bytes += due.body.new.payload.len();
-                    found.push(due);
-                }
-                // A row that the driver did not write. It must not keep other jobs from being granted.
-                Err(Fault::Driver(error)) => {
-                    tracing::error!(%error, "a row in the store is not a valid job and is skipped");
-                }
-                Err(fault) => return Err(fault),
+            if let Some(due) = valid(read(row, demand))? {
+                bytes += due.body.new.payload.len();
+                found.push(due);
             }
             if bytes > Limits::MAX_CALL_BYTES {
                 break;
@@ -172,9 +202,19 @@ impl Store<'_> {
         Ok((found, seen))
     }
 
+    /// A job of a queue, by its number; `None` if it is not a valid one.
+    pub(super) fn due_job(&self, seq: i64, demand: &Demand) -> Result<Option<Due>, Fault> {
+        let mut statement = self.statement(sql::DUE_JOB)?;
+        let mut rows = statement.query([seq])?;
+        match rows.next()? {
+            Some(row) => valid(read(row, demand)),
+            None => Ok(None),
+        }
+    }
+
     /// Leases a job, reclaimed from a holder whose lease is over if need be; `false` if the reclaim
     /// cancels it. The grant of a job that was waiting is left to [`Store::write_grants`].
-    fn grant(&mut self, due: Due, walk: &mut Walk<'_>) -> Result<bool, Fault> {
+    pub(super) fn grant(&mut self, due: Due, walk: &mut Walk<'_>) -> Result<bool, Fault> {
         let Due { mut entry, body } = due;
         let now = walk.request.now;
         let is_reclaimed = entry.stored_state != state::WAITING;
@@ -222,22 +262,25 @@ impl Store<'_> {
             micros(life.started_at),
             walk.request.holder.as_str(),
             secret.to_bytes(),
+            walk.counts,
         ];
         self.execute(sql::GRANT, row).map(drop)
     }
 
     /// Writes the grants of jobs that were waiting, all of them in the same way.
-    fn write_grants(&self, walk: &mut Walk<'_>) -> Result<(), Fault> {
+    pub(super) fn write_grants(&self, walk: &mut Walk<'_>) -> Result<(), Fault> {
         let (at, now) = (walk.expires_at.as_micros(), walk.request.now.as_micros());
-        let holder = walk.request.holder.as_str();
+        let (holder, counts) = (walk.request.holder.as_str(), walk.counts);
         for (secret, seqs) in &mut walk.unwritten {
             let secret = secret.to_bytes();
             let written = match seqs.as_slice() {
                 [] => continue,
-                [seq] => self.execute(sql::GRANT_ONE, params![seq, at, now, holder, secret])?,
+                [seq] => {
+                    self.execute(sql::GRANT_ONE, params![seq, at, now, holder, secret, counts])?
+                }
                 many => {
                     let many = number_list(many);
-                    self.execute(sql::GRANT_MANY, params![many, at, now, holder, secret])?
+                    self.execute(sql::GRANT_MANY, params![many, at, now, holder, secret, counts])?
                 }
             };
             if written != seqs.len() {
@@ -279,7 +322,13 @@ impl Store<'_> {
     }
 }
 
-impl Walk<'_> {
+impl<'r> Walk<'r> {
+    fn new(request: &'r Reserve, expires_at: Timestamp) -> Result<Self, Fault> {
+        let unwritten = Secret::pair(LeaseToken::random()?).map(|secret| (secret, Vec::new()));
+        let granted = Vec::new();
+        Ok(Self { request, expires_at, counts: false, unwritten, granted, bytes: 0 })
+    }
+
     /// Goes on with other secrets; everything that was granted is written.
     fn renew_secrets(&mut self) -> Result<(), Fault> {
         let secrets = Secret::pair(LeaseToken::random()?);
@@ -296,6 +345,13 @@ fn read(row: &rusqlite::Row<'_>, demand: &Demand) -> Result<Due, Fault> {
     Ok(Due { entry, body })
 }
 
-fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    [a, b].into_iter().flatten().min()
+/// A row that the driver did not write must not keep other jobs from being granted.
+fn valid(read: Result<Due, Fault>) -> Result<Option<Due>, Fault> {
+    match read {
+        Err(Fault::Driver(error)) => {
+            tracing::error!(%error, "a row in the store is not a valid job and is skipped");
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
 }

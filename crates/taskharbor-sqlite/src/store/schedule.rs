@@ -202,10 +202,7 @@ impl Store<'_> {
                 Ok(if removed > 0 { Ok(()) } else { Err(Denied::ScheduleNotFound) })
             }
             Change::ImportSchedule(record) => self.import_schedule(record),
-            Change::SetOwnerVersion { owner, version } => {
-                self.set_owner_version(owner, *version).map(Ok)
-            }
-            Change::PauseQueue(_) | Change::ResumeQueue(_) => Ok(Ok(())),
+            _ => Ok(Ok(())),
         }
     }
 
@@ -250,9 +247,7 @@ impl Store<'_> {
         declaration: &Declaration,
     ) -> Result<Result<(), Denied>, Fault> {
         let owner = &declaration.owner;
-        let version: Option<i64> = self.find(sql::OWNER_VERSION, [owner.as_str()])?;
-        let version = version.and_then(|version| u64::try_from(version).ok());
-        if let Err(denied) = declaration.check_version(version) {
+        if let Err(denied) = declaration.check_version(self.owner_version(owner)?) {
             return Ok(Err(denied));
         }
         // SCH-12: before the first of them is changed.
@@ -280,7 +275,17 @@ impl Store<'_> {
         self.set_owner_version(owner, declaration.version).map(Ok)
     }
 
-    fn set_owner_version(&self, owner: &OwnerName, version: Option<u64>) -> Result<(), Fault> {
+    /// The version that an owner has declared.
+    pub(super) fn owner_version(&self, owner: &OwnerName) -> Result<Option<u64>, Fault> {
+        let version: Option<i64> = self.find(sql::OWNER_VERSION, [owner.as_str()])?;
+        Ok(version.and_then(|version| u64::try_from(version).ok()))
+    }
+
+    pub(super) fn set_owner_version(
+        &self,
+        owner: &OwnerName,
+        version: Option<u64>,
+    ) -> Result<(), Fault> {
         match version {
             Some(version) => {
                 self.execute(sql::SET_OWNER_VERSION, params![owner.as_str(), total(version)])?

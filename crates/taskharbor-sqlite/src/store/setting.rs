@@ -8,7 +8,7 @@ use taskharbor_core::{
     name::OwnerName,
 };
 
-use super::{Store, enqueue::place, schedule};
+use super::{Store, enqueue::place, limit, schedule};
 use crate::{
     entry::{self, number, text, time},
     error::Fault,
@@ -40,10 +40,23 @@ impl Store<'_> {
             }
             Change::ResumeQueue(queue) => {
                 if self.execute(sql::RESUME, [queue.as_str()])? > 0 {
+                    self.execute(sql::DROP_QUEUE, [queue.as_str()])?;
                     self.wake_queue(queue);
                 }
             }
-            schedules => return self.change_schedules(schedules, now),
+            Change::SetOwnerVersion { owner, version } => {
+                self.set_owner_version(owner, *version)?;
+            }
+            Change::PutSchedule(_)
+            | Change::DeclareSchedules(_)
+            | Change::PauseSchedule(_)
+            | Change::ResumeSchedule { .. }
+            | Change::RemoveSchedule(_)
+            | Change::ImportSchedule(_) => return self.change_schedules(change, now),
+            Change::SetLimits { .. }
+            | Change::DeclareLimits(_)
+            | Change::ImportLimits(_)
+            | Change::Hold { .. } => return self.change_limits(change),
         }
         Ok(Ok(()))
     }
@@ -80,6 +93,9 @@ impl Store<'_> {
         let (sql, read): (_, Read) = match kind {
             SettingKind::PausedQueue => (sql::PAUSES_FROM, paused_queue),
             SettingKind::Owner => (sql::OWNERS_FROM, owner),
+            SettingKind::Limits => {
+                (sql::LIMITS_FROM, |row| Ok(Setting::Limits(Box::new(limit::read(row)?))))
+            }
             _ => (sql::SCHEDULES_FROM, |row| Ok(Setting::Schedule(Box::new(schedule::read(row)?)))),
         };
         // No character comes between a name and the same with a NUL, and no name has one.

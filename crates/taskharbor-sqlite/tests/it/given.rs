@@ -5,7 +5,7 @@ use std::time::Duration;
 use taskharbor_core::{
     Admin, AnyDriver, JobId, JobType, NewJob, QueueName, State, Timestamp,
     driver::{Enqueued, Leased},
-    name::Holder,
+    name::{Holder, LaneName},
 };
 use taskharbor_sqlite::SqliteDriver;
 
@@ -27,6 +27,10 @@ pub(crate) fn queue() -> QueueName {
 
 pub(crate) fn job(text: &str) -> NewJob {
     NewJob::new(id(text), queue(), JobType::new("work").unwrap(), b"payload")
+}
+
+pub(crate) fn lane(text: &str) -> LaneName {
+    LaneName::new(text).unwrap()
 }
 
 /// A handle with calls for single jobs.

@@ -18,6 +18,8 @@ mod fault;
 mod full_disk;
 mod given;
 mod kill;
+mod lane;
+mod limit;
 mod opening;
 mod place;
 mod plan;

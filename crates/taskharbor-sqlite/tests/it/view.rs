@@ -83,6 +83,8 @@ async fn what_people_break_is_found() {
             "INSERT INTO th_key VALUES ('q', 'k', 'a', 99, NULL)",
             "key k of queue q is held by no job",
         ),
+        ("UPDATE th_state SET line = 'x' WHERE seq = 1", "a line that is not its lane's"),
+        ("UPDATE th_state SET counted = 1 WHERE seq = 1", "is not counted as it should be"),
         ("UPDATE th_meta SET seq = 0", "a number that was not given yet"),
     ];
     for text in ["a", "b", "c"] {
