@@ -3,15 +3,15 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, JobType, QueueName, State, Timestamp,
     admin::{
-        Action, Configure, Counts, Cursor, Filter, Inconsistency, List, ListSettings, Manage,
-        Order, Page, Prune, QueueCounts, Requeue, Setting,
+        Action, Configure, Counts, Cursor, Filter, Inconsistency, LaneStatus, List, ListLanes,
+        ListSettings, Manage, Order, Page, Prune, QueueCounts, Requeue, Setting,
     },
     driver::Answers,
     error::{Denied, InvalidRequest},
     export::{ExportUnit, ImportRefused, Imported},
     flow::{FlowRecord, FlowState, ListFlows},
     job::{JobRecord, JobSummary},
-    name::{FlowName, IdempotencyKey},
+    name::{FlowName, IdempotencyKey, LaneName},
 };
 use tokio_postgres::Row;
 
@@ -29,7 +29,7 @@ impl Admin for PostgresDriver {
     }
 
     async fn inspect(&self, id: JobId, now: Timestamp) -> Result<Option<JobRecord>, DriverError> {
-        let values = [Value::Text(Some(id.as_str()))];
+        let values = [Value::Text(Some(id.as_str())), Value::BigInt(Some(now.as_micros()))];
         let rows = self.query(&self.shared.statements.inspect, &values).await?;
         rows.first().map(|row| record::record(row, now.as_micros())).transpose()
     }
@@ -116,6 +116,11 @@ impl Admin for PostgresDriver {
     async fn settings(&self, request: ListSettings) -> Result<Page<Setting>, DriverError> {
         self.shared.session.check_open()?;
         self.list_settings(request).await
+    }
+
+    async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
+        self.shared.session.check_open()?;
+        self.list_lanes(request).await
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
@@ -229,6 +234,7 @@ fn list_values(request: &List, place: Place) -> Vec<Value<'_>> {
         number(request.scan),
         Value::Text(filter.queue.as_ref().map(QueueName::as_str)),
         Value::Text(filter.job_type.as_ref().map(JobType::as_str)),
+        Value::Text(filter.lane.as_ref().map(LaneName::as_str)),
         Value::Text(filter.flow.as_ref().map(JobId::as_str)),
         Value::Text(filter.state.map(State::as_str)),
         Value::Text(filter.key.as_ref().map(IdempotencyKey::as_str)),

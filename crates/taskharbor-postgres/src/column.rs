@@ -6,7 +6,7 @@
 use taskharbor_core::{
     DriverError, NewJob, Timestamp,
     job::{Condition, FailurePolicy, Headers, JobKind, JoinReading, KeyHold},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, LaneName},
 };
 
 use crate::value::Value;
@@ -25,7 +25,7 @@ impl<'a> Columns<'a> {
     }
 
     /// What every function that stores jobs takes of them, in this order.
-    pub(crate) fn common(&self) -> [Value<'_>; 10] {
+    pub(crate) fn common(&self) -> [Value<'_>; 11] {
         [
             self.ids(),
             self.queues(),
@@ -37,6 +37,7 @@ impl<'a> Columns<'a> {
             self.max_attempts(),
             self.headers(),
             self.policies(),
+            self.lanes(),
         ]
     }
 
@@ -84,6 +85,10 @@ impl<'a> Columns<'a> {
 
     fn policies(&self) -> Value<'_> {
         self.texts(policy)
+    }
+
+    fn lanes(&self) -> Value<'_> {
+        self.texts(|job| job.lane.as_ref().map(LaneName::as_str))
     }
 
     pub(crate) fn kinds(&self) -> Value<'_> {

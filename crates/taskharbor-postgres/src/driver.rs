@@ -19,6 +19,7 @@ use crate::{
     SchemaName,
     answer::{self, Verdict, get},
     held::HeldCalls,
+    limit::LaneTurns,
     scan_start::ScanStarts,
     session::Session,
     statement::Statements,
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) wakeups: Wakeups,
     pub(crate) held_calls: HeldCalls,
     pub(crate) scan_starts: Arc<ScanStarts>,
+    pub(crate) turns: LaneTurns,
     pub(crate) id: DriverId,
     /// Whether the role may insert into the tables, as far as is known.
     pub(crate) inserts_directly: AtomicBool,

@@ -317,6 +317,7 @@ fn is_bare(job: &NewJob) -> bool {
         && job.timeout.is_none()
         && job.max_attempts.is_none()
         && job.on_failure == FailurePolicy::Block
+        && job.lane.is_none()
 }
 
 /// Whether a key that the job takes at this instant is held for no time at all, since there is no

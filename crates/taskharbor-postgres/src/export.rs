@@ -13,7 +13,7 @@ use taskharbor_core::{
         EdgeState, ExportUnit, ExportedFlow, ExportedJob, ExportedKey, ImportRefused, Imported,
     },
     life::{ActiveLease, Finish, Life, Stage},
-    name::{FlowName, Holder, IdempotencyKey},
+    name::{FlowName, Holder, IdempotencyKey, LaneName},
 };
 use tokio_postgres::Row;
 
@@ -447,6 +447,7 @@ fn job(stored: &ExportedJob, native_token: i64) -> Json {
     let mut job = json!({
         "id": new.id.as_str(),
         "queue": new.queue.as_str(),
+        "lane": new.lane.as_ref().map(LaneName::as_str),
         "type": new.job_type.as_str(),
         "headers": (!headers.is_empty()).then_some(headers),
         "kind": column::kind(new),

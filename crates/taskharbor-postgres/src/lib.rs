@@ -22,6 +22,7 @@ pub mod error;
 mod export;
 mod fire;
 mod held;
+mod limit;
 mod migration;
 mod open;
 mod open_tx;

@@ -41,13 +41,16 @@ const PUBLIC: [&str; 13] = [
 ];
 
 /// All of version 1.
-const V1: [&str; 23] = [
+const V1: [&str; 26] = [
     include_str!("sql/v1/meta.sql"),
     include_str!("sql/v1/table.sql"),
     include_str!("sql/v1/finish.sql"),
     include_str!("sql/v1/enqueue.sql"),
     include_str!("sql/v1/flow.sql"),
+    include_str!("sql/v1/limit.sql"),
     include_str!("sql/v1/reserve.sql"),
+    include_str!("sql/v1/lane.sql"),
+    include_str!("sql/v1/turn.sql"),
     include_str!("sql/v1/settle.sql"),
     include_str!("sql/v1/expand.sql"),
     include_str!("sql/v1/manage.sql"),

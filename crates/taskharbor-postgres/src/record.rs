@@ -10,7 +10,7 @@ use taskharbor_core::{
         Condition, FailedAttempt, FailurePolicy, Held, JobKind, JobRecord, JobSummary, JoinReading,
         KeyHold, ReleaseNote,
     },
-    name::{FlowName, Holder, IdempotencyKey},
+    name::{FlowName, Holder, IdempotencyKey, LaneName},
 };
 use tokio_postgres::Row;
 
@@ -19,6 +19,7 @@ use crate::{
         blob, get, headers, id, name, number, optional_id, optional_number, optional_time, state,
         text, time, unknown,
     },
+    limit,
     reserve::blank,
 };
 
@@ -28,6 +29,10 @@ pub(crate) fn timeout(micros: Option<i64>) -> Result<Option<Duration>, DriverErr
 
 pub(crate) fn key(text: Option<&str>) -> Result<Option<IdempotencyKey>, DriverError> {
     text.map(|text| name(IdempotencyKey::new(text))).transpose()
+}
+
+pub(crate) fn lane(text: Option<&str>) -> Result<Option<LaneName>, DriverError> {
+    text.map(|text| name(LaneName::new(text))).transpose()
 }
 
 fn held(lease_expires_at: Option<i64>, holder: Option<&str>) -> Result<Option<Held>, DriverError> {
@@ -78,7 +83,8 @@ pub(crate) fn record(row: &Row, now: i64) -> Result<JobRecord, DriverError> {
     record.job.attempts = number(get(row, "attempts")?)?;
     record.job.expirations = number(get(row, "expirations")?)?;
     record.job.released = released(get(row, "released")?);
-    Ok(record)
+    let held_back = limit::held_back(row, new.lane.as_ref(), "inflight", time(now)?)?;
+    Ok(record.held_back(held_back))
 }
 
 /// What was enqueued, but for what may have changed since.
@@ -95,6 +101,7 @@ pub(crate) fn new_job(row: &Row) -> Result<NewJob, DriverError> {
     new.on_failure = policy(get(row, "on_failure")?)?;
     new.timeout = timeout(get(row, "timeout_us")?)?;
     new.idempotency_key = key(get(row, "idempotency_key")?)?;
+    new.lane = lane(get(row, "lane")?)?;
     Ok(new)
 }
 
@@ -180,6 +187,7 @@ pub(crate) fn summary(row: &Row) -> Result<(i64, JobSummary), DriverError> {
     job.reason = text(get(row, "reason")?);
     job.flow = optional_id(get(row, "flow")?)?;
     job.payload_bytes = number(get(row, "payload_bytes")?)?;
+    job.lane = lane(get(row, "lane")?)?;
     Ok((get(row, "seq")?, job))
 }
 

@@ -21,6 +21,7 @@ use crate::{
         unknown,
     },
     column::texts,
+    limit::LaneTurns,
     record,
     scan_start::{Beginning, Position, Walk},
     settle::refusal,
@@ -40,7 +41,7 @@ macro_rules! columns {
         pub(crate) const STATEMENT: &str = concat!(
             "SELECT ",
             $("r.", stringify!($name), ", ",)*
-            "NULL FROM {schema}.th_reserve_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) r"
+            "NULL FROM {schema}.th_reserve_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14) r"
         );
     };
 }
@@ -48,7 +49,8 @@ macro_rules! columns {
 columns! {
     id queue job_type payload headers priority run_at timeout_us created_at attempts max_attempts
     last_error failed_at deliveries expirations idempotency_key flow parents available_at seq kind
-    on_failure released next_due wakes seen_queues seen_priorities lease_ends is_long walked_us
+    on_failure released lane next_due wakes seen_queues seen_priorities lease_ends is_long walked_us
+    turn_queue turn_lane turn_used
 }
 
 fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
@@ -70,13 +72,18 @@ impl PostgresDriver {
         let now = request.now.as_micros();
         let look = shared.wakeups.begin_look(&request.demands);
         let beginning = shared.scan_starts.of(&request.demands, now);
-        let values = values(&request, expires_at, random, &shared.limits, &beginning);
+        let turns = shared.turns.of(&request.demands);
+        let values = values(&request, expires_at, random, &shared.limits, &beginning, &turns);
         let rows = self.query(&shared.statements.reserve, &values).await?;
         let expires_us = expires_at.as_micros();
         let mut walk = Walk { now, expires_at: expires_us, ..Walk::default() };
         let mut granted: Vec<(Position, Leased)> = Vec::with_capacity(rows.len());
-        let (end, jobs) = rows.split_last().ok_or_else(|| unknown("answer", "nothing"))?;
-        for row in jobs {
+        let mut end = End::default();
+        for row in &rows {
+            if column::<Option<&str>>(row, Column::id)?.is_none() {
+                end.add(row, &mut walk)?;
+                continue;
+            }
             match read(row, random, expires_at) {
                 Ok((position, leased)) => granted.push((position, leased)),
                 // A row was written past the functions. It must not keep the others from their
@@ -86,13 +93,15 @@ impl PostgresDriver {
                 }
             }
         }
+        end.keep_turns(&shared.turns, &request.demands, &granted)?;
+        // Positions of queues that are granted by turns say nothing about what stands before them.
+        let by_position =
+            granted.iter().filter(|(_, it)| !end.is_by_turns(&it.job.queue, &request.demands));
         let place = |(position, leased): &(Position, Leased)| (leased.job.queue.clone(), *position);
-        walk.granted = granted.iter().map(place).collect();
-        read_walk(end, &mut walk)?;
+        walk.granted = by_position.map(place).collect();
         shared.scan_starts.learn(&request.demands, &beginning, &walk);
-        let wakes = column::<Option<Vec<String>>>(end, Column::wakes)?;
-        self.put_in_line(answer::queues(wakes), now);
-        let due: Option<i64> = column(end, Column::next_due)?;
+        let due = end.next_due;
+        self.put_in_line(answer::queues(Some(end.wakes)), now);
         // RES-7: a look that began behind leases does not know when they end.
         let again = beginning.look_again.filter(|_| !walk.exhausted.is_empty());
         let next_due = due.into_iter().chain(again).min().and_then(|at| time(at).ok());
@@ -120,6 +129,7 @@ fn values<'a>(
     random: i64,
     limits: &Limits,
     beginning: &Beginning,
+    turns: &'a [(usize, String, u32)],
 ) -> Vec<Value<'a>> {
     let wanted: usize = request.demands.iter().map(|demand| demand.limit).sum();
     // Only where payloads could be too much for one answer are they measured.
@@ -139,6 +149,9 @@ fn values<'a>(
         Value::BigInts(starts().map(|(_, it)| Some(i64::from(it.priority))).collect()),
         Value::BigInts(starts().map(|(_, it)| Some(it.at)).collect()),
         Value::BigInts(starts().map(|(_, it)| Some(it.seq)).collect()),
+        Value::BigInts(turns.iter().map(|(demand, ..)| crate::column::place(*demand)).collect()),
+        Value::Texts(turns.iter().map(|(_, lane, _)| Some(lane.as_str())).collect()),
+        Value::BigInts(turns.iter().map(|(.., used)| Some(i64::from(*used))).collect()),
     ]
 }
 
@@ -170,22 +183,71 @@ fn read(row: &Row, random: i64, expires_at: Timestamp) -> Result<(Position, Leas
     job.condition = record::kind(column(row, Column::kind)?)?.1;
     job.on_failure = record::policy(column(row, Column::on_failure)?)?;
     job.released = record::released(column(row, Column::released)?);
+    job.lane = record::lane(column(row, Column::lane)?)?;
     let position = Position { priority: job.priority, at, seq };
     let lease = Lease::new(Token { random, seq }.lease_token(&job.id), expires_at);
     Ok((position, Leased::new(job, lease)))
 }
 
-/// What the last row of an answer tells.
-fn read_walk(row: &Row, walk: &mut Walk) -> Result<(), DriverError> {
-    let queues: Vec<i64> = column(row, Column::seen_queues)?;
-    let priorities: Vec<i64> = column(row, Column::seen_priorities)?;
-    let ends: Vec<Option<i64>> = column(row, Column::lease_ends)?;
-    for ((queue, priority), end) in queues.into_iter().zip(priorities).zip(ends) {
-        walk.exhausted.push((answer::number(queue - 1)?, answer::number(priority)?, end));
+/// What the rows without a job tell: one of each queue that is granted by turns, and one of all others.
+#[derive(Debug, Default)]
+struct End {
+    next_due: Option<i64>,
+    wakes: Vec<String>,
+    /// Whose turn was last in the queue of each demand, and how many jobs of it.
+    turns: Vec<(usize, String, u32)>,
+}
+
+impl End {
+    /// Whether a queue was granted by turns.
+    fn is_by_turns(&self, queue: &QueueName, demands: &[Demand]) -> bool {
+        self.turns
+            .iter()
+            .any(|(demand, ..)| demands.get(*demand).is_some_and(|it| it.queue == *queue))
     }
-    walk.is_long = column(row, Column::is_long)?;
-    walk.walked = Duration::from_micros(answer::number(column(row, Column::walked_us)?)?);
-    Ok(())
+
+    /// Keeps whose turn was last. Where no job had a lane, it was that of the jobs without one. LAN-2.
+    fn keep_turns(
+        &self,
+        turns: &LaneTurns,
+        demands: &[Demand],
+        granted: &[(Position, Leased)],
+    ) -> Result<(), DriverError> {
+        for (demand, lane, used) in &self.turns {
+            let demand = demands.get(*demand);
+            let demand = demand.ok_or_else(|| unknown("queue", "one that was not asked for"))?;
+            turns.keep(&demand.queue, lane, *used);
+        }
+        for of_queue in granted.chunk_by(|a, b| a.1.job.queue == b.1.job.queue) {
+            let queue = &of_queue[0].1.job.queue;
+            if !self.is_by_turns(queue, demands) {
+                turns.keep(queue, "", 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, row: &Row, walk: &mut Walk) -> Result<(), DriverError> {
+        let due: Option<i64> = column(row, Column::next_due)?;
+        self.next_due = self.next_due.into_iter().chain(due).min();
+        self.wakes.extend(column::<Option<Vec<String>>>(row, Column::wakes)?.unwrap_or_default());
+        if let Some(queue) = column::<Option<i64>>(row, Column::turn_queue)? {
+            let lane = column::<Option<&str>>(row, Column::turn_lane)?.unwrap_or_default();
+            let used = optional_number(column(row, Column::turn_used)?)?.unwrap_or(0);
+            self.turns.push((answer::number(queue - 1)?, lane.to_owned(), used));
+            return Ok(());
+        }
+        let queues: Option<Vec<i64>> = column(row, Column::seen_queues)?;
+        let priorities: Option<Vec<i64>> = column(row, Column::seen_priorities)?;
+        let ends: Option<Vec<Option<i64>>> = column(row, Column::lease_ends)?;
+        let seen = queues.into_iter().flatten().zip(priorities.into_iter().flatten());
+        for ((queue, priority), end) in seen.zip(ends.into_iter().flatten()) {
+            walk.exhausted.push((answer::number(queue - 1)?, answer::number(priority)?, end));
+        }
+        walk.is_long = column(row, Column::is_long)?;
+        walk.walked = Duration::from_micros(answer::number(column(row, Column::walked_us)?)?);
+        Ok(())
+    }
 }
 
 /// The jobs queue by queue in the order of the demands, each queue in its order. ORD-1, ORD-2.

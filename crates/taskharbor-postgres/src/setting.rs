@@ -6,12 +6,12 @@ use serde_json::{Value as Json, json};
 use taskharbor_core::{
     DriverError, QueueName, Text, Timestamp,
     admin::{
-        Change, Configure, Firing, ListSettings, NewSchedule, Page, ScheduleRecord, Setting,
-        SettingKind, SlotTotals,
+        Change, Configure, Firing, ListSettings, NewSchedule, Page, QueueLimits, ScheduleRecord,
+        Setting, SettingKind, SlotTotals,
     },
     driver::{Answers, Due, DueSchedules, Enqueued},
     error::Denied,
-    name::{OwnerName, ScheduleName},
+    name::{LaneName, OwnerName, ScheduleName},
 };
 use tokio_postgres::Row;
 
@@ -19,6 +19,7 @@ use crate::{
     PostgresDriver,
     answer::{self, get},
     column::place,
+    limit,
     value::Value,
 };
 
@@ -29,11 +30,14 @@ impl PostgresDriver {
         for (at, change) in request.changes.iter().enumerate() {
             changes.add(at, change);
         }
+        // WAK-1, WAK-3
         let resumed = request.changes.iter().filter_map(|change| match change {
-            Change::ResumeQueue(queue) => Some(queue.clone()),
+            Change::ResumeQueue(queue) | Change::Hold { queue, until: None, .. } => {
+                Some(queue.clone())
+            }
             _ => None,
         });
-        let resumed: Vec<QueueName> = resumed.collect();
+        let mut resumed: Vec<QueueName> = resumed.collect();
         let text = Json::from(changes.calls).to_string();
         let values = [
             Value::Text(Some(&text)),
@@ -45,14 +49,18 @@ impl PostgresDriver {
         let rows = self.query(&self.shared.statements.configure, &values).await;
         call.answered(&rows);
         let rows = rows?;
-        self.put_in_line(resumed, 0);
         let mut answers = vec![Ok(()); request.changes.len()];
         for row in &rows {
+            if get::<&str>(row, "denied")? == "woken" {
+                resumed.push(answer::name(QueueName::new(get::<&str>(row, "name")?))?);
+                continue;
+            }
             let at: usize = answer::number(get::<i64>(row, "ord")? - 1)?;
             if let Some(answer) = answers.get_mut(at) {
                 *answer = Err(denied(row)?);
             }
         }
+        self.put_in_line(resumed, 0);
         Ok(answers)
     }
 
@@ -170,6 +178,30 @@ impl<'a> Changes<'a> {
                     "schedules": [imported(record)],
                 })
             }
+            Change::SetLimits { queue, limits } => json!({
+                "change": "set_limits", "name": queue.as_str(),
+                "limits": limits.as_ref().map(limit::json),
+            }),
+            Change::DeclareLimits(declaration) => {
+                let of_queue = |(queue, limits): &(QueueName, QueueLimits)| {
+                    (queue.as_str().to_owned(), limit::json(limits))
+                };
+                let limits: serde_json::Map<_, _> =
+                    declaration.limits.iter().map(of_queue).collect();
+                json!({
+                    "change": "declare_limits", "owner": declaration.owner.as_str(),
+                    "version": declaration.version, "limits": limits,
+                })
+            }
+            Change::ImportLimits(record) => json!({
+                "change": "import_limits", "name": record.queue.as_str(),
+                "owner": record.owner.as_ref().map(OwnerName::as_str),
+                "limits": limit::json(&record.limits),
+            }),
+            Change::Hold { queue, lane, until } => json!({
+                "change": "hold", "name": queue.as_str(), "until": micros(*until),
+                "lane": lane.as_ref().map(LaneName::as_str),
+            }),
             Change::SetOwnerVersion { owner, version } => json!({
                 "change": "set_owner_version", "name": owner.as_str(), "version": version,
             }),
@@ -218,12 +250,15 @@ pub(crate) fn count(count: u64) -> i64 {
 
 fn denied(row: &Row) -> Result<Denied, DriverError> {
     let name = || answer::name(ScheduleName::new(get::<Option<&str>>(row, "name")?.unwrap_or("")));
+    let queue = || answer::name(QueueName::new(get::<Option<&str>>(row, "name")?.unwrap_or("")));
     let detail: Option<&str> = get(row, "detail")?;
     Ok(match get::<&str>(row, "denied")? {
         "not_found" => Denied::ScheduleNotFound,
         "changed" => Denied::ScheduleChanged,
         "exists" => Denied::ScheduleExists(name()?),
         "owned" => Denied::ScheduleOwned { name: name()?, owner: owner(detail)? },
+        "limits_owned" => Denied::LimitsOwned { queue: queue()?, owner: owner(detail)? },
+        "limits_exist" => Denied::LimitsExist(queue()?),
         "newer_version" => {
             let stored = detail.unwrap_or_default().parse().map_err(DriverError::backend)?;
             Denied::NewerVersion { stored }
@@ -232,7 +267,7 @@ fn denied(row: &Row) -> Result<Denied, DriverError> {
     })
 }
 
-fn owner(text: Option<&str>) -> Result<Option<OwnerName>, DriverError> {
+pub(crate) fn owner(text: Option<&str>) -> Result<Option<OwnerName>, DriverError> {
     text.map(|text| answer::name(OwnerName::new(text))).transpose()
 }
 
@@ -248,6 +283,7 @@ fn setting(row: &Row) -> Result<Setting, DriverError> {
             version: answer::number(get(row, "version")?)?,
         },
         "schedule" => Setting::Schedule(Box::new(schedule(row)?)),
+        "limits" => Setting::Limits(Box::new(limit::record(row)?)),
         other => return Err(answer::unknown("setting", other)),
     })
 }

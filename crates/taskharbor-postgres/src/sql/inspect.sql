@@ -14,6 +14,8 @@ SELECT r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.kind::tex
   ARRAY(SELECT x.attempts::bigint FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_attempts,
   ARRAY(SELECT x.failed_at FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_times,
   ARRAY(SELECT x.error FROM {schema}.th_error x WHERE x.seq = r.seq ORDER BY x.failure) AS error_texts,
-  r.key_time_us, r.available_at
+  r.key_time_us, r.available_at, r.lane, u.limits, u.inflight, u.tat, u.held_until, u.lane_inflight, u.lane_tat,
+  u.lane_held_until
 FROM {schema}.th_record r LEFT JOIN {schema}.th_flow f ON f.seq = r.flow
+LEFT JOIN LATERAL {schema}.th_usage_v1(r.queue, r.lane, $2) u ON true
 WHERE r.seq = (SELECT j.seq FROM {schema}.th_job j WHERE j.id = $1)

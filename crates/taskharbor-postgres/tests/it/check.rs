@@ -89,7 +89,7 @@ async fn every_contradiction_is_found_and_named() {
         ),
         (
             "UPDATE th_live SET queue = 'other' WHERE seq = #waiting",
-            "job waiting and its live row differ in queue or flow",
+            "job waiting and its live row differ in queue, lane or flow",
         ),
         (
             "UPDATE th_live SET available_at = lease_expires_at + 1 WHERE seq = #inflight",

@@ -25,7 +25,8 @@ const FEW: f64 = 400.0;
 const EXPLAIN: &str = "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
     SET auto_explain.log_nested_statements = on; SET auto_explain.log_timing = off; SET client_min_messages = log";
 
-/// Waiting jobs in five queues and two priorities, with as many of a higher priority that are due
+/// Jobs with lanes in two queues, one of them with limits: one large lane, many small ones, and many
+/// lanes in which no job is due. Waiting jobs in five queues and two priorities, with as many of a higher priority that are due
 /// much later, and as many that are over, a few of them in the DLQ.
 const FILL: &str = "
 INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, idempotency_key)
@@ -41,6 +42,13 @@ INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload)
 INSERT INTO th_finished (first, kept_until, finished_at, started_at, state, queue, offsets)
     SELECT seq, seq, seq, seq, CASE WHEN substr(id, 2)::int % 1000 = 0 THEN 'dlq' ELSE 'done' END::th_terminal, queue, ARRAY[seq & 511]
     FROM th_job WHERE id LIKE 'd%';
+INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, run_at, lane)
+    SELECT nextval('th_seq'), 1, 0, q || n, q, 't', 'x', CASE WHEN n % 2 = 0 THEN 900000000 + n END,
+        CASE WHEN n % 2 = 0 THEN 'later' || n WHEN n % 100 = 1 THEN 'small' || n ELSE 'big' END
+    FROM generate_series(1, $n / 2) n CROSS JOIN unnest('{laned,limited}'::text[]) q;
+INSERT INTO th_live (seq, available_at, priority, queue, run_at, lane, is_in_lane)
+    SELECT seq, coalesce(run_at, seq % 400000), priority, queue, run_at, lane, CASE WHEN run_at IS NULL THEN true END FROM th_job WHERE lane IS NOT NULL;
+INSERT INTO th_limit (queue, limits) VALUES ('limited', '{\"inflight\": 1000, \"per_lane\": 2, \"lane_rate\": {\"jobs\": 1, \"per_us\": 10, \"burst\": 5}}');
 INSERT INTO th_schedule (name, owner, definition, next_slot, revision)
     SELECT 's' || n, CASE WHEN n % 1000 = 0 THEN 'o' END, 'x', n * 10, n FROM generate_series(1, $n) n;
 ";
@@ -144,12 +152,15 @@ fn calls() -> Vec<(&'static str, String)> {
             array_fill(1::bigint, '{{10}}'), array_fill('e'::text, '{{10}}'), array_fill(1::bigint, '{{10}}'), '{{}}', array_fill('r'::text, '{{10}}'), NULL) s"
         )
     };
-    let reserve = || {
-        "SELECT * FROM th_reserve_v1('{q1}', '{10}', 'w', 500000, 600000, 7, 0, '{}', '{}', '{}', '{}')".to_owned()
+    let reserve_from = |queue: &str| {
+        format!(
+            "SELECT * FROM th_reserve_v1('{{{queue}}}', '{{10}}', 'w', 500000, 600000, 7, 0, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')"
+        )
     };
+    let reserve = || reserve_from("q1");
     let list = |from: &str, scan: i64, queue: &str, state: &str| {
         format!(
-            "SELECT * FROM th_list_v1({from}, 10, {scan}, {queue}, NULL, NULL, {state},
+            "SELECT * FROM th_list_v1({from}, 10, {scan}, {queue}, NULL, NULL, NULL, {state},
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 500000)"
         )
     };
@@ -157,7 +168,7 @@ fn calls() -> Vec<(&'static str, String)> {
     let enqueue = |ids: &str, keys: &str| {
         let (ids, q, t, p) = (rep(ids), rep("'q1'::text"), rep("'t'::text"), rep("'x'::bytea"));
         format!(
-            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', 1000, NULL)"
+            "SELECT * FROM th_enqueue_v1(500000, false, '{{}}', {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', 1000, NULL)"
         )
     };
     let schedules = |what: &str| {
@@ -167,7 +178,7 @@ fn calls() -> Vec<(&'static str, String)> {
     };
     let fired = schedules("'name', 's' || n, 'revision', n, 'next_slot', 5000000 + n, 'missed', 0");
     let fire = format!(
-        "SELECT * FROM th_fire_v1(500000, {fired}, {items}, {items}, {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', 1000, NULL)",
+        "SELECT * FROM th_fire_v1(500000, {fired}, {items}, {items}, {ids}, {q}, {t}, {p}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {keys}, '{{}}', '{{}}', 1000, NULL)",
         items = rep("n::bigint"),
         ids = rep("'fired' || n"),
         q = rep("'q1'::text"),
@@ -191,6 +202,11 @@ fn calls() -> Vec<(&'static str, String)> {
         ("declare schedules", configure("declare_schedules")),
         ("settings", "SELECT * FROM th_settings_v1('schedule', 's1', NULL, NULL, 10)".to_owned()),
         ("settings by name", "SELECT * FROM th_settings_v1(NULL, NULL, NULL, 's500', 10)".to_owned()),
+        ("reserve by turns", reserve_from("laned")),
+        ("ack by turns", format!("SELECT a.* FROM {held}, th_ack_v1(500001, i.seqs, i.tokens, '{{}}') a")),
+        ("reserve under limits", reserve_from("limited")),
+        ("reserve under limits again", reserve_from("limited")),
+        ("ack under limits", format!("SELECT a.* FROM {held}, th_ack_v1(500001, i.seqs, i.tokens, '{{}}') a")),
         ("reserve", reserve()),
         ("extend", format!("SELECT e.* FROM {held}, th_extend_v1(i.ids, i.tokens, '{{}}', '{{}}', '{{}}', 500000, 700000) e")),
         ("retry", settle("retry")),
@@ -212,7 +228,7 @@ fn calls() -> Vec<(&'static str, String)> {
         ("list within a budget", list("0, false", 100, "NULL", "'done'")),
         (
             "inspect",
-            include_str!("../../src/sql/inspect.sql").replace("{schema}.", "").replace("$1", "'w100'"),
+            include_str!("../../src/sql/inspect.sql").replace("{schema}.", "").replace("$1", "'w100'").replace("$2", "500000"),
         ),
         ("flows", "SELECT * FROM th_flows_v1(0, false, 10, NULL, NULL, 'running', 500000)".to_owned()),
         ("requeue", "SELECT * FROM th_manage_v1('requeue', ARRAY(SELECT 'd' || n * 1000 FROM generate_series(10, 19) n), 500002, NULL, false, false, 0, NULL)".to_owned()),
@@ -261,7 +277,7 @@ async fn filled() -> (Store, Client) {
     let client = store.sql().await;
     // Nobody may look at the tables behind our back.
     client
-        .batch_execute("DO $$ DECLARE t text; BEGIN FOREACH t IN ARRAY '{th_job,th_live,th_finished,th_outcome,th_key,th_error,th_schedule}'::text[] LOOP
+        .batch_execute("DO $$ DECLARE t text; BEGIN FOREACH t IN ARRAY '{th_job,th_live,th_finished,th_outcome,th_key,th_error,th_schedule,th_limit,th_lane,th_grant_note}'::text[] LOOP
             EXECUTE format('ALTER TABLE %I SET (autovacuum_enabled = off)', t); END LOOP; END $$")
         .await
         .unwrap();
@@ -297,7 +313,8 @@ async fn plans_are_good_with_statistics_of_an_idle_store() {
     client.batch_execute(&fill).await.unwrap();
     client
         .batch_execute(
-            "DELETE FROM th_job; DELETE FROM th_live; DELETE FROM th_finished; DELETE FROM th_key; DELETE FROM th_schedule",
+            "DELETE FROM th_job; DELETE FROM th_live; DELETE FROM th_finished; DELETE FROM th_key; DELETE FROM th_schedule;
+             DELETE FROM th_limit; DELETE FROM th_lane; DELETE FROM th_grant_note",
         )
         .await
         .unwrap();

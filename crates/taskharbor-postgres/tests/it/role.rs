@@ -141,7 +141,7 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
             "DELETE FROM th_schedule",
             "DELETE FROM th_schedule_owner",
             "SELECT nextval('th_revision')",
-            "SELECT th_fire_v1(1, '[]', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, NULL)",
+            "SELECT th_fire_v1(1, '[]', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, NULL)",
             "UPDATE th_meta SET version = 9",
             "TRUNCATE th_job",
             "SELECT th_finish_all_v1('{1}', 'cancelled', NULL, 1, false)",
@@ -293,17 +293,18 @@ async fn hostile_objects_are_not_taken_for_ours() {
     for sql in [
         format!("SELECT * FROM {ours}.th_enqueue('work', queue => 'q', id => 'by-sql')"),
         format!(
-            "SELECT id FROM {ours}.th_reserve_v1('{{s}}', '{{1}}', 'w', 1794744000000000, 1794744000000009, 7, 0, '{{}}', '{{}}', '{{}}', '{{}}') WHERE id = 'sound'"
+            "SELECT id FROM {ours}.th_reserve_v1('{{s}}', '{{1}}', 'w', 1794744000000000, 1794744000000009, 7, 0, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') WHERE id = 'sound'"
         ),
         format!(
-            "SELECT * FROM {ours}.th_list_v1(0, false, 10, 10, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1) WHERE id = 'by-sql'"
+            "SELECT * FROM {ours}.th_list_v1(0, false, 10, 10, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1) WHERE id = 'by-sql'"
         ),
         include_str!("../../src/sql/counts.sql")
             .replace("{schema}", ours)
             .replace("$1", "1::bigint"),
         include_str!("../../src/sql/inspect.sql")
             .replace("{schema}", ours)
-            .replace("$1", "'sound'"),
+            .replace("$1", "'sound'")
+            .replace("$2", "1::bigint"),
         format!("SELECT * FROM {ours}.th_jobs"),
     ] {
         let rows = client.query(&sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));

@@ -144,6 +144,7 @@ CREATE FUNCTION th_enqueue(
   key_hold        text DEFAULT 'until_pruned',
   headers         jsonb DEFAULT '{}',
   id              text DEFAULT NULL,
+  lane            text DEFAULT NULL,
   notify          boolean DEFAULT true,
   OUT job_id      text,
   OUT inserted    boolean
@@ -152,7 +153,7 @@ CREATE FUNCTION th_enqueue(
 BEGIN
   SELECT * INTO job_id, inserted FROM th_enqueue_bytes(
     type, convert_to(payload::text, 'UTF8'), 'json', queue, run_at, priority, max_attempts, timeout, idempotency_key,
-    key_hold, headers, id, notify);
+    key_hold, headers, id, lane, notify);
 END $$;
 
 -- As th_enqueue, for a payload that is not JSON; the codec tells the worker how to read it.
@@ -169,6 +170,7 @@ CREATE FUNCTION th_enqueue_bytes(
   key_hold        text DEFAULT 'until_pruned',
   headers         jsonb DEFAULT '{}',
   id              text DEFAULT NULL,
+  lane            text DEFAULT NULL,
   notify          boolean DEFAULT true,
   OUT job_id      text,
   OUT inserted    boolean
@@ -185,8 +187,11 @@ BEGIN
   PERFORM th_check_payload(payload);
   job_id := coalesce(id, th_new_id(v_now));
   PERFORM th_check_name('job id', job_id, 255);
+  IF lane IS NOT NULL THEN
+    PERFORM th_check_name('lane name', lane, 255);
+  END IF;
   v_job := ROW(job_id, queue, type, payload, priority, v_options.run_at, v_options.timeout_us, max_attempts,
-               th_check_headers(headers, codec), NULL, NULL)::th_new_job;
+               th_check_headers(headers, codec), NULL, NULL, lane)::th_new_job;
   v_claim := th_check_claim(idempotency_key, key_hold);
   SELECT s.job_id, s.inserted INTO job_id, inserted FROM th_store_job(v_job, v_claim, v_now, id IS NOT NULL) s;
   IF notify THEN
@@ -241,9 +246,9 @@ BEGIN
     END IF;
   END LOOP;
   INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, key_time_us,
-                      max_attempts, key_hold, idempotency_key)
+                      max_attempts, key_hold, idempotency_key, lane)
   VALUES (v_seq, p_now, p_job.priority, p_job.id, p_job.queue, p_job.type, p_job.payload, p_job.headers, p_job.run_at,
-          p_job.timeout_us, p_claim.time_us, p_job.max_attempts, p_claim.hold, p_claim.key)
+          p_job.timeout_us, p_claim.time_us, p_job.max_attempts, p_claim.hold, p_claim.key, p_job.lane)
   ON CONFLICT ON CONSTRAINT th_job_id DO NOTHING;
   inserted := FOUND;
   job_id := p_job.id;
@@ -251,10 +256,11 @@ BEGIN
     DELETE FROM th_key WHERE queue = p_job.queue AND key = p_claim.key AND seq = v_seq;
     RETURN;
   END IF;
-  INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_special)
+  INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_special, is_in_lane, lane)
   VALUES (v_seq, greatest(p_job.run_at, p_now), p_job.priority, p_job.queue, p_job.run_at,
           CASE WHEN octet_length(p_job.payload) > 65536 THEN true END,
-          CASE WHEN p_claim.hold IN ('until_done', 'until_terminal') THEN true END);
+          CASE WHEN p_claim.hold IN ('until_done', 'until_terminal') THEN true END,
+          CASE WHEN p_job.lane IS NOT NULL AND (p_job.run_at IS NULL OR p_job.run_at <= p_now) THEN true END, p_job.lane);
 END $$;
 
 -- Stores one job for each payload, in one statement. For triggers on statements with a transition table. Answers the ids.
@@ -269,6 +275,7 @@ CREATE FUNCTION th_enqueue_many(
   max_attempts    int DEFAULT NULL,
   timeout         interval DEFAULT NULL,
   headers         jsonb DEFAULT '{}',
+  lane            text DEFAULT NULL,
   notify          boolean DEFAULT true
 ) RETURNS SETOF text LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 #variable_conflict use_variable
@@ -279,19 +286,23 @@ DECLARE
 BEGIN
   PERFORM th_check_name('job type', type, 255);
   PERFORM th_check_name('queue name', queue, 255);
+  IF lane IS NOT NULL THEN
+    PERFORM th_check_name('lane name', lane, 255);
+  END IF;
   PERFORM th_check_payload(convert_to(p::text, 'UTF8')) FROM unnest(payloads) AS p;
   RETURN QUERY
   WITH given AS (
     SELECT nextval('th_seq') AS seq, th_new_id(v_now) AS id, convert_to(p.payload::text, 'UTF8') AS payload
     FROM unnest(payloads) WITH ORDINALITY AS p (payload, ord) ORDER BY p.ord
   ), stored AS (
-    INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, max_attempts)
-    SELECT g.seq, v_now, priority, g.id, queue, type, g.payload, v_headers, v_options.run_at, v_options.timeout_us, max_attempts
+    INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, max_attempts, lane)
+    SELECT g.seq, v_now, priority, g.id, queue, type, g.payload, v_headers, v_options.run_at, v_options.timeout_us, max_attempts, lane
     FROM given g
   ), live AS (
-    INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large)
+    INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_in_lane, lane)
     SELECT g.seq, greatest(v_options.run_at, v_now), priority, queue, v_options.run_at,
-      CASE WHEN octet_length(g.payload) > 65536 THEN true END
+      CASE WHEN octet_length(g.payload) > 65536 THEN true END,
+      CASE WHEN lane IS NOT NULL AND (v_options.run_at IS NULL OR v_options.run_at <= v_now) THEN true END, lane
     FROM given g
   )
   SELECT g.id FROM given g ORDER BY g.seq;

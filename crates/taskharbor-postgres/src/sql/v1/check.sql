@@ -8,6 +8,7 @@ BEGIN
   RETURN QUERY SELECT * FROM th_check_keys();
   RETURN QUERY SELECT * FROM th_check_flows();
   RETURN QUERY SELECT * FROM th_check_schedules();
+  RETURN QUERY SELECT * FROM th_check_limits();
 END $$;
 
 -- Terminal jobs, a row for each.
@@ -29,8 +30,8 @@ BEGIN
   SELECT 'number ' || f.seq || ' is terminal and has no job' FROM th_finished_job f LEFT JOIN th_job j ON j.seq = f.seq
   WHERE j.seq IS NULL
   UNION ALL
-  SELECT 'job ' || j.id || ' and its live row differ in queue or flow' FROM th_job j JOIN th_live l ON l.seq = j.seq
-  WHERE (l.queue, l.flow) IS DISTINCT FROM (j.queue, j.flow)
+  SELECT 'job ' || j.id || ' and its live row differ in queue, lane or flow' FROM th_job j JOIN th_live l ON l.seq = j.seq
+  WHERE (l.queue, l.lane, l.flow) IS DISTINCT FROM (j.queue, j.lane, j.flow)
   UNION ALL
   SELECT 'job ' || j.id || ' and its row among the terminal ones differ in queue or flow'
   FROM th_job j JOIN th_finished_job f ON f.seq = j.seq WHERE (f.queue, f.flow) IS DISTINCT FROM (j.queue, j.flow)
@@ -141,4 +142,21 @@ BEGIN
   FROM th_schedule s GROUP BY s.revision HAVING count(*) > 1
   UNION ALL
   SELECT 'schedule ' || s.name || ' has counts below zero' FROM th_schedule s WHERE least(s.stored, s.skipped, s.missed) < 0;
+END $$;
+
+-- Every lease that counts under a limit is noted. LIM-1.
+CREATE FUNCTION th_check_limits() RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN QUERY
+  SELECT 'the lease of job ' || j.id || ' does not count under the limits of queue ' || l.queue
+  FROM th_live l JOIN th_limit m ON m.queue = l.queue JOIN th_job j ON j.seq = l.seq
+  LEFT JOIN (SELECT DISTINCT n.queue, s.seq FROM th_grant_note n CROSS JOIN unnest(n.seqs) AS s (seq)) n
+    ON n.queue = l.queue AND n.seq = l.seq
+  WHERE l.lease_expires_at IS NOT NULL AND th_counts_inflight(m.limits) AND n.seq IS NULL
+  UNION ALL
+  SELECT 'grants of queue ' || n.queue || ' are noted, which has no limit that counts them'
+  FROM th_grant_note n LEFT JOIN th_limit m ON m.queue = n.queue WHERE NOT th_counts_inflight(m.limits) GROUP BY n.queue
+  UNION ALL
+  SELECT 'lane ' || s.lane || ' of queue ' || s.queue || ' is charged or held, and its queue has no row'
+  FROM th_lane s LEFT JOIN th_limit m ON m.queue = s.queue WHERE m.queue IS NULL;
 END $$;

@@ -8,6 +8,7 @@ COMMENT ON COLUMN th_job.key_time_us IS 'For how long the key is held, if for a 
 COMMENT ON COLUMN th_job.parents IS 'How many outputs the job reads.';
 COMMENT ON COLUMN th_job.flow IS 'th_flow.seq';
 COMMENT ON COLUMN th_job.expanded_into IS 'Number of the job whose output stands for this one''s.';
+COMMENT ON COLUMN th_job.lane IS 'Lane of the queue: a tenant, host or account. NULL: none.';
 COMMENT ON TABLE th_live IS 'One row per job that is not terminal: position and lease. Never change it by hand: use th_cancel_job, th_run_job_now, th_pause.';
 COMMENT ON COLUMN th_live.available_at IS 'Position in the queue: due time, or the end of an extended lease.';
 COMMENT ON COLUMN th_live.moved_from IS 'Position before an extension of the lease moved the job.';
@@ -18,6 +19,7 @@ COMMENT ON COLUMN th_live.lease_mark IS 'What the holder said of its lease, in c
 COMMENT ON COLUMN th_live.released IS 'What was noted of the last release: the reason, since when no worker could run the job (microseconds since 1970), a text.';
 COMMENT ON COLUMN th_live.is_large IS 'Has a payload of more than 64 KiB.';
 COMMENT ON COLUMN th_live.is_special IS 'There is more to record of its end than that it was acknowledged.';
+COMMENT ON COLUMN th_live.is_in_lane IS 'Stands in its lane. NULL: has no lane, or was not due yet when it was stored.';
 COMMENT ON TABLE th_finished IS 'Terminal jobs, in rows of up to 512 jobs that were granted and ended together.';
 COMMENT ON COLUMN th_finished.first IS 'Lowest number of the jobs of the row.';
 COMMENT ON COLUMN th_finished.offsets IS 'Numbers of the jobs within their span of 512, ascending.';
@@ -50,3 +52,10 @@ COMMENT ON TABLE th_schedule_owner IS 'Versions of their schedules that owners h
 COMMENT ON SEQUENCE th_revision IS 'Revisions of schedules.';
 COMMENT ON TABLE th_imported_token IS 'Lease tokens that another store issued, of imported jobs.';
 COMMENT ON TABLE th_meta IS 'Version of the schema, and settings for all callers.';
+COMMENT ON TABLE th_limit IS 'Limits and holds of queues.';
+COMMENT ON COLUMN th_limit.limits IS 'inflight, per_lane, rate, lane_rate, and lanes by name. NULL: the queue has a hold alone.';
+COMMENT ON COLUMN th_limit.tat IS 'Up to when the rate is charged: the theoretical arrival time of the next job.';
+COMMENT ON COLUMN th_limit.held_until IS 'Nothing of the queue is granted before.';
+COMMENT ON COLUMN th_limit.is_starved IS 'The number of inflight jobs has kept a job back, so settlements wake workers.';
+COMMENT ON TABLE th_lane IS 'What is charged to the rates of lanes, and their holds.';
+COMMENT ON TABLE th_grant_note IS 'Numbers of jobs granted in queues whose limits count inflight jobs. A job counts while its lease is valid.';

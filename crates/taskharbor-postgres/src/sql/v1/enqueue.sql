@@ -13,7 +13,7 @@
 CREATE FUNCTION th_enqueue_v1(
   p_now bigint, p_repeats boolean, p_places bigint[], p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
   p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[],
-  p_policies text[], p_keys text[], p_key_holds text[], p_key_times bigint[], p_wait_ms bigint, p_notify text
+  p_policies text[], p_lanes text[], p_keys text[], p_key_holds text[], p_key_times bigint[], p_wait_ms bigint, p_notify text
 ) RETURNS TABLE (ord bigint, existing text) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 #variable_conflict use_column
 DECLARE
@@ -41,25 +41,26 @@ BEGIN
       WITH given AS (
         SELECT CASE WHEN v_seqs IS NULL THEN nextval('th_seq') ELSE v_seqs[p_places[i.ord]] END AS seq, i.*
         FROM unnest(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts, p_headers,
-                    p_policies, p_keys, p_key_holds, p_key_times) WITH ORDINALITY
-          AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, key, key_hold,
+                    p_policies, p_lanes, p_keys, p_key_holds, p_key_times) WITH ORDINALITY
+          AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, lane, key, key_hold,
                 key_time, ord)
         WHERE v_existing[i.ord] IS NULL
       ), stored AS (
         INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, key_time_us,
-                            max_attempts, on_failure, key_hold, idempotency_key)
+                            max_attempts, on_failure, key_hold, idempotency_key, lane)
         SELECT seq, p_now, coalesce(priority, 0), id, queue, type, payload, headers::jsonb, run_at, timeout_us, key_time,
-               max_attempts, policy::th_policy, key_hold::th_key_hold, key
+               max_attempts, policy::th_policy, key_hold::th_key_hold, key, lane
         FROM given
       ), keyed AS (
         INSERT INTO th_key (queue, key, seq, job, held_until)
         SELECT queue, key, seq, id, th_held_until(p_now, key_time) FROM given WHERE v_keyed AND key IS NOT NULL
         ORDER BY queue, key
       )
-      INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_special)
+      INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_special, is_in_lane, lane)
       SELECT seq, greatest(run_at, p_now), coalesce(priority, 0), queue, run_at,
              CASE WHEN octet_length(payload) > 65536 THEN true END,
-             CASE WHEN key_hold IN ('until_done', 'until_terminal') THEN true END
+             CASE WHEN key_hold IN ('until_done', 'until_terminal') THEN true END,
+             CASE WHEN lane IS NOT NULL AND (run_at IS NULL OR run_at <= p_now) THEN true END, lane
       FROM given;
       EXIT;
     EXCEPTION WHEN unique_violation THEN

@@ -7,14 +7,14 @@ CREATE FUNCTION th_expand_v1(
   p_wait_ms bigint, p_wait_for_jobs boolean, p_wait_for_flows boolean, p_now bigint, p_ids text[], p_tokens bigint[],
   p_imported uuid[], p_tails bigint[], p_owners bigint[], p_job_ids text[], p_queues text[], p_types text[],
   p_payloads bytea[], p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[],
-  p_headers text[], p_policies text[], p_kinds text[], p_edge_owners bigint[], p_children bigint[], p_parents bigint[],
+  p_headers text[], p_policies text[], p_lanes text[], p_kinds text[], p_edge_owners bigint[], p_children bigint[], p_parents bigint[],
   p_runs bigint[], p_notify text
 ) RETURNS TABLE (ord bigint, verdict text, detail text, wakes text[]) LANGUAGE plpgsql {settings} AS $$
 #variable_conflict use_column
 DECLARE
   v_tokens bigint[] := th_native_tokens(p_ids, p_tokens, p_imported);
   v_jobs   th_new_job[] := th_new_jobs(p_job_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts,
-                                       p_max_attempts, p_headers, p_policies, p_kinds);
+                                       p_max_attempts, p_headers, p_policies, p_lanes, p_kinds);
   v_edges  th_new_edge[] := th_new_edges(p_children, p_parents, p_runs);
   v_items  th_item[];
   v_busy   bigint[];
@@ -61,6 +61,7 @@ BEGIN
     END IF;
   END LOOP;
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_flows) AS f WHERE f IS NOT NULL));
+  v_wakes := v_wakes || th_starved_queues(ARRAY(SELECT t.seq FROM unnest(v_items) AS t));
   PERFORM th_notify(p_notify, v_wakes);
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
 END $$;

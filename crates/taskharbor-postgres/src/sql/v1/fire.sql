@@ -63,8 +63,8 @@ END $$;
 CREATE FUNCTION th_fire_v1(
   p_now bigint, p_items text, p_of_items bigint[], p_slots bigint[], p_ids text[], p_queues text[], p_types text[],
   p_payloads bytea[], p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[],
-  p_headers text[], p_policies text[], p_keys text[], p_key_holds text[], p_key_times bigint[], p_wait_ms bigint,
-  p_notify text
+  p_headers text[], p_policies text[], p_lanes text[], p_keys text[], p_key_holds text[], p_key_times bigint[],
+  p_wait_ms bigint, p_notify text
 ) RETURNS TABLE (ord bigint, refused text, detail text, existing text[]) LANGUAGE plpgsql {settings} AS $$
 #variable_conflict use_column
 DECLARE
@@ -77,6 +77,7 @@ BEGIN
     array_agg(g.queue) AS queues, array_agg(g.type) AS types, array_agg(g.payload) AS payloads,
     array_agg(g.priority) AS priorities, array_agg(g.run_at) AS run_ats, array_agg(g.timeout_us) AS timeouts,
     array_agg(g.max_attempts) AS max_attempts, array_agg(g.headers) AS headers, array_agg(g.policy) AS policies,
+    array_agg(g.lane) AS lanes,
     CASE WHEN count(g.key) > 0 THEN array_agg(g.key) ELSE '{}' END AS keys, array_agg(g.key_hold) AS key_holds,
     array_agg(g.key_time) AS key_times,
     count(g.key) <> count(DISTINCT (g.queue, g.key)) FILTER (WHERE g.key IS NOT NULL) AS repeats
@@ -84,8 +85,8 @@ BEGIN
   FROM (
     SELECT g.*, row_number() OVER (ORDER BY g.ord) AS place
     FROM unnest(p_of_items, p_slots, p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts,
-                p_max_attempts, p_headers, p_policies, p_keys, p_key_holds, p_key_times) WITH ORDINALITY
-      AS g (item, slot, id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, key,
+                p_max_attempts, p_headers, p_policies, p_lanes, p_keys, p_key_holds, p_key_times) WITH ORDINALITY
+      AS g (item, slot, id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, lane, key,
             key_hold, key_time, ord)
     JOIN unnest(v_items) AS i ON i.ord = g.item AND i.refused IS NULL
     ORDER BY g.id COLLATE "C"
@@ -93,7 +94,7 @@ BEGIN
   IF j.ids IS NOT NULL THEN
     SELECT array_agg(e.ord), array_agg(e.existing) INTO v_ords, v_existing
     FROM th_enqueue_v1(p_now, j.repeats, j.places, j.ids, j.queues, j.types, j.payloads, j.priorities, j.run_ats, j.timeouts,
-                       j.max_attempts, j.headers, j.policies, j.keys, j.key_holds, j.key_times, p_wait_ms, p_notify) e;
+                       j.max_attempts, j.headers, j.policies, j.lanes, j.keys, j.key_holds, j.key_times, p_wait_ms, p_notify) e;
   END IF;
   RETURN QUERY SELECT r.* FROM th_record_firings(
     v_items,
@@ -109,7 +110,8 @@ END $$;
 CREATE FUNCTION th_fire_flows_v1(
   p_now bigint, p_items text, p_slots text, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
   p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[],
-  p_policies text[], p_kinds text[], p_keys text[], p_key_holds text[], p_key_times bigint[], p_wait_ms bigint, p_notify text
+  p_policies text[], p_lanes text[], p_kinds text[], p_keys text[], p_key_holds text[], p_key_times bigint[],
+  p_wait_ms bigint, p_notify text
 ) RETURNS TABLE (ord bigint, refused text, detail text, existing text[], wakes text[]) LANGUAGE plpgsql {settings} AS $$
 #variable_conflict use_column
 DECLARE
@@ -129,14 +131,15 @@ BEGIN
           SELECT f.verdict, f.id, f.wakes INTO v FROM th_enqueue_flow_v1(
             p_now, s.name, p_ids[s.first:s.last], p_queues[s.first:s.last], p_types[s.first:s.last],
             p_payloads[s.first:s.last], p_priorities[s.first:s.last], p_run_ats[s.first:s.last], p_timeouts[s.first:s.last],
-            p_max_attempts[s.first:s.last], p_headers[s.first:s.last], p_policies[s.first:s.last], p_kinds[s.first:s.last],
+            p_max_attempts[s.first:s.last], p_headers[s.first:s.last], p_policies[s.first:s.last], p_lanes[s.first:s.last],
+            p_kinds[s.first:s.last],
             p_keys[s.own], p_key_holds[s.own], p_key_times[s.own], s.tail, s.children, s.parents,
             s.runs, p_wait_ms, p_notify) f;
         ELSE
           SELECT 'existing' AS verdict, e.existing AS id, NULL::text[] AS wakes INTO v FROM th_enqueue_v1(
             p_now, false, '{}', p_ids[s.own:s.own], p_queues[s.own:s.own], p_types[s.own:s.own], p_payloads[s.own:s.own],
             p_priorities[s.own:s.own], p_run_ats[s.own:s.own], p_timeouts[s.own:s.own], p_max_attempts[s.own:s.own],
-            p_headers[s.own:s.own], p_policies[s.own:s.own], p_keys[s.own:s.own], p_key_holds[s.own:s.own],
+            p_headers[s.own:s.own], p_policies[s.own:s.own], p_lanes[s.own:s.own], p_keys[s.own:s.own], p_key_holds[s.own:s.own],
             p_key_times[s.own:s.own], p_wait_ms, p_notify) e;
         END IF;
         IF v.verdict = 'overlap' THEN

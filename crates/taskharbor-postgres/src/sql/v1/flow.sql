@@ -3,7 +3,7 @@
 -- A member of a flow, as it is given. NULL stands for the usual.
 CREATE TYPE th_new_job AS (
   id text, queue text, type text, payload bytea, priority smallint, run_at bigint, timeout_us bigint, max_attempts int,
-  headers jsonb, on_failure th_policy, kind th_kind
+  headers jsonb, on_failure th_policy, kind th_kind, lane text
 );
 
 -- Edges from a member to so many parents that follow each other, as positions among the members.
@@ -15,14 +15,15 @@ CREATE TYPE th_key_claim AS (key text, hold th_key_hold, time_us bigint);
 -- Members from the arrays of a call, in the same order.
 CREATE FUNCTION th_new_jobs(
   p_ids text[], p_queues text[], p_types text[], p_payloads bytea[], p_priorities bigint[], p_run_ats bigint[],
-  p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_kinds text[]
+  p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_lanes text[],
+  p_kinds text[]
 ) RETURNS th_new_job[] LANGUAGE sql STABLE AS $$
   SELECT ARRAY(
     SELECT ROW(i.id, i.queue, i.type, i.payload, coalesce(i.priority, 0), i.run_at, i.timeout_us, i.max_attempts,
-               i.headers::jsonb, i.policy::th_policy, i.kind::th_kind)::th_new_job
+               i.headers::jsonb, i.policy::th_policy, i.kind::th_kind, i.lane)::th_new_job
     FROM unnest(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts, p_headers,
-                p_policies, p_kinds)
-      AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, kind))
+                p_policies, p_lanes, p_kinds)
+      AS i (id, queue, type, payload, priority, run_at, timeout_us, max_attempts, headers, policy, lane, kind))
 $$;
 
 -- Edges from the arrays of a call, in the same order.
@@ -128,10 +129,11 @@ DECLARE
   v      record := th_plan_members(p_jobs, p_edges);
 BEGIN
   INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, key_time_us, flow,
-                      max_attempts, parents, kind, on_failure, key_hold, idempotency_key)
+                      max_attempts, parents, kind, on_failure, key_hold, idempotency_key, lane)
   SELECT v_seqs[j.ordinality], p_now, j.priority, j.id, j.queue, j.type, j.payload, j.headers, j.run_at, j.timeout_us,
     CASE WHEN j.ordinality = p_tail THEN p_claim.time_us END, p_flow, j.max_attempts, nullif(v.edges[j.ordinality], 0), j.kind,
-    j.on_failure, CASE WHEN j.ordinality = p_tail THEN p_claim.hold END, CASE WHEN j.ordinality = p_tail THEN p_claim.key END
+    j.on_failure, CASE WHEN j.ordinality = p_tail THEN p_claim.hold END, CASE WHEN j.ordinality = p_tail THEN p_claim.key END,
+    j.lane
   FROM unnest(p_jobs) WITH ORDINALITY AS j ORDER BY j.id COLLATE "C";
 
   tail := v_seqs[p_tail];
@@ -159,10 +161,11 @@ BEGIN
   ) e
   GROUP BY e.ordinality, e.child, e.parent - e.ord, e.parent >> 9, e.is_of_failure_job, CASE WHEN e.is_of_failure_job THEN e.ord END;
 
-  INSERT INTO th_live (seq, available_at, priority, queue, waits_for, flow, run_at, is_large, is_special)
+  INSERT INTO th_live (seq, available_at, priority, queue, waits_for, flow, run_at, is_large, is_special, lane)
   SELECT v_seqs[j.ordinality], greatest(j.run_at, p_now), j.priority, j.queue, nullif(v.waits[j.ordinality], 0), p_flow, j.run_at,
     CASE WHEN octet_length(j.payload) > 65536 THEN true END,
-    CASE WHEN j.ordinality = p_tail AND (p_tail_is_special OR p_claim.hold IN ('until_done', 'until_terminal')) THEN true END
+    CASE WHEN j.ordinality = p_tail AND (p_tail_is_special OR p_claim.hold IN ('until_done', 'until_terminal')) THEN true END,
+    j.lane
   FROM unnest(p_jobs) WITH ORDINALITY AS j WHERE v.states[j.ordinality] IS NULL ORDER BY j.ordinality;
 
   all_are_over := v.states IS NOT NULL AND array_position(v.states, NULL) IS NULL;
@@ -195,14 +198,14 @@ END $$;
 -- that holds the key; or `overlap` with the first job that is stored already. ENQ-2, FLO-4, FLO-5.
 CREATE FUNCTION th_enqueue_flow_v1(
   p_now bigint, p_name text, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[], p_priorities bigint[],
-  p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_kinds text[],
-  p_key text, p_key_hold text, p_key_time bigint, p_tail bigint, p_children bigint[], p_parents bigint[], p_runs bigint[],
+  p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_lanes text[],
+  p_kinds text[], p_key text, p_key_hold text, p_key_time bigint, p_tail bigint, p_children bigint[], p_parents bigint[], p_runs bigint[],
   p_wait_ms bigint, p_notify text
 ) RETURNS TABLE (verdict text, id text, wakes text[]) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 #variable_conflict use_column
 DECLARE
   v_jobs     th_new_job[] := th_new_jobs(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts,
-                                         p_max_attempts, p_headers, p_policies, p_kinds);
+                                         p_max_attempts, p_headers, p_policies, p_lanes, p_kinds);
   v_edges    th_new_edge[] := th_new_edges(p_children, p_parents, p_runs);
   v_stored   record;
   v_held     record;

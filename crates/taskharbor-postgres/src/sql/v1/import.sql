@@ -55,11 +55,11 @@ CREATE FUNCTION th_import_jobs(p_jobs jsonb, p_seqs bigint[], p_flow bigint, p_p
 BEGIN
   INSERT INTO th_job (
     seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, key_time_us, flow, max_attempts, parents,
-    kind, on_failure, key_hold, idempotency_key, expanded_id)
+    kind, on_failure, key_hold, idempotency_key, expanded_id, lane)
   SELECT p_seqs[e.ord], (j->>'created_at')::bigint, (j->>'priority')::smallint, j->>'id', j->>'queue', j->>'type', p_payloads[e.ord],
     nullif(j->'headers', 'null'), (j->>'run_at')::bigint, (j->>'timeout_us')::bigint, (j->>'key_time')::bigint, p_flow,
     (j->>'max_attempts')::int, nullif(jsonb_array_length(j->'parents'), 0), (j->>'kind')::th_kind, (j->>'on_failure')::th_policy,
-    (j->>'key_hold')::th_key_hold, j->>'key', j->>'expanded_into'
+    (j->>'key_hold')::th_key_hold, j->>'key', j->>'expanded_into', j->>'lane'
   FROM jsonb_array_elements(p_jobs) WITH ORDINALITY AS e (j, ord);
   UPDATE th_job j SET expanded_into = t.seq FROM th_job t
   WHERE j.seq = ANY (p_seqs) AND j.expanded_id IS NOT NULL AND t.id = j.expanded_id;
@@ -71,15 +71,18 @@ BEGIN
   INSERT INTO th_live (
     seq, available_at, priority, queue, waits_for, flow, run_at, lease_expires_at, started_at, lease_token, deliveries, attempts,
     expirations, failures, epoch, attempt_limit, is_large, is_special, cancel_requested, lease_mark, holder, progress,
-    released)
+    released, lane)
   SELECT p_seqs[e.ord], (j->>'due_at')::bigint, (j->>'priority')::smallint, j->>'queue',
     CASE WHEN (j->>'blocked')::boolean THEN (j->>'pending')::int END, p_flow, (j->>'run_at')::bigint,
     (j->>'lease_expires_at')::bigint, (j->>'started_at')::bigint, (j->>'native_token')::bigint, nullif((j->>'deliveries')::int, 0),
     nullif((j->>'attempts')::int, 0), nullif((j->>'expirations')::int, 0), nullif(jsonb_array_length(j->'errors'), 0),
     nullif((j->>'epoch')::int, 0), (j->>'attempt_limit')::int, CASE WHEN octet_length(p_payloads[e.ord]) > 65536 THEN true END,
     true, nullif((j->>'cancel')::boolean, false), (j->>'mark')::th_lease_mark, j->>'holder', j->>'progress',
-    j->>'released'
+    j->>'released', j->>'lane'
   FROM jsonb_array_elements(p_jobs) WITH ORDINALITY AS e (j, ord) WHERE j->>'state' IS NULL;
+  -- LIM-7
+  PERFORM th_note_grants(l.queue, array_agg(l.seq)) FROM th_live l JOIN th_limit m ON m.queue = l.queue
+  WHERE l.seq = ANY (p_seqs) AND l.lease_expires_at IS NOT NULL AND th_counts_inflight(m.limits) GROUP BY l.queue;
   INSERT INTO th_imported_token (seq, lease_token, token)
   SELECT p_seqs[e.ord], (j->>'native_token')::bigint, (j->>'token')::uuid
   FROM jsonb_array_elements(p_jobs) WITH ORDINALITY AS e (j, ord) WHERE j->>'token' IS NOT NULL;

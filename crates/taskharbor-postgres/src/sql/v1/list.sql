@@ -40,13 +40,13 @@ END $$;
 
 -- Then, if the page is short because so many records as may be looked at were, a row without an id: the last of them.
 CREATE FUNCTION th_list_v1(
-  p_after bigint, p_desc boolean, p_limit bigint, p_scan bigint, p_queue text, p_type text, p_flow text, p_state text,
-  p_key text, p_header text, p_value text, p_error text, p_created_from bigint, p_created_before bigint,
+  p_after bigint, p_desc boolean, p_limit bigint, p_scan bigint, p_queue text, p_type text, p_lane text, p_flow text,
+  p_state text, p_key text, p_header text, p_value text, p_error text, p_created_from bigint, p_created_before bigint,
   p_finished_from bigint, p_finished_before bigint, p_now bigint
 ) RETURNS TABLE (
   seq bigint, id text, type text, queue text, state text, priority bigint, run_at bigint, due_at bigint, created_at bigint,
   started_at bigint, finished_at bigint, attempts bigint, max_attempts bigint, deliveries bigint, expirations bigint,
-  lease_expires_at bigint, holder text, error text, reason text, flow text, payload_bytes bigint
+  lease_expires_at bigint, holder text, error text, reason text, flow text, payload_bytes bigint, lane text
 )
 LANGUAGE plpgsql STABLE {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
@@ -59,7 +59,7 @@ BEGIN
   RETURN QUERY EXECUTE '
     SELECT r.seq, r.id, r.type, r.queue, s.state, r.priority::bigint, r.run_at, r.due_at, r.created_at, r.started_at,
       r.finished_at, r.attempts::bigint, r.max_attempts::bigint, r.deliveries::bigint, r.expirations::bigint, r.lease_expires_at,
-      r.holder, e.error, r.reason, f.id, octet_length(r.payload)::bigint
+      r.holder, e.error, r.reason, f.id, octet_length(r.payload)::bigint, r.lane
     FROM (SELECT c.seq FROM (' || v.source || ' LIMIT $7) c WHERE ' || v.known || ') n
     CROSS JOIN LATERAL (SELECT x.* FROM th_record x WHERE x.seq = n.seq OFFSET 0) r
     CROSS JOIN LATERAL (SELECT CASE
@@ -72,9 +72,10 @@ BEGIN
       AND ($9 IS NULL OR r.headers->>$9 = $10) AND ($11 IS NULL OR strpos(e.error, $11) > 0 OR strpos(r.reason, $11) > 0)
       AND ($12 IS NULL OR r.created_at >= $12) AND ($13 IS NULL OR r.created_at < $13)
       AND ($14 IS NULL OR r.finished_at >= $14) AND ($15 IS NULL OR r.finished_at < $15)
+      AND ($17 IS NULL OR r.lane = $17)
     ORDER BY n.seq ' || CASE WHEN p_desc THEN 'DESC' ELSE 'ASC' END || ' LIMIT $16'
   USING p_after, v_flow, p_queue, p_type, p_state, p_now, p_scan, p_key, p_header, p_value, p_error, p_created_from,
-    p_created_before, p_finished_from, p_finished_before, p_limit;
+    p_created_before, p_finished_from, p_finished_before, p_limit, p_lane;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows < p_limit THEN
     EXECUTE 'SELECT c.seq FROM (' || v.source || ' LIMIT $7) c OFFSET $7 - 1'

@@ -57,6 +57,9 @@ BEGIN
   -- th_key_left. KEY-10.
   DELETE FROM th_key WHERE ctid = ANY (ARRAY(
     SELECT k.ctid FROM th_key k WHERE k.seq IS NULL AND k.held_until <= p_now ORDER BY k.held_until LIMIT p_limit));
+  IF EXISTS (SELECT FROM th_limit) THEN
+    PERFORM th_prune_limits(p_now);
+  END IF;
   RETURN v_removed;
 END $$;
 

@@ -80,7 +80,7 @@ DECLARE
 BEGIN
   WITH revived AS (
     INSERT INTO th_live (seq, available_at, priority, queue, waits_for, flow, run_at, started_at, deliveries, attempts, failures,
-                         epoch, attempt_limit, progress, is_large, is_special)
+                         epoch, attempt_limit, progress, is_large, is_special, lane)
     SELECT j.seq, greatest(p_run_at, p_now), coalesce(o.priority, j.priority), j.queue,
       CASE WHEN j.parents > 0 THEN th_open_edges(j.seq) END, j.flow, p_run_at, f.started_at,
       coalesce(o.deliveries, CASE WHEN f.started_at IS NOT NULL THEN 1 END), CASE WHEN NOT p_reset THEN o.attempts END, o.failures,
@@ -89,7 +89,7 @@ BEGIN
       CASE WHEN p_reset THEN NULL
            WHEN f.state = 'dlq' THEN least(coalesce(o.attempts, 0)::bigint + 1, 2147483647)::int
            ELSE o.attempt_limit END,
-      o.progress, CASE WHEN octet_length(j.payload) > 65536 THEN true END, true
+      o.progress, CASE WHEN octet_length(j.payload) > 65536 THEN true END, true, j.lane
     FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])
     CROSS JOIN LATERAL th_finished_row(s.seq) f LEFT JOIN th_outcome o ON o.seq = ANY (ARRAY[s.seq])
     RETURNING queue, waits_for

@@ -7,6 +7,23 @@ CREATE TYPE th_start AS (priority int, at bigint, seq bigint);
 -- all of them stand. It is full if more of them were found than fit into one answer.
 CREATE TYPE th_candidates AS (rows tid[], jobs bigint, has_large boolean, marked bigint, bytes bigint, is_full boolean);
 
+-- A job as the caller is told of it.
+CREATE TYPE th_granted AS (
+  id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
+  created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
+  expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
+  on_failure text, released text, lane text
+);
+
+-- A job that was granted, or if there is none what is to be said of the call.
+CREATE TYPE th_reserved AS (
+  id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
+  created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
+  expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
+  on_failure text, released text, lane text, next_due bigint, wakes text[], seen_queues bigint[], seen_priorities bigint[],
+  lease_ends bigint[], is_long boolean, walked_us bigint, turn_queue bigint, turn_lane text, turn_used bigint
+);
+
 -- Leases jobs, queue by queue, best first, each priority in any order (RES-5). A row for each; then one without a job,
 -- the only one if there is no job to grant (RES-2). That row tells when to ask again, in which queues there is work
 -- because the end of a cancelled job unblocked others, and what the walk has shown: of which queues (by position) and
@@ -22,85 +39,111 @@ CREATE TYPE th_candidates AS (rows tid[], jobs bigint, has_large boolean, marked
 -- Dead rows pile up at the front of each priority until they are vacuumed. A scan may begin behind them: p_start_queues
 -- are positions in p_queues, and the scan of such a priority begins behind (at, seq). Priorities that are not named are
 -- looked for between those that are.
+--
+-- A queue with limits or a hold is locked first, all in the order of their names, so that racing calls together grant no more
+-- than the limits allow (LIM-2). A queue whose jobs have lanes is granted by turns and has a row without a job of its own.
+-- Whose turn it is the caller tells, for queues by their positions, and is told.
 CREATE FUNCTION th_reserve_v1(
   p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_token bigint, p_max_bytes bigint,
-  p_start_queues bigint[], p_start_priorities bigint[], p_start_ats bigint[], p_start_seqs bigint[]
-) RETURNS TABLE (
-  id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
-  created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
-  expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
-  on_failure text, released text, next_due bigint, wakes text[], seen_queues bigint[], seen_priorities bigint[], lease_ends bigint[],
-  is_long boolean, walked_us bigint
-) LANGUAGE plpgsql {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-#variable_conflict use_column
+  p_start_queues bigint[], p_start_priorities bigint[], p_start_ats bigint[], p_start_seqs bigint[], p_turn_queues bigint[],
+  p_turn_lanes text[], p_turn_used bigint[]
+) RETURNS SETOF th_reserved LANGUAGE plpgsql {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
-  v_at        bigint;
-  v_queue     text;
-  v_left      bigint;
+  r           th_reserved;
+  q           record;
   v_starts    th_start[];           -- of the queue at hand
   v_start     th_start;
   v_found     th_candidates;
+  v_gate      th_gate;
   v_pass_by   bigint[] := '{}';
   v_bytes     bigint := 0;          -- of the payloads granted so far
   v_granted   bigint := 0;
   v_due       record;
-  v_queue_due bigint;
   v_begun     timestamptz;
   v_walked    interval := '0';
   v_walk      bigint := -th_walk_count();
 BEGIN
-  SELECT '{}', '{}', '{}', '{}' INTO wakes, seen_queues, seen_priorities, lease_ends;
-  FOR v_at, v_queue IN SELECT q.at, q.name FROM th_busy_queues(p_queues) q LOOP
-    v_left := p_limits[v_at];
-    v_queue_due := NULL;
-    v_starts := ARRAY(
-      SELECT ROW(s.priority, s.at, s.seq)::th_start
-      FROM unnest(p_start_queues, p_start_priorities, p_start_ats, p_start_seqs) AS s (queue, priority, at, seq) WHERE s.queue = v_at);
-    v_start := th_next_start(v_queue, 32768, v_starts);
-    WHILE v_start.priority IS NOT NULL AND v_left > 0 AND NOT coalesce(v_found.is_full, false) LOOP
+  PERFORM th_lock_gates(p_queues);
+  FOR q IN SELECT b.*, p_limits[b.at] AS left, NULL::bigint AS due FROM th_busy_queues(p_queues) b LOOP
+    IF q.has_lanes THEN
+      RETURN QUERY SELECT t.* FROM th_reserve_by_turns(
+        q.name, q.at, q.left, ROW(p_holder, p_now, p_expires, p_token, p_max_bytes)::th_call, q.has_gate,
+        th_turn_of(q.at, p_turn_queues, p_turn_lanes, p_turn_used)) t;
+      CONTINUE;
+    END IF;
+    IF q.has_gate THEN
+      v_gate := th_open_gate(q.name, q.left, p_now);
+      q.left := v_gate.room;
+    END IF;
+    v_starts := th_starts_of(q.at, p_start_queues, p_start_priorities, p_start_ats, p_start_seqs);
+    v_start := th_next_start(q.name, 32768, v_starts);
+    WHILE v_start.priority IS NOT NULL AND q.left > 0 AND NOT coalesce(v_found.is_full, false) LOOP
       v_begun := clock_timestamp();
-      v_found := th_find_due(v_queue, v_start.priority, v_start.at, v_start.seq, v_left, p_now, v_pass_by);
+      v_found := th_find_due(q.name, v_start.priority, v_start.at, v_start.seq, q.left, p_now, v_pass_by);
       v_walked := v_walked + (clock_timestamp() - v_begun);
-      IF v_found.jobs > 0 AND p_max_bytes > 0 AND (v_found.has_large OR v_bytes > 0 OR v_found.jobs > 2000) THEN
-        v_found := th_cut_to_size(v_found, p_max_bytes - v_bytes, v_bytes = 0);
-        v_bytes := v_bytes + v_found.bytes;
-      END IF;
+      v_found := th_cut_to_size(v_found, p_max_bytes, v_bytes);
       IF v_found.jobs > 0 THEN
+        v_bytes := v_bytes + v_found.bytes;
+        IF q.has_gate THEN
+          v_gate := th_charge_gate(v_gate, v_found.rows, p_now);
+        END IF;
         v_walk := v_walk + th_walk_count();
-        RETURN QUERY SELECT g.*, NULL::bigint, NULL::text[], NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::boolean, NULL::bigint
+        RETURN QUERY SELECT g.*, NULL::bigint, NULL::text[], NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::boolean,
+          NULL::bigint, NULL::bigint, NULL::text, NULL::bigint
         FROM th_grant_leases(v_found.rows, p_holder, p_now, p_expires, p_token) g;
         v_walk := v_walk - th_walk_count();
-        v_left := v_left - v_found.jobs;
+        q.left := q.left - v_found.jobs;
         v_granted := v_granted + v_found.jobs;
       END IF;
       EXIT WHEN v_found.is_full;
       IF v_found.marked IS NOT NULL THEN
-        wakes := wakes || th_cancel_marked(v_found.marked, p_now);
+        r.wakes := r.wakes || th_cancel_marked(v_found.marked, p_now);
         v_pass_by := v_pass_by || v_found.marked;
         -- The end of the job may have unblocked a more urgent one.
-        v_start := th_next_start(v_queue, 32768, '{}');
+        v_start := th_next_start(q.name, 32768, '{}');
         CONTINUE;
       END IF;
-      IF v_left > 0 THEN
+      IF q.left > 0 AND NOT q.has_gate THEN
         v_begun := clock_timestamp();
-        v_due := th_next_due(v_queue, v_start.priority, v_start.at, v_start.seq, p_now);
+        v_due := th_next_due(q.name, v_start.priority, v_start.at, v_start.seq, p_now);
         v_walked := v_walked + (clock_timestamp() - v_begun);
-        v_queue_due := least(v_queue_due, v_due.due, v_due.lease_end);
-        seen_queues := seen_queues || v_at;
-        seen_priorities := seen_priorities || v_start.priority::bigint;
-        lease_ends := lease_ends || v_due.lease_end;
-        v_start := th_next_start(v_queue, v_start.priority, v_starts);
+        q.due := least(q.due, v_due.due, v_due.lease_end);
+        r := th_saw(r, q.at, v_start.priority, v_due.lease_end);
       END IF;
+      v_start := CASE WHEN q.left > 0 THEN th_next_start(q.name, v_start.priority, v_starts) END;
     END LOOP;
-    IF v_left > 0 THEN
-      next_due := least(next_due, CASE WHEN v_found.is_full THEN p_now + 1 ELSE v_queue_due END);
+    IF q.has_gate THEN
+      r.next_due := least(r.next_due, th_close_gate(v_gate, v_found.is_full, p_now));
+    ELSIF q.left > 0 THEN
+      r.next_due := least(r.next_due, CASE WHEN v_found.is_full THEN p_now + 1 ELSE q.due END);
     END IF;
     EXIT WHEN v_found.is_full;
   END LOOP;
   -- A look into the index takes a few pages. Each job is walked through two or three times; all the rest was dead or leased.
-  is_long := v_walk + th_walk_count() > 1000 + 400 * cardinality(seen_queues) + 5 * v_granted;
-  walked_us := (extract(epoch FROM v_walked) * 1000000)::bigint;
-  RETURN NEXT;
+  r.is_long := v_walk + th_walk_count() > 1000 + 400 * coalesce(cardinality(r.seen_queues), 0) + 5 * v_granted;
+  r.walked_us := (extract(epoch FROM v_walked) * 1000000)::bigint;
+  RETURN NEXT r;
+END $$;
+
+-- Adds a priority of which nothing more is due, and when the next lease ends there.
+CREATE FUNCTION th_saw(p_before th_reserved, p_queue bigint, p_priority bigint, p_lease_end bigint) RETURNS th_reserved
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  r th_reserved := p_before;
+BEGIN
+  r.seen_queues := r.seen_queues || p_queue;
+  r.seen_priorities := r.seen_priorities || p_priority;
+  r.lease_ends := r.lease_ends || p_lease_end;
+  RETURN r;
+END $$;
+
+-- The starts of a queue.
+CREATE FUNCTION th_starts_of(p_queue bigint, p_queues bigint[], p_priorities bigint[], p_ats bigint[], p_seqs bigint[])
+RETURNS th_start[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT ROW(s.priority, s.at, s.seq)::th_start
+    FROM unnest(p_queues, p_priorities, p_ats, p_seqs) AS s (queue, priority, at, seq) WHERE s.queue = p_queue);
 END $$;
 
 -- How much of th_live_position this transaction has walked through: entries, and 20 for each page, since the entries of a
@@ -110,10 +153,20 @@ CREATE FUNCTION th_walk_count() RETURNS bigint LANGUAGE sql VOLATILE AS $$
     + 20 * pg_stat_get_xact_blocks_fetched('{schema}.th_live_position'::regclass)
 $$;
 
--- The queues that are not paused (PAU-1), with their positions. Of many, only those in which a job is not blocked.
-CREATE FUNCTION th_busy_queues(p_queues text[]) RETURNS TABLE (at bigint, name text) LANGUAGE sql STABLE AS $$
-  SELECT q.at, q.name FROM unnest(p_queues) WITH ORDINALITY AS q (name, at)
-  WHERE (cardinality(p_queues) < 8 OR EXISTS (SELECT FROM th_live l WHERE l.queue = q.name AND l.waits_for IS NULL))
+-- The queues that are not paused (PAU-1), with their positions, whether their jobs have lanes, and whether they have limits or
+-- a hold. Of many, only those in which a job is not blocked.
+CREATE FUNCTION th_busy_queues(p_queues text[]) RETURNS TABLE (at bigint, name text, has_lanes boolean, has_gate boolean)
+LANGUAGE sql STABLE AS $$
+  SELECT q.at, q.name, q.has_lanes, EXISTS (SELECT FROM th_limit m WHERE m.queue = q.name)
+  FROM (
+    SELECT x.at, x.name,
+      EXISTS (SELECT FROM th_live l WHERE l.queue = x.name AND l.waits_for IS NULL AND l.is_in_lane)
+        OR EXISTS (SELECT FROM th_live l
+                   WHERE l.queue = x.name AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL) AS has_lanes
+    FROM unnest(p_queues) WITH ORDINALITY AS x (name, at)
+  ) q
+  WHERE (cardinality(p_queues) < 8 OR q.has_lanes
+         OR EXISTS (SELECT FROM th_live l WHERE l.queue = q.name AND l.waits_for IS NULL AND l.lane IS NULL))
     AND NOT EXISTS (SELECT FROM th_queue p WHERE p.name = q.name)
 $$;
 
@@ -128,7 +181,7 @@ BEGIN
     SELECT s.* INTO v_known FROM unnest(p_starts) AS s WHERE s.priority < p_below ORDER BY s.priority DESC LIMIT 1;
   END IF;
   SELECT l.priority INTO v_other FROM th_live l
-  WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority < p_below AND l.priority > coalesce(v_known.priority, -32769)
+  WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority < p_below AND l.priority > coalesce(v_known.priority, -32769)
   ORDER BY l.priority DESC, l.available_at, l.seq LIMIT 1;
   IF FOUND THEN
     RETURN ROW(v_other, -1, 0)::th_start;
@@ -148,7 +201,7 @@ BEGIN
   INTO v_found.rows, v_found.jobs, v_found.has_large, v_is_marked
   FROM (
     SELECT l.ctid, l.is_large, l.cancel_requested FROM th_live l
-    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority = p_priority AND l.available_at <= p_now
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at <= p_now
       AND (l.available_at, l.seq) > (p_at, p_seq) AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now)
       AND l.seq <> ALL (p_pass_by)
     ORDER BY l.available_at, l.seq LIMIT p_limit FOR UPDATE SKIP LOCKED
@@ -163,16 +216,21 @@ BEGIN
   RETURN v_found;
 END $$;
 
--- Keeps as many of the candidates as have payloads of so many bytes together, in their order; one at least if p_is_first.
-CREATE FUNCTION th_cut_to_size(p_found th_candidates, p_bytes bigint, p_is_first boolean) RETURNS th_candidates LANGUAGE plpgsql AS $$
+-- Keeps as many of the candidates as have payloads of at most so many bytes, together with those granted before; one at
+-- least if there are none. They are measured only if they could be too many.
+CREATE FUNCTION th_cut_to_size(p_found th_candidates, p_max_bytes bigint, p_before bigint) RETURNS th_candidates LANGUAGE plpgsql AS $$
 DECLARE
   v_found th_candidates := p_found;
 BEGIN
+  v_found.bytes := 0;
+  IF p_max_bytes = 0 OR v_found.jobs = 0 OR NOT (v_found.has_large IS TRUE OR p_before > 0 OR v_found.jobs > 2000) THEN
+    RETURN v_found;
+  END IF;
   SELECT array_agg(t.ctid), count(*), coalesce(max(t.total), 0) INTO v_found.rows, v_found.jobs, v_found.bytes FROM (
     SELECT l.ctid, sum(octet_length(j.payload)) OVER (ORDER BY l.available_at, l.seq) AS total,
       row_number() OVER (ORDER BY l.available_at, l.seq) AS nth
     FROM th_live l JOIN th_job j ON j.seq = ANY (ARRAY[l.seq]) WHERE l.ctid = ANY (p_found.rows)
-  ) t WHERE t.total <= p_bytes OR p_is_first AND t.nth = 1;
+  ) t WHERE t.total <= p_max_bytes - p_before OR p_before = 0 AND t.nth = 1;
   v_found.is_full := v_found.jobs < p_found.jobs;
   IF v_found.is_full THEN
     v_found.marked := NULL;
@@ -187,13 +245,7 @@ $$;
 
 -- Grants leases on rows that are locked. RES-3, JOB-6, LEA-9.
 CREATE FUNCTION th_grant_leases(p_rows tid[], p_holder text, p_now bigint, p_expires bigint, p_token bigint)
-RETURNS TABLE (
-  id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
-  created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
-  expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
-  on_failure text, released text
-) LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+RETURNS SETOF th_granted LANGUAGE plpgsql AS $$
 DECLARE
   v_first record;                   -- the flow of the first job, which many others may be in
 BEGIN
@@ -215,7 +267,7 @@ BEGIN
       (SELECT e.failed_at FROM th_error e WHERE e.seq = l.seq AND e.failure = l.failures) END,
     l.deliveries::bigint, l.expirations::bigint, j.idempotency_key,
     CASE WHEN l.flow = v_first.flow THEN v_first.id WHEN l.flow IS NOT NULL THEN (SELECT f.id FROM th_flow f WHERE f.seq = l.flow) END, j.parents::bigint,
-    l.available_at, l.seq, j.kind::text, j.on_failure::text, l.released;
+    l.available_at, l.seq, j.kind::text, j.on_failure::text, l.released, l.lane;
 END $$;
 
 -- Cancels a job whose lease has ended and whose cancellation was requested (LEA-5). A call that has locked jobs must not
@@ -250,10 +302,10 @@ CREATE FUNCTION th_next_due(
 ) LANGUAGE plpgsql AS $$
 BEGIN
   due := (SELECT l.available_at FROM th_live l
-    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority = p_priority AND l.available_at > p_now
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at > p_now
     ORDER BY l.available_at, l.seq LIMIT 1);
   lease_end := (SELECT min(greatest(l.lease_expires_at, p_now + 1)) FROM th_live l
-    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.priority = p_priority AND l.available_at <= p_now
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at <= p_now
       AND (l.available_at, l.seq) > (p_at, p_seq));
 END $$;
 

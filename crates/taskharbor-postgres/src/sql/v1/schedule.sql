@@ -121,7 +121,8 @@ BEGIN
   PERFORM th_limit_lock_wait(10000);
   LOCK TABLE th_queue IN SHARE ROW EXCLUSIVE MODE;
   FOR c IN SELECT x.* FROM jsonb_to_recordset(p_changes::jsonb) AS x (
-    ord bigint, change text, name text, version bigint, revision bigint, next_slot bigint, first bigint, schedules jsonb
+    ord bigint, change text, name text, version bigint, revision bigint, next_slot bigint, first bigint, schedules jsonb,
+    owner text, lane text, until bigint, limits jsonb
   ) LOOP
     v_new := ARRAY(
       SELECT ROW(n.name, n.definition, n.next_slot, n.keeps_slot)::th_new_schedule FROM ROWS FROM (
@@ -142,6 +143,11 @@ BEGIN
         RETURN QUERY SELECT c.ord, d.denied, d.name, d.detail FROM th_declare_schedules(c.name, c.version, v_new) d;
       WHEN 'set_owner_version' THEN
         PERFORM th_set_owner_version(c.name, c.version);
+      WHEN 'set_limits', 'declare_limits', 'import_limits' THEN
+        RETURN QUERY SELECT c.ord, d.denied, d.name, d.detail
+        FROM th_configure_limits(c.change, c.name, c.owner, c.version, c.limits, p_notify) d;
+      WHEN 'hold' THEN
+        PERFORM th_hold(c.name, c.lane, c.until, p_notify);
       WHEN 'import_schedule' THEN
         RETURN QUERY SELECT c.ord, d.denied, c.name, NULL::text
         FROM th_import_schedule(c.schedules->0, p_definitions[c.first]) AS d (denied) WHERE d.denied IS NOT NULL;
@@ -156,24 +162,27 @@ END $$;
 CREATE VIEW th_setting AS
 SELECT 'paused_queue'::text AS kind, q.name, q.paused_since, NULL::bigint AS version, NULL::text COLLATE "C" AS owner,
   NULL::bytea AS definition, NULL::bigint AS next_slot, NULL::bigint AS revision, NULL::bigint AS stored,
-  NULL::bigint AS skipped, NULL::bigint AS missed, NULL::text AS error, NULL::text AS firings
+  NULL::bigint AS skipped, NULL::bigint AS missed, NULL::text AS error, NULL::text AS firings, NULL::text AS limits
 FROM th_queue q
 UNION ALL
-SELECT 'owner', o.owner, NULL, o.version, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM th_schedule_owner o
+SELECT 'owner', o.owner, NULL, o.version, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM th_schedule_owner o
 UNION ALL
 SELECT 'schedule', s.name, s.paused_since, NULL, s.owner, s.definition, s.next_slot, s.revision, s.stored, s.skipped,
-  s.missed, s.error, to_jsonb(s.firings)::text
-FROM th_schedule s;
+  s.missed, s.error, to_jsonb(s.firings)::text, NULL
+FROM th_schedule s
+UNION ALL
+SELECT 'limits', m.queue, NULL, NULL, m.owner, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, m.limits::text
+FROM th_limit m WHERE m.limits IS NOT NULL;
 
 -- A page of settings, by kind and name: behind the given one, of one kind and of one name if these are given. PAU-3.
 CREATE FUNCTION th_settings_v1(p_after_kind text, p_after_name text, p_kind text, p_name text, p_limit bigint)
 RETURNS SETOF th_setting LANGUAGE plpgsql STABLE {settings} AS $$
 DECLARE
-  v_kinds text[] := '{paused_queue,owner,schedule}';
+  v_kinds text[] := '{paused_queue,owner,schedule,limits}';
   v_left  bigint := p_limit;
   v_rows  bigint;
 BEGIN
-  FOR at IN coalesce(array_position(v_kinds, p_after_kind), 1)..3 LOOP
+  FOR at IN coalesce(array_position(v_kinds, p_after_kind), 1)..4 LOOP
     IF v_kinds[at] = coalesce(p_kind, v_kinds[at]) THEN
       -- The kind is part of the text, so that the plan has one table alone.
       RETURN QUERY EXECUTE 'SELECT s.* FROM th_setting s WHERE s.kind = ' || quote_literal(v_kinds[at]) || ' AND s.name > $1'

@@ -40,6 +40,7 @@ BEGIN
     wakes := th_unblock_dependants(v_members, p_now);
     PERFORM th_retire(v_changed);
   END IF;
+  wakes := wakes || th_starved_queues(p_seqs);
 END $$;
 
 -- Acknowledges jobs in no flow or in one of these, which are locked. Rows are waited for in the order of their numbers.
@@ -142,6 +143,7 @@ BEGIN
       END IF;
     END LOOP;
   END IF;
+  v_wakes := v_wakes || th_starved_queues(ARRAY(SELECT i.seq FROM unnest(v_locked || v_items) AS i));
   PERFORM th_notify(p_notify, v_wakes);
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
 END $$;
@@ -234,7 +236,9 @@ BEGIN
       expirations = CASE WHEN i.kind = 'release' THEN l.expirations END,
       released = CASE WHEN i.kind <> 'retry' THEN coalesce(i.reason, l.released) END,
       -- Its time is no longer the one it was enqueued with.
-      is_special = CASE WHEN i.kind <> 'retry' AND i.run_at IS NULL THEN l.is_special ELSE true END
+      is_special = CASE WHEN i.kind <> 'retry' AND i.run_at IS NULL THEN l.is_special ELSE true END,
+      -- A job that is due later leaves its lane until then.
+      is_in_lane = CASE WHEN i.run_at > p_now THEN NULL ELSE l.is_in_lane END
     FROM unnest(p_items) AS i WHERE l.seq = ANY (ARRAY[i.seq])
     RETURNING l.queue
   )

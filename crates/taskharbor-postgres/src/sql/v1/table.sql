@@ -45,7 +45,8 @@ CREATE TABLE th_job (
   on_failure      th_policy,
   key_hold        th_key_hold,
   idempotency_key text COLLATE "C",
-  expanded_id     text COLLATE "C"
+  expanded_id     text COLLATE "C",
+  lane            text COLLATE "C"
 ) WITH (
   autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0.1
 );
@@ -79,11 +80,14 @@ CREATE TABLE th_live (
   attempt_limit    int,
   is_large         boolean,
   is_special       boolean,
+  is_in_lane       boolean,
   cancel_requested boolean,
   lease_mark       th_lease_mark,
   holder           text,
   progress         text,
   released         text,
+  lane             text COLLATE "C",
+  CONSTRAINT th_live_lane_chk CHECK (is_in_lane IS NULL OR lane IS NOT NULL),
   CONSTRAINT th_live_lease_chk CHECK (
     CASE WHEN lease_expires_at IS NULL
          THEN lease_token IS NULL AND holder IS NULL AND cancel_requested IS NULL AND lease_mark IS NULL
@@ -95,7 +99,12 @@ CREATE TABLE th_live (
 );
 -- The order of Reserve (ORD-1, ORD-2). The jobs of a priority stand one after another in it, those that are due first.
 -- A job that is terminal has no row here and is never granted (SET-5).
-CREATE INDEX th_live_position ON th_live (queue, priority DESC, available_at, seq) WHERE waits_for IS NULL;
+CREATE INDEX th_live_position ON th_live (queue, priority DESC, available_at, seq) WHERE waits_for IS NULL AND lane IS NULL;
+-- Jobs with a lane. Those that were due when they were stored, or when a reserve found them, stand in their lanes; the
+-- others wait by their times, so that a lane in which no job is due is not looked at. LAN-1, LAN-2, LAN-3.
+CREATE INDEX th_live_lane ON th_live (queue, priority DESC, lane, available_at, seq) WHERE waits_for IS NULL AND is_in_lane;
+CREATE INDEX th_live_before_lane ON th_live (queue, available_at, seq)
+  WHERE waits_for IS NULL AND lane IS NOT NULL AND is_in_lane IS NULL;
 CREATE INDEX th_live_flow ON th_live (flow, seq) WHERE flow IS NOT NULL;
 
 -- The terminal jobs. A row holds jobs that were granted by one call and ended by one call in the same way, and whose
@@ -203,6 +212,39 @@ CREATE TABLE th_queue (
   name            text COLLATE "C" PRIMARY KEY,
   paused_since    bigint NOT NULL
 );
+
+-- The limits of a queue, as the driver reads and writes them, and what is charged to it: up to when its rate is, until when
+-- the queue is on hold, and whether a limit of inflight jobs has kept a job back. Reserve locks the row of each queue that
+-- has one, so racing calls together grant no more than the limits allow. LIM-2, LIM-8.
+CREATE TABLE th_limit (
+  queue           text COLLATE "C" PRIMARY KEY,
+  owner           text COLLATE "C",
+  limits          jsonb,
+  tat             bigint,
+  held_until      bigint,
+  is_starved      boolean
+) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+CREATE INDEX th_limit_starved ON th_limit (queue) WHERE is_starved;
+
+-- Up to when the rate of a lane is charged, and until when the lane is on hold.
+CREATE TABLE th_lane (
+  queue           text COLLATE "C" NOT NULL,
+  lane            text COLLATE "C" NOT NULL,
+  tat             bigint,
+  held_until      bigint,
+  PRIMARY KEY (queue, lane)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 500);
+
+-- The numbers of the jobs that were granted in queues whose limits count inflight jobs, a row for each call. A job that is
+-- noted counts as long as its row in th_live has a valid lease, so whatever ends the lease frees the place; notes of other
+-- jobs are dropped by a later reserve. LIM-1, LIM-5.
+CREATE TABLE th_grant_note (
+  queue           text COLLATE "C" NOT NULL,
+  note            bigint NOT NULL,
+  jobs            int NOT NULL,
+  seqs            bigint[] NOT NULL,
+  PRIMARY KEY (queue, note)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 -- Lease tokens that another store issued, of jobs that were imported with a lease or as terminal. MOV-7.
 CREATE TABLE th_imported_token (

@@ -9,7 +9,7 @@ $$;
 CREATE VIEW th_record AS
 SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, coalesce(j.kind, 'work') AS kind,
   coalesce(j.key_hold, 'until_pruned') AS key_hold, coalesce(j.on_failure, 'block') AS on_failure, j.timeout_us, j.created_at,
-  j.idempotency_key, j.key_time_us, j.parents, j.expanded_id, j.flow, f.state AS ended_as, f.finished_at, f.kept_until,
+  j.idempotency_key, j.lane, j.key_time_us, j.parents, j.expanded_id, j.flow, f.state AS ended_as, f.finished_at, f.kept_until,
   f.lease_token AS settled_by, o.reason, o.output, j.max_attempts AS job_max_attempts,
   CASE WHEN l.seq IS NULL THEN o.attempt_limit ELSE l.attempt_limit END AS attempt_limit,
   coalesce(CASE WHEN l.seq IS NULL THEN o.attempt_limit ELSE l.attempt_limit END, j.max_attempts) AS max_attempts,
@@ -61,7 +61,7 @@ SELECT r.id, r.type, r.queue, r.payload, th_time(r.run_at) AS run_at,
   th_json(r.payload, r.headers) AS payload_json, r.priority, th_time(r.due_at) AS due_at, r.deliveries, r.expirations, r.epoch, r.headers, r.holder,
   coalesce(r.cancel_requested, false) AS cancel_requested, r.progress, r.output, r.reason, th_time(r.started_at) AS started_at,
   th_time(r.finished_at) AS finished_at, f.id AS flow, r.waits_for AS pending, r.seq,
-  r.headers->>'th-schedule' AS schedule, r.headers->>'th-slot' AS slot, r.released
+  r.headers->>'th-schedule' AS schedule, r.headers->>'th-slot' AS slot, r.released, r.lane
 FROM th_record r
 LEFT JOIN th_error e ON e.seq = r.seq AND e.failure = r.failures
 LEFT JOIN th_flow f ON f.seq = r.flow;

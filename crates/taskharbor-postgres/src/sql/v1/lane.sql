@@ -1,0 +1,256 @@
+-- Lanes: which of them have jobs, and whose turn it is. Jobs without a lane are the lane ''. LAN-2.
+
+-- The lane that had the last turn, and how many jobs of it; NULL before the first.
+CREATE TYPE th_turn AS (lane text, used bigint);
+
+-- A lane from which jobs are taken: how many a turn of it has, how many of the first turn were granted before, how many
+-- may be granted, and the position behind which to look for them.
+CREATE TYPE th_open_lane AS (lane text, weight bigint, used bigint, room bigint, at bigint, seq bigint);
+
+-- Puts jobs with a lane that are due into their lanes, those that were due first before the others. Answers whether there
+-- may be more of them. LAN-4.
+CREATE FUNCTION th_enter_lanes(p_queue text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_jobs bigint;
+BEGIN
+  UPDATE th_live SET is_in_lane = true WHERE ctid = ANY (ARRAY(
+    SELECT l.ctid FROM th_live l
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL AND l.available_at <= p_now
+    ORDER BY l.available_at, l.seq LIMIT 5000 FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS v_jobs = ROW_COUNT;
+  RETURN v_jobs = 5000;
+END $$;
+
+-- The highest priority of a queue below the given one, NULL for none.
+CREATE FUNCTION th_next_priority(p_queue text, p_below int) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN greatest(
+    (SELECT l.priority FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority < p_below
+     ORDER BY l.priority DESC, l.available_at, l.seq LIMIT 1),
+    (SELECT l.priority FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority < p_below
+     ORDER BY l.priority DESC, l.lane, l.available_at, l.seq LIMIT 1));
+END $$;
+
+-- The lanes of a priority by name, from one on and before another, so many at most: each is looked up behind the last.
+CREATE FUNCTION th_scan_lanes(p_queue text, p_priority int, p_from text, p_before text, p_limit bigint) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    WITH RECURSIVE lanes AS (
+      (SELECT l.lane, 1 AS nth FROM th_live l
+       WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane >= p_from
+       ORDER BY l.lane, l.available_at, l.seq LIMIT 1)
+      UNION ALL
+      SELECT n.lane, a.nth + 1 FROM lanes a CROSS JOIN LATERAL (
+        SELECT l.lane FROM th_live l
+        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane > a.lane
+        ORDER BY l.lane, l.available_at, l.seq LIMIT 1) n
+      WHERE a.nth < p_limit AND (p_before IS NULL OR n.lane < p_before)
+    )
+    SELECT lane FROM (
+      SELECT '' AS lane, 0 AS nth WHERE p_from = '' AND p_limit > 0 AND EXISTS (
+        SELECT FROM th_live l
+        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at >= 0)
+      UNION ALL
+      SELECT a.lane, a.nth FROM lanes a WHERE p_before IS NULL OR a.lane < p_before
+    ) x ORDER BY x.nth LIMIT p_limit);
+END $$;
+
+-- The next lanes in the order of turns: those from p_start on, then those before it. p_last is the last that was looked at.
+-- No name has a character that sorts before a space, so nothing lies between a name and the name with chr(1) behind it.
+CREATE FUNCTION th_next_lanes(p_queue text, p_priority int, p_start text, p_last text, p_limit bigint) RETURNS text[]
+LANGUAGE plpgsql AS $$
+DECLARE
+  v_lanes text[] := '{}';
+BEGIN
+  IF p_last IS NULL OR p_last >= p_start THEN
+    v_lanes := th_scan_lanes(p_queue, p_priority, coalesce(p_last || chr(1), p_start), NULL, p_limit);
+    IF cardinality(v_lanes) < p_limit AND p_start <> '' THEN
+      v_lanes := v_lanes || th_scan_lanes(p_queue, p_priority, '', p_start, p_limit - cardinality(v_lanes));
+    END IF;
+    RETURN v_lanes;
+  END IF;
+  RETURN th_scan_lanes(p_queue, p_priority, p_last || chr(1), p_start, p_limit);
+END $$;
+
+-- How many jobs a turn of a lane has.
+CREATE FUNCTION th_weight(p_limits jsonb, p_lane text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce((p_limits #>> ARRAY['lanes', p_lane, 'weight'])::bigint, 1)
+$$;
+
+-- The lanes from which jobs may be taken, of these: with a gate, those whose limits leave room. LIM-3, RAT-4.
+CREATE FUNCTION th_open_lanes(p_gate th_gate, p_lanes text[], p_turn th_turn, p_left bigint, p_now bigint) RETURNS th_open_lane[]
+LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_gate.limits IS NULL AND NOT EXISTS (SELECT FROM th_lane s WHERE s.queue = p_gate.queue) THEN
+    RETURN ARRAY(SELECT ROW(x.lane, 1, 0, p_left, -1, 0)::th_open_lane FROM unnest(p_lanes) WITH ORDINALITY AS x (lane, ord) ORDER BY x.ord);
+  END IF;
+  RETURN ARRAY(
+    SELECT ROW(o.lane, o.weight, CASE WHEN o.lane = p_turn.lane AND p_turn.used < o.weight THEN p_turn.used ELSE 0 END, o.room, -1, 0)::th_open_lane
+    FROM (
+      SELECT x.lane, x.ord, th_weight(p_gate.limits, x.lane) AS weight, CASE WHEN x.lane = '' THEN p_left ELSE least(
+        p_left,
+        th_lane_inflight(p_gate.limits, x.lane) - coalesce((p_gate.held->>x.lane)::bigint, 0),
+        CASE WHEN s.held_until > p_now THEN 0 END,
+        CASE WHEN th_lane_rate(p_gate.limits, x.lane) IS NOT NULL
+             THEN th_rate_room(th_lane_rate(p_gate.limits, x.lane), s.tat, p_now) END) END AS room
+      FROM unnest(p_lanes) WITH ORDINALITY AS x (lane, ord)
+      LEFT JOIN LATERAL (SELECT y.tat, y.held_until FROM th_lane y WHERE y.queue = p_gate.queue AND y.lane = x.lane OFFSET 0) s ON true
+    ) o WHERE o.room > 0 ORDER BY o.ord);
+END $$;
+
+-- Finds and locks due jobs of some lanes, so many turns of each. With one turn of each they come in the order of turns, and
+-- end before the first that is to be cancelled. Answers also the lanes that may have more, whose turn was last, and whether
+-- a limit of a lane was reached. RES-1, LAN-3.
+CREATE FUNCTION th_take_from(
+  p_queue text, p_priority int, p_lanes th_open_lane[], p_turns bigint, p_left bigint, p_now bigint, p_pass_by bigint[],
+  OUT chosen th_candidates, OUT lanes th_open_lane[], OUT turn th_turn, OUT is_cut boolean
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_taken record;
+BEGIN
+  WITH taken AS MATERIALIZED (
+    SELECT t.*, row_number() OVER () AS nth FROM (
+      SELECT o.lane, o.ord, o.weight, o.used, o.room, o.quota, j.* FROM (
+        SELECT x.*, least(x.room, x.weight * p_turns - x.used) AS quota
+        FROM unnest(p_lanes) WITH ORDINALITY AS x (lane, weight, used, room, at, seq, ord)
+      ) o CROSS JOIN LATERAL (
+        SELECT * FROM (
+          SELECT l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested FROM th_live l
+          WHERE o.lane <> '' AND l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority
+            AND l.lane = o.lane AND l.available_at <= p_now AND (l.available_at, l.seq) > (o.at, o.seq)
+            AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
+          ORDER BY l.available_at, l.seq LIMIT o.quota FOR UPDATE SKIP LOCKED) a
+        UNION ALL
+        SELECT * FROM (
+          SELECT l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested FROM th_live l
+          WHERE o.lane = '' AND l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority
+            AND l.available_at <= p_now AND (l.available_at, l.seq) > (o.at, o.seq)
+            AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
+          ORDER BY l.available_at, l.seq LIMIT o.quota FOR UPDATE SKIP LOCKED) b
+      ) j
+      LIMIT p_left
+    ) t
+  ), kept AS (
+    SELECT t.* FROM taken t
+    WHERE t.nth < coalesce((SELECT min(m.nth) FROM taken m WHERE m.cancel_requested), 9223372036854775807)
+  ), of_lane AS (
+    SELECT k.ord, k.lane, k.weight, k.used, k.room, k.quota, count(*) AS jobs,
+      (array_agg(k.available_at ORDER BY k.nth DESC))[1] AS at, (array_agg(k.seq ORDER BY k.nth DESC))[1] AS seq
+    FROM kept k GROUP BY k.ord, k.lane, k.weight, k.used, k.room, k.quota
+  )
+  SELECT
+    (SELECT ROW(array_agg(k.row ORDER BY k.nth), count(*), bool_or(k.is_large),
+                (SELECT t.seq FROM taken t WHERE t.cancel_requested ORDER BY t.nth LIMIT 1), NULL, NULL)::th_candidates FROM kept k) AS chosen,
+    (SELECT array_agg(ROW(o.lane, o.weight, 0, o.room - o.jobs, o.at, o.seq)::th_open_lane ORDER BY o.ord)
+     FROM of_lane o WHERE o.jobs = o.quota AND o.jobs < o.room) AS lanes,
+    (SELECT ROW(o.lane, (o.jobs - 1 + o.used) % o.weight + 1)::th_turn FROM of_lane o
+     ORDER BY (o.jobs - 1 + o.used) / o.weight DESC, o.ord DESC LIMIT 1) AS turn,
+    (SELECT coalesce(bool_or(o.jobs = o.room AND o.room < p_left), false) FROM of_lane o) AS is_cut
+  INTO v_taken;
+  chosen := v_taken.chosen;
+  lanes := v_taken.lanes;
+  turn := v_taken.turn;
+  is_cut := v_taken.is_cut;
+END $$;
+
+-- Whether a job waits in one of the lanes that are full.
+CREATE FUNCTION th_waits_in_full_lane(p_gate th_gate, p_priority int, p_lanes text[], p_now bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN EXISTS (
+    SELECT FROM unnest(p_lanes) AS x (lane) CROSS JOIN LATERAL (
+      SELECT FROM th_live l
+      WHERE l.queue = p_gate.queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane = x.lane
+        AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) LIMIT 1) w
+    WHERE x.lane <> '' AND th_lane_inflight(p_gate.limits, x.lane) <= coalesce((p_gate.held->>x.lane)::bigint, 0));
+END $$;
+
+-- Finds and locks due jobs of one priority by the turns of its lanes: first one turn of each, lane by lane as far as it
+-- takes, then further turns of those that have more. LAN-2, LAN-4. Answers whose turn was last, and with the gate what was
+-- seen of the lanes; it stops after 1,000 lanes, and says so.
+CREATE FUNCTION th_take_turns(
+  p_queue text, p_priority int, p_left bigint, p_now bigint, p_pass_by bigint[],
+  INOUT gate th_gate, INOUT turn th_turn, OUT chosen th_candidates, OUT is_stopped boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_start  text := coalesce(turn.lane || CASE WHEN turn.used < th_weight(gate.limits, turn.lane) THEN '' ELSE chr(1) END, '');
+  v_size   bigint := greatest(least(p_left, 1000), 32);
+  v_new    text[];                  -- the lanes that are looked at for the first time
+  v_last   text;
+  v_seen   bigint := 0;
+  v_is_new boolean;
+  v_is_all boolean := false;        -- whether all lanes were looked at
+  v_from   th_open_lane[];
+  v_more   th_open_lane[] := '{}';  -- the lanes that may have more
+  v_turns  bigint;
+  v_left   bigint := p_left;
+  v_taken  record;
+BEGIN
+  chosen := ROW('{}', 0, false, NULL, NULL, NULL)::th_candidates;
+  LOOP
+    v_is_new := NOT v_is_all;
+    v_from := v_more;
+    IF v_is_new THEN
+      v_new := th_next_lanes(p_queue, p_priority, v_start, v_last, v_size);
+      v_is_all := cardinality(v_new) < v_size;
+      v_seen := v_seen + cardinality(v_new);
+      v_last := v_new[cardinality(v_new)];
+      v_size := 1000 - v_seen;
+      v_from := th_open_lanes(gate, v_new, turn, v_left, p_now);
+      gate.lanes := gate.lanes || v_new;
+      IF th_counts_lanes(gate.limits) AND NOT gate.is_starved THEN
+        gate.is_starved := th_waits_in_full_lane(gate, p_priority, v_new, p_now);
+      END IF;
+    END IF;
+    -- Every lane has one turn before one has two.
+    v_turns := 1;
+    IF v_from <> '{}' AND v_is_all AND (NOT v_is_new OR cardinality(v_new) = v_seen) THEN
+      v_turns := greatest(1, v_left / (SELECT sum(o.weight) FROM unnest(v_from) AS o)::bigint);
+    END IF;
+    v_taken := th_take_from(p_queue, p_priority, v_from, v_turns, v_left, p_now, p_pass_by);
+    IF (v_taken.chosen).marked IS NOT NULL AND v_turns > 1 THEN
+      v_taken := th_take_from(p_queue, p_priority, v_from, 1, v_left, p_now, p_pass_by);
+    END IF;
+    chosen := ROW(chosen.rows || (v_taken.chosen).rows, chosen.jobs + (v_taken.chosen).jobs,
+                  chosen.has_large OR coalesce((v_taken.chosen).has_large, false), (v_taken.chosen).marked, NULL, NULL)::th_candidates;
+    v_left := v_left - (v_taken.chosen).jobs;
+    turn := coalesce(v_taken.turn, turn);
+    gate.is_starved := gate.is_starved OR v_taken.is_cut AND th_counts_lanes(gate.limits);
+    is_stopped := NOT v_is_all AND v_size <= 0;
+    EXIT WHEN v_left <= 0 OR chosen.marked IS NOT NULL OR is_stopped;
+    v_more := CASE WHEN v_is_new THEN v_more ELSE '{}' END || v_taken.lanes;
+    EXIT WHEN v_is_all AND v_more = '{}';
+  END LOOP;
+  IF is_stopped AND v_left > 0 THEN
+    -- The next call goes on behind the last lane.
+    turn := ROW(v_last, 1000000)::th_turn;
+  END IF;
+END $$;
+
+-- The lanes of a queue that have ready or inflight jobs or are on hold, by name, behind the given one, with what the driver
+-- needs to tell what holds them back. LAN-6.
+CREATE FUNCTION th_lanes_v1(p_queue text, p_after text, p_limit bigint, p_now bigint)
+RETURNS TABLE (lane text, ready bigint, inflight bigint, lane_inflight bigint, lane_tat bigint, lane_held_until bigint)
+LANGUAGE plpgsql STABLE {settings} AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  SELECT x.lane, sum(x.ready)::bigint, sum(x.inflight)::bigint, sum(x.valid)::bigint, max(s.tat), max(s.held_until)
+  FROM (
+    SELECT coalesce(l.lane, '') AS lane, count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.available_at <= p_now) AS ready,
+      count(l.lease_expires_at) AS inflight, count(*) FILTER (WHERE l.lease_expires_at > p_now) AS valid
+    FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND (l.lane IS NULL OR l.is_in_lane OR l.lane IS NOT NULL AND l.is_in_lane IS NULL)
+    GROUP BY 1
+    UNION ALL
+    SELECT h.lane, 0, 0, 0 FROM th_lane h WHERE h.queue = p_queue AND h.held_until > p_now
+    UNION ALL
+    SELECT '', 0, 0, 0 FROM th_limit m WHERE m.queue = p_queue AND m.held_until > p_now
+  ) x LEFT JOIN th_lane s ON s.queue = p_queue AND s.lane = x.lane
+  WHERE p_after IS NULL OR x.lane > p_after COLLATE "C"
+  GROUP BY x.lane
+  HAVING sum(x.ready) + sum(x.inflight) > 0 OR max(s.held_until) > p_now
+    OR x.lane = '' AND EXISTS (SELECT FROM th_limit m WHERE m.queue = p_queue AND m.held_until > p_now)
+  ORDER BY x.lane COLLATE "C" LIMIT p_limit;
+END $$;
