@@ -5,8 +5,8 @@
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, List, ListSettings, Manage, Page, Prune,
-        QueueCounts, Setting,
+        Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes, ListSettings,
+        Manage, Page, Prune, QueueCounts, Setting,
     },
     driver::{
         Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, OutputPage, Outputs,
@@ -44,6 +44,7 @@ macro_rules! operations {
                 manage Manage(request: Manage) -> Vec<Result<State, Denied>>;
                 configure Configure(request: Configure) -> Vec<Result<(), Denied>>;
                 settings Settings(request: ListSettings) -> Page<Setting>;
+                lanes Lanes(request: ListLanes) -> Page<LaneStatus>;
                 prune Prune(request: Prune) -> usize;
                 flow Flow(id: JobId, now: Timestamp) -> Option<FlowRecord>;
                 list_flows ListFlows(request: ListFlows) -> Page<FlowRecord>;
@@ -79,6 +80,7 @@ macro_rules! made_of_operations {
         /// One call of a driver, with its arguments.
         #[derive(Clone, Debug)]
         #[allow(missing_docs, reason = "the operations of the traits, and their arguments")]
+        #[expect(clippy::large_enum_variant, reason = "a call lives for a moment")]
         pub enum Call {
             $($($variant { $($argument: $type),* },)*)*
         }
