@@ -8,11 +8,11 @@ use std::iter::once;
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::{
-    Attribute, Data, DeriveInput, Field, LitStr, Meta, Path, Token, Type, ext::IdentExt,
+    Attribute, Data, DeriveInput, Field, LitStr, Member, Meta, Path, Token, Type, ext::IdentExt,
     parse::ParseStream, parse_quote,
 };
 
-use crate::value;
+use crate::{lane, value};
 
 /// What the attributes of one struct or enum say.
 pub(crate) struct JobAttribute {
@@ -24,6 +24,8 @@ pub(crate) struct JobAttribute {
     pub(crate) options: Options,
     /// An expression that makes the retry policy.
     pub(crate) retry: Option<TokenStream>,
+    /// The field whose value names the lane.
+    pub(crate) lane: Option<Member>,
 }
 
 /// What the job asks for wherever it is enqueued, unless told otherwise there.
@@ -43,19 +45,21 @@ enum Key {
     Timeout,
     Priority,
     Retry,
+    Lane,
     Input,
     Output,
     Crate,
 }
 
 impl Key {
-    const ALL: [(&str, Self); 9] = [
+    const ALL: [(&str, Self); 10] = [
         ("type", Self::Type),
         ("queue", Self::Queue),
         ("max_attempts", Self::MaxAttempts),
         ("timeout", Self::Timeout),
         ("priority", Self::Priority),
         ("retry", Self::Retry),
+        ("lane", Self::Lane),
         ("input", Self::Input),
         ("output", Self::Output),
         ("crate", Self::Crate),
@@ -81,6 +85,7 @@ struct Draft {
     library: Option<Path>,
     options: Options,
     retry: Option<TokenStream>,
+    lane: Option<LitStr>,
     error: Option<syn::Error>,
 }
 
@@ -97,7 +102,7 @@ impl JobAttribute {
             draft.read(attribute);
         }
         draft.refuse_misplaced(&item.data);
-        draft.finish(&item.ident)
+        draft.finish(item)
     }
 }
 
@@ -184,6 +189,7 @@ impl Draft {
             }
             Key::Priority => options.priority = Some(value::parse(name, input, value::priority)?),
             Key::Retry => self.retry = Some(value::parse(name, input, value::expression)?),
+            Key::Lane => self.lane = Some(value::parse(name, input, value::field)?),
             Key::Input => self.input = Some(value::parse(name, input, value::data_type)?),
             Key::Output => self.output = Some(value::parse(name, input, value::data_type)?),
             Key::Crate => self.library = Some(value::parse(name, input, value::path)?),
@@ -191,7 +197,15 @@ impl Draft {
         Ok(())
     }
 
-    fn finish(mut self, ident: &Ident) -> syn::Result<JobAttribute> {
+    fn finish(mut self, item: &DeriveInput) -> syn::Result<JobAttribute> {
+        let ident = &item.ident;
+        let lane = match self.lane.take().map(|name| lane::field(&name, item)).transpose() {
+            Ok(lane) => lane,
+            Err(error) => {
+                self.refuse(error);
+                None
+            }
+        };
         // A type that was refused is not missing.
         if !self.given.contains(&Key::Type) {
             self.refuse(missing_type(ident));
@@ -206,6 +220,7 @@ impl Draft {
             library: self.library.unwrap_or_else(|| parse_quote!(::taskharbor)),
             options: self.options,
             retry: self.retry,
+            lane,
         })
     }
 }

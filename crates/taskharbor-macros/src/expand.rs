@@ -3,8 +3,8 @@
 //! Every path is absolute, so that nothing the user's module defines can get in between.
 
 use proc_macro2::{Literal, TokenStream};
-use quote::quote;
-use syn::{DeriveInput, Path};
+use quote::{quote, quote_spanned};
+use syn::{DeriveInput, Path, spanned::Spanned};
 
 use crate::attribute::{JobAttribute, Options};
 
@@ -14,12 +14,23 @@ use crate::attribute::{JobAttribute, Options};
 ///
 /// One error that combines everything that is wrong with the item and its attributes.
 pub(crate) fn expand(item: &DeriveInput) -> syn::Result<TokenStream> {
-    let JobAttribute { job_type, input, output, library, options, retry } = JobAttribute::of(item)?;
+    let attribute = JobAttribute::of(item)?;
+    let JobAttribute { job_type, input, output, library, options, retry, lane } = attribute;
     let options = options_fn(&library, &options);
     let retry = retry.map(|policy| {
         quote! {
             fn retry_policy() -> ::core::option::Option<::std::boxed::Box<dyn #library::RetryPolicy>> {
                 ::core::option::Option::Some(::std::boxed::Box::new(#policy))
+            }
+        }
+    });
+    let lane = lane.map(|field| {
+        // At the place of the field's name, so that the compiler points there if it cannot be shown.
+        let span = field.span();
+        let text = quote_spanned!(span=> ::std::string::ToString::to_string(&self.#field));
+        quote! {
+            fn lane(&self) -> ::core::option::Option<::std::string::String> {
+                ::core::option::Option::Some(#text)
             }
         }
     });
@@ -33,6 +44,7 @@ pub(crate) fn expand(item: &DeriveInput) -> syn::Result<TokenStream> {
             type Output = #output;
             #options
             #retry
+            #lane
         }
     })
 }
@@ -150,6 +162,35 @@ mod tests {
         ] {
             assert_expands(&item, &expected);
         }
+    }
+
+    #[test]
+    fn a_lane_is_the_value_of_a_field() {
+        let expected = |member: TokenStream| {
+            quote! {
+                #[automatically_derived]
+                impl ::taskharbor::Job for Send {
+                    const TYPE: &'static str = "send";
+                    type Input = ();
+                    type Output = ();
+                    fn lane(&self) -> ::core::option::Option<::std::string::String> {
+                        ::core::option::Option::Some(
+                            ::std::string::ToString::to_string(&self.#member)
+                        )
+                    }
+                }
+            }
+        };
+        let named = parse_quote! {
+            #[job(type = "send", lane = "account_id")]
+            struct Send { account_id: u64 }
+        };
+        assert_expands(&named, &expected(quote!(account_id)));
+        let tuple = parse_quote! {
+            #[job(type = "send", lane = "1")]
+            struct Send(u8, String);
+        };
+        assert_expands(&tuple, &expected(quote!(1)));
     }
 
     #[test]

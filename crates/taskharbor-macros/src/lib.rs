@@ -38,6 +38,7 @@
 mod attribute;
 mod entry;
 mod expand;
+mod lane;
 mod value;
 
 /// Implements `taskharbor::Job` by what `#[job(…)]` says.
@@ -52,6 +53,7 @@ mod value;
 /// | `timeout` | `"500ms"`, `"30s"`, `"5m"`, `"2h"` | how long one execution may take |
 /// | `priority` | `3`, `-3` | its place in the queue, from -32768 to 32767: higher runs first |
 /// | `retry` | `Exponential::new()` | an expression: the retry policy of these jobs. Defaults to the worker's |
+/// | `lane` | `"account_id"` | a field: its value, as text, is the lane of the job. Defaults to none |
 /// | `input` | `Vec<u8>` | what the step before it produces. Defaults to `()` |
 /// | `output` | `Thumb` | what its handler produces. Defaults to `()` |
 /// | `crate` | `my_crate::taskharbor` | where the library is. Defaults to `::taskharbor` |

@@ -75,6 +75,12 @@ pub(crate) fn timeout(input: ParseStream<'_>) -> Read<u64> {
     }
 }
 
+/// The name of a field.
+pub(crate) fn field(input: ParseStream<'_>) -> Read<LitStr> {
+    text(input)
+        .ok_or_else(|| "takes the name of a field in quotes, such as \"account_id\"".to_owned())
+}
+
 pub(crate) fn data_type(input: ParseStream<'_>) -> Read<Type> {
     input.parse().map_err(|_| "takes a type without quotes, such as Vec<u8>".to_owned())
 }

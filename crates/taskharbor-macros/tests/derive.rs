@@ -16,6 +16,9 @@ trait Job {
     fn options() -> Options {
         Options::new()
     }
+    fn lane(&self) -> Option<String> {
+        None
+    }
 }
 
 #[derive(Debug, Default, PartialEq)]
@@ -83,6 +86,38 @@ fn what_is_not_given_has_defaults() {
     assert_eq!(Tick::TYPE, "tick");
     assert_takes_and_produces::<Tick, (), ()>();
     assert_eq!(Tick::options(), Options::new());
+}
+
+#[test]
+fn the_lane_is_the_text_of_a_field() {
+    #[derive(Job)]
+    #[job(type = "bill", lane = "account")]
+    struct Bill {
+        account: u64,
+    }
+    #[derive(Job)]
+    #[job(type = "pair", lane = "1")]
+    struct Pair(#[expect(dead_code, reason = "it is not the lane")] u8, &'static str);
+    #[derive(Job)]
+    #[job(type = "raw", lane = "type")]
+    struct Raw {
+        r#type: char,
+    }
+    macro_rules! job {
+        ($name:ident, $field:ident, $lane:literal) => {
+            #[derive(Job)]
+            #[job(type = "made", lane = $lane)]
+            struct $name {
+                $field: u8,
+            }
+        };
+    }
+    job!(Made, tenant, "tenant");
+
+    assert_eq!(Bill { account: 42 }.lane().as_deref(), Some("42"));
+    assert_eq!(Pair(1, "acme").lane().as_deref(), Some("acme"));
+    assert_eq!(Raw { r#type: 'x' }.lane().as_deref(), Some("x"));
+    assert_eq!(Made { tenant: 7 }.lane().as_deref(), Some("7"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod enqueue;
 mod handle;
 mod manage;
 mod pause;
+mod queue;
 mod schedules;
 mod start;
 mod status;
@@ -31,7 +32,8 @@ use within::{Where, Within};
 
 pub use enqueue::{EnqueueBuilder, EnqueueMany};
 pub use handle::{Handle, WaitError};
-pub use manage::{Acted, Dlq, JobAdmin, JobsAdmin, QueueAdmin};
+pub use manage::{Acted, Dlq, JobAdmin, JobsAdmin};
+pub use queue::QueueAdmin;
 pub use schedules::{Backfilled, ScheduleAdmin, ScheduleDetails, ScheduleInfo};
 pub use start::Start;
 pub use status::ManageError;

@@ -6,7 +6,7 @@ use taskharbor_core::{
     AnyDriver, Blob, JobId, JobType, QueueName, Text, Timestamp,
     clock::Clock,
     job::{Headers, JobView as JobFields},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, LaneName},
 };
 
 use crate::{
@@ -95,6 +95,12 @@ impl Call {
     #[must_use]
     pub fn queue(&self) -> &QueueName {
         &self.job().queue
+    }
+
+    /// The lane of its queue that it belongs to, if it was enqueued with one.
+    #[must_use]
+    pub fn lane(&self) -> Option<&LaneName> {
+        self.job().lane.as_ref()
     }
 
     /// Which attempt this is, from 1: one more than the number of failures recorded.

@@ -4,7 +4,7 @@ use taskharbor_core::{
     Blob, JobId, JobType, NewJob, QueueName, Timestamp,
     error::NoRandomness,
     job::{HeaderError, Headers},
-    name::{IdempotencyKey, NameError},
+    name::{IdempotencyKey, LaneName, NameError},
 };
 
 use crate::{CodecError, Options, header, job::When};
@@ -13,7 +13,7 @@ use crate::{CodecError, Options, header, job::When};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJob {
-    /// Invalid name: of a queue, a job type, a flow or an idempotency key.
+    /// Invalid name: of a queue, a lane, a job type, a flow or an idempotency key.
     #[error(transparent)]
     Name(#[from] NameError),
     /// Invalid header.
@@ -63,6 +63,7 @@ pub(crate) fn job(
     }
     job.max_attempts = options.max_attempts;
     job.priority = options.priority.unwrap_or_default();
+    job.lane = options.lane.as_ref().map(LaneName::new).transpose()?;
     job.on_failure = options.failure_policy.unwrap_or_default();
     if let Some(key) = &options.idempotency_key {
         let hold = options.key_hold.unwrap_or_default();

@@ -94,6 +94,30 @@ pub trait Job: Data {
         None
     }
 
+    /// The lane of its queue that this job belongs to: its tenant, host or account. Lanes of a queue
+    /// take turns, so that a lane with many jobs does not keep the others waiting. An invalid name is
+    /// an error when the job is enqueued. Defaults to `None`. A lane in the options that a job is
+    /// enqueued with goes before this one.
+    ///
+    /// With the derive it is the value of a field:
+    ///
+    /// ```
+    /// use serde::{Deserialize, Serialize};
+    /// use taskharbor::Job;
+    ///
+    /// #[derive(Serialize, Deserialize, Job)]
+    /// #[job(type = "invoice:send", lane = "account_id")]
+    /// struct SendInvoice {
+    ///     account_id: u64,
+    /// }
+    ///
+    /// assert_eq!(SendInvoice { account_id: 42 }.lane().as_deref(), Some("42"));
+    /// ```
+    #[must_use]
+    fn lane(&self) -> Option<String> {
+        None
+    }
+
     /// This job with options of its own: as a step of a flow, or among many to be enqueued.
     fn with(self, options: Options) -> Step<Self> {
         Step { job: self, options }
@@ -115,6 +139,7 @@ pub struct Options {
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_attempts: Option<u32>,
     pub(crate) priority: Option<i16>,
+    pub(crate) lane: Option<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) failure_policy: Option<FailurePolicy>,
     pub(crate) idempotency_key: Option<String>,
@@ -183,6 +208,19 @@ impl Options {
         self
     }
 
+    /// The lane of its queue that it belongs to: its tenant, host or account. Lanes of a queue take
+    /// turns. Defaults to what [`Job::lane`] says.
+    ///
+    /// ```
+    /// # use taskharbor::Options;
+    /// let options = Options::new().queue("mail").lane("acme");
+    /// ```
+    #[must_use]
+    pub fn lane(mut self, lane: impl AsRef<str>) -> Self {
+        self.lane = Some(lane.as_ref().to_owned());
+        self
+    }
+
     /// Adds a small text that travels with the job: trace context, tenant.
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
@@ -233,12 +271,20 @@ impl Options {
             timeout: self.timeout.or(base.timeout),
             max_attempts: self.max_attempts.or(base.max_attempts),
             priority: self.priority.or(base.priority),
+            lane: self.lane.or(base.lane),
             headers: base.headers.into_iter().chain(self.headers).collect(),
             failure_policy: self.failure_policy.or(base.failure_policy),
             idempotency_key: self.idempotency_key.or(base.idempotency_key),
             key_hold: self.key_hold.or(base.key_hold),
             label: self.label.or(base.label),
         }
+    }
+
+    /// The options of this job, unless the caller that enqueues it sets others.
+    pub(crate) fn of<J: Job>(job: &J) -> Self {
+        let mut options = J::options();
+        options.lane = job.lane().or(options.lane);
+        options
     }
 
     pub(crate) fn queue_name(&self) -> &str {

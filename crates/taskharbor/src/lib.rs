@@ -16,6 +16,7 @@ mod handler;
 pub mod header;
 mod inflight;
 mod job;
+mod limits;
 mod middleware;
 mod observe;
 mod outcome;
@@ -35,7 +36,8 @@ pub use taskharbor_sqlite as sqlite;
 pub use taskharbor_core::{
     Admin, AnyDriver, Blob, Driver, DriverError, JobId, JobType, QueueName, State, Text, Timestamp,
     admin::{
-        Action, Counts, Cursor, Filter, Firing, List, Manage, Page, Prune, QueueCounts, Requeue,
+        Action, Counts, Cursor, Filter, Firing, HeldBack, HeldJob, LaneLimits, LaneStatus,
+        LimitsRecord, List, Manage, Page, Prune, QueueCounts, QueueLimits, Rate, Requeue,
         ScheduleRecord, SlotTotals, StateCounts, TimeRange,
     },
     driver::{Limits, OpenTransaction, Transaction},
@@ -45,7 +47,7 @@ pub use taskharbor_core::{
         Condition, FailurePolicy, HeaderError, Headers, JobKind, JobRecord, JobSummary,
         JoinReading, KeyHold, ReleaseNote, ReleaseReason,
     },
-    name::{FlowName, IdempotencyKey, NameError},
+    name::{FlowName, IdempotencyKey, LaneName, NameError},
 };
 
 pub use ack::AckError;
@@ -70,6 +72,7 @@ pub use flow::{
 };
 pub use handler::Handlers;
 pub use job::{Data, Job, Options, Step};
+pub use limits::{DeclaredLimits, InvalidLimits};
 pub use middleware::{BoxFuture, CallResult, Middleware, Next};
 pub use observe::{Counters, Event, EventCounts, LossReason, Observer, Operation};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
@@ -93,6 +96,8 @@ struct Readme;
 mod guides {
     #[doc = include_str!("../../../docs/guides/getting-started.md")]
     struct GettingStarted;
+    #[doc = include_str!("../../../docs/guides/limits.md")]
+    struct Limits;
     #[doc = include_str!("../../../docs/guides/moving-to-postgres.md")]
     struct MovingToPostgres;
     #[doc = include_str!("../../../docs/guides/recurring.md")]

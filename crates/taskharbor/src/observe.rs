@@ -219,6 +219,26 @@ pub enum Event<'a> {
         /// Why. A newer version is nothing to worry about: this is an old process in a deploy.
         denied: &'a Denied,
     },
+    /// The limits of this worker were not declared. The worker goes on under those that are stored.
+    #[non_exhaustive]
+    LimitsDenied {
+        /// Their owner.
+        owner: &'a str,
+        /// Why. A newer version is nothing to worry about: this is an old process in a deploy.
+        denied: &'a Denied,
+    },
+    /// A handler was throttled ([`JobError::throttled`]): its job is released without a charge, and its
+    /// lane, or its queue if it has none, is held until then.
+    #[non_exhaustive]
+    Throttled {
+        /// The job.
+        job: &'a JobView,
+        /// Until when.
+        until: Timestamp,
+        /// Why the lane or queue is not held, if the store did not do so. The job is released all the
+        /// same.
+        not_held: Option<&'a DriverError>,
+    },
     /// A worker begins to reserve jobs.
     #[non_exhaustive]
     WorkerStarted {

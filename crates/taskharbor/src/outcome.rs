@@ -72,6 +72,8 @@ pub struct JobError {
 pub(crate) enum Again {
     ByPolicy,
     After(Duration),
+    /// Nothing is charged, and the lane of the job waits for as long.
+    Throttled(Duration),
     Never,
     /// The handler was not called, since this worker cannot read the job.
     Unreadable,
@@ -93,6 +95,28 @@ impl JobError {
     #[must_use]
     pub fn retry_after(delay: Duration, source: impl Into<BoxError>) -> Self {
         Self { again: Again::After(delay), source: source.into() }
+    }
+
+    /// What the handler calls asks it to wait: a response 429 with `Retry-After`, for example. The job is
+    /// released and runs again after this time. No attempt is charged. Its lane is held for as long, or
+    /// its queue if it has no lane, so that other jobs of the lane do not run into the same answer.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use taskharbor::{JobError, JobResult};
+    ///
+    /// # struct Response { status: u16, retry_after: Duration }
+    /// fn check(response: &Response) -> JobResult {
+    ///     if response.status == 429 {
+    ///         return Err(JobError::throttled(response.retry_after));
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn throttled(retry_after: Duration) -> Self {
+        let source = format!("throttled for {retry_after:?}").into();
+        Self { again: Again::Throttled(retry_after), source }
     }
 
     /// Whether trying again in the same worker cannot cure it: the job is dead-lettered without further

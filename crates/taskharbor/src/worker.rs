@@ -12,6 +12,7 @@ mod caution;
 mod executor;
 mod input;
 mod keeper;
+mod limits;
 mod outage;
 mod pace;
 mod pool;
@@ -25,6 +26,7 @@ mod settler;
 mod shared;
 mod signal;
 mod supervisor;
+mod throttle;
 mod unfit;
 mod verdict;
 

@@ -7,7 +7,8 @@ use super::JobAttribute;
 
 const MISSING: &str = "add #[job(type = \"…\")]: the name is stored with every job, so that \
                        renaming the struct strands nothing";
-const KEYS: &str = "use type, queue, max_attempts, timeout, priority, retry, input, output, crate";
+const KEYS: &str =
+    "use type, queue, max_attempts, timeout, priority, retry, lane, input, output, crate";
 
 #[track_caller]
 fn accepted(item: &DeriveInput) -> JobAttribute {
@@ -178,6 +179,8 @@ fn a_bad_value_is_refused_under_the_name_of_its_key() {
         ("output = Vec<", "`output` takes a type without quotes, such as Vec<u8>"),
         ("crate = \"a b\"", "`crate` takes a path, such as my_crate::taskharbor"),
         ("crate = \"a(\"", "`crate` takes a path, such as my_crate::taskharbor"),
+        ("lane = account", "`lane` takes the name of a field in quotes, such as \"account_id\""),
+        ("lane = \"account\"", "`lane` names no field of `A`: it has none"),
         ("crate = 5", "`crate` takes a path, such as my_crate::taskharbor"),
     ] {
         assert_eq!(refused_keys(keys), [expected], "{keys}");
@@ -200,6 +203,31 @@ fn reading_goes_on_at_the_next_comma_or_the_next_key() {
     let wrong_value = "`max_attempts` takes a whole number, such as 5";
     let stray = format!("expected a key: {KEYS}");
     assert_eq!(refused_keys("max_attempts = \"5\", 7, queue ="), [wrong_value, &stray, no_value]);
+}
+
+#[test]
+fn a_lane_is_a_field_of_a_struct() {
+    let named = parse_quote!(
+        #[job(type = "a", lane = "tenant")]
+        struct A {
+            r#type: u8,
+            tenant_id: u8,
+        }
+    );
+    assert_eq!(refused(&named), ["`lane` names no field of `A`: use type, tenant_id"]);
+    let tuple = parse_quote!(
+        #[job(type = "a", lane = "2")]
+        struct A(u8, u8);
+    );
+    assert_eq!(refused(&tuple), ["`lane` names no field of `A`: use 0, 1"]);
+    let other = parse_quote!(
+        #[job(type = "a", lane = "tenant")]
+        enum A {
+            B { tenant: u8 },
+        }
+    );
+    let expected = "`lane` names a field of a struct: implement `Job` by hand for others";
+    assert_eq!(refused(&other), [expected]);
 }
 
 #[test]

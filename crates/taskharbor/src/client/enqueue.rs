@@ -50,7 +50,7 @@ pub struct EnqueueBuilder<'a, O> {
 impl<'a, O> EnqueueBuilder<'a, O> {
     pub(super) fn typed<J: Job<Output = O>>(client: &'a Client, job: &J) -> Self {
         let payload = client.format().encode(job);
-        Self::new(client, J::TYPE.into(), payload, J::options())
+        Self::new(client, J::TYPE.into(), payload, Options::of(job))
     }
 
     fn new(
@@ -109,6 +109,25 @@ impl<'a, O> EnqueueBuilder<'a, O> {
     /// Higher runs first. Defaults to that of its type, or 0.
     pub fn priority(self, priority: i16) -> Self {
         self.change(|options| options.priority(priority))
+    }
+
+    /// The lane of its queue that it belongs to: its tenant, host or account. Lanes of a queue take
+    /// turns, so that a tenant with many jobs does not keep the others waiting. Defaults to what
+    /// [`Job::lane`] says, or none.
+    ///
+    /// ```
+    /// # use taskharbor::{Client, EnqueueError, Job};
+    /// # async fn send<J: Job<Input = ()>>(client: &Client, job: J, tenant: String) -> Result<(), EnqueueError> {
+    /// client.enqueue(job).lane(&tenant).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When awaited, [`InvalidJob::Name`] if the name is invalid.
+    pub fn lane(self, lane: impl AsRef<str>) -> Self {
+        self.change(|options| options.lane(lane))
     }
 
     /// Adds a small text that travels with the job.
@@ -231,6 +250,9 @@ pub struct EnqueueMany<'a, O> {
     client: &'a Client,
     job_type: &'static str,
     items: Vec<Item>,
+    /// Those of the type.
+    defaults: Options,
+    /// Those that were set for all of them.
     options: Options,
     within: Option<Within<'a>>,
     output: PhantomData<fn() -> O>,
@@ -241,6 +263,24 @@ struct Item {
     payload: Result<Blob, CodecError>,
     /// Its own options, if it has any.
     options: Option<Options>,
+    lane: Option<String>,
+}
+
+impl Item {
+    /// Its payload, and its options if they are not those of all.
+    fn resolve(
+        self,
+        all: &Options,
+        defaults: &Options,
+    ) -> (Result<Blob, CodecError>, Option<Options>) {
+        if self.options.is_none() && self.lane.is_none() {
+            return (self.payload, None);
+        }
+        let mut base = defaults.clone();
+        base.lane = self.lane.or(base.lane);
+        let own = self.options.unwrap_or_default();
+        (self.payload, Some(own.over(all.clone()).over(base)))
+    }
 }
 
 impl<'a, O> EnqueueMany<'a, O> {
@@ -252,11 +292,12 @@ impl<'a, O> EnqueueMany<'a, O> {
         let items = jobs.into_iter().map(|job| {
             let Step { job, options } = job.into_step();
             let options = (options != unset).then_some(options);
-            Item { payload: client.format().encode(&job), options }
+            Item { payload: client.format().encode(&job), options, lane: job.lane() }
         });
-        let (job_type, options) = (<S::Job as Job>::TYPE, <S::Job as Job>::options());
+        let (job_type, defaults) = (<S::Job as Job>::TYPE, <S::Job as Job>::options());
         let items = items.collect();
-        Self { client, job_type, items, options, within: None, output: PhantomData }
+        let options = Options::new();
+        Self { client, job_type, items, defaults, options, within: None, output: PhantomData }
     }
 
     /// Sets options for all of them. Options of a single job go before these, these before those of
@@ -276,10 +317,11 @@ impl<'a, O> EnqueueMany<'a, O> {
         let (client, within) = (self.client, self.within);
         let now = client.now(Where::of(within.as_ref())).await?;
         let ids = JobId::generate_many(now, self.items.len()).map_err(InvalidJob::from)?;
-        let draft = |(Item { payload, options }, id): (Item, JobId)| {
+        let common = self.options.clone().over(self.defaults.clone());
+        let draft = |(item, id): (Item, JobId)| {
             let headers = client.format().headers().clone();
-            let own = options.map(|options| options.over(self.options.clone()));
-            let options = own.as_ref().unwrap_or(&self.options);
+            let (payload, own) = item.resolve(&self.options, &self.defaults);
+            let options = own.as_ref().unwrap_or(&common);
             draft::job(id, self.job_type, payload?, headers, options, now)
         };
         let jobs = self.items.into_iter().zip(ids).map(draft);

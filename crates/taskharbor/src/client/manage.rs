@@ -1,10 +1,10 @@
-//! What operators do with stored jobs: to one job, to all jobs that a filter matches, to a queue.
+//! What operators do with stored jobs: to one job, and to all jobs that a filter matches.
 
 use std::time::Duration;
 
 use taskharbor_core::{
-    DriverError, JobId, QueueName, State,
-    admin::{Action, Change, Configure, Counts, Filter, List, Manage, QueueCounts, Requeue},
+    DriverError, JobId, State,
+    admin::{Action, Counts, Filter, List, Manage, QueueCounts, Requeue},
     driver::Limits,
     error::Denied,
     job::{JobRecord, JobSummary},
@@ -52,12 +52,6 @@ impl Client {
     #[must_use]
     pub fn dlq(&self) -> Dlq<'_> {
         Dlq { client: self, pace: None }
-    }
-
-    /// A queue.
-    #[must_use]
-    pub fn queue(&self, name: impl Into<String>) -> QueueAdmin<'_> {
-        QueueAdmin { store: self.store(), name: name.into() }
     }
 
     /// All queues that have jobs or are paused, with how many jobs are in which state.
@@ -305,47 +299,5 @@ fn states_for(action: &Action) -> &'static [State] {
         Action::RunNow => &[State::Scheduled],
         Action::Requeue(_) => &[State::Dlq],
         Action::Purge | Action::PurgeFlow => &[State::Done, State::Dlq, State::Cancelled],
-    }
-}
-
-/// A queue: [`Client::queue`].
-///
-/// Every call fails with [`ManageError::Name`] for an invalid name, and with [`ManageError::Store`].
-#[derive(Debug)]
-pub struct QueueAdmin<'a> {
-    store: &'a Store,
-    name: String,
-}
-
-#[expect(clippy::missing_errors_doc, reason = "the type says it once for all")]
-impl QueueAdmin<'_> {
-    /// Pauses it: no job of it starts until it is resumed. Running jobs go on.
-    pub async fn pause(&self) -> Result<(), ManageError> {
-        let change = Change::PauseQueue(QueueName::new(&self.name)?);
-        self.configure(change).await
-    }
-
-    /// Resumes it.
-    pub async fn resume(&self) -> Result<(), ManageError> {
-        let change = Change::ResumeQueue(QueueName::new(&self.name)?);
-        self.configure(change).await
-    }
-
-    /// How many of its jobs are in which state, and since when it has been paused.
-    pub async fn counts(&self) -> Result<QueueCounts, ManageError> {
-        let name = QueueName::new(&self.name)?;
-        let now = self.store.now().await?;
-        let all = self.store.counts(Counts::new(now)).await?;
-        let own = all.into_iter().find(|it| it.queue == name);
-        Ok(own.unwrap_or_else(|| QueueCounts::new(name)))
-    }
-
-    async fn configure(&self, change: Change) -> Result<(), ManageError> {
-        let now = self.store.now().await?;
-        let answers = self.store.configure(Configure::new(vec![change], now)).await?;
-        for answer in answers {
-            answer?;
-        }
-        Ok(())
     }
 }

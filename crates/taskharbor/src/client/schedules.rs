@@ -76,6 +76,8 @@ pub struct ScheduleDetails {
     pub job_type: String,
     /// The queue of that job.
     pub queue: String,
+    /// The lane of that job.
+    pub lane: Option<String>,
     /// How many jobs it makes for each slot.
     pub jobs: usize,
     /// Which missed slots are fired late.
@@ -346,6 +348,7 @@ fn details(definition: &Definition) -> ScheduleDetails {
         zone,
         job_type: text(|job| job.job_type.as_str()),
         queue: text(|job| job.queue.as_str()),
+        lane: definition.template.tail().and_then(|job| Some(job.lane.as_ref()?.to_string())),
         jobs: definition.template.jobs(),
         missed: definition.missed,
         within: definition.within,

@@ -22,7 +22,7 @@ pub enum ManageError {
     /// Invalid schedule.
     #[error(transparent)]
     Schedule(#[from] InvalidSchedule),
-    /// Invalid name of a queue or a schedule.
+    /// Invalid name of a queue, a lane or a schedule.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The call failed. Asking again is safe.

@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
-    admin::{Configure, Counts, List, ListSettings, Manage, Page, QueueCounts, Setting},
+    admin::{
+        Configure, Counts, LaneStatus, List, ListLanes, ListSettings, Manage, Page, QueueCounts,
+        Setting,
+    },
     driver::{Answers, Due, DueSchedules, Enqueue, Enqueued, Limits, OutputPage, Outputs, Watch},
     error::{Denied, Refusal, Rejected},
     flow::FlowRecord,
@@ -85,6 +88,10 @@ impl Store {
         request: ListSettings,
     ) -> Result<Page<Setting>, DriverError> {
         self.call(Operation::Settings, 0, self.driver.settings(request)).await
+    }
+
+    pub(super) async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
+        self.call(Operation::Lanes, 0, self.driver.lanes(request)).await
     }
 
     pub(super) async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {

@@ -61,8 +61,9 @@ impl Plan {
     /// One job.
     pub(super) fn of<J: Job>(step: Step<J>) -> Self {
         let (job_type, rust_type) = (J::TYPE, type_name::<J>());
+        let options = step.options.over(Options::of(&step.job));
         let content = Content::Typed { job_type, rust_type, payload: Box::new(step.job) };
-        Self::single(content, step.options.over(J::options()))
+        Self::single(content, options)
     }
 
     /// One job, by the name of its type and its bytes.

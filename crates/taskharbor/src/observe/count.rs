@@ -72,6 +72,8 @@ counters! {
     dead_lettered = Event::DeadLettered { .. },
     /// Jobs given back.
     released = Event::Released { .. },
+    /// Handlers that were throttled.
+    throttled = Event::Throttled { .. },
     /// Heartbeats accepted.
     leases_extended = Event::LeaseExtended { .. },
     /// Leases lost.

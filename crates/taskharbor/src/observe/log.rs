@@ -65,6 +65,20 @@ impl Observer for Log {
             Event::SchedulesDenied { owner, denied } => {
                 tracing::error!(owner, %denied, "schedules not declared");
             }
+            Event::LimitsDenied { owner, denied: denied @ Denied::NewerVersion { .. } } => {
+                tracing::info!(owner, %denied, "limits not declared");
+            }
+            Event::LimitsDenied { owner, denied } => {
+                tracing::error!(owner, %denied, "limits not declared");
+            }
+            Event::Throttled { job, until, not_held: None } => {
+                let lane = job.lane.as_ref().map(tracing::field::display);
+                tracing::info!(id = %job.id, r#type = %job.job_type, queue = %job.queue, lane, %until, "throttled: on hold");
+            }
+            Event::Throttled { job, until, not_held: Some(error) } => {
+                let lane = job.lane.as_ref().map(tracing::field::display);
+                tracing::warn!(id = %job.id, r#type = %job.job_type, queue = %job.queue, lane, %until, %error, "throttled, and could not be held: other jobs go on");
+            }
             Event::WorkerStarted { name, shutdown_within } => {
                 tracing::info!(name, ?shutdown_within, "worker started");
             }

@@ -40,6 +40,8 @@ pub enum Operation {
     Configure,
     /// Reading settings, such as schedules.
     Settings,
+    /// Listing the lanes of a queue.
+    Lanes,
 }
 
 impl Operation {
@@ -62,6 +64,7 @@ impl Operation {
         Self::Counts,
         Self::Configure,
         Self::Settings,
+        Self::Lanes,
     ];
 
     /// The name of the operation, as logs and metrics show it.
@@ -85,6 +88,7 @@ impl Operation {
             Self::Counts => "counts",
             Self::Configure => "configure",
             Self::Settings => "settings",
+            Self::Lanes => "lanes",
         }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use taskharbor_core::{
     Blob, JobId, JobType, NewJob, QueueName, Timestamp,
     job::{FailurePolicy, JobKind, JoinReading, KeyHold},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, LaneName},
 };
 
 use super::{
@@ -73,6 +73,8 @@ struct WireJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_attempts: Option<u32>,
     priority: i16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lane: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     idempotency_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,6 +197,7 @@ impl WireJob {
             timeout: job.timeout.map(seconds),
             max_attempts: job.max_attempts,
             priority: job.priority,
+            lane: job.lane.as_ref().map(|lane| lane.as_str().to_owned()),
             idempotency_key: job.idempotency_key.as_ref().map(|key| key.as_str().to_owned()),
             key_hold: match job.key_hold {
                 KeyHold::UntilPruned => None,
@@ -227,6 +230,8 @@ impl WireJob {
         job.run_at = delay.map(|delay| Timestamp::EPOCH.saturating_add(delay));
         job.timeout = self.timeout.as_deref().map(duration).transpose()?;
         (job.max_attempts, job.priority) = (self.max_attempts, self.priority);
+        let lane = self.lane.as_ref().map(LaneName::new);
+        job.lane = lane.transpose().map_err(malformed)?;
         let key = self.idempotency_key.as_ref().map(IdempotencyKey::new);
         job.idempotency_key = key.transpose().map_err(malformed)?;
         job.key_hold = match self.key_hold.as_deref() {

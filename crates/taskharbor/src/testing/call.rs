@@ -14,6 +14,7 @@ use taskharbor_core::{
     driver::{Lease, LeaseToken, Leased},
     job::JobView as JobFields,
     life::Life,
+    name::LaneName,
 };
 
 use super::clock::TokioClock;
@@ -115,6 +116,12 @@ impl<S, J: Job> HandlerCall<S, J> {
         self
     }
 
+    /// The lane that the context tells. Defaults to what [`Job::lane`] says.
+    pub fn lane(mut self, lane: impl AsRef<str>) -> Self {
+        self.options = self.options.lane(lane);
+        self
+    }
+
     /// What the step before it produced. Defaults to nothing.
     pub fn input(mut self, input: J::Input) -> Self {
         self.input = Some(input);
@@ -145,6 +152,8 @@ impl<S, J: Job> HandlerCall<S, J> {
         let queue = QueueName::new(J::options().queue_name())?;
         let mut job = NewJob::new(JobId::new("test")?, queue, JobType::new(J::TYPE)?, payload);
         job.headers = format.headers().clone();
+        let lane = self.options.lane.clone().or(Options::of(&self.job).lane);
+        job.lane = lane.map(LaneName::new).transpose()?;
         for (name, value) in &self.options.headers {
             job.headers = job.headers.with(name, value)?;
         }

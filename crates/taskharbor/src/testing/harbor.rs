@@ -11,7 +11,7 @@ use std::{
 
 use taskharbor_core::{
     Admin, AnyDriver, Driver, State, Timestamp,
-    admin::{Counts, Filter, StateCounts},
+    admin::{Counts, Filter, LaneStatus, ListLanes, QueueCounts},
     clock::{Clock, ManualClock},
     driver::{Due, DueSchedules},
 };
@@ -257,12 +257,38 @@ impl Harbor {
         }
     }
 
-    /// When the next scheduled job falls due, or the next slot of a schedule, if that is by `end`.
+    /// When the next scheduled job falls due, the next slot of a schedule, or a job that a rate or a
+    /// hold keeps back, if that is by `end`.
     async fn next_due(&self, end: Timestamp) -> Option<Timestamp> {
         let scheduled = self.list(Filter::all().state(State::Scheduled)).await;
         let jobs = scheduled.into_iter().filter_map(|job| job.due_at);
         let slot = self.due_schedules().await.next;
-        jobs.chain(slot).filter(|due| *due <= end).min()
+        let held = self.held_by_time(&self.counts().await).await;
+        let held = held.into_iter().map(|(_, until)| until);
+        jobs.chain(slot).chain(held).filter(|due| *due <= end).min()
+    }
+
+    /// How many ready jobs wait for nothing but time, and until when: those of lanes that a rate or a
+    /// hold keeps back.
+    async fn held_by_time(&self, counts: &[QueueCounts]) -> Vec<(usize, Timestamp)> {
+        let (mut held, now) = (Vec::new(), self.now().await);
+        for queue in counts.iter().filter(|it| it.states.ready > 0) {
+            let mut page = Some(ListLanes::new(queue.queue.clone(), 1_000, now));
+            while let Some(request) = page {
+                let lanes = self.driver.lanes(request.clone()).await;
+                let lanes = lanes.unwrap_or_else(|error| panic!("no lanes: {error}"));
+                let until = |lane: LaneStatus| Some((lane.ready, lane.held_back?.why.until()?));
+                let is_waiting = |lane: &LaneStatus| lane.ready > 0;
+                held.extend(lanes.items.into_iter().filter(is_waiting).filter_map(until));
+                page = lanes.next.map(|next| request.after(next));
+            }
+        }
+        held
+    }
+
+    async fn counts(&self) -> Vec<QueueCounts> {
+        let counts = self.driver.counts(Counts::new(self.now().await)).await;
+        counts.unwrap_or_else(|error| panic!("no counts: {error}"))
     }
 
     async fn due_schedules(&self) -> Due {
@@ -272,7 +298,9 @@ impl Harbor {
     }
 
     /// Lets everything run that can run now, until no job is ready or inflight. Time passes only
-    /// as far as running handlers sleep, or by itself ([`Time::Real`]).
+    /// as far as running handlers sleep and rates and holds keep jobs back, or by itself
+    /// ([`Time::Real`]). With [`Time::Manual`], jobs that rates and holds keep back stay ready:
+    /// [`Harbor::advance`] runs them.
     ///
     /// # Panics
     ///
@@ -327,10 +355,16 @@ impl Harbor {
     }
 
     async fn busy(&self) -> usize {
-        let counts = self.driver.counts(Counts::new(self.now().await)).await;
-        let counts = counts.unwrap_or_else(|error| panic!("no counts: {error}"));
-        let states: StateCounts = counts.into_iter().map(|queue| queue.states).sum();
-        states.ready + states.inflight + self.due_schedules().await.schedules.len()
+        let counts = self.counts().await;
+        let jobs: usize = counts.iter().map(|it| it.states.ready + it.states.inflight).sum();
+        let held: usize = match self.time {
+            // Time does not pass by itself, so they are not waited for.
+            Passing::Manual(_) => {
+                self.held_by_time(&counts).await.into_iter().map(|(jobs, _)| jobs).sum()
+            }
+            Passing::Paused | Passing::Real => 0,
+        };
+        jobs.saturating_sub(held) + self.due_schedules().await.schedules.len()
     }
 
     /// Shuts the worker down, as a deploy would.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use taskharbor_core::{debug_as_display, job::HeaderError, name::NameError};
 
 use super::builder::MAX_CONCURRENCY;
-use crate::{ImpossiblePolicy, InvalidSchedule};
+use crate::{ImpossiblePolicy, InvalidLimits, InvalidSchedule};
 
 /// Why a worker was not built.
 #[derive(thiserror::Error)]
@@ -97,6 +97,15 @@ pub enum BuildError {
     /// Invalid schedule.
     #[error(transparent)]
     Schedule(InvalidSchedule),
+    /// Invalid limits.
+    #[error(transparent)]
+    Limits(InvalidLimits),
+    /// The schedules and the limits of one owner have different versions.
+    #[error(
+        "the schedules and the limits of {0:?} have different versions: an owner has one version, so \
+         give both the same"
+    )]
+    OwnerVersions(String),
     /// Invalid worker name.
     #[error("the worker's name cannot be used: {0}")]
     Name(NameError),

@@ -9,6 +9,7 @@ use std::{
 
 use taskharbor_core::{
     AnyDriver, Driver, JobType, QueueName, Timestamp,
+    admin::{Declaration, LimitsDeclaration},
     job::HeaderError,
     name::{Holder, NameError},
 };
@@ -25,8 +26,8 @@ use super::{
     unfit::{MissingHandler, Unreadable},
 };
 use crate::{
-    Codec, Exponential, Handlers, Middleware, Observer, Retention, RetryPolicy, Schedules,
-    codec::Format, handler::Entry, inflight::Registry, observe::Observers,
+    Codec, DeclaredLimits, Exponential, Handlers, Middleware, Observer, Retention, RetryPolicy,
+    Schedules, codec::Format, handler::Entry, inflight::Registry, observe::Observers,
 };
 
 /// The most jobs of one queue that a worker runs at once.
@@ -62,6 +63,7 @@ pub struct WorkerBuilder {
     crash_limit: u32,
     retention: Retention,
     schedules: Option<Schedules>,
+    limits: Option<DeclaredLimits>,
     seed: Option<u64>,
 }
 
@@ -91,6 +93,7 @@ impl WorkerBuilder {
             crash_limit: 5,
             retention: Retention::new(),
             schedules: None,
+            limits: None,
             seed: None,
         }
     }
@@ -247,6 +250,27 @@ impl WorkerBuilder {
         self
     }
 
+    /// Declares these limits when the worker starts, before it reserves jobs: their owner has exactly
+    /// these from then on. They hold for all workers of the store. A list with a lower version than the
+    /// stored one changes nothing, and the worker keeps running. Schedules of the same owner need the
+    /// same version. Defaults to none, which leaves the store as it is.
+    ///
+    /// ```
+    /// # use taskharbor::{AnyDriver, DeclaredLimits, Handlers, QueueLimits, Worker};
+    /// # fn build(driver: &AnyDriver, handlers: Handlers) -> Result<Worker, taskharbor::BuildError> {
+    /// let limits = QueueLimits::new().inflight(50).per_lane(2);
+    /// Worker::builder(driver)
+    ///     .handlers(handlers)
+    ///     .queue("mail", 16)
+    ///     .limits(DeclaredLimits::owned_by("billing").version(7).queue("mail", limits))
+    ///     .build()
+    /// # }
+    /// ```
+    pub fn limits(mut self, limits: DeclaredLimits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+
     /// Draws its random numbers, those of jitter, from this seed, so that a simulation repeats.
     /// Defaults to a random one.
     pub fn seed(mut self, seed: u64) -> Self {
@@ -276,6 +300,9 @@ impl WorkerBuilder {
             schedules.into_declaration(&Format::json(), &limits, Timestamp::EPOCH)
         });
         let declaration = declaration.transpose().map_err(BuildError::Schedule)?;
+        let limits = self.limits.map(DeclaredLimits::into_declaration).transpose();
+        let limits = limits.map_err(BuildError::Limits)?;
+        check_owner_versions(declaration.as_ref(), limits.as_ref())?;
         let concurrency: usize = pools.iter().map(|pool| pool.concurrency).sum();
         // So that handlers do not wait for a call to the store while there is more to do.
         let (outcomes, inbox) = mpsc::channel(concurrency.max(MAX_AHEAD));
@@ -296,6 +323,7 @@ impl WorkerBuilder {
             inbox: Mutex::new(Some(inbox)),
             outage: Outage::default(),
             declaration: Mutex::new(declaration),
+            limits: Mutex::new(limits),
             key_waits: AtomicBool::new(false),
             key_freed: Notify::new(),
             phase: watch::Sender::new(Phase::Working),
@@ -366,6 +394,22 @@ impl WorkerBuilder {
             crash_limit: self.crash_limit,
             retention: self.retention,
         })
+    }
+}
+
+/// Schedules and limits of one owner share its version: with two, the store would deny the lower one, or
+/// forget the only one.
+fn check_owner_versions(
+    schedules: Option<&Declaration>,
+    limits: Option<&LimitsDeclaration>,
+) -> Result<(), BuildError> {
+    match schedules.zip(limits) {
+        Some((schedules, limits))
+            if schedules.owner == limits.owner && schedules.version != limits.version =>
+        {
+            Err(BuildError::OwnerVersions(limits.owner.as_str().to_owned()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     pool::Slot,
     settler::Finished,
     shared::Shared,
-    unfit,
+    throttle, unfit,
     verdict::{self, Acked, Circumstances, Verdict},
 };
 use crate::{
@@ -139,6 +139,9 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         let failure = is_unsure.then(verdict::not_committed);
         verdict.acked = Some(Box::new(Acked { took, failure }));
     }
+    if let Some(until) = verdict.holds_until {
+        throttle::hold(shared, inflight, until).await;
+    }
     Some(verdict)
 }
 
@@ -211,7 +214,10 @@ fn judge(
         {
             return released;
         }
-        shared.tell(&Event::Failed { job, error, took });
+        // Nothing is charged to a job that was throttled, so it has not failed.
+        if !matches!(error.again(), Again::Throttled(_)) {
+            shared.tell(&Event::Failed { job, error, took });
+        }
     }
     let format = format_of(shared, inflight);
     let circumstances = Circumstances {

@@ -31,6 +31,8 @@ pub(super) enum Part {
     Pruner,
     Scheduler,
     Watch,
+    /// Holds the lane of a job that was throttled. It is not tried again.
+    Hold,
     /// Asks for the time during an outage, so that its end is noticed whatever the others do.
     Probe,
 }

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     ahead, executor,
+    limits::Declaring,
     outage::Part,
     pace::Reach,
     pool::{Offer, Slot},
@@ -44,13 +45,15 @@ const RELEASED_WITHIN: Duration = Duration::from_secs(5);
 const LONGEST_DUE: Duration = Duration::from_secs(86_400);
 
 pub(super) async fn run(shared: Arc<Shared>) {
+    let mut declaring = Declaring::new(&shared);
+    declaring.begin().await;
     let mut reserver = Reserver::new(Arc::clone(&shared));
     let reserve = async {
         while let Some(demands) = reserver.ready().await {
             reserver.step(&demands).await;
         }
     };
-    tokio::join!(reserve, ahead::sweep(&shared));
+    tokio::join!(reserve, ahead::sweep(&shared), declaring.finish());
     // What came in while the others were given back.
     ahead::release_all(&shared, ReleaseReason::Shutdown).await;
     shared.reached(Phase::Draining).await;
@@ -65,6 +68,8 @@ struct Known {
     due_at: Option<Instant>,
     /// How many jobs of it the last call brought.
     given: usize,
+    /// Whether that was less than was asked: the queue has no more, or a limit keeps them back.
+    gave_less: bool,
 }
 
 struct Reserver {
@@ -99,7 +104,7 @@ type Asked = (usize, usize);
 
 impl Reserver {
     fn new(shared: Arc<Shared>) -> Self {
-        let known = Known { may_have_more: true, due_at: None, given: 0 };
+        let known = Known { may_have_more: true, due_at: None, given: 0, gave_less: false };
         Self {
             known: vec![known; shared.pools.len()],
             poll_at: Instant::now() + shared.config.poll,
@@ -229,6 +234,9 @@ impl Reserver {
                 self.first = at;
                 break;
             }
+            // A lease that waits here for a slot takes a place of a limit, and a charge of a rate, that
+            // another worker could use at once.
+            let reach = if self.known[at].gave_less { Reach::NONE } else { reach };
             let asked = pools[at].demand(reach, now).min(BATCH).min(left);
             if asked > 0 {
                 demands.push((at, asked));
@@ -284,7 +292,8 @@ impl Reserver {
         let due_at = wait.map(|wait| Instant::now() + wait);
         for (at, asked) in demands {
             let known = &mut self.known[*at];
-            known.may_have_more = known.given >= *asked;
+            known.gave_less = known.given < *asked;
+            known.may_have_more = !known.gave_less;
             known.due_at = if known.may_have_more { None } else { due_at };
         }
     }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use taskharbor_core::{
-    AnyDriver, DriverError, JobType, Timestamp, admin::Declaration, clock::Clock, name::Holder,
+    AnyDriver, DriverError, JobType, Timestamp,
+    admin::{Declaration, LimitsDeclaration},
+    clock::Clock,
+    name::Holder,
 };
 use tokio::{
     sync::{Notify, mpsc, watch},
@@ -93,8 +96,8 @@ impl Config {
         let lease_allows = ((self.lease_for - self.heartbeat) / 2).min(self.heartbeat);
         match part {
             Part::Settler => self.call_timeout.min(lease_allows),
-            // Worth less than the time in which jobs could be reserved without it.
-            Part::Watch | Part::Probe => self.call_timeout.min(Duration::from_secs(5)),
+            // Worth less than the time in which jobs could be reserved, or a slot be used, without it.
+            Part::Watch | Part::Probe | Part::Hold => self.call_timeout.min(Duration::from_secs(5)),
             Part::Reserver | Part::Keeper | Part::Input | Part::Pruner | Part::Scheduler => {
                 self.call_timeout
             }
@@ -124,6 +127,8 @@ pub(super) struct Shared {
     pub(super) outage: Outage,
     /// The schedules to declare, until the scheduler takes them.
     pub(super) declaration: Mutex<Option<Declaration>>,
+    /// The limits to declare, until the reserver takes them.
+    pub(super) limits: Mutex<Option<LimitsDeclaration>>,
     /// Whether the slot of a schedule waits for an earlier job of it, and that such a job has ended.
     pub(super) key_waits: AtomicBool,
     pub(super) key_freed: Notify,

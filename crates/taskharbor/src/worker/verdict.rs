@@ -16,6 +16,9 @@ use crate::{
     CallResult, CancelReason, Failed, JobError, Outcome, RetryPolicy, codec::Format, outcome::Again,
 };
 
+/// A job that comes back at once, again and again, would do nothing else.
+const SHORTEST_DELAY: Duration = Duration::from_millis(1);
+
 /// What is recorded, and how observers are told once it is.
 #[derive(Debug)]
 pub(super) struct Verdict {
@@ -23,6 +26,8 @@ pub(super) struct Verdict {
     pub(super) report: Report,
     /// Set if the handler has acknowledged the job in a transaction of its own.
     pub(super) acked: Option<Box<Acked>>,
+    /// Until when the lane of the job is held, if it was throttled: before the transition is recorded.
+    pub(super) holds_until: Option<Timestamp>,
 }
 
 /// What is told of a job that its handler has acknowledged in a transaction, once the store has said
@@ -42,7 +47,7 @@ pub(super) fn not_committed() -> JobError {
 
 impl Verdict {
     const fn new(transition: Transition, report: Report) -> Self {
-        Self { transition, report, acked: None }
+        Self { transition, report, acked: None, holds_until: None }
     }
 }
 
@@ -87,15 +92,26 @@ impl Circumstances<'_> {
                 }
             }
             Ok(Outcome::Snooze(delay)) => {
-                // A job that comes back at once, again and again, would do nothing else.
-                let delay = delay.max(Duration::from_millis(1));
+                let delay = delay.max(SHORTEST_DELAY);
                 let text = format!("its handler snoozed it on worker {}", self.worker);
                 let note = ReleaseNote::new(ReleaseReason::Snoozed, text);
                 release_noted(Some(self.now.saturating_add(delay)), Started::Yes, note)
             }
             Ok(Outcome::Acked) => self.failure(job, &not_committed()),
-            Err(error) => self.failure(job, &error),
+            Err(error) => match error.again() {
+                Again::Throttled(delay) => self.throttled(delay),
+                _ => self.failure(job, &error),
+            },
         }
+    }
+
+    fn throttled(&self, delay: Duration) -> Verdict {
+        let until = self.now.saturating_add(delay.max(SHORTEST_DELAY));
+        let text = format!("its handler was throttled for {delay:?} on worker {}", self.worker);
+        let note = ReleaseNote::new(ReleaseReason::Throttled, text);
+        let mut verdict = release_noted(Some(until), Started::Yes, note);
+        verdict.holds_until = Some(until);
+        verdict
     }
 
     fn success(&self, job: &JobView, transition: Transition) -> Verdict {
@@ -122,7 +138,7 @@ impl Circumstances<'_> {
             (_, Some(reason)) => {
                 return release_stopped(reason, self.worker);
             }
-            (Again::After(delay), None) => delay,
+            (Again::After(delay) | Again::Throttled(delay), None) => delay,
             (Again::ByPolicy, None) => {
                 let (job_type, error) = (&job.job_type, text.as_str());
                 let chance = (self.chance)();

@@ -192,6 +192,9 @@ impl Observer for Log {
                 format!("not fired {schedule}: {error}")
             }
             Event::SchedulesDenied { owner, denied, .. } => format!("denied {owner}: {denied}"),
+            Event::LimitsDenied { owner, denied, .. } => format!("limits denied {owner}: {denied}"),
+            Event::Throttled { job, not_held: None, .. } => format!("throttled {}", job.id),
+            Event::Throttled { job, .. } => format!("throttled, not held {}", job.id),
             Event::WorkerStarted { .. } => "worker started".to_owned(),
             Event::Quiet { inflight, .. } => format!("quiet with {inflight}"),
             Event::ShuttingDown { inflight, .. } => format!("shutting down with {inflight}"),

@@ -135,7 +135,7 @@ async fn an_old_process_does_not_undo_a_deploy() {
     let new = start(2, &["a", "c"]);
     tokio::time::sleep(SECOND).await;
     let old = start(1, &["a", "b"]);
-    port.log.until("denied billing: version 2 of these schedules is declared already").await;
+    port.log.until("denied billing: the owner has declared version 2 already").await;
     let names: Vec<_> = port.client.schedules().list(None, 10).await.unwrap().items;
     let names: Vec<_> = names.iter().map(|info| info.record.name.as_str()).collect();
     assert_eq!(names, ["a", "c"]);

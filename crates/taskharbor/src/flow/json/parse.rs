@@ -7,7 +7,7 @@ use taskharbor_core::{
     Blob, JobType, QueueName, Timestamp,
     driver::Limits,
     job::{FailurePolicy, Headers, JoinReading},
-    name::{FlowName, IdempotencyKey},
+    name::{FlowName, IdempotencyKey, LaneName},
 };
 
 use super::{Document, DocumentError, Fault, at, compile, flow};
@@ -17,7 +17,7 @@ use crate::{Options, flow::plan::Plan, header::LABEL};
 pub(super) const MAX_DEPTH: usize = 50;
 
 const JOB: &str = "a job has type, payload, queue, delay_ms, timeout_ms, max_attempts, priority, \
-                   headers, label and on_failure; as a step also on_failure_job; in a list of \
+                   lane, headers, label and on_failure; as a step also on_failure_job; in a list of \
                    nodes also id and after";
 const GROUP: &str = "beside its steps it has label, on_failure and on_failure_job";
 const DOCUMENT: &str = "a document has name, key, flow or nodes, and on_failure_job";
@@ -113,6 +113,7 @@ pub(super) fn job(fields: &Object, place: &str, more: &[&str]) -> Parsed<Plan> {
         "timeout_ms",
         "max_attempts",
         "priority",
+        "lane",
         "headers",
         "label",
         "on_failure",
@@ -133,9 +134,11 @@ pub(super) fn job(fields: &Object, place: &str, more: &[&str]) -> Parsed<Plan> {
 fn options(fields: &Object, place: &str) -> Parsed<Options> {
     let mut options = Options::new();
     options.queue = text(fields, place, "queue")?;
+    options.lane = text(fields, place, "lane")?;
     options.label = text(fields, place, "label")?;
     options.failure_policy = policy(fields, place)?;
     valid(options.queue.as_deref().map(QueueName::new), &field(place, "queue"))?;
+    valid(options.lane.as_deref().map(LaneName::new), &field(place, "lane"))?;
     if let Some(millis) = number(fields, place, "delay_ms")? {
         let (delay, rule) = (Duration::from_millis(millis), "the delay ends after the year 9999");
         if Timestamp::EPOCH.checked_add(delay).is_none() {

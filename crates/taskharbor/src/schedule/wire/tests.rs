@@ -37,6 +37,7 @@ fn job(random: &mut fastrand::Rng, at: usize, ids: &[JobId]) -> NewJob {
     job.timeout = random.bool().then(|| time(random));
     job.max_attempts = random.bool().then(|| random.u32(1..9));
     job.priority = random.i16(..);
+    job.lane = random.bool().then(|| LaneName::new(format!("tenant {}", random.u8(..3))).unwrap());
     job.key_hold = match random.u8(..4) {
         0 => KeyHold::UntilPruned,
         1 => KeyHold::UntilDone,
@@ -108,6 +109,10 @@ fn people_and_later_programs_can_read_the_stored_form() {
     );
     assert_eq!(&*read.template.jobs[0].payload, br#"{"region": "eu"}"#);
     assert_eq!(String::from_utf8_lossy(&read.encode()), EXAMPLE);
+    let in_lane = EXAMPLE.replace(r#""priority":0"#, r#""priority":0,"lane":"acme""#);
+    let read = Definition::decode(&in_lane.as_bytes().into()).unwrap();
+    assert_eq!(read.template.jobs[0].lane.as_ref().map(LaneName::as_str), Some("acme"));
+    assert_eq!(String::from_utf8_lossy(&read.encode()), in_lane);
 }
 
 #[test]
@@ -134,6 +139,7 @@ fn bytes_that_are_no_definition_are_refused_with_the_reason() {
         ("\"block\"", "\"block\",\"after\":[1]", "unknown parent"),
         ("\"block\"", "\"block\",\"payload_base64\":\"\"", "exclude each other"),
         ("\"block\"", "\"block\",\"idempotency_key\":\"k\"", "overlap: Overlap::Skip needs"),
+        (r#""priority":0"#, r#""priority":0,"lane":"""#, "lane name is empty"),
         ("default", "\\u0000", "queue name has a control character"),
     ] {
         let text = EXAMPLE.replacen(old, new, 1);

@@ -1,0 +1,138 @@
+//! Handlers that are told to wait by what they call.
+
+use std::{sync::Arc, time::Duration};
+
+use taskharbor::{Counters, Handlers, JobError, JobId, LaneStatus, ReleaseReason, State};
+
+use super::enqueue;
+use crate::{
+    port::{DONE, Port, SECOND, handler},
+    unkind::{Fault, Op},
+};
+
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// The first delivery of the first job of each lane is throttled.
+fn throttled() -> Handlers {
+    handler(|job, cx| async move {
+        if job.name.ends_with('0') && cx.delivery() == 1 {
+            Err(JobError::throttled(RETRY_AFTER))?;
+        }
+        DONE
+    })
+}
+
+async fn lane(port: &Port, name: &str) -> Option<LaneStatus> {
+    let lanes = port.client.queue("default").lanes(None, 10).await.unwrap().items;
+    lanes.into_iter().find(|it| it.lane.as_ref().is_some_and(|it| it.as_str() == name))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_job_is_released_without_a_charge_and_its_lane_waits() {
+    let (port, counters) = (Port::new(), Counters::new());
+    let start = port.now();
+    let first = enqueue(&port, "a", 1).await.remove(0);
+    let worker = port.worker(throttled()).observer(counters.clone()).name("w1");
+    let _worker = worker.build().unwrap().start();
+    port.log.until("released Throttled").await;
+    let until = start.saturating_add(RETRY_AFTER);
+    let record = port.record(&first).await;
+    assert_eq!((record.state, record.job.attempts), (State::Scheduled, 0));
+    assert_eq!(record.job.run_at, Some(until));
+    let note = record.job.released.unwrap();
+    assert_eq!(note.reason, ReleaseReason::Throttled);
+    assert_eq!(note.text.as_str(), "its handler was throttled for 30s on worker w1");
+    // The lane is held before the job is released, and that is not a failure.
+    let lines = port.log.lines();
+    let at = |start: &str| lines.iter().position(|line| line.starts_with(start)).unwrap();
+    assert!(at("throttled") < at("released Throttled"));
+    let counts = counters.read();
+    assert_eq!((counts.throttled, counts.released, counts.failed), (1, 1, 0));
+
+    let same = port.client.enqueue(crate::port::work("a1")).lane("a").await.unwrap().id().clone();
+    let other = port.client.enqueue(crate::port::work("b1")).lane("b").await.unwrap().id().clone();
+    assert_eq!(port.finished(&other).await.finished_at, Some(start));
+    assert_eq!(lane(&port, "a").await.unwrap().ready, 1);
+    for id in [&same, &first] {
+        let record = port.finished(id).await;
+        assert_eq!((record.state, record.job.attempts), (State::Done, 0));
+        assert_eq!(record.finished_at, Some(until));
+    }
+    port.check().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_job_without_a_lane_holds_its_queue() {
+    let port = Port::new();
+    let start = port.now();
+    let _worker = port.worker(throttled()).build().unwrap().start();
+    let first = port.enqueue("0").await;
+    port.log.until("released Throttled").await;
+    let ids = [port.enqueue("1").await, enqueue(&port, "a", 2).await.remove(1), first];
+    for id in &ids {
+        let finished = port.finished(id).await.finished_at.unwrap();
+        assert_eq!(finished.since(start), RETRY_AFTER);
+    }
+}
+
+/// What becomes of the first job if the hold goes wrong like this.
+async fn without_hold(fault: Fault) -> (Port, JobId) {
+    let port = Port::new();
+    port.store.next(Op::Configure, [fault]);
+    let id = enqueue(&port, "a", 1).await.remove(0);
+    let _worker = port.worker(throttled()).build().unwrap().start();
+    port.log.until("released Throttled").await;
+    assert_eq!(port.log.count("throttled, not held"), 1);
+    let record = port.record(&id).await;
+    assert_eq!((record.state, record.job.attempts), (State::Scheduled, 0));
+    assert_eq!(port.finished(&id).await.state, State::Done);
+    assert_eq!(port.log.count("away"), 0);
+    (port, id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_fails_loses_no_outcome() {
+    without_hold(Fault::Refuse).await;
+    without_hold(Fault::LoseReply).await;
+    without_hold(Fault::Hang).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_no_time_does_not_spin_and_a_long_one_ends() {
+    for (retry_after, at_least) in [(Duration::ZERO, 1), (Duration::MAX, 0)] {
+        let port = Port::new();
+        let throttle = handler(move |_, cx| async move {
+            if cx.delivery() <= 3 { Err(JobError::throttled(retry_after)) } else { DONE }
+        });
+        let worker = port.worker(throttle).build().unwrap().start();
+        let id = port.enqueue("a").await;
+        port.log.until("released Throttled").await;
+        if at_least > 0 {
+            let record = port.finished(&id).await;
+            assert_eq!((record.state, record.job.attempts), (State::Done, 0));
+            assert!(record.finished_at.unwrap().since(record.job.created_at).as_millis() >= 3);
+        } else {
+            assert_eq!(port.state(&id).await, State::Scheduled);
+        }
+        worker.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_job_whose_cancellation_was_requested_is_cancelled() {
+    let port = Port::new();
+    let started = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&started);
+    let throttle = handler(move |_, _| {
+        told.notify_one();
+        async {
+            tokio::time::sleep(SECOND).await;
+            Err(JobError::throttled(RETRY_AFTER))
+        }
+    });
+    let _worker = port.worker(throttle).build().unwrap().start();
+    let id = port.enqueue("a").await;
+    started.notified().await;
+    port.client.job(&id).cancel().await.unwrap();
+    assert_eq!(port.finished(&id).await.state, State::Cancelled);
+}
