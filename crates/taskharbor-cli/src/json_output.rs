@@ -1,12 +1,17 @@
 //! The shapes of everything that is written as JSON. They are documented in
 //! `docs/guides/command-line.md`, and scripts depend on them: fields are added, never changed.
 
+mod limit;
+mod queue;
+
+pub(crate) use limit::{HeldBack, Hold, Lane, Limits};
+pub(crate) use queue::{Queue, States};
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use taskharbor::{
-    Blob, FlowMember, FlowRecord, FlowTree, Headers, JobRecord, JobSummary, QueueCounts,
-    StateCounts, Timestamp,
+    Blob, FlowMember, FlowRecord, FlowTree, Headers, JobRecord, JobSummary, Timestamp,
 };
 use taskharbor_core::{
     State,
@@ -64,6 +69,7 @@ pub(crate) struct Line<'a> {
     reason: Option<&'a str>,
     flow: Option<&'a str>,
     payload_bytes: usize,
+    lane: Option<&'a str>,
 }
 
 impl<'a> Line<'a> {
@@ -90,6 +96,7 @@ impl<'a> Line<'a> {
             reason: job.reason.as_ref().map(taskharbor::Text::as_str),
             flow: job.flow.as_ref().map(taskharbor::JobId::as_str),
             payload_bytes: job.payload_bytes,
+            lane: job.lane.as_ref().map(taskharbor_core::name::LaneName::as_str),
         }
     }
 }
@@ -133,6 +140,7 @@ pub(crate) struct Whole<'a> {
     parents: Vec<&'a str>,
     pending: usize,
     expanded_into: Option<&'a str>,
+    held_back: Option<HeldBack>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -185,6 +193,7 @@ impl<'a> Whole<'a> {
             parents: record.parents.iter().map(taskharbor::JobId::as_str).collect(),
             pending: record.pending,
             expanded_into: record.expanded_into.as_ref().map(taskharbor::JobId::as_str),
+            held_back: record.held_back.as_ref().map(HeldBack::of),
             payload,
             payload_base64,
             output,
@@ -273,60 +282,6 @@ pub(crate) struct Bulk {
     pub(crate) matched: usize,
     pub(crate) done: usize,
     pub(crate) refused: usize,
-}
-
-/// Counts of jobs by state.
-#[derive(Debug, Serialize)]
-pub(crate) struct States {
-    ready: usize,
-    scheduled: usize,
-    blocked: usize,
-    inflight: usize,
-    done: usize,
-    dlq: usize,
-    cancelled: usize,
-}
-
-impl States {
-    pub(crate) const fn of(counts: &StateCounts) -> Self {
-        let StateCounts { ready, scheduled, blocked, inflight, done, dlq, cancelled, .. } = *counts;
-        Self { ready, scheduled, blocked, inflight, done, dlq, cancelled }
-    }
-}
-
-/// A queue and its jobs.
-#[derive(Debug, Serialize)]
-pub(crate) struct Queue<'a> {
-    queue: &'a str,
-    #[serde(flatten)]
-    states: States,
-    /// A number that is not below this means that many or more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    at_most: Option<usize>,
-    paused_since: Option<String>,
-    oldest_ready_at: Option<String>,
-    oldest_ready_seconds: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    done_per_second: Option<f64>,
-}
-
-impl<'a> Queue<'a> {
-    pub(crate) fn of(
-        counts: &'a QueueCounts,
-        now: Timestamp,
-        at_most: Option<usize>,
-        rate: Option<f64>,
-    ) -> Self {
-        Self {
-            queue: counts.queue.as_str(),
-            states: States::of(&counts.states),
-            at_most,
-            paused_since: counts.paused_since.map(time),
-            oldest_ready_at: counts.oldest_ready.map(time),
-            oldest_ready_seconds: counts.oldest_ready.map(|at| now.since(at).as_secs_f64()),
-            done_per_second: rate,
-        }
-    }
 }
 
 /// A flow.

@@ -40,6 +40,11 @@ impl Cell {
         self
     }
 
+    /// Whether nothing is seen of it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|(_, text)| text.is_empty())
+    }
+
     fn width(&self) -> usize {
         self.0.iter().map(|(_, text)| text.width()).sum()
     }

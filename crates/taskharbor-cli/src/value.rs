@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use taskharbor_core::{Timestamp, job::KeyHold};
+use taskharbor_core::{
+    Timestamp,
+    admin::{QueueLimits, Rate},
+    job::KeyHold,
+    name::LaneName,
+};
 
 /// A duration such as `250ms`, `5s`, `10m`, `1h30m` or `2d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -29,6 +34,27 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         rest = after;
     }
     if text.is_empty() { Err(wrong()) } else { Ok(total) }
+}
+
+/// A duration as [`duration`] reads it.
+pub(crate) fn duration_text(duration: Duration) -> String {
+    let units = [
+        ("d", 86_400_000_000),
+        ("h", 3_600_000_000),
+        ("m", 60_000_000),
+        ("s", 1_000_000),
+        ("ms", 1_000),
+        ("us", 1),
+    ];
+    let mut micros = duration.as_micros();
+    let mut text = String::new();
+    for (unit, size) in units {
+        if micros >= size {
+            text += &format!("{}{unit}", micros / size);
+            micros %= size;
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 /// An instant as people write it: exactly, or as a duration ago.
@@ -94,6 +120,71 @@ pub(crate) fn rate(text: &str) -> Result<Duration, String> {
         return Err("a rate of 0 would never end: leave it out, or choose 1/h or more".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds / f64::from(number)))
+}
+
+/// A value, or `none` to remove the one that is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OrNone<T>(pub(crate) Option<T>);
+
+/// How many jobs may be inflight at once, or `none`.
+pub(crate) fn inflight(text: &str) -> Result<OrNone<u32>, String> {
+    if text == "none" {
+        return Ok(OrNone(None));
+    }
+    let most = QueueLimits::MAX_INFLIGHT;
+    match text.parse() {
+        Ok(0) => Err(format!(
+            "with 0, no job would start: choose 1 to {most}, or pause the queue with `taskharbor queue pause`"
+        )),
+        Ok(jobs) if jobs <= most => Ok(OrNone(Some(jobs))),
+        _ => Err(format!("{text:?} is not a number of jobs: choose 1 to {most}, or none")),
+    }
+}
+
+/// A rate of jobs such as `90/10s`, `5/s` or `600/m`, or `none`.
+pub(crate) fn job_rate(text: &str) -> Result<OrNone<Rate>, String> {
+    if text == "none" {
+        return Ok(OrNone(None));
+    }
+    let wrong = || format!("{text:?} is not a rate: write it as 90/10s, 5/s or 600/m, or none");
+    let (jobs, per) = text.split_once('/').ok_or_else(wrong)?;
+    let jobs: u32 = jobs.parse().map_err(|_| wrong())?;
+    // A unit alone is one of it.
+    let per = if per.starts_with(|c: char| c.is_ascii_digit()) {
+        duration(per)
+    } else {
+        duration(&format!("1{per}"))
+    };
+    let per = per.map_err(|_| wrong())?;
+    if jobs == 0 {
+        return Err("a rate of 0 would let no job start: choose 1 job or more in a longer time, or pause the queue with `taskharbor queue pause`".to_owned());
+    }
+    if per.is_zero() {
+        return Err(format!("{text:?} has no time to spread the jobs over: write it as 90/10s"));
+    }
+    let rate = Rate::per(jobs, per);
+    rate.check().map_err(|error| error.to_string())?;
+    Ok(OrNone(Some(rate)))
+}
+
+/// How many jobs a turn of a lane has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Weight {
+    pub(crate) lane: Option<LaneName>,
+    pub(crate) jobs: u32,
+}
+
+/// A weight such as `gold=3`, or the number alone.
+pub(crate) fn weight(text: &str) -> Result<Weight, String> {
+    let most = QueueLimits::MAX_WEIGHT;
+    let (lane, jobs) = match text.rsplit_once('=') {
+        Some((lane, jobs)) => (Some(LaneName::new(lane).map_err(|error| error.to_string())?), jobs),
+        None => (None, text),
+    };
+    match jobs.parse() {
+        Ok(jobs) if (1..=most).contains(&jobs) => Ok(Weight { lane, jobs }),
+        _ => Err(format!("{jobs:?} is not a weight: choose 1 to {most}, as in gold=3")),
+    }
 }
 
 /// A name and a value with `=` between them. The name may hold anything but `=`.
@@ -170,6 +261,43 @@ mod tests {
         assert_eq!(rate("600/m"), Ok(Duration::from_millis(100)));
         for text in ["", "0/s", "-1/s", "fast", "5/d", "1.5/s"] {
             assert!(rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_written_as_they_are_read() {
+        for text in ["10s", "1h30m", "250ms", "2d", "1m", "1s5us", "0s"] {
+            assert_eq!(duration_text(duration(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn rates_of_jobs_have_a_number_and_a_time() {
+        let rate = |jobs, seconds| Ok(OrNone(Some(Rate::per(jobs, Duration::from_secs(seconds)))));
+        assert_eq!(job_rate("90/10s"), rate(90, 10));
+        assert_eq!(job_rate("5/s"), rate(5, 1));
+        assert_eq!(job_rate("600/m"), rate(600, 60));
+        assert_eq!(job_rate("none"), Ok(OrNone(None)));
+        for text in ["", "fast", "5", "/s", "5/", "-1/s", "1.5/s", "5/10", "5/w", "99999999999/s"] {
+            assert!(job_rate(text).unwrap_err().contains("is not a rate"), "{text}");
+        }
+        for text in ["0/s", "5/0s", "1/4000d"] {
+            assert!(job_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_and_weights_are_numbers_in_their_ranges() {
+        assert_eq!(inflight("50"), Ok(OrNone(Some(50))));
+        assert_eq!(inflight("none"), Ok(OrNone(None)));
+        for text in ["", "0", "-1", "1000001", "many"] {
+            assert!(inflight(text).is_err(), "{text}");
+        }
+        let lane = LaneName::new("eu=gold").ok();
+        assert_eq!(weight("eu=gold=3"), Ok(Weight { lane, jobs: 3 }));
+        assert_eq!(weight("3"), Ok(Weight { lane: None, jobs: 3 }));
+        for text in ["", "0", "1001", "gold=", "gold=0", "=3", "gold"] {
+            assert!(weight(text).is_err(), "{text}");
         }
     }
 

@@ -14,7 +14,7 @@ use taskharbor_core::{
     driver::{Enqueue, Enqueued},
     error::Rejected,
     job::{Headers, JobSet, KeyHold},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, LaneName},
 };
 
 use super::served;
@@ -42,6 +42,7 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
   taskharbor enqueue report:build @report.json --delay 10m --key report-2026-11
   taskharbor enqueue digest:send --key digest-ada --key-hold 24h
   taskharbor enqueue sum '[1, 2]' --wait
+  taskharbor enqueue row:import @row.json --queue import --lane acme
   cat rows.jsonl | taskharbor enqueue row:import --lines")]
 pub(crate) struct Args {
     /// The type of the job, which chooses its handler
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// The queue [default: default]
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
+    /// The lane of the queue: the tenant, host or account whose job it is; lanes take turns
+    #[arg(long, value_name = "LANE")]
+    lane: Option<LaneName>,
     /// Not before this time has passed, as 10s, 5m or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = value::duration, conflicts_with = "at")]
     delay: Option<Duration>,
@@ -171,6 +175,7 @@ impl Args {
         Ok(Template {
             job_type: JobType::new(&self.r#type).map_err(|error| wrong(&error))?,
             queue: QueueName::new(queue).map_err(|error| wrong(&error))?,
+            lane: self.lane.clone(),
             headers,
             key: key.map_err(|error| wrong(&error))?,
             key_hold: self.key_hold.unwrap_or_default(),
@@ -230,6 +235,7 @@ fn unreadable(path: &str, error: &io::Error) -> Failure {
 struct Template {
     job_type: JobType,
     queue: QueueName,
+    lane: Option<LaneName>,
     headers: Headers,
     key: Option<IdempotencyKey>,
     key_hold: KeyHold,
@@ -259,6 +265,7 @@ impl Template {
             ),
             None => self.at,
         };
+        job.lane.clone_from(&self.lane);
         job.timeout = self.timeout;
         job.max_attempts = self.max_attempts;
         job.idempotency_key.clone_from(&self.key);

@@ -3,7 +3,10 @@
 use taskharbor::{Admin, AnyDriver, Blob, JobRecord, State, Timestamp};
 use taskharbor_core::job::{Condition, FailurePolicy, JobKind};
 
-use super::list::{id, tone};
+use super::{
+    held,
+    list::{id, tone},
+};
 use crate::{
     clean,
     failure::{Failure, Outcome},
@@ -57,11 +60,17 @@ fn lines(record: &JobRecord, now: Timestamp, screen: &Screen) -> Vec<String> {
     add("id", text(job.id.as_str()));
     add("type", text(job.job_type.as_str()));
     add("queue", text(job.queue.as_str()));
+    if let Some(lane) = &job.lane {
+        add("lane", text(lane.as_str()));
+    }
     let state = Cell::new(tone(record.state), record.state.as_str());
     add(
         "state",
         if record.cancel_requested { state.and(Tone::Warning, ", asked to stop") } else { state },
     );
+    if let Some(held) = &record.held_back {
+        add("held back", text(&held::in_words(held, &job.queue, job.lane.as_ref(), now)));
+    }
     if let Some(reason) = &record.reason {
         add("reason", text(reason.as_str()));
     }

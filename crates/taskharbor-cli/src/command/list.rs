@@ -6,7 +6,7 @@ use taskharbor::{
 use taskharbor_core::{
     admin::{Order, TimeRange},
     driver::Limits,
-    name::IdempotencyKey,
+    name::{IdempotencyKey, LaneName},
 };
 
 use crate::{
@@ -66,6 +66,9 @@ pub(crate) struct Which {
     /// Of this type
     #[arg(long, value_name = "TYPE")]
     pub(crate) r#type: Option<JobType>,
+    /// In this lane
+    #[arg(long, value_name = "LANE")]
+    lane: Option<LaneName>,
     /// Enqueued with this idempotency key
     #[arg(long, value_name = "KEY")]
     key: Option<IdempotencyKey>,
@@ -98,6 +101,7 @@ impl Which {
         let mut filter = Filter::all();
         filter.queue.clone_from(&self.queue);
         filter.job_type.clone_from(&self.r#type);
+        filter.lane.clone_from(&self.lane);
         filter.key.clone_from(&self.key);
         filter.header.clone_from(&self.header);
         filter.error.clone_from(&self.error);
@@ -122,6 +126,9 @@ impl Which {
         }
         if let Some(job_type) = &self.r#type {
             add("type", job_type.as_str());
+        }
+        if let Some(lane) = &self.lane {
+            add("lane", lane.as_str());
         }
         if let Some(key) = &self.key {
             add("key", key.as_str());
@@ -215,11 +222,21 @@ pub(crate) async fn show(
     Ok(())
 }
 
-/// Jobs in columns, each made by [`row`].
-pub(crate) fn table(rows: Vec<Vec<Cell>>, screen: &mut Screen) -> Outcome {
-    let names = ["ID", "TYPE", "QUEUE", "STATE", "TRIES", "ENQUEUED", "ABOUT"];
-    let mut columns = [Align::Left; 7];
-    columns[4] = Align::Right;
+/// Where [`row`] has the lane of a job.
+const LANE: usize = 3;
+
+/// Jobs in columns, each made by [`row`]. Without a job that has a lane, there is no column for it.
+pub(crate) fn table(mut rows: Vec<Vec<Cell>>, screen: &mut Screen) -> Outcome {
+    let mut names = vec!["ID", "TYPE", "QUEUE", "LANE", "STATE", "TRIES", "ENQUEUED", "ABOUT"];
+    let mut columns = vec![Align::Left; names.len()];
+    columns[5] = Align::Right;
+    if rows.iter().all(|row| row[LANE].is_empty()) {
+        names.remove(LANE);
+        columns.remove(LANE);
+        for row in &mut rows {
+            row.remove(LANE);
+        }
+    }
     screen.table(&names, &columns, rows)
 }
 
@@ -262,6 +279,11 @@ pub(crate) fn row(job: &JobSummary, now: Timestamp, screen: &Screen) -> Vec<Cell
         Cell::plain(clean::line(job.id.as_str())),
         Cell::plain(clean::cut(&clean::line(job.job_type.as_str()), 32)),
         Cell::plain(clean::cut(&clean::line(job.queue.as_str()), 24)),
+        Cell::plain(
+            job.lane
+                .as_ref()
+                .map_or_else(String::new, |lane| clean::cut(&clean::line(lane.as_str()), 24)),
+        ),
         Cell::new(tone(job.state), job.state.as_str()),
         Cell::plain(job.deliveries.to_string()),
         Cell::plain(screen.time(job.created_at, now)),

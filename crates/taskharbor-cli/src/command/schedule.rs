@@ -95,6 +95,9 @@ pub(crate) struct Put {
     /// The queue [default: default]
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
+    /// The lane of the queue
+    #[arg(long, value_name = "LANE")]
+    lane: Option<String>,
     /// Which missed slots are caught up: latest, skip or all:N [default: latest]
     #[arg(long, value_name = "POLICY", value_parser = missed)]
     missed: Option<Missed>,
@@ -271,6 +274,9 @@ impl Put {
         }
         if let Some(queue) = &self.queue {
             options = options.queue(queue);
+        }
+        if let Some(lane) = &self.lane {
+            options = options.lane(lane);
         }
         if let Some(timeout) = self.timeout {
             options = options.timeout(timeout);

@@ -1,11 +1,12 @@
 //! `taskharbor stats`: how many jobs are in each state, and how fast they are done.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use taskharbor::{Admin, AnyDriver, QueueCounts, State, Timestamp};
+use taskharbor::{Admin, AnyDriver, QueueCounts, QueueName, State, Timestamp};
 use taskharbor_core::admin::Counts;
 use tokio::time::{Instant, sleep};
 
+use super::usage::{self, QueueUsage};
 use crate::{
     clean,
     failure::Outcome,
@@ -17,7 +18,7 @@ use crate::{
     value,
 };
 
-/// Show how many jobs of each queue are in each state, and how fast they are done
+/// Show how many jobs of each queue are in each state, how fast they are done, and what limits hold back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor stats
@@ -39,22 +40,21 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
     let driver = url.open(Missing::Refuse).await?;
     let at_most = args.at_most.map(|it| usize::try_from(it).unwrap_or(usize::MAX));
-    let mut before = counts(&driver, at_most).await?;
+    let mut before = Counted::now(&driver, at_most).await?;
     if args.window.is_zero() && !args.watch {
-        return show(&before.0, at_most, None, before.1, screen);
+        return show(&before.with_usages(&driver).await?, None, screen);
     }
     let window = args.window.max(Duration::from_millis(100));
     loop {
-        let started = Instant::now();
         sleep(window).await;
-        let after = counts(&driver, at_most).await?;
-        let seconds = started.elapsed().as_secs_f64();
+        let after = Counted::now(&driver, at_most).await?.with_usages(&driver).await?;
+        let seconds = after.counted_at.duration_since(before.counted_at).as_secs_f64();
         if args.watch && screen.terminal.size.is_some() && !screen.is_json {
             // Home, and nothing below.
             screen.line("\x1b[H\x1b[J")?;
         }
-        let rates = Rates { before: &before.0, at_most, seconds };
-        show(&after.0, at_most, Some(&rates), after.1, screen)?;
+        let rates = Rates { before: &before.queues, at_most, seconds };
+        show(&after, Some(&rates), screen)?;
         if !args.watch {
             return Ok(());
         }
@@ -63,14 +63,30 @@ pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome 
     }
 }
 
-async fn counts(
-    driver: &AnyDriver,
+/// The jobs of all queues at one instant.
+pub(crate) struct Counted {
+    queues: Vec<QueueCounts>,
+    usages: HashMap<QueueName, QueueUsage>,
     at_most: Option<usize>,
-) -> Outcome<(Vec<QueueCounts>, Timestamp)> {
-    let now = driver.now().await?;
-    let mut request = Counts::new(now);
-    request.at_most = at_most;
-    Ok((driver.counts(request).await?, now))
+    now: Timestamp,
+    counted_at: Instant,
+}
+
+impl Counted {
+    pub(crate) async fn now(driver: &AnyDriver, at_most: Option<usize>) -> Outcome<Self> {
+        let now = driver.now().await?;
+        let mut request = Counts::new(now);
+        request.at_most = at_most;
+        let queues = driver.counts(request).await?;
+        let counted_at = Instant::now();
+        Ok(Self { queues, usages: HashMap::new(), at_most, now, counted_at })
+    }
+
+    /// With how much of their limits the queues use.
+    pub(crate) async fn with_usages(mut self, driver: &AnyDriver) -> Outcome<Self> {
+        self.usages = usage::of(driver, &self.queues, self.at_most, self.now).await?;
+        Ok(self)
+    }
 }
 
 /// The counts of the last time, and how long ago that was.
@@ -102,18 +118,15 @@ pub(crate) fn capped(count: usize, at_most: Option<usize>) -> String {
     }
 }
 
-pub(crate) fn show(
-    queues: &[QueueCounts],
-    at_most: Option<usize>,
-    rates: Option<&Rates<'_>>,
-    now: Timestamp,
-    screen: &mut Screen,
-) -> Outcome {
+pub(crate) fn show(counted: &Counted, rates: Option<&Rates<'_>>, screen: &mut Screen) -> Outcome {
+    let Counted { queues, usages, at_most, now, .. } = counted;
+    let (at_most, now) = (*at_most, *now);
     if screen.is_json {
         for queue in queues {
             let rate = rates.and_then(|rates| rates.of(queue));
             let rate = rate.map(|rate| (rate * 10.0).round() / 10.0);
-            screen.document(&json_output::Queue::of(queue, now, at_most, rate))?;
+            let usage = usages.get(&queue.queue);
+            screen.document(&json_output::Queue::of(queue, usage, now, at_most, rate))?;
         }
         return Ok(());
     }
@@ -162,7 +175,8 @@ pub(crate) fn show(
     let mut columns = [Align::Right; 11];
     columns[0] = Align::Left;
     columns[10] = Align::Left;
-    screen.table(&names, &columns, rows)
+    screen.table(&names, &columns, rows)?;
+    usage::show(usages, queues, now, screen)
 }
 
 #[cfg(test)]

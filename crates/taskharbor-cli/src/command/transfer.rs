@@ -5,6 +5,7 @@
 //! again, so an interrupted move can be repeated.
 
 mod compare;
+mod limits;
 mod lock;
 mod pause;
 mod schedules;
@@ -38,13 +39,13 @@ const TOLD_EVERY: usize = 10_000;
 /// Time between two looks at the jobs that workers hold.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Move all jobs, with their states, attempts, errors and edges, and all schedules to another store
+/// Move all jobs, with their states, attempts, errors and edges, all schedules and all limits to another store
 ///
 /// Stop producers first. The queues of the source are paused and stay paused, because the jobs run in
 /// the destination from then on. The command refuses to start while workers hold jobs, unless --wait
 /// is given. An interrupted move can be repeated: it continues where it stopped. At the end, both
 /// stores are compared job by job. The source keeps its jobs, for you to delete, and loses its
-/// schedules, so that they fire in one store.
+/// schedules, so that they fire in one store, and its limits. Holds of queues and lanes are not moved.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   taskharbor migrate up --url postgres://db/jobs
@@ -71,6 +72,8 @@ struct Report {
     /// Idempotency keys that outlived their jobs, moved now or before.
     keys: usize,
     schedules: usize,
+    /// Queues whose limits were moved.
+    limits: usize,
     dry_run: bool,
     /// Whether something was given to the destination.
     #[serde(skip)]
@@ -118,7 +121,7 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     if screen.is_json {
         return screen.document(&report);
     }
-    let Report { moved, existed, compared, keys, schedules, .. } = report;
+    let Report { moved, existed, compared, keys, schedules, limits, .. } = report;
     screen.line(&format!(
         "moved {}, {existed} were there before; {compared} are the same in both stores",
         counted(moved, "job")
@@ -130,6 +133,9 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     if schedules > 0 {
         let schedules = counted(schedules, "schedule");
         screen.line(&format!("also moved {schedules}, which fire in the destination alone"))?;
+    }
+    if limits > 0 {
+        screen.line(&format!("also moved the limits of {}", counted(limits, "queue")))?;
     }
     screen.line(&format!(
         "the queues in {} stay paused; delete that store when you no longer need it",
@@ -153,16 +159,21 @@ async fn locked(
     let moved = async {
         paused.pause(source, destination).await?;
         schedules::pause(source, paused.since()).await?;
+        limits::check(source, destination).await?;
         held(source, wait, hold).await?;
         copy(source, destination, &paused, report, hold).await?;
         report.compared = compare(source, destination, hold).await?;
         paused.check(source).await?;
         report.is_begun = true;
+        report.limits = limits::copy(source, destination).await?;
         report.schedules = schedules::hand_over(source, destination, paused.since()).await?;
         Outcome::Ok(())
     };
     match moved.await {
-        Ok(()) => paused.end(source, destination).await,
+        Ok(()) => {
+            paused.end(source, destination).await?;
+            limits::remove(source).await
+        }
         Err(mut failure) if !report.is_begun => {
             let schedules = schedules::undo(source, paused.since()).await;
             failure.text += &match paused.undo(source, destination).await.and(schedules) {

@@ -1,12 +1,14 @@
 //! `taskharbor why`: one sentence on why a job is in its state.
 
-use taskharbor::{Admin, AnyDriver, JobId, JobRecord, QueueCounts, State, Timestamp, header};
+use taskharbor::{
+    Admin, AnyDriver, Filter, JobId, JobRecord, List, QueueCounts, State, Timestamp, header,
+};
 use taskharbor_core::{
-    admin::Counts,
+    admin::{Counts, HeldBack, HeldJob},
     job::{Condition, FailurePolicy, ReleaseNote, ReleaseReason},
 };
 
-use super::{inspect, served, stats::capped};
+use super::{held, inspect, served, stats::capped};
 use crate::{
     clean,
     failure::Outcome,
@@ -21,6 +23,11 @@ const SHORT: usize = 200;
 const NOTE: usize = 400;
 /// Where counting the jobs of a queue stops.
 const COUNTED: usize = 10_000;
+/// How many jobs that have the places of a limit are named, how many are looked at, and how many
+/// records for that.
+const HOLDERS_SHOWN: usize = 3;
+const HOLDERS_LOOKED_AT: usize = 20;
+const SCANNED: usize = 5_000;
 
 /// Say in one sentence why a job is not running yet, or what is happening to it
 #[derive(Debug, clap::Args)]
@@ -193,6 +200,9 @@ async fn ready(
             ),
         ));
     }
+    if let Some(held) = &record.held_back {
+        return held_back(driver, record, held, now).await;
+    }
     let number = |count| capped(count, Some(COUNTED));
     let (ready, inflight) = (number(counts.states.ready), number(counts.states.inflight));
     let waits = record.due_at.map(|due| span(now.since(due))).unwrap_or_default();
@@ -215,6 +225,64 @@ async fn ready(
             "It has been ready for {waits} and waits for its turn: {ready} ready in queue {queue}, {inflight} running.{before}"
         ),
     ))
+}
+
+/// The limit that keeps a ready job from starting.
+async fn held_back(
+    driver: &AnyDriver,
+    record: &JobRecord,
+    held: &HeldJob,
+    now: Timestamp,
+) -> Outcome<(&'static str, String)> {
+    let (queue, lane) = (&record.job.queue, record.job.lane.as_ref());
+    let waits = record.due_at.map(|due| span(now.since(due))).unwrap_or_default();
+    let words = held::in_words(held, queue, lane, now);
+    Ok(match held.why {
+        HeldBack::OnHold { .. } => {
+            let of_lane = match lane.filter(|_| held.by_lane) {
+                Some(lane) => format!(" --lane {lane}"),
+                None => String::new(),
+            };
+            let text = format!(
+                "It has been ready for {waits} and is held back: {words}; taskharbor queue hold {queue}{of_lane} --end ends the hold."
+            );
+            ("on_hold", text)
+        }
+        HeldBack::Rate { .. } => (
+            "rate_limited",
+            format!("It has been ready for {waits} and is held back by a rate: {words}."),
+        ),
+        _ => {
+            let holders = holders(driver, record, held, now).await?;
+            let text = format!("It has been ready for {waits} and is held back: {words}{holders}.");
+            ("limit_reached", text)
+        }
+    })
+}
+
+/// The first jobs that have the places of a limit, and their workers.
+async fn holders(
+    driver: &AnyDriver,
+    record: &JobRecord,
+    held: &HeldJob,
+    now: Timestamp,
+) -> Outcome<String> {
+    let mut filter = Filter::all().queue(record.job.queue.clone()).state(State::Inflight);
+    if held.by_lane {
+        filter.lane.clone_from(&record.job.lane);
+    }
+    let page = driver.list(List::new(filter, HOLDERS_LOOKED_AT, now).scan(SCANNED)).await?;
+    // A lease that is over has no place.
+    let valid = page.items.iter().filter_map(|job| {
+        let held = job.held.as_ref().filter(|held| held.expires_at > now)?;
+        Some(format!("{} (worker {})", job.id, held.holder))
+    });
+    let shown: Vec<_> = valid.take(HOLDERS_SHOWN).collect();
+    Ok(match &*shown {
+        [] => String::new(),
+        [one] => format!(", by job {one}"),
+        many => format!(", by jobs {}", many.join(", ")),
+    })
 }
 
 fn inflight(record: &JobRecord, now: Timestamp) -> (&'static str, String) {

@@ -6,11 +6,12 @@ use super::{answer, piped};
 use crate::store::Store;
 
 /// The guides that have commands in them.
-const COMMANDS: [(&str, &str); 6] = [
+const COMMANDS: [(&str, &str); 7] = [
     ("command-line.md", include_str!("../../../../docs/guides/command-line.md")),
     ("dlq.md", include_str!("../../../../docs/guides/dlq.md")),
     ("getting-started.md", include_str!("../../../../docs/guides/getting-started.md")),
     ("handlers-in-any-language.md", GUIDE),
+    ("limits.md", include_str!("../../../../docs/guides/limits.md")),
     ("recurring.md", include_str!("../../../../docs/guides/recurring.md")),
     ("README.md", include_str!("../../../../README.md")),
 ];

@@ -90,6 +90,7 @@ fn the_shape_of_a_line_is_the_documented_one() {
         "flow",
         "holder",
         "id",
+        "lane",
         "last_error",
         "lease_expires_at",
         "max_attempts",

@@ -9,6 +9,7 @@ mod guide;
 mod handler;
 mod hostile;
 mod interrupted;
+mod limit;
 mod look;
 pub(crate) mod said;
 mod schedule;

@@ -39,14 +39,14 @@ fn texts(lines: &[Value], field: &str) -> Vec<String> {
 }
 
 /// The fields that the guide names for this output, those of nested objects among them.
-fn documented(output: &str) -> BTreeSet<String> {
+pub(crate) fn documented(output: &str) -> BTreeSet<String> {
     let row = GUIDE.lines().find(|line| line.starts_with(&format!("| `{output}`"))).unwrap();
     let fields = row.rsplit('|').nth(1).unwrap().split('`').nth(1).unwrap();
-    let words = fields.split([' ', '[', ']']).filter(|word| !word.is_empty());
+    let words = fields.split([' ', '[', ']', '{', '}']).filter(|word| !word.is_empty());
     words.map(str::to_owned).collect()
 }
 
-fn keys(document: &Value) -> BTreeSet<String> {
+pub(crate) fn keys(document: &Value) -> BTreeSet<String> {
     document.as_object().unwrap().keys().cloned().collect()
 }
 

@@ -10,7 +10,7 @@ use taskharbor_core::{
     error::Denied,
 };
 
-use super::side::Side;
+use super::{limits, side::Side};
 use crate::failure::{Failure, Outcome};
 
 /// The schedules of a store.
@@ -50,8 +50,10 @@ pub(super) async fn hand_over(
     since: Timestamp,
 ) -> Outcome<usize> {
     let now = source.now().await?;
-    for setting in source.settings(SettingKind::Owner).await? {
-        if let Setting::Owner { owner, version } = setting {
+    let declared = limits::versions(destination).await?;
+    for (owner, version) in limits::versions(source).await? {
+        // A newer version of the service may run with the destination already.
+        if declared.get(&owner).is_none_or(|declared| *declared < version) {
             let set = Change::SetOwnerVersion { owner, version: Some(version) };
             destination.configure(set, now).await?.map_err(denied)?;
         }

@@ -184,6 +184,7 @@ impl Program {
             .env("TASKHARBOR_CREATED_AT", cx.created_at().to_string())
             .env_remove("TASKHARBOR_INPUT_FILE");
         let optional = [
+            ("TASKHARBOR_LANE", cx.lane().map(ToString::to_string)),
             ("TASKHARBOR_DEADLINE", cx.deadline().map(|at| at.to_string())),
             ("TASKHARBOR_IDEMPOTENCY_KEY", cx.idempotency_key().map(ToString::to_string)),
             ("TASKHARBOR_FLOW", cx.flow().map(ToString::to_string)),

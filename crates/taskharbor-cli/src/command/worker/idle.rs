@@ -92,7 +92,7 @@ impl std::fmt::Display for Left {
         let or_more = if self.jobs >= COUNTED { " or more" } else { "" };
         write!(
             f,
-            "waiting for {}{or_more}: scheduled, held by other workers, or of a type without a handler here",
+            "waiting for {}{or_more}: scheduled, held back by a limit, held by other workers, or of a type without a handler here",
             counted(self.jobs, "job")
         )
     }
