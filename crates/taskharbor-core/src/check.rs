@@ -42,6 +42,11 @@ pub(crate) const fn range(
     Ok(())
 }
 
+/// A number that counts things in memory.
+pub(crate) fn size(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
 /// The first item that occurs a second time.
 pub(crate) fn repeated<T: Hash + Eq + Copy>(
     mut items: impl ExactSizeIterator<Item = T>,

@@ -50,6 +50,7 @@ pub mod name;
 mod output;
 mod queue_limit;
 mod random;
+mod rate;
 mod record;
 mod release;
 mod reserve;
