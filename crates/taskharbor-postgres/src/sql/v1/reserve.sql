@@ -71,10 +71,8 @@ BEGIN
         th_turn_of(q.at, p_turn_queues, p_turn_lanes, p_turn_used)) t;
       CONTINUE;
     END IF;
-    IF q.has_gate THEN
-      v_gate := th_open_gate(q.name, q.left, p_now);
-      q.left := v_gate.room;
-    END IF;
+    v_gate := CASE WHEN q.has_gate THEN th_open_gate(q.name, q.left, p_now) END;
+    q.left := coalesce(v_gate.room, q.left);
     v_starts := th_starts_of(q.at, p_start_queues, p_start_priorities, p_start_ats, p_start_seqs);
     v_start := th_next_start(q.name, 32768, v_starts);
     WHILE v_start.priority IS NOT NULL AND q.left > 0 AND NOT coalesce(v_found.is_full, false) LOOP
