@@ -1,13 +1,14 @@
-//! What the command line chooses: stores, parts, a time, a number of kills and a seed.
+//! What the command line chooses: stores, parts, a time, numbers of kills and jobs, and a seed.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask chaos [memory | sqlite | postgres]… [sessions | workers | recovery | schedules]…
-       [--minutes N] [--kills N] [--seed S]
+usage: cargo xtask chaos [memory | sqlite | postgres]… [sessions | workers | recovery | schedules | limits]…
+       [--minutes N] [--kills N] [--jobs N] [--seed S]
 Each chosen part runs on each chosen store for N minutes (default 3, fractions allowed), recovery once. Without names,
 all run.
 `schedules` goes on until N processes are killed (default: one for each second).
+`limits` goes on until N jobs have ended (default 20000).
 exit code: 0 if every promise was kept, 1 if one was broken or a part hung, 2 for a wrong call";
 
 /// Where jobs are.
@@ -25,7 +26,11 @@ pub(crate) enum Part {
     Workers,
     Recovery,
     Schedules,
+    Limits,
 }
+
+/// How many jobs `limits` enqueues, if nothing was said.
+const JOBS: usize = 20_000;
 
 /// What was asked for.
 #[derive(Debug, PartialEq)]
@@ -34,13 +39,14 @@ pub(crate) struct Choice {
     parts: Vec<Part>,
     pub(crate) time: Duration,
     kills: Option<usize>,
+    pub(crate) jobs: usize,
     pub(crate) seed: Option<u64>,
 }
 
 impl Choice {
     pub(crate) fn read(arguments: &[String]) -> Result<Self, String> {
         let (stores, parts, time) = (Vec::new(), Vec::new(), Duration::from_secs(180));
-        let mut choice = Self { stores, parts, time, kills: None, seed: None };
+        let mut choice = Self { stores, parts, time, kills: None, jobs: JOBS, seed: None };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
@@ -51,8 +57,10 @@ impl Choice {
                 "workers" => choice.parts.push(Part::Workers),
                 "recovery" => choice.parts.push(Part::Recovery),
                 "schedules" => choice.parts.push(Part::Schedules),
+                "limits" => choice.parts.push(Part::Limits),
                 "--minutes" => choice.time = minutes(arguments.next())?,
                 "--kills" => choice.kills = Some(number(argument, arguments.next())?),
+                "--jobs" => choice.jobs = number(argument, arguments.next())?,
                 "--seed" => choice.seed = Some(number(argument, arguments.next())?),
                 other => return Err(format!("unknown argument {other:?}")),
             }
@@ -61,7 +69,8 @@ impl Choice {
             choice.stores = vec![StoreKind::Memory, StoreKind::Sqlite, StoreKind::Postgres];
         }
         if choice.parts.is_empty() {
-            choice.parts = vec![Part::Sessions, Part::Workers, Part::Recovery, Part::Schedules];
+            choice.parts =
+                vec![Part::Sessions, Part::Workers, Part::Recovery, Part::Schedules, Part::Limits];
         }
         if choice.runs().is_empty() {
             return Err("workers are processes, which a store in memory does not outlive: choose \
@@ -76,7 +85,7 @@ impl Choice {
         let pairs =
             self.stores.iter().flat_map(|store| self.parts.iter().map(|part| (*store, *part)));
         let is_possible = |(store, part): &(StoreKind, Part)| {
-            *store != StoreKind::Memory || *part == Part::Sessions
+            *store != StoreKind::Memory || matches!(part, Part::Sessions | Part::Limits)
         };
         pairs.filter(is_possible).collect()
     }
@@ -116,6 +125,7 @@ impl fmt::Display for Part {
             Self::Workers => "workers",
             Self::Recovery => "recovery",
             Self::Schedules => "schedules",
+            Self::Limits => "limits",
         })
     }
 }
@@ -132,7 +142,7 @@ mod tests {
     fn without_names_everything_runs_that_can() {
         let choice = read("").unwrap();
         assert_eq!((choice.time, choice.seed), (Duration::from_secs(180), None));
-        assert_eq!(choice.runs().len(), 9);
+        assert_eq!(choice.runs().len(), 12);
         assert_eq!(choice.kills(), 180);
     }
 
@@ -143,7 +153,10 @@ mod tests {
         assert_eq!((choice.time, choice.seed), (Duration::from_secs(45), Some(7)));
         let choice = read("sqlite schedules --kills 200").unwrap();
         assert_eq!((choice.runs()[0].1, choice.kills()), (Part::Schedules, 200));
-        assert_eq!(read("memory").unwrap().runs(), [(StoreKind::Memory, Part::Sessions)]);
+        let memory = [Part::Sessions, Part::Limits].map(|part| (StoreKind::Memory, part));
+        assert_eq!(read("memory").unwrap().runs(), memory);
+        let choice = read("memory limits --jobs 1500").unwrap();
+        assert_eq!((choice.runs(), choice.jobs), (memory[1..].to_vec(), 1_500));
     }
 
     #[test]
@@ -155,6 +168,7 @@ mod tests {
             "--minutes x",
             "--seed x",
             "--kills x",
+            "--jobs x",
             "memory workers",
             "memory recovery",
             "memory schedules",

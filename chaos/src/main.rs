@@ -2,14 +2,15 @@
 //!
 //! `sessions` are callers of the contract that do random things to the same jobs. `workers` are real
 //! processes that are killed, stopped and cut off from their store. `recovery` measures how soon work
-//! goes on. `schedules` are fired by processes that are killed around the slots. Everything random comes
-//! from one seed, which is printed. What threads and processes do at the same time is not repeated by a
-//! seed.
+//! goes on. `schedules` are fired by processes that are killed around the slots. `limits` are tasks that
+//! race for the places and turns of limited queues. Everything random comes from one seed, which is
+//! printed. What threads and processes do at the same time is not repeated by a seed.
 
 #![expect(clippy::print_stdout, reason = "printing what happened is what it is for")]
 #![expect(clippy::print_stderr, reason = "so is saying what went wrong")]
 
 mod choice;
+mod limits;
 mod recovery;
 mod sessions;
 mod store;
@@ -81,6 +82,7 @@ async fn all(choice: Choice) -> Outcome {
         match part {
             Part::Recovery => println!("{name}"),
             Part::Schedules => println!("{name}: {} kills, --seed {seed}", choice.kills()),
+            Part::Limits => println!("{name}: {} jobs, --seed {seed}", choice.jobs),
             Part::Sessions | Part::Workers => {
                 println!("{name}: {:.0?}, --seed {seed}", choice.time);
             }
@@ -90,6 +92,7 @@ async fn all(choice: Choice) -> Outcome {
             Part::Workers => workers::run(store, seed, choice.time).await,
             Part::Recovery => recovery::run(store).await,
             Part::Schedules => workers::schedules::run(store, seed, choice.kills()).await,
+            Part::Limits => limits::run(store, seed, choice.jobs).await,
         };
         match outcome {
             Ok(()) => println!("{name}: every promise was kept\n"),

@@ -13,7 +13,7 @@ use taskharbor_sqlite::{Config, SqliteDriver, rusqlite::Connection};
 use taskharbor_testkit::postgres::server::Server;
 use tokio_postgres::{Client, NoTls};
 
-use crate::{Outcome, choice::StoreKind};
+use crate::{Outcome, choice::StoreKind, workers::proxy::Proxy};
 
 /// How long the application waits for the lock of a file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -85,13 +85,23 @@ impl Store {
                 Handle { driver: AnyDriver::new(driver), application }
             }
             Self::Postgres(server) => {
-                let config = taskharbor_postgres::Config::from_url(&server.url())?.pool_size(2);
-                let driver = PostgresDriver::open(config).await?;
+                let driver = open_postgres(&server.url()).await?;
                 let client = connect(&server.url()).await?;
                 let application = Application::Postgres(driver.clone(), client);
                 Handle { driver: AnyDriver::new(driver), application }
             }
         })
+    }
+
+    /// A handle that reaches a server through a proxy; for other stores one as any other.
+    pub(crate) async fn open_through(&self, proxy: Option<&Proxy>) -> Outcome<AnyDriver> {
+        match (self, proxy) {
+            (Self::Postgres(server), Some(proxy)) => {
+                let [old, new] = [server.port(), proxy.port()].map(|port| format!(":{port}/"));
+                Ok(AnyDriver::new(open_postgres(&server.url().replace(&old, &new)).await?))
+            }
+            _ => Ok(self.open().await?.driver),
+        }
     }
 
     /// How many deadlocks the server has found. Sessions report theirs when they end.
@@ -100,6 +110,11 @@ impl Store {
         let sum = "SELECT coalesce(sum(deadlocks), 0)::bigint FROM pg_stat_database";
         Ok(connect(&server.url()).await?.query_one(sum, &[]).await?.get(0))
     }
+}
+
+async fn open_postgres(url: &str) -> Outcome<PostgresDriver> {
+    let config = taskharbor_postgres::Config::from_url(url)?.pool_size(2);
+    Ok(PostgresDriver::open(config).await?)
 }
 
 async fn connect(url: &str) -> Outcome<Client> {

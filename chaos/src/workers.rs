@@ -11,7 +11,7 @@ mod log;
 mod process;
 mod producer;
 mod program;
-mod proxy;
+pub(crate) mod proxy;
 pub(crate) mod schedules;
 mod verdict;
 

@@ -35,7 +35,8 @@ usage: cargo xtask <command>
   ci            exactly what CI runs: fmt, clippy, features, test, doctest, chaos, scripts, doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
-  chaos [memory | sqlite | postgres] [sessions | workers | recovery | schedules] [--minutes N] [--kills N] [--seed S]
+  chaos [memory | sqlite | postgres] [sessions | workers | recovery | schedules | limits]
+        [--minutes N] [--kills N] [--jobs N] [--seed S]
                 break sessions, workers, connections and servers at random, and check every promise
   crash sqlite [rounds=200] [seed=N]
                 kill a process that works on a file, again and again, and look for what was lost
@@ -50,12 +51,14 @@ test, ci, pg, `chaos postgres` and `bench postgres` start a private PostgreSQL, 
 ";
 
 /// Two minutes of chaos for each change. An hour of it is for people.
-const CI_CHAOS: [&str; 5] = [
+const CI_CHAOS: [&str; 7] = [
     "sqlite postgres recovery",
     "postgres sessions --minutes 0.5",
     "sqlite workers --minutes 0.5",
     "postgres workers --minutes 0.5",
     "sqlite postgres schedules --kills 10",
+    "memory sqlite limits --jobs 1500",
+    "postgres limits --jobs 1000",
 ];
 
 /// Why a command did not succeed; decides the exit code.
