@@ -10,6 +10,7 @@ mod bulk;
 mod child;
 mod chord;
 mod drain;
+mod lanes;
 mod latency;
 mod layout;
 mod peer;
@@ -34,7 +35,7 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 17] = [
+const PARTS: [&str; 18] = [
     "drain",
     "millisecond",
     "single",
@@ -51,6 +52,7 @@ const PARTS: [&str; 17] = [
     "snapshot",
     "latency",
     "schedules",
+    "lanes",
     "flows",
 ];
 
@@ -93,6 +95,7 @@ async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {
             "snapshot" => snapshot::run(&server, sizes).await?,
             "latency" => latency::run(&server, sizes).await?,
             "schedules" => schedules::run(&server, sizes).await?,
+            "lanes" => lanes::run(&server, sizes).await?,
             _ => {
                 let store = store::Store::new(&server, "flows", sizes.payload).await?;
                 crate::flows::measure(&taskharbor::AnyDriver::new(store.driver)).await?;

@@ -73,13 +73,22 @@ impl Store {
 
     /// New jobs.
     pub(crate) fn jobs(&self, count: usize) -> Outcome<Enqueue> {
+        self.jobs_with(count, |_, job| Ok(job))
+    }
+
+    /// New jobs that differ from the usual by their number.
+    pub(crate) fn jobs_with(
+        &self,
+        count: usize,
+        change: impl Fn(usize, NewJob) -> Outcome<NewJob>,
+    ) -> Outcome<Enqueue> {
         let now = self.clock.now();
         let (queue, job_type) = (QueueName::new(QUEUE)?, JobType::new("noop")?);
         let mut sets = Vec::with_capacity(count);
-        for _ in 0..count {
+        for number in 0..count {
             let id = JobId::generate(now)?;
             let job = NewJob::new(id, queue.clone(), job_type.clone(), &*self.payload);
-            sets.push(JobSet::from(job));
+            sets.push(JobSet::from(change(number, job)?));
         }
         Ok(Enqueue::new(sets, now))
     }

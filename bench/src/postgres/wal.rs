@@ -26,14 +26,11 @@ pub(crate) async fn run(server: &Server, sizes: &Sizes) -> Outcome {
     let store = Store::new(server, "wal", sizes.payload).await?;
     let layout = Layout::new(server, sizes.batch, sizes.payload).await?;
     let mut peer = Peer::new(server, "peer", sizes.payload).await?;
-    let set = |to: &str| format!("ALTER SYSTEM SET full_page_writes = {to}");
-    store.sql.batch_execute(&set("off")).await?;
-    store.sql.batch_execute("SELECT pg_reload_conf(); CHECKPOINT").await?;
+    set_full_page_writes(&store, "off").await?;
     let ours = of_driver(server, &store, sizes).await?;
     let theirs = of_peer(server, &mut peer, &store, sizes).await?;
     let plain = of_layout(server, &layout, &store, sizes).await?;
-    store.sql.batch_execute(&set("on")).await?;
-    store.sql.batch_execute("SELECT pg_reload_conf()").await?;
+    set_full_page_writes(&store, "on").await?;
     ours.print("driver", PHASES, sizes, Bound::AtMost(MOST_BYTES))?;
     tables(&store, "driver, after pruning").await?;
     theirs.print("peer", PEER_PHASES, sizes, Bound::None)?;
@@ -145,8 +142,15 @@ async fn of_layout(
     Ok(life)
 }
 
+/// Switches full-page images on or off.
+pub(crate) async fn set_full_page_writes(store: &Store, to: &str) -> Outcome {
+    let set = format!("ALTER SYSTEM SET full_page_writes = {to}");
+    store.sql.batch_execute(&set).await?;
+    Ok(store.sql.batch_execute("SELECT pg_reload_conf(); CHECKPOINT").await?)
+}
+
 /// Where the log is now, in bytes.
-async fn position(store: &Store) -> Outcome<i64> {
+pub(crate) async fn position(store: &Store) -> Outcome<i64> {
     let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
     Ok(store.sql.query_one(sql, &[]).await?.get(0))
 }
@@ -172,6 +176,6 @@ async fn tables(store: &Store, whose: &str) -> Outcome {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an average needs no more than 52 bits")]
-fn to_f64(number: i64) -> f64 {
+pub(crate) fn to_f64(number: i64) -> f64 {
     number as f64
 }

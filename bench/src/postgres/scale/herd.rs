@@ -42,7 +42,7 @@ struct Stamp {}
 
 /// Counts calls to reserve.
 #[derive(Clone, Default)]
-struct Reserves(Arc<AtomicUsize>);
+pub(crate) struct Reserves(pub(crate) Arc<AtomicUsize>);
 
 impl<D: Driver + Admin> Hook<D> for Reserves {
     async fn around(&self, call: Call, next: Next<'_, D>) -> Result<Answer, DriverError> {
