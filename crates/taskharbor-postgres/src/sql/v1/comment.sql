@@ -56,6 +56,6 @@ COMMENT ON TABLE th_limit IS 'Limits and holds of queues.';
 COMMENT ON COLUMN th_limit.limits IS 'inflight, per_lane, rate, lane_rate, and lanes by name. NULL: the queue has a hold alone.';
 COMMENT ON COLUMN th_limit.tat IS 'Up to when the rate is charged: the theoretical arrival time of the next job.';
 COMMENT ON COLUMN th_limit.held_until IS 'Nothing of the queue is granted before.';
-COMMENT ON COLUMN th_limit.is_starved IS 'The number of inflight jobs has kept a job back, so settlements wake workers.';
+COMMENT ON COLUMN th_limit.starved_since IS 'Since then the number of inflight jobs has kept a job back, so settlements wake workers.';
 COMMENT ON TABLE th_lane IS 'What is charged to the rates of lanes, and their holds.';
 COMMENT ON TABLE th_grant_note IS 'Numbers of jobs granted in queues whose limits count inflight jobs. A job counts while its lease is valid.';

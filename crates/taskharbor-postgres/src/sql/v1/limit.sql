@@ -43,11 +43,11 @@ CREATE FUNCTION th_counts_inflight(p_limits jsonb) RETURNS boolean LANGUAGE sql 
   SELECT coalesce(p_limits ? 'inflight', false) OR th_counts_lanes(p_limits)
 $$;
 
--- The limits of a queue while a reserve has locked its row: what is charged to it, whether it was starved before, how many
+-- The limits of a queue while a reserve has locked its row: what is charged to it, since when it has been starved, how many
 -- jobs are wanted, were granted and may still be, how many leases are valid in each lane, the lanes that were looked at, and
 -- whether the number of inflight jobs has held one back.
 CREATE TYPE th_gate AS (
-  queue text, limits jsonb, tat bigint, held_until bigint, was_starved boolean, wanted bigint, granted bigint, room bigint,
+  queue text, limits jsonb, tat bigint, held_until bigint, starved_since bigint, wanted bigint, granted bigint, room bigint,
   held jsonb, lanes text[], is_starved boolean
 );
 
@@ -77,7 +77,7 @@ DECLARE
   v_lanes text[];                   -- of the leases that are valid
   v_valid bigint;
 BEGIN
-  SELECT m.queue, m.limits, m.tat, m.held_until, coalesce(m.is_starved, false), p_limit, 0, p_limit, '{}', '{}', false
+  SELECT m.queue, m.limits, m.tat, m.held_until, m.starved_since, p_limit, 0, p_limit, '{}', '{}', false
   INTO g FROM th_limit m WHERE m.queue = p_queue;
   IF g.held_until > p_now THEN
     g.room := 0;
@@ -156,16 +156,17 @@ BEGIN
 END $$;
 
 -- Ends a reserve. If it gave less than it was asked for: notes whether the queue is starved, so that settlements wake it, and
--- answers when to ask again. With p_is_early that is soon. A queue that is starved from now on is asked again at once: a
--- settlement that did not see so yet has woken no caller. RES-7, RAT-3, WAK-3.
+-- answers when to ask again. With p_is_early that is soon. A queue that is starved from now on is asked again at once, and
+-- soon for some milliseconds more: a settlement that did not see so yet wakes no caller. RES-7, RAT-3, WAK-3.
 CREATE FUNCTION th_close_gate(p_gate th_gate, p_is_early boolean, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_is_met     boolean := p_gate.granted >= p_gate.wanted;
-  v_is_starved boolean := CASE WHEN v_is_met THEN p_gate.was_starved ELSE p_gate.is_starved AND th_has_waiting(p_gate.queue, p_now) END;
+  v_is_starved boolean := CASE WHEN v_is_met THEN p_gate.starved_since IS NOT NULL
+                               ELSE p_gate.is_starved AND th_has_waiting(p_gate.queue, p_now) END;
   v_due        bigint;
 BEGIN
-  IF v_is_starved <> p_gate.was_starved THEN
-    UPDATE th_limit SET is_starved = nullif(v_is_starved, false) WHERE queue = p_gate.queue;
+  IF v_is_starved <> (p_gate.starved_since IS NOT NULL) THEN
+    UPDATE th_limit SET starved_since = CASE WHEN v_is_starved THEN p_now END WHERE queue = p_gate.queue;
     IF v_is_starved THEN
       RETURN p_now + 1;
     END IF;
@@ -174,7 +175,7 @@ BEGIN
     RETURN NULL;
   END IF;
   v_due := th_next_due_of_any(p_gate.queue, p_now);
-  IF p_is_early THEN
+  IF p_is_early OR v_is_starved AND abs(p_now - p_gate.starved_since) < 50000 THEN
     v_due := least(v_due, th_soon(p_gate.granted, p_now));
   END IF;
   RETURN least(v_due, CASE WHEN v_due IS NOT NULL OR th_has_waiting(p_gate.queue, p_now) THEN th_gate_opens(p_gate, p_now) END);
@@ -224,12 +225,12 @@ END $$;
 -- Which of the queues of these jobs are starved: a settlement has freed a place in them. WAK-3.
 CREATE FUNCTION th_starved_queues(p_seqs bigint[]) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
-  IF NOT EXISTS (SELECT FROM th_limit m WHERE m.is_starved) THEN
+  IF NOT EXISTS (SELECT FROM th_limit m WHERE m.starved_since IS NOT NULL) THEN
     RETURN '{}';
   END IF;
   RETURN ARRAY(
     SELECT DISTINCT j.queue FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])
-    JOIN th_limit m ON m.queue = ANY (ARRAY[j.queue]) AND m.is_starved);
+    JOIN th_limit m ON m.queue = ANY (ARRAY[j.queue]) AND m.starved_since IS NOT NULL);
 END $$;
 
 -- How much of its limits a queue and one of its lanes use: a row, or none. What the driver reads to tell what holds a job
@@ -254,13 +255,13 @@ CREATE FUNCTION th_set_limits(p_queue text, p_owner text, p_limits jsonb, p_noti
 #variable_conflict use_column
 BEGIN
   IF p_limits IS NULL THEN
-    UPDATE th_limit SET owner = NULL, limits = NULL, tat = NULL, is_starved = NULL WHERE queue = p_queue;
+    UPDATE th_limit SET owner = NULL, limits = NULL, tat = NULL, starved_since = NULL WHERE queue = p_queue;
     DELETE FROM th_lane WHERE queue = p_queue AND held_until IS NULL;
     UPDATE th_lane SET tat = NULL WHERE queue = p_queue AND tat IS NOT NULL;
     PERFORM th_drop_idle_limit(p_queue);
   ELSE
     INSERT INTO th_limit AS m (queue, owner, limits) VALUES (p_queue, p_owner, p_limits)
-    ON CONFLICT (queue) DO UPDATE SET owner = excluded.owner, limits = excluded.limits, is_starved = NULL;
+    ON CONFLICT (queue) DO UPDATE SET owner = excluded.owner, limits = excluded.limits, starved_since = NULL;
   END IF;
   DELETE FROM th_grant_note WHERE queue = p_queue;
   IF th_counts_inflight(p_limits) THEN

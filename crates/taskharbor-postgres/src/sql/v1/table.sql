@@ -214,7 +214,7 @@ CREATE TABLE th_queue (
 );
 
 -- The limits of a queue, as the driver reads and writes them, and what is charged to it: up to when its rate is, until when
--- the queue is on hold, and whether a limit of inflight jobs has kept a job back. Reserve locks the row of each queue that
+-- the queue is on hold, and since when a limit of inflight jobs has kept a job back. Reserve locks the row of each queue that
 -- has one, so racing calls together grant no more than the limits allow. LIM-2, LIM-8.
 CREATE TABLE th_limit (
   queue           text COLLATE "C" PRIMARY KEY,
@@ -222,9 +222,9 @@ CREATE TABLE th_limit (
   limits          jsonb,
   tat             bigint,
   held_until      bigint,
-  is_starved      boolean
+  starved_since   bigint
 ) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
-CREATE INDEX th_limit_starved ON th_limit (queue) WHERE is_starved;
+CREATE INDEX th_limit_starved ON th_limit (queue) WHERE starved_since IS NOT NULL;
 
 -- Up to when the rate of a lane is charged, and until when the lane is on hold.
 CREATE TABLE th_lane (
