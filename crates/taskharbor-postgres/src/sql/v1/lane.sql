@@ -3,9 +3,14 @@
 -- The lane that had the last turn, and how many jobs of it; NULL before the first.
 CREATE TYPE th_turn AS (lane text, used bigint);
 
+-- The first job of a lane that may be granted, but for limits.
+CREATE TYPE th_head AS (lane text, row tid, at bigint, seq bigint, is_large boolean, is_marked boolean);
+
 -- A lane from which jobs are taken: how many a turn of it has, how many of the first turn were granted before, how many
--- may be granted, and the position behind which to look for them.
-CREATE TYPE th_open_lane AS (lane text, weight bigint, used bigint, room bigint, at bigint, seq bigint);
+-- may be granted, the position behind which to look for them, and the first of them if it is known.
+CREATE TYPE th_open_lane AS (
+  lane text, weight bigint, used bigint, room bigint, at bigint, seq bigint, head tid, is_large boolean, is_marked boolean
+);
 
 -- Puts jobs with a lane that are due into their lanes, those that were due first before the others. Answers whether there
 -- may be more of them. LAN-4.
@@ -31,46 +36,51 @@ BEGIN
      ORDER BY l.priority DESC, l.lane, l.available_at, l.seq LIMIT 1));
 END $$;
 
--- The lanes of a priority by name, from one on and before another, so many at most: each is looked up behind the last.
-CREATE FUNCTION th_scan_lanes(p_queue text, p_priority int, p_from text, p_before text, p_limit bigint) RETURNS text[]
-LANGUAGE plpgsql AS $$
+-- The lanes of a priority that have a job to grant, by name, from one on and before another, so many at most. Each is looked
+-- up behind the last. Jobs under a lease are passed on the way.
+CREATE FUNCTION th_scan_lanes(p_queue text, p_priority int, p_from text, p_before text, p_limit bigint, p_now bigint, p_pass_by bigint[])
+RETURNS th_head[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(
-    WITH RECURSIVE lanes AS (
-      (SELECT l.lane, 1 AS nth FROM th_live l
+    WITH RECURSIVE heads AS (
+      (SELECT l.lane, l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested, 1 AS nth FROM th_live l
        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane >= p_from
+         AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
        ORDER BY l.lane, l.available_at, l.seq LIMIT 1)
       UNION ALL
-      SELECT n.lane, a.nth + 1 FROM lanes a CROSS JOIN LATERAL (
-        SELECT l.lane FROM th_live l
+      SELECT n.*, a.nth + 1 FROM heads a CROSS JOIN LATERAL (
+        SELECT l.lane, l.ctid, l.available_at, l.seq, l.is_large, l.cancel_requested FROM th_live l
         WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane > a.lane
+          AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
         ORDER BY l.lane, l.available_at, l.seq LIMIT 1) n
       WHERE a.nth < p_limit AND (p_before IS NULL OR n.lane < p_before)
     )
-    SELECT lane FROM (
-      SELECT '' AS lane, 0 AS nth WHERE p_from = '' AND p_limit > 0 AND EXISTS (
-        SELECT FROM th_live l
-        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at >= 0)
+    SELECT ROW(h.lane, h.row, h.available_at, h.seq, h.is_large, h.cancel_requested)::th_head FROM (
+      (SELECT '' AS lane, l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested, 0 AS nth FROM th_live l
+       WHERE p_from = '' AND l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority
+         AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
+       ORDER BY l.available_at, l.seq LIMIT 1)
       UNION ALL
-      SELECT a.lane, a.nth FROM lanes a WHERE p_before IS NULL OR a.lane < p_before
-    ) x ORDER BY x.nth LIMIT p_limit);
+      SELECT * FROM heads a WHERE p_before IS NULL OR a.lane < p_before
+    ) h ORDER BY h.nth LIMIT p_limit);
 END $$;
 
 -- The next lanes in the order of turns: those from p_start on, then those before it. p_last is the last that was looked at.
 -- No name has a character that sorts before a space, so nothing lies between a name and the name with chr(1) behind it.
-CREATE FUNCTION th_next_lanes(p_queue text, p_priority int, p_start text, p_last text, p_limit bigint) RETURNS text[]
-LANGUAGE plpgsql AS $$
+CREATE FUNCTION th_next_lanes(
+  p_queue text, p_priority int, p_start text, p_last text, p_limit bigint, p_now bigint, p_pass_by bigint[]
+) RETURNS th_head[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_lanes text[] := '{}';
+  v_lanes th_head[];
 BEGIN
-  IF p_last IS NULL OR p_last >= p_start THEN
-    v_lanes := th_scan_lanes(p_queue, p_priority, coalesce(p_last || chr(1), p_start), NULL, p_limit);
-    IF cardinality(v_lanes) < p_limit AND p_start <> '' THEN
-      v_lanes := v_lanes || th_scan_lanes(p_queue, p_priority, '', p_start, p_limit - cardinality(v_lanes));
-    END IF;
-    RETURN v_lanes;
+  IF p_last < p_start THEN
+    RETURN th_scan_lanes(p_queue, p_priority, p_last || chr(1), p_start, p_limit, p_now, p_pass_by);
   END IF;
-  RETURN th_scan_lanes(p_queue, p_priority, p_last || chr(1), p_start, p_limit);
+  v_lanes := th_scan_lanes(p_queue, p_priority, coalesce(p_last || chr(1), p_start), NULL, p_limit, p_now, p_pass_by);
+  IF cardinality(v_lanes) < p_limit AND p_start <> '' THEN
+    v_lanes := v_lanes || th_scan_lanes(p_queue, p_priority, '', p_start, p_limit - cardinality(v_lanes), p_now, p_pass_by);
+  END IF;
+  RETURN v_lanes;
 END $$;
 
 -- How many jobs a turn of a lane has.
@@ -79,24 +89,59 @@ CREATE FUNCTION th_weight(p_limits jsonb, p_lane text) RETURNS bigint LANGUAGE s
 $$;
 
 -- The lanes from which jobs may be taken, of these: with a gate, those whose limits leave room. LIM-3, RAT-4.
-CREATE FUNCTION th_open_lanes(p_gate th_gate, p_lanes text[], p_turn th_turn, p_left bigint, p_now bigint) RETURNS th_open_lane[]
+CREATE FUNCTION th_open_lanes(p_gate th_gate, p_heads th_head[], p_turn th_turn, p_left bigint, p_now bigint) RETURNS th_open_lane[]
 LANGUAGE plpgsql AS $$
+DECLARE
+  v_has_uses boolean := EXISTS (SELECT FROM th_lane s WHERE s.queue = p_gate.queue);
 BEGIN
-  IF p_gate.limits IS NULL AND NOT EXISTS (SELECT FROM th_lane s WHERE s.queue = p_gate.queue) THEN
-    RETURN ARRAY(SELECT ROW(x.lane, 1, 0, p_left, -1, 0)::th_open_lane FROM unnest(p_lanes) WITH ORDINALITY AS x (lane, ord) ORDER BY x.ord);
+  IF p_gate.limits IS NULL AND NOT v_has_uses THEN
+    RETURN ARRAY(
+      SELECT ROW(h.lane, 1, 0, p_left, h.at, h.seq - 1, h.row, h.is_large, h.is_marked)::th_open_lane
+      FROM unnest(p_heads) WITH ORDINALITY AS h ORDER BY h.ordinality);
   END IF;
   RETURN ARRAY(
-    SELECT ROW(o.lane, o.weight, CASE WHEN o.lane = p_turn.lane AND p_turn.used < o.weight THEN p_turn.used ELSE 0 END, o.room, -1, 0)::th_open_lane
+    SELECT ROW(o.lane, o.weight, CASE WHEN o.lane = p_turn.lane AND p_turn.used < o.weight THEN p_turn.used ELSE 0 END, o.room,
+               o.at, o.seq - 1, o.row, o.is_large, o.is_marked)::th_open_lane
     FROM (
-      SELECT x.lane, x.ord, th_weight(p_gate.limits, x.lane) AS weight, CASE WHEN x.lane = '' THEN p_left ELSE least(
+      SELECT h.*, th_weight(p_gate.limits, h.lane) AS weight, CASE WHEN h.lane = '' THEN p_left ELSE least(
         p_left,
-        th_lane_inflight(p_gate.limits, x.lane) - coalesce((p_gate.held->>x.lane)::bigint, 0),
+        th_lane_inflight(p_gate.limits, h.lane) - coalesce((p_gate.held->>h.lane)::bigint, 0),
         CASE WHEN s.held_until > p_now THEN 0 END,
-        CASE WHEN th_lane_rate(p_gate.limits, x.lane) IS NOT NULL
-             THEN th_rate_room(th_lane_rate(p_gate.limits, x.lane), s.tat, p_now) END) END AS room
-      FROM unnest(p_lanes) WITH ORDINALITY AS x (lane, ord)
-      LEFT JOIN LATERAL (SELECT y.tat, y.held_until FROM th_lane y WHERE y.queue = p_gate.queue AND y.lane = x.lane OFFSET 0) s ON true
-    ) o WHERE o.room > 0 ORDER BY o.ord);
+        CASE WHEN th_lane_rate(p_gate.limits, h.lane) IS NOT NULL
+             THEN th_rate_room(th_lane_rate(p_gate.limits, h.lane), s.tat, p_now) END) END AS room
+      FROM unnest(p_heads) WITH ORDINALITY AS h
+      LEFT JOIN LATERAL (
+        SELECT y.tat, y.held_until FROM th_lane y WHERE v_has_uses AND y.queue = p_gate.queue AND y.lane = h.lane OFFSET 0) s ON true
+    ) o WHERE o.room > 0 ORDER BY o.ordinality);
+END $$;
+
+-- Locks the first jobs of some lanes, one of each. Answers as th_take_from does, but nothing if that is not one turn of each,
+-- if one of them is to be cancelled, or if another call has one of them.
+CREATE FUNCTION th_take_heads(
+  p_lanes th_open_lane[], p_left bigint, p_now bigint,
+  OUT chosen th_candidates, OUT lanes th_open_lane[], OUT turn th_turn, OUT is_cut boolean
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  v_lanes th_open_lane[] := p_lanes[1:p_left];
+  v_last  th_open_lane := v_lanes[cardinality(v_lanes)];
+BEGIN
+  IF v_last IS NULL OR EXISTS (SELECT FROM unnest(v_lanes) AS o WHERE least(o.room, o.weight - o.used) > 1 OR o.is_marked) THEN
+    RETURN;
+  END IF;
+  SELECT array_agg(x.row), count(*), coalesce(bool_or(x.is_large), false) INTO chosen.rows, chosen.jobs, chosen.has_large FROM (
+    SELECT l.ctid AS row, l.is_large FROM th_live l
+    WHERE l.ctid = ANY (ARRAY(SELECT o.head FROM unnest(v_lanes) AS o)) AND l.cancel_requested IS NULL
+      AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.available_at <= p_now FOR UPDATE SKIP LOCKED
+  ) x;
+  IF chosen.jobs < cardinality(v_lanes) THEN
+    chosen := NULL;
+    RETURN;
+  END IF;
+  lanes := ARRAY(SELECT ROW(o.lane, o.weight, 0, o.room - 1, o.at, o.seq + 1, NULL, NULL, NULL)::th_open_lane
+                 FROM unnest(v_lanes) WITH ORDINALITY AS o WHERE o.room > 1 ORDER BY o.ordinality);
+  turn := ROW(v_last.lane, v_last.used + 1)::th_turn;
+  is_cut := EXISTS (SELECT FROM unnest(v_lanes) AS o WHERE o.room = 1 AND p_left > 1);
 END $$;
 
 -- Finds and locks due jobs of some lanes, so many turns of each. With one turn of each they come in the order of turns, and
@@ -113,8 +158,8 @@ BEGIN
   WITH taken AS MATERIALIZED (
     SELECT t.*, row_number() OVER () AS nth FROM (
       SELECT o.lane, o.ord, o.weight, o.used, o.room, o.quota, j.* FROM (
-        SELECT x.*, least(x.room, x.weight * p_turns - x.used) AS quota
-        FROM unnest(p_lanes) WITH ORDINALITY AS x (lane, weight, used, room, at, seq, ord)
+        SELECT x.lane, x.ord, x.weight, x.used, x.room, x.at, x.seq, least(x.room, x.weight * p_turns - x.used) AS quota
+        FROM unnest(p_lanes) WITH ORDINALITY AS x (lane, weight, used, room, at, seq, head, is_large, is_marked, ord)
       ) o CROSS JOIN LATERAL (
         SELECT * FROM (
           SELECT l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested FROM th_live l
@@ -143,7 +188,7 @@ BEGIN
   SELECT
     (SELECT ROW(array_agg(k.row ORDER BY k.nth), count(*), bool_or(k.is_large),
                 (SELECT t.seq FROM taken t WHERE t.cancel_requested ORDER BY t.nth LIMIT 1), NULL, NULL)::th_candidates FROM kept k) AS chosen,
-    (SELECT array_agg(ROW(o.lane, o.weight, 0, o.room - o.jobs, o.at, o.seq)::th_open_lane ORDER BY o.ord)
+    (SELECT array_agg(ROW(o.lane, o.weight, 0, o.room - o.jobs, o.at, o.seq, NULL, NULL, NULL)::th_open_lane ORDER BY o.ord)
      FROM of_lane o WHERE o.jobs = o.quota AND o.jobs < o.room) AS lanes,
     (SELECT ROW(o.lane, (o.jobs - 1 + o.used) % o.weight + 1)::th_turn FROM of_lane o
      ORDER BY (o.jobs - 1 + o.used) / o.weight DESC, o.ord DESC LIMIT 1) AS turn,
@@ -155,16 +200,12 @@ BEGIN
   is_cut := v_taken.is_cut;
 END $$;
 
--- Whether a job waits in one of the lanes that are full.
-CREATE FUNCTION th_waits_in_full_lane(p_gate th_gate, p_priority int, p_lanes text[], p_now bigint) RETURNS boolean
-LANGUAGE plpgsql AS $$
+-- Whether the number of inflight jobs of one of these lanes keeps a job back.
+CREATE FUNCTION th_has_full_lane(p_gate th_gate, p_heads th_head[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN EXISTS (
-    SELECT FROM unnest(p_lanes) AS x (lane) CROSS JOIN LATERAL (
-      SELECT FROM th_live l
-      WHERE l.queue = p_gate.queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane = x.lane
-        AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) LIMIT 1) w
-    WHERE x.lane <> '' AND th_lane_inflight(p_gate.limits, x.lane) <= coalesce((p_gate.held->>x.lane)::bigint, 0));
+    SELECT FROM unnest(p_heads) AS h
+    WHERE h.lane <> '' AND th_lane_inflight(p_gate.limits, h.lane) <= coalesce((p_gate.held->>h.lane)::bigint, 0));
 END $$;
 
 -- Finds and locks due jobs of one priority by the turns of its lanes: first one turn of each, lane by lane as far as it
@@ -177,7 +218,7 @@ CREATE FUNCTION th_take_turns(
 DECLARE
   v_start  text := coalesce(turn.lane || CASE WHEN turn.used < th_weight(gate.limits, turn.lane) THEN '' ELSE chr(1) END, '');
   v_size   bigint := greatest(least(p_left, 1000), 32);
-  v_new    text[];                  -- the lanes that are looked at for the first time
+  v_new    th_head[];               -- the lanes that are looked at for the first time
   v_last   text;
   v_seen   bigint := 0;
   v_is_new boolean;
@@ -193,15 +234,15 @@ BEGIN
     v_is_new := NOT v_is_all;
     v_from := v_more;
     IF v_is_new THEN
-      v_new := th_next_lanes(p_queue, p_priority, v_start, v_last, v_size);
+      v_new := th_next_lanes(p_queue, p_priority, v_start, v_last, v_size, p_now, p_pass_by);
       v_is_all := cardinality(v_new) < v_size;
       v_seen := v_seen + cardinality(v_new);
-      v_last := v_new[cardinality(v_new)];
+      v_last := (v_new[cardinality(v_new)]).lane;
       v_size := 1000 - v_seen;
       v_from := th_open_lanes(gate, v_new, turn, v_left, p_now);
-      gate.lanes := gate.lanes || v_new;
+      gate.lanes := gate.lanes || ARRAY(SELECT h.lane FROM unnest(v_new) AS h);
       IF th_counts_lanes(gate.limits) AND NOT gate.is_starved THEN
-        gate.is_starved := th_waits_in_full_lane(gate, p_priority, v_new, p_now);
+        gate.is_starved := th_has_full_lane(gate, v_new);
       END IF;
     END IF;
     -- Every lane has one turn before one has two.
@@ -209,7 +250,10 @@ BEGIN
     IF v_from <> '{}' AND v_is_all AND (NOT v_is_new OR cardinality(v_new) = v_seen) THEN
       v_turns := greatest(1, v_left / (SELECT sum(o.weight) FROM unnest(v_from) AS o)::bigint);
     END IF;
-    v_taken := th_take_from(p_queue, p_priority, v_from, v_turns, v_left, p_now, p_pass_by);
+    v_taken := th_take_heads(CASE WHEN v_is_new AND v_turns = 1 THEN v_from ELSE '{}' END, v_left, p_now);
+    IF (v_taken.chosen).jobs IS NULL THEN
+      v_taken := th_take_from(p_queue, p_priority, v_from, v_turns, v_left, p_now, p_pass_by);
+    END IF;
     IF (v_taken.chosen).marked IS NOT NULL AND v_turns > 1 THEN
       v_taken := th_take_from(p_queue, p_priority, v_from, 1, v_left, p_now, p_pass_by);
     END IF;
