@@ -152,19 +152,20 @@ CREATE FUNCTION th_walk_count() RETURNS bigint LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- The queues that are not paused (PAU-1), with their positions, whether their jobs have lanes, and whether they have limits or
--- a hold. Of many, only those in which a job is not blocked.
+-- a hold. Of many, only those in which a job is not blocked. Jobs are looked for one by one: of EXISTS, the planner may make a
+-- list of all queues that have some.
 CREATE FUNCTION th_busy_queues(p_queues text[]) RETURNS TABLE (at bigint, name text, has_lanes boolean, has_gate boolean)
 LANGUAGE sql STABLE AS $$
-  SELECT q.at, q.name, q.has_lanes, EXISTS (SELECT FROM th_limit m WHERE m.queue = q.name)
+  SELECT q.at, q.name, q.has_lanes, (SELECT true FROM th_limit m WHERE m.queue = q.name LIMIT 1) IS TRUE
   FROM (
     SELECT x.at, x.name,
-      EXISTS (SELECT FROM th_live l WHERE l.queue = x.name AND l.waits_for IS NULL AND l.is_in_lane)
-        OR EXISTS (SELECT FROM th_live l
-                   WHERE l.queue = x.name AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL) AS has_lanes
-    FROM unnest(p_queues) WITH ORDINALITY AS x (name, at)
+      (SELECT true FROM th_live l WHERE l.queue = x.name AND l.waits_for IS NULL AND l.is_in_lane LIMIT 1) IS TRUE
+        OR (SELECT true FROM th_live l
+            WHERE l.queue = x.name AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL LIMIT 1) IS TRUE AS has_lanes
+    FROM unnest(p_queues) WITH ORDINALITY AS x (name, at) OFFSET 0
   ) q
   WHERE (cardinality(p_queues) < 8 OR q.has_lanes
-         OR EXISTS (SELECT FROM th_live l WHERE l.queue = q.name AND l.waits_for IS NULL AND l.lane IS NULL))
+         OR (SELECT true FROM th_live l WHERE l.queue = q.name AND l.waits_for IS NULL AND l.lane IS NULL LIMIT 1))
     AND NOT EXISTS (SELECT FROM th_queue p WHERE p.name = q.name)
 $$;
 
