@@ -15,7 +15,7 @@ CREATE TYPE th_granted AS (
   on_failure text, released text, lane text
 );
 
--- A job that was granted, or if there is none what is to be said of the call.
+-- A job that was granted. A row without a job tells about the call.
 CREATE TYPE th_reserved AS (
   id text, queue text, job_type text, payload bytea, headers text, priority bigint, run_at bigint, timeout_us bigint,
   created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
