@@ -75,7 +75,7 @@ async fn a_throttled_job_without_a_lane_holds_its_queue() {
     }
 }
 
-/// What becomes of the first job if the hold goes wrong like this.
+/// The state of the first job after the hold has failed in this way.
 async fn without_hold(fault: Fault) -> (Port, JobId) {
     let port = Port::new();
     port.store.next(Op::Configure, [fault]);
