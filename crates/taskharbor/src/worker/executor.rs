@@ -139,8 +139,9 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         let failure = is_unsure.then(verdict::not_committed);
         verdict.acked = Some(Box::new(Acked { took, failure }));
     }
-    if let Some(until) = verdict.holds_until {
-        throttle::hold(shared, inflight, until).await;
+    if verdict.holds_until.is_some() {
+        // In a box, since it is rare, and every task is as large as the largest future in it.
+        return Some(Box::pin(throttle::hold(shared, inflight, verdict)).await);
     }
     Some(verdict)
 }
