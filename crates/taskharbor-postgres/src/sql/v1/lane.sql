@@ -32,28 +32,35 @@ BEGIN
   RETURN greatest(
     (SELECT l.priority FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority < p_below
      ORDER BY l.priority DESC, l.available_at, l.seq LIMIT 1),
-    (SELECT l.priority FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority < p_below
-     ORDER BY l.priority DESC, l.lane, l.available_at, l.seq LIMIT 1));
+    (SELECT l.priority FROM th_live l
+     WHERE th_lane_key(l.queue, l.priority, l.lane) > th_lane_key(p_queue, p_below - 1, '')
+       AND th_lane_key(l.queue, l.priority, l.lane) < p_queue || chr(2) AND l.waits_for IS NULL AND l.is_in_lane
+     ORDER BY th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1));
 END $$;
 
 -- The lanes of a priority that have a job to grant, by name, from one on and before another, so many at most. Each is looked
 -- up behind the last. Jobs under a lease are passed on the way.
 CREATE FUNCTION th_scan_lanes(p_queue text, p_priority int, p_from text, p_before text, p_limit bigint, p_now bigint, p_pass_by bigint[])
 RETURNS th_head[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_priority text := th_lane_key(p_queue, p_priority, '');
+  v_end      text := coalesce(v_priority || p_before, th_lane_key(p_queue, p_priority - 1, ''));
 BEGIN
   RETURN ARRAY(
     WITH RECURSIVE heads AS (
       (SELECT l.lane, l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested, 1 AS nth FROM th_live l
-       WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane >= p_from
+       WHERE th_lane_key(l.queue, l.priority, l.lane) >= v_priority || p_from AND th_lane_key(l.queue, l.priority, l.lane) < v_end
+         AND l.waits_for IS NULL AND l.is_in_lane
          AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
-       ORDER BY l.lane, l.available_at, l.seq LIMIT 1)
+       ORDER BY th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1)
       UNION ALL
       SELECT n.*, a.nth + 1 FROM heads a CROSS JOIN LATERAL (
         SELECT l.lane, l.ctid, l.available_at, l.seq, l.is_large, l.cancel_requested FROM th_live l
-        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority AND l.lane > a.lane
+        WHERE th_lane_key(l.queue, l.priority, l.lane) > v_priority || a.lane AND th_lane_key(l.queue, l.priority, l.lane) < v_end
+          AND l.waits_for IS NULL AND l.is_in_lane
           AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
-        ORDER BY l.lane, l.available_at, l.seq LIMIT 1) n
-      WHERE a.nth < p_limit AND (p_before IS NULL OR n.lane < p_before)
+        ORDER BY th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1) n
+      WHERE a.nth < p_limit
     )
     SELECT ROW(h.lane, h.row, h.available_at, h.seq, h.is_large, h.cancel_requested)::th_head FROM (
       (SELECT '' AS lane, l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested, 0 AS nth FROM th_live l
@@ -61,7 +68,7 @@ BEGIN
          AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
        ORDER BY l.available_at, l.seq LIMIT 1)
       UNION ALL
-      SELECT * FROM heads a WHERE p_before IS NULL OR a.lane < p_before
+      SELECT * FROM heads a
     ) h ORDER BY h.nth LIMIT p_limit);
 END $$;
 
@@ -163,8 +170,8 @@ BEGIN
       ) o CROSS JOIN LATERAL (
         SELECT * FROM (
           SELECT l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested FROM th_live l
-          WHERE o.lane <> '' AND l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.priority = p_priority
-            AND l.lane = o.lane AND l.available_at <= p_now AND (l.available_at, l.seq) > (o.at, o.seq)
+          WHERE o.lane <> '' AND th_lane_key(l.queue, l.priority, l.lane) = th_lane_key(p_queue, p_priority, o.lane)
+            AND l.waits_for IS NULL AND l.is_in_lane AND l.available_at <= p_now AND (l.available_at, l.seq) > (o.at, o.seq)
             AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
           ORDER BY l.available_at, l.seq LIMIT o.quota FOR UPDATE SKIP LOCKED) a
         UNION ALL
@@ -283,10 +290,19 @@ BEGIN
   RETURN QUERY
   SELECT x.lane, sum(x.ready)::bigint, sum(x.inflight)::bigint, sum(x.valid)::bigint, max(s.tat), max(s.held_until)
   FROM (
-    SELECT coalesce(l.lane, '') AS lane, count(*) FILTER (WHERE l.lease_expires_at IS NULL AND l.available_at <= p_now) AS ready,
-      count(l.lease_expires_at) AS inflight, count(*) FILTER (WHERE l.lease_expires_at > p_now) AS valid
-    FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND (l.lane IS NULL OR l.is_in_lane OR l.lane IS NOT NULL AND l.is_in_lane IS NULL)
-    GROUP BY 1
+    SELECT coalesce(j.lane, '') AS lane, count(*) FILTER (WHERE j.lease_expires_at IS NULL AND j.available_at <= p_now) AS ready,
+      count(j.lease_expires_at) AS inflight, count(*) FILTER (WHERE j.lease_expires_at > p_now) AS valid
+    FROM (
+      SELECT l.lane, l.available_at, l.lease_expires_at FROM th_live l
+      WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL
+      UNION ALL
+      SELECT l.lane, l.available_at, l.lease_expires_at FROM th_live l
+      WHERE th_lane_key(l.queue, l.priority, l.lane) > p_queue || chr(1) AND th_lane_key(l.queue, l.priority, l.lane) < p_queue || chr(2)
+        AND l.waits_for IS NULL AND l.is_in_lane
+      UNION ALL
+      SELECT l.lane, l.available_at, l.lease_expires_at FROM th_live l
+      WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL
+    ) j GROUP BY 1
     UNION ALL
     SELECT h.lane, 0, 0, 0 FROM th_lane h WHERE h.queue = p_queue AND h.held_until > p_now
     UNION ALL

@@ -151,7 +151,9 @@ BEGIN
       SELECT FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.available_at <= p_now
         AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now))
     OR EXISTS (
-      SELECT FROM th_live l WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane AND l.available_at <= p_now
+      SELECT FROM th_live l
+      WHERE th_lane_key(l.queue, l.priority, l.lane) > p_queue || chr(1) AND th_lane_key(l.queue, l.priority, l.lane) < p_queue || chr(2)
+        AND l.waits_for IS NULL AND l.is_in_lane AND l.available_at <= p_now
         AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now));
 END $$;
 
@@ -214,7 +216,8 @@ BEGIN
        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL LIMIT 1000)
       UNION ALL
       (SELECT l.available_at, l.lease_expires_at FROM th_live l
-       WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.is_in_lane LIMIT 1000)
+       WHERE th_lane_key(l.queue, l.priority, l.lane) > p_queue || chr(1) AND th_lane_key(l.queue, l.priority, l.lane) < p_queue || chr(2)
+         AND l.waits_for IS NULL AND l.is_in_lane LIMIT 1000)
       UNION ALL
       (SELECT l.available_at, l.lease_expires_at FROM th_live l
        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL

@@ -159,7 +159,9 @@ LANGUAGE sql STABLE AS $$
   SELECT q.at, q.name, q.has_lanes, (SELECT true FROM th_limit m WHERE m.queue = q.name LIMIT 1) IS TRUE
   FROM (
     SELECT x.at, x.name,
-      (SELECT true FROM th_live l WHERE l.queue = x.name AND l.waits_for IS NULL AND l.is_in_lane LIMIT 1) IS TRUE
+      (SELECT true FROM th_live l
+       WHERE th_lane_key(l.queue, l.priority, l.lane) > x.name || chr(1) AND th_lane_key(l.queue, l.priority, l.lane) < x.name || chr(2)
+         AND l.waits_for IS NULL AND l.is_in_lane LIMIT 1) IS TRUE
         OR (SELECT true FROM th_live l
             WHERE l.queue = x.name AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL LIMIT 1) IS TRUE AS has_lanes
     FROM unnest(p_queues) WITH ORDINALITY AS x (name, at) OFFSET 0

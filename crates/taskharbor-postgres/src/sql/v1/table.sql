@@ -97,12 +97,19 @@ CREATE TABLE th_live (
   fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
   autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
+-- Where a lane stands: lanes of a queue by priority, the highest first, then by name. One text is found in half the time that
+-- three columns take. No name has a character that sorts before a space, so the keys of a queue lie between the queue's name
+-- with chr(1) and with chr(2) behind it.
+CREATE FUNCTION th_lane_key(p_queue text, p_priority int, p_lane text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT p_queue || chr(1) || lpad((32767 - p_priority)::text, 5, '0') || p_lane
+$$;
+
 -- The order of Reserve (ORD-1, ORD-2). The jobs of a priority stand one after another in it, those that are due first.
 -- A job that is terminal has no row here and is never granted (SET-5).
 CREATE INDEX th_live_position ON th_live (queue, priority DESC, available_at, seq) WHERE waits_for IS NULL AND lane IS NULL;
 -- Jobs with a lane. Those that were due when they were stored, or when a reserve found them, stand in their lanes; the
 -- others wait by their times, so that a lane in which no job is due is not looked at. LAN-1, LAN-2, LAN-3.
-CREATE INDEX th_live_lane ON th_live (queue, priority DESC, lane, available_at, seq) WHERE waits_for IS NULL AND is_in_lane;
+CREATE INDEX th_live_lane ON th_live (th_lane_key(queue, priority, lane), available_at, seq) WHERE waits_for IS NULL AND is_in_lane;
 CREATE INDEX th_live_before_lane ON th_live (queue, available_at, seq)
   WHERE waits_for IS NULL AND lane IS NOT NULL AND is_in_lane IS NULL;
 CREATE INDEX th_live_flow ON th_live (flow, seq) WHERE flow IS NOT NULL;
