@@ -38,38 +38,45 @@ BEGIN
      ORDER BY th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1));
 END $$;
 
--- The lanes of a priority that have a job to grant, by name, from one on and before another, so many at most. Each is looked
--- up behind the last. Jobs under a lease are passed on the way.
+-- The lanes of a priority that have a job to grant, with the first of them, by name, from one on, so many at most. Each is looked
+-- up behind the last. Jobs under a lease are passed on the way. p_priority_key is the key of a lane without a name, and p_end
+-- that of the first lane which is not looked at.
+CREATE FUNCTION th_lane_heads(
+  p_queue text, p_priority int, p_priority_key text, p_from text, p_end text, p_limit bigint, p_now bigint, p_pass_by bigint[]
+) RETURNS TABLE (lane text, "row" tid, at bigint, seq bigint, is_large boolean, is_marked boolean, nth int) LANGUAGE sql STABLE AS $$
+  WITH RECURSIVE heads AS (
+    (SELECT l.lane, l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested, 1 AS nth FROM {schema}.th_live l
+     WHERE {schema}.th_lane_key(l.queue, l.priority, l.lane) >= p_priority_key || p_from
+       AND {schema}.th_lane_key(l.queue, l.priority, l.lane) < p_end AND l.waits_for IS NULL AND l.is_in_lane
+       AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
+     ORDER BY {schema}.th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1)
+    UNION ALL
+    SELECT n.*, a.nth + 1 FROM heads a CROSS JOIN LATERAL (
+      SELECT l.lane, l.ctid, l.available_at, l.seq, l.is_large, l.cancel_requested FROM {schema}.th_live l
+      WHERE {schema}.th_lane_key(l.queue, l.priority, l.lane) > p_priority_key || a.lane
+        AND {schema}.th_lane_key(l.queue, l.priority, l.lane) < p_end AND l.waits_for IS NULL AND l.is_in_lane
+        AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
+      ORDER BY {schema}.th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1) n
+    WHERE a.nth < p_limit
+  )
+  (SELECT '', l.ctid, l.available_at, l.seq, l.is_large, l.cancel_requested, 0 FROM {schema}.th_live l
+   WHERE p_from = '' AND l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority
+     AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
+   ORDER BY l.available_at, l.seq LIMIT 1)
+  UNION ALL
+  SELECT * FROM heads
+$$;
+
+-- The same as an array, before another lane if one is named.
 CREATE FUNCTION th_scan_lanes(p_queue text, p_priority int, p_from text, p_before text, p_limit bigint, p_now bigint, p_pass_by bigint[])
 RETURNS th_head[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_priority text := th_lane_key(p_queue, p_priority, '');
-  v_end      text := coalesce(v_priority || p_before, th_lane_key(p_queue, p_priority - 1, ''));
+  v_key text := th_lane_key(p_queue, p_priority, '');
+  v_end text := coalesce(v_key || p_before, th_lane_key(p_queue, p_priority - 1, ''));
 BEGIN
   RETURN ARRAY(
-    WITH RECURSIVE heads AS (
-      (SELECT l.lane, l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested, 1 AS nth FROM th_live l
-       WHERE th_lane_key(l.queue, l.priority, l.lane) >= v_priority || p_from AND th_lane_key(l.queue, l.priority, l.lane) < v_end
-         AND l.waits_for IS NULL AND l.is_in_lane
-         AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
-       ORDER BY th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1)
-      UNION ALL
-      SELECT n.*, a.nth + 1 FROM heads a CROSS JOIN LATERAL (
-        SELECT l.lane, l.ctid, l.available_at, l.seq, l.is_large, l.cancel_requested FROM th_live l
-        WHERE th_lane_key(l.queue, l.priority, l.lane) > v_priority || a.lane AND th_lane_key(l.queue, l.priority, l.lane) < v_end
-          AND l.waits_for IS NULL AND l.is_in_lane
-          AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
-        ORDER BY th_lane_key(l.queue, l.priority, l.lane), l.available_at, l.seq LIMIT 1) n
-      WHERE a.nth < p_limit
-    )
-    SELECT ROW(h.lane, h.row, h.available_at, h.seq, h.is_large, h.cancel_requested)::th_head FROM (
-      (SELECT '' AS lane, l.ctid AS row, l.available_at, l.seq, l.is_large, l.cancel_requested, 0 AS nth FROM th_live l
-       WHERE p_from = '' AND l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority
-         AND l.available_at <= p_now AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now) AND l.seq <> ALL (p_pass_by)
-       ORDER BY l.available_at, l.seq LIMIT 1)
-      UNION ALL
-      SELECT * FROM heads a
-    ) h ORDER BY h.nth LIMIT p_limit);
+    SELECT ROW(h.lane, h.row, h.at, h.seq, h.is_large, h.is_marked)::th_head
+    FROM th_lane_heads(p_queue, p_priority, v_key, p_from, v_end, p_limit, p_now, p_pass_by) h ORDER BY h.nth LIMIT p_limit);
 END $$;
 
 -- The next lanes in the order of turns: those from p_start on, then those before it. p_last is the last that was looked at.
@@ -100,6 +107,9 @@ CREATE FUNCTION th_open_lanes(p_gate th_gate, p_heads th_head[], p_turn th_turn,
 LANGUAGE plpgsql AS $$
 DECLARE
   v_has_uses boolean := EXISTS (SELECT FROM th_lane s WHERE s.queue = p_gate.queue);
+  v_own      jsonb := coalesce(p_gate.limits->'lanes', '{}');
+  v_per_lane bigint := (p_gate.limits->>'per_lane')::bigint;
+  v_rate     jsonb := p_gate.limits->'lane_rate';
 BEGIN
   IF p_gate.limits IS NULL AND NOT v_has_uses THEN
     RETURN ARRAY(
@@ -110,16 +120,57 @@ BEGIN
     SELECT ROW(o.lane, o.weight, CASE WHEN o.lane = p_turn.lane AND p_turn.used < o.weight THEN p_turn.used ELSE 0 END, o.room,
                o.at, o.seq - 1, o.row, o.is_large, o.is_marked)::th_open_lane
     FROM (
-      SELECT h.*, th_weight(p_gate.limits, h.lane) AS weight, CASE WHEN h.lane = '' THEN p_left ELSE least(
+      SELECT h.*, coalesce((v_own->h.lane->>'weight')::bigint, 1) AS weight, CASE WHEN h.lane = '' THEN p_left ELSE least(
         p_left,
-        th_lane_inflight(p_gate.limits, h.lane) - coalesce((p_gate.held->>h.lane)::bigint, 0),
+        coalesce((v_own->h.lane->>'inflight')::bigint, v_per_lane) - coalesce((p_gate.held->>h.lane)::bigint, 0),
         CASE WHEN s.held_until > p_now THEN 0 END,
-        CASE WHEN th_lane_rate(p_gate.limits, h.lane) IS NOT NULL
-             THEN th_rate_room(th_lane_rate(p_gate.limits, h.lane), s.tat, p_now) END) END AS room
+        CASE WHEN v_own->h.lane ? 'rate' OR v_rate IS NOT NULL
+             THEN th_rate_room(coalesce(v_own->h.lane->'rate', v_rate), s.tat, p_now) END) END AS room
       FROM unnest(p_heads) WITH ORDINALITY AS h
       LEFT JOIN LATERAL (
         SELECT y.tat, y.held_until FROM th_lane y WHERE v_has_uses AND y.queue = p_gate.queue AND y.lane = h.lane OFFSET 0) s ON true
     ) o WHERE o.room > 0 ORDER BY o.ordinality);
+END $$;
+
+-- The first jobs of lanes of a queue without limits, which are locked: their rows, lanes and positions. They are not complete if
+-- one of them is to be cancelled, or if another call has one of them.
+CREATE TYPE th_firsts AS (rows tid[], lanes text[], ats bigint[], seqs bigint[], has_large boolean, is_complete boolean);
+
+-- Finds and locks the first job of each lane of a priority, by name, from one on and before another, so many at most.
+CREATE FUNCTION th_lock_firsts(p_queue text, p_priority int, p_from text, p_before text, p_limit bigint, p_now bigint, p_pass_by bigint[])
+RETURNS th_firsts LANGUAGE plpgsql AS $$
+DECLARE
+  v_key   text := th_lane_key(p_queue, p_priority, '');
+  v_end   text := coalesce(v_key || p_before, th_lane_key(p_queue, p_priority - 1, ''));
+  v_found th_firsts;
+BEGIN
+  WITH heads AS MATERIALIZED (
+    SELECT * FROM th_lane_heads(p_queue, p_priority, v_key, p_from, v_end, p_limit, p_now, p_pass_by) h LIMIT p_limit
+  )
+  SELECT array_agg(l.ctid), array_agg(h.lane), array_agg(h.at), array_agg(h.seq), coalesce(bool_or(h.is_large), false),
+    count(*) = (SELECT count(*) FROM heads) AND coalesce(bool_and(l.cancel_requested IS NULL), true)
+  INTO v_found
+  FROM heads h CROSS JOIN LATERAL (
+    SELECT x.ctid, x.cancel_requested FROM th_live x
+    WHERE x.ctid = h.row AND (x.lease_expires_at IS NULL OR x.lease_expires_at <= p_now) AND x.available_at <= p_now
+    FOR UPDATE SKIP LOCKED) l;
+  RETURN v_found;
+END $$;
+
+-- As th_lock_firsts, in the order of turns: the lanes from p_start on, then those before it.
+CREATE FUNCTION th_take_firsts(p_queue text, p_priority int, p_start text, p_limit bigint, p_now bigint, p_pass_by bigint[])
+RETURNS th_firsts LANGUAGE plpgsql AS $$
+DECLARE
+  v_found th_firsts := th_lock_firsts(p_queue, p_priority, p_start, NULL, p_limit, p_now, p_pass_by);
+  v_count bigint := coalesce(cardinality(v_found.rows), 0);
+  v_rest  th_firsts;
+BEGIN
+  IF v_found.is_complete AND v_count < p_limit AND p_start <> '' THEN
+    v_rest := th_lock_firsts(p_queue, p_priority, '', p_start, p_limit - v_count, p_now, p_pass_by);
+    v_found := ROW(v_found.rows || v_rest.rows, v_found.lanes || v_rest.lanes, v_found.ats || v_rest.ats,
+                   v_found.seqs || v_rest.seqs, v_found.has_large OR v_rest.has_large, v_rest.is_complete)::th_firsts;
+  END IF;
+  RETURN v_found;
 END $$;
 
 -- Locks the first jobs of some lanes, one of each. Answers as th_take_from does, but nothing if that is not one turn of each,
@@ -234,9 +285,26 @@ DECLARE
   v_more   th_open_lane[] := '{}';  -- the lanes that may have more
   v_turns  bigint;
   v_left   bigint := p_left;
+  v_firsts th_firsts;
   v_taken  record;
 BEGIN
   chosen := ROW('{}', 0, false, NULL, NULL, NULL)::th_candidates;
+  IF gate.queue IS NULL AND p_left <= v_size THEN
+    v_firsts := th_take_firsts(p_queue, p_priority, v_start, p_left, p_now, p_pass_by);
+    IF v_firsts.is_complete THEN
+      v_is_all := true;
+      v_seen := coalesce(cardinality(v_firsts.rows), 0);
+      chosen := ROW(v_firsts.rows, v_seen, v_firsts.has_large, NULL, NULL, NULL)::th_candidates;
+      v_left := p_left - v_seen;
+      turn := CASE WHEN v_seen > 0 THEN ROW(v_firsts.lanes[v_seen], 1)::th_turn ELSE turn END;
+      is_stopped := false;
+      IF v_left = 0 OR v_seen = 0 THEN
+        RETURN;
+      END IF;
+      v_more := ARRAY(SELECT ROW(f.lane, 1, 0, v_left, f.at, f.seq, NULL, NULL, NULL)::th_open_lane
+                      FROM unnest(v_firsts.lanes, v_firsts.ats, v_firsts.seqs) WITH ORDINALITY AS f (lane, at, seq, ord) ORDER BY f.ord);
+    END IF;
+  END IF;
   LOOP
     v_is_new := NOT v_is_all;
     v_from := v_more;

@@ -54,9 +54,9 @@ CREATE TYPE th_gate AS (
 -- The leases that count in a queue, each with its lane. A lease that is over may be valid at an earlier time.
 CREATE FUNCTION th_counted_leases(p_queue text) RETURNS TABLE (seq bigint, lane text, lease_expires_at bigint)
 LANGUAGE sql STABLE AS $$
-  SELECT l.seq, l.lane, l.lease_expires_at
-  FROM (SELECT DISTINCT s.seq FROM {schema}.th_grant_note n CROSS JOIN unnest(n.seqs) AS s (seq) WHERE n.queue = p_queue) n
-  CROSS JOIN LATERAL (SELECT x.* FROM {schema}.th_live x WHERE x.seq = n.seq AND x.lease_expires_at IS NOT NULL OFFSET 0) l
+  SELECT l.seq, l.lane, l.lease_expires_at FROM {schema}.th_live l
+  WHERE l.lease_expires_at IS NOT NULL AND l.seq = ANY (ARRAY(
+    SELECT s.seq FROM {schema}.th_grant_note n CROSS JOIN unnest(n.seqs) AS s (seq) WHERE n.queue = p_queue))
 $$;
 
 -- Notes that these jobs of a queue were granted.
@@ -134,6 +134,9 @@ BEGIN
     g.held := g.held || (
       SELECT jsonb_object_agg(x.lane, coalesce((g.held->>x.lane)::bigint, 0) + x.jobs)
       FROM (SELECT y.lane, count(*) AS jobs FROM unnest(v_lanes) AS y (lane) GROUP BY y.lane) x);
+  END IF;
+  IF NOT (g.limits ? 'lane_rate' OR g.limits @? '$.lanes.*.rate') THEN
+    RETURN g;
   END IF;
   INSERT INTO th_lane AS s (queue, lane, tat)
   SELECT g.queue, x.lane, th_rate_charge(th_lane_rate(g.limits, x.lane), NULL, p_now, x.jobs)
@@ -225,15 +228,20 @@ BEGIN
     ) j);
 END $$;
 
--- Which of the queues of these jobs are starved: a settlement has freed a place in them. WAK-3.
+-- Which of these queues are starved: a settlement has freed a place in them. WAK-3.
+CREATE FUNCTION th_starved_of(p_queues text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN CASE WHEN p_queues = '{}' THEN '{}' ELSE ARRAY(
+    SELECT m.queue FROM th_limit m WHERE m.queue = ANY (p_queues) AND m.starved_since IS NOT NULL) END;
+END $$;
+
+-- Which of the queues of these jobs are starved.
 CREATE FUNCTION th_starved_queues(p_seqs bigint[]) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
   IF NOT EXISTS (SELECT FROM th_limit m WHERE m.starved_since IS NOT NULL) THEN
     RETURN '{}';
   END IF;
-  RETURN ARRAY(
-    SELECT DISTINCT j.queue FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])
-    JOIN th_limit m ON m.queue = ANY (ARRAY[j.queue]) AND m.starved_since IS NOT NULL);
+  RETURN th_starved_of(ARRAY(SELECT DISTINCT j.queue FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])));
 END $$;
 
 -- How much of its limits a queue and one of its lanes use: a row, or none. What the driver reads to tell what holds a job

@@ -20,6 +20,7 @@ DECLARE
   v_acked   record;
   v_members bigint[] := '{}';
   v_changed bigint[] := '{}';
+  v_queues  text[] := '{}';         -- of the jobs, as long as a queue is starved
 BEGIN
   remaining := p_seqs;
   wakes := '{}';
@@ -28,6 +29,7 @@ BEGIN
     v_acked := th_ack_free(p_now, p_seqs, p_tokens, p_outputs, v_flows);
     v_members := v_members || v_acked.members;
     v_changed := v_changed || v_flows;
+    v_queues := v_queues || v_acked.queues;
     IF cardinality(v_acked.done) = cardinality(remaining) THEN
       remaining := '{}';
       EXIT;
@@ -40,14 +42,17 @@ BEGIN
     wakes := th_unblock_dependants(v_members, p_now);
     PERFORM th_retire(v_changed);
   END IF;
-  wakes := wakes || th_starved_queues(p_seqs);
+  wakes := wakes || th_starved_of(v_queues);
 END $$;
 
 -- Acknowledges jobs in no flow or in one of these, which are locked. Rows are waited for in the order of their numbers.
--- Answers the jobs, and the members among them in the order given.
+-- Answers the jobs, the members among them in the order given, and their queues if a queue is starved.
 CREATE FUNCTION th_ack_free(
-  p_now bigint, p_seqs bigint[], p_tokens bigint[], p_outputs bytea[], p_flows bigint[], OUT done bigint[], OUT members bigint[]
+  p_now bigint, p_seqs bigint[], p_tokens bigint[], p_outputs bytea[], p_flows bigint[], OUT done bigint[], OUT members bigint[],
+  OUT queues text[]
 ) LANGUAGE plpgsql AS $$
+DECLARE
+  v_is_starved boolean := EXISTS (SELECT FROM th_limit m WHERE m.starved_since IS NOT NULL);
 BEGIN
   WITH gone AS (
     DELETE FROM th_live l USING (
@@ -70,8 +75,9 @@ BEGIN
       array_agg((g.seq & 511)::smallint ORDER BY g.seq)
     FROM gone g GROUP BY g.seq >> 9, g.lease_expires_at, g.started_at, g.lease_token, g.flow, g.queue
   )
-  SELECT coalesce(array_agg(g.seq), '{}'), coalesce(array_agg(g.seq ORDER BY g.ord) FILTER (WHERE g.flow IS NOT NULL), '{}')
-  INTO done, members FROM gone g;
+  SELECT coalesce(array_agg(g.seq), '{}'), coalesce(array_agg(g.seq ORDER BY g.ord) FILTER (WHERE g.flow IS NOT NULL), '{}'),
+    ARRAY(SELECT DISTINCT q.queue FROM gone q WHERE v_is_starved)
+  INTO done, members, queues FROM gone g;
 END $$;
 
 -- Whether a token may record this kind of outcome: the first reason against it, `already` if the token has recorded the
