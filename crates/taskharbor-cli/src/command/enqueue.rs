@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize};
 use taskharbor::{AnyDriver, Blob, Client, Driver, Handle, Job, JobId, Timestamp};
 use taskharbor_core::{
     JobType, NewJob, QueueName,
@@ -249,14 +249,8 @@ struct Template {
 impl Template {
     fn job(&self, payload: Blob, now: Timestamp) -> Outcome<NewJob> {
         let id = JobId::generate(now).map_err(|error| Failure::error("random", chain(&error)))?;
-        let headers = if serde_json::from_slice::<IgnoredAny>(&payload).is_ok() {
-            let headers = self.headers.clone().with_any(taskharbor::header::CODEC, "json");
-            headers.map_err(|error| Failure::usage(error.to_string()))?
-        } else {
-            self.headers.clone()
-        };
         let mut job = NewJob::new(id, self.queue.clone(), self.job_type.clone(), payload)
-            .headers(headers)
+            .headers(self.headers.clone())
             .priority(self.priority);
         job.run_at = match self.delay {
             Some(delay) => Some(

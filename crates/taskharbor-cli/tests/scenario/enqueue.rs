@@ -157,22 +157,3 @@ fn a_line_loses_its_end_and_nothing_else() {
     let bytes = |id: &str| store.inspect(id)["payload_bytes"].clone();
     assert_eq!((bytes(ids[0]), bytes(ids[1])), (2.into(), 1.into()));
 }
-
-#[test]
-fn the_codec_is_named_if_and_only_if_the_payload_is_json() {
-    let store = Store::new();
-    let one = |payload: &str| vec![store.enqueue(&["t", payload])];
-    let copies = |payload: &str| -> Vec<String> {
-        store.ok(&["enqueue", "t", payload, "--count", "2"]).lines().map(str::to_owned).collect()
-    };
-    let lines = |payload: &str| -> Vec<String> {
-        let answer = piped(&mut store.command(&["enqueue", "t", "--lines"]), payload.as_bytes());
-        answer.out.lines().map(str::to_owned).collect()
-    };
-    for (payload, codec) in [("[1]", Some("json")), ("plain words", None)] {
-        for id in [one(payload), copies(payload), lines(payload)].concat() {
-            let headers = store.inspect(&id)["headers"].clone();
-            assert_eq!(headers["th-codec"].as_str(), codec, "{headers}");
-        }
-    }
-}

@@ -12,7 +12,7 @@ use std::{
 use taskharbor_core::{
     Blob, JobId, NewJob, Timestamp,
     driver::OpenTransaction,
-    job::{Headers, JobSet, KeyHold},
+    job::{JobSet, KeyHold},
 };
 
 use super::{
@@ -179,7 +179,7 @@ impl<'a, O> EnqueueBuilder<'a, O> {
 
     fn draft(self, now: Timestamp) -> Result<NewJob, InvalidJob> {
         let headers = match self.codec {
-            Some(name) => Headers::new().with_any(Format::HEADER, &name)?,
+            Some(name) => Format::headers_of(&name)?,
             None => self.client.format().headers().clone(),
         };
         let id = match self.id {
@@ -318,11 +318,22 @@ impl<'a, O> EnqueueMany<'a, O> {
         let now = client.now(Where::of(within.as_ref())).await?;
         let ids = JobId::generate_many(now, self.items.len()).map_err(InvalidJob::from)?;
         let common = self.options.clone().over(self.defaults.clone());
+        // What the jobs have in common is checked once.
+        let mut first: Option<NewJob> = None;
         let draft = |(item, id): (Item, JobId)| {
-            let headers = client.format().headers().clone();
             let (payload, own) = item.resolve(&self.options, &self.defaults);
+            if let (Some(first), None) = (&first, &own) {
+                let mut job = first.clone();
+                (job.id, job.payload) = (id, payload?);
+                return Ok(job);
+            }
+            let headers = client.format().headers().clone();
             let options = own.as_ref().unwrap_or(&common);
-            draft::job(id, self.job_type, payload?, headers, options, now)
+            let job = draft::job(id, self.job_type, payload?, headers, options, now)?;
+            if own.is_none() {
+                first = Some(job.clone());
+            }
+            Ok(job)
         };
         let jobs = self.items.into_iter().zip(ids).map(draft);
         let jobs = jobs.collect::<Result<_, InvalidJob>>()?;

@@ -140,7 +140,7 @@ fn the_job_is_written_as_a_client_would_write_it() {
     assert_eq!((written.queue.as_str(), written.max_attempts), ("other", Some(3)));
     assert_eq!(&*written.payload, br#"{"region":"eu"}"#);
     let headers: Vec<_> = written.headers.iter().collect();
-    assert_eq!(headers, [("tenant", "acme"), ("th-codec", "json"), ("th-label", "nightly")]);
+    assert_eq!(headers, [("tenant", "acme"), ("th-label", "nightly")]);
     let step: Step<Report> = report().with(Options::new().priority(5));
     assert_eq!(job(Schedule::cron("s", "@daily").job(step), &json).priority, 5);
 }
@@ -153,7 +153,7 @@ fn the_codec_is_that_of_the_client_and_json_for_raw_bytes() {
     assert_eq!(written.headers.get(crate::header::CODEC), Some("messagepack"));
     assert_eq!(packed.decode::<Report>(&written.payload).unwrap().region, "eu");
     let raw = job(daily().raw("a", b"{}"), &packed);
-    assert_eq!(raw.headers.get(crate::header::CODEC), Some("json"));
+    assert_eq!(raw.headers.get(crate::header::CODEC), None);
 }
 
 #[test]

@@ -36,7 +36,7 @@ LEFT JOIN th_outcome o ON o.seq = j.seq;
 -- The payload as JSON, if that is how it was encoded and if it can be read.
 CREATE FUNCTION th_json(p_payload bytea, p_headers jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 BEGIN
-  IF p_headers ? 'th-codec' THEN
+  IF p_headers->>'th-codec' <> 'json' THEN
     RETURN NULL;
   END IF;
   RETURN convert_from(p_payload, 'UTF8')::jsonb;
