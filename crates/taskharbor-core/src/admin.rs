@@ -4,7 +4,9 @@
 //! store's own language.
 
 pub use crate::{
+    announce::{Evict, Evicted, ListWorkers, WorkerRecord},
     count::{Counts, QueueCounts, StateCounts},
+    diagnosis::{Diagnosis, DiagnosisLevel},
     lane::{LaneStatus, ListLanes},
     list::{Cursor, Filter, List, Order, Page, TimeRange},
     queue_limit::{
@@ -79,6 +81,16 @@ pub trait Admin: Send + Sync + 'static {
         request: ListLanes,
     ) -> impl Future<Output = Result<Page<LaneStatus>, DriverError>> + Send;
 
+    /// One page of the workers that have announced themselves, by name.
+    fn workers(
+        &self,
+        request: ListWorkers,
+    ) -> impl Future<Output = Result<Page<WorkerRecord>, DriverError>> + Send;
+
+    /// Ends all leases of a worker now, as if their time were over, and forgets its announcement. If it
+    /// lives, it is refused as any worker that has lost its leases.
+    fn evict(&self, request: Evict) -> impl Future<Output = Result<Evicted, DriverError>> + Send;
+
     /// Removes old records of jobs and flows that are over; answers how many jobs went.
     fn prune(&self, request: Prune) -> impl Future<Output = Result<usize, DriverError>> + Send;
 
@@ -111,6 +123,12 @@ pub trait Admin: Send + Sync + 'static {
         &self,
         units: Vec<ExportUnit>,
     ) -> impl Future<Output = Answers<Imported, ImportRefused>> + Send;
+
+    /// What the driver finds out about the store, its server and its settings, for people: whether it is
+    /// durable, what holds it up. Defaults to nothing.
+    fn diagnose(&self) -> impl Future<Output = Result<Vec<Diagnosis>, DriverError>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
 
     /// Looks for contradictions in the store: a job in two places or in none, a count that does
     /// not agree. Empty when all is well.

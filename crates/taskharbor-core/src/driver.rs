@@ -1,6 +1,7 @@
 //! [`Driver`]: what a store does for workers and clients.
 
 pub use crate::{
+    announce::{Announce, Incarnation},
     enqueue::{Enqueue, Enqueued},
     fire::{Due, DueSchedules, Fire, FireSchedule, SlotJobs},
     lane::{LaneRange, Turn},
@@ -110,6 +111,9 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         request: Fire,
     ) -> impl Future<Output = Answers<Vec<Enqueued>, FireRefused>> + Send;
+
+    /// Announces a worker, or withdraws what it has announced.
+    fn announce(&self, request: Announce) -> impl Future<Output = Result<(), DriverError>> + Send;
 
     /// A wake-up for a worker that waits for jobs in these queues. Losing one may cost time, never a
     /// job:

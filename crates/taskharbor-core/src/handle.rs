@@ -11,14 +11,15 @@ use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 use crate::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Change, Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes,
-        ListSettings, Manage, Page, Prune, QueueCounts, Setting,
+        Change, Configure, Counts, Cursor, Diagnosis, Evict, Evicted, Inconsistency, LaneStatus,
+        List, ListLanes, ListSettings, ListWorkers, Manage, Page, Prune, QueueCounts, Setting,
+        WorkerRecord,
     },
     clock::{Clock, Timeline},
     driver::{
-        Answers, Demand, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended,
-        Fire, Leased, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub,
-        Watch,
+        Announce, Answers, Demand, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases,
+        Extended, Fire, Leased, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled,
+        WakeHub, Watch,
     },
     error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
@@ -233,6 +234,7 @@ erase! {
     Driver::outputs(request: Outputs) -> Answers<OutputPage, Refusal>;
     Driver::due_schedules(request: DueSchedules) -> Result<Due, DriverError>;
     Driver::fire(request: Fire) -> Answers<Vec<Enqueued>, FireRefused>;
+    Driver::announce(request: Announce) -> Result<(), DriverError>;
     Driver::watch(queues: Vec<QueueName>) -> Result<Watch, DriverError>;
     Driver::watch_job(id: JobId) -> Result<Watch, DriverError>;
     Driver::store_time() -> Result<Timestamp, DriverError>;
@@ -245,11 +247,14 @@ erase! {
     Admin::configure(request: Configure) -> Answers<(), Denied>;
     Admin::settings(request: ListSettings) -> Result<Page<Setting>, DriverError>;
     Admin::lanes(request: ListLanes) -> Result<Page<LaneStatus>, DriverError>;
+    Admin::workers(request: ListWorkers) -> Result<Page<WorkerRecord>, DriverError>;
+    Admin::evict(request: Evict) -> Result<Evicted, DriverError>;
     Admin::prune(request: Prune) -> Result<usize, DriverError>;
     Admin::flow(id: JobId, now: Timestamp) -> Result<Option<FlowRecord>, DriverError>;
     Admin::list_flows(request: ListFlows) -> Result<Page<FlowRecord>, DriverError>;
     Admin::export(after: Option<Cursor>, limit: usize) -> Result<Page<ExportUnit>, DriverError>;
     Admin::import(units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused>;
+    Admin::diagnose() -> Result<Vec<Diagnosis>, DriverError>;
     Admin::check() -> Result<Vec<Inconsistency>, DriverError>;
 }
 
@@ -325,6 +330,10 @@ impl Driver for AnyDriver {
         Ok(answers)
     }
 
+    async fn announce(&self, request: Announce) -> Result<(), DriverError> {
+        self.driver.announce(request).await
+    }
+
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.driver.watch(queues).await
     }
@@ -385,6 +394,14 @@ impl Admin for AnyDriver {
         self.driver.lanes(request).await
     }
 
+    async fn workers(&self, request: ListWorkers) -> Result<Page<WorkerRecord>, DriverError> {
+        self.driver.workers(request).await
+    }
+
+    async fn evict(&self, request: Evict) -> Result<Evicted, DriverError> {
+        self.driver.evict(request).await
+    }
+
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
         self.driver.prune(request).await
     }
@@ -410,6 +427,10 @@ impl Admin for AnyDriver {
         let answers = self.driver.import(units).await?;
         self.complete("import", count, &answers)?;
         Ok(answers)
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Diagnosis>, DriverError> {
+        self.driver.diagnose().await
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

@@ -27,10 +27,12 @@
 //! them.
 
 pub mod admin;
+mod announce;
 mod blob;
 mod check;
 pub mod clock;
 mod count;
+mod diagnosis;
 pub mod driver;
 mod enqueue;
 pub mod error;

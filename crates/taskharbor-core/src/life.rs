@@ -189,6 +189,19 @@ impl Life {
         }
     }
 
+    /// Ends the lease of this holder at `now`, as if its time were over; `false` if the holder has no
+    /// valid lease on the job.
+    pub fn evict(&mut self, holder: &Holder, now: Timestamp) -> bool {
+        // EVI-1, EVI-2
+        match &mut self.stage {
+            Stage::Inflight(lease) if lease.holder == *holder && lease.lease.expires_at > now => {
+                lease.lease.expires_at = now;
+                true
+            }
+            Stage::Blocked | Stage::Waiting | Stage::Inflight(_) | Stage::Finished(_) => false,
+        }
+    }
+
     /// Takes the job back from a holder whose lease is over. Its position is then that of the moment
     /// at which the lease ended. It is cancelled instead if that was asked for.
     pub fn reclaim(&mut self, now: Timestamp) -> Consequence {

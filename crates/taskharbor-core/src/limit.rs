@@ -3,6 +3,8 @@
 //! All but one are fixed, because a job that one store takes and another refuses could not be
 //! moved. The payload limit is the operator's to choose, within [`Limits::MAX_PAYLOAD_BYTES`].
 
+use std::time::Duration;
+
 use crate::error::InvalidRequest;
 
 /// The bounds of one driver.
@@ -44,6 +46,12 @@ impl Limits {
     pub const ERRORS_KEPT: usize = 10;
     /// The greatest size of a schedule's definition.
     pub const MAX_DEFINITION_BYTES: usize = 256 * 1024;
+    /// The greatest size of what a worker says about itself.
+    pub const MAX_WORKER_INFO_BYTES: usize = 8 * 1024;
+    /// The longest time for which the announcement of a worker is valid.
+    pub const MAX_ANNOUNCED_FOR: Duration = Duration::from_secs(86_400);
+    /// How long a worker is listed whose announcement is over, at least.
+    pub const OVERDUE_WORKERS_KEPT: Duration = Duration::from_secs(86_400);
     /// How many firings of a schedule are kept, the newest.
     pub const FIRINGS_KEPT: usize = 10;
 

@@ -5,12 +5,13 @@
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes, ListSettings,
-        Manage, Page, Prune, QueueCounts, Setting,
+        Configure, Counts, Cursor, Diagnosis, Evict, Evicted, Inconsistency, LaneStatus, List,
+        ListLanes, ListSettings, ListWorkers, Manage, Page, Prune, QueueCounts, Setting,
+        WorkerRecord,
     },
     driver::{
-        Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, OutputPage, Outputs,
-        Reserve, Reserved, Settle, Settled, Watch,
+        Announce, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, OutputPage,
+        Outputs, Reserve, Reserved, Settle, Settled, Watch,
     },
     error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
@@ -31,6 +32,7 @@ macro_rules! operations {
                 outputs Outputs(request: Outputs) -> Vec<Result<OutputPage, Refusal>>;
                 due_schedules DueSchedules(request: DueSchedules) -> Due;
                 fire Fire(request: Fire) -> Vec<Result<Vec<Enqueued>, FireRefused>>;
+                announce Announce(request: Announce) -> ();
                 watch Watch(queues: Vec<QueueName>) -> Watch;
                 watch_job WatchJob(id: JobId) -> Watch;
                 store_time StoreTime() -> Timestamp;
@@ -45,11 +47,14 @@ macro_rules! operations {
                 configure Configure(request: Configure) -> Vec<Result<(), Denied>>;
                 settings Settings(request: ListSettings) -> Page<Setting>;
                 lanes Lanes(request: ListLanes) -> Page<LaneStatus>;
+                workers Workers(request: ListWorkers) -> Page<WorkerRecord>;
+                evict Evict(request: Evict) -> Evicted;
                 prune Prune(request: Prune) -> usize;
                 flow Flow(id: JobId, now: Timestamp) -> Option<FlowRecord>;
                 list_flows ListFlows(request: ListFlows) -> Page<FlowRecord>;
                 export Export(after: Option<Cursor>, limit: usize) -> Page<ExportUnit>;
                 import Import(units: Vec<ExportUnit>) -> Vec<Result<Imported, ImportRefused>>;
+                diagnose Diagnose() -> Vec<Diagnosis>;
                 check Check() -> Vec<Inconsistency>;
             }
         }

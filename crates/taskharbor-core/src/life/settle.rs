@@ -16,7 +16,7 @@ impl Life {
     /// [`Refusal::JobNotInflight`], then [`Refusal::LeaseMismatch`], then
     /// [`Refusal::LeaseExpired`].
     pub fn authorize(&self, token: LeaseToken, now: Timestamp) -> Result<Settled, Refusal> {
-        // REF-1, LEA-1, LEA-10, SET-8
+        // REF-1, LEA-1, LEA-10, SET-8. Nothing but the lease decides: WRK-6.
         match &self.stage {
             Stage::Inflight(hold) if hold.lease.token != token => Err(Refusal::LeaseMismatch),
             Stage::Inflight(hold) if hold.lease.expires_at <= now => Err(Refusal::LeaseExpired),
@@ -169,8 +169,11 @@ impl Life {
 mod tests {
     use super::*;
     use crate::{
-        Blob, JobId, JobType, NewJob, QueueName, Text, driver::Lease, flow::Expansion,
-        job::FailedAttempt, name::Holder,
+        Blob, JobId, JobType, NewJob, QueueName, Text,
+        driver::{Lease, LeaseMark},
+        flow::Expansion,
+        job::FailedAttempt,
+        name::Holder,
     };
 
     const NOW: Timestamp = Timestamp::EPOCH;
@@ -204,6 +207,63 @@ mod tests {
             Err(Refusal::JobNotInflight) => false,
             other => panic!("{other:?}"),
         })
+    }
+
+    fn seconds(count: u64) -> Timestamp {
+        NOW.saturating_add(std::time::Duration::from_secs(count))
+    }
+
+    #[test]
+    fn an_evicted_holder_is_refused_and_the_job_is_reclaimed() {
+        let (mut life, token) = inflight();
+        let (granted, holder) = (life.clone(), Holder::new("h").unwrap());
+        // EVI-2
+        assert!(!life.evict(&Holder::new("H").unwrap(), seconds(9)));
+        assert!(!life.evict(&holder, seconds(60)), "it is over then");
+        assert_eq!(life, granted);
+        assert!(life.evict(&holder, seconds(9)));
+        // EVI-1
+        assert_eq!(life.authorize(token, seconds(9)), Err(Refusal::LeaseExpired));
+        assert_eq!(life.grantable_at(), Some(seconds(9)));
+        assert!(!life.evict(&holder, seconds(9)), "it is over now");
+        assert_eq!(life.state(seconds(9)), State::Inflight);
+        assert_eq!(life.reclaim(seconds(9)), Consequence::Waits);
+        assert_eq!((life.expirations, life.due_at), (1, seconds(9)));
+        assert!(!life.evict(&holder, seconds(9)), "nothing is leased");
+    }
+
+    #[test]
+    fn an_evicted_life_keeps_its_mark_and_the_wish_to_cancel_it() {
+        let holder = Holder::new("h").unwrap();
+        for (mark, expirations) in
+            [(None, 2), (Some(LeaseMark::Started), 3), (Some(LeaseMark::Leaving), 0)]
+        {
+            let (mut life, token) = inflight();
+            life.expirations = 2;
+            let mut extension = Extension::new(JobId::new("a").unwrap(), token);
+            extension.mark = mark;
+            life.extend(extension, seconds(900), NOW).unwrap();
+            assert!(life.evict(&holder, seconds(9)));
+            assert_eq!(life.reclaim(seconds(9)), Consequence::Waits);
+            assert_eq!(life.expirations, expirations, "{mark:?}");
+        }
+        let (mut life, _) = inflight();
+        life.cancel(NOW).unwrap();
+        assert!(life.evict(&holder, seconds(9)));
+        assert_eq!(life.reclaim(seconds(9)), Consequence::Failed);
+        assert_eq!(life.state(seconds(9)), State::Cancelled);
+    }
+
+    #[test]
+    fn an_eviction_leaves_a_settled_life_as_it_was() {
+        let [ack, _, retry, ..] = transitions();
+        for transition in [ack, retry] {
+            let (mut life, token) = inflight();
+            life.settle(token, &transition, NOW).unwrap();
+            let settled = life.clone();
+            assert!(!life.evict(&Holder::new("h").unwrap(), NOW));
+            assert_eq!(life, settled);
+        }
     }
 
     #[test]
