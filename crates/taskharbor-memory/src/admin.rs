@@ -3,8 +3,8 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes, ListSettings,
-        Manage, Page, Prune, QueueCounts, Setting,
+        Configure, Counts, Cursor, Evict, Evicted, Inconsistency, LaneStatus, List, ListLanes,
+        ListSettings, ListWorkers, Manage, Page, Prune, QueueCounts, Setting, WorkerRecord,
     },
     driver::Answers,
     error::Denied,
@@ -63,6 +63,16 @@ impl Admin for MemoryDriver {
         let store = self.lock()?;
         request.check()?;
         Ok(store.lanes(&request)?)
+    }
+
+    async fn workers(&self, request: ListWorkers) -> Result<Page<WorkerRecord>, DriverError> {
+        let store = self.lock()?;
+        request.check()?;
+        Ok(store.list_workers(&request)?)
+    }
+
+    async fn evict(&self, request: Evict) -> Result<Evicted, DriverError> {
+        self.act(|store| Ok(store.evict(&request)))
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {

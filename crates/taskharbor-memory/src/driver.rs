@@ -10,8 +10,8 @@ use taskharbor_core::{
     Driver, DriverError, JobId, QueueName, Timestamp,
     clock::{Clock, StoreClock},
     driver::{
-        Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
-        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+        Announce, Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
+        Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
     error::{FireRefused, Refusal, Rejected},
 };
@@ -172,6 +172,10 @@ impl Driver for MemoryDriver {
             request.check()?;
             Ok(store.fire(request))
         })
+    }
+
+    async fn announce(&self, request: Announce) -> Result<(), DriverError> {
+        self.act(|store| Ok(store.announce(request)?))
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {

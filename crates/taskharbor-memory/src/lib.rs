@@ -43,6 +43,7 @@ mod reserve;
 mod schedule;
 mod settle;
 mod store;
+mod worker;
 
 pub use driver::MemoryDriver;
 

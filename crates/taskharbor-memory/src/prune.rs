@@ -66,6 +66,7 @@ impl Store {
         let Ok(removed) = graph::prune(self, request);
         self.forget_keys(request.now);
         self.forget_ended(request.now);
+        self.forget_workers(request.now);
         removed
     }
 }

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use slab::Slab;
 use taskharbor_core::{
     JobId, NewJob, QueueName, State, Timestamp,
-    driver::Limits,
+    admin::WorkerRecord,
+    driver::{Incarnation, Limits},
     export::EdgeState,
     life::{Life, Stage},
-    name::IdempotencyKey,
+    name::{Holder, IdempotencyKey},
 };
 
 use crate::{
@@ -91,6 +92,8 @@ pub(crate) struct Store {
     pub(crate) schedules: Schedules,
     /// Edges of imported jobs to parents that are not stored, or not yet.
     pub(crate) missing: HashMap<JobId, Vec<(JobRef, usize)>>,
+    /// Those that have announced themselves.
+    pub(crate) workers: BTreeMap<(Holder, Incarnation), WorkerRecord>,
     /// Queues whose watches are woken after this step.
     pub(crate) wakes: Vec<QueueName>,
     next_seq: u64,
@@ -114,6 +117,7 @@ impl Store {
             terminal: TerminalIndex::default(),
             schedules: Schedules::default(),
             missing: HashMap::new(),
+            workers: BTreeMap::new(),
             wakes: Vec::new(),
             next_seq: 0,
         }
