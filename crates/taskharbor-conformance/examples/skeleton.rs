@@ -23,12 +23,13 @@ use std::{
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Action, Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes,
-        ListSettings, Manage, Page, Prune, QueueCounts, Setting,
+        Action, Configure, Counts, Cursor, Evict, Evicted, Inconsistency, LaneStatus, List,
+        ListLanes, ListSettings, ListWorkers, Manage, Page, Prune, QueueCounts, Setting,
+        WorkerRecord,
     },
     driver::{
-        Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
-        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+        Announce, Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
+        Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
     error::{Denied, FireRefused, InvalidRequest, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
@@ -155,6 +156,14 @@ impl Driver for MyDriver {
         not_implemented("fire")
     }
 
+    /// WRK-1 to WRK-3, WRK-5, WRK-6. `WorkerRecord::new` puts together what is stored.
+    async fn announce(&self, request: Announce) -> Result<(), DriverError> {
+        self.check_open()?;
+        // WRK-3, WRK-5: `None` withdraws what was announced.
+        let _ends_at = request.check()?;
+        not_implemented("announce")
+    }
+
     /// WAK-1. A store that cannot tell when work arrives answers `Watch::never()`.
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         self.check_open()?;
@@ -264,7 +273,23 @@ impl Admin for MyDriver {
         not_implemented("lanes")
     }
 
-    /// PRU-1 to PRU-4, KEY-3, KEY-9. `taskharbor_core::graph::prune` has the order.
+    /// WRK-2. `ListWorkers::begin` reads the cursor, `WorkerRecord::cursor` makes it.
+    async fn workers(&self, request: ListWorkers) -> Result<Page<WorkerRecord>, DriverError> {
+        self.check_open()?;
+        // WRK-2
+        request.check()?;
+        let _begin = request.begin()?;
+        not_implemented("workers")
+    }
+
+    /// EVI-1 to EVI-5. `Life::evict` has the rule of one job. Wakes the queues of the leases that it
+    /// ended: EVI-5.
+    async fn evict(&self, _request: Evict) -> Result<Evicted, DriverError> {
+        self.check_open()?;
+        not_implemented("evict")
+    }
+
+    /// PRU-1 to PRU-4, KEY-3, KEY-9, WRK-4. `taskharbor_core::graph::prune` has the order.
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
         self.check_open()?;
         request.check()?;

@@ -13,6 +13,7 @@ mod legal;
 mod limit;
 mod schedule;
 mod settle;
+mod worker;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -211,6 +212,23 @@ caught! {
     version_of_a_declaration_ignored: schedule::VersionIgnored;
     revisions_start_over: schedule::RevisionsStartOver;
     firing_never_waits_for_a_key: schedule::NeverWaitsForKey;
+    eviction_ends_leases_of_others: worker::EvictsEverything;
+    eviction_ends_no_lease: worker::EvictsNothing;
+    eviction_compares_names_without_case: worker::EvictsNamesakes;
+    eviction_counts_leases_that_were_over: worker::CountsExpiredLeases;
+    eviction_moves_leases_that_were_over: worker::MovesExpiredLeases;
+    eviction_ignores_another_start: worker::EvictsItsSuccessor;
+    overdue_start_stops_an_eviction: worker::OverdueStartProtects;
+    eviction_counts_no_expiration: worker::PutsBackWithoutExpiration;
+    eviction_comes_a_moment_later: worker::EvictsAMomentLater;
+    eviction_keeps_the_announcement: worker::KeepsEvictedRecord;
+    eviction_forgets_moved_positions: worker::ForgetsMovedPositions::default();
+    eviction_wakes_no_watch: worker::EvictionWakesNoWatch;
+    announcement_never_ends: worker::AnnouncementNeverEnds;
+    announcement_ends_late: worker::AnnouncementEndsLate;
+    announcement_starts_over: worker::AnnounceStartsOver;
+    one_record_for_each_name: worker::OneRecordForEachName;
+    withdrawn_announcement_stays: worker::WithdrawnStays;
     leases_counted_by_position: limit::CountsByPosition;
     place_not_freed_when_a_lease_ends: limit::PlaceNotFreedOnExpiry;
     limit_ignored_after_a_requeue: limit::LimitIgnoredOnRequeue;
@@ -239,10 +257,25 @@ fn random_scripts_alone_catch_all_but_a_few() {
         "import_half_stored",
         "import_overwrites",
         "revisions_start_over",
+        "eviction_wakes_no_watch",
         "leases_counted_then_jobs_granted",
         "freed_place_wakes_no_watch",
     ];
     assert_eq!(missed, out_of_reach);
+}
+
+/// The cases about workers and evictions catch these without the help of others.
+#[test]
+fn cases_about_workers_catch_what_breaks_announcements_and_evictions() {
+    let groups = ["worker", "evict", "evict_flow", "evict_race"];
+    let of_workers = |case: &&Case| groups.contains(&case.group);
+    let at = |wanted| BROKEN.iter().position(|(name, _)| *name == wanted);
+    let from = at("eviction_ends_leases_of_others").expect("one of the broken");
+    let to = at("withdrawn_announcement_stays").expect("one of the broken");
+    for (name, make) in &BROKEN[from..=to] {
+        let caught = cases().filter(of_workers).any(|case| fails(case, *make));
+        assert!(caught, "{name} is not seen by the cases about workers");
+    }
 }
 
 /// The cases about lanes and limits catch these without the help of others.
@@ -274,6 +307,8 @@ fn races_alone_catch_what_breaks_their_invariants() {
         "id_enqueued_twice_starts_over",
         "rejected_set_half_stored",
         "first_parent_is_enough",
+        "eviction_ends_leases_of_others",
+        "eviction_ends_no_lease",
     ];
     for name in breaks_an_invariant {
         let (_, make) = BROKEN.iter().find(|(it, _)| *it == name).expect("one of the broken");

@@ -49,6 +49,9 @@ mod due_time;
 mod edge;
 mod edge_race;
 mod enqueue;
+mod evict;
+mod evict_flow;
+mod evict_race;
 mod expansion;
 mod expansion_refused;
 mod export;
@@ -108,6 +111,7 @@ mod settle;
 mod terminal;
 mod text;
 mod watch;
+mod worker;
 
 macro_rules! groups {
     ($($group:ident;)*) => {
@@ -182,6 +186,10 @@ groups! {
     inspect;
     list;
     admin;
+    worker;
+    evict;
+    evict_flow;
+    evict_race;
     prune;
     prune_flow;
     export;

@@ -4,6 +4,9 @@
 //! Two calls of which one ended before the other began have an order; of others nothing is known,
 //! and nothing is assumed. The grants of one job are ordered by the deliveries that they show.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::{HashMap, HashSet},
     fmt::Debug,
@@ -19,6 +22,7 @@ use taskharbor_core::{
     error::{Refusal, Rejected},
     job::JobRecord,
     life::LifeStep,
+    name::Holder,
 };
 
 /// Everything that happened.
@@ -39,10 +43,27 @@ pub(crate) struct Event {
 
 #[derive(Debug)]
 pub(crate) enum What {
-    Enqueue { job: NewJob, answer: Result<Enqueued, Rejected> },
-    Grant(Leased),
-    Extend { id: JobId, token: LeaseToken, answer: Result<Extended, Refusal> },
-    Settle { id: JobId, token: LeaseToken, step: LifeStep, answer: Result<Settled, Refusal> },
+    Enqueue {
+        job: NewJob,
+        answer: Result<Enqueued, Rejected>,
+    },
+    Grant {
+        holder: Holder,
+        leased: Leased,
+    },
+    /// All leases of a holder end at `now`.
+    Evict(Holder),
+    Extend {
+        id: JobId,
+        token: LeaseToken,
+        answer: Result<Extended, Refusal>,
+    },
+    Settle {
+        id: JobId,
+        token: LeaseToken,
+        step: LifeStep,
+        answer: Result<Settled, Refusal>,
+    },
 }
 
 impl History {
@@ -62,12 +83,17 @@ impl History {
     /// store when all work was done.
     pub(crate) fn contradictions(self, stored: &HashMap<JobId, JobRecord>) -> Vec<String> {
         let events = self.events.into_inner().expect("no panic while it is locked");
-        let mut checker = Checker { stored, found: Vec::new() };
+        let evictions = events.iter().filter_map(|event| match &event.what {
+            What::Evict(holder) => Some((event, holder)),
+            _ => None,
+        });
+        let mut checker = Checker { stored, evictions: evictions.collect(), found: Vec::new() };
         let mut jobs: HashMap<&JobId, OneJob<'_>> = HashMap::new();
         for event in &events {
             let id = match &event.what {
                 What::Enqueue { job, .. } => &job.id,
-                What::Grant(leased) => &leased.job.id,
+                What::Grant { leased, .. } => &leased.job.id,
+                What::Evict(_) => continue,
                 What::Extend { id, .. } | What::Settle { id, .. } => id,
             };
             jobs.entry(id).or_default().add(event);
@@ -95,6 +121,7 @@ impl History {
 struct OneJob<'a> {
     enqueues: Vec<(&'a NewJob, &'a Result<Enqueued, Rejected>)>,
     grants: Vec<(&'a Event, &'a Leased)>,
+    holders: HashMap<LeaseToken, &'a Holder>,
     extends: Vec<(&'a Event, LeaseToken, &'a Result<Extended, Refusal>)>,
     settles: Vec<(&'a Event, LeaseToken, LifeStep, &'a Result<Settled, Refusal>)>,
 }
@@ -103,7 +130,11 @@ impl<'a> OneJob<'a> {
     fn add(&mut self, event: &'a Event) {
         match &event.what {
             What::Enqueue { job, answer } => self.enqueues.push((job, answer)),
-            What::Grant(leased) => self.grants.push((event, leased)),
+            What::Grant { holder, leased } => {
+                self.grants.push((event, leased));
+                self.holders.insert(leased.lease.token, holder);
+            }
+            What::Evict(_) => {}
             What::Extend { token, answer, .. } => self.extends.push((event, *token, answer)),
             What::Settle { token, step, answer, .. } => {
                 self.settles.push((event, *token, *step, answer));
@@ -139,6 +170,26 @@ impl<'a> OneJob<'a> {
         latest.map_or(leased.lease.expires_at, |end| end.max(leased.lease.expires_at))
     }
 
+    /// An eviction that ended the lease before `act`, at its time or earlier, if no extension can have
+    /// come in between.
+    fn evicted_before(
+        &self,
+        token: LeaseToken,
+        grant: &Event,
+        evictions: &[&'a Event],
+        act: &Event,
+    ) -> Option<&'a Event> {
+        let is_extended = |since: &Event| {
+            let mut between = self.extensions(token).map(|(event, _)| event).filter(|event| {
+                since.began < event.ended && event.began < act.ended && !std::ptr::eq(*event, act)
+            });
+            between.next().is_some()
+        };
+        evictions.iter().copied().find(|it| {
+            grant.ended < it.began && it.ended < act.began && it.now <= act.now && !is_extended(it)
+        })
+    }
+
     /// Refusals of a token.
     fn refusals(&self, token: LeaseToken) -> impl Iterator<Item = &'a Event> {
         let extends =
@@ -152,14 +203,21 @@ impl<'a> OneJob<'a> {
 /// Collects contradictions, each under the name of the invariant it breaks.
 struct Checker<'a> {
     stored: &'a HashMap<JobId, JobRecord>,
+    evictions: Vec<(&'a Event, &'a Holder)>,
     found: Vec<String>,
 }
 
-impl Checker<'_> {
+impl<'a> Checker<'a> {
     fn expect(&mut self, holds: bool, invariant: &str, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.found.push(format!("{invariant}: {}", otherwise()));
         }
+    }
+
+    /// The evictions that may have ended a lease of this holder that was granted by this call.
+    fn evictions_after(&self, grant: &Event, holder: Option<&Holder>) -> Vec<&'a Event> {
+        let of_holder = self.evictions.iter().filter(|(_, evicted)| Some(*evicted) == holder);
+        of_holder.map(|(event, _)| *event).filter(|event| grant.began < event.ended).collect()
     }
 
     /// S10: all enqueues with one key name one job, which one of them stored.
@@ -184,7 +242,7 @@ impl Checker<'_> {
     fn tokens(&mut self, events: &[Event]) {
         let mut seen = HashSet::new();
         for event in events {
-            if let What::Grant(leased) = &event.what {
+            if let What::Grant { leased, .. } = &event.what {
                 self.expect(seen.insert(leased.lease.token), "S3", || format!("{leased:?} again"));
             }
         }
@@ -241,12 +299,15 @@ impl Checker<'_> {
     /// S2, S4, S12: leases exclude each other, and only their holders act, and only while they
     /// last.
     fn leases(&mut self, id: &JobId, job: &OneJob<'_>) {
-        for (at, (_, leased)) in job.grants.iter().enumerate() {
+        for (at, (grant, leased)) in job.grants.iter().enumerate() {
             let token = leased.lease.token;
+            let evictions = self.evictions_after(grant, job.holders.get(&token).copied());
             let end = job.lease_end(leased, None);
             let next = job.grants.get(at + 1).map(|(event, _)| *event);
             let settled = job.applied(token).next().map(|(event, _)| event);
             if let (Some(next), None) = (next, settled) {
+                let ended = evictions.iter().filter(|it| it.began < next.ended).map(|it| it.now);
+                let end = ended.fold(end, Timestamp::min);
                 self.expect(next.now >= end, "S2", || format!("{id}: {next:?} before {end}"));
             }
             let acts = job.applied(token).map(|(event, _)| event);
@@ -254,6 +315,8 @@ impl Checker<'_> {
             for act in acts {
                 let end = job.lease_end(leased, Some(act));
                 self.expect(act.now < end, "S4", || format!("{id}: {act:?} at or after {end}"));
+                let evicted = job.evicted_before(token, grant, &evictions, act);
+                self.expect(evicted.is_none(), "S4", || format!("{id}: {act:?} after {evicted:?}"));
                 let late = next.is_some_and(|next| act.began > next.ended);
                 self.expect(!late, "S4", || format!("{id}: {act:?} after {next:?}"));
             }
@@ -261,7 +324,9 @@ impl Checker<'_> {
                 let earlier = job.extensions(token).filter(|(other, _)| other.ended < event.began);
                 let least = earlier.map(|(_, other)| other.lease.expires_at).max();
                 let least = least.unwrap_or(leased.lease.expires_at);
-                let shortened = extended.lease.expires_at < least;
+                // After an eviction there is a shorter lease to extend.
+                let was_evicted = evictions.iter().any(|it| it.began < event.ended);
+                let shortened = extended.lease.expires_at < least && !was_evicted;
                 self.expect(!shortened, "S12", || format!("{id}: {event:?} shortens {least}"));
                 let after_end = settled.is_some_and(|settled| settled.ended < event.began);
                 self.expect(!after_end, "S4", || format!("{id}: {event:?} after {settled:?}"));
@@ -269,7 +334,9 @@ impl Checker<'_> {
             for refusal in job.refusals(token) {
                 let settled_before = settled.is_some_and(|it| it.began < refusal.ended);
                 let taken_before = next.is_some_and(|next| next.began < refusal.ended);
-                let over = refusal.now >= leased.lease.expires_at;
+                let mut ended = evictions.iter().filter(|it| it.began < refusal.ended);
+                let over =
+                    refusal.now >= leased.lease.expires_at || ended.any(|it| it.now <= refusal.now);
                 self.expect(settled_before || taken_before || over, "S4", || {
                     format!("{id}: {refusal:?} without a reason")
                 });
@@ -324,87 +391,5 @@ impl Checker<'_> {
         self.expect(acked.len() == parents.len(), "S14", || {
             format!("{id} was granted after {} of {} parents", acked.len(), parents.len())
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use taskharbor_core::{driver::Lease, life::Life};
-
-    use super::*;
-    use crate::fixture::{T0, at, holder, job};
-
-    fn lease(end: u64) -> Lease {
-        Lease::new(LeaseToken::from_bits(1), at(end))
-    }
-
-    /// A job that was enqueued at the beginning and granted until ten seconds later.
-    fn granted() -> (History, Leased) {
-        let new = job("a");
-        let mut life = Life::new(&new, 0, None, T0);
-        life.grant(lease(10), holder(), T0);
-        let leased =
-            Leased::new(taskharbor_core::job::JobView::assemble(&new, T0, &life), lease(10));
-        let history = History::default();
-        let answer = Ok(Enqueued::Inserted(new.id.clone()));
-        history.end(history.begin(), T0, [What::Enqueue { job: new, answer }]);
-        history.end(history.begin(), T0, [What::Grant(leased.clone())]);
-        (history, leased)
-    }
-
-    /// The invariants that a history breaks, apart from what is left in the store.
-    fn broken(history: History) -> Vec<String> {
-        let found = history.contradictions(&HashMap::new()).into_iter();
-        let names = found.map(|it| it.split(':').next().unwrap_or_default().to_owned());
-        names.filter(|name| !["S1", "S8", "S11"].contains(&name.as_str())).collect()
-    }
-
-    /// The invariants that an extension at this time to that end breaks.
-    fn broken_by_extending(now: u64, end: u64) -> Vec<String> {
-        let (history, leased) = granted();
-        let answer = Ok(Extended::new(lease(end), false));
-        let (id, token) = (leased.job.id, leased.lease.token);
-        history.end(history.begin(), at(now), [What::Extend { id, token, answer }]);
-        broken(history)
-    }
-
-    #[test]
-    fn an_extension_must_come_before_the_end_that_it_moves() {
-        assert!(broken_by_extending(9, 20).is_empty());
-        assert_eq!(broken_by_extending(10, 20), ["S4"]);
-    }
-
-    #[test]
-    fn an_extension_must_not_shorten() {
-        assert_eq!(broken_by_extending(1, 9), ["S12"]);
-    }
-
-    #[test]
-    fn a_holder_must_not_be_refused_without_a_reason() {
-        let refused = |now: Timestamp| {
-            let (history, leased) = granted();
-            let (id, token) = (leased.job.id, leased.lease.token);
-            let answer = Err(Refusal::LeaseMismatch);
-            let what = What::Settle { id, token, step: LifeStep::Ack, answer };
-            history.end(history.begin(), now, [what]);
-            broken(history)
-        };
-        assert!(refused(at(10)).is_empty());
-        assert_eq!(refused(at(10).saturating_sub(Duration::from_micros(1))), ["S4"]);
-    }
-
-    #[test]
-    fn a_second_grant_must_wait_for_the_end_of_the_first() {
-        let again = |now: u64| {
-            let (history, mut leased) = granted();
-            leased.job.deliveries = 2;
-            leased.lease = Lease::new(LeaseToken::from_bits(2), at(100));
-            history.end(history.begin(), at(now), [What::Grant(leased)]);
-            broken(history)
-        };
-        assert!(again(10).is_empty());
-        assert_eq!(again(9), ["S2"]);
     }
 }

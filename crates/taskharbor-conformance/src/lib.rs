@@ -36,6 +36,7 @@ mod model;
 #[cfg(test)]
 mod reference;
 mod script;
+mod workers_under_test;
 
 pub use case::{Case, Level, Through, run};
 pub use catalogue::cases;

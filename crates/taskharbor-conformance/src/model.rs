@@ -13,6 +13,7 @@ mod read;
 #[cfg(test)]
 mod reserve;
 mod schedule;
+mod worker;
 mod write;
 
 pub(crate) use limit::{Lane, Scope, Turn};
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use taskharbor_core::{
     JobId, NewJob, QueueName, Text, Timestamp,
-    admin::{LimitsRecord, ScheduleRecord},
+    admin::{LimitsRecord, ScheduleRecord, WorkerRecord},
     driver::{LeaseToken, Limits},
     export::{EdgeState, ExportedKey},
     job::{Condition, JobRecord, JobView},
@@ -47,6 +48,8 @@ pub(crate) struct Model {
     /// Up to when rates are charged.
     pub(crate) charged: BTreeMap<Scope, Timestamp>,
     pub(crate) holds: BTreeMap<Scope, Timestamp>,
+    /// What workers have announced, in any order.
+    pub(crate) workers: Vec<WorkerRecord>,
     /// See `Model::turns_of`.
     pub(crate) turns: BTreeMap<QueueName, BTreeSet<Turn>>,
     pub(crate) last_serial: u64,

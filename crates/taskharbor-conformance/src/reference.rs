@@ -8,13 +8,13 @@ use std::sync::{Mutex, MutexGuard};
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, QueueName, State, Timestamp,
     admin::{
-        Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes, ListSettings,
-        Manage, Page, Prune, QueueCounts, Setting,
+        Configure, Counts, Cursor, Evict, Evicted, Inconsistency, LaneStatus, List, ListLanes,
+        ListSettings, ListWorkers, Manage, Page, Prune, QueueCounts, Setting, WorkerRecord,
     },
     clock::StoreClock,
     driver::{
-        Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire, Limits,
-        OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+        Announce, Answers, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
+        Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
     error::{Denied, FireRefused, Refusal, Rejected},
     export::{ExportUnit, ImportRefused, Imported},
@@ -117,6 +117,22 @@ pub(crate) trait Behaviour: Send + Sync + 'static {
         model.counts(request)
     }
 
+    fn announce(&self, model: &mut Model, request: Announce) -> Result<(), DriverError> {
+        model.announce(request)
+    }
+
+    fn workers(
+        &self,
+        model: &Model,
+        request: ListWorkers,
+    ) -> Result<Page<WorkerRecord>, DriverError> {
+        model.list_workers(&request)
+    }
+
+    fn evict(&self, model: &mut Model, request: Evict) -> Evicted {
+        model.evict(&request)
+    }
+
     fn import(
         &self,
         model: &mut Model,
@@ -215,6 +231,10 @@ impl Driver for ModelDriver {
         self.with(|model| self.behaviour.fire(model, request))?
     }
 
+    async fn announce(&self, request: Announce) -> Result<(), DriverError> {
+        self.with(|model| self.behaviour.announce(model, request))?
+    }
+
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {
         let has_wakes = self.behaviour.has_wakes();
         self.with(|_| if has_wakes { self.hub.watch(queues) } else { Watch::never() })
@@ -262,6 +282,14 @@ impl Admin for ModelDriver {
 
     async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
         self.with(|model| model.lanes(&request))?
+    }
+
+    async fn workers(&self, request: ListWorkers) -> Result<Page<WorkerRecord>, DriverError> {
+        self.with(|model| self.behaviour.workers(model, request))?
+    }
+
+    async fn evict(&self, request: Evict) -> Result<Evicted, DriverError> {
+        self.with(|model| self.behaviour.evict(model, request))
     }
 
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {

@@ -14,6 +14,7 @@ mod plan;
 mod replay;
 mod schedule;
 mod shrink;
+mod worker;
 
 use std::{
     env,
@@ -75,6 +76,7 @@ enum Act {
     Enqueue(Vec<SetPlan>),
     Reserve {
         demands: Vec<(u8, usize)>,
+        holder: u8,
         lease_for: Duration,
     },
     Extend {
@@ -107,6 +109,20 @@ enum Act {
     Limit(Vec<LimitPlan>),
     /// Reads the lanes of a queue in pages of this size.
     Lanes(u8, usize),
+    /// Who is a holder and an incarnation of it.
+    Announce {
+        who: (u8, u8),
+        info: u8,
+        valid_for: Duration,
+    },
+    /// Reads the workers in pages of this size.
+    Workers {
+        valid: bool,
+        overdue: bool,
+        limit: usize,
+    },
+    /// Holder and incarnation.
+    Evict(u8, Option<u8>),
 }
 
 /// A change of limits. Queues, lanes and owners are numbers.

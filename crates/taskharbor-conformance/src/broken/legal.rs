@@ -42,7 +42,7 @@ pub(super) struct ReclaimedKeepPosition;
 
 impl Behaviour for ReclaimedKeepPosition {
     fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
-        model.reserve_by(&request, |life| Some(life.due_at))
+        model.reserve_by(&request, |life| Some(life.grantable_at()?.min(life.due_at)))
     }
 }
 
@@ -53,6 +53,7 @@ impl Behaviour for ReclaimedBetween {
     fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
         model.reserve_by(&request, |life| {
             let (from, to) = (life.due_at.as_micros(), life.grantable_at()?.as_micros());
+            let from = from.min(to);
             Timestamp::from_micros(from + (to - from) / 2).ok()
         })
     }

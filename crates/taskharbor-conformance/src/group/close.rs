@@ -4,7 +4,10 @@ use std::{fmt::Debug, time::Duration};
 
 use taskharbor_core::{
     Admin, Driver, DriverError, Timestamp,
-    admin::{Action, Configure, Counts, Filter, List, ListLanes, ListSettings, Manage, Prune},
+    admin::{
+        Action, Configure, Counts, Evict, Filter, List, ListLanes, ListSettings, ListWorkers,
+        Manage, Prune,
+    },
     driver::{
         DueSchedules, Enqueue, ExtendLeases, Fire, Limits, OutputQuery, Outputs, Reserve, Settle,
     },
@@ -16,6 +19,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{LEASE, T0, ack, at, extension, failure, holder, id, ids, job, queue, settlement},
+    workers_under_test::announcement,
 };
 
 group! {
@@ -62,6 +66,7 @@ async fn every_operation_for_workers_fails_after_close(t: DriverUnderTest) {
     assert_closed("store_time", driver.store_time().await);
     assert_closed("due_schedules", driver.due_schedules(DueSchedules::new(10, T0)).await);
     assert_closed("fire", driver.fire(Fire::new(Vec::new(), T0)).await);
+    assert_closed("announce", driver.announce(announcement("w", 1, T0)).await);
 }
 
 async fn every_call_for_one_job_fails_after_close(t: DriverUnderTest) {
@@ -101,6 +106,8 @@ async fn every_operation_for_people_fails_after_close(t: DriverUnderTest) {
     assert_closed("configure", driver.configure(configure).await);
     assert_closed("settings", driver.settings(ListSettings::new(10)).await);
     assert_closed("lanes", driver.lanes(ListLanes::new(queue("q"), 10, T0)).await);
+    assert_closed("workers", driver.workers(ListWorkers::new(10, T0)).await);
+    assert_closed("evict", driver.evict(Evict::new(holder(), T0)).await);
     assert_closed("export", driver.export(None, 10).await);
     assert_closed("import", driver.import(Vec::new()).await);
     let prune = Prune::new(10, T0).done_before(T0);
@@ -143,6 +150,10 @@ async fn invalid_requests_fail_as_closed_after_close(t: DriverUnderTest) {
     assert_closed("manage", driver.manage(manage).await);
     assert_closed("prune", driver.prune(Prune::new(0, T0)).await);
     assert_closed("lanes", driver.lanes(ListLanes::new(queue("q"), 0, T0)).await);
+    assert_closed("workers", driver.workers(ListWorkers::new(0, T0)).await);
+    let mut announced = announcement("w", 1, T0);
+    announced.valid_for = Duration::MAX;
+    assert_closed("announce", driver.announce(announced).await);
 }
 
 async fn closing_again_is_fine(t: DriverUnderTest) {

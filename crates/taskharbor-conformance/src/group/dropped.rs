@@ -13,7 +13,7 @@ use std::{
 
 use taskharbor_core::{
     Admin, Driver, State,
-    admin::{Action, Filter, Manage},
+    admin::{Action, Evict, Filter, Manage},
     driver::{Demand, Enqueue, Enqueued, Reserve, Settle, Settled},
     error::Refusal,
     job::JobSet,
@@ -22,12 +22,14 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{LEASE, T0, ack, at, child, holder, id, job, queue, settlement},
+    workers_under_test::worker,
 };
 
 group! {
     dropped {
         a_dropped_reserve_costs_no_more_than_a_lease ["DRO-1" "RES-4"]
         a_dropped_settle_can_be_repeated_with_its_token ["DRO-1" "SET-6"]
+        a_dropped_eviction_ends_all_leases_or_none_and_can_be_repeated ["DRO-1" "EVI-1"]
     }
     flows {
         a_dropped_enqueue_stores_all_or_nothing_and_can_be_repeated ["DRO-1" "ENQ-2"]
@@ -95,6 +97,22 @@ async fn a_dropped_settle_can_be_repeated_with_its_token(t: DriverUnderTest) {
         let again: Result<Settled, Refusal> = t.settle(&leased, ack(), T0).await;
         assert!(again.is_ok(), "{again:?}");
         assert_eq!(t.state(&text, T0).await, State::Done);
+    }
+}
+
+async fn a_dropped_eviction_ends_all_leases_or_none_and_can_be_repeated(t: DriverUnderTest) {
+    for polls in POLLS {
+        let name = polls.to_string();
+        t.put_all((0..3).map(|n| job(&format!("{name}-{n}"))), T0).await;
+        let held = t.take_as(&name, "q", 3, T0).await;
+        abandon(t.driver.evict(Evict::new(worker(&name), at(1))), polls).await;
+        // One that takes effect late ends what this one would have ended.
+        let ended = t.evict(&name, at(1)).await;
+        assert!(ended == 0 || ended == held.len(), "{ended} of {} are left", held.len());
+        for leased in &held {
+            t.refuses(leased, Refusal::LeaseExpired, at(1)).await;
+            t.act(leased.job.id.as_str(), Action::Cancel, at(1)).await;
+        }
     }
 }
 

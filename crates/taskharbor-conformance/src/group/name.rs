@@ -31,7 +31,7 @@ group! {
 }
 
 /// Names that mean something to a language, a terminal, a file system or a human eye.
-fn hostile() -> Vec<String> {
+pub(super) fn hostile() -> Vec<String> {
     let longest = "x".repeat(255);
     let longest_wide = format!("{}xyz", "🦀".repeat(63));
     let texts = [

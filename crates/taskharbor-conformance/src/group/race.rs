@@ -12,7 +12,7 @@ use std::{
 use fastrand::Rng;
 use taskharbor_core::{
     Admin, Driver, JobId, NewJob, Text, Timestamp,
-    admin::Filter,
+    admin::{Evict, Evicted, Filter},
     driver::{Demand, Enqueue, ExtendLeases, LeaseToken, Leased, Reserve, Settle, Transition},
     job::{FailedAttempt, JobRecord, JobSet, SetKind},
     name::Holder,
@@ -28,6 +28,8 @@ group! {
     race {
         many_tasks_on_one_queue_keep_every_invariant
             ["RES-4" "RES-8" "RES-9" "LEA-1" "LEA-10" "SET-5" "SET-10" "KEY-6" "ENQ-7"]
+        evictions_beside_everything_else_keep_every_invariant
+            ["EVI-1" "EVI-2" "RES-4" "RES-9" "LEA-10" "SET-5" "SET-10"]
     }
     flows {
         many_tasks_on_many_flows_keep_every_invariant ["FLO-1" "FLO-2" "FLO-8" "RES-9"]
@@ -80,9 +82,20 @@ async fn many_tasks_on_many_flows_keep_every_invariant(t: DriverUnderTest) {
     Race::new(t).run(chord, 3).await;
 }
 
+async fn evictions_beside_everything_else_keep_every_invariant(t: DriverUnderTest) {
+    let plain = |dice: &mut Rng, task: usize, round: usize| {
+        JobSet::from(job(&format!("{task}-{round}")).priority(dice.i16(-1..2)))
+    };
+    let mut race = Race::new(t);
+    Arc::get_mut(&mut race).expect("not shared yet").evicts = true;
+    race.run(plain, 1).await;
+}
+
 /// Tasks that share a store, a clock and a history.
 struct Race {
     trial: DriverUnderTest,
+    /// Whether tasks evict each other.
+    evicts: bool,
     clock: AtomicI64,
     history: History,
 }
@@ -90,7 +103,7 @@ struct Race {
 impl Race {
     fn new(trial: DriverUnderTest) -> Arc<Self> {
         let clock = AtomicI64::new(T0.as_micros());
-        Arc::new(Self { trial, clock, history: History::default() })
+        Arc::new(Self { trial, evicts: false, clock, history: History::default() })
     }
 
     /// The time, which moves on with every look; sometimes that of a clock that is slow.
@@ -111,7 +124,7 @@ impl Race {
                 let (race, make) = (Arc::clone(&self), make.clone());
                 tokio::spawn(async move {
                     let mut dice = Rng::with_seed(task as u64);
-                    let mut worker = Worker { race: &race, live: Vec::new(), old: Vec::new() };
+                    let mut worker = Worker::new(&race, task);
                     for round in 0..ROUNDS {
                         if dice.u32(..2 * enqueue_one_in) == 0 {
                             worker.enqueue(vec![make(&mut dice, task, round)], &mut dice).await;
@@ -152,7 +165,7 @@ impl Race {
     /// Finishes all that is left, long after every lease has run out.
     async fn drain(&self) {
         let mut dice = Rng::with_seed(u64::MAX);
-        let mut worker = Worker { race: self, live: Vec::new(), old: Vec::new() };
+        let mut worker = Worker::new(self, TASKS);
         for _ in 0..100 {
             self.clock.fetch_add(120_000_000, Ordering::SeqCst);
             worker.reserve(100, &mut dice).await;
@@ -167,6 +180,7 @@ impl Race {
 
 struct Worker<'a> {
     race: &'a Race,
+    holder: Holder,
     /// What it believes to hold.
     live: Vec<Mine>,
     /// What it has settled or forgotten, and may try to use once more.
@@ -180,8 +194,19 @@ struct Mine {
     leased: Leased,
 }
 
-impl Worker<'_> {
+fn holder_of(task: usize) -> Holder {
+    Holder::new(format!("racer-{task}")).expect("a valid holder")
+}
+
+impl<'a> Worker<'a> {
+    fn new(race: &'a Race, task: usize) -> Self {
+        Self { race, holder: holder_of(task), live: Vec::new(), old: Vec::new() }
+    }
+
     async fn work(&mut self, dice: &mut Rng) {
+        if self.race.evicts && dice.u32(..8) == 0 {
+            return self.evict(dice).await;
+        }
         match dice.u32(..10) {
             0..4 => self.reserve(dice.usize(1..4), dice).await,
             4 => self.extend(dice).await,
@@ -213,17 +238,29 @@ impl Worker<'_> {
     async fn reserve(&mut self, limit: usize, dice: &mut Rng) {
         let now = self.race.now(dice);
         let demands = vec![Demand::new(queue("q"), limit)];
-        let holder = Holder::new("racer").expect("a valid holder");
+        let holder = self.holder.clone();
         let began = self.race.history.begin();
-        let request = Reserve::new(demands, holder, now, LEASE);
+        let request = Reserve::new(demands, holder.clone(), now, LEASE);
         let jobs = self.race.trial.driver.reserve(request).await.expect("reserve").jobs;
-        self.race.history.end(began, now, jobs.iter().cloned().map(What::Grant));
+        let grant =
+            |leased: &Leased| What::Grant { holder: holder.clone(), leased: leased.clone() };
+        self.race.history.end(began, now, jobs.iter().map(grant));
         for leased in jobs {
             // A job that ran out of its lease may come back to the very worker that had it.
             let again = |mine: &mut Mine| mine.leased.job.id == leased.job.id;
             self.old.extend(self.live.extract_if(.., again));
             self.live.push(Mine { granted: leased.lease.token, leased });
         }
+    }
+
+    /// Evicts a worker, which may be itself.
+    async fn evict(&self, dice: &mut Rng) {
+        let (now, holder) = (self.race.now(dice), holder_of(dice.usize(..TASKS)));
+        let began = self.race.history.begin();
+        let request = Evict::new(holder.clone(), now);
+        let evicted = self.race.trial.driver.evict(request).await.expect("evict");
+        assert!(matches!(evicted, Evicted::Leases(_)), "no start was named");
+        self.race.history.end(began, now, [What::Evict(holder)]);
     }
 
     async fn extend(&mut self, dice: &mut Rng) {

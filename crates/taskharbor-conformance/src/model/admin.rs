@@ -133,6 +133,7 @@ impl Model {
     pub(crate) fn prune(&mut self, request: &Prune) -> Result<usize, DriverError> {
         request.check()?;
         self.forget_ended(request.now);
+        self.forget_workers(request.now);
         let mut removed = 0;
         while removed < request.limit {
             let jobs = self.jobs.iter().filter(|job| job.life.flow.is_none()).filter_map(|job| {

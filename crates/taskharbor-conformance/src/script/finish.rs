@@ -63,6 +63,7 @@ impl Replay<'_> {
         }
         self.wipe_limits().await?;
         self.wipe_schedules().await?;
+        self.wipe_workers().await?;
         let flows: Vec<JobId> = self.model.flows.iter().map(|flow| flow.id.clone()).collect();
         let jobs: Vec<JobId> = self.model.jobs.iter().map(|job| job.new.id.clone()).collect();
         for (ids, action) in [
@@ -113,7 +114,7 @@ impl Replay<'_> {
         let sets = (0..QUEUES).map(|queue| SetPlan { jobs: vec![last_job(queue)], flow: false });
         self.act(&Act::Enqueue(sets.collect()), T0).await?;
         let demands = (0..QUEUES).map(|queue| (queue, 1)).collect();
-        self.act(&Act::Reserve { demands, lease_for: LEASE }, T0).await?;
+        self.act(&Act::Reserve { demands, holder: 0, lease_for: LEASE }, T0).await?;
         let picks = (0..count).map(|grant| (Pick { grant, token_of: grant }, Turn::Ack(None)));
         self.act(&Act::Settle(picks.collect()), T0).await?;
         let jobs = (0..count).map(Whose::Grant).collect();

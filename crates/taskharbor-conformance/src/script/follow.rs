@@ -13,7 +13,7 @@ use std::{
 use taskharbor_core::{
     JobId, QueueName, Timestamp,
     driver::{Lease, Leased, Reserve, Reserved},
-    life::Consequence,
+    life::{Consequence, Life},
 };
 
 use super::compare::same;
@@ -65,6 +65,12 @@ struct View<'a> {
     queue: &'a QueueName,
     missing: Vec<&'a Leased>,
     available: &'a [usize],
+}
+
+/// The earliest position of a job: an eviction by a clock that is slow may end its lease before the
+/// position at which it was granted.
+fn earliest(life: &Life) -> Timestamp {
+    life.grantable_at().map_or(life.due_at, |ends_at| ends_at.min(life.due_at))
 }
 
 /// The lanes that may come next, each with its priority and the turns that lead to it.
@@ -194,7 +200,7 @@ impl<'a> Search<'a> {
 
     /// The model cancels a marked job, if no other of these must stand before it.
     fn cancel(&self, path: &Path, among: &[usize], job: usize) -> Result<Path, String> {
-        let earliest = path.model.jobs[job].life.due_at;
+        let earliest = earliest(&path.model.jobs[job].life);
         let standing = self.standing(&path.model, job, earliest);
         self.is_first(&path.model, among, job, standing)?;
         let (mut path, now) = (path.clone(), self.request.now);
@@ -237,7 +243,7 @@ impl<'a> Search<'a> {
         let now = self.request.now;
         let job = &mut path.model.jobs[at];
         let position = leased.job.available_at;
-        let (earliest, latest) = (job.life.due_at, job.life.grantable_at());
+        let (earliest, latest) = (earliest(&job.life), job.life.grantable_at());
         match job.life.reclaim(now) {
             Consequence::Waits => {
                 if position < earliest || latest.is_none_or(|latest| latest < position) {

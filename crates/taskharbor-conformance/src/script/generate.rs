@@ -9,7 +9,7 @@ use fastrand::Rng;
 use taskharbor_core::{
     State,
     admin::{LaneLimits, QueueLimits, Rate},
-    driver::OutputOf,
+    driver::{Limits, OutputOf},
     job::{FailurePolicy, JoinReading, KeyHold},
 };
 
@@ -26,6 +26,8 @@ pub(super) const QUEUES: u8 = 3;
 const LANES: u8 = 3;
 const SCHEDULES: u8 = 4;
 const OWNERS: u8 = 2;
+const HOLDERS: u8 = 3;
+const INCARNATIONS: u8 = 3;
 
 pub(super) fn steps(seed: u64, count: usize) -> Vec<Step> {
     // In every other script jobs come and go without limits.
@@ -64,6 +66,9 @@ impl Dice {
     }
 
     fn act(&mut self) -> Act {
+        if self.one_in(12) {
+            return self.worker();
+        }
         match self.0.u32(..if self.1 { 124 } else { 112 }) {
             112..121 => Act::Limit(self.some(2, Self::limit)),
             121.. => Act::Lanes(self.0.u8(..QUEUES), self.0.usize(1..4)),
@@ -76,7 +81,7 @@ impl Dice {
                 self.0.shuffle(&mut queues);
                 queues.truncate(self.0.usize(1..=usize::from(QUEUES)));
                 let demands = queues.into_iter().map(|queue| (queue, self.0.usize(1..6))).collect();
-                Act::Reserve { demands, lease_for: self.lease() }
+                Act::Reserve { demands, holder: self.0.u8(..HOLDERS), lease_for: self.lease() }
             }
             48..53 => Act::Extend { picks: self.some(3, Self::pick), lease_for: self.lease() },
             53..78 => Act::Settle(self.some(4, |dice| (dice.pick(), dice.turn()))),
@@ -100,6 +105,28 @@ impl Dice {
                 from: self.0.usize(..3),
                 limit: self.0.usize(1..6),
             },
+        }
+    }
+
+    /// What workers say about themselves, and what others do about it.
+    fn worker(&mut self) -> Act {
+        let (holder, incarnation) = (self.0.u8(..HOLDERS), self.0.u8(..INCARNATIONS));
+        match self.0.u32(..10) {
+            0..5 => {
+                let valid_for = match self.0.u32(..20) {
+                    0..4 => Duration::ZERO,
+                    4 => Duration::MAX,
+                    5..8 => Limits::MAX_ANNOUNCED_FOR,
+                    _ => Duration::from_micros(self.0.u64(1..10_000_000)),
+                };
+                Act::Announce { who: (holder, incarnation), info: self.0.u8(..), valid_for }
+            }
+            5 => Act::Workers {
+                valid: self.0.bool(),
+                overdue: self.0.bool(),
+                limit: self.0.usize(1..4),
+            },
+            _ => Act::Evict(holder, self.maybe(2, |_| incarnation)),
         }
     }
 

@@ -10,7 +10,6 @@ use taskharbor_core::{
     },
     flow::Expansion,
     job::{FailedAttempt, ReleaseNote, ReleaseReason},
-    name::Holder,
 };
 
 use super::{
@@ -19,6 +18,7 @@ use super::{
     follow::follow,
     plan::{job_id, queue_name, seconds_from},
     replay::{Grant, Replay},
+    worker::holder_name,
 };
 use crate::model::Model;
 
@@ -26,13 +26,13 @@ impl Replay<'_> {
     pub(super) async fn reserve(
         &mut self,
         demands: &[(u8, usize)],
+        holder: u8,
         lease_for: Duration,
         now: Timestamp,
     ) -> Result<(), String> {
         let demands =
             demands.iter().map(|(queue, limit)| Demand::new(queue_name(*queue), *limit)).collect();
-        let holder = Holder::new("replay").expect("a valid holder");
-        let request = Reserve::new(demands, holder, now, lease_for);
+        let request = Reserve::new(demands, holder_name(holder), now, lease_for);
         let expires_at = request.check();
         let answers = both("reserve", self.driver.reserve(request.clone()).await, expires_at)?;
         let Some((answer, expires_at)) = answers else { return Ok(()) };

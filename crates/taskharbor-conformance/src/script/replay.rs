@@ -112,7 +112,9 @@ impl Replay<'_> {
     async fn perform(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
         match act {
             Act::Enqueue(sets) => self.enqueue(sets, now).await,
-            Act::Reserve { demands, lease_for } => self.reserve(demands, *lease_for, now).await,
+            Act::Reserve { demands, holder, lease_for } => {
+                self.reserve(demands, *holder, *lease_for, now).await
+            }
             Act::Extend { picks, lease_for } => self.extend(picks, *lease_for, now).await,
             Act::Settle(items) => self.settle(items, now).await,
             Act::Manage { jobs, deed } => self.manage(jobs, *deed, now).await,
@@ -153,6 +155,13 @@ impl Replay<'_> {
             Act::Due(limit) => self.due(*limit, now).await,
             Act::Limit(plans) => self.change_limits(plans, now).await,
             Act::Lanes(queue, limit) => self.lanes(*queue, *limit, now).await,
+            Act::Announce { who, info, valid_for } => {
+                self.announce(*who, *info, *valid_for, now).await
+            }
+            Act::Workers { valid, overdue, limit } => {
+                self.workers((*valid, *overdue), *limit, now).await
+            }
+            Act::Evict(holder, incarnation) => self.evict(*holder, *incarnation, now).await,
         }
     }
 
@@ -283,6 +292,9 @@ impl Replay<'_> {
         self.compare_settings().await?;
         for queue in 0..QUEUES {
             self.lanes(queue, 1_000, now).await?;
+        }
+        for valid in [false, true] {
+            self.workers((valid, true), 1_000, now).await?;
         }
         for at in 0..self.model.jobs.len() {
             let expected = self.model.record(at, now);

@@ -124,7 +124,10 @@ fn without(act: &Act, part: usize) -> Option<Act> {
         | Act::Prune { .. }
         | Act::List(_)
         | Act::Due(_)
-        | Act::Lanes(..) => false,
+        | Act::Lanes(..)
+        | Act::Announce { .. }
+        | Act::Workers { .. }
+        | Act::Evict(..) => false,
     };
     found.then_some(act)
 }
