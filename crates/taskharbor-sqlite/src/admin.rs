@@ -3,8 +3,9 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,
     admin::{
-        Action, Configure, Counts, Cursor, Inconsistency, LaneStatus, List, ListLanes,
-        ListSettings, Manage, Page, Prune, QueueCounts, Setting,
+        Action, Configure, Counts, Cursor, Diagnosis, Evict, Evicted, Inconsistency, LaneStatus,
+        List, ListLanes, ListSettings, ListWorkers, Manage, Page, Prune, QueueCounts, Setting,
+        WorkerRecord,
     },
     driver::Answers,
     error::Denied,
@@ -92,6 +93,17 @@ impl Admin for SqliteDriver {
         self.read(move |store| store.lanes(&request)).await
     }
 
+    async fn workers(&self, request: ListWorkers) -> Result<Page<WorkerRecord>, DriverError> {
+        self.check_open()?;
+        request.check()?;
+        self.read(move |store| store.workers(&request)).await
+    }
+
+    async fn evict(&self, request: Evict) -> Result<Evicted, DriverError> {
+        self.check_open()?;
+        self.write(Ask::about(1), move |store| store.evict(&request)).await
+    }
+
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
         self.check_open()?;
         request.check()?;
@@ -131,6 +143,11 @@ impl Admin for SqliteDriver {
             store.import(&units)
         };
         self.write(Ask::about(jobs), work).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Diagnosis>, DriverError> {
+        self.check_open()?;
+        Ok(self.diagnose_file())
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

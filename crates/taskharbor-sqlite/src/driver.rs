@@ -15,8 +15,8 @@ use taskharbor_core::{
     Driver, DriverError, JobId, QueueName, Timestamp,
     clock::StoreClock,
     driver::{
-        Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
-        Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
+        Announce, Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended,
+        Fire, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, WakeHub, Watch,
     },
     error::{FireRefused, Refusal, Rejected},
 };
@@ -346,6 +346,12 @@ impl Driver for SqliteDriver {
             store.fire(&request)
         };
         self.write(Ask::about(jobs), work).await
+    }
+
+    async fn announce(&self, request: Announce) -> Result<(), DriverError> {
+        self.check_open()?;
+        let expires_at = request.check()?;
+        self.write(Ask::about(1), move |store| store.announce(&request, expires_at)).await
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {

@@ -42,6 +42,7 @@ mod admin;
 mod body;
 mod call;
 mod config;
+mod diagnose;
 mod driver;
 mod entry;
 mod error;

@@ -210,6 +210,30 @@ statements! {
     Seek COUNT_LEASE = "UPDATE th_state SET counted = 1 WHERE seq = ?1 AND state = 2 \
          AND EXISTS (SELECT 1 FROM th_queue q WHERE q.name = queue AND q.limits IS NOT NULL)";
 
+    /// EVI-1: the leases of a holder among the jobs of one priority. It passes the jobs that are scheduled and the leases of
+    /// others, but not the jobs that are ready. `th_state_position`.
+    Seek PLAIN_LEASES_OF = concat!("SELECT seq", plain!(), "queue = ?1 AND priority = ?2 AND available_at > ?3 \
+         AND state = 2 AND holder = ?4");
+    /// The same of jobs with a lane: those in no line. `th_state_lane`.
+    Seek LANED_LEASES_OF = concat!("SELECT seq", laned!(), "queue = ?1 AND priority = ?2 AND line IS NULL \
+         AND available_at > ?3 AND state = 2 AND holder = ?4");
+    /// Those in line: a call with a later `now` has put them there. `th_state_line`.
+    Seek LINED_LEASES_OF = "SELECT seq FROM th_state INDEXED BY th_state_line \
+         WHERE line IS NOT NULL AND queue = ?1 AND available_at > ?2 AND state = 2 AND holder = ?3";
+
+    /// WRK-1. The primary key of `th_worker`, as in the next five.
+    Seek ANNOUNCE = "INSERT INTO th_worker (holder, incarnation, started_at, seen_at, expires_at, info) \
+         VALUES (?1, ?2, ?3, ?3, ?4, ?5) ON CONFLICT (holder, incarnation) DO UPDATE SET seen_at = excluded.seen_at, \
+         expires_at = excluded.expires_at, info = excluded.info";
+    Seek WITHDRAW = "DELETE FROM th_worker WHERE holder = ?1 AND incarnation = ?2";
+    Seek WORKERS_FROM = "SELECT holder, incarnation, started_at, seen_at, expires_at, info FROM th_worker \
+         WHERE (holder, incarnation) > (?1, ?2) ORDER BY holder, incarnation";
+    Seek OTHER_INCARNATION = "SELECT 1 FROM th_worker \
+         WHERE holder = ?1 AND incarnation <> ?2 AND expires_at > ?3 LIMIT 1";
+    Seek FORGET_WORKER = "DELETE FROM th_worker WHERE holder = ?1 AND (?2 IS NULL OR incarnation = ?2)";
+    /// There are few.
+    Walk FORGET_WORKERS = "DELETE FROM th_worker WHERE expires_at <= ?1";
+
     /// The primary key of `th_lane`, as in the next eight.
     Seek LANE_USE = "SELECT tat, held_until FROM th_lane WHERE queue = ?1 AND lane = ?2";
     Seek CHARGE_LANE = "INSERT INTO th_lane (queue, lane, tat, ends_at) VALUES (?1, ?2, ?3, ?3) ON CONFLICT (queue, lane) \

@@ -29,6 +29,7 @@ mod schedule;
 mod setting;
 mod settle;
 mod turn;
+mod worker;
 
 use std::{
     cell::RefCell,

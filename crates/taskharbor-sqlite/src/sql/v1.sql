@@ -214,6 +214,17 @@ CREATE TABLE th_owner (
   version INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- WRK-1: what workers say about themselves. Nothing about jobs depends on it.
+CREATE TABLE th_worker (
+  holder      TEXT NOT NULL,
+  incarnation TEXT NOT NULL,                    -- 16 hexadecimal digits
+  started_at  INTEGER NOT NULL,                 -- when it announced itself first
+  seen_at     INTEGER NOT NULL,                 -- when it announced itself last
+  expires_at  INTEGER NOT NULL,                 -- the first instant at which the announcement is over
+  info        BLOB NOT NULL,
+  PRIMARY KEY (holder, incarnation)
+) STRICT, WITHOUT ROWID;
+
 -- How many jobs of a queue are in each state. Jobs that wait are counted by their positions.
 CREATE TABLE th_count (
   queue     TEXT PRIMARY KEY,

@@ -26,6 +26,7 @@ impl Store<'_> {
         // KEY-9, KEY-10
         self.execute(sql::DELETE_KEYS, [request.now.as_micros()])?;
         self.forget_ended(request.now)?;
+        self.forget_workers(request.now)?;
         Ok(removed)
     }
 

@@ -13,6 +13,7 @@ mod crash;
 
 mod backup;
 mod conformance;
+mod evict;
 mod fault;
 #[cfg(target_os = "linux")]
 mod full_disk;
