@@ -3,8 +3,9 @@
 use taskharbor_core::{
     Admin, DriverError, JobId, JobType, QueueName, State, Timestamp,
     admin::{
-        Action, Configure, Counts, Cursor, Filter, Inconsistency, LaneStatus, List, ListLanes,
-        ListSettings, Manage, Order, Page, Prune, QueueCounts, Requeue, Setting,
+        Action, Configure, Counts, Cursor, Diagnosis, Evict, Evicted, Filter, Inconsistency,
+        LaneStatus, List, ListLanes, ListSettings, ListWorkers, Manage, Order, Page, Prune,
+        QueueCounts, Requeue, Setting, WorkerRecord,
     },
     driver::Answers,
     error::{Denied, InvalidRequest},
@@ -123,6 +124,16 @@ impl Admin for PostgresDriver {
         self.list_lanes(request).await
     }
 
+    async fn workers(&self, request: ListWorkers) -> Result<Page<WorkerRecord>, DriverError> {
+        self.shared.session.check_open()?;
+        self.list_workers(request).await
+    }
+
+    async fn evict(&self, request: Evict) -> Result<Evicted, DriverError> {
+        self.shared.session.check_open()?;
+        self.evict_worker(request).await
+    }
+
     async fn prune(&self, request: Prune) -> Result<usize, DriverError> {
         self.shared.session.check_open()?;
         request.check()?;
@@ -184,6 +195,11 @@ impl Admin for PostgresDriver {
     async fn import(&self, units: Vec<ExportUnit>) -> Answers<Imported, ImportRefused> {
         self.shared.session.check_open()?;
         self.import_all(units).await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Diagnosis>, DriverError> {
+        self.shared.session.check_open()?;
+        self.diagnose_server().await
     }
 
     async fn check(&self) -> Result<Vec<Inconsistency>, DriverError> {

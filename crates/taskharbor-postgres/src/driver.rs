@@ -8,8 +8,8 @@ use std::sync::{
 use taskharbor_core::{
     Driver, DriverError, JobId, QueueName, Timestamp,
     driver::{
-        Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended, Fire,
-        Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
+        Announce, Answers, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases, Extended,
+        Fire, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled, Watch,
     },
     error::{FireRefused, Refusal, Rejected},
 };
@@ -145,6 +145,11 @@ impl Driver for PostgresDriver {
     async fn fire(&self, request: Fire) -> Answers<Vec<Enqueued>, FireRefused> {
         self.shared.session.check_open()?;
         self.fire_schedules(request).await
+    }
+
+    async fn announce(&self, request: Announce) -> Result<(), DriverError> {
+        self.shared.session.check_open()?;
+        self.announce_worker(request).await
     }
 
     async fn watch(&self, queues: Vec<QueueName>) -> Result<Watch, DriverError> {

@@ -15,6 +15,7 @@ mod admin;
 pub mod answer;
 mod column;
 mod config;
+mod diagnose;
 mod driver;
 mod enqueue;
 #[doc(hidden)]
@@ -43,6 +44,7 @@ mod tx;
 #[doc(hidden)]
 pub mod value;
 mod wake;
+mod worker;
 
 pub use config::{Config, ConfigError, StatementMode};
 pub use deadpool_postgres;

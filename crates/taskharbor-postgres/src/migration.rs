@@ -41,7 +41,7 @@ const PUBLIC: [&str; 13] = [
 ];
 
 /// All of version 1.
-const V1: [&str; 26] = [
+const V1: [&str; 27] = [
     include_str!("sql/v1/meta.sql"),
     include_str!("sql/v1/table.sql"),
     include_str!("sql/v1/finish.sql"),
@@ -54,6 +54,7 @@ const V1: [&str; 26] = [
     include_str!("sql/v1/settle.sql"),
     include_str!("sql/v1/expand.sql"),
     include_str!("sql/v1/manage.sql"),
+    include_str!("sql/v1/worker.sql"),
     include_str!("sql/v1/schedule.sql"),
     include_str!("sql/v1/fire.sql"),
     include_str!("sql/v1/requeue.sql"),

@@ -39,6 +39,9 @@ statements! {
     due_schedules: "SELECT n.after_now, s.* FROM {schema}.th_next_slot_v1($1) AS n (after_now) LEFT JOIN {schema}.th_due_schedules_v1($1,$2,$3,$4) s ON true ORDER BY s.next_slot, s.name";
     fire: "SELECT ord, refused, detail, existing, NULL::text[] FROM {schema}.th_fire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
     fire_flows: "SELECT ord, refused, detail, existing, wakes FROM {schema}.th_fire_flows_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
+    announce: "SELECT {schema}.th_announce_v1($1,$2,$3,$4,$5)";
+    workers: "SELECT w.holder, w.incarnation, w.info, w.started_at, w.seen_at, w.expires_at FROM {schema}.th_worker w WHERE (w.holder, w.incarnation) > ($1, $2) AND CASE WHEN w.expires_at > $5 THEN $3 ELSE $4 END ORDER BY w.holder, w.incarnation LIMIT $6";
+    evict: "SELECT is_replaced, leases, busy, wakes FROM {schema}.th_evict_v1($1,$2,$3)";
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4,$5)";
     export_units: "SELECT j.seq, j.flow FROM {schema}.th_job j WHERE j.seq > $1 AND (j.flow IS NULL OR j.seq = least((SELECT min(l.seq) FROM {schema}.th_live l WHERE l.flow = j.flow), (SELECT min(f.first) FROM {schema}.th_finished f WHERE f.flow = j.flow))) ORDER BY j.seq LIMIT $2";
     export: include_str!("sql/export.sql");
@@ -46,6 +49,7 @@ statements! {
     import: "SELECT verdict, id FROM {schema}.th_import_v1($1,$2,$3,$4)";
     import_key: "SELECT verdict, id FROM {schema}.th_import_key_v1($1,$2,$3,$4)";
     check: "SELECT th_check FROM {schema}.th_check()";
+    diagnose: include_str!("sql/diagnose.sql");
     inspect: include_str!("sql/inspect.sql");
     list: "SELECT * FROM {schema}.th_list_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18)";
     counts: include_str!("sql/counts.sql");

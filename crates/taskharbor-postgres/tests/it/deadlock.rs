@@ -12,10 +12,14 @@ use std::{
 
 use taskharbor_core::{
     Admin, Driver, DriverError, JobId, Timestamp,
-    admin::{Action, Manage, Prune, Requeue},
-    driver::{Enqueue, ExtendLeases, Extension, LeaseToken, Settle, Settlement, Transition},
+    admin::{Action, Evict, Manage, Prune, Requeue},
+    driver::{
+        Announce, Enqueue, ExtendLeases, Extension, Incarnation, LeaseToken, Settle, Settlement,
+        Transition,
+    },
     flow::Expansion,
     job::{FailedAttempt, FailurePolicy, JobSet},
+    name::Holder,
 };
 use taskharbor_postgres::PostgresDriver;
 
@@ -82,13 +86,15 @@ impl Caller {
     }
 
     async fn call(&mut self) {
-        let done = match self.random.u8(..20) {
+        let done = match self.random.u8(..22) {
             0..=4 => self.reserve().await,
             5..=9 => self.settle().await,
             10..=11 => self.extend().await,
             12..=14 => self.manage().await,
             15..=16 => self.manage_flows().await,
             17 => self.prune().await,
+            18 => self.evict().await,
+            19 => self.announce().await,
             _ => self.enqueue().await,
         };
         if let Err(error) = done {
@@ -174,6 +180,19 @@ impl Caller {
         let request = Prune::new(self.random.usize(1..20), now);
         let request = request.done_before(now).cancelled_before(now).dlq_before(now);
         self.driver.prune(request).await.map(drop)
+    }
+
+    async fn evict(&mut self) -> Result<(), DriverError> {
+        let request = Evict::new(Holder::new("worker").unwrap(), self.now());
+        self.driver.evict(request).await.map(drop)
+    }
+
+    async fn announce(&mut self) -> Result<(), DriverError> {
+        let incarnation = Incarnation::from_bits(self.random.u64(..4));
+        let valid_for = Duration::from_millis(self.random.u64(..20));
+        let holder = Holder::new("worker").unwrap();
+        let request = Announce::new(holder, incarnation, (&[]).into(), valid_for, self.now());
+        self.driver.announce(request).await
     }
 
     /// What is missing comes back, by as many as notice it.

@@ -36,5 +36,6 @@ mod sql;
 mod tls;
 mod view;
 mod wait;
+mod worker;
 
 use taskharbor_testkit::postgres as harness;

@@ -140,6 +140,10 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
             "SELECT FROM th_setting",
             "DELETE FROM th_schedule",
             "DELETE FROM th_schedule_owner",
+            "SELECT FROM th_worker",
+            "SELECT FROM th_workers",
+            "SELECT th_announce_v1('w', '0000000000000001', '{x}', 1, 2)",
+            "SELECT th_evict_v1('w', NULL, 1)",
             "SELECT nextval('th_revision')",
             "SELECT th_fire_v1(1, '[]', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', 1, NULL)",
             "UPDATE th_meta SET version = 9",
@@ -168,7 +172,8 @@ async fn a_viewer_sees_jobs_without_what_is_in_them_and_changes_nothing() {
     client
         .batch_execute(
             "SELECT * FROM th_flow; SELECT * FROM th_queue; SELECT * FROM th_meta;
-            SELECT name, owner, status, next_slot, stored, error, firings FROM th_schedules",
+            SELECT name, owner, status, next_slot, stored, error, firings FROM th_schedules;
+            SELECT * FROM th_workers",
         )
         .await
         .unwrap();
@@ -191,6 +196,9 @@ async fn a_viewer_sees_jobs_without_what_is_in_them_and_changes_nothing() {
             "SELECT definition FROM th_schedules",
             "SELECT definition_json FROM th_schedules",
             "SELECT FROM th_schedule",
+            "SELECT FROM th_worker",
+            "SELECT th_announce_v1('w', '0000000000000001', '{x}', 1, 2)",
+            "SELECT th_evict_v1('w', NULL, 1)",
             "SELECT th_configure_v1('[]', '{}', 1, NULL)",
             "SELECT nextval('th_seq')",
         ],

@@ -58,4 +58,11 @@ COMMENT ON COLUMN th_limit.tat IS 'Up to when the rate is charged: the theoretic
 COMMENT ON COLUMN th_limit.held_until IS 'Nothing of the queue is granted before.';
 COMMENT ON COLUMN th_limit.starved_since IS 'Since then the number of inflight jobs has kept a job back, so settlements wake workers.';
 COMMENT ON TABLE th_lane IS 'What is charged to the rates of lanes, and their holds.';
+COMMENT ON TABLE th_worker IS 'Workers as they have announced themselves, read through the view th_workers.';
+COMMENT ON COLUMN th_worker.holder IS 'Name under which the worker holds leases.';
+COMMENT ON COLUMN th_worker.incarnation IS 'Tells one start of the worker from another.';
+COMMENT ON COLUMN th_worker.started_at IS 'When the worker announced itself first.';
+COMMENT ON COLUMN th_worker.seen_at IS 'When the worker announced itself last.';
+COMMENT ON COLUMN th_worker.expires_at IS 'First instant at which the announcement is over.';
+COMMENT ON COLUMN th_worker.info IS 'What the worker says about itself.';
 COMMENT ON TABLE th_grant_note IS 'Numbers of jobs granted in queues whose limits count inflight jobs. A job counts while its lease is valid.';

@@ -60,6 +60,7 @@ BEGIN
   IF EXISTS (SELECT FROM th_limit) THEN
     PERFORM th_prune_limits(p_now);
   END IF;
+  PERFORM th_prune_workers(p_now);
   RETURN v_removed;
 END $$;
 

@@ -273,7 +273,7 @@ END $$;
 
 -- Cancels a job whose lease has ended and whose cancellation was requested (LEA-5). A call that has locked jobs must not
 -- wait: where the flow or a member of it is not free, nothing happens and the next call comes to this job. Only calls
--- that grant or extend leases lock members without their flow.
+-- that grant, extend or evict leases lock members without their flow.
 CREATE FUNCTION th_cancel_marked(p_seq bigint, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_flow    bigint := (SELECT l.flow FROM th_live l WHERE l.seq = p_seq);

@@ -29,8 +29,8 @@ BEGIN
   EXECUTE 'GRANT SELECT ON th_meta TO ' || v_role;
   IF part = 'worker' THEN
     EXECUTE 'GRANT SELECT, INSERT, UPDATE, DELETE ON th_job, th_live, th_finished, th_outcome, th_error, th_key, th_edge, th_flow, '
-      || 'th_queue, th_imported_token, th_schedule, th_schedule_owner, th_limit, th_lane, th_grant_note TO ' || v_role;
-    EXECUTE 'GRANT SELECT ON th_record, th_jobs, th_stats, th_finished_job, th_each_edge, th_setting, th_schedules TO ' || v_role;
+      || 'th_queue, th_imported_token, th_schedule, th_schedule_owner, th_limit, th_lane, th_grant_note, th_worker TO ' || v_role;
+    EXECUTE 'GRANT SELECT ON th_record, th_jobs, th_stats, th_finished_job, th_each_edge, th_setting, th_schedules, th_workers TO ' || v_role;
     EXECUTE 'GRANT USAGE ON SEQUENCE th_seq, th_revision TO ' || v_role;
   ELSIF part = 'viewer' THEN
     EXECUTE 'GRANT SELECT (id, type, queue, run_at, timeout_nanos, created_at, attempts, max_attempts, last_error, failed_at, '
@@ -38,7 +38,7 @@ BEGIN
       || 'epoch, holder, cancel_requested, progress, reason, started_at, finished_at, flow, pending, seq, schedule, slot, released, lane) ON th_jobs TO ' || v_role;
     EXECUTE 'GRANT SELECT (name, owner, status, next_slot, paused_since, stored, skipped, missed, error, firings, revision) '
       || 'ON th_schedules TO ' || v_role;
-    EXECUTE 'GRANT SELECT ON th_flow, th_queue, th_stats TO ' || v_role;
+    EXECUTE 'GRANT SELECT ON th_flow, th_queue, th_stats, th_workers TO ' || v_role;
   END IF;
   FOR v_function IN
     SELECT oid::regprocedure FROM pg_proc

@@ -285,3 +285,16 @@ CREATE TABLE th_schedule_owner (
   owner           text COLLATE "C" PRIMARY KEY,
   version         bigint NOT NULL
 );
+
+-- Workers as they have announced themselves. WRK-1. No job refers to a row (WRK-6). An announcement changes no indexed column
+-- of its own row, and the page has room for the next version, so it is a HOT update that meets no other worker.
+CREATE TABLE th_worker (
+  holder          text COLLATE "C" NOT NULL,
+  incarnation     text COLLATE "C" NOT NULL CONSTRAINT th_worker_incarnation_chk CHECK (incarnation ~ '^[0-9a-f]{16}$'),
+  started_at      bigint NOT NULL,
+  seen_at         bigint NOT NULL,
+  expires_at      bigint NOT NULL,
+  info            bytea NOT NULL,
+  PRIMARY KEY (holder, incarnation),
+  CONSTRAINT th_worker_end_chk CHECK (expires_at > seen_at)
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);

@@ -100,3 +100,11 @@ SELECT s.name, s.owner,
    FROM unnest(s.firings) WITH ORDINALITY AS f) AS firings,
   th_json(s.definition, NULL) AS definition_json, s.definition, s.revision
 FROM th_schedule s;
+
+-- Every worker that has announced itself, for people.
+CREATE VIEW th_workers AS
+SELECT w.holder, w.incarnation,
+  CASE WHEN w.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN 'valid' ELSE 'overdue' END AS status,
+  th_time(w.started_at) AS started_at, th_time(w.seen_at) AS seen_at, th_time(w.expires_at) AS expires_at,
+  th_json(w.info, NULL) AS info
+FROM th_worker w;

@@ -1,0 +1,15 @@
+-- What holds up the server or makes it forget. What a role may not see is NULL.
+SELECT current_setting('server_version') AS version,
+  current_setting('fsync') AS fsync,
+  current_setting('synchronous_commit') AS synchronous_commit,
+  current_setting('full_page_writes') AS full_page_writes,
+  current_setting('autovacuum') AS autovacuum,
+  (SELECT extract(epoch FROM max(clock_timestamp() - a.xact_start))::bigint FROM pg_stat_activity a
+   WHERE a.backend_xmin IS NOT NULL AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend') AS oldest_snapshot,
+  (SELECT coalesce(sum(t.n_dead_tup), 0)::bigint FROM pg_stat_all_tables t WHERE t.schemaname = $1) AS dead_rows,
+  (SELECT coalesce(sum(t.n_live_tup), 0)::bigint FROM pg_stat_all_tables t WHERE t.schemaname = $1) AS live_rows,
+  (SELECT count(*) FROM pg_stat_activity)::bigint AS connections,
+  current_setting('max_connections')::bigint AS max_connections,
+  has_function_privilege(current_user, f.oid, 'EXECUTE') AS may_work
+FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace
+WHERE n.nspname = $1 AND f.proname = 'th_reserve_v1'
