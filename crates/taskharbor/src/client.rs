@@ -11,6 +11,7 @@ mod start;
 mod status;
 mod store;
 mod within;
+mod workers;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -22,8 +23,8 @@ use taskharbor_core::{
 };
 
 use crate::{
-    Codec, Data, Event, IntoFlow, IntoStep, InvalidJob, Job, NoInput, Observer, codec::Format,
-    flow::json::Document, observe::Observers,
+    Codec, Data, Event, IntoFlow, IntoStep, InvalidJob, Job, NoInput, Observer, Propagate,
+    codec::Format, flow::json::Document, observe::Observers, propagate::Propagated,
 };
 
 use coalesce::Coalescer;
@@ -37,6 +38,7 @@ pub use queue::QueueAdmin;
 pub use schedules::{Backfilled, ScheduleAdmin, ScheduleDetails, ScheduleInfo};
 pub use start::Start;
 pub use status::ManageError;
+pub use workers::WorkerStatus;
 
 /// Enqueues jobs and starts flows. Cheap to clone; clones share their calls to the store.
 ///
@@ -75,26 +77,33 @@ struct Shared {
     store: Store,
     format: Format,
     coalescer: Arc<Coalescer>,
+    propagated: Propagated,
 }
 
 impl Client {
     /// A client of this driver, which writes jobs as JSON.
     #[must_use]
     pub fn new(driver: &AnyDriver) -> Self {
-        Self::with(Store::new(driver), Format::json(), Vec::new())
+        Self::with(Store::new(driver), Format::json(), Vec::new(), Propagated::default())
     }
 
     /// A client that differs in something from [`Client::new`].
     #[must_use]
     pub fn builder(driver: &AnyDriver) -> ClientBuilder {
         let store = Store::new(driver);
-        ClientBuilder { store, format: Ok(Format::json()), observers: Vec::new() }
+        let (observers, propagated) = (Vec::new(), Propagated::default());
+        ClientBuilder { store, format: Ok(Format::json()), observers, propagated }
     }
 
-    fn with(mut store: Store, format: Format, observers: Vec<Arc<dyn Observer>>) -> Self {
+    fn with(
+        mut store: Store,
+        format: Format,
+        observers: Vec<Arc<dyn Observer>>,
+        propagated: Propagated,
+    ) -> Self {
         store.observers = Observers::new(observers);
         let coalescer = Arc::new(Coalescer::new(store.clone()));
-        Self { shared: Arc::new(Shared { store, format, coalescer }) }
+        Self { shared: Arc::new(Shared { store, format, coalescer, propagated }) }
     }
 
     /// A job to be stored: set what differs from its type's options, then await it.
@@ -196,6 +205,10 @@ impl Client {
         &self.shared.coalescer
     }
 
+    fn propagated(&self) -> &Propagated {
+        &self.shared.propagated
+    }
+
     /// The handles to jobs that were just stored, in their order.
     fn handles<O>(&self, jobs: &[Label], answers: Vec<Enqueued>) -> Vec<Handle<O>> {
         let told = answers.into_iter().zip(jobs).map(|(enqueued, Label { job_type, queue })| {
@@ -221,10 +234,11 @@ impl Client {
     /// Stores one set of jobs; answers all of its handles.
     async fn send<O>(
         &self,
-        set: JobSet,
+        mut set: JobSet,
         now: Timestamp,
         within: Option<Within<'_>>,
     ) -> Result<Vec<Handle<O>>, EnqueueError> {
+        self.propagated().write(&mut set.jobs);
         let labels: Vec<Label> = set.jobs.iter().map(Label::of).collect();
         let request = Enqueue::new(vec![set], now);
         let answers = match within {
@@ -265,6 +279,7 @@ pub struct ClientBuilder {
     store: Store,
     format: Result<Format, HeaderError>,
     observers: Vec<Arc<dyn Observer>>,
+    propagated: Propagated,
 }
 
 impl ClientBuilder {
@@ -282,6 +297,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Writes the caller's context into the headers of what is enqueued. Defaults to no such headers.
+    #[must_use]
+    pub fn propagate(mut self, propagate: impl Propagate) -> Self {
+        self.propagated = Propagated::by(propagate);
+        self
+    }
+
     /// How long a call to the store may take before it counts as failed. Defaults to 30 s.
     #[must_use]
     pub fn call_timeout(mut self, timeout: Duration) -> Self {
@@ -295,7 +317,7 @@ impl ClientBuilder {
     ///
     /// [`HeaderError`] if the codec's name cannot be stored with a job.
     pub fn build(self) -> Result<Client, HeaderError> {
-        Ok(Client::with(self.store, self.format?, self.observers))
+        Ok(Client::with(self.store, self.format?, self.observers, self.propagated))
     }
 }
 

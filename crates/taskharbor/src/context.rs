@@ -71,7 +71,9 @@ impl Call {
         &self.setting.observers
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
+    /// The current time, on the store's clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
         self.setting.clock.now()
     }
 

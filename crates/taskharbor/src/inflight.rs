@@ -20,7 +20,7 @@ use taskharbor_core::{
     driver::{Lease, LeaseMark, LeaseToken, Leased},
     job::JobView,
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{CancelReason, cancel::Cancellation};
 
@@ -34,6 +34,7 @@ pub(crate) struct Inflight {
     ended: AtomicBool,
     is_left_alone: AtomicBool,
     deadline: OnceLock<Timestamp>,
+    began: OnceLock<Instant>,
     /// The keeper has its answer; a handler may wait for it.
     answered: Notify,
     place: usize,
@@ -107,9 +108,20 @@ impl Inflight {
             ended: AtomicBool::new(false),
             is_left_alone: AtomicBool::new(false),
             deadline: OnceLock::new(),
+            began: OnceLock::new(),
             answered: Notify::new(),
             place,
         }
+    }
+
+    /// Its handler begins.
+    pub(crate) fn begin(&self, now: Instant) {
+        let _ = self.began.set(now);
+    }
+
+    /// When its handler began, if it has and has not ended.
+    pub(crate) fn began(&self) -> Option<Instant> {
+        self.began.get().copied().filter(|_| !self.has_ended())
     }
 
     fn hold(&self) -> MutexGuard<'_, Hold> {

@@ -20,6 +20,8 @@ mod limits;
 mod middleware;
 mod observe;
 mod outcome;
+mod presence;
+mod propagate;
 mod retry;
 mod schedule;
 #[cfg(feature = "testing")]
@@ -40,7 +42,7 @@ pub use taskharbor_core::{
         LimitsRecord, List, Manage, Page, Prune, QueueCounts, QueueLimits, Rate, Requeue,
         ScheduleRecord, SlotTotals, StateCounts, TimeRange,
     },
-    driver::{Limits, OpenTransaction, Transaction},
+    driver::{Incarnation, Limits, OpenTransaction, Transaction},
     error::{Denied, Refusal, Rejected},
     flow::{FlowRecord, FlowState, ListFlows},
     job::{
@@ -57,7 +59,7 @@ pub use cancel::CancelReason;
 pub use client::{
     Acted, Backfilled, Client, ClientBuilder, Dlq, EnqueueBuilder, EnqueueError, EnqueueMany,
     Handle, JobAdmin, JobsAdmin, ManageError, QueueAdmin, ScheduleAdmin, ScheduleDetails,
-    ScheduleInfo, Start, WaitError,
+    ScheduleInfo, Start, WaitError, WorkerStatus,
 };
 #[cfg(feature = "messagepack")]
 pub use codec::MessagePack;
@@ -76,10 +78,13 @@ pub use limits::{DeclaredLimits, InvalidLimits};
 pub use middleware::{BoxFuture, CallResult, Middleware, Next};
 pub use observe::{Counters, Event, EventCounts, LossReason, Observer, Operation};
 pub use outcome::{BoxError, IntoOutcome, JobError, JobResult, Outcome};
+pub use presence::{QueueInfo, WorkerInfo, WorkerPhase};
+pub use propagate::Propagate;
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
 pub use schedule::{InvalidSchedule, Missed, Overlap, Schedule, ScheduleFault, Schedules};
 pub use worker::{
-    BuildError, MissingHandler, Retention, Running, Unreadable, Worker, WorkerBuilder, WorkerError,
+    BuildError, Health, HealthProblem, MissingHandler, Retention, Running, Unreadable, Worker,
+    WorkerBuilder, WorkerError,
 };
 
 /// The error of a function that enqueues or starts something and waits for what it produces.

@@ -247,6 +247,22 @@ pub enum Event<'a> {
         /// The longest that its shutdown takes. Whatever ends the process has to wait for that long.
         shutdown_within: Duration,
     },
+    /// Another worker has announced itself under the name of this one. An eviction of one of them ends
+    /// the leases of both: give each worker a name of its own.
+    #[non_exhaustive]
+    NameShared {
+        /// The name.
+        name: &'a str,
+    },
+    /// A worker whose announcement was overdue has been evicted
+    /// ([`WorkerBuilder::fast_recovery`](crate::WorkerBuilder::fast_recovery)).
+    #[non_exhaustive]
+    WorkerEvicted {
+        /// Its name.
+        name: &'a str,
+        /// How many of its leases have ended with that.
+        leases: usize,
+    },
     /// A worker reserves no more jobs and goes on with those it has: [`Running::quiet`](crate::Running::quiet).
     #[non_exhaustive]
     Quiet {

@@ -3,18 +3,22 @@
 //! Four loops share one state. The *reserver* fills free slots with jobs, and reserves ahead what will
 //! start soon. The *executor* runs each job's handler in a task. The *keeper* extends all leases in one
 //! call. The *settler* records outcomes in batches. The *supervisor* starts them and shuts them down.
-//! Beside them, a *pruner* removes terminal jobs after a time, and a *scheduler* fires schedules.
+//! Beside them, a *pruner* removes terminal jobs after a time, a *scheduler* fires schedules, and an
+//! *announcer* tells others that the worker is there.
 
 mod ahead;
+mod announcer;
 mod build_error;
 mod builder;
 mod caution;
 mod executor;
+mod health;
 mod input;
 mod keeper;
 mod limits;
 mod outage;
 mod pace;
+mod part;
 mod pool;
 mod pruner;
 mod reserver;
@@ -26,6 +30,7 @@ mod settler;
 mod shared;
 mod signal;
 mod supervisor;
+mod tally;
 mod throttle;
 mod unfit;
 mod verdict;
@@ -39,6 +44,7 @@ use signal::{Asked, Signals};
 
 pub use build_error::BuildError;
 pub use builder::WorkerBuilder;
+pub use health::{Health, HealthProblem};
 pub(crate) use outage::BACKOFF;
 pub use retention::Retention;
 pub use running::{Running, WorkerError};

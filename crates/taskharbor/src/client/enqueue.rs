@@ -197,10 +197,11 @@ impl<'a, O> EnqueueBuilder<'a, O> {
         // transaction are not batched with others either.
         let has_key = self.options.idempotency_key.is_some();
         let alone = has_key || self.id.is_some() || within.is_some();
-        let job = self.draft(now)?;
+        let mut job = self.draft(now)?;
         let handles = if alone {
             client.send(JobSet::from(job), now, within).await?
         } else {
+            client.propagated().write([&mut job]);
             let label = Label::of(&job);
             let enqueued = client.coalescer().enqueue(job, now).await?;
             client.handles(&[label], vec![enqueued])

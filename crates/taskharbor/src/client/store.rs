@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError, JobId, State, Timestamp,
     admin::{
-        Configure, Counts, LaneStatus, List, ListLanes, ListSettings, Manage, Page, QueueCounts,
-        Setting,
+        Configure, Counts, Evict, Evicted, LaneStatus, List, ListLanes, ListSettings, ListWorkers,
+        Manage, Page, QueueCounts, Setting, WorkerRecord,
     },
     driver::{Answers, Due, DueSchedules, Enqueue, Enqueued, Limits, OutputPage, Outputs, Watch},
     error::{Denied, Refusal, Rejected},
@@ -92,6 +92,17 @@ impl Store {
 
     pub(super) async fn lanes(&self, request: ListLanes) -> Result<Page<LaneStatus>, DriverError> {
         self.call(Operation::Lanes, 0, self.driver.lanes(request)).await
+    }
+
+    pub(super) async fn workers(
+        &self,
+        request: ListWorkers,
+    ) -> Result<Page<WorkerRecord>, DriverError> {
+        self.call(Operation::Workers, 0, self.driver.workers(request)).await
+    }
+
+    pub(super) async fn evict(&self, request: Evict) -> Result<Evicted, DriverError> {
+        self.call(Operation::Evict, 1, self.driver.evict(request)).await
     }
 
     pub(super) async fn due_schedules(&self, request: DueSchedules) -> Result<Due, DriverError> {

@@ -4,10 +4,10 @@ use std::{any::type_name, borrow::Cow, collections::HashMap, fmt};
 
 use taskharbor_core::{
     Blob, JobId, NewJob, QueueName, Timestamp,
-    job::{Condition, FailurePolicy, JoinReading},
+    job::{Condition, FailurePolicy, Headers, JoinReading},
 };
 
-use crate::{Job, Options, Step, codec::Format, draft, draft::InvalidJob, job::When};
+use crate::{Flow, Job, Options, Step, codec::Format, draft, draft::InvalidJob, job::When};
 
 /// The jobs of a flow, with their parents as positions in the list. Parents come before their
 /// dependants. There is at least one job, and one of them is the tail.
@@ -56,6 +56,9 @@ impl Node {
         }
     }
 }
+
+/// What the library's own headers of a job need at most, beside its label.
+const OWN_HEADER_BYTES: usize = 1_024;
 
 impl Plan {
     /// One job.
@@ -205,6 +208,24 @@ impl Plan {
         self
     }
 
+    /// Sets these headers on each job that sets none of them and has room for all.
+    fn default_headers(&mut self, set: &[(&str, &str)]) {
+        let bytes_of = |name: &str, value: &str| name.len() + value.len();
+        for node in &mut self.nodes {
+            let headers = &mut node.options.headers;
+            let is_set = headers.iter().any(|(name, _)| set.iter().any(|(it, _)| it == name));
+            let given: usize = headers.iter().map(|(name, value)| bytes_of(name, value)).sum();
+            let added: usize = set.iter().map(|(name, value)| bytes_of(name, value)).sum();
+            let has_room = headers.len() + set.len() <= Headers::MAX_ENTRIES
+                && given + added + OWN_HEADER_BYTES <= Headers::MAX_BYTES;
+            // A join has no handler that would see them.
+            if !is_set && has_room && !matches!(node.content, Content::Join(_)) {
+                let set = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+                headers.extend(set);
+            }
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -235,6 +256,20 @@ impl Plan {
         let tail = jobs.remove(self.tail);
         jobs.push(tail);
         Ok(jobs)
+    }
+}
+
+impl<O, I> Flow<O, I> {
+    /// Sets these headers on each job of the flow that sets none of them itself. A job without room
+    /// for all of them gets none. Middleware gives the jobs of a flow that a handler returned the trace
+    /// of the job that they take the place of.
+    pub fn default_headers<'h>(
+        mut self,
+        set: impl IntoIterator<Item = (&'h str, &'h str)>,
+    ) -> Self {
+        let set: Vec<_> = set.into_iter().collect();
+        self.plan.default_headers(&set);
+        self
     }
 }
 

@@ -82,6 +82,19 @@ impl Observer for Log {
             Event::WorkerStarted { name, shutdown_within } => {
                 tracing::info!(name, ?shutdown_within, "worker started");
             }
+            Event::NameShared { name } => {
+                tracing::warn!(
+                    name,
+                    "another worker has this name: an eviction of one ends the leases of both; give each a name of its own"
+                );
+            }
+            Event::WorkerEvicted { name, leases } => {
+                tracing::warn!(
+                    name,
+                    leases,
+                    "a worker did not announce itself any more and was evicted"
+                );
+            }
             Event::Quiet { inflight } => {
                 tracing::info!(inflight, "quiet: no more jobs are reserved");
             }

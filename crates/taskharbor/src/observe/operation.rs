@@ -42,6 +42,12 @@ pub enum Operation {
     Settings,
     /// Listing the lanes of a queue.
     Lanes,
+    /// Announcing a worker.
+    Announce,
+    /// Listing workers.
+    Workers,
+    /// Ending the leases of a worker.
+    Evict,
 }
 
 impl Operation {
@@ -65,6 +71,9 @@ impl Operation {
         Self::Configure,
         Self::Settings,
         Self::Lanes,
+        Self::Announce,
+        Self::Workers,
+        Self::Evict,
     ];
 
     /// The name of the operation, as logs and metrics show it.
@@ -89,6 +98,9 @@ impl Operation {
             Self::Configure => "configure",
             Self::Settings => "settings",
             Self::Lanes => "lanes",
+            Self::Announce => "announce",
+            Self::Workers => "workers",
+            Self::Evict => "evict",
         }
     }
 }

@@ -1,17 +1,14 @@
 //! [`WorkerBuilder`]: the settings of a worker, checked once when it is built.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
 use taskharbor_core::{
-    AnyDriver, Driver, JobType, QueueName, Timestamp,
-    admin::{Declaration, LimitsDeclaration},
-    job::HeaderError,
-    name::{Holder, NameError},
+    AnyDriver, Driver, Timestamp, driver::Incarnation, job::HeaderError, name::Holder,
 };
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -19,10 +16,13 @@ use super::{
     Worker,
     build_error::BuildError,
     caution::Caution,
+    health::HealthNotes,
     outage::Outage,
     pace::MAX_AHEAD,
-    pool::{SlotPool, SlotPools},
+    part::{check_owner_versions, default_name, handlers, pools},
+    pool::SlotPools,
     shared::{Config, Phase, Shared},
+    tally::Tally,
     unfit::{MissingHandler, Unreadable},
 };
 use crate::{
@@ -36,6 +36,12 @@ pub(super) const MAX_CONCURRENCY: usize = 50_000;
 /// stopped. On a busy machine a call to the store, or the turn of a task, can take 100 ms and more: with
 /// leases of 10 ms healthy jobs were lost until the crash limit dead-lettered them.
 const MIN_LEASE: Duration = Duration::from_secs(1);
+/// How often a worker announces itself.
+const DEFAULT_BEAT: Duration = Duration::from_secs(10);
+const MIN_BEAT: Duration = Duration::from_secs(1);
+/// Three times this is the longest that an announcement can be valid.
+const MAX_BEAT: Duration = Duration::from_secs(8 * 3_600);
+const MIN_RECOVERY: Duration = Duration::from_secs(3);
 
 /// Configures a [`Worker`]. [`WorkerBuilder::build`] checks all settings.
 #[must_use = "a worker does nothing until it is built and run"]
@@ -64,6 +70,9 @@ pub struct WorkerBuilder {
     retention: Retention,
     schedules: Option<Schedules>,
     limits: Option<DeclaredLimits>,
+    version: Option<String>,
+    announce_every: Option<Duration>,
+    fast_recovery: Option<Duration>,
     seed: Option<u64>,
 }
 
@@ -94,6 +103,9 @@ impl WorkerBuilder {
             retention: Retention::new(),
             schedules: None,
             limits: None,
+            version: None,
+            announce_every: None,
+            fast_recovery: None,
             seed: None,
         }
     }
@@ -145,6 +157,34 @@ impl WorkerBuilder {
     /// The name under which leases are held, for people. Defaults to host and process id.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
+        self
+    }
+
+    /// The version of your service, which `taskharbor workers` shows. Defaults to none.
+    pub fn version(mut self, version: impl Into<String>) -> Self {
+        self.version = Some(version.into());
+        self
+    }
+
+    /// How often the worker announces itself in the store, so that people and tools see which workers
+    /// there are and what they do. A quarter of it is added at random. Nothing about jobs depends on
+    /// it. Zero announces nothing. Defaults to 10 s, and to zero if the driver has a clock of its own, as
+    /// in tests.
+    pub fn announce_every(mut self, every: Duration) -> Self {
+        self.announce_every = Some(every);
+        self
+    }
+
+    /// Brings the jobs of workers that died back sooner than their leases end. This worker announces
+    /// itself three times within this time, and evicts workers whose last three announcements are
+    /// missing. Their jobs start elsewhere at most half as long again after the worker died. Give it to
+    /// all workers of a store: one that does not have it is evicted after 30 s.
+    ///
+    /// A worker that is evicted and lives is refused by the store as any worker that has lost its
+    /// leases, so no outcome is recorded twice. But its jobs run a second time. So do not use it where
+    /// machines or processes are suspended for longer. At least 3 s. Defaults to none.
+    pub fn fast_recovery(mut self, within: Duration) -> Self {
+        self.fast_recovery = Some(within);
         self
     }
 
@@ -303,6 +343,7 @@ impl WorkerBuilder {
         let limits = self.limits.map(DeclaredLimits::into_declaration).transpose();
         let limits = limits.map_err(BuildError::Limits)?;
         check_owner_versions(declaration.as_ref(), limits.as_ref())?;
+        let queues = pools.len();
         let concurrency: usize = pools.iter().map(|pool| pool.concurrency).sum();
         // So that handlers do not wait for a call to the store while there is more to do.
         let (outcomes, inbox) = mpsc::channel(concurrency.max(MAX_AHEAD));
@@ -330,6 +371,10 @@ impl WorkerBuilder {
             clock: OnceLock::new(),
             random: Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed)),
             closed: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
+            incarnation: Incarnation::from_bits(fastrand::u64(..)),
+            tally: Tally::new(queues),
+            health: HealthNotes::default(),
         };
         Ok(Worker { shared: Arc::new(shared) })
     }
@@ -393,79 +438,33 @@ impl WorkerBuilder {
             unreadable: self.unreadable,
             crash_limit: self.crash_limit,
             retention: self.retention,
+            version: self.version.clone(),
+            announce_every: self.beat()?,
+            recovers_others: self.fast_recovery.is_some(),
         })
     }
-}
 
-/// Schedules and limits of one owner share its version: with two, the store would deny the lower one, or
-/// forget the only one.
-fn check_owner_versions(
-    schedules: Option<&Declaration>,
-    limits: Option<&LimitsDeclaration>,
-) -> Result<(), BuildError> {
-    match schedules.zip(limits) {
-        Some((schedules, limits))
-            if schedules.owner == limits.owner && schedules.version != limits.version =>
-        {
-            Err(BuildError::OwnerVersions(limits.owner.as_str().to_owned()))
+    /// How often the worker announces itself, if it does.
+    fn beat(&self) -> Result<Option<Duration>, BuildError> {
+        if let Some(within) = self.fast_recovery {
+            if !(MIN_RECOVERY..=MAX_BEAT).contains(&within) {
+                let (what, wanted) = ("the time for fast recovery", "3 s to 8 hours");
+                return Err(BuildError::Duration { what, value: within, wanted });
+            }
+            return Ok(Some(within / 3));
         }
-        _ => Ok(()),
-    }
-}
-
-fn default_name() -> Result<Holder, NameError> {
-    let host = std::env::var("HOSTNAME").ok().filter(|host| Holder::new(host).is_ok());
-    let (host, pid) = (host.unwrap_or_else(|| "worker".to_owned()), std::process::id());
-    Holder::new(format!("{host}:{pid}:{:04x}", fastrand::u16(..)))
-        .or_else(|_| Holder::new(format!("worker:{pid}")))
-}
-
-fn pools(named: &[(String, usize)]) -> Result<Vec<SlotPool>, BuildError> {
-    if named.is_empty() {
-        return Err(BuildError::NoQueues);
-    }
-    let mut seen = HashSet::new();
-    let mut pools = Vec::new();
-    for (name, concurrency) in named {
-        let queue = || name.clone();
-        let valid = QueueName::new(name)
-            .map_err(|cause| BuildError::InvalidQueue { queue: queue(), cause })?;
-        if !seen.insert(name) {
-            return Err(BuildError::DuplicateQueue(queue()));
-        }
-        if !(1..=MAX_CONCURRENCY).contains(concurrency) {
-            return Err(BuildError::Concurrency { queue: queue(), concurrency: *concurrency });
-        }
-        pools.push(SlotPool::new(valid, *concurrency));
-    }
-    Ok(pools)
-}
-
-fn handlers(
-    entries: Vec<Entry<()>>,
-    is_served: impl Fn(&str) -> bool,
-) -> Result<HashMap<JobType, Entry<()>>, BuildError> {
-    if entries.is_empty() {
-        return Err(BuildError::NoHandlers);
-    }
-    let mut handlers = HashMap::new();
-    for entry in entries {
-        let job_type = entry.job_type.clone();
-        let valid = JobType::new(&job_type)
-            .map_err(|cause| BuildError::InvalidType { job_type: job_type.clone(), cause })?;
-        if let Some(queue) = entry.queue.clone().filter(|queue| !is_served(queue)) {
-            return Err(BuildError::UnservedQueue { job_type, queue });
-        }
-        if let Some(policy) = &entry.defaults.retry {
-            policy
-                .check()
-                .map_err(|problem| BuildError::RetryOf { job_type: job_type.clone(), problem })?;
-        }
-        if handlers.insert(valid, entry).is_some() {
-            return Err(BuildError::DuplicateHandler(job_type));
+        match self.announce_every {
+            None if self.driver.has_own_clock() => Ok(None),
+            None => Ok(Some(DEFAULT_BEAT)),
+            Some(Duration::ZERO) => Ok(None),
+            Some(every) if (MIN_BEAT..=MAX_BEAT).contains(&every) => Ok(Some(every)),
+            Some(value) => {
+                let (what, wanted) =
+                    ("the time between announcements", "1 s to 8 hours, or zero for none");
+                Err(BuildError::Duration { what, value, wanted })
+            }
         }
     }
-    Ok(handlers)
 }
 
 impl fmt::Debug for WorkerBuilder {

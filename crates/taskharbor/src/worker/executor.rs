@@ -107,6 +107,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     }
     shared.tell(&Event::Started { job });
     let started = Instant::now();
+    inflight.begin(started);
     let execution = match recover(run(shared, inflight, entry)).await {
         Ok(execution) => execution,
         Err(panic) => Execution::Ended(Err(panic)),

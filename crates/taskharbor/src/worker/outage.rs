@@ -102,6 +102,10 @@ impl Outage {
         }
     }
 
+    pub(super) fn are_wake_ups_lost(&self) -> bool {
+        self.no_wake_ups.load(Ordering::SeqCst)
+    }
+
     pub(super) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::SeqCst)
     }

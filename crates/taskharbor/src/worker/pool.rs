@@ -162,6 +162,11 @@ impl SlotPool {
         Passed { next: Some(next), is_low }
     }
 
+    /// How many slots are taken.
+    pub(super) fn busy(&self) -> usize {
+        self.concurrency - self.state().free.min(self.concurrency)
+    }
+
     fn free_one(&self) {
         self.state().free += 1;
     }

@@ -284,6 +284,7 @@ impl Reserver {
         let next_due = next_due.map(|due| due.since(self.shared.now()));
         let in_vain = next_due == Some(Duration::ZERO) && pools.is_empty();
         self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
+        self.shared.health.reserved(in_vain, Instant::now());
         let wait = next_due.map(|due| match due {
             // A job that is said to be due and does not come must not make this loop spin.
             Duration::ZERO => BREATH * (1 << self.in_vain.min(LONGEST_BREATH)),

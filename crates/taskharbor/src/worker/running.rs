@@ -1,11 +1,17 @@
 //! [`Running`]: a worker in the background.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
 
-use taskharbor_core::{DriverError, debug_as_display};
+use taskharbor_core::{DriverError, debug_as_display, driver::Incarnation};
 use tokio::sync::watch;
 
-use super::shared::{Phase, Shared};
+use super::{
+    health::{self, Health},
+    shared::{Phase, Shared},
+};
 use crate::{CancelReason, Event};
 
 /// A worker in the background. Dropping it shuts the worker down without waiting for that.
@@ -79,6 +85,31 @@ impl Running {
         }
     }
 
+    /// The name under which the worker holds leases.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.shared.config.holder.as_str()
+    }
+
+    /// Tells this start of the worker from others under the same name, in its announcements.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.shared.incarnation
+    }
+
+    /// How the worker is now: whether it consumes jobs, or has none to consume.
+    ///
+    /// ```
+    /// # fn probe(running: &taskharbor::Running) -> (u16, String) {
+    /// let health = running.health();
+    /// (if health.is_ready() { 200 } else { 503 }, health.to_string())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn health(&self) -> Health {
+        health::of(&self.shared)
+    }
+
     /// Stops reserving jobs, lets handlers finish for the grace period, then tells them to stop
     /// and gives their jobs back without charging an attempt.
     ///
@@ -108,6 +139,7 @@ impl Running {
     /// Stops everything where it is. Nothing is given back: the jobs return when their leases end,
     /// as if the process had died.
     pub fn abort(&self) {
+        self.shared.aborted.store(true, Ordering::SeqCst);
         self.shared.advance(Phase::Ended);
         for inflight in self.shared.registry.all() {
             inflight.cancellation.raise(CancelReason::LeaseLost);

@@ -14,6 +14,7 @@ use taskharbor_core::{
     AnyDriver, DriverError, JobType, Timestamp,
     admin::{Declaration, LimitsDeclaration},
     clock::Clock,
+    driver::Incarnation,
     name::Holder,
 };
 use tokio::{
@@ -23,10 +24,12 @@ use tokio::{
 
 use super::{
     caution::Caution,
+    health::HealthNotes,
     outage::{Outage, Part},
     pool::SlotPools,
     settler::Finished,
     supervisor::{CLOSE, FLUSH},
+    tally::Tally,
     unfit::Unreadable,
 };
 use crate::{
@@ -75,6 +78,12 @@ pub(super) struct Config {
     pub(super) unreadable: Unreadable,
     pub(super) crash_limit: u32,
     pub(super) retention: Retention,
+    /// The version of the service.
+    pub(super) version: Option<String>,
+    /// How often the worker announces itself, if it does.
+    pub(super) announce_every: Option<Duration>,
+    /// Whether it evicts workers whose announcement is overdue.
+    pub(super) recovers_others: bool,
 }
 
 impl Config {
@@ -137,6 +146,11 @@ pub(super) struct Shared {
     pub(super) random: Mutex<fastrand::Rng>,
     /// Whether the worker ends because the driver was closed.
     pub(super) closed: AtomicBool,
+    /// Whether the worker ends as if its process had died.
+    pub(super) aborted: AtomicBool,
+    pub(super) incarnation: Incarnation,
+    pub(super) tally: Tally,
+    pub(super) health: HealthNotes,
 }
 
 impl Shared {
@@ -150,6 +164,7 @@ impl Shared {
     }
 
     pub(super) fn tell(&self, event: &Event<'_>) {
+        self.tally.note(event, &self.pools, || self.now());
         self.observers.tell(event);
     }
 
@@ -184,14 +199,21 @@ impl Shared {
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
         let (began, call) = (Instant::now(), in_time(self.config.limit_of(part), call));
+        let note = self.health.call(part, began);
         let answer = self.observers.call(operation, items, call).await;
         match &answer {
-            Ok(_) => self.outage.answered(part, began, &self.observers),
+            Ok(_) => {
+                note.answered();
+                self.outage.answered(part, began, &self.observers);
+            }
             Err(DriverError::Closed) => self.close(),
             // Refused for what it asks, which says nothing about the store.
-            Err(DriverError::Invalid(_)) => {}
-            Err(DriverError::Backend(_)) if part == Part::Settler => {}
-            Err(error) => self.outage.failed(part, began, operation, error, &self.observers),
+            Err(DriverError::Invalid(_)) => note.answered(),
+            Err(DriverError::Backend(_)) if part == Part::Settler => note.answered(),
+            Err(error) => {
+                note.failed(Instant::now());
+                self.outage.failed(part, began, operation, error, &self.observers);
+            }
         }
         answer
     }

@@ -6,7 +6,11 @@
 //! own ([`Driver::detached_handle`]), which is closed with the worker. Under a driver with a clock of
 //! its own they share the runtime, so that all live in the same time.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use taskharbor_core::{AnyDriver, Driver, DriverError, driver::LeaseMark};
 use tokio::{
@@ -17,6 +21,8 @@ use tokio::{
 };
 
 use super::{
+    announcer,
+    health::PULSE,
     keeper,
     outage::{self, Part},
     pruner, reserver,
@@ -91,10 +97,18 @@ impl Guard {
         let driver = detached.as_ref().unwrap_or(&self.shared.driver);
         let end = recover(supervise(&self.shared, driver, &home)).await;
         self.shared.advance(Phase::Ended);
-        if let Some(detached) = detached {
-            // The result changes nothing: this was the last use of the handle.
-            let _ = timeout(CLOSE, recover(detached.close())).await;
-        }
+        // The results change nothing: these are the last calls.
+        let last_calls = async {
+            let is_aborted = self.shared.aborted.load(Ordering::SeqCst);
+            let has_left_jobs = self.shared.registry.len() > 0;
+            if matches!(end, Ok(Ending::Stopped)) && !is_aborted && !has_left_jobs {
+                announcer::end(&self.shared, driver).await;
+            }
+            if let Some(detached) = &detached {
+                let _ = detached.close().await;
+            }
+        };
+        let _ = timeout(CLOSE, recover(last_calls)).await;
         self.ending.send_replace(Some(end.unwrap_or(Ending::Crashed)));
     }
 }
@@ -126,12 +140,15 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let Some(inbox) = inbox else {
         return Ending::Crashed;
     };
+    announcer::begin(shared, driver).await;
     let (name, shutdown_within) = (shared.config.holder.as_str(), shared.config.shutdown_within());
     shared.tell(&Event::WorkerStarted { name, shutdown_within });
     let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared), driver.clone()));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
     let probe = tokio::spawn(outage::probe(Arc::clone(shared), driver.clone()));
+    let announcer = tokio::spawn(announcer::run(Arc::clone(shared), driver.clone()));
+    let pulse = home.spawn(pulse(Arc::clone(shared)));
     // Nothing waits for these two: what they leave undone another worker does, or the next one.
     let pruner = home.spawn(pruner::run(Arc::clone(shared)));
     let scheduler = home.spawn(scheduler::run(Arc::clone(shared)));
@@ -155,7 +172,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver, pruner, scheduler, probe] {
+    for task in [keeper, settler, reserver, pruner, scheduler, probe, announcer, pulse] {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { abandoned });
@@ -163,6 +180,15 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
         (true, _) => Ending::Crashed,
         (false, true) => Ending::RuntimeGone,
         (false, false) => Ending::from_phase(shared),
+    }
+}
+
+/// Says again and again that the runtime of the handlers runs. Under a clock of the caller's own, time
+/// passes as fast as nothing happens, so that this would be all that happens.
+async fn pulse(shared: Arc<Shared>) {
+    while !shared.driver.has_own_clock() {
+        shared.health.pulse(Instant::now());
+        tokio::time::sleep(PULSE).await;
     }
 }
 

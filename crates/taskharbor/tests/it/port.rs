@@ -195,6 +195,8 @@ impl Observer for Log {
             Event::LimitsDenied { owner, denied, .. } => format!("limits denied {owner}: {denied}"),
             Event::Throttled { job, not_held: None, .. } => format!("throttled {}", job.id),
             Event::Throttled { job, .. } => format!("throttled, not held {}", job.id),
+            Event::NameShared { name, .. } => format!("name shared {name}"),
+            Event::WorkerEvicted { name, leases, .. } => format!("evicted {name}: {leases}"),
             Event::WorkerStarted { .. } => "worker started".to_owned(),
             Event::Quiet { inflight, .. } => format!("quiet with {inflight}"),
             Event::ShuttingDown { inflight, .. } => format!("shutting down with {inflight}"),

@@ -1,0 +1,273 @@
+//! [`Health`]: whether a worker consumes jobs, or has nothing to consume.
+//!
+//! Each part of a worker notes when a call to the store began that has had no answer yet, or from
+//! which on all have failed. How long a handler runs says nothing: a worker whose slots are taken by long
+//! jobs is healthy, and so is one without jobs.
+
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    outage::Part,
+    shared::{Phase, Shared},
+};
+use crate::WorkerPhase;
+
+/// How long a part may be without an answer from the store, or a runtime without a turn for its tasks.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a store may say that a job is due and not give it.
+const VAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// A part that has failed and still wants an answer asks again within this time. One that does not has
+/// nothing more to ask: the jobs are lost whose leases it could not extend.
+const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(15);
+/// How often the runtime of the handlers says that it runs.
+pub(super) const PULSE: Duration = Duration::from_secs(5);
+
+/// How a worker is: [`Running::health`](crate::Running::health).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// How far it is on its way from start to end.
+    pub phase: WorkerPhase,
+    /// Why it does not consume jobs, as it should.
+    pub problems: Vec<HealthProblem>,
+    /// How many jobs it may run at once.
+    pub slots: usize,
+    /// How many slots are taken.
+    pub busy: usize,
+}
+
+impl Health {
+    /// Whether the worker has not ended. A process whose worker has ended can be restarted.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.phase != WorkerPhase::Ended
+    }
+
+    /// Whether the worker consumes jobs, or has none to consume.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.phase == WorkerPhase::Working && self.problems.is_empty()
+    }
+}
+
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} of {} slots taken", self.phase.as_str(), self.busy, self.slots)?;
+        self.problems.iter().try_for_each(|problem| write!(f, "; {problem}"))
+    }
+}
+
+/// Why a worker does not consume jobs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HealthProblem {
+    /// Jobs cannot be reserved.
+    #[error("no reserve has succeeded for {} s: check the store", .0.as_secs())]
+    Reserving(Duration),
+    /// Leases cannot be extended.
+    #[error("no lease could be extended for {} s: check the store", .0.as_secs())]
+    ExtendingLeases(Duration),
+    /// Outcomes cannot be recorded.
+    #[error("no outcome could be recorded for {} s: check the store", .0.as_secs())]
+    Settling(Duration),
+    /// The store says that a job is due, slots are free, and no job comes.
+    #[error("a job has been due for {} s and the store does not give it", .0.as_secs())]
+    GivenNothing(Duration),
+    /// Handlers block every thread of their runtime.
+    #[error(
+        "the runtime of the handlers has not run for {} s: do blocking work in taskharbor::blocking",
+        .0.as_secs()
+    )]
+    RuntimeBlocked(Duration),
+}
+
+/// What the parts of a worker note about their calls.
+#[derive(Debug, Default)]
+pub(super) struct HealthNotes(Mutex<Notes>);
+
+#[derive(Debug, Default)]
+struct Notes {
+    reserving: PartNotes,
+    extending: PartNotes,
+    settling: PartNotes,
+    in_vain: Option<Instant>,
+    /// When the runtime of the handlers ran last.
+    pulse: Option<Instant>,
+}
+
+/// What one part notes.
+#[derive(Debug, Default)]
+struct PartNotes {
+    /// When the first call began after which there was no answer.
+    since: Option<Instant>,
+    /// Calls that have not ended.
+    in_flight: usize,
+    failed_at: Option<Instant>,
+}
+
+impl PartNotes {
+    /// For how long there has been no answer to what the part still wants.
+    fn unanswered(&self, now: Instant) -> Option<Duration> {
+        let tries_again =
+            self.failed_at.is_some_and(|at| now.saturating_duration_since(at) < TRIES_AGAIN_WITHIN);
+        let since = self.since.filter(|_| self.in_flight > 0 || tries_again)?;
+        Some(now.saturating_duration_since(since)).filter(|it| *it >= PATIENCE)
+    }
+}
+
+impl Notes {
+    const fn part(&mut self, part: Part) -> Option<&mut PartNotes> {
+        match part {
+            Part::Reserver => Some(&mut self.reserving),
+            Part::Keeper => Some(&mut self.extending),
+            Part::Settler => Some(&mut self.settling),
+            Part::Input
+            | Part::Pruner
+            | Part::Scheduler
+            | Part::Watch
+            | Part::Hold
+            | Part::Probe => None,
+        }
+    }
+}
+
+/// A call of a part, until it ends.
+pub(super) struct CallNote<'a> {
+    notes: &'a HealthNotes,
+    part: Part,
+}
+
+impl CallNote<'_> {
+    /// It was answered.
+    pub(super) fn answered(self) {
+        self.notes.part(self.part, |part| (part.since, part.failed_at) = (None, None));
+    }
+
+    /// It got no answer.
+    pub(super) fn failed(self, now: Instant) {
+        self.notes.part(self.part, |part| part.failed_at = Some(now));
+    }
+}
+
+impl Drop for CallNote<'_> {
+    fn drop(&mut self) {
+        self.notes.part(self.part, |part| {
+            part.in_flight = part.in_flight.saturating_sub(1);
+            if part.in_flight == 0 && part.failed_at.is_none() {
+                part.since = None;
+            }
+        });
+    }
+}
+
+impl HealthNotes {
+    fn change(&self, change: impl FnOnce(&mut Notes)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn part(&self, part: Part, change: impl FnOnce(&mut PartNotes)) {
+        self.change(|notes| {
+            if let Some(part) = notes.part(part) {
+                change(part);
+            }
+        });
+    }
+
+    /// A call begins.
+    pub(super) fn call(&self, part: Part, now: Instant) -> CallNote<'_> {
+        self.part(part, |part| {
+            part.in_flight += 1;
+            part.since.get_or_insert(now);
+        });
+        CallNote { notes: self, part }
+    }
+
+    /// Whether the last reserve brought nothing although the store said that a job was due.
+    pub(super) fn reserved(&self, in_vain: bool, now: Instant) {
+        self.change(|notes| {
+            notes.in_vain = in_vain.then(|| notes.in_vain.unwrap_or(now));
+        });
+    }
+
+    /// The runtime of the handlers runs.
+    pub(super) fn pulse(&self, now: Instant) {
+        self.change(|notes| notes.pulse = Some(now));
+    }
+
+    fn problems(&self, now: Instant) -> Vec<HealthProblem> {
+        let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let longer = |since: Option<Instant>, patience: Duration| {
+            since.map(|since| now.saturating_duration_since(since)).filter(|it| *it >= patience)
+        };
+        [
+            notes.reserving.unanswered(now).map(HealthProblem::Reserving),
+            notes.extending.unanswered(now).map(HealthProblem::ExtendingLeases),
+            notes.settling.unanswered(now).map(HealthProblem::Settling),
+            longer(notes.in_vain, VAIN_PATIENCE).map(HealthProblem::GivenNothing),
+            longer(notes.pulse, PULSE + PATIENCE).map(HealthProblem::RuntimeBlocked),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// How the worker is now.
+pub(super) fn of(shared: &Shared) -> Health {
+    let phase = match shared.phase() {
+        Phase::Working if shared.clock.get().is_none() => WorkerPhase::Starting,
+        Phase::Working => WorkerPhase::Working,
+        Phase::Quiet => WorkerPhase::Quiet,
+        Phase::Draining | Phase::Cancelling => WorkerPhase::Stopping,
+        Phase::Ended => WorkerPhase::Ended,
+    };
+    let problems = shared.health.problems(Instant::now());
+    let slots = shared.pools.iter().map(|pool| pool.concurrency).sum();
+    let busy = shared.pools.iter().map(super::pool::SlotPool::busy).sum();
+    Health { phase, problems, slots, busy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_part_is_a_problem_once_it_has_been_without_an_answer_for_too_long() {
+        let (notes, start) = (HealthNotes::default(), Instant::now());
+        notes.call(Part::Reserver, start).failed(start + 10 * SECOND);
+        let call = notes.call(Part::Reserver, start + 11 * SECOND);
+        assert_eq!(notes.problems(start + 19 * SECOND), []);
+        assert_eq!(notes.problems(start + PATIENCE), [HealthProblem::Reserving(PATIENCE)]);
+        call.answered();
+        assert_eq!(notes.problems(start + PATIENCE), []);
+    }
+
+    #[test]
+    fn a_part_that_has_nothing_more_to_ask_is_healthy() {
+        let (notes, start) = (HealthNotes::default(), Instant::now());
+        drop(notes.call(Part::Settler, start));
+        notes.call(Part::Keeper, start).failed(start + 30 * SECOND);
+        let _other = notes.call(Part::Pruner, start);
+        assert_eq!(notes.problems(start + 44 * SECOND).len(), 1);
+        assert_eq!(notes.problems(start + 45 * SECOND), []);
+    }
+
+    #[test]
+    fn a_job_that_is_due_and_never_given_is_a_problem() {
+        let (notes, start) = (HealthNotes::default(), Instant::now());
+        notes.reserved(true, start);
+        notes.reserved(true, start + VAIN_PATIENCE / 2);
+        let problem = HealthProblem::GivenNothing(VAIN_PATIENCE);
+        assert_eq!(notes.problems(start + VAIN_PATIENCE), [problem]);
+        notes.reserved(false, start + VAIN_PATIENCE);
+        assert_eq!(notes.problems(start + VAIN_PATIENCE), []);
+    }
+}
