@@ -20,10 +20,13 @@ const SQLITE: &str = "taskharbor-sqlite";
 const POSTGRES: &str = "taskharbor-postgres";
 const SQLX: &str = "taskharbor-sqlx";
 const LIBRARY: &str = "taskharbor";
+const OTEL: &str = "taskharbor-otel";
+const PROMETHEUS: &str = "taskharbor-prometheus";
 const TESTKIT: &str = "taskharbor-testkit";
 
 /// Every library. All of them meet in the CLI and nowhere else.
-const ALL: &[&str] = &[CORE, MACROS, CONFORMANCE, MEMORY, SQLITE, POSTGRES, SQLX, LIBRARY];
+const ALL: &[&str] =
+    &[CORE, MACROS, CONFORMANCE, MEMORY, SQLITE, POSTGRES, SQLX, LIBRARY, OTEL, PROMETHEUS];
 /// Benchmarks count calls with the driver that tests intercept them with, and chaos starts its servers
 /// as tests do.
 const BENCH: &str = "taskharbor-bench";
@@ -31,7 +34,7 @@ const CHAOS: &str = "taskharbor-chaos";
 const TOOL_USES: &[&str] = &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT];
 
 /// Lowest first. Nothing may use the last five.
-const LAYERS: [Layer; 14] = [
+const LAYERS: [Layer; 16] = [
     layer(CORE, &[], &[]),
     layer(MACROS, &[], &[]),
     layer(CONFORMANCE, &[CORE], &[MEMORY]),
@@ -42,6 +45,9 @@ const LAYERS: [Layer; 14] = [
     layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[LIBRARY, TESTKIT]),
     // Its tests are those of the library, with another client.
     layer(SQLX, &[CORE, POSTGRES], &[LIBRARY, TESTKIT]),
+    layer(OTEL, &[LIBRARY], &[]),
+    // The guide to both is its doctest.
+    layer(PROMETHEUS, &[CORE, LIBRARY], &[OTEL]),
     // For tests and benchmarks alone: it stands in no list of what another crate may use.
     layer(TESTKIT, &[CORE, POSTGRES, LIBRARY], &[TESTKIT]),
     layer("taskharbor-cli", ALL, &[TESTKIT]),

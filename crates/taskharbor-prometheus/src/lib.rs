@@ -1,0 +1,206 @@
+//! Prometheus metrics of [TaskHarbor](taskharbor).
+//!
+//! [`Metrics`] observes clients and workers, and counts what they do. [`QueueGauges`] reads how many jobs
+//! each queue has; one process does that for all.
+//!
+//! ```
+//! # use taskharbor::{AnyDriver, BoxError, Client, Handlers, Worker};
+//! use taskharbor_prometheus::Metrics;
+//!
+//! # async fn run(driver: &AnyDriver, handlers: Handlers) -> Result<(), BoxError> {
+//! let metrics = Metrics::new();
+//! let client = Client::builder(driver).observer(metrics.clone()).build()?;
+//! let worker = Worker::builder(driver).handlers(handlers).observer(metrics.clone());
+//! # let _ = (client, worker);
+//! // In one process, before it is scraped:
+//! metrics.queues().refresh(driver).await?;
+//! let body = metrics.encode();
+//! # let _ = body;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `docs/guides/observability.md` has the table of metrics, and how to serve them. Labels are names of
+//! queues, job types, schedules and workers, and fixed words. Nothing of a payload, a header or an id
+//! becomes a label.
+//!
+//! An event about a queue and a type that were seen before allocates nothing.
+
+mod call;
+mod job;
+mod label;
+mod queue;
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    encoding::text,
+    metrics::{family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use taskharbor::{Event, Observer, ReleaseReason};
+use taskharbor_core::clock::{Clock, StoreClock};
+
+use call::Calls;
+use job::{JobOutcome, Jobs};
+use label::{Labels, Names, labels};
+
+pub use queue::QueueGauges;
+
+/// The media type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// So many queues, job types, schedules and workers have a label of their own. The others share the
+/// label `other`.
+pub const MAX_NAMES: usize = 200;
+
+/// Counts and measures what clients and workers do. Clones share the numbers.
+///
+/// It is an [`Observer`]: give a clone to each client and worker of the process.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    jobs: Jobs,
+    calls: Calls,
+    workers: Family<Labels, Gauge>,
+    worker_names: Names,
+    queues: QueueGauges,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl Metrics {
+    /// Nothing counted yet. How long a job waited is measured with this machine's clock.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::assemble(None)
+    }
+
+    /// As [`Metrics::new`], but how long a job waited is measured with this clock. That of the store
+    /// ([`AnyDriver::clock`](taskharbor::AnyDriver::clock)) is exact, also on a machine whose own clock
+    /// is wrong.
+    #[must_use]
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self::assemble(Some(clock))
+    }
+
+    fn assemble(clock: Option<Arc<dyn Clock>>) -> Self {
+        let mut inner = Inner {
+            registry: Registry::default(),
+            jobs: Jobs::new(),
+            calls: Calls::new(),
+            workers: Family::default(),
+            worker_names: Names::default(),
+            queues: QueueGauges::new(),
+            clock,
+        };
+        let mut registry = Registry::default();
+        inner.register(&mut registry);
+        inner.registry = registry;
+        Self(Arc::new(inner))
+    }
+
+    /// Registers all metrics here too, those of [`Metrics::queues`] included: for a program that has a
+    /// registry of its own. The registry must have no prefix.
+    pub fn register(&self, registry: &mut Registry) {
+        self.0.register(registry);
+    }
+
+    /// The gauges of queues and schedules, which show nothing before [`QueueGauges::refresh`].
+    #[must_use]
+    pub fn queues(&self) -> &QueueGauges {
+        &self.0.queues
+    }
+
+    /// All metrics in the text format of OpenMetrics, to be served as [`CONTENT_TYPE`].
+    #[must_use]
+    pub fn encode(&self) -> String {
+        encode(&self.0.registry)
+    }
+
+    fn waited(&self, available_at: taskharbor::Timestamp) -> f64 {
+        let now = self.0.clock.as_ref().map_or_else(StoreClock::wall_time, |clock| clock.now());
+        // Zero if this machine's clock is behind.
+        now.since(available_at).as_secs_f64()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    fn register(&self, registry: &mut Registry) {
+        self.jobs.register(registry);
+        self.calls.register(registry);
+        let help = "A worker that this process has started";
+        registry.register("taskharbor_worker_info", help, self.workers.clone());
+        self.queues.register(registry);
+    }
+}
+
+fn encode(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = text::encode(&mut text, registry);
+    text
+}
+
+impl Observer for Metrics {
+    fn on(&self, event: &Event<'_>) {
+        let Inner { jobs, calls, workers, worker_names, .. } = &*self.0;
+        match event {
+            Event::Enqueued { job_type, queue, is_new, .. } => {
+                jobs.of(queue, job_type, |job| {
+                    job.enqueued(*is_new).inc();
+                });
+            }
+            Event::Started { job, .. } => jobs.of(&job.queue, &job.job_type, |it| {
+                let run = it.runs();
+                run.started.inc();
+                run.wait_seconds.observe(self.waited(job.available_at));
+            }),
+            Event::Failed { job, took, .. } => jobs.of(&job.queue, &job.job_type, |job| {
+                job.runs().run_seconds.observe(took.as_secs_f64());
+            }),
+            Event::Succeeded { job, took, .. } => jobs.of(&job.queue, &job.job_type, |job| {
+                job.runs().run_seconds.observe(took.as_secs_f64());
+                job.runs().finished(JobOutcome::Done).inc();
+            }),
+            Event::Retried { job, .. } => jobs.finished(job, JobOutcome::Retried),
+            Event::DeadLettered { job, .. } => jobs.finished(job, JobOutcome::Dead),
+            Event::Released { job, why: ReleaseReason::CancelRequested, .. } => {
+                jobs.finished(job, JobOutcome::Cancelled);
+            }
+            Event::Released { job, .. } => jobs.finished(job, JobOutcome::Released),
+            Event::LeaseLost { job, why, .. } => {
+                calls.lease_lost(why);
+                jobs.finished(job, JobOutcome::Lost);
+            }
+            Event::Called { operation, items, took, error, .. } => {
+                calls.called(*operation, *items, *took, *error);
+            }
+            Event::StoreUnavailable { .. } => calls.set_up(false),
+            Event::StoreBack { .. } => calls.set_up(true),
+            Event::WorkerStarted { name, .. } => {
+                let name = worker_names.label(name);
+                workers.get_or_create_owned(&labels([("name", &name)])).set(1);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The programs in the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/observability.md")]
+struct Guide;

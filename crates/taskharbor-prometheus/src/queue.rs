@@ -1,0 +1,186 @@
+//! [`QueueGauges`]: how many jobs each queue has, read from the store.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+};
+
+use prometheus_client::{
+    metrics::{family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use taskharbor::{
+    Admin, AnyDriver, Counts, DriverError, QueueCounts, ScheduleRecord, State, Timestamp,
+};
+use taskharbor_core::admin::{ListSettings, Setting, SettingKind};
+
+use crate::{
+    encode,
+    label::{Labels, Names, labels},
+};
+
+/// How many schedules a call reads.
+const PAGE: usize = 1_000;
+
+/// Gauges of queues and schedules. Clones share the numbers.
+///
+/// They describe the whole store, so **one process** refreshes and serves them. If each worker did, a
+/// sum over all processes would count each job many times, and each of them would ask the store.
+#[derive(Clone)]
+pub struct QueueGauges(Arc<Gauges>);
+
+#[derive(Default)]
+struct Gauges {
+    jobs: Shown,
+    oldest_seconds: Shown,
+    paused: Shown,
+    schedule_late_seconds: Shown,
+    queue_names: Names,
+    schedule_names: Names,
+}
+
+/// A family of gauges of which only those of the last refresh are shown.
+#[derive(Default)]
+struct Shown {
+    family: Family<Labels, Gauge<f64, AtomicU64>>,
+    labels: Mutex<BTreeSet<Labels>>,
+}
+
+impl Shown {
+    /// Shows these values and no others.
+    fn show(&self, values: BTreeMap<Labels, f64>) {
+        let mut shown = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        for gone in shown.iter().filter(|labels| !values.contains_key(*labels)) {
+            self.family.remove(gone);
+        }
+        for (labels, value) in &values {
+            self.family.get_or_create_owned(labels).set(*value);
+        }
+        *shown = values.into_keys().collect();
+    }
+}
+
+/// What the store says at one time.
+#[derive(Default)]
+struct Snapshot {
+    jobs: BTreeMap<Labels, f64>,
+    oldest_seconds: BTreeMap<Labels, f64>,
+    paused: BTreeMap<Labels, f64>,
+    schedule_late_seconds: BTreeMap<Labels, f64>,
+}
+
+impl QueueGauges {
+    /// A state of a queue is counted up to this number: a gauge that shows it means that many or more.
+    /// So a refresh is cheap however many finished jobs are kept.
+    pub const COUNT_AT_MOST: usize = 100_000;
+
+    /// Gauges that show nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Registers the gauges here: for a process that serves them alone. [`Metrics`](crate::Metrics) has
+    /// them already.
+    pub fn register(&self, registry: &mut Registry) {
+        let Gauges { jobs, oldest_seconds, paused, schedule_late_seconds, .. } = &*self.0;
+        let help = "Jobs of a queue by state";
+        registry.register("taskharbor_queue_jobs", help, jobs.family.clone());
+        let help = "How long the oldest ready job of a queue has been due";
+        registry.register("taskharbor_queue_oldest_seconds", help, oldest_seconds.family.clone());
+        let help = "Whether a queue is paused";
+        registry.register("taskharbor_queue_paused", help, paused.family.clone());
+        let help = "How long the next slot of a schedule has been due";
+        let late = schedule_late_seconds.family.clone();
+        registry.register("taskharbor_schedule_late_seconds", help, late);
+    }
+
+    /// The gauges alone, in the text format of OpenMetrics.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut registry = Registry::default();
+        self.register(&mut registry);
+        encode(&registry)
+    }
+
+    /// Reads the store and sets the gauges. Call it before each scrape, or every 15 s, in one process.
+    ///
+    /// # Errors
+    ///
+    /// What the driver answers. Then no gauge is shown: an old number would look like a healthy queue.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the gauges as they were.
+    pub async fn refresh(&self, driver: &AnyDriver) -> Result<(), DriverError> {
+        let read = self.read(driver).await;
+        let (snapshot, result) = match read {
+            Ok(snapshot) => (snapshot, Ok(())),
+            Err(error) => (Snapshot::default(), Err(error)),
+        };
+        self.0.jobs.show(snapshot.jobs);
+        self.0.oldest_seconds.show(snapshot.oldest_seconds);
+        self.0.paused.show(snapshot.paused);
+        self.0.schedule_late_seconds.show(snapshot.schedule_late_seconds);
+        result
+    }
+
+    async fn read(&self, driver: &AnyDriver) -> Result<Snapshot, DriverError> {
+        let now = driver.now().await?;
+        let mut snapshot = Snapshot::default();
+        for queue in driver.counts(Counts::new(now).at_most(Self::COUNT_AT_MOST)).await? {
+            snapshot.add_queue(&self.0.queue_names.label(queue.queue.as_str()), &queue, now);
+        }
+        let mut next = Some(ListSettings::new(PAGE).kind(SettingKind::Schedule));
+        while let Some(request) = next {
+            let page = driver.settings(request.clone()).await?;
+            for setting in &page.items {
+                if let Setting::Schedule(schedule) = setting {
+                    let label = self.0.schedule_names.label(schedule.name.as_str());
+                    snapshot.add_schedule(&label, schedule, now);
+                }
+            }
+            next = page.next.map(|cursor| request.after(cursor));
+        }
+        Ok(snapshot)
+    }
+}
+
+impl Snapshot {
+    /// Queues that share a label are added up.
+    #[expect(clippy::cast_precision_loss, reason = "no queue has 2^52 jobs")]
+    fn add_queue(&mut self, label: &str, queue: &QueueCounts, now: Timestamp) {
+        for &state in State::ALL {
+            let labels = labels([("queue", label), ("state", state.as_str())]);
+            *self.jobs.entry(labels).or_default() += queue.states.get(state) as f64;
+        }
+        let oldest = queue.oldest_ready.map_or(0.0, |due| now.since(due).as_secs_f64());
+        greatest(&mut self.oldest_seconds, labels([("queue", label)]), oldest);
+        let paused = f64::from(u8::from(queue.paused_since.is_some()));
+        greatest(&mut self.paused, labels([("queue", label)]), paused);
+    }
+
+    fn add_schedule(&mut self, label: &str, schedule: &ScheduleRecord, now: Timestamp) {
+        let due = schedule.next_slot.filter(|_| schedule.paused_since.is_none());
+        let late = due.map_or(0.0, |slot| now.since(slot).as_secs_f64());
+        greatest(&mut self.schedule_late_seconds, labels([("schedule", label)]), late);
+    }
+}
+
+fn greatest(values: &mut BTreeMap<Labels, f64>, labels: Labels, value: f64) {
+    let shown = values.entry(labels).or_default();
+    *shown = shown.max(value);
+}
+
+impl Default for QueueGauges {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for QueueGauges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueGauges").finish_non_exhaustive()
+    }
+}
