@@ -45,6 +45,7 @@ pub(crate) struct Global {
 enum Command {
     Enqueue(command::enqueue::Args),
     Worker(command::worker::Args),
+    Workers(command::workers::Args),
     List(command::list::Args),
     Inspect(command::inspect::Args),
     Why(command::why::Args),
@@ -63,15 +64,17 @@ enum Command {
     Flow(command::flow::Command),
     #[command(subcommand)]
     Migrate(command::migrate::Command),
+    Doctor(command::doctor::Args),
+    Metrics(command::metrics::Args),
     Check(command::check::Args),
     Conformance(command::conformance::Args),
     Prune(command::prune::Args),
     Backup(command::backup::Args),
     Move(command::transfer::Args),
     Demo(command::demo::Args),
-    /// Kill the process groups that are named on standard input when it ends: a worker starts this
-    #[command(hide = true, after_help = "Example:\n  started by `taskharbor worker --exec`")]
-    EndProgramsOfWorker,
+    /// Clear up after the worker that started this, if it is killed
+    #[command(hide = true, after_help = "Example:\n  started by `taskharbor worker`")]
+    GuardWorker,
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  taskharbor completions bash > ~/.local/share/bash-completion/completions/taskharbor"
@@ -91,8 +94,8 @@ pub(crate) fn run() -> ExitCode {
     if cli.global.json {
         stderr::set_json();
     }
-    if matches!(cli.command, Command::EndProgramsOfWorker) {
-        command::worker::reaper::run();
+    if matches!(cli.command, Command::GuardWorker) {
+        command::worker::guardian::run();
         return ExitCode::SUCCESS;
     }
     let code = match start(cli) {
@@ -152,6 +155,10 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
     match command {
         // These deal with signals themselves.
         Command::Worker(args) => return command::worker::run(args, &url()?, global.json).await,
+        Command::Doctor(_) => {
+            interrupt::listen()?;
+            return command::doctor::run(&url()?, &mut screen).await;
+        }
         Command::Demo(args) => {
             drop(screen);
             return command::demo::run(args).await;
@@ -171,6 +178,7 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
     let run = async {
         match command {
             Command::Enqueue(args) => command::enqueue::run(args, &url, &mut screen).await,
+            Command::Workers(args) => command::workers::run(args, &url, &mut screen).await,
             Command::List(args) => command::list::run(args, &url, &mut screen).await,
             Command::Inspect(args) => command::inspect::run(&args, &url, &mut screen).await,
             Command::Why(args) => command::why::run(&args, &url, &mut screen).await,
@@ -184,14 +192,16 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             Command::Schedule(command) => command::schedule::run(command, &url, &mut screen).await,
             Command::Flow(command) => command::flow::run(command, &url, &mut screen).await,
             Command::Migrate(command) => command::migrate::run(&command, &url, &mut screen).await,
+            Command::Metrics(args) => command::metrics::run(&args, &url, &mut screen).await,
             Command::Check(_) => command::check::run(&url, &mut screen).await,
             Command::Prune(args) => command::prune::run(&args, &url, &mut screen).await,
             Command::Backup(args) => command::backup::run(&args, &url, &mut screen).await,
             Command::Move(args) => command::transfer::run(args, &mut screen).await,
             Command::Conformance(args) => command::conformance::run(&args, &url, &mut screen).await,
             Command::Worker(_)
+            | Command::Doctor(_)
             | Command::Demo(_)
-            | Command::EndProgramsOfWorker
+            | Command::GuardWorker
             | Command::Completions { .. } => Ok(()),
         }
     };

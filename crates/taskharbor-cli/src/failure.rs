@@ -4,7 +4,9 @@
 
 use std::{io, process::ExitCode};
 
-use taskharbor::{Action, ConnectError, Denied, DriverError, EnqueueError, WaitError, WorkerError};
+use taskharbor::{
+    Action, ConnectError, Denied, DriverError, EnqueueError, ManageError, WaitError, WorkerError,
+};
 use taskharbor_core::error::CallError;
 
 pub(crate) use taskharbor_core::error::chain;
@@ -128,6 +130,16 @@ impl From<DriverError> for Failure {
             _ => (Exit::Error, "error"),
         };
         Self::new(exit, code, chain(&error))
+    }
+}
+
+impl From<ManageError> for Failure {
+    fn from(error: ManageError) -> Self {
+        match error {
+            ManageError::Store(error) => error.into(),
+            ManageError::Denied(denied) => Self::refused("denied", denied.to_string()),
+            error => Self::usage(chain(&error)),
+        }
     }
 }
 

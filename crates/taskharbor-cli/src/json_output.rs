@@ -3,9 +3,11 @@
 
 mod limit;
 mod queue;
+mod worker;
 
 pub(crate) use limit::{HeldBack, Hold, Lane, Limits};
 pub(crate) use queue::{Queue, States};
+pub(crate) use worker::{Evicted, Worker};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde::Serialize;

@@ -1,12 +1,12 @@
-//! Whether workers serve a queue, as far as its jobs tell: a store does not know its workers.
+//! Whether workers serve a queue, as they announce it and as its jobs tell.
 
 use std::time::Duration;
 
-use taskharbor::{Admin, AnyDriver, Filter, List, QueueName, Timestamp};
+use taskharbor::{Admin, AnyDriver, Client, Filter, List, QueueName, Timestamp, WorkerInfo};
 
 use crate::{
     failure::Outcome,
-    screen::{relative, span},
+    screen::{counted, relative, span},
 };
 
 /// How many of the newest jobs are looked at, and how many records for that.
@@ -33,6 +33,38 @@ async fn last_started(
     Ok(driver.list(list).await?.items.into_iter().filter_map(|job| job.started_at).max())
 }
 
+/// Whether a queue is served by the workers that have announced themselves.
+pub(crate) enum Announced {
+    /// By so many of them.
+    Served(usize),
+    /// By none, and which queues they serve.
+    Unserved(String),
+    /// There are none, or not all say which queues they serve.
+    Unknown,
+}
+
+pub(crate) async fn announced(driver: &AnyDriver, queue: &QueueName) -> Outcome<Announced> {
+    let workers = Client::new(driver).workers().await?;
+    let present = workers.iter().filter(|worker| !worker.is_overdue);
+    let infos: Vec<_> = present.filter_map(|worker| worker.info.as_ref()).collect();
+    let serves = |info: &&&WorkerInfo| info.queues.iter().any(|it| it.name == queue.as_str());
+    let serving = infos.iter().filter(serves).count();
+    if serving > 0 {
+        return Ok(Announced::Served(serving));
+    }
+    if infos.is_empty() || infos.iter().any(|info| info.queues_left_out > 0) {
+        return Ok(Announced::Unknown);
+    }
+    let mut others: Vec<_> =
+        infos.iter().flat_map(|info| &info.queues).map(|it| &*it.name).collect();
+    others.sort_unstable();
+    others.dedup();
+    let (workers, verb) =
+        (counted(infos.len(), "worker"), if infos.len() == 1 { "serves" } else { "serve" });
+    let others = others.join(", ");
+    Ok(Announced::Unserved(format!("no worker serves queue {queue}: {workers} {verb} {others}")))
+}
+
 /// What there is to say about a queue from which no worker has taken a job lately. Before the first
 /// worker of a store, nothing.
 pub(crate) async fn unserved(
@@ -40,6 +72,11 @@ pub(crate) async fn unserved(
     queue: &QueueName,
     now: Timestamp,
 ) -> Outcome<Option<String>> {
+    match announced(driver, queue).await? {
+        Announced::Served(_) => return Ok(None),
+        Announced::Unserved(text) => return Ok(Some(text)),
+        Announced::Unknown => {}
+    }
     Ok(match last_served(driver, queue, now).await? {
         Some(at) if now.since(at) < LATELY => None,
         Some(at) => Some(format!(

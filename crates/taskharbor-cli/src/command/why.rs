@@ -8,7 +8,11 @@ use taskharbor_core::{
     job::{Condition, FailurePolicy, ReleaseNote, ReleaseReason},
 };
 
-use super::{held, inspect, served, stats::capped};
+use super::{
+    held, inspect,
+    served::{self, Announced},
+    stats::capped,
+};
 use crate::{
     clean,
     failure::Outcome,
@@ -211,7 +215,14 @@ async fn ready(
         None => String::new(),
     };
     if counts.states.inflight == 0 {
-        let served = served::in_words(served::last_served(driver, queue, now).await?, now);
+        let served = match served::announced(driver, queue).await? {
+            Announced::Served(1) => "1 worker serves it".to_owned(),
+            Announced::Served(workers) => format!("{workers} workers serve it"),
+            Announced::Unserved(text) => text,
+            Announced::Unknown => {
+                served::in_words(served::last_served(driver, queue, now).await?, now)
+            }
+        };
         return Ok((
             "no_worker",
             format!(

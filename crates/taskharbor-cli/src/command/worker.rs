@@ -2,14 +2,16 @@
 
 mod builtin;
 mod exec;
+pub(crate) mod guardian;
+pub(crate) mod health;
 mod idle;
-pub(crate) mod reaper;
 mod status;
 mod tail;
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use taskharbor::{AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker};
+use taskharbor_prometheus::Metrics;
 use tokio::{sync::watch, time::Instant};
 
 use crate::{
@@ -20,7 +22,8 @@ use crate::{
     value,
 };
 use exec::Program;
-use reaper::Reaper;
+use guardian::Guardian;
+use health::Watched;
 use status::Status;
 
 /// How many jobs of a queue run at once by default.
@@ -82,6 +85,16 @@ pub(crate) struct Args {
     /// The name of the worker [default: host and process]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// The version of your service, which `taskharbor workers` shows
+    #[arg(long, value_name = "TEXT")]
+    service_version: Option<String>,
+    /// Answer GET /livez, /readyz and /metrics here, as in 0.0.0.0:9464
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    health: Option<SocketAddr>,
+    /// Bring back the jobs of workers that died after this time, and announce this worker as often as
+    /// that needs; at least 3s. Give it to all workers of a store
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    fast_recovery: Option<Duration>,
     /// Fire the schedules that are due, then end when no job in the queues is ready, running or
     /// scheduled; paused queues do not count
     #[arg(long)]
@@ -117,19 +130,27 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     let status = Arc::new(Status::new(is_json));
     // What is wrong with the options is found before a store is made.
     let nowhere = taskharbor::connect("memory:").await?;
-    let checked = handlers(&args, &is_hasty, &Arc::new(Reaper::none()))?;
-    drop(build(&args, &queues, checked, &nowhere, &status)?);
+    let checked = handlers(&args, &is_hasty, &Arc::new(Guardian::none()))?;
+    drop(build(&args, &queues, checked, &nowhere, &status, None)?);
     stderr::detach();
+    let (watched, metrics) = (Watched::default(), Metrics::new());
+    if let Some(address) = args.health {
+        health::serve(address, watched.clone(), metrics.clone()).await?;
+    }
     let (mut signals, mut quiet) = (Signals::listen()?, QuietSignal::listen()?);
     let driver = tokio::select! {
         biased;
         stopped = signals.next() => return Ok(stopped.exit_code()),
         driver = open(url, args.start_timeout, &status) => driver?,
     };
-    let reaper = if args.exec.is_empty() { Reaper::none() } else { Reaper::start() };
-    let handlers = handlers(&args, &is_hasty, &Arc::new(reaper))?;
-    let worker = build(&args, &queues, handlers, &driver, &status)?;
-    let running = worker.start();
+    let guardian = Arc::new(Guardian::start(url));
+    let handlers = handlers(&args, &is_hasty, &guardian)?;
+    // Only where they can be read: counting takes time.
+    let metrics = args.health.map(|_| metrics);
+    let worker = build(&args, &queues, handlers, &driver, &status, metrics)?;
+    let running = Arc::new(worker.start());
+    guardian.guard(running.name(), running.incarnation());
+    watched.set(Arc::clone(&running));
     let stopped = loop {
         tokio::select! {
             biased;
@@ -148,6 +169,9 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
         }
     };
     let was_forced = stop(&running, &mut signals, stopped, &status, &haste).await?;
+    if !was_forced {
+        guardian.dismiss();
+    }
     status.end();
     Ok(if was_forced { Stopped::Interrupted } else { stopped }.exit_code())
 }
@@ -177,10 +201,14 @@ async fn open(url: &Url, limit: Option<Duration>, status: &Status) -> Outcome<An
     }
 }
 
-fn handlers(args: &Args, haste: &watch::Receiver<bool>, reaper: &Arc<Reaper>) -> Outcome<Handlers> {
+fn handlers(
+    args: &Args,
+    haste: &watch::Receiver<bool>,
+    guardian: &Arc<Guardian>,
+) -> Outcome<Handlers> {
     let mut handlers = if args.builtin { builtin::handlers() } else { Handlers::new() };
     for (job_type, command) in &args.exec {
-        let program = Program::new(command, args.shell, haste.clone(), Arc::clone(reaper));
+        let program = Program::new(command, args.shell, haste.clone(), Arc::clone(guardian));
         let program = Arc::new(program.map_err(Failure::usage)?);
         handlers = handlers.on_raw(job_type.clone(), move |payload, cx| {
             let program = Arc::clone(&program);
@@ -196,6 +224,7 @@ fn build(
     handlers: Handlers,
     driver: &AnyDriver,
     status: &Arc<Status>,
+    metrics: Option<Metrics>,
 ) -> Outcome<Worker> {
     let mut retry = Exponential::new();
     if let Some(base) = args.retry_base {
@@ -206,6 +235,9 @@ fn build(
     }
     let mut builder =
         Worker::builder(driver).handlers(handlers).retry(retry).observer(Arc::clone(status));
+    if let Some(metrics) = metrics {
+        builder = builder.observer(metrics);
+    }
     for (queue, concurrency) in queues {
         builder = builder.queue(queue, concurrency.unwrap_or(CONCURRENCY));
     }
@@ -229,6 +261,12 @@ fn build(
     }
     if let Some(name) = &args.name {
         builder = builder.name(name);
+    }
+    if let Some(version) = &args.service_version {
+        builder = builder.version(version);
+    }
+    if let Some(within) = args.fast_recovery {
+        builder = builder.fast_recovery(within);
     }
     builder.build().map_err(|error| Failure::usage(chain(&error)))
 }

@@ -16,6 +16,7 @@ mod schedule;
 mod store_command;
 mod transfer;
 pub(crate) mod worker;
+mod workers;
 
 use std::{
     io::Write,

@@ -3,7 +3,7 @@
 //! It runs in a process group of its own, so that whatever it started ends with it when the job has
 //! to stop: the group is killed when the program was asked to stop, however it ended, and when the
 //! execution is dropped before the program has ended. A process beside the worker kills it if the worker
-//! is killed ([`Reaper`]).
+//! is killed ([`Guardian`]).
 
 use std::{
     io,
@@ -24,7 +24,7 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{reaper::Reaper, tail::Tail};
+use super::{guardian::Guardian, tail::Tail};
 use crate::{stderr::tell, store::VARIABLE};
 
 /// The job is of no use: what `sysexits.h` calls bad input.
@@ -57,7 +57,7 @@ pub(super) struct Program {
     arguments: Vec<String>,
     /// Whether programs that have to stop are killed without being asked.
     haste: watch::Receiver<bool>,
-    reaper: Arc<Reaper>,
+    guardian: Arc<Guardian>,
 }
 
 impl Program {
@@ -66,18 +66,18 @@ impl Program {
         command: &str,
         shell: bool,
         haste: watch::Receiver<bool>,
-        reaper: Arc<Reaper>,
+        guardian: Arc<Guardian>,
     ) -> Result<Self, String> {
         if shell {
             let arguments = vec!["-c".to_owned(), command.to_owned()];
-            return Ok(Self { program: "/bin/sh".to_owned(), arguments, haste, reaper });
+            return Ok(Self { program: "/bin/sh".to_owned(), arguments, haste, guardian });
         }
         let words = shlex::split(command)
             .ok_or_else(|| format!("a quote is not closed in the command {command:?}"))?;
         let mut words = words.into_iter();
         let program =
             words.next().ok_or("there is no command after the type: write TYPE=COMMAND")?;
-        Ok(Self { program, arguments: words.collect(), haste, reaper })
+        Ok(Self { program, arguments: words.collect(), haste, guardian })
     }
 
     /// Runs the program on one job.
@@ -96,7 +96,7 @@ impl Program {
             Ok(child) => child,
             Err(error) => return self.not_started(&error),
         };
-        let mut group = Group::of(&child, Arc::clone(&self.reaper));
+        let mut group = Group::of(&child, Arc::clone(&self.guardian));
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let write = async {
@@ -341,18 +341,18 @@ struct Group {
     #[cfg(unix)]
     leader: Option<rustix::process::Pid>,
     #[cfg(unix)]
-    reaper: Arc<Reaper>,
+    guardian: Arc<Guardian>,
 }
 
 #[cfg(unix)]
 impl Group {
-    fn of(child: &Child, reaper: Arc<Reaper>) -> Self {
+    fn of(child: &Child, guardian: Arc<Guardian>) -> Self {
         let id = child.id().and_then(|id| i32::try_from(id).ok());
         let leader = id.and_then(rustix::process::Pid::from_raw);
         if let Some(leader) = leader {
-            reaper.watch(leader.as_raw_nonzero().get());
+            guardian.watch(leader.as_raw_nonzero().get());
         }
-        Self { leader, reaper }
+        Self { leader, guardian }
     }
 
     fn ask(&self) {
@@ -371,7 +371,7 @@ impl Group {
 
     fn forget(&mut self) {
         if let Some(leader) = self.leader.take() {
-            self.reaper.forget(leader.as_raw_nonzero().get());
+            self.guardian.forget(leader.as_raw_nonzero().get());
         }
     }
 
@@ -397,7 +397,7 @@ impl Drop for Group {
 /// Without process groups, the program alone ends, when its handle is dropped.
 #[cfg(not(unix))]
 impl Group {
-    fn of(_: &Child, _: Arc<Reaper>) -> Self {
+    fn of(_: &Child, _: Arc<Guardian>) -> Self {
         Self {}
     }
 
@@ -416,9 +416,9 @@ mod tests {
 
     #[test]
     fn commands_are_split_as_a_shell_would() {
-        let reaper = Arc::new(Reaper::none());
+        let guardian = Arc::new(Guardian::none());
         let new = |command: &str, shell| {
-            Program::new(command, shell, watch::channel(false).1, Arc::clone(&reaper))
+            Program::new(command, shell, watch::channel(false).1, Arc::clone(&guardian))
         };
         let program = new("./send 'a b' \"c\" d\\ e", false).unwrap();
         assert_eq!(program.program, "./send");

@@ -1,0 +1,130 @@
+//! Whether workers are there, and serve the queues that have work.
+
+use std::collections::BTreeSet;
+
+use taskharbor::{QueueCounts, WorkerInfo, WorkerStatus};
+use taskharbor_core::admin::Diagnosis;
+
+use super::{COUNTED, DAY, Patient};
+use crate::{
+    command::stats::capped,
+    screen::{counted, relative, span},
+};
+
+pub(super) fn check(patient: &Patient) -> Vec<Diagnosis> {
+    let mut found = vec![present(patient)];
+    found.extend(overdue(patient));
+    found.extend(stuck(patient));
+    found.extend(names(patient));
+    found.extend(lost(patient));
+    found.extend(patient.queues.iter().filter_map(|queue| served(patient, queue)));
+    found.extend(patient.queues.iter().filter_map(|queue| paused(patient, queue)));
+    found
+}
+
+fn infos(patient: &Patient) -> impl Iterator<Item = (&WorkerStatus, &WorkerInfo)> {
+    patient.present().filter_map(|worker| Some((worker, worker.info.as_ref()?)))
+}
+
+fn present(patient: &Patient) -> Diagnosis {
+    let count = patient.present().count();
+    let slots: usize = infos(patient).flat_map(|(_, info)| &info.queues).map(|it| it.slots).sum();
+    let waiting: usize = patient.queues.iter().map(|queue| queue.states.ready).sum();
+    match count {
+        0 if waiting > 0 => Diagnosis::problem(
+            "workers",
+            format!("none has announced itself, and {} are ready", counted(waiting, "job")),
+            "start one: taskharbor worker, or Worker::builder in your service",
+        ),
+        0 => Diagnosis::fine("workers", "none has announced itself, and no job is ready"),
+        _ => Diagnosis::fine(
+            "workers",
+            format!("{} with {}", counted(count, "worker"), counted(slots, "slot")),
+        ),
+    }
+}
+
+fn overdue(patient: &Patient) -> Option<Diagnosis> {
+    let overdue: Vec<_> = patient.workers.iter().filter(|it| it.is_overdue).collect();
+    let last = overdue.iter().max_by_key(|worker| worker.seen_at)?;
+    Some(Diagnosis::warning(
+        "overdue workers",
+        format!(
+            "{} ended without a word, the last one {} ({})",
+            counted(overdue.len(), "worker"),
+            relative(last.seen_at, patient.now),
+            last.name
+        ),
+        "their jobs come back when their leases end, or at once with: taskharbor workers evict NAME",
+    ))
+}
+
+fn stuck(patient: &Patient) -> Vec<Diagnosis> {
+    let stuck = infos(patient).filter(|(_, info)| !info.problems.is_empty());
+    let tell = |(worker, info): (&WorkerStatus, &WorkerInfo)| {
+        let found = format!("worker {}: {}", worker.name, info.problems.join("; "));
+        Diagnosis::problem(
+            "stuck worker",
+            found,
+            "it holds jobs and takes none: restart it if this lasts",
+        )
+    };
+    stuck.map(tell).collect()
+}
+
+fn names(patient: &Patient) -> Option<Diagnosis> {
+    let mut seen = BTreeSet::new();
+    let twice = patient.present().find(|worker| !seen.insert(&worker.name))?;
+    Some(Diagnosis::warning(
+        "worker names",
+        format!("two workers are called {}", twice.name),
+        "give each a name of its own: an eviction of one ends the leases of both",
+    ))
+}
+
+fn lost(patient: &Patient) -> Option<Diagnosis> {
+    let queues = || infos(patient).flat_map(|(_, info)| &info.queues);
+    let (lost, started): (u64, u64) =
+        (queues().map(|it| it.lost).sum(), queues().map(|it| it.started).sum());
+    (lost > 0).then(|| {
+        Diagnosis::warning(
+            "leases lost",
+            format!("{lost} of {started} runs since the workers started"),
+            "handlers that block their runtime, a suspended process or a store that was away: see the logs",
+        )
+    })
+}
+
+/// Whether a queue with ready jobs has a worker.
+fn served(patient: &Patient, queue: &QueueCounts) -> Option<Diagnosis> {
+    let name = queue.queue.as_str();
+    let knows_all = infos(patient).all(|(_, info)| info.queues_left_out == 0);
+    let is_served = infos(patient).any(|(_, info)| info.queues.iter().any(|it| it.name == name));
+    // Without any worker, one line says so.
+    let has_workers = infos(patient).next().is_some();
+    if queue.states.ready == 0
+        || is_served
+        || !knows_all
+        || !has_workers
+        || queue.paused_since.is_some()
+    {
+        return None;
+    }
+    let ready = capped(queue.states.ready, Some(COUNTED));
+    Some(Diagnosis::problem(
+        "unserved queue",
+        format!("queue {name} has {ready} ready jobs, and no worker serves it"),
+        format!("is the name right? else start a worker: taskharbor worker --queue {name}"),
+    ))
+}
+
+fn paused(patient: &Patient, queue: &QueueCounts) -> Option<Diagnosis> {
+    let paused_for = patient.now.since(queue.paused_since?);
+    (paused_for > DAY).then(|| {
+        Diagnosis::warning(
+            "paused queue",
+            format!("queue {} has been paused for {}", queue.queue, span(paused_for)),
+            format!("if that is an oversight: taskharbor queue resume {}", queue.queue),
+        )
+    })
+}

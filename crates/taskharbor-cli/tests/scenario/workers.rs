@@ -1,0 +1,216 @@
+//! `workers`, `worker --health` and `doctor`: who is working, and is all well.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Stdio},
+};
+
+use serde_json::Value;
+
+use super::{
+    said::Said,
+    until,
+    worker::{heard, signal, started},
+};
+use crate::store::Store;
+
+fn workers(store: &Store) -> Vec<Value> {
+    let lines = store.ok(&["workers", "--json"]);
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A worker whose jobs run until a file is there.
+fn waiting(store: &Store, args: &[&str]) -> (Child, Said) {
+    let go = store.dir().join("go");
+    let script = format!("wait=until [ -e {go} ]; do sleep 0.02; done", go = go.display());
+    heard(store, &[&["--shell", "--exec", &script], args].concat())
+}
+
+fn end(mut worker: Child) {
+    signal(&worker, "-TERM");
+    assert!(worker.wait().unwrap().success());
+}
+
+/// The status and the body of an answer.
+fn get(port: u16, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_worker_is_listed_with_what_it_serves_until_it_ends() {
+    let store = Store::new();
+    assert_eq!(store.run(&["workers"]).err, "no worker has announced itself\n");
+    let args = ["--builtin", "--queue", "mail=3", "--name", "w-1", "--service-version", "1.4"];
+    let worker = started(&store, &args);
+    until("the announcement", || !workers(&store).is_empty());
+    let listed = workers(&store).remove(0);
+    assert_eq!((&listed["name"], &listed["overdue"]), (&"w-1".into(), &false.into()), "{listed}");
+    let info = &listed["info"];
+    assert_eq!((&info["version"], &info["phase"]), (&"1.4".into(), &"working".into()), "{info}");
+    assert_eq!(info["queues"][0]["name"], "mail");
+    assert_eq!((&info["queues"][0]["slots"], &info["types"][0]), (&3.into(), &"echo".into()));
+    let shown = store.ok(&["workers"]);
+    assert!(shown.contains("w-1") && shown.contains("working") && shown.contains("0/3"), "{shown}");
+    end(worker);
+    assert_eq!(workers(&store), Vec::<Value>::new());
+}
+
+#[test]
+fn jobs_of_a_worker_that_is_killed_start_elsewhere_at_once() {
+    let store = Store::new();
+    let id = store.enqueue(&["wait"]);
+    let (mut killed, _said) = waiting(&store, &["--lease", "1h", "--name", "killed"]);
+    until("the start", || store.state(&id) == "inflight");
+    let (other, _said) = waiting(&store, &["--lease", "1h", "--name", "other"]);
+    signal(&killed, "-KILL");
+    killed.wait().unwrap();
+    // Its lease would have lasted for an hour.
+    until("the second run", || store.inspect(&id)["deliveries"] == 2);
+    fs::write(store.dir().join("go"), "").unwrap();
+    until("the end", || store.state(&id) == "done");
+    assert_eq!(store.inspect(&id)["holder"], Value::Null);
+    end(other);
+}
+
+#[test]
+fn a_worker_is_evicted_by_its_name() {
+    let store = Store::new();
+    let id = store.enqueue(&["wait"]);
+    let (worker, mut said) = waiting(&store, &["--lease", "10s", "--name", "slow"]);
+    until("the start", || store.state(&id) == "inflight");
+    let answer = store.ok(&["workers", "evict", "slow"]);
+    assert!(
+        answer.contains("1 lease of worker slow ended: its jobs can start elsewhere"),
+        "{answer}"
+    );
+    assert!(answer.contains("if it lives, what it records of these jobs is refused"), "{answer}");
+    // Its next heartbeat is refused.
+    said.until("lease");
+    fs::write(store.dir().join("go"), "").unwrap();
+    until("the end", || store.state(&id) == "done");
+    assert_eq!(store.inspect(&id)["deliveries"], 2);
+    let nobody = store.ok(&["workers", "evict", "nobody", "--json"]);
+    let nobody: Value = serde_json::from_str(&nobody).unwrap();
+    assert_eq!((&nobody["leases"], &nobody["was_alive"]), (&0.into(), &false.into()));
+    let invalid = store.run(&["workers", "evict", ""]);
+    assert_eq!(invalid.code, Some(2), "{invalid:?}");
+    assert!(invalid.err.contains("holder is empty"), "{invalid:?}");
+    end(worker);
+}
+
+#[test]
+fn probes_are_answered() {
+    let store = Store::new();
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let worker = started(&store, &["--builtin", "--health", &address]);
+    assert_eq!(get(port, "/livez"), (200, "working: 0 of 8 slots taken\n".to_owned()));
+    assert_eq!(get(port, "/readyz"), (200, "working: 0 of 8 slots taken\n".to_owned()));
+    assert_eq!(get(port, "/nothing").0, 404);
+    let id = store.enqueue(&["echo", "1"]);
+    until("the end", || store.state(&id) == "done");
+    let count = r#"taskharbor_jobs_finished_total{queue="default",type="echo",outcome="done"} 1"#;
+    until("the count", || get(port, "/metrics").1.contains(count));
+    signal(&worker, "-USR1");
+    until("the quiet", || get(port, "/readyz").0 == 503);
+    assert_eq!(get(port, "/livez").0, 200);
+    end(worker);
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_of_and_no_worker_starts() {
+    let store = Store::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let answer = store.run(&["worker", "--builtin", "--health", &address]);
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    assert!(answer.err.contains(&format!("cannot listen on {address}")), "{answer:?}");
+    assert!(answer.err.contains("choose another port for --health"), "{answer:?}");
+    let answer = store.run(&["metrics", "--bind", &address]);
+    assert_eq!(answer.code, Some(2), "{answer:?}");
+    let wrong = store.run(&["worker", "--builtin", "--health", "9464"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}
+
+#[test]
+fn the_queues_of_a_store_are_exported_for_prometheus() {
+    let store = Store::new();
+    store.enqueue(&["a", "--queue", "mail"]);
+    store.enqueue(&["a", "--queue", "mail", "--delay", "1h"]);
+    store.ok(&["queue", "pause", "mail"]);
+    let text = store.ok(&["metrics"]);
+    for line in [
+        r#"taskharbor_queue_jobs{queue="mail",state="ready"} 1"#,
+        r#"taskharbor_queue_jobs{queue="mail",state="scheduled"} 1"#,
+        r#"taskharbor_queue_paused{queue="mail"} 1"#,
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let port = free_port();
+    let mut server = store.command(&["metrics", "--bind", &format!("127.0.0.1:{port}")]);
+    let mut server = server.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    Said::by(&mut server).until("serving");
+    let (status, served) = get(port, "/metrics");
+    let is_served = served.contains(r#"queue="mail",state="ready"} 1"#);
+    assert_eq!((status, is_served), (200, true), "{served}");
+    signal(&server, "-INT");
+    assert_eq!(server.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn the_doctor_finds_work_that_nothing_runs() {
+    let store = Store::new();
+    let well = store.run(&["doctor"]);
+    // The server of the tests may be one that is not durable.
+    let is_durable = !well.out.contains("fsync off");
+    assert_eq!(well.code, Some(if is_durable { 0 } else { 4 }), "{well:?}");
+    for check in ["store", "clock", "wake-ups", "workers", "schedules", "DLQ"] {
+        assert!(well.out.contains(check), "{check}: {well:?}");
+    }
+    store.enqueue(&["mail:send", "--queue", "mial"]);
+    store.enqueue(&["nothing:knows", "--queue", "mail"]);
+    let ill = store.run(&["doctor"]);
+    assert_eq!(ill.code, Some(4), "{ill:?}");
+    assert!(ill.out.contains("none has announced itself, and 2 jobs are ready"), "{ill:?}");
+    let (worker, _said) = heard(&store, &["--builtin", "--queue", "other"]);
+    until("the announcement", || !workers(&store).is_empty());
+    let ill = store.run(&["doctor", "--json"]);
+    assert_eq!(ill.code, Some(4), "{ill:?}");
+    let lines: Vec<Value> = ill.out.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let problems: Vec<_> = lines.iter().filter(|line| line["level"] == "problem").collect();
+    let found = |text: &str| problems.iter().any(|it| it["found"].as_str().unwrap().contains(text));
+    assert!(found("queue mial has 1 ready jobs, and no worker serves it"), "{problems:?}");
+    assert!(found("no worker has a handler for nothing:knows"), "{problems:?}");
+    assert!(problems.iter().all(|line| line["advice"].is_string()), "{problems:?}");
+    let why = store.ok(&["list", "--queue", "mial", "--json"]);
+    let id = serde_json::from_str::<Value>(why.lines().next().unwrap()).unwrap()["id"].clone();
+    let why = store.ok(&["why", id.as_str().unwrap()]);
+    assert!(why.contains("no worker serves queue mial: 1 worker serves other"), "{why}");
+    end(worker);
+}
+
+#[test]
+fn a_worker_that_waits_for_its_store_lives_and_is_not_ready() {
+    let store = Store::new();
+    let port = free_port();
+    let closed = free_port();
+    let mut worker =
+        store.command(&["worker", "--builtin", "--health", &format!("127.0.0.1:{port}")]);
+    worker.args(["--url", &format!("postgres://127.0.0.1:{closed}/none")]);
+    let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    Said::by(&mut worker).until("waiting for the store");
+    assert_eq!(get(port, "/livez").0, 200);
+    assert_eq!(get(port, "/readyz"), (503, "waiting for the store\n".to_owned()));
+    end(worker);
+}
