@@ -11,7 +11,8 @@ use prometheus_client::{
     registry::Registry,
 };
 use taskharbor::{
-    Admin, AnyDriver, Counts, DriverError, QueueCounts, ScheduleRecord, State, Timestamp,
+    Admin, AnyDriver, Client, Counts, DriverError, ManageError, QueueCounts, ScheduleRecord, State,
+    Timestamp,
 };
 use taskharbor_core::admin::{ListSettings, Setting, SettingKind};
 
@@ -35,6 +36,7 @@ struct Gauges {
     jobs: Shown,
     oldest_seconds: Shown,
     paused: Shown,
+    workers: Shown,
     schedule_late_seconds: Shown,
     queue_names: Names,
     schedule_names: Names,
@@ -67,6 +69,7 @@ struct Snapshot {
     jobs: BTreeMap<Labels, f64>,
     oldest_seconds: BTreeMap<Labels, f64>,
     paused: BTreeMap<Labels, f64>,
+    workers: BTreeMap<Labels, f64>,
     schedule_late_seconds: BTreeMap<Labels, f64>,
 }
 
@@ -84,13 +87,15 @@ impl QueueGauges {
     /// Registers the gauges here: for a process that serves them alone. [`Metrics`](crate::Metrics) has
     /// them already.
     pub fn register(&self, registry: &mut Registry) {
-        let Gauges { jobs, oldest_seconds, paused, schedule_late_seconds, .. } = &*self.0;
+        let Gauges { jobs, oldest_seconds, paused, workers, schedule_late_seconds, .. } = &*self.0;
         let help = "Jobs of a queue by state";
         registry.register("taskharbor_queue_jobs", help, jobs.family.clone());
         let help = "How long the oldest ready job of a queue has been due";
         registry.register("taskharbor_queue_oldest_seconds", help, oldest_seconds.family.clone());
         let help = "Whether a queue is paused";
         registry.register("taskharbor_queue_paused", help, paused.family.clone());
+        let help = "How many workers have announced that they serve a queue";
+        registry.register("taskharbor_queue_workers", help, workers.family.clone());
         let help = "How long the next slot of a schedule has been due";
         let late = schedule_late_seconds.family.clone();
         registry.register("taskharbor_schedule_late_seconds", help, late);
@@ -122,6 +127,7 @@ impl QueueGauges {
         self.0.jobs.show(snapshot.jobs);
         self.0.oldest_seconds.show(snapshot.oldest_seconds);
         self.0.paused.show(snapshot.paused);
+        self.0.workers.show(snapshot.workers);
         self.0.schedule_late_seconds.show(snapshot.schedule_late_seconds);
         result
     }
@@ -131,6 +137,14 @@ impl QueueGauges {
         let mut snapshot = Snapshot::default();
         for queue in driver.counts(Counts::new(now).at_most(Self::COUNT_AT_MOST)).await? {
             snapshot.add_queue(&self.0.queue_names.label(queue.queue.as_str()), &queue, now);
+        }
+        for worker in Client::new(driver).workers().await.map_err(failed)? {
+            for queue in
+                worker.info.filter(|_| !worker.is_overdue).into_iter().flat_map(|it| it.queues)
+            {
+                let label = self.0.queue_names.label(&queue.name);
+                *snapshot.workers.entry(labels([("queue", &label)])).or_default() += 1.0;
+            }
         }
         let mut next = Some(ListSettings::new(PAGE).kind(SettingKind::Schedule));
         while let Some(request) = next {
@@ -157,6 +171,8 @@ impl Snapshot {
         }
         let oldest = queue.oldest_ready.map_or(0.0, |due| now.since(due).as_secs_f64());
         greatest(&mut self.oldest_seconds, labels([("queue", label)]), oldest);
+        // A queue without a worker is shown with none, so that an alert can tell.
+        self.workers.entry(labels([("queue", label)])).or_default();
         let paused = f64::from(u8::from(queue.paused_since.is_some()));
         greatest(&mut self.paused, labels([("queue", label)]), paused);
     }
@@ -165,6 +181,13 @@ impl Snapshot {
         let due = schedule.next_slot.filter(|_| schedule.paused_since.is_none());
         let late = due.map_or(0.0, |slot| now.since(slot).as_secs_f64());
         greatest(&mut self.schedule_late_seconds, labels([("schedule", label)]), late);
+    }
+}
+
+fn failed(error: ManageError) -> DriverError {
+    match error {
+        ManageError::Store(error) => error,
+        other => DriverError::backend(other.to_string()),
     }
 }
 

@@ -328,7 +328,8 @@ impl Observers {
         items: usize,
         call: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<T, DriverError> {
-        let is_observed = self.0.len() > 1 || tracing::enabled!(tracing::Level::DEBUG);
+        let is_observed = self.0.len() > 1
+            || tracing::enabled!(target: "taskharbor::store", tracing::Level::DEBUG);
         if !is_observed {
             return call.await;
         }

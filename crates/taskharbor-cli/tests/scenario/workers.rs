@@ -110,6 +110,30 @@ fn a_worker_is_evicted_by_its_name() {
 }
 
 #[test]
+fn a_worker_that_was_suspended_and_evicted_records_nothing() {
+    let store = Store::new();
+    let id = store.enqueue(&["wait"]);
+    let (suspended, mut said) = waiting(&store, &["--lease", "10s", "--name", "suspended"]);
+    until("the start", || store.state(&id) == "inflight");
+    signal(&suspended, "-STOP");
+    store.ok(&["workers", "evict", "suspended"]);
+    let (other, _said) = waiting(&store, &["--lease", "1h", "--name", "other"]);
+    until("the second run", || store.inspect(&id)["deliveries"] == 2);
+    // Both programs end now, and the suspended worker learns of its own.
+    fs::write(store.dir().join("go"), "").unwrap();
+    until("the end", || store.state(&id) == "done");
+    let finished_at = store.inspect(&id)["finished_at"].clone();
+    signal(&suspended, "-CONT");
+    said.until("lease");
+    let job = store.inspect(&id);
+    assert_eq!((&job["state"], &job["deliveries"]), (&"done".into(), &2.into()), "{job}");
+    assert_eq!(job["finished_at"], finished_at);
+    assert!(store.run(&["check"]).code == Some(0));
+    end(suspended);
+    end(other);
+}
+
+#[test]
 fn probes_are_answered() {
     let store = Store::new();
     let port = free_port();

@@ -171,6 +171,8 @@ async fn the_gauges_tell_what_is_late_and_what_is_paused() {
     gauges.refresh(harbor.driver()).await.unwrap();
     let scraped = samples(&gauges.encode());
     assert_eq!(sum(&scraped, "taskharbor_queue_paused", &[("queue", "calm")]), 1.0);
+    assert!(scraped.keys().any(|series| series.contains("taskharbor_queue_workers{")));
+    assert_eq!(sum(&scraped, "taskharbor_queue_workers", &[("queue", "calm")]), 0.0);
     let oldest = sum(&scraped, "taskharbor_queue_oldest_seconds", &[("queue", "calm")]);
     assert!((90.0..91.0).contains(&oldest), "{oldest}");
     let late = sum(&scraped, "taskharbor_schedule_late_seconds", &[("schedule", "tick")]);
