@@ -36,6 +36,12 @@ impl Incarnation {
         Self(bits)
     }
 
+    /// The number of the incarnation.
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
     /// The incarnation that is shown as this text. Stores keep and sort the text, which has 16
     /// hexadecimal digits.
     #[must_use]
@@ -234,14 +240,14 @@ impl ListWorkers {
 pub struct Evict {
     /// The name under which the worker holds leases.
     pub holder: Holder,
-    /// The start of the worker that is meant. Without one, whatever holds leases under the name is.
+    /// The incarnation to evict. `None` evicts all incarnations of the holder.
     pub incarnation: Option<Incarnation>,
     /// The current time.
     pub now: Timestamp,
 }
 
 impl Evict {
-    /// Evicts whatever holds leases under this name.
+    /// Evicts all incarnations of this holder.
     #[must_use]
     pub const fn new(holder: Holder, now: Timestamp) -> Self {
         Self { holder, incarnation: None, now }

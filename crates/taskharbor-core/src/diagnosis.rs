@@ -1,6 +1,6 @@
 //! What a driver finds out about its store for people: [`Diagnosis`].
 
-/// One thing that was looked at, and how it is.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Diagnosis {
@@ -14,7 +14,7 @@ pub struct Diagnosis {
     pub advice: Option<String>,
 }
 
-/// How something is.
+/// The severity of a diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DiagnosisLevel {
     /// As it should be.

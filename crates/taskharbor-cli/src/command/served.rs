@@ -46,13 +46,15 @@ pub(crate) enum Announced {
 pub(crate) async fn announced(driver: &AnyDriver, queue: &QueueName) -> Outcome<Announced> {
     let workers = Client::new(driver).workers().await?;
     let present = workers.iter().filter(|worker| !worker.is_overdue);
-    let infos: Vec<_> = present.filter_map(|worker| worker.info.as_ref()).collect();
+    let present: Vec<_> = present.collect();
+    let infos: Vec<_> = present.iter().filter_map(|worker| worker.info.as_ref()).collect();
     let serves = |info: &&&WorkerInfo| info.queues.iter().any(|it| it.name == queue.as_str());
     let serving = infos.iter().filter(serves).count();
     if serving > 0 {
         return Ok(Announced::Served(serving));
     }
-    if infos.is_empty() || infos.iter().any(|info| info.queues_left_out > 0) {
+    let are_all_read = infos.len() == present.len();
+    if infos.is_empty() || !are_all_read || infos.iter().any(|info| info.queues_left_out > 0) {
         return Ok(Announced::Unknown);
     }
     let mut others: Vec<_> =

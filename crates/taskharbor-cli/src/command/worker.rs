@@ -10,7 +10,7 @@ mod tail;
 
 use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
-use taskharbor::{AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker};
+use taskharbor::{AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker, WorkerError};
 use taskharbor_prometheus::Metrics;
 use tokio::{sync::watch, time::Instant};
 
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     /// How long to wait for a store that is away when the worker starts [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     start_timeout: Option<Duration>,
-    /// The name of the worker [default: host and process]
+    /// The name of the worker [default: host, process id and a random number]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// The version of your service, which `taskharbor workers` shows
@@ -91,8 +91,8 @@ pub(crate) struct Args {
     /// Answer GET /livez, /readyz and /metrics here, as in 0.0.0.0:9464
     #[arg(long, value_name = "ADDRESS:PORT")]
     health: Option<SocketAddr>,
-    /// Bring back the jobs of workers that died after this time, and announce this worker as often as
-    /// that needs; at least 3s. Give it to all workers of a store
+    /// Evict workers that have not announced themselves for this long, so that their jobs run elsewhere;
+    /// this worker announces itself three times as often. 3s to 8h. Set it on all workers of a store
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     fast_recovery: Option<Duration>,
     /// Fire the schedules that are due, then end when no job in the queues is ready, running or
@@ -157,6 +157,10 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
             stopped = signals.next() => break stopped,
             () = quiet.next() => running.quiet(),
             ended = running.ended() => {
+                if matches!(ended, Err(WorkerError::Store(_))) {
+                    // It has reserved nothing.
+                    guardian.dismiss();
+                }
                 ended?;
                 break Stopped::Terminated;
             }
@@ -169,7 +173,8 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
         }
     };
     let was_forced = stop(&running, &mut signals, stopped, &status, &haste).await?;
-    if !was_forced {
+    // A job that is left behind has its slot.
+    if !was_forced && running.health().busy == 0 {
         guardian.dismiss();
     }
     status.end();

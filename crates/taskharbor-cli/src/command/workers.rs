@@ -15,8 +15,8 @@ use crate::{
 
 /// Show the workers that have announced themselves, or evict one
 ///
-/// A worker announces itself every ten seconds. One that has not done so for thirty seconds is shown as
-/// overdue for a day: it has died, or cannot reach the store.
+/// By default a worker announces itself every ten seconds, and is overdue after thirty. An overdue worker
+/// is shown for a day: it has died, or cannot reach the store.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -37,7 +37,7 @@ enum Command {
     /// For a worker that has died. If it lives, the store refuses what it records of these jobs, and they
     /// run a second time.
     #[command(after_help = "Example:
-  taskharbor workers evict \"$HOSTNAME\"   # in a preStop hook, of a worker with that --name")]
+    taskharbor workers evict web-7:4711:a0f3   # a worker that died")]
     Evict {
         /// The name of the worker
         name: String,
@@ -111,7 +111,7 @@ async fn evict(client: &Client, name: &str, screen: &mut Screen) -> Outcome {
         ),
     };
     if is_alive {
-        text += "; it announced itself less than 30 s ago, and if it lives, what it records of these jobs is refused";
+        text += "; its announcement is still valid: if it is alive, the store refuses what it records of these jobs";
     }
     if screen.is_json {
         return screen.document(&json_output::Evicted { name, leases, was_alive: is_alive });

@@ -94,7 +94,10 @@ fn a_worker_is_evicted_by_its_name() {
         answer.contains("1 lease of worker slow ended: its jobs can start elsewhere"),
         "{answer}"
     );
-    assert!(answer.contains("if it lives, what it records of these jobs is refused"), "{answer}");
+    assert!(
+        answer.contains("if it is alive, the store refuses what it records of these jobs"),
+        "{answer}"
+    );
     // Its next heartbeat is refused.
     said.until("lease");
     fs::write(store.dir().join("go"), "").unwrap();

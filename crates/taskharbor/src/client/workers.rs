@@ -18,7 +18,7 @@ pub struct WorkerStatus {
     pub name: String,
     /// Tells this start of the worker from others under the same name.
     pub incarnation: String,
-    /// What it said about itself last; `None` if this library cannot read it.
+    /// What it said about itself last, if this library can read it.
     pub info: Option<WorkerInfo>,
     /// When it announced itself first.
     pub started_at: Timestamp,

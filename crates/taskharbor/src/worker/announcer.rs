@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use taskharbor_core::{
     Admin, AnyDriver, Driver, DriverError,
     admin::{Evict, Evicted, ListWorkers, WorkerRecord},
-    driver::{Announce, Limits},
+    driver::{Announce, Incarnation, Limits},
 };
 use tokio::time::{Instant, sleep};
 
@@ -20,8 +20,10 @@ use crate::{Event, Operation, WorkerInfo, deadline::in_time};
 
 /// An announcement is over when so many later ones are missing.
 const MISSING: u32 = 3;
-/// How long a call may take. The next announcement makes up for one that fails.
+/// How long a call may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// When to announce again after a failure.
+const RETRY: Duration = Duration::from_secs(1);
 /// How long the first announcement may delay the start.
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -45,7 +47,12 @@ pub(super) async fn run(shared: Arc<Shared>, driver: AnyDriver) {
     let mut phase = shared.phase.subscribe();
     phase.mark_unchanged();
     loop {
-        let pause = every + every.mul_f64(shared.chance() / 4.0);
+        // An earlier worker of this name may be evicted as long as this one has not announced itself.
+        let pause = if shared.announced_since().is_some() {
+            every + every.mul_f64(shared.chance() / 4.0)
+        } else {
+            RETRY.min(every)
+        };
         tokio::select! {
             biased;
             () = shared.reached(Phase::Ended) => return,
@@ -53,8 +60,26 @@ pub(super) async fn run(shared: Arc<Shared>, driver: AnyDriver) {
             () = sleep(pause) => {}
         }
         let _ = announce(&shared, &driver).await;
-        if shared.config.recovers_others {
-            let _ = recover_others(&shared, &driver).await;
+    }
+}
+
+/// Evicts workers whose announcement is overdue, so that their jobs need not wait for the ends of their
+/// leases. It uses the handle of the other loops: an eviction may take a while and wakes reservers, and the
+/// handle of the keeper has leases to extend.
+pub(super) async fn recover_others(shared: Arc<Shared>) {
+    let Some(every) = shared.config.announce_every.filter(|_| shared.config.recovers_others) else {
+        return;
+    };
+    loop {
+        sleep(every + every.mul_f64(shared.chance() / 4.0)).await;
+        if shared.phase() > Phase::Working {
+            return;
+        }
+        // After an outage every announcement is overdue. Those of living workers are renewed within the
+        // time for which an announcement is valid.
+        let is_steady = shared.announced_since().is_some_and(|at| at.elapsed() >= every * MISSING);
+        if is_steady {
+            let _ = evict_overdue(&shared).await;
         }
     }
 }
@@ -81,7 +106,11 @@ async fn announce(shared: &Shared, driver: &AnyDriver) -> Result<(), DriverError
     let valid_for = (every * MISSING).min(Limits::MAX_ANNOUNCED_FOR);
     let (holder, info) = (shared.config.holder.clone(), info(shared).encode());
     let announced = Announce::new(holder, shared.incarnation, info, valid_for, shared.now());
-    call(shared, Operation::Announce, driver.announce(announced)).await
+    // Before the next one is due.
+    let announced = in_time(PATIENCE.min(every), driver.announce(announced));
+    let answer = shared.observers.call(Operation::Announce, 1, announced).await;
+    shared.note_announced(answer.is_ok());
+    answer
 }
 
 /// Whether another worker holds leases under the same name.
@@ -109,21 +138,22 @@ async fn all_workers(
     }
 }
 
-/// Evicts workers whose announcement is overdue, so that their jobs need not wait for the ends of their
-/// leases.
-async fn recover_others(shared: &Shared, driver: &AnyDriver) -> Result<(), DriverError> {
+async fn evict_overdue(shared: &Shared) -> Result<(), DriverError> {
+    let driver = &shared.driver;
     let overdue = ListWorkers::new(Limits::MAX_PAGE, shared.now()).only_overdue();
     for worker in all_workers(shared, driver, overdue).await? {
         let (holder, now) = (worker.holder.clone(), shared.now());
         if holder == shared.config.holder {
             continue;
         }
-        let evict = Evict::new(holder, now).incarnation(worker.incarnation);
-        if let Evicted::Leases(leases) = call(shared, Operation::Evict, driver.evict(evict)).await?
-        {
-            let name = worker.holder.as_str();
-            shared.tell(&Event::WorkerEvicted { name, leases });
-        }
+        // Named so, any worker of the name that has announced itself meanwhile keeps its leases.
+        let none_of_them = Incarnation::from_bits(!worker.incarnation.to_bits());
+        let evict = Evict::new(holder.clone(), now).incarnation(none_of_them);
+        let evicted = call(shared, Operation::Evict, driver.evict(evict)).await;
+        let Ok(Evicted::Leases(leases)) = evicted else { continue };
+        shared.tell(&Event::WorkerEvicted { name: holder.as_str(), leases });
+        let withdrawn = Announce::withdraw(holder, worker.incarnation, now);
+        let _ = call(shared, Operation::Announce, driver.announce(withdrawn)).await;
     }
     Ok(())
 }
@@ -136,7 +166,8 @@ fn info(shared: &Shared) -> WorkerInfo {
     let mut types: Vec<_> = shared.handlers.keys().map(|it| it.as_str().to_owned()).collect();
     types.sort_unstable();
     WorkerInfo {
-        version: shared.config.version.clone(),
+        // Longer ones would take the room of the queues.
+        version: shared.config.version.as_ref().map(|it| it.chars().take(200).collect()),
         library: env!("CARGO_PKG_VERSION").to_owned(),
         host: part::host(),
         pid: std::process::id(),

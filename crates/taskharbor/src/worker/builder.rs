@@ -175,14 +175,13 @@ impl WorkerBuilder {
         self
     }
 
-    /// Brings the jobs of workers that died back sooner than their leases end. This worker announces
-    /// itself three times within this time, and evicts workers whose last three announcements are
-    /// missing. Their jobs start elsewhere at most half as long again after the worker died. Give it to
-    /// all workers of a store: one that does not have it is evicted after 30 s.
+    /// Evicts workers that died, so that their jobs run elsewhere before their leases end. This worker
+    /// announces itself three times within this time, and evicts workers that have missed three
+    /// announcements. Jobs of a dead worker start elsewhere within 1.5 times as long. Set it on all
+    /// workers of a store: a worker without it is evicted only after 30 s.
     ///
-    /// A worker that is evicted and lives is refused by the store as any worker that has lost its
-    /// leases, so no outcome is recorded twice. But its jobs run a second time. So do not use it where
-    /// machines or processes are suspended for longer. At least 3 s. Defaults to none.
+    /// If an evicted worker is alive, the store refuses its outcomes, so none is recorded twice. Its jobs run
+    /// a second time. Do not use it where machines or processes can be suspended for longer. At least 3 s. Defaults to none.
     pub fn fast_recovery(mut self, within: Duration) -> Self {
         self.fast_recovery = Some(within);
         self
@@ -373,6 +372,7 @@ impl WorkerBuilder {
             closed: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             incarnation: Incarnation::from_bits(fastrand::u64(..)),
+            announced_since: Mutex::new(None),
             tally: Tally::new(queues),
             health: HealthNotes::default(),
         };

@@ -1,7 +1,7 @@
 //! [`Health`]: whether a worker consumes jobs, or has nothing to consume.
 //!
-//! Each part of a worker notes when a call to the store began that has had no answer yet, or from
-//! which on all have failed. How long a handler runs says nothing: a worker whose slots are taken by long
+//! Each part of a worker records the start of its oldest unanswered call, or of the first in a row of
+//! failed calls. How long a handler runs says nothing: a worker whose slots are taken by long
 //! jobs is healthy, and so is one without jobs.
 
 use std::{
@@ -22,8 +22,8 @@ use crate::WorkerPhase;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a store may say that a job is due and not give it.
 const VAIN_PATIENCE: Duration = Duration::from_secs(30);
-/// A part that has failed and still wants an answer asks again within this time. One that does not has
-/// nothing more to ask: the jobs are lost whose leases it could not extend.
+/// A part that failed and still needs an answer asks again within this time. Later silence means that it has
+/// nothing left to ask: for example, the leases that it could not extend are lost.
 const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(15);
 /// How often the runtime of the handlers says that it runs.
 pub(super) const PULSE: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub(super) const PULSE: Duration = Duration::from_secs(5);
 pub struct Health {
     /// How far it is on its way from start to end.
     pub phase: WorkerPhase,
-    /// Why it does not consume jobs, as it should.
+    /// Why it does not consume jobs although it should; empty if it is healthy.
     pub problems: Vec<HealthProblem>,
     /// How many jobs it may run at once.
     pub slots: usize,
@@ -49,7 +49,8 @@ impl Health {
         self.phase != WorkerPhase::Ended
     }
 
-    /// Whether the worker consumes jobs, or has none to consume.
+    /// Whether the worker is in phase [`WorkerPhase::Working`] and has no problems: it consumes jobs, or there
+    /// are none.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.phase == WorkerPhase::Working && self.problems.is_empty()
@@ -227,7 +228,11 @@ pub(super) fn of(shared: &Shared) -> Health {
         Phase::Draining | Phase::Cancelling => WorkerPhase::Stopping,
         Phase::Ended => WorkerPhase::Ended,
     };
-    let problems = shared.health.problems(Instant::now());
+    let mut problems = shared.health.problems(Instant::now());
+    // A worker that reserves nothing more is given nothing.
+    problems.retain(|problem| {
+        phase == WorkerPhase::Working || !matches!(problem, HealthProblem::GivenNothing(_))
+    });
     let slots = shared.pools.iter().map(|pool| pool.concurrency).sum();
     let busy = shared.pools.iter().map(super::pool::SlotPool::busy).sum();
     Health { phase, problems, slots, busy }

@@ -149,6 +149,8 @@ pub(super) struct Shared {
     /// Whether the worker ends as if its process had died.
     pub(super) aborted: AtomicBool,
     pub(super) incarnation: Incarnation,
+    /// Since when every announcement has succeeded.
+    pub(super) announced_since: Mutex<Option<Instant>>,
     pub(super) tally: Tally,
     pub(super) health: HealthNotes,
 }
@@ -157,6 +159,17 @@ impl Shared {
     /// The store's time. The clock is started before any loop is.
     pub(super) fn now(&self) -> Timestamp {
         self.clock.get().map_or(Timestamp::EPOCH, |clock| clock.now())
+    }
+
+    /// An announcement has succeeded or not.
+    pub(super) fn note_announced(&self, is_announced: bool) {
+        let mut since = self.announced_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = is_announced.then(|| since.unwrap_or_else(Instant::now));
+    }
+
+    /// Since when every announcement has succeeded, if the last one has.
+    pub(super) fn announced_since(&self) -> Option<Instant> {
+        *self.announced_since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn chance(&self) -> f64 {

@@ -149,6 +149,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let probe = tokio::spawn(outage::probe(Arc::clone(shared), driver.clone()));
     let announcer = tokio::spawn(announcer::run(Arc::clone(shared), driver.clone()));
     let pulse = home.spawn(pulse(Arc::clone(shared)));
+    let recovery = home.spawn(announcer::recover_others(Arc::clone(shared)));
     // Nothing waits for these two: what they leave undone another worker does, or the next one.
     let pruner = home.spawn(pruner::run(Arc::clone(shared)));
     let scheduler = home.spawn(scheduler::run(Arc::clone(shared)));
@@ -172,7 +173,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver, pruner, scheduler, probe, announcer, pulse] {
+    for task in [keeper, settler, reserver, pruner, scheduler, probe, announcer, pulse, recovery] {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { abandoned });

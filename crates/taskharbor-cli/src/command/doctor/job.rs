@@ -53,7 +53,7 @@ async fn unhandled(patient: &Patient) -> Outcome<Vec<Diagnosis>> {
                 "no worker has a handler for {name}, and {} of it are ready",
                 counted(count, "new job")
             ),
-            "deploy a worker that has one: after 10 minutes such jobs are dead-lettered",
+            "deploy a worker that has one: a worker without it dead-letters such jobs 10 minutes after it first met them, by default",
         )
     };
     Ok(missing.into_iter().map(tell).collect())

@@ -50,7 +50,7 @@ fn overdue(patient: &Patient) -> Option<Diagnosis> {
     Some(Diagnosis::warning(
         "overdue workers",
         format!(
-            "{} ended without a word, the last one {} ({})",
+            "{} stopped announcing themselves, the last one {} ({}): dead, or unable to reach the store",
             counted(overdue.len(), "worker"),
             relative(last.seen_at, patient.now),
             last.name
@@ -66,7 +66,7 @@ fn stuck(patient: &Patient) -> Vec<Diagnosis> {
         Diagnosis::problem(
             "stuck worker",
             found,
-            "it holds jobs and takes none: restart it if this lasts",
+            "do what the message says; restart it only if other workers are well",
         )
     };
     stuck.map(tell).collect()
@@ -98,12 +98,16 @@ fn lost(patient: &Patient) -> Option<Diagnosis> {
 /// Whether a queue with ready jobs has a worker.
 fn served(patient: &Patient, queue: &QueueCounts) -> Option<Diagnosis> {
     let name = queue.queue.as_str();
-    let knows_all = infos(patient).all(|(_, info)| info.queues_left_out == 0);
+    let knows_all =
+        patient.present().all(|it| it.info.as_ref().is_some_and(|info| info.queues_left_out == 0));
+    // A worker that does not announce itself may serve it.
+    let is_worked_on = queue.states.inflight > 0;
     let is_served = infos(patient).any(|(_, info)| info.queues.iter().any(|it| it.name == name));
     // Without any worker, one line says so.
     let has_workers = infos(patient).next().is_some();
     if queue.states.ready == 0
         || is_served
+        || is_worked_on
         || !knows_all
         || !has_workers
         || queue.paused_since.is_some()

@@ -1,9 +1,8 @@
 //! [`Guardian`]: a process beside the worker that clears up if the worker is killed.
 //!
-//! A worker that ends by itself ends its programs and gives its jobs back. One that is killed cannot. So
-//! the worker tells another process its name and which process groups it has. When the pipe between them
-//! closes and the worker has not said goodbye, it has died: its programs are killed, and its leases end,
-//! so that other workers can have its jobs at once.
+//! A worker that ends by itself stops its programs and releases its jobs. A worker that is killed cannot. So
+//! the worker sends its name and its process groups to a second process. If the pipe closes without a
+//! goodbye, the worker was killed: the second process kills its programs and evicts it.
 
 use std::{
     collections::HashSet,
@@ -24,8 +23,11 @@ use crate::{
 
 /// The hidden command that is the other end.
 pub(crate) const COMMAND: &str = "guard-worker";
-/// How long a store is waited for that is away. The leases end by themselves.
+/// How long to retry when the store is unavailable. After that the leases end by themselves.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a statement may go on in a server after its caller died.
+const LATE_GRANTS: Duration = Duration::from_secs(1);
 
 /// The worker's end of the pipe.
 #[derive(Debug)]
@@ -116,14 +118,23 @@ async fn evict(holder: Holder, incarnation: Incarnation) {
     let (began, mut failures) = (Instant::now(), 0);
     let again = Exponential::new().base(Duration::from_millis(200)).cap(Duration::from_secs(5));
     while began.elapsed() < PATIENCE {
-        if let Ok(url) = Url::find(None)
-            && let Ok(Opened::Driver(driver)) = url.try_open(Missing::Refuse).await
-        {
-            let is_done = try_evict(&driver, &holder, incarnation).await;
-            store::close_all().await;
-            if is_done {
-                return;
+        let Ok(url) = Url::find(None) else { return };
+        match url.try_open(Missing::Refuse).await {
+            Ok(Opened::Driver(driver)) => {
+                let is_done = try_evict(&driver, &holder, incarnation).await;
+                if is_done {
+                    // A reserve that was on its way when the worker died may have come to its end since.
+                    tokio::time::sleep(LATE_GRANTS).await;
+                    let _ = try_evict(&driver, &holder, incarnation).await;
+                }
+                store::close_all().await;
+                if is_done {
+                    return;
+                }
             }
+            Ok(Opened::Away(_)) => {}
+            // The store is gone, or refuses.
+            Err(_) => return,
         }
         failures += 1;
         tokio::time::sleep(again.after(failures, 0.0)).await;
