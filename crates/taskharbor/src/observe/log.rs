@@ -49,13 +49,13 @@ impl Observer for Log {
                 tracing::warn!(target: "taskharbor::store", doing, %error, "the store is unavailable; going on when it is back");
             }
             Event::StoreBack { after } => {
-                tracing::info!(target: "taskharbor::store", ?after, "the store is back")
+                tracing::info!(target: "taskharbor::store", ?after, "the store is back");
             }
             Event::WakeUpsLost { problem } => {
                 tracing::warn!(target: "taskharbor::store", problem, "no wake-ups from the store; jobs are found by polling");
             }
             Event::WakeUpsBack {} => {
-                tracing::info!(target: "taskharbor::store", "wake-ups from the store arrive again")
+                tracing::info!(target: "taskharbor::store", "wake-ups from the store arrive again");
             }
             Event::ScheduleFired { schedule, slot, job, is_new } => {
                 tracing::debug!(target: "taskharbor::worker", schedule, %slot, %job, is_new, "schedule fired");
@@ -106,7 +106,7 @@ impl Observer for Log {
                 tracing::info!(target: "taskharbor::worker", inflight, ?grace, "shutting down");
             }
             Event::WorkerStopped { abandoned: 0 } => {
-                tracing::info!(target: "taskharbor::worker", "worker stopped")
+                tracing::info!(target: "taskharbor::worker", "worker stopped");
             }
             Event::WorkerStopped { abandoned } => {
                 tracing::warn!(target: "taskharbor::worker", abandoned, "worker stopped; some handlers would not stop");
