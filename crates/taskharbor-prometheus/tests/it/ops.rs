@@ -117,7 +117,7 @@ async fn alerts_name_only_what_is_exported() {
 
 #[tokio::test(start_paused = true)]
 async fn the_scaler_names_only_what_is_exported() {
-    assert_eq!(assert_exported("keda.yaml", KEDA, &exported().await), 1);
+    assert_eq!(assert_exported("keda.yaml", KEDA, &exported().await), 2);
 }
 
 #[tokio::test(start_paused = true)]
