@@ -1,0 +1,95 @@
+//! [`Call`]: one request, as a handler sees it.
+
+use std::{
+    fmt::Display,
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use axum::{
+    extract::Query,
+    http::{HeaderMap, Uri},
+};
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use taskharbor::Timestamp;
+
+use crate::{
+    access::Access,
+    app::{App, Store},
+    problem::Problem,
+};
+
+/// One request whose caller has the access that its endpoint asks for.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) app: Arc<App>,
+    pub(crate) access: Access,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) params: Arc<[(String, String)]>,
+    pub(crate) bytes: Bytes,
+    pub(crate) noted: Arc<Mutex<Note>>,
+}
+
+/// What a handler tells the action log beside the parameters of its path.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Note {
+    /// The first of the things that were acted upon.
+    pub(crate) ids: Vec<String>,
+    /// How many there were.
+    pub(crate) count: Option<usize>,
+    /// Which ones, if they were chosen by a filter; or what else the log should show.
+    pub(crate) filter: Option<serde_json::Value>,
+}
+
+impl Call {
+    /// A parameter of the path, as text.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        let found = self.params.iter().find(|(key, _)| key == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// A parameter of the path: a name or an id.
+    pub(crate) fn param<T>(&self, name: &str) -> Result<T, Problem>
+    where
+        T: FromStr,
+        T::Err: Display,
+    {
+        self.text(name).parse().map_err(|error: T::Err| Problem {
+            code: "invalid_name",
+            ..Problem::invalid(error.to_string())
+        })
+    }
+
+    /// The store that the path names.
+    pub(crate) fn store(&self) -> Result<&Arc<Store>, Problem> {
+        self.app.store(self.text("store"))
+    }
+
+    /// The store that the path names, and its time.
+    pub(crate) async fn store_now(&self) -> Result<(&Arc<Store>, Timestamp), Problem> {
+        let store = self.store()?;
+        Ok((store, store.driver.now().await?))
+    }
+
+    /// The query of the address.
+    pub(crate) fn query<Q: DeserializeOwned>(&self) -> Result<Q, Problem> {
+        match Query::try_from_uri(&self.uri) {
+            Ok(Query(query)) => Ok(query),
+            Err(error) => Err(Problem::invalid(format!("invalid query: {error}"))),
+        }
+    }
+
+    /// The JSON in the body. An empty body is an empty object.
+    pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        let body: &[u8] = if self.bytes.is_empty() { b"{}" } else { &self.bytes };
+        serde_json::from_slice(body)
+            .map_err(|error| Problem::invalid(format!("invalid JSON body: {error}")))
+    }
+
+    /// Tells the action log more about what is done.
+    pub(crate) fn note(&self, tell: impl FnOnce(&mut Note)) {
+        tell(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

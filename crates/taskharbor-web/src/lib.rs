@@ -1,0 +1,70 @@
+//! The HTTP server of TaskHarbor.
+//!
+//! [`router`] makes an axum router of stores and a configuration, to serve or to mount under any prefix.
+
+mod access;
+mod app;
+mod call;
+mod config;
+mod contract;
+mod endpoint;
+mod graph;
+mod guard;
+mod poll;
+mod problem;
+mod session;
+mod sweep;
+mod view;
+mod work;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{RawPathParams, Request},
+    http::Method,
+    response::IntoResponse,
+    routing::{MethodFilter, MethodRouter, on},
+};
+
+use app::App;
+use endpoint::Endpoint;
+use problem::Problem;
+
+pub use access::{Access, Role};
+pub use app::{InvalidStore, StoreKind, Stores};
+pub use config::Web;
+
+/// The pages, the JSON API and the faces for drivers and workers, of these stores.
+pub fn router(stores: Stores, config: Web) -> Router {
+    let app = App::new(stores, config);
+    let mut paths: BTreeMap<String, MethodRouter> = BTreeMap::new();
+    for endpoint in endpoint::table() {
+        let path = endpoint.path.to_string();
+        let routed = paths.remove(&path).unwrap_or_else(|| {
+            MethodRouter::new().fallback(|| async {
+                Problem::new(
+                    axum::http::StatusCode::METHOD_NOT_ALLOWED,
+                    "method_not_allowed",
+                    "the method is not allowed",
+                    "this address has other methods: the header \"allow\" names them",
+                )
+                .into_response()
+            })
+        });
+        paths.insert(path, add(routed, endpoint, &app));
+    }
+    paths.into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods))
+}
+
+fn add(routed: MethodRouter, endpoint: Endpoint, app: &Arc<App>) -> MethodRouter {
+    let filter = match endpoint.method {
+        Method::POST => MethodFilter::POST,
+        Method::DELETE => MethodFilter::DELETE,
+        _ => MethodFilter::GET,
+    };
+    let (endpoint, app) = (Arc::new(endpoint), Arc::clone(app));
+    routed.merge(on(filter, move |params: RawPathParams, request: Request| {
+        guard::answer(Arc::clone(&app), Arc::clone(&endpoint), params, request)
+    }))
+}
