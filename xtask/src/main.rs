@@ -9,12 +9,16 @@
 )]
 
 mod audit;
+mod browser;
 mod cargo;
+mod checksum;
 mod deny_tool;
+mod package;
 mod postgres;
 mod progress;
 mod shell;
 mod step;
+mod vendor;
 mod watchdog;
 
 use std::env;
@@ -40,13 +44,16 @@ usage: cargo xtask <command>
                 break sessions, workers, connections and servers at random, and check every promise
   crash sqlite [rounds=200] [seed=N]
                 kill a process that works on a file, again and again, and look for what was lost
+  vendor        fetch the packages that the dashboard's pages use; needs npm
+  web-check     check the types of the dashboard's pages; needs npm
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
   help          print this text
 
 Tests that print nothing for ten minutes are killed, and the run fails.
-test, ci, pg, `chaos postgres` and `bench postgres` start a private PostgreSQL, found or fetched, and stop it:
+test, ci, pg, `chaos postgres` and `bench postgres` start a private PostgreSQL, found or fetched, and stop it;
+test and ci also find or fetch a browser:
 
-  --install            install PostgreSQL with apt-get if there is no other way; CI always does
+  --install            install what is missing with apt-get if there is no other way; CI always does
   --pg-version newer   use a newer major version than the system's; `ci` always tests on both
 ";
 
@@ -108,11 +115,13 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
         ("pg", args) => postgres::serve(only_options("pg", args)?),
         ("quick", []) => quick(),
         ("audit", []) => audit::dependencies(MissingTool::Fails).map(drop),
+        ("vendor", []) => vendor::vendor(),
+        ("web-check", []) => vendor::check_types(),
         ("help" | "--help" | "-h", []) => {
             print!("{HELP}");
             Ok(())
         }
-        ("quick" | "audit" | "help" | "--help" | "-h", [extra, ..]) => {
+        ("quick" | "audit" | "vendor" | "web-check" | "help" | "--help" | "-h", [extra, ..]) => {
             Err(unexpected(&name, extra))
         }
         _ => Err(Failure::Usage(format!("unknown command `{name}`"))),
@@ -156,7 +165,7 @@ fn test(args: &[OsString]) -> Result<(), Failure> {
         let commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
         return run_steps("test", postgres::steps("postgres", options, commands));
     }
-    let provision = Provision::new(options)?;
+    let provision = Provision::for_tests(options)?;
     provision.warn();
     let mut command = cargo::chosen_tests(&args);
     provision.pass_on(&mut command);
@@ -215,6 +224,7 @@ fn ci(options: Options) -> Result<(), Failure> {
     steps.extend(postgres::steps("newer postgres", newer, commands));
     steps.extend([
         Step::tests("scripts", cargo::scripts()),
+        Step::new("pages", || vendor::check_types().map(|()| Outcome::Passed)),
         Step::command("doc", cargo::doc()),
         Step::new("audit", || audit::dependencies(MissingTool::IsReported)),
     ]);

@@ -1,5 +1,5 @@
-//! What tests of the Postgres driver need, provided for as long as they run: a private server, the
-//! programs to start more of them, and pgbouncer.
+//! What tests need, provided for as long as they run: a private PostgreSQL server, the programs to start
+//! more of them, pgbouncer, and a browser.
 //!
 //! Tests are told through their environment:
 //!
@@ -11,13 +11,14 @@
 //! | `TASKHARBOR_PG_USER` | the account to run them under; only set where ours is root, to which they object |
 //! | `TASKHARBOR_PGBOUNCER` | the program; unset where it cannot be had: tests that need it fail |
 //! | `TASKHARBOR_PGBOUNCER_LIBS` | its `LD_LIBRARY_PATH`, if it needs one |
+//! | `TASKHARBOR_CHROMIUM` | a browser; unset where none can be had: tests that need it fail |
+//! | `TASKHARBOR_CHROMIUM_LIBS` | its `LD_LIBRARY_PATH`, if it needs one |
 
 mod account;
 mod binary;
 mod bouncer;
 mod leftover;
 mod option;
-mod package;
 mod place;
 mod run;
 mod server;
@@ -37,6 +38,7 @@ use place::Place;
 use run::Run;
 
 use crate::Failure;
+use crate::browser::{self, Browser};
 use crate::step::{Outcome, Step};
 use crate::watchdog::run_tests;
 
@@ -73,6 +75,8 @@ pub(crate) struct Provision {
     url: OsString,
     /// Or why there is none, and what to install.
     bouncer: Result<Bouncer, String>,
+    /// As the bouncer, if tests are what is run.
+    browser: Option<Result<Browser, String>>,
 }
 
 impl Provision {
@@ -90,20 +94,30 @@ impl Provision {
                 failure.into_message()
             )
         });
-        Ok(Self { stage, url, bouncer })
+        Ok(Self { stage, url, bouncer, browser: None })
+    }
+
+    /// With what only tests need.
+    pub(crate) fn for_tests(options: Options) -> Result<Self, Failure> {
+        let browser = browser::find(options.installing).map_err(Failure::into_message);
+        Ok(Self { browser: Some(browser), ..Self::new(options)? })
+    }
+
+    /// What could not be provided.
+    fn missing(&self) -> impl Iterator<Item = &String> {
+        let browser = self.browser.as_ref().and_then(|browser| browser.as_ref().err());
+        self.bouncer.as_ref().err().into_iter().chain(browser)
     }
 
     /// Fails unless nothing is missing: every test can be run.
     fn complete(self) -> Result<Self, Failure> {
-        match &self.bouncer {
-            Ok(_) => Ok(self),
-            Err(missing) => Err(Failure::Check(missing.clone())),
-        }
+        let missing = self.missing().next().cloned();
+        missing.map_or(Ok(self), |missing| Err(Failure::Check(missing)))
     }
 
     /// Says what is missing, which may be needed by none of the tests that were chosen.
     pub(crate) fn warn(&self) {
-        if let Err(missing) = &self.bouncer {
+        for missing in self.missing() {
             eprintln!("WARNING: {missing}; tests that need it fail");
         }
     }
@@ -120,7 +134,9 @@ impl Provision {
             ("TASKHARBOR_PGBOUNCER", bouncer.map(|bouncer| (&bouncer.program).into())),
             ("TASKHARBOR_PGBOUNCER_LIBS", bouncer.and_then(|bouncer| bouncer.libraries.clone())),
         ];
-        for (name, value) in variables {
+        let browser = self.browser.as_ref().and_then(|browser| browser.as_ref().ok());
+        let browser = browser.map(Browser::variables).into_iter().flatten();
+        for (name, value) in variables.into_iter().chain(browser) {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
@@ -139,7 +155,7 @@ pub(crate) fn steps(
     let shared = Rc::new(OnceCell::new());
     let provided = Rc::clone(&shared);
     let provide = Step::new(name, move || {
-        let provision = Provision::new(options)?.complete()?;
+        let provision = Provision::for_tests(options)?.complete()?;
         // It is set here alone.
         let _ = provided.set(provision);
         Ok(Outcome::Passed)

@@ -49,6 +49,11 @@ fn complaint_in(stderr: &str) -> Option<String> {
     errors.next_back().or_else(|| lines().next_back()).map(str::to_owned)
 }
 
+/// Why a file or a directory was not made, removed or read.
+pub(crate) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Check(format!("cannot {what} {}: {error}", path.display()))
+}
+
 /// Whether a command can be run and succeeds; nobody sees what it prints.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     output(command).is_ok()

@@ -11,6 +11,8 @@
 )]
 #![allow(missing_debug_implementations, reason = "tests print what they compare")]
 
+#[cfg(feature = "browser")]
+pub mod browser;
 pub mod environment;
 pub mod intercept;
 pub mod operation;

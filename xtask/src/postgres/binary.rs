@@ -10,10 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::package::{self, Installing};
 use super::place::Place;
 use super::wheel;
 use crate::Failure;
+use crate::package::{self, Installing};
 use crate::shell::{on_path, output};
 
 /// What we call; `psql` and the rest are welcome but not needed.

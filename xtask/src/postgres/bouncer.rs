@@ -9,10 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::package::{self, Installing};
-use super::place::{Place, cannot};
+use super::place::Place;
 use crate::Failure;
-use crate::shell::{on_path, output};
+use crate::package::{self, Installing};
+use crate::shell::{cannot, on_path, output};
 
 /// A pgbouncer that runs on this machine.
 #[derive(Debug)]

@@ -9,9 +9,9 @@ use std::process::Command;
 
 use super::account::Account;
 use super::binary::Binaries;
-use super::place::cannot;
 use super::run::guard;
 use crate::Failure;
+use crate::shell::cannot;
 use crate::shell::output;
 
 /// Stops and removes what no living run claims. The caller holds the lock of the place.

@@ -3,8 +3,8 @@
 use std::env;
 use std::ffi::OsString;
 
-use super::package::Installing;
 use crate::Failure;
+use crate::package::Installing;
 
 /// Which PostgreSQL is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use super::account::Account;
 use crate::Failure;
-use crate::shell::{output, root, succeeds};
+use crate::shell::{cannot, output, root, succeeds};
 
 /// The longest path of a socket: 103 bytes on macOS, 107 on Linux.
 const SOCKET_PATH_MAX: usize = 103;
@@ -72,10 +72,6 @@ impl Place {
 /// Lets everybody read a directory, whatever our umask is.
 pub(crate) fn open_to_all(dir: &Path) -> Result<(), Failure> {
     output(Command::new("chmod").arg("755").arg(dir)).map(drop)
-}
-
-pub(crate) fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Check(format!("cannot {what} {}: {error}", path.display()))
 }
 
 fn fits_socket(dir: &Path) -> bool {

@@ -15,8 +15,9 @@ use std::process::{self, Child, Command, Stdio};
 use super::account::Account;
 use super::binary::Binaries;
 use super::leftover;
-use super::place::{Place, cannot, open_to_all};
+use super::place::{Place, open_to_all};
 use crate::Failure;
+use crate::shell::cannot;
 
 /// Arguments: the directory, `pg_ctl`, and what comes before a command to run it as the account of
 /// the servers. Their data is thrown away, so they need not write it down: `immediate`.

@@ -11,10 +11,9 @@ use std::path::Path;
 
 use super::account::Account;
 use super::binary::Binaries;
-use super::place::cannot;
 use super::run::Run;
 use crate::Failure;
-use crate::shell::output;
+use crate::shell::{cannot, output};
 
 /// The user who owns all databases.
 const USER: &str = "taskharbor";

