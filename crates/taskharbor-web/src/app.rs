@@ -3,8 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use taskharbor::{AnyDriver, Client};
+use tokio::sync::{Semaphore, watch};
 
-use crate::{access::Access, config::Web, problem::Problem};
+use crate::{action_log::ActionLog, config::Web, problem::Problem, session::Sessions};
 
 /// What kind of store a store is, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -98,11 +99,34 @@ impl fmt::Debug for Store {
 pub(crate) struct App {
     pub(crate) config: Web,
     pub(crate) stores: Vec<Arc<Store>>,
+    pub(crate) sessions: Sessions,
+    pub(crate) actions: ActionLog,
+    /// One permit for each request that is being answered.
+    pub(crate) room: Semaphore,
+    ending: watch::Sender<bool>,
 }
 
 impl App {
     pub(crate) fn new(stores: Stores, config: Web) -> Arc<Self> {
-        Arc::new(Self { config, stores: stores.stores })
+        let actions = ActionLog::new(config.action_file.clone(), config.on_action.clone());
+        let room = Semaphore::new(config.max_requests.clamp(1, Semaphore::MAX_PERMITS));
+        let sessions = Sessions::default();
+        let ending = watch::Sender::new(false);
+        Arc::new(Self { config, stores: stores.stores, sessions, actions, room, ending })
+    }
+
+    /// Ends what would go on for ever, such as streams of events.
+    pub(crate) fn end(&self) {
+        self.ending.send_replace(true);
+    }
+
+    /// Completes when the server ends. Streams and long waits end with it.
+    pub(crate) fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ending = self.ending.subscribe();
+        async move {
+            // If the server is gone, it has ended as well.
+            let _ = ending.wait_for(|it| *it).await;
+        }
     }
 
     /// The store of this name; `default` is the first one.
@@ -116,10 +140,5 @@ impl App {
                 "this server has no store of that name: GET v1/stores lists them",
             )
         })
-    }
-
-    /// Who a request without credentials comes from, if the configuration says so.
-    pub(crate) fn anonymous(&self) -> Option<&Access> {
-        self.config.anonymous.as_ref()
     }
 }

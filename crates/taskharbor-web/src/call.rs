@@ -39,8 +39,8 @@ pub(crate) struct Note {
     pub(crate) ids: Vec<String>,
     /// How many there were.
     pub(crate) count: Option<usize>,
-    /// Which ones, if they were chosen by a filter; or what else the log should show.
-    pub(crate) filter: Option<serde_json::Value>,
+    /// How it is done, or by which filter the jobs were chosen.
+    pub(crate) details: Option<serde_json::Value>,
 }
 
 impl Call {

@@ -130,6 +130,54 @@ impl Endpoint {
         Self::with_body(Method::POST, path, handler)
     }
 
+    /// A POST, whose handler answers with headers of its own; [`Endpoint::answers`] says what the body is.
+    pub(crate) fn post_raw<T, F>(
+        path: impl Into<Cow<'static, str>>,
+        handler: impl Fn(Call, T) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: DeserializeOwned + JsonSchema + Send + 'static,
+        F: Future<Output = Result<Response, Problem>> + Send + 'static,
+    {
+        Self::with_raw_answer(Method::POST, path, handler)
+    }
+
+    /// As [`Endpoint::post_raw`], for a DELETE.
+    pub(crate) fn delete_raw<F>(
+        path: impl Into<Cow<'static, str>>,
+        handler: impl Fn(Call, Nothing) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Response, Problem>> + Send + 'static,
+    {
+        Self::with_raw_answer(Method::DELETE, path, handler)
+    }
+
+    fn with_raw_answer<T, F>(
+        method: Method,
+        path: impl Into<Cow<'static, str>>,
+        handler: impl Fn(Call, T) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: DeserializeOwned + JsonSchema + Send + 'static,
+        F: Future<Output = Result<Response, Problem>> + Send + 'static,
+    {
+        let handle = move |call: Call| -> Handled {
+            let handler = handler.clone();
+            Box::pin(async move {
+                let body = call.body()?;
+                handler(call, body).await
+            })
+        };
+        Self::new(method, path, schema_of::<T>, handle)
+    }
+
+    /// The JSON that a handler with an answer of its own writes.
+    pub(crate) fn answers<U: JsonSchema>(mut self) -> Self {
+        self.answers = Some(schema_of::<U>);
+        self
+    }
+
     /// A DELETE, whose handler takes nothing and answers JSON.
     pub(crate) fn delete<U, F>(
         path: impl Into<Cow<'static, str>>,
@@ -224,7 +272,7 @@ fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 }
 
 /// A JSON answer.
-fn json(answer: &impl Serialize) -> Result<Response, Problem> {
+pub(crate) fn json(answer: &impl Serialize) -> Result<Response, Problem> {
     let body = serde_json::to_vec(answer).map_err(|error| Problem::internal(&error))?;
     let kind = HeaderValue::from_static("application/json");
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
@@ -234,6 +282,7 @@ fn json(answer: &impl Serialize) -> Result<Response, Problem> {
 pub(crate) fn table() -> Vec<Endpoint> {
     [
         crate::session::endpoints(),
+        crate::action_log::endpoints(),
         crate::view::endpoints(),
         crate::contract::endpoints(),
         crate::work::endpoints(),

@@ -1,15 +1,38 @@
-//! What every request passes before its handler: host, origin, size, time, access; and the headers of every
-//! answer.
+//! What every request passes before its handler: room, host, access, origin, size, time; and the headers of
+//! every answer.
+//!
+//! The order matters. A foreign host learns nothing, a caller without access learns nothing but that, and a
+//! body is read when its sender may send it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes},
     extract::{RawPathParams, Request},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
 };
+use taskharbor::Timestamp;
+use tokio::time::timeout;
 
-use crate::{access::Access, app::App, call::Call, endpoint::Endpoint, problem::Problem};
+use crate::{
+    access::{Access, Needs},
+    app::App,
+    call::Call,
+    config::Callers,
+    endpoint::Endpoint,
+    problem::Problem,
+    session,
+};
+
+/// The longest address that is looked at.
+const MAX_URI_BYTES: usize = 8 * 1024;
+
+/// Nothing but the server's own files, and nothing inline.
+const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+);
 
 /// Answers a request to this endpoint.
 pub(crate) async fn answer(
@@ -18,32 +41,42 @@ pub(crate) async fn answer(
     params: RawPathParams,
     request: Request,
 ) -> Response {
-    match pass(app, &endpoint, &params, request).await {
+    let Ok(_permit) = app.room.try_acquire() else {
+        let detail = "the server answers as many requests as it may: try again";
+        return Problem::unavailable("busy", "the server is busy", detail).into_response();
+    };
+    let time = endpoint.time_limit;
+    let passed = timeout(time, pass(&app, &endpoint, &params, request)).await;
+    match passed.unwrap_or_else(|_| Err(took_too_long(time))) {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
 }
 
 async fn pass(
-    app: Arc<App>,
-    endpoint: &Endpoint,
+    app: &Arc<App>,
+    endpoint: &Arc<Endpoint>,
     params: &RawPathParams,
     request: Request,
 ) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
-    let access = parts.extensions.get::<Access>().or_else(|| app.anonymous()).cloned();
-    let Some(access) = access else {
-        return Err(Problem::forbidden(
-            "no_access",
-            "no access",
-            "you have no access to this server",
-        ));
+    let access = caller(app, parts.extensions.get::<Access>(), &parts.headers)?;
+    let access = match (access, endpoint.needs) {
+        (Some(access), needs) => {
+            needs.check(&access)?;
+            access
+        }
+        // Not who it is: a request without access does nothing in its caller's name.
+        (None, Needs::NOTHING) => Access::new("", crate::Role::Viewer),
+        (None, _) => return Err(no_access(app)),
     };
-    endpoint.needs.check(&access)?;
-    let bytes = read(body, endpoint.body_limit).await?;
+    if !endpoint.is_read() {
+        check_origin(&parts.method, &parts.headers)?;
+    }
+    let bytes = read(&parts.headers, body, endpoint.body_limit).await?;
     let params = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let call = Call {
-        app,
+        app: Arc::clone(app),
         access,
         uri: parts.uri,
         headers: parts.headers,
@@ -51,17 +84,227 @@ async fn pass(
         bytes,
         noted: Arc::default(),
     };
-    (endpoint.handler)(call).await
+    if endpoint.action.is_none() {
+        return (endpoint.handler)(call).await;
+    }
+    // On a task of its own it ends, and is recorded, also when the client goes away.
+    let task = tokio::spawn(act(Arc::clone(endpoint), call));
+    task.await.unwrap_or_else(|error| Err(Problem::internal(&error)))
 }
 
-async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, Problem> {
-    let too_large = |_| {
+/// Does what goes into the action log, and records it.
+async fn act(endpoint: Arc<Endpoint>, call: Call) -> Result<Response, Problem> {
+    let at = time_of(&call).await;
+    let answer = (endpoint.handler)(call.clone()).await;
+    let result = answer.as_ref().map(|_| ());
+    call.app.actions.record(&call, &endpoint, at, result).await;
+    answer
+}
+
+async fn time_of(call: &Call) -> Option<Timestamp> {
+    let store = call.store().ok()?;
+    store.driver.now().await.ok()
+}
+
+/// Who the caller is; `None` if nothing says so.
+fn caller(
+    app: &App,
+    extension: Option<&Access>,
+    headers: &HeaderMap,
+) -> Result<Option<Access>, Problem> {
+    if let Some(access) = extension {
+        return Ok(Some(access.clone()));
+    }
+    match &app.config.callers {
+        Callers::Embedded => Ok(None),
+        Callers::Anonymous(access) => Ok(Some(access.clone())),
+        Callers::Tokens(file) => match session::bearer(headers, file)? {
+            Some(access) => Ok(Some(access)),
+            None => app.sessions.access(headers, &app.config.callers),
+        },
+    }
+}
+
+fn no_access(app: &App) -> Problem {
+    match &app.config.callers {
+        Callers::Tokens(_) => session::no_credentials(),
+        Callers::Embedded | Callers::Anonymous(_) => Problem::forbidden(
+            "no_access",
+            "you have no access",
+            "the application that serves this has given you no access to jobs",
+        ),
+    }
+}
+
+/// Refuses a host that is not in the list: a page of another site can send a browser here under the
+/// page's own name.
+pub(crate) fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    let Some(allowed) = &app.config.hosts else { return Ok(()) };
+    let header = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(|authority| authority.as_str()).or(header);
+    let is_allowed = |host: &str| {
+        let name = without_port(host);
+        let matches = |it: &String| it.eq_ignore_ascii_case(host) || it.eq_ignore_ascii_case(name);
+        allowed.iter().any(matches)
+    };
+    if host.is_some_and(is_allowed) {
+        return Ok(());
+    }
+    Err(Problem::forbidden(
+        "foreign_host",
+        "this host is not served here",
+        "the server does not answer under this name: allow it with --allow-host",
+    ))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        // A colon inside brackets belongs to the address.
+        Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Refuses changes that a page of another site has a browser send: they come with the user's cookies.
+fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let is_own = match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, None) => true,
+        (None, Some(origin)) => {
+            let host = origin.split_once("://").map(|(_, host)| host);
+            host.is_some() && host == text("host")
+        }
+    };
+    if !is_own {
+        return Err(Problem::forbidden(
+            "foreign_origin",
+            "the request comes from another site",
+            "changes are taken from this server's own pages, and from programs that are no browsers",
+        ));
+    }
+    let kind = text("content-type").unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    // A form of another site cannot send this type, and a DELETE carries nothing.
+    if *method == Method::POST && !essence.eq_ignore_ascii_case("application/json") {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "json_expected",
+            "the body must be JSON",
+            "send the header content-type: application/json",
+        ));
+    }
+    Ok(())
+}
+
+async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
         Problem::new(
-            axum::http::StatusCode::PAYLOAD_TOO_LARGE,
+            StatusCode::PAYLOAD_TOO_LARGE,
             "too_large",
             "the request is too large",
             format!("the body is larger than {limit} bytes: send less in one request"),
         )
     };
-    axum::body::to_bytes(body, limit).await.map_err(too_large)
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length: u64| usize::try_from(length).map_or(true, |it| it > limit)) {
+        return Err(too_large());
+    }
+    // It fails if the body is larger, or if its sender goes away: then nobody reads the answer.
+    axum::body::to_bytes(body, limit).await.map_err(|_| too_large())
+}
+
+fn took_too_long(time: Duration) -> Problem {
+    let detail =
+        format!("it took longer than {time:?}: what was asked for may happen all the same");
+    Problem {
+        status: StatusCode::GATEWAY_TIMEOUT,
+        ..Problem::unavailable("timeout", "the request took too long", detail)
+    }
+}
+
+/// Refuses what no endpoint should see, and writes the headers that every answer has.
+pub(crate) async fn around(
+    app: Arc<App>,
+    request: Request,
+    next: axum::middleware::Next,
+) -> Response {
+    let is_probe = request.uri().path() == "/healthz";
+    let is_api = is_probe || request.uri().path().starts_with("/v1/");
+    let passed =
+        if request.uri().path().len() + request.uri().query().map_or(0, str::len) > MAX_URI_BYTES {
+            Err(Problem::new(
+                StatusCode::URI_TOO_LONG,
+                "address_too_long",
+                "the address is too long",
+                format!("it is longer than {MAX_URI_BYTES} bytes: ask for less"),
+            ))
+        } else if is_probe {
+            // A probe comes under the address of a machine, and learns nothing.
+            Ok(())
+        } else {
+            check_host(&app, request.headers(), request.uri())
+        };
+    let mut response = match passed {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if is_api || !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_told_from_an_address() {
+        for (host, name) in [
+            ("localhost:7450", "localhost"),
+            ("localhost", "localhost"),
+            ("[::1]:7450", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("127.0.0.1:80", "127.0.0.1"),
+        ] {
+            assert_eq!(without_port(host), name);
+        }
+    }
+
+    #[test]
+    fn changes_are_taken_from_own_pages_and_programs() {
+        let check = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            headers.insert("host", HeaderValue::from_static("jobs:7450"));
+            headers.insert("content-type", HeaderValue::from_static("application/json"));
+            for (name, value) in pairs {
+                headers.insert(*name, HeaderValue::from_static(value));
+            }
+            check_origin(&Method::POST, &headers).map_err(|problem| problem.code)
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[("origin", "http://jobs:7450")]), Ok(()));
+        assert_eq!(check(&[("sec-fetch-site", "same-origin"), ("origin", "https://a")]), Ok(()));
+        assert_eq!(check(&[("sec-fetch-site", "none")]), Ok(()));
+        assert_eq!(check(&[("content-type", "application/json; charset=utf-8")]), Ok(()));
+        for foreign in [
+            ("origin", "http://evil"),
+            ("origin", "null"),
+            ("origin", "jobs:7450"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            assert_eq!(check(&[foreign]), Err("foreign_origin"), "{foreign:?}");
+        }
+        for kind in ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"] {
+            assert_eq!(check(&[("content-type", kind)]), Err("json_expected"), "{kind}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! [`router`] makes an axum router of stores and a configuration, to serve or to mount under any prefix.
 
 mod access;
+mod action_log;
 mod app;
 mod call;
 mod config;
@@ -10,10 +11,13 @@ mod contract;
 mod endpoint;
 mod graph;
 mod guard;
+mod page;
 mod poll;
 mod problem;
+mod server;
 mod session;
 mod sweep;
+mod token;
 mod view;
 mod work;
 
@@ -22,7 +26,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::{
     Router,
     extract::{RawPathParams, Request},
-    http::Method,
+    http::{Method, StatusCode},
+    middleware::Next,
     response::IntoResponse,
     routing::{MethodFilter, MethodRouter, on},
 };
@@ -32,19 +37,25 @@ use endpoint::Endpoint;
 use problem::Problem;
 
 pub use access::{Access, Role};
+pub use action_log::ActionRecord;
 pub use app::{InvalidStore, StoreKind, Stores};
 pub use config::Web;
+pub use server::{ServeError, serve};
+pub use token::{StoredToken, TokenFile, TokenFileError};
 
 /// The pages, the JSON API and the faces for drivers and workers, of these stores.
 pub fn router(stores: Stores, config: Web) -> Router {
-    let app = App::new(stores, config);
+    routes(&App::new(stores, config))
+}
+
+fn routes(app: &Arc<App>) -> Router {
     let mut paths: BTreeMap<String, MethodRouter> = BTreeMap::new();
     for endpoint in endpoint::table() {
         let path = endpoint.path.to_string();
         let routed = paths.remove(&path).unwrap_or_else(|| {
             MethodRouter::new().fallback(|| async {
                 Problem::new(
-                    axum::http::StatusCode::METHOD_NOT_ALLOWED,
+                    StatusCode::METHOD_NOT_ALLOWED,
                     "method_not_allowed",
                     "the method is not allowed",
                     "this address has other methods: the header \"allow\" names them",
@@ -52,9 +63,14 @@ pub fn router(stores: Stores, config: Web) -> Router {
                 .into_response()
             })
         });
-        paths.insert(path, add(routed, endpoint, &app));
+        paths.insert(path, add(routed, endpoint, app));
     }
-    paths.into_iter().fold(Router::new(), |router, (path, methods)| router.route(&path, methods))
+    let routes = paths
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(&path, methods));
+    let app = Arc::clone(app);
+    let around = move |request: Request, next: Next| guard::around(Arc::clone(&app), request, next);
+    routes.fallback(page::answer).layer(axum::middleware::from_fn(around))
 }
 
 fn add(routed: MethodRouter, endpoint: Endpoint, app: &Arc<App>) -> MethodRouter {

@@ -1,7 +1,17 @@
 //! What people look at: jobs, flows, schedules, queues, workers.
 
-use crate::endpoint::Endpoint;
+mod store;
+
+use crate::{endpoint::Endpoint, problem::Problem};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    Vec::new()
+    [store::endpoints()].into_iter().flatten().collect()
+}
+
+/// How many things a page has: what was asked for, 100 if nothing was.
+pub(crate) fn limit(asked: Option<usize>, max: usize) -> Result<usize, Problem> {
+    match asked.unwrap_or(max.min(100)) {
+        limit if (1..=max).contains(&limit) => Ok(limit),
+        _ => Err(Problem::out_of_range("limit", 1, max)),
+    }
 }
