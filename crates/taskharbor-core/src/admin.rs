@@ -137,6 +137,8 @@ pub trait Admin: Send + Sync + 'static {
 
 /// A contradiction that [`Admin::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Inconsistency(String);
 
 impl Inconsistency {
@@ -155,6 +157,12 @@ impl fmt::Display for Inconsistency {
 /// Asks for one thing to be done to many jobs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Manage {
     /// The jobs; for actions on flows, the flows' ids.
     pub ids: Vec<JobId>,
@@ -185,6 +193,12 @@ impl Manage {
 ///
 /// Exhaustive on purpose: a driver that does not know an action must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case", deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Action {
     /// Gives a dead-lettered or cancelled job another life.
     Requeue(Requeue),
@@ -205,13 +219,21 @@ pub enum Action {
 /// How a job is requeued.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Requeue {
     /// Not before this instant.
     pub run_at: Option<Timestamp>,
     /// Starts counting attempts anew. Otherwise a dead-lettered job may be executed exactly once
     /// more, and a cancelled job keeps the attempts it has left.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub reset_attempts: bool,
     /// If the job's flow is over, takes it out of the flow so that it can run alone.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub detach: bool,
 }
 
@@ -251,6 +273,12 @@ impl Requeue {
 /// when its last member ended. What is `None` is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Prune {
     /// Removes what was done by this instant.
     pub done_before: Option<Timestamp>,

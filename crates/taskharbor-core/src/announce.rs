@@ -67,6 +67,12 @@ impl fmt::Debug for Incarnation {
 /// Announces a worker.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Announce {
     /// The name under which the worker holds leases.
     pub holder: Holder,
@@ -75,6 +81,7 @@ pub struct Announce {
     /// What it says about itself. A store does not read it.
     pub info: Blob,
     /// How long the announcement is valid. Zero withdraws it.
+    #[cfg_attr(feature = "serde", serde(rename = "valid_for_nanos", with = "crate::json::Nanos"))]
     pub valid_for: Duration,
     /// The current time.
     pub now: Timestamp,
@@ -122,6 +129,8 @@ impl Announce {
 /// A worker as it has announced itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkerRecord {
     /// The name under which it holds leases.
     pub holder: Holder,
@@ -163,10 +172,18 @@ impl WorkerRecord {
 /// Asks for a page of the workers that have announced themselves, by name and incarnation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListWorkers {
     /// Whether workers are listed whose announcement is valid.
+    #[cfg_attr(feature = "serde", serde(default = "crate::json::yes"))]
     pub valid: bool,
     /// Whether workers are listed whose announcement is over.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub overdue: bool,
     /// After the last worker of the page that gave this.
     pub after: Option<Cursor>,
@@ -237,6 +254,12 @@ impl ListWorkers {
 /// Asks for all leases of a worker to end now, as if their time were over.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evict {
     /// The name under which the worker holds leases.
     pub holder: Holder,
@@ -263,6 +286,12 @@ impl Evict {
 
 /// What an eviction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Evicted {
     /// It ended so many leases.
     Leases(usize),

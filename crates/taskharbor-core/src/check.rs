@@ -1,6 +1,6 @@
 //! Rules that several requests share.
 
-use std::{collections::HashSet, hash::Hash, time::Duration};
+use std::{borrow::Cow, collections::HashSet, hash::Hash, time::Duration};
 
 use crate::{DriverError, JobId, Timestamp, driver::Limits, error::InvalidRequest};
 
@@ -37,7 +37,7 @@ pub(crate) const fn range(
     max: usize,
 ) -> Result<(), InvalidRequest> {
     if value < min || value > max {
-        return Err(InvalidRequest::OutOfRange { what, value, min, max });
+        return Err(InvalidRequest::OutOfRange { what: Cow::Borrowed(what), value, min, max });
     }
     Ok(())
 }

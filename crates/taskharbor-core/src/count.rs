@@ -5,6 +5,8 @@ use crate::{QueueName, State, Timestamp, check, error::InvalidRequest};
 /// How many jobs are in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StateCounts {
     /// May be reserved now.
     pub ready: usize,
@@ -72,6 +74,12 @@ impl std::iter::Sum for StateCounts {
 /// Asks how many jobs are in each state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counts {
     /// The current time.
     pub now: Timestamp,
@@ -110,6 +118,8 @@ impl Counts {
 /// A queue and its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueCounts {
     /// The queue.
     pub queue: QueueName,

@@ -1,11 +1,15 @@
 //! What a driver finds out about its store for people: [`Diagnosis`].
 
+use std::borrow::Cow;
+
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Diagnosis {
     /// What was looked at, in a word or two: `durability`, `oldest snapshot`.
-    pub what: &'static str,
+    pub what: Cow<'static, str>,
     /// How it is.
     pub level: DiagnosisLevel,
     /// What was found.
@@ -16,6 +20,12 @@ pub struct Diagnosis {
 
 /// The severity of a diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum DiagnosisLevel {
     /// As it should be.
     Fine,
@@ -39,27 +49,27 @@ impl DiagnosisLevel {
 
 impl Diagnosis {
     /// It is as it should be.
-    pub fn fine(what: &'static str, found: impl Into<String>) -> Self {
-        Self { what, level: DiagnosisLevel::Fine, found: found.into(), advice: None }
+    pub fn fine(what: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Self {
+        Self { what: what.into(), level: DiagnosisLevel::Fine, found: found.into(), advice: None }
     }
 
     /// It is worth a look.
     pub fn warning(
-        what: &'static str,
+        what: impl Into<Cow<'static, str>>,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
         let (found, advice) = (found.into(), Some(advice.into()));
-        Self { what, level: DiagnosisLevel::Warning, found, advice }
+        Self { what: what.into(), level: DiagnosisLevel::Warning, found, advice }
     }
 
     /// Jobs are lost, late or do not run because of it.
     pub fn problem(
-        what: &'static str,
+        what: impl Into<Cow<'static, str>>,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) -> Self {
         let (found, advice) = (found.into(), Some(advice.into()));
-        Self { what, level: DiagnosisLevel::Problem, found, advice }
+        Self { what: what.into(), level: DiagnosisLevel::Problem, found, advice }
     }
 }

@@ -10,6 +10,12 @@ use crate::{
 /// Asks to store sets of jobs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Enqueue {
     /// The sets; each is stored whole or not at all.
     pub sets: Vec<JobSet>,
@@ -50,6 +56,12 @@ impl Enqueue {
 
 /// What became of one job of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Enqueued {
     /// It was stored.
     Inserted(JobId),

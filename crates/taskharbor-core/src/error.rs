@@ -17,7 +17,7 @@ pub use crate::random::NoRandomness;
 pub use chain::chain;
 pub use rejected::Rejected;
 
-use std::{error::Error, sync::Arc};
+use std::{borrow::Cow, error::Error, sync::Arc};
 
 use crate::{
     JobId, QueueName, State,
@@ -89,12 +89,18 @@ impl From<NoRandomness> for DriverError {
 /// A request that breaks a rule as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum InvalidRequest {
     /// A number is outside its range.
     #[error("{what} is {value}: choose {min} to {max}")]
     OutOfRange {
         /// What the number counts.
-        what: &'static str,
+        what: Cow<'static, str>,
         /// The number.
         value: usize,
         /// The least allowed.
@@ -134,7 +140,7 @@ pub enum InvalidRequest {
     Rate(Rate),
     /// A filter asks for a range of time in which no instant lies.
     #[error("no instant lies in the range of {0}: let it begin before it ends")]
-    EmptyRange(&'static str),
+    EmptyRange(Cow<'static, str>),
 }
 
 /// A change to an inflight job was refused; its record is unchanged.
@@ -144,6 +150,12 @@ pub enum InvalidRequest {
 /// last `Invalid` for an expansion that meets jobs already stored. `Busy` says nothing about the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Refusal {
     /// No such job is stored.
     #[error("no such job is stored")]
@@ -169,6 +181,12 @@ pub enum Refusal {
 /// A change that could not be made to any job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum InvalidTransition {
     /// The output is larger than a store keeps.
     #[error(
@@ -191,6 +209,12 @@ pub enum InvalidTransition {
 /// What an operator asked for was not done; the job is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Denied {
     /// No such job or flow is stored.
     #[error("no such job is stored")]

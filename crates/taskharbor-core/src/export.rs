@@ -20,6 +20,12 @@ use crate::{
 /// A single job, a flow with its members, or a key that outlived its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportUnit {
     /// The flow, if it is one.
     pub flow: Option<ExportedFlow>,
@@ -62,6 +68,12 @@ impl ExportUnit {
 /// What is stored of a flow beside its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportedFlow {
     /// Identifies it.
     pub id: JobId,
@@ -89,6 +101,12 @@ impl ExportedFlow {
 /// A key that is held for a time of its own, and whose job's record was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportedKey {
     /// The queue to which it belongs.
     pub queue: QueueName,
@@ -116,6 +134,12 @@ impl ExportedKey {
 /// All that is stored of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExportedJob {
     /// The job as it was enqueued, with its current priority and `run_at`.
     pub new: NewJob,
@@ -131,6 +155,12 @@ pub struct ExportedJob {
 
 /// The state of an edge between a job and one of its parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case", deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum EdgeState {
     /// The job waits for the parent.
     Open,
@@ -166,6 +196,12 @@ impl ExportedJob {
 
 /// What became of a unit that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Imported {
     /// It is stored now.
     Stored,
@@ -176,6 +212,12 @@ pub enum Imported {
 /// Why a unit was not imported. Nothing of it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ImportRefused {
     /// Some jobs of the unit are stored already and others are not.
     #[error("job {0} is stored already but others of its flow are not: import into an empty store")]

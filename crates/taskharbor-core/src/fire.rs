@@ -14,6 +14,12 @@ use crate::{
 /// Asks for schedules that are due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DueSchedules {
     /// Only schedules that come after this next slot and name, in the order of the answer.
     pub after: Option<(Timestamp, ScheduleName)>,
@@ -57,6 +63,8 @@ impl DueSchedules {
 /// Schedules that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Due {
     /// The schedules, by next slot and name.
     pub schedules: Vec<ScheduleRecord>,
@@ -75,6 +83,12 @@ impl Due {
 /// Asks to fire schedules.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fire {
     /// What to fire; each is applied whole or not at all.
     pub items: Vec<FireSchedule>,
@@ -85,27 +99,42 @@ pub struct Fire {
 /// One firing of a schedule: the jobs of some slots, and which slot is next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FireSchedule {
     /// The schedule.
     pub name: ScheduleName,
     /// The revision of the record that the caller read.
     pub revision: u64,
     /// The slots that get jobs, in their order.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub slots: Vec<SlotJobs>,
     /// The next slot; `None` after the last one.
     pub next_slot: Option<Timestamp>,
     /// How many slots are missed: they were due and get no job.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub missed: u64,
     /// Why slots that were due get no job, if that is a failure.
     pub error: Option<Text>,
     /// The firing is refused while another job holds the key of the slot's job. It has one slot at
     /// most.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub waits_for_key: bool,
 }
 
 /// A slot and its jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SlotJobs {
     /// The instant for which the jobs are made.
     pub at: Timestamp,
@@ -221,6 +250,12 @@ impl Fire {
 /// Why a schedule was not fired. Nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum FireRefused {
     /// No such schedule is stored.
     #[error("no such schedule is stored")]

@@ -14,12 +14,19 @@ use crate::{
 /// Asks for a page of flows.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListFlows {
     /// In this state.
     pub state: Option<FlowState>,
     /// With this name.
     pub name: Option<FlowName>,
     /// In which order.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub order: Order,
     /// After the last flow of the page that gave this.
     pub after: Option<Cursor>,
@@ -84,6 +91,12 @@ impl ListFlows {
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum FlowState {
     /// Something in it is ready, scheduled or inflight.
     Running,
@@ -117,6 +130,8 @@ impl FlowState {
 /// A flow as people see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FlowRecord {
     /// Identifies it: the id of its first tail, or of the job that expanded into it. It never changes.
     pub id: JobId,

@@ -33,43 +33,76 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewJob {
     /// Identifies the job; enqueueing the same id again changes nothing.
     pub id: JobId,
     /// The queue it waits in.
     pub queue: QueueName,
     /// What kind of work it is.
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub job_type: JobType,
     /// What the handler receives.
     pub payload: Blob,
     /// Whether a worker runs it or the store completes it.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub kind: JobKind,
     /// The earliest time it may run; at once if `None`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub run_at: Option<Timestamp>,
     /// How long one execution may take; the worker's timeout, if it has one, if `None`.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "timeout_nanos",
+            default,
+            skip_serializing_if = "Option::is_none",
+            with = "crate::json::OptionNanos"
+        )
+    )]
     pub timeout: Option<Duration>,
     /// How many executions may fail before it is dead-lettered; the worker's policy if `None`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub max_attempts: Option<u32>,
     /// Higher runs first.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub priority: i16,
     /// The lane of its queue that it belongs to.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub lane: Option<LaneName>,
     /// What travels beside the payload.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Headers::is_empty"))]
     pub headers: Headers,
     /// Keeps a second enqueue of the same thing in the same queue from creating a second job.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub idempotency_key: Option<IdempotencyKey>,
     /// How long the key is held.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub key_hold: KeyHold,
     /// The jobs of the same flow that it waits for, in the order in which it reads their outputs.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub parents: Vec<JobId>,
     /// What has to become of its parents before it may run.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub condition: Condition,
     /// Its failure policy: what happens to its dependants if it fails.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub on_failure: FailurePolicy,
 }
 
 /// Who completes a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum JobKind {
     /// A worker, by running its handler.
     #[default]
@@ -84,6 +117,12 @@ pub enum JobKind {
 ///
 /// A driver stores it and answers it with the list; it changes nothing about the list itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum JoinReading {
     /// The outputs of its parents, in their order.
     #[default]
@@ -117,6 +156,12 @@ impl JoinReading {
 
 /// What has to become of the parents of a job before it may run: the condition on its edges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Condition {
     /// All of them are done.
     #[default]
@@ -129,6 +174,12 @@ pub enum Condition {
 
 /// How long an idempotency key is held by the job that was enqueued with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum KeyHold {
     /// Until the job's record is pruned or purged.
     #[default]
@@ -142,6 +193,7 @@ pub enum KeyHold {
     /// For this long after the job was enqueued, whatever becomes of the job: the key outlives a
     /// record that is pruned sooner, and is free after that time even if the job is not terminal.
     /// Counted in whole microseconds.
+    #[cfg_attr(feature = "serde", serde(rename = "for_nanos", with = "crate::json::Nanos"))]
     For(Duration),
 }
 
@@ -169,6 +221,12 @@ impl KeyHold {
 
 /// What happens to the dependants of a job when it is dead-lettered or cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum FailurePolicy {
     /// They stay blocked; requeueing this job lets the flow go on.
     #[default]

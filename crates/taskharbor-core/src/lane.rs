@@ -68,6 +68,12 @@ const EMPTY: LaneRange<'static> = (Bound::Unbounded, Bound::Excluded(&None));
 /// Asks for a page of the lanes of a queue.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListLanes {
     /// The queue.
     pub queue: QueueName,
@@ -121,6 +127,8 @@ impl ListLanes {
 /// A lane of a queue: one that has ready or inflight jobs, or that is on hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneStatus {
     /// The lane; `None` for the jobs without one.
     pub lane: Option<LaneName>,

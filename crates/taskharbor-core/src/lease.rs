@@ -56,6 +56,12 @@ impl fmt::Debug for LeaseToken {
 
 /// What a holder says about its lease, in case the lease runs out: whether that tells of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum LeaseMark {
     /// A handler is about to run the job.
     Started,
@@ -83,6 +89,8 @@ impl LeaseMark {
 /// the job may be granted to another: there is neither a gap nor an overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lease {
     /// The proof of ownership.
     pub token: LeaseToken,

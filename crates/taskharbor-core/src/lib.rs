@@ -16,6 +16,7 @@
 //! | [`error`] | what can go wrong, by what the caller can do next |
 //! | [`name`], [`time`], [`clock`] | validated names; instants; where `now` comes from |
 //! | [`testing`] | what tests need |
+//! | `wire` | the operations as they travel between processes, with the feature `serde` |
 //!
 //! A [`NewJob`] goes in, in a [`JobSet`](job::JobSet). A worker gets it as [`Leased`](driver::Leased)
 //! and proves with the [`LeaseToken`](driver::LeaseToken) that it holds it, until it is settled with
@@ -43,6 +44,8 @@ pub mod graph;
 mod handle;
 mod header;
 pub mod job;
+#[cfg(feature = "serde")]
+mod json;
 mod lane;
 mod lease;
 pub mod life;
@@ -65,6 +68,8 @@ mod text;
 pub mod time;
 mod transaction;
 mod wake;
+#[cfg(feature = "serde")]
+pub mod wire;
 
 /// What tests of drivers and of code above them need.
 pub mod testing {

@@ -3,7 +3,7 @@
 //! All but one are fixed, because a job that one store takes and another refuses could not be
 //! moved. The payload limit is the operator's to choose, within [`Limits::MAX_PAYLOAD_BYTES`].
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use crate::error::InvalidRequest;
 
@@ -63,7 +63,7 @@ impl Limits {
     pub const fn with_payload_bytes(self, bytes: usize) -> Result<Self, InvalidRequest> {
         if bytes > Self::MAX_PAYLOAD_BYTES {
             return Err(InvalidRequest::OutOfRange {
-                what: "payload limit",
+                what: Cow::Borrowed("payload limit"),
                 value: bytes,
                 min: 0,
                 max: Self::MAX_PAYLOAD_BYTES,

@@ -11,16 +11,25 @@ use crate::{
 /// Asks for a page of jobs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct List {
     /// Which jobs.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub filter: Filter,
     /// In which order.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub order: Order,
     /// After the last job of the page that gave this.
     pub after: Option<Cursor>,
     /// At most so many.
     pub limit: usize,
     /// How many records the call may look at. A page that stops there is short and has a cursor.
+    #[cfg_attr(feature = "serde", serde(default = "crate::json::max_scan"))]
     pub scan: usize,
     /// The current time.
     pub now: Timestamp,
@@ -28,6 +37,12 @@ pub struct List {
 
 /// The order of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Order {
     /// In the order of insertion.
     #[default]
@@ -80,12 +95,19 @@ impl List {
 /// Which jobs a list shows; what is `None` does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Filter {
     /// Of this queue.
     pub queue: Option<QueueName>,
     /// In this state.
     pub state: Option<State>,
     /// Of this type.
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub job_type: Option<JobType>,
     /// Of this lane.
     pub lane: Option<LaneName>,
@@ -98,14 +120,22 @@ pub struct Filter {
     /// With this text in the last error or in the reason, byte for byte.
     pub error: Option<String>,
     /// Enqueued in this range of time.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub created: TimeRange,
     /// Terminal since an instant in this range of time.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub finished: TimeRange,
 }
 
 /// A range of time: from an instant on, and before another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TimeRange {
     /// The first instant in it.
     pub from: Option<Timestamp>,
@@ -143,7 +173,9 @@ impl TimeRange {
 
     fn check(&self, name: &'static str) -> Result<(), InvalidRequest> {
         match (self.from, self.before) {
-            (Some(from), Some(before)) if from >= before => Err(InvalidRequest::EmptyRange(name)),
+            (Some(from), Some(before)) if from >= before => {
+                Err(InvalidRequest::EmptyRange(name.into()))
+            }
             _ => Ok(()),
         }
     }
@@ -283,6 +315,8 @@ impl Cursor {
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page<T> {
     /// What is on it.
     pub items: Vec<T>,
@@ -330,7 +364,7 @@ mod tests {
         for (from, before) in [(3, 3), (4, 3)] {
             let filter = Filter::all().finished(TimeRange::new(Some(at(from)), Some(at(before))));
             let list = List::new(filter, 1, at(0));
-            assert_eq!(list.check(), Err(InvalidRequest::EmptyRange("finished")));
+            assert_eq!(list.check(), Err(InvalidRequest::EmptyRange("finished".into())));
         }
     }
 

@@ -4,15 +4,22 @@
 //! Control characters are refused because names reach terminals and logs, and because NUL cannot
 //! be stored as text everywhere. The lengths are bounded so that every store can index them.
 
-use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
+use std::{
+    borrow::{Borrow, Cow},
+    fmt,
+    str::FromStr,
+    sync::Arc,
+};
 
 use crate::Timestamp;
 
 /// Why a name was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NameError {
-    what: &'static str,
+    what: Cow<'static, str>,
     problem: NameProblem,
 }
 
@@ -27,6 +34,12 @@ impl NameError {
 /// What can be wrong with a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum NameProblem {
     /// It has no characters.
     #[error("is empty: give it at least one visible character")]
@@ -69,7 +82,7 @@ pub(crate) fn check(what: &'static str, text: &str, max: usize) -> Result<(), Na
     } else {
         return Ok(());
     };
-    Err(NameError { what, problem })
+    Err(NameError { what: what.into(), problem })
 }
 
 macro_rules! name {
@@ -103,7 +116,7 @@ macro_rules! name {
                 match std::str::from_utf8(bytes) {
                     Ok(text) => Self::new(text),
                     Err(error) => Err(NameError {
-                        what: $what,
+                        what: Cow::Borrowed($what),
                         problem: NameProblem::NotUtf8 { at: error.valid_up_to() },
                     }),
                 }

@@ -11,6 +11,12 @@ use crate::{
 /// Asks what jobs, or the parents of jobs, produced.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outputs {
     /// What is asked for.
     pub items: Vec<OutputQuery>,
@@ -41,12 +47,19 @@ impl Outputs {
 /// Whose output is asked for.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutputQuery {
     /// The job.
     pub id: JobId,
     /// Its own output, or what it reads.
     pub of: OutputOf,
     /// How many entries to skip: what the previous page gave as `next`.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub from: usize,
 }
 
@@ -80,6 +93,12 @@ impl OutputQuery {
 
 /// Which output of a job is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum OutputOf {
     /// Its own.
     Itself,
@@ -92,6 +111,8 @@ pub enum OutputOf {
 /// A part of what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutputPage {
     /// The entries, in order.
     pub entries: Vec<OutputEntry>,
@@ -120,6 +141,8 @@ impl OutputPage {
 /// A join that is done: its output is the list of its parents' outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JoinList {
     /// The join; [`OutputQuery::parents_of`] it reads the list.
     pub join: JobId,
@@ -140,6 +163,12 @@ impl JoinList {
 /// What one job produced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum OutputEntry {
     /// A join that is done.
     List(JoinList),

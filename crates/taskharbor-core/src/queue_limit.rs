@@ -31,6 +31,12 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueLimits {
     /// How many jobs of the queue may be inflight at once.
     pub inflight: Option<u32>,
@@ -41,14 +47,22 @@ pub struct QueueLimits {
     /// How fast jobs of each lane may be granted.
     pub lane_rate: Option<Rate>,
     /// The lanes with settings of their own.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub lanes: BTreeMap<LaneName, LaneLimits>,
     /// The first invalid name of a lane, until [`QueueLimits::check`] tells it.
+    #[cfg_attr(feature = "serde", serde(skip))]
     invalid_lane: Option<NameError>,
 }
 
 /// The settings of one lane. What is not set is as for every lane of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneLimits {
     /// How many of its jobs may be inflight at once.
     pub inflight: Option<u32>,
@@ -273,6 +287,12 @@ impl Usage {
 /// Why a job that is ready is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum HeldBack {
     /// The queue or lane is on hold.
     OnHold {
@@ -340,6 +360,8 @@ impl HeldBack {
 /// What holds a job back: a limit of its queue, or one of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeldJob {
     /// Whether the limit is the lane's.
     pub by_lane: bool,
@@ -376,6 +398,8 @@ impl QueueLimits {
 /// The limits of a queue as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitsRecord {
     /// The queue.
     pub queue: QueueName,
@@ -409,6 +433,12 @@ impl LimitsRecord {
 /// The limits of all queues of one owner, declared at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitsDeclaration {
     /// Whose limits they are.
     pub owner: OwnerName,

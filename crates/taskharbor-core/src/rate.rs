@@ -13,12 +13,20 @@ use crate::{
 /// The limiter is the generic cell rate algorithm (GCRA), in whole microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rate {
     /// So many jobs…
     pub jobs: u32,
     /// …in so much time.
+    #[cfg_attr(feature = "serde", serde(rename = "per_nanos", with = "crate::json::Nanos"))]
     pub per: Duration,
     /// How many may be granted at once after a pause; one unless set.
+    #[cfg_attr(feature = "serde", serde(default = "crate::json::one"))]
     pub burst: u32,
 }
 

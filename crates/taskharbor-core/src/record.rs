@@ -15,44 +15,65 @@ use crate::{
 /// A job as its worker sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobView {
     /// Identifies it.
     pub id: JobId,
     /// What kind of work it is.
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub job_type: JobType,
     /// The queue it came from.
     pub queue: QueueName,
     /// What the handler receives.
     pub payload: Blob,
     /// What travels beside the payload.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Headers::is_empty"))]
     pub headers: Headers,
     /// Higher runs first.
     pub priority: i16,
     /// The lane of its queue that it belongs to.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub lane: Option<LaneName>,
     /// The earliest time it may run, if one was set.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub run_at: Option<Timestamp>,
     /// How long one execution may take.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "timeout_nanos",
+            default,
+            skip_serializing_if = "Option::is_none",
+            with = "crate::json::OptionNanos"
+        )
+    )]
     pub timeout: Option<Duration>,
     /// When it was enqueued.
     pub created_at: Timestamp,
     /// How many executions have failed.
     pub attempts: u32,
     /// How many may fail before it is dead-lettered; the worker's policy if `None`.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub max_attempts: Option<u32>,
     /// The error of the last failure.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub last_error: Option<Text>,
     /// When that was.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub failed_at: Option<Timestamp>,
     /// How often it was leased to a worker, this time included.
     pub deliveries: u32,
     /// How often its lease ran out since it last failed or was requeued.
     pub expirations: u32,
     /// What was noted when it was last released, if it was not settled in another way since.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub released: Option<ReleaseNote>,
     /// The key it was enqueued with.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub idempotency_key: Option<IdempotencyKey>,
     /// The flow it belongs to.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub flow: Option<JobId>,
     /// How many parents' outputs it reads.
     pub parent_count: usize,
@@ -102,6 +123,8 @@ impl JobView {
 /// A job and the lease under which it was reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Leased {
     /// The job.
     pub job: JobView,
@@ -120,6 +143,8 @@ impl Leased {
 /// All there is to know about a stored job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobRecord {
     /// The job as its worker sees it.
     pub job: JobView,
@@ -162,6 +187,8 @@ pub struct JobRecord {
 /// Who holds an inflight job, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Held {
     /// The name the holder gave.
     pub holder: Holder,
@@ -251,10 +278,13 @@ impl JobRecord {
 /// A job as one line of a list: everything small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobSummary {
     /// Identifies it.
     pub id: JobId,
     /// What kind of work it is.
+    #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub job_type: JobType,
     /// The queue it is in.
     pub queue: QueueName,

@@ -7,6 +7,12 @@ use crate::{Text, Timestamp};
 /// Why a job was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ReleaseReason {
     /// Its handler asked for it.
     Snoozed,
@@ -70,6 +76,8 @@ impl ReleaseReason {
 /// A store keeps it as text: [`ReleaseNote::to_string`](ToString) and [`ReleaseNote::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReleaseNote {
     /// Why the job was released.
     pub reason: ReleaseReason,

@@ -15,6 +15,12 @@ use crate::{
 /// How many jobs a worker can take from one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Demand {
     /// The queue.
     pub queue: QueueName,
@@ -33,6 +39,12 @@ impl Demand {
 /// Asks for jobs under a lease.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reserve {
     /// What is wanted from which queues.
     pub demands: Vec<Demand>,
@@ -41,6 +53,7 @@ pub struct Reserve {
     /// The current time.
     pub now: Timestamp,
     /// How long the leases last.
+    #[cfg_attr(feature = "serde", serde(rename = "lease_for_nanos", with = "crate::json::Nanos"))]
     pub lease_for: Duration,
 }
 
@@ -80,6 +93,8 @@ impl Reserve {
 /// The jobs that were reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reserved {
     /// The jobs, queue by queue in the order of the demands, best first within each. A driver may
     /// stop when their payloads reach [`Limits::MAX_CALL_BYTES`]; `next_due` is then the instant
@@ -102,12 +117,19 @@ impl Reserved {
 /// Asks to keep jobs for longer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExtendLeases {
     /// The jobs, with the proof that the caller holds them.
     pub items: Vec<Extension>,
     /// The current time.
     pub now: Timestamp,
     /// How long the leases last from now on.
+    #[cfg_attr(feature = "serde", serde(rename = "lease_for_nanos", with = "crate::json::Nanos"))]
     pub lease_for: Duration,
 }
 
@@ -136,6 +158,12 @@ impl ExtendLeases {
 /// One job to keep for longer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Extension {
     /// The job.
     pub id: JobId,
@@ -172,6 +200,8 @@ impl Extension {
 /// A lease that was extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Extended {
     /// The lease as it is now; a driver may have changed its token.
     pub lease: Lease,

@@ -15,6 +15,12 @@ use crate::{
 /// A schedule to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewSchedule {
     /// Identifies it.
     pub name: ScheduleName,
@@ -23,6 +29,7 @@ pub struct NewSchedule {
     /// Its first slot; `None` if it has none.
     pub next_slot: Option<Timestamp>,
     /// Whether a stored schedule of this name that has a next slot keeps it.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub keeps_slot: bool,
 }
 
@@ -49,6 +56,12 @@ impl NewSchedule {
 /// All schedules of one owner, declared at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Declaration {
     /// Whose schedules they are.
     pub owner: OwnerName,
@@ -108,6 +121,8 @@ impl Declaration {
 /// A schedule as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleRecord {
     /// Identifies it.
     pub name: ScheduleName,
@@ -132,6 +147,8 @@ pub struct ScheduleRecord {
 /// What became of the slots of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SlotTotals {
     /// Slots whose job was stored.
     pub stored: u64,
@@ -152,6 +169,8 @@ impl SlotTotals {
 /// One slot that was fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Firing {
     /// The slot.
     pub slot: Timestamp,

@@ -16,10 +16,17 @@ use crate::{
 /// Jobs that are stored together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobSet {
     /// The jobs.
     pub jobs: Vec<NewJob>,
     /// What they are to each other.
+    #[cfg_attr(feature = "serde", serde(default = "crate::json::plain"))]
     pub kind: SetKind,
 }
 
@@ -27,6 +34,12 @@ pub struct JobSet {
 ///
 /// Exhaustive on purpose: a driver that does not know a kind must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case", deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum SetKind {
     /// Nothing: each goes its own way once stored.
     Plain,
@@ -122,6 +135,12 @@ pub struct ResolvedEdges {
 /// Jobs that take the place of the job that expanded into them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Expansion {
     /// The new jobs: a flow with exactly one tail, whose output stands for that of the
     /// expanded job.

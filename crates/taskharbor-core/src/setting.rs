@@ -17,6 +17,12 @@ use crate::{
 /// Asks to change settings.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Configure {
     /// The changes; they are made in this order.
     pub changes: Vec<Change>,
@@ -63,6 +69,12 @@ impl Configure {
 ///
 /// Exhaustive on purpose: a driver that does not know a change must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case", deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Change {
     /// Reserve grants nothing from this queue until it is resumed. Pausing a paused queue changes
     /// nothing.
@@ -160,6 +172,12 @@ impl Change {
 /// A setting as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Setting {
     /// A queue that has been paused since this instant.
     PausedQueue {
@@ -184,6 +202,12 @@ pub enum Setting {
 /// The kind of a setting. A list has the kinds in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum SettingKind {
     /// [`Setting::PausedQueue`].
     PausedQueue,
@@ -244,6 +268,12 @@ impl Setting {
 /// Asks for a page of settings.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListSettings {
     /// Settings of this kind alone.
     pub kind: Option<SettingKind>,

@@ -12,12 +12,19 @@ use crate::{
 /// Asks to record what became of inflight jobs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settle {
     /// The jobs; they are settled in this order.
     pub items: Vec<Settlement>,
     /// The current time.
     pub now: Timestamp,
     /// How long to wait for rows that another transaction has locked.
+    #[cfg_attr(feature = "serde", serde(default))]
     pub lock_wait: LockWait,
 }
 
@@ -28,6 +35,12 @@ pub struct Settle {
 /// ignores this.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum LockWait {
     /// As long as the driver waits in general.
     #[default]
@@ -67,6 +80,12 @@ impl Settle {
 /// What became of one job.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settlement {
     /// The job.
     pub id: JobId,
@@ -88,6 +107,12 @@ impl Settlement {
 ///
 /// Exhaustive on purpose: a driver that does not know a transition must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case", deny_unknown_fields)
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Transition {
     /// It succeeded.
     Ack {
@@ -181,6 +206,8 @@ impl Transition {
 /// One failed execution, as the worker reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailedAttempt {
     /// How many executions have failed, this one included.
     pub attempts: u32,
@@ -200,6 +227,12 @@ impl FailedAttempt {
 
 /// What became of a settlement that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Settled {
     /// It was recorded now.
     Applied,

@@ -284,7 +284,7 @@ fn check_size(units: &[ExportUnit]) -> Result<(), InvalidRequest> {
     let (what, max) = ("the number of jobs in one call", Limits::MAX_FLOW_JOBS);
     let value = units.iter().map(|unit| unit.jobs.len().max(1)).sum();
     if value > max {
-        return Err(InvalidRequest::OutOfRange { what, value, min: 0, max });
+        return Err(InvalidRequest::OutOfRange { what: what.into(), value, min: 0, max });
     }
     Ok(())
 }

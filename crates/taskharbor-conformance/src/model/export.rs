@@ -133,7 +133,7 @@ fn check_size(jobs: usize) -> Result<(), InvalidRequest> {
     let max = taskharbor_core::driver::Limits::MAX_FLOW_JOBS;
     if jobs > max {
         let what = "the number of jobs in one call";
-        return Err(InvalidRequest::OutOfRange { what, value: jobs, min: 0, max });
+        return Err(InvalidRequest::OutOfRange { what: what.into(), value: jobs, min: 0, max });
     }
     Ok(())
 }

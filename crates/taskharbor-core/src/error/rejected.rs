@@ -5,6 +5,12 @@ use crate::{JobId, driver::Limits};
 /// Why a set was not stored. Nothing of it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Rejected {
     /// A payload is larger than the store takes.
     #[error(

@@ -15,6 +15,12 @@ use crate::{
 /// Why a unit cannot have come from a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Damage {
     /// It has neither a job nor a key, or both, or several jobs without a flow.
     #[error("a unit is one job, a flow with its members, or one key")]
