@@ -1,10 +1,12 @@
 //! The shapes of everything that is written as JSON. They are documented in
 //! `docs/guides/command-line.md`, and scripts depend on them: fields are added, never changed.
 
+mod dlq;
 mod limit;
 mod queue;
 mod worker;
 
+pub(crate) use dlq::{DlqGroup, LookedAt};
 pub(crate) use limit::{HeldBack, Hold, Lane, Limits};
 pub(crate) use queue::{Queue, States};
 pub(crate) use worker::{Evicted, Worker};

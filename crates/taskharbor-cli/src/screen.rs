@@ -1,12 +1,11 @@
 //! [`Screen`]: where a command writes, for people or for programs.
 
-use std::{
-    io::{self, BufWriter, IsTerminal, StdoutLock, Write},
-    time::Duration,
-};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use serde::Serialize;
 use taskharbor::Timestamp;
+
+pub(crate) use taskharbor::explain::words::{capped, counted, relative, span};
 
 use crate::{
     clean,
@@ -77,51 +76,5 @@ impl Screen {
     /// An instant for people.
     pub(crate) fn time(&self, at: Timestamp, now: Timestamp) -> String {
         if self.exact { at.to_string() } else { relative(at, now) }
-    }
-}
-
-/// So many of them.
-pub(crate) fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
-}
-
-/// How long ago, or in how long.
-pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
-    if at > now {
-        format!("in {}", span(at.since(now)))
-    } else {
-        format!("{} ago", span(now.since(at)))
-    }
-}
-
-/// A time span in its two largest units.
-pub(crate) fn span(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match () {
-        () if days > 0 => format!("{days}d {hours}h"),
-        () if hours > 0 => format!("{hours}h {minutes}m"),
-        () if minutes > 0 => format!("{minutes}m {}s", seconds % 60),
-        () if seconds > 0 => format!("{seconds}s"),
-        () => format!("{}ms", duration.as_millis()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_is_told_as_people_do() {
-        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000).unwrap();
-        for (then, text) in [
-            (at(1_000_000), "0ms ago"),
-            (at(999_990), "10s ago"),
-            (at(1_000_090), "in 1m 30s"),
-            (at(992_700), "2h 1m ago"),
-            (at(1_000_000 + 90_061), "in 1d 1h"),
-        ] {
-            assert_eq!(relative(then, at(1_000_000)), text);
-        }
     }
 }

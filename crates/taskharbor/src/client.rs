@@ -1,6 +1,7 @@
 //! [`Client`]: enqueueing jobs and starting flows.
 
 mod coalesce;
+mod dlq_group;
 mod enqueue;
 mod handle;
 mod manage;
@@ -31,6 +32,7 @@ use coalesce::Coalescer;
 use store::Store;
 use within::{Where, Within};
 
+pub use dlq_group::{DlqGroup, DlqGroups};
 pub use enqueue::{EnqueueBuilder, EnqueueMany};
 pub use handle::{Handle, WaitError};
 pub use manage::{Acted, Dlq, JobAdmin, JobsAdmin};

@@ -11,6 +11,8 @@ mod connect;
 mod context;
 mod deadline;
 mod draft;
+pub mod explain;
+mod fingerprint;
 mod flow;
 mod handler;
 pub mod header;
@@ -22,6 +24,7 @@ mod observe;
 mod outcome;
 mod presence;
 mod propagate;
+pub mod remote;
 mod retry;
 mod schedule;
 #[cfg(feature = "testing")]
@@ -57,9 +60,9 @@ pub use block_on::block_on;
 pub use blocking::blocking;
 pub use cancel::CancelReason;
 pub use client::{
-    Acted, Backfilled, Client, ClientBuilder, Dlq, EnqueueBuilder, EnqueueError, EnqueueMany,
-    Handle, JobAdmin, JobsAdmin, ManageError, QueueAdmin, ScheduleAdmin, ScheduleDetails,
-    ScheduleInfo, Start, WaitError, WorkerStatus,
+    Acted, Backfilled, Client, ClientBuilder, Dlq, DlqGroup, DlqGroups, EnqueueBuilder,
+    EnqueueError, EnqueueMany, Handle, JobAdmin, JobsAdmin, ManageError, QueueAdmin, ScheduleAdmin,
+    ScheduleDetails, ScheduleInfo, Start, WaitError, WorkerStatus,
 };
 #[cfg(feature = "messagepack")]
 pub use codec::MessagePack;
@@ -67,6 +70,7 @@ pub use codec::{Codec, CodecError, Decode, Encode, Json};
 pub use connect::{ConnectError, connect, connect_within};
 pub use context::{Call, Context};
 pub use draft::InvalidJob;
+pub use fingerprint::Fingerprint;
 pub use flow::json as flow_json;
 pub use flow::{
     Each, Failure, Flow, FlowMember, FlowTree, Inputs, IntoFlow, IntoStep, NoInput, ProducedBy,

@@ -123,7 +123,8 @@ impl WorkerInfo {
     }
 
     /// As it is announced. What has no room is left out, and how much that is stands in its place.
-    pub(crate) fn encode(mut self) -> Blob {
+    #[must_use]
+    pub fn encode(mut self) -> Blob {
         let fits = |bytes: &[u8]| bytes.len() <= Limits::MAX_WORKER_INFO_BYTES;
         let mut bytes = self.to_json();
         if !fits(&bytes) {

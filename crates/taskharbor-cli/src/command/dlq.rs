@@ -1,5 +1,7 @@
 //! `taskharbor dlq`: dead-lettered jobs.
 
+mod group;
+
 use taskharbor::{Action, State};
 use taskharbor_core::admin::Order;
 
@@ -14,10 +16,11 @@ use crate::{
     store::{Missing, Url},
 };
 
-/// Show, requeue or remove dead-lettered jobs
+/// Show, group, requeue or remove dead-lettered jobs
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     List(ListArgs),
+    Groups(group::GroupsArgs),
     Requeue(RequeueArgs),
     Purge(PurgeArgs),
 }
@@ -70,6 +73,10 @@ pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Out
             let dead = which.filter(now).state(State::Dlq);
             let order = if oldest { Order::OldestFirst } else { Order::NewestFirst };
             list::show(&driver, dead, order, page, now, screen).await
+        }
+        Command::Groups(args) => {
+            let driver = url.open(Missing::Refuse).await?;
+            group::run(args, &driver, screen).await
         }
         Command::Requeue(RequeueArgs { jobs, how }) => {
             let action = Action::Requeue(how.request());

@@ -93,7 +93,7 @@ fn show(found: &[Diagnosis], screen: &mut Screen) -> Outcome {
         return found.iter().try_for_each(|line| {
             let level = line.level.as_str();
             let advice = line.advice.as_deref();
-            screen.document(&Line { what: line.what, level, found: &line.found, advice })
+            screen.document(&Line { what: &line.what, level, found: &line.found, advice })
         });
     }
     let mut rows = Vec::new();
@@ -106,7 +106,7 @@ fn show(found: &[Diagnosis], screen: &mut Screen) -> Outcome {
         let found = clean::line(&line.found);
         rows.push(vec![
             Cell::new(tone, sign),
-            Cell::new(Tone::Strong, line.what),
+            Cell::new(Tone::Strong, &*line.what),
             Cell::plain(found),
         ]);
         if let Some(advice) = &line.advice {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use taskharbor::{AnyDriver, Blob, Client, Driver, Handle, Job, JobId, Timestamp};
+use taskharbor::{AnyDriver, Blob, Client, Driver, Handle, Job, JobId, Timestamp, explain::served};
 use taskharbor_core::{
     JobType, NewJob, QueueName,
     clock::StoreClock,
@@ -17,7 +17,6 @@ use taskharbor_core::{
     name::{IdempotencyKey, LaneName},
 };
 
-use super::served;
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
     json_output,

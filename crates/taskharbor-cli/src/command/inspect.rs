@@ -1,12 +1,9 @@
 //! `taskharbor inspect`: all there is to know about a job.
 
-use taskharbor::{Admin, AnyDriver, Blob, JobRecord, State, Timestamp};
+use taskharbor::{Admin, AnyDriver, Blob, JobRecord, State, Timestamp, explain::held};
 use taskharbor_core::job::{Condition, FailurePolicy, JobKind};
 
-use super::{
-    held,
-    list::{id, tone},
-};
+use super::list::{id, tone};
 use crate::{
     clean,
     failure::{Failure, Outcome},

@@ -11,7 +11,7 @@ use crate::{
     clean,
     failure::Outcome,
     json_output,
-    screen::{Screen, span},
+    screen::{Screen, capped, span},
     store::{Missing, Url},
     table::{Align, Cell},
     terminal::Tone,
@@ -107,14 +107,6 @@ impl Rates<'_> {
         let before = before.map_or(0, |it| it.states.done);
         let done = u32::try_from(queue.states.done.saturating_sub(before)).unwrap_or(u32::MAX);
         Some(f64::from(done) / self.seconds)
-    }
-}
-
-/// A number of jobs, with a sign behind it if counting stopped there.
-pub(crate) fn capped(count: usize, at_most: Option<usize>) -> String {
-    match at_most {
-        Some(at_most) if count >= at_most => format!("{count}+"),
-        _ => count.to_string(),
     }
 }
 

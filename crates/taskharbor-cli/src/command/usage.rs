@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use taskharbor::{Admin, AnyDriver, Filter, List, QueueCounts, QueueName, State, Timestamp};
+use taskharbor::{
+    Admin, AnyDriver, Filter, List, QueueCounts, QueueName, State, Timestamp, explain::held,
+};
 use taskharbor_core::{
     admin::{
         HeldBack, HeldJob, LaneStatus, LimitsRecord, ListLanes, ListSettings, Setting, SettingKind,
@@ -11,7 +13,7 @@ use taskharbor_core::{
     name::LaneName,
 };
 
-use super::{held, queue::limit};
+use super::queue::limit;
 use crate::{
     clean,
     failure::Outcome,

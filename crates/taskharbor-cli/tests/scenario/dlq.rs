@@ -87,3 +87,22 @@ fn jobs_that_ended_long_ago_are_pruned() {
     });
     assert!(store.lines(&["list"]).is_empty());
 }
+
+#[test]
+fn jobs_with_one_error_are_one_group() {
+    let store = Store::new();
+    let ids = dead(&store, 3);
+    store.enqueue(&["no:such", "--max-attempts", "1"]);
+    let groups = store.lines(&["dlq", "groups"]);
+    assert_eq!(groups.len(), 1, "{groups:?}");
+    let group = &groups[0];
+    assert_eq!((&group["count"], &group["types"]), (&3.into(), &["fail"].as_slice().into()));
+    assert_eq!(group["sample_ids"][0], ids[2].as_str(), "newest first");
+    assert_eq!(group["fingerprint"].as_str().unwrap().len(), 16);
+    assert!(group["pattern"].as_str().unwrap().contains("as it was asked to"), "{group}");
+    let shown = store.ok(&["dlq", "groups", "--queue", "default"]);
+    assert!(shown.contains("as it was asked to") && shown.contains("FINGERPRINT"), "{shown}");
+    let part = store.run(&["dlq", "groups", "--look-at", "2"]);
+    assert!(part.err.contains("the newest 2 jobs"), "{part:?}");
+    assert!(store.lines(&["dlq", "groups", "--type", "other"]).is_empty());
+}

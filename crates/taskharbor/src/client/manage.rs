@@ -151,6 +151,10 @@ impl<'a> Dlq<'a> {
         self.jobs(filter).purge().await
     }
 
+    pub(super) fn store(&self) -> &'a Store {
+        self.client.store()
+    }
+
     fn jobs(&self, filter: Filter) -> JobsAdmin<'a> {
         JobsAdmin { pace: self.pace, ..self.client.jobs(filter.state(State::Dlq)) }
     }

@@ -6,10 +6,7 @@ use taskharbor::{QueueCounts, WorkerInfo, WorkerStatus};
 use taskharbor_core::admin::Diagnosis;
 
 use super::{COUNTED, DAY, Patient};
-use crate::{
-    command::stats::capped,
-    screen::{counted, relative, span},
-};
+use crate::screen::{capped, counted, relative, span};
 
 pub(super) fn check(patient: &Patient) -> Vec<Diagnosis> {
     let mut found = vec![present(patient)];

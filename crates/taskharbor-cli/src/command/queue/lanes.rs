@@ -1,5 +1,6 @@
 //! `taskharbor queue lanes`: the lanes of a queue, and what holds their jobs back.
 
+use taskharbor::explain::held;
 use taskharbor::{Admin, AnyDriver, Cursor, QueueName, Timestamp};
 use taskharbor_core::{
     admin::{HeldBack, LaneStatus, ListLanes, QueueLimits},
@@ -8,7 +9,7 @@ use taskharbor_core::{
 
 use crate::{
     clean,
-    command::{held, list, usage},
+    command::{list, usage},
     failure::Outcome,
     json_output,
     screen::Screen,

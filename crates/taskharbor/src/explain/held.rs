@@ -1,16 +1,16 @@
 //! What holds a ready job back, in words.
 
-use taskharbor::Timestamp;
 use taskharbor_core::{
-    QueueName,
+    QueueName, Timestamp,
     admin::{HeldBack, HeldJob},
     name::LaneName,
 };
 
-use crate::screen::relative;
+use super::words::relative;
 
 /// The queue or lane whose limit it is.
-pub(crate) fn whose(held: &HeldJob, queue: &QueueName, lane: Option<&LaneName>) -> String {
+#[must_use]
+pub fn whose(held: &HeldJob, queue: &QueueName, lane: Option<&LaneName>) -> String {
     match lane.filter(|_| held.by_lane) {
         Some(lane) => format!("lane {lane}"),
         None => format!("queue {queue}"),
@@ -18,7 +18,8 @@ pub(crate) fn whose(held: &HeldJob, queue: &QueueName, lane: Option<&LaneName>) 
 }
 
 /// The limit as a sentence without its full stop.
-pub(crate) fn in_words(
+#[must_use]
+pub fn in_words(
     held: &HeldJob,
     queue: &QueueName,
     lane: Option<&LaneName>,
@@ -41,7 +42,8 @@ pub(crate) fn in_words(
 }
 
 /// The limit in a word or two, for tables.
-pub(crate) fn in_short(held: &HeldJob) -> String {
+#[must_use]
+pub fn in_short(held: &HeldJob) -> String {
     let why = match held.why {
         HeldBack::OnHold { .. } => "on hold",
         HeldBack::Full { .. } => "full",

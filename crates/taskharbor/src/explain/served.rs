@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use taskharbor::{Admin, AnyDriver, Client, Filter, List, QueueName, Timestamp, WorkerInfo};
-
-use crate::{
-    failure::Outcome,
-    screen::{counted, relative, span},
+use taskharbor_core::{
+    Admin, AnyDriver, DriverError, QueueName, Timestamp,
+    admin::{Filter, List, ListWorkers},
+    driver::Limits,
 };
+
+use super::words::{counted, relative, span};
+use crate::WorkerInfo;
 
 /// How many of the newest jobs are looked at, and how many records for that.
 const LOOKED_AT: usize = 200;
@@ -16,11 +18,15 @@ const SCANNED: usize = 5_000;
 const LATELY: Duration = Duration::from_secs(3_600);
 
 /// When a worker last took one of the newest jobs of a queue.
-pub(crate) async fn last_served(
+///
+/// # Errors
+///
+/// What the store answers.
+pub async fn last_served(
     driver: &AnyDriver,
     queue: &QueueName,
     now: Timestamp,
-) -> Outcome<Option<Timestamp>> {
+) -> Result<Option<Timestamp>, DriverError> {
     last_started(driver, Filter::all().queue(queue.clone()), now).await
 }
 
@@ -28,13 +34,14 @@ async fn last_started(
     driver: &AnyDriver,
     filter: Filter,
     now: Timestamp,
-) -> Outcome<Option<Timestamp>> {
+) -> Result<Option<Timestamp>, DriverError> {
     let list = List::new(filter, LOOKED_AT, now).newest_first().scan(SCANNED);
     Ok(driver.list(list).await?.items.into_iter().filter_map(|job| job.started_at).max())
 }
 
 /// Whether a queue is served by the workers that have announced themselves.
-pub(crate) enum Announced {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Announced {
     /// By so many of them.
     Served(usize),
     /// By none, and which queues they serve.
@@ -43,12 +50,28 @@ pub(crate) enum Announced {
     Unknown,
 }
 
-pub(crate) async fn announced(driver: &AnyDriver, queue: &QueueName) -> Outcome<Announced> {
-    let workers = Client::new(driver).workers().await?;
-    let present = workers.iter().filter(|worker| !worker.is_overdue);
-    let present: Vec<_> = present.collect();
-    let infos: Vec<_> = present.iter().filter_map(|worker| worker.info.as_ref()).collect();
-    let serves = |info: &&&WorkerInfo| info.queues.iter().any(|it| it.name == queue.as_str());
+/// Whether a queue is served, as the workers of the store have announced it.
+///
+/// # Errors
+///
+/// What the store answers.
+pub async fn announced(
+    driver: &AnyDriver,
+    queue: &QueueName,
+    now: Timestamp,
+) -> Result<Announced, DriverError> {
+    let mut request = ListWorkers::new(Limits::MAX_PAGE, now);
+    let mut present = Vec::new();
+    loop {
+        let page = driver.workers(request.clone()).await?;
+        present.extend(page.items);
+        match page.next {
+            Some(next) => request = request.after(next),
+            None => break,
+        }
+    }
+    let infos: Vec<_> = present.iter().filter_map(|it| WorkerInfo::read(&it.info)).collect();
+    let serves = |info: &&WorkerInfo| info.queues.iter().any(|it| it.name == queue.as_str());
     let serving = infos.iter().filter(serves).count();
     if serving > 0 {
         return Ok(Announced::Served(serving));
@@ -69,12 +92,16 @@ pub(crate) async fn announced(driver: &AnyDriver, queue: &QueueName) -> Outcome<
 
 /// What there is to say about a queue from which no worker has taken a job lately. Before the first
 /// worker of a store, nothing.
-pub(crate) async fn unserved(
+///
+/// # Errors
+///
+/// What the store answers.
+pub async fn unserved(
     driver: &AnyDriver,
     queue: &QueueName,
     now: Timestamp,
-) -> Outcome<Option<String>> {
-    match announced(driver, queue).await? {
+) -> Result<Option<String>, DriverError> {
+    match announced(driver, queue, now).await? {
         Announced::Served(_) => return Ok(None),
         Announced::Unserved(text) => return Ok(Some(text)),
         Announced::Unknown => {}
@@ -92,8 +119,9 @@ pub(crate) async fn unserved(
     })
 }
 
-/// The same as part of a sentence.
-pub(crate) fn in_words(last: Option<Timestamp>, now: Timestamp) -> String {
+/// When the last job was taken, as part of a sentence.
+#[must_use]
+pub fn in_words(last: Option<Timestamp>, now: Timestamp) -> String {
     match last {
         Some(at) => format!("the last one was taken {}", relative(at, now)),
         None => "no worker has taken one yet".to_owned(),
