@@ -16,7 +16,10 @@ use std::{
 
 use taskharbor_core::Blob;
 
-use crate::{Call, CancelReason, JobError, Outcome, cancel::Cancellation, handler::Run};
+use crate::{
+    Call, CancelReason, JobError, Outcome, cancel::Cancellation, handler::Run,
+    worker::verdict::timed_out,
+};
 
 /// What one execution came to: the output as bytes, or the failure.
 pub type CallResult = Result<Outcome<Option<Blob>>, JobError>;
@@ -119,7 +122,7 @@ pub(crate) async fn within(
         Ok(result) => result,
         Err(_) => {
             cancellation.raise(CancelReason::TimedOut);
-            Err(JobError::from(format!("timed out after {timeout:?}")))
+            Err(timed_out(timeout))
         }
     }
 }

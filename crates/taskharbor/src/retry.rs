@@ -140,6 +140,11 @@ impl Exponential {
         self
     }
 
+    /// Base, cap, multiplier and jitter.
+    pub(crate) const fn parts(&self) -> (Duration, Duration, f64, f64) {
+        (self.base, self.cap, self.multiplier, self.jitter)
+    }
+
     /// The delay after so many failures, for any number of them.
     #[must_use]
     pub fn after(&self, attempts: u32, chance: f64) -> Duration {

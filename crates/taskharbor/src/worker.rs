@@ -10,7 +10,7 @@ mod ahead;
 mod announcer;
 mod build_error;
 mod builder;
-mod caution;
+pub(crate) mod caution;
 mod executor;
 mod health;
 mod input;
@@ -32,8 +32,8 @@ mod signal;
 mod supervisor;
 mod tally;
 mod throttle;
-mod unfit;
-mod verdict;
+pub(crate) mod unfit;
+pub(crate) mod verdict;
 
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ use shared::Shared;
 use signal::{Asked, Signals};
 
 pub use build_error::BuildError;
+pub(crate) use builder::DEFAULT_CRASH_LIMIT;
 pub use builder::WorkerBuilder;
 pub use health::{Health, HealthProblem};
 pub(crate) use outage::BACKOFF;

@@ -36,6 +36,8 @@ pub(super) const MAX_CONCURRENCY: usize = 50_000;
 /// stopped. On a busy machine a call to the store, or the turn of a task, can take 100 ms and more: with
 /// leases of 10 ms healthy jobs were lost until the crash limit dead-lettered them.
 const MIN_LEASE: Duration = Duration::from_secs(1);
+/// How often the lease of a job may run out in a row.
+pub(crate) const DEFAULT_CRASH_LIMIT: u32 = 5;
 /// How often a worker announces itself.
 const DEFAULT_BEAT: Duration = Duration::from_secs(10);
 const MIN_BEAT: Duration = Duration::from_secs(1);
@@ -99,7 +101,7 @@ impl WorkerBuilder {
             timeout: None,
             missing: MissingHandler::default(),
             unreadable: Unreadable::default(),
-            crash_limit: 5,
+            crash_limit: DEFAULT_CRASH_LIMIT,
             retention: Retention::new(),
             schedules: None,
             limits: None,

@@ -24,7 +24,7 @@ use std::{
 use tokio::time::Instant;
 
 /// How long a job that runs is suspected of being about to kill its worker.
-const WATCHED: Duration = Duration::from_secs(10);
+pub(crate) const WATCHED: Duration = Duration::from_secs(10);
 /// How long a job that runs keeps others like it away.
 const APART: Duration = Duration::from_secs(60);
 /// A job that is kept away comes back after this time at the earliest.
@@ -65,13 +65,13 @@ impl Caution {
 
     /// Whether a job that runs may kill its worker. One that has reached the crash limit does not run.
     pub(super) const fn is_suspect(&self, expirations: u32) -> bool {
-        expirations > 0 && expirations < self.crash_limit
+        is_suspect(expirations, self.crash_limit)
     }
 
     /// Whether a job runs in quarantine: from the second expiration on, or the first if a second would
     /// be the last.
     pub(super) const fn needs_quarantine(&self, expirations: u32) -> bool {
-        self.is_suspect(expirations) && (expirations >= 2 || expirations + 1 >= self.crash_limit)
+        needs_quarantine(expirations, self.crash_limit)
     }
 
     /// A suspect has arrived.
@@ -115,6 +115,15 @@ impl Caution {
     pub(super) fn end(&self, name: u64) {
         self.state().running.retain(|suspect| suspect.name != name);
     }
+}
+
+const fn is_suspect(expirations: u32, crash_limit: u32) -> bool {
+    expirations > 0 && expirations < crash_limit
+}
+
+/// Whether a job whose lease ran out so often runs in quarantine.
+pub(crate) const fn needs_quarantine(expirations: u32, crash_limit: u32) -> bool {
+    is_suspect(expirations, crash_limit) && (expirations >= 2 || expirations + 1 >= crash_limit)
 }
 
 #[cfg(test)]

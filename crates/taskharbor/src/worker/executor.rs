@@ -93,12 +93,11 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     if now >= inflight.expires_at().saturating_sub(config.margin()) {
         return Some(verdict::release(ReleaseReason::ArrivedLate));
     }
-    if job.expirations >= config.crash_limit {
-        let reason = crashed(job.expirations);
-        return Some(verdict::dead_letter(job, reason.clone(), reason, now));
+    if let Some(crashed) = verdict::crashed(job, config.crash_limit, now) {
+        return Some(crashed);
     }
     let Some(entry) = shared.handlers.get(&job.job_type) else {
-        return Some(without_handler(shared, inflight));
+        return Some(unfit::without_handler(&config.holder, job, config.missing, now));
     };
     if !is_start_recorded(inflight, shared).await {
         // Lost, or told to stop.
@@ -128,7 +127,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
                 recover(async { judge(shared, inflight, entry, result, cancel, took) }).await;
             judged.unwrap_or_else(|panic| {
                 let text = Text::new(format!("what became of the job cannot be told: {panic}"));
-                verdict::dead_letter(job, text.clone(), text, shared.now())
+                verdict::dead_letter(job.attempts, text.clone(), text, shared.now())
             })
         }
         Execution::Stopped(reason) => verdict::release_stopped(reason, &config.holder),
@@ -160,28 +159,6 @@ async fn is_start_recorded(inflight: &Inflight, shared: &Shared) -> bool {
         _ = inflight.cancellation.at_least(CancelReason::Requested) => false,
         () = inflight.marked() => true,
     }
-}
-
-/// Why a job is dead-lettered whose lease ran out this many times in a row. The start of the first run
-/// was not recorded, that of each other run was.
-fn crashed(times: u32) -> Text {
-    Text::new(match times {
-        1 => "its lease ran out: its worker died or hung, or the job never reached it".to_owned(),
-        _ => format!(
-            "its lease ran out {times} times in a row: each time its worker died or hung while running it"
-        ),
-    })
-}
-
-fn without_handler(shared: &Shared, inflight: &Inflight) -> Verdict {
-    let (job, now, config) = (&inflight.job, shared.now(), &shared.config);
-    let found = format!("worker {} has no handler for type {}", config.holder, job.job_type);
-    let why = ReleaseReason::NoHandler;
-    if let Some(released) = unfit::release(job, config.missing, now, why, &found, None) {
-        return released;
-    }
-    let reason = Text::new(format!("no handler for job type {:?} is registered", job.job_type));
-    verdict::dead_letter(job, reason.clone(), reason, now)
 }
 
 fn unreadable(shared: &Shared, job: &JobView, error: &Text, now: Timestamp) -> Option<Verdict> {
@@ -234,7 +211,7 @@ fn judge(
         limits: shared.driver.limits(),
         format: format.unwrap_or(&shared.formats[0]),
     };
-    circumstances.judge(job, result)
+    circumstances.judge(job.into(), result)
 }
 
 pub(super) fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&'a Format> {

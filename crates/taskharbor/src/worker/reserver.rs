@@ -11,7 +11,6 @@ use std::{future::pending, sync::Arc, time::Duration};
 use taskharbor_core::{
     Driver, DriverError, Timestamp,
     driver::{Demand, Leased, Reserve, Reserved, Watch, Woken},
-    job::ReleaseNote,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -24,7 +23,7 @@ use super::{
     set_back::ClockWatch,
     settler::Finished,
     shared::{Phase, Shared},
-    verdict::{self, Started},
+    verdict,
 };
 use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 
@@ -412,19 +411,7 @@ impl Reserver {
     /// Releases a job whose lease ran out before, not to run for a while.
     async fn release_for(&self, inflight: Arc<Inflight>, delay: Duration, why: ReleaseReason) {
         let (job, worker) = (&inflight.job, &self.shared.config.holder);
-        let text = match why {
-            ReleaseReason::ClockSetBack => format!(
-                "the store's clock was set back or did not answer, so the worker that had it before worker {worker} may still run it"
-            ),
-            _ => format!(
-                "its lease ran out {} times in a row, and worker {worker} runs such jobs one at a time",
-                job.expirations
-            ),
-        };
-        let unfit_since = job.released.as_ref().and_then(|note| note.unfit_since);
-        let note = ReleaseNote::new(why, text).unfit_since(unfit_since);
-        let run_at = Some(self.shared.now().saturating_add(delay));
-        let released = verdict::release_noted(run_at, Started::No, note);
+        let released = verdict::release_suspect(job, worker, delay, why, self.shared.now());
         let _ = self.shared.outcomes.send(Finished::new(inflight, released)).await;
     }
 

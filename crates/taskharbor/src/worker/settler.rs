@@ -73,7 +73,7 @@ impl Finished {
     /// It ends as a failure, because the store does not take what became of it.
     fn dead_letter(&mut self, text: Text, now: Timestamp) {
         let acked = self.verdict.acked.take();
-        self.verdict = verdict::dead_letter(&self.inflight.job, text.clone(), text, now);
+        self.verdict = verdict::dead_letter(self.inflight.job.attempts, text.clone(), text, now);
         self.verdict.acked = acked;
     }
 }

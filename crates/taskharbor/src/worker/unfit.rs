@@ -10,6 +10,7 @@ use std::time::Duration;
 use taskharbor_core::{
     Text, Timestamp,
     job::{JobView, ReleaseNote, ReleaseReason},
+    name::Holder,
 };
 
 use super::verdict::{self, Started, Verdict};
@@ -64,6 +65,20 @@ impl From<MissingHandler> for Unreadable {
             MissingHandler::Fail => Self::Fail,
         }
     }
+}
+
+/// What becomes of a job of a type for which this worker has no handler.
+pub(crate) fn without_handler(
+    worker: &Holder,
+    job: &JobView,
+    wait: Unreadable,
+    now: Timestamp,
+) -> Verdict {
+    let found = format!("worker {worker} has no handler for type {}", job.job_type);
+    release(job, wait, now, ReleaseReason::NoHandler, &found, None).unwrap_or_else(|| {
+        let reason = Text::new(format!("no handler for job type {:?} is registered", job.job_type));
+        verdict::dead_letter(job.attempts, reason.clone(), reason, now)
+    })
 }
 
 /// The release of a job that this worker cannot run; `None` if its time is over. `found` says what the

@@ -1,14 +1,15 @@
 //! What becomes of a job, decided from what its execution came to.
 //!
-//! Pure: nothing here waits, and everything it depends on is an argument.
+//! Pure: nothing here waits, and everything it depends on is an argument. So the workers of this library
+//! and those in other languages ([`crate::remote`]) decide the same.
 
 use std::time::Duration;
 
 use taskharbor_core::{
-    Text, Timestamp,
+    JobType, Text, Timestamp,
     driver::{Limits, Transition},
     flow::Expansion,
-    job::{FailedAttempt, JobView, ReleaseNote, ReleaseReason},
+    job::{FailedAttempt, FailurePolicy, JobView, ReleaseNote, ReleaseReason},
     name::Holder,
 };
 
@@ -21,27 +22,27 @@ const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 
 /// What is recorded, and how observers are told once it is.
 #[derive(Debug)]
-pub(super) struct Verdict {
-    pub(super) transition: Transition,
-    pub(super) report: Report,
+pub(crate) struct Verdict {
+    pub(crate) transition: Transition,
+    pub(crate) report: Report,
     /// Set if the handler has acknowledged the job in a transaction of its own.
-    pub(super) acked: Option<Box<Acked>>,
+    pub(crate) acked: Option<Box<Acked>>,
     /// Until when the lane of the job is held, if it was throttled: before the transition is recorded.
-    pub(super) holds_until: Option<Timestamp>,
+    pub(crate) holds_until: Option<Timestamp>,
 }
 
 /// What is told of a job that its handler has acknowledged in a transaction, once the store has said
 /// whether that was committed.
 #[derive(Debug)]
-pub(super) struct Acked {
-    pub(super) took: Duration,
+pub(crate) struct Acked {
+    pub(crate) took: Duration,
     /// What the attempt has failed with if it was not, unless that was told already.
-    pub(super) failure: Option<JobError>,
+    pub(crate) failure: Option<JobError>,
 }
 
 /// The failure of a handler that has acknowledged its job in a transaction, and went on as if it had
 /// committed that.
-pub(super) fn not_committed() -> JobError {
+pub(crate) fn not_committed() -> JobError {
     JobError::from("the transaction in which the job was acknowledged was not committed")
 }
 
@@ -52,29 +53,45 @@ impl Verdict {
 }
 
 #[derive(Debug)]
-pub(super) enum Report {
+pub(crate) enum Report {
     Succeeded { took: Duration },
     Retried { run_at: Timestamp },
     DeadLettered { reason: Text },
     Released { why: ReleaseReason },
 }
 
+/// What a verdict depends on of the job itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    pub(crate) job_type: &'a JobType,
+    /// How many executions have failed before this one.
+    pub(crate) attempts: u32,
+    pub(crate) on_failure: FailurePolicy,
+}
+
+impl<'a> From<&'a JobView> for Subject<'a> {
+    fn from(job: &'a JobView) -> Self {
+        let JobView { job_type, attempts, on_failure, .. } = job;
+        Self { job_type, attempts: *attempts, on_failure: *on_failure }
+    }
+}
+
 /// What a verdict depends on beside the job and its result.
-pub(super) struct Circumstances<'a> {
-    pub(super) worker: &'a Holder,
-    pub(super) now: Timestamp,
-    pub(super) took: Duration,
-    pub(super) cancel: Option<CancelReason>,
-    pub(super) policy: &'a dyn RetryPolicy,
-    pub(super) max_attempts: u32,
+pub(crate) struct Circumstances<'a> {
+    pub(crate) worker: &'a Holder,
+    pub(crate) now: Timestamp,
+    pub(crate) took: Duration,
+    pub(crate) cancel: Option<CancelReason>,
+    pub(crate) policy: &'a dyn RetryPolicy,
+    pub(crate) max_attempts: u32,
     /// A random number for the policy, drawn only when it is asked.
-    pub(super) chance: &'a dyn Fn() -> f64,
-    pub(super) limits: Limits,
-    pub(super) format: &'a Format,
+    pub(crate) chance: &'a dyn Fn() -> f64,
+    pub(crate) limits: Limits,
+    pub(crate) format: &'a Format,
 }
 
 impl Circumstances<'_> {
-    pub(super) fn judge(&self, job: &JobView, result: CallResult) -> Verdict {
+    pub(crate) fn judge(&self, job: Subject<'_>, result: CallResult) -> Verdict {
         match result {
             Ok(Outcome::Done(output)) => self.success(job, Transition::Ack { output }),
             Ok(Outcome::Continue(flow)) if flow.len() > Limits::MAX_EXPANSION_JOBS => {
@@ -114,7 +131,7 @@ impl Circumstances<'_> {
         verdict
     }
 
-    fn success(&self, job: &JobView, transition: Transition) -> Verdict {
+    fn success(&self, job: Subject<'_>, transition: Transition) -> Verdict {
         if transition.bytes() > Limits::MAX_CALL_BYTES / 2 {
             let text =
                 "the handler returned a flow that is larger than a call to the store can carry";
@@ -127,12 +144,12 @@ impl Circumstances<'_> {
         }
     }
 
-    fn failure(&self, job: &JobView, error: &JobError) -> Verdict {
+    fn failure(&self, job: Subject<'_>, error: &JobError) -> Verdict {
         let text = error.text();
         let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
         let delay = match (error.again(), self.cancel) {
             (Again::Never | Again::Unreadable, _) => {
-                return dead_letter(job, text.clone(), text, self.now);
+                return dead_letter(job.attempts, text.clone(), text, self.now);
             }
             // It was told to stop, so that it failed says nothing about the job.
             (_, Some(reason)) => {
@@ -140,7 +157,7 @@ impl Circumstances<'_> {
             }
             (Again::After(delay) | Again::Throttled(delay), None) => delay,
             (Again::ByPolicy, None) => {
-                let (job_type, error) = (&job.job_type, text.as_str());
+                let (job_type, error) = (job.job_type, text.as_str());
                 let chance = (self.chance)();
                 self.policy.delay(&Failed { attempts, job_type, error, chance })
             }
@@ -148,7 +165,7 @@ impl Circumstances<'_> {
         if attempts >= self.max_attempts {
             let times = if attempts == 1 { "once".to_owned() } else { format!("{attempts} times") };
             let reason = Text::new(format!("failed {times}, at last with: {text}"));
-            return dead_letter(job, text, reason, self.now);
+            return dead_letter(job.attempts, text, reason, self.now);
         }
         let run_at = self.now.saturating_add(delay);
         let failure = FailedAttempt::new(attempts, text, self.now);
@@ -159,20 +176,20 @@ impl Circumstances<'_> {
 
 /// Whether a handler had started: then the job did not crash its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Started {
+pub(crate) enum Started {
     Yes,
     No,
 }
 
 /// The job is released to its old position before its handler has started; nothing is charged, and there
 /// is nothing to note.
-pub(super) const fn release(why: ReleaseReason) -> Verdict {
+pub(crate) const fn release(why: ReleaseReason) -> Verdict {
     let transition = Transition::Release { run_at: None, started: false, note: None };
     Verdict::new(transition, Report::Released { why })
 }
 
 /// The job is released, not to run before `run_at`, and the store keeps the note of it.
-pub(super) fn release_noted(
+pub(crate) fn release_noted(
     run_at: Option<Timestamp>,
     started: Started,
     note: ReleaseNote,
@@ -184,7 +201,7 @@ pub(super) fn release_noted(
 }
 
 /// The job is released because its handler was told to stop.
-pub(super) fn release_stopped(reason: CancelReason, worker: &Holder) -> Verdict {
+pub(crate) fn release_stopped(reason: CancelReason, worker: &Holder) -> Verdict {
     let text = match reason {
         CancelReason::Requested => "its cancellation was requested".to_owned(),
         _ => format!("worker {worker} shut down while it ran it"),
@@ -192,10 +209,57 @@ pub(super) fn release_stopped(reason: CancelReason, worker: &Holder) -> Verdict 
     release_noted(None, Started::Yes, ReleaseNote::new(reason.as_release(), text))
 }
 
-/// The job is dead-lettered for this reason, which counts as a failure.
-pub(super) fn dead_letter(job: &JobView, error: Text, reason: Text, now: Timestamp) -> Verdict {
-    let attempts = job.attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
+/// The job is dead-lettered for this reason, which counts as a failure. `attempts` executions have failed
+/// before.
+pub(crate) fn dead_letter(attempts: u32, error: Text, reason: Text, now: Timestamp) -> Verdict {
+    let attempts = attempts.saturating_add(1).min(Limits::MAX_ATTEMPTS);
     let failure = FailedAttempt::new(attempts, error, now);
     let transition = Transition::Fail { failure, reason: reason.clone() };
     Verdict::new(transition, Report::DeadLettered { reason })
+}
+
+/// The job is dead-lettered because its lease ran out too often in a row; `None` if it did not.
+pub(crate) fn crashed(job: &JobView, crash_limit: u32, now: Timestamp) -> Option<Verdict> {
+    let times = job.expirations;
+    if times < crash_limit {
+        return None;
+    }
+    // The start of the first run was not recorded, that of each other run was.
+    let reason = Text::new(match times {
+        0 | 1 => {
+            "its lease ran out: its worker died or hung, or the job never reached it".to_owned()
+        }
+        _ => format!(
+            "its lease ran out {times} times in a row: each time its worker died or hung while running it"
+        ),
+    });
+    Some(dead_letter(job.attempts, reason.clone(), reason, now))
+}
+
+/// A job whose lease ran out before is released, not to run for a while: because others like it run, or
+/// because its lease may not have been over.
+pub(crate) fn release_suspect(
+    job: &JobView,
+    worker: &Holder,
+    delay: Duration,
+    why: ReleaseReason,
+    now: Timestamp,
+) -> Verdict {
+    let text = match why {
+        ReleaseReason::ClockSetBack => format!(
+            "the store's clock was set back or did not answer, so the worker that had it before worker {worker} may still run it"
+        ),
+        _ => format!(
+            "its lease ran out {} times in a row, and worker {worker} runs such jobs one at a time",
+            job.expirations
+        ),
+    };
+    let unfit_since = job.released.as_ref().and_then(|note| note.unfit_since);
+    let note = ReleaseNote::new(why, text).unfit_since(unfit_since);
+    release_noted(Some(now.saturating_add(delay)), Started::No, note)
+}
+
+/// The failure of an execution that took longer than it may.
+pub(crate) fn timed_out(timeout: Duration) -> JobError {
+    JobError::from(format!("timed out after {timeout:?}"))
 }

@@ -162,7 +162,7 @@ async fn a_store_that_is_unavailable_is_everybodys_own_error() {
 
 #[tokio::test]
 async fn a_call_that_one_job_spoils_is_made_again_for_each() {
-    let invalid = InvalidRequest::OutOfRange { what: "size", value: 2, min: 0, max: 1 };
+    let invalid = InvalidRequest::OutOfRange { what: "size".into(), value: 2, min: 0, max: 1 };
     for error in [DriverError::backend("no such collation"), invalid.into()] {
         let (gate, client) = Gate::holding_one();
         let (text, asked) = (error.to_string(), error.clone());

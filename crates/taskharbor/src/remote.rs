@@ -1,0 +1,233 @@
+//! The policy of a worker, for jobs that run elsewhere.
+//!
+//! A worker of this library decides what becomes of a job: when a failure is retried, when a job is
+//! dead-lettered, which jobs it does not start at all. A server that hands jobs to programs in other
+//! languages decides the same with what is here. Nothing of it does any I/O but [`input`], and nothing is
+//! kept between two calls: what settling a job needs to know is in its [`Ticket`], which the program
+//! brings back.
+//!
+//! 1. Reserve jobs, and ask [`RemoteWorker::admit`] about each.
+//! 2. [`Admission::Settle`] is recorded at once. [`Admission::Run`] has the ticket of a job that may run.
+//! 3. When it has run, [`Ticket::settle`] says what is recorded.
+//!
+//! ```
+//! use taskharbor::{JobError, Timestamp, remote::{Admission, RemoteWorker}};
+//! use taskharbor_core::{driver::{Leased, Transition}, name::Holder};
+//!
+//! # fn decide(leased: &Leased, now: Timestamp) -> Result<Option<Transition>, Box<dyn std::error::Error>> {
+//! let worker = RemoteWorker::new(Holder::new("python-7")?);
+//! let ticket = match worker.admit(leased, now) {
+//!     Admission::Settle(transition) => return Ok(Some(transition)),
+//!     Admission::Run(ticket) => ticket,
+//! };
+//! // The job runs elsewhere, and fails.
+//! let failed = Err(JobError::from("the mail server is away"));
+//! Ok(Some(ticket.settle(failed, now, 0.5).transition))
+//! # }
+//! ```
+
+mod input;
+mod ticket;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, time::Duration};
+
+use taskharbor_core::{
+    JobType, Timestamp,
+    driver::{Leased, Transition},
+    job::{JobView, ReleaseReason},
+    name::Holder,
+};
+
+use crate::{
+    Exponential, ImpossiblePolicy, MissingHandler, RetryPolicy,
+    worker::{
+        DEFAULT_CRASH_LIMIT,
+        caution::{self, needs_quarantine},
+        unfit, verdict,
+    },
+};
+
+pub use input::{InputError, RemoteInput, input};
+pub use ticket::{Decision, InvalidTicket, Overtime, Ticket};
+
+/// How a worker elsewhere treats its jobs. The defaults are those of [`Worker`](crate::Worker).
+#[derive(Clone, Debug)]
+#[must_use = "a policy decides nothing until it is asked"]
+pub struct RemoteWorker {
+    holder: Holder,
+    retry: Exponential,
+    timeout: Option<Duration>,
+    crash_limit: u32,
+    missing: MissingHandler,
+    /// `None` if it takes every type.
+    types: Option<HashMap<JobType, RemoteType>>,
+}
+
+/// What a worker says about jobs of a type that do not say so themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RemoteType {
+    /// How many executions may fail.
+    pub max_attempts: Option<u32>,
+    /// How long one execution may take.
+    pub timeout: Option<Duration>,
+}
+
+impl RemoteType {
+    /// A type that says nothing.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { max_attempts: None, timeout: None }
+    }
+
+    /// How many executions may fail. Defaults to what the worker says.
+    #[must_use]
+    pub const fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.max_attempts = Some(max_attempts);
+        self
+    }
+
+    /// How long one execution may take. Defaults to what the worker says.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// Whether a job that was reserved may run.
+#[derive(Clone, Debug)]
+pub enum Admission {
+    /// It runs.
+    Run(Ticket),
+    /// It does not run, and this is recorded of it.
+    Settle(Transition),
+}
+
+impl RemoteWorker {
+    /// A worker that holds its leases under this name and takes jobs of every type.
+    pub fn new(holder: Holder) -> Self {
+        Self {
+            holder,
+            retry: Exponential::new(),
+            timeout: None,
+            crash_limit: DEFAULT_CRASH_LIMIT,
+            missing: MissingHandler::default(),
+            types: None,
+        }
+    }
+
+    /// When failed jobs are tried again, and how often jobs may fail that do not say so themselves and
+    /// whose type does not. Defaults to [`Exponential::new`].
+    pub const fn retry(mut self, retry: Exponential) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// How long one execution may take, unless the job or its type says so. Defaults to no limit.
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// How often the lease of a job may run out in a row before the job is dead-lettered instead of run.
+    /// Defaults to 5.
+    pub const fn crash_limit(mut self, limit: u32) -> Self {
+        self.crash_limit = limit;
+        self
+    }
+
+    /// How a job is treated whose type the worker does not take. Defaults to [`MissingHandler::Wait`] for
+    /// 10 minutes.
+    pub const fn missing_handler(mut self, missing: MissingHandler) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// Takes jobs of this type, and no others but those that were added before. Defaults to every type.
+    pub fn takes(mut self, job_type: JobType, says: RemoteType) -> Self {
+        self.types.get_or_insert_default().insert(job_type, says);
+        self
+    }
+
+    /// Takes no type but those that are added.
+    pub fn takes_named(mut self) -> Self {
+        self.types.get_or_insert_default();
+        self
+    }
+
+    /// Whether the policy makes sense.
+    ///
+    /// # Errors
+    ///
+    /// [`ImpossiblePolicy`].
+    pub fn check(&self) -> Result<(), ImpossiblePolicy> {
+        let of_types = self.types.iter().flat_map(HashMap::values);
+        let attempts = of_types.filter_map(|says| says.max_attempts);
+        attempts
+            .chain([self.crash_limit])
+            .try_for_each(|number| Exponential::new().max_attempts(number).check())?;
+        self.retry.check()
+    }
+
+    /// Whether a job may run that was reserved at `now`.
+    #[must_use]
+    pub fn admit(&self, leased: &Leased, now: Timestamp) -> Admission {
+        let job = &leased.job;
+        if let Some(crashed) = verdict::crashed(job, self.crash_limit, now) {
+            return Admission::Settle(crashed.transition);
+        }
+        let Some(says) = self.says(&job.job_type) else {
+            let wait = self.missing.into();
+            let refused = unfit::without_handler(&self.holder, job, wait, now);
+            return Admission::Settle(refused.transition);
+        };
+        let own = job.max_attempts.or(says.max_attempts);
+        let max_attempts = own.unwrap_or_else(|| RetryPolicy::max_attempts(&self.retry));
+        let timeout = job.timeout.or(says.timeout).or(self.timeout);
+        let retry = self.retry;
+        Admission::Run(Ticket::new(leased, &self.holder, now, retry, max_attempts, timeout))
+    }
+
+    /// What the worker says about a type; `None` if it does not take it.
+    fn says(&self, job_type: &JobType) -> Option<RemoteType> {
+        match &self.types {
+            None => Some(RemoteType::new()),
+            Some(types) => types.get(job_type).copied(),
+        }
+    }
+
+    /// How long the worker has to reserve nothing while it runs this job, because the job may have killed
+    /// its process before; `None` if it need not care. Such jobs run one at a time.
+    #[must_use]
+    pub const fn runs_alone_for(&self, job: &JobView) -> Option<Duration> {
+        if needs_quarantine(job.expirations, self.crash_limit) {
+            return Some(caution::WATCHED);
+        }
+        None
+    }
+
+    /// Releases a job that would run alone while another one like it runs.
+    #[must_use]
+    pub fn keep_apart(&self, job: &JobView, delay: Duration, now: Timestamp) -> Transition {
+        let why = ReleaseReason::KeptApart;
+        verdict::release_suspect(job, &self.holder, delay, why, now).transition
+    }
+
+    /// Releases a job whose lease may not have been over, because the clock by which it was reserved was
+    /// ahead of the store's or could not be compared with it.
+    #[must_use]
+    pub fn clock_set_back(&self, job: &JobView, delay: Duration, now: Timestamp) -> Transition {
+        let why = ReleaseReason::ClockSetBack;
+        verdict::release_suspect(job, &self.holder, delay, why, now).transition
+    }
+
+    /// Releases a job that was reserved and will not start: it returns to its old position.
+    #[must_use]
+    pub fn release_unstarted() -> Transition {
+        verdict::release(ReleaseReason::Waited).transition
+    }
+}
