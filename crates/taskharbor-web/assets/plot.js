@@ -27,7 +27,7 @@ function options(lines, write, point, width) {
     cursor: { y: false, drag: { x: false, y: false }, sync: { key: "overview" }, points: { size: 6 } },
     scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
     axes: [
-      { ...axis, space: 72, values: "{HH}:{mm}", grid: { show: false } },
+      { ...axis, size: 24, space: 72, values: "{HH}:{mm}", grid: { show: false } },
       { ...axis, size: 52, space: 32, values: (_, ticks) => ticks.map((tick) => write(tick)) },
     ],
     series: [

@@ -5,7 +5,10 @@ use std::{fmt, sync::Arc};
 use taskharbor::{AnyDriver, Client};
 use tokio::sync::{Semaphore, watch};
 
-use crate::{action_log::ActionLog, config::Web, problem::Problem, session::Sessions};
+use crate::{
+    action_log::ActionLog, config::Web, poll::Poller, problem::Problem, session::Sessions,
+    sweep::Sweeps,
+};
 
 /// What kind of store a store is, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -72,8 +75,15 @@ impl Stores {
         if is_reserved || self.stores.iter().any(|store| store.name == name) {
             return Err(InvalidStore::Duplicate(name));
         }
-        let (driver, client) = (driver.clone(), Client::new(driver));
-        self.stores.push(Arc::new(Store { name, kind, driver, client }));
+        let store = Store {
+            name,
+            kind,
+            driver: driver.clone(),
+            client: Client::new(driver),
+            poller: Poller::new(driver),
+            sweeps: Sweeps::default(),
+        };
+        self.stores.push(Arc::new(store));
         Ok(self)
     }
 }
@@ -84,6 +94,8 @@ pub(crate) struct Store {
     pub(crate) kind: StoreKind,
     pub(crate) driver: AnyDriver,
     pub(crate) client: Client,
+    pub(crate) poller: Poller,
+    pub(crate) sweeps: Sweeps,
 }
 
 impl fmt::Debug for Store {

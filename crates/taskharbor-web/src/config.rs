@@ -18,9 +18,12 @@ pub struct Web {
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) max_requests: usize,
     pub(crate) action_file: Option<PathBuf>,
-    pub(crate) on_action: Option<Arc<dyn Fn(&ActionRecord) + Send + Sync>>,
+    pub(crate) on_action: Option<OnAction>,
     pub(crate) any_clock: bool,
 }
+
+/// What an application does after each action.
+pub(crate) type OnAction = Arc<dyn Fn(&ActionRecord) + Send + Sync>;
 
 /// Where the access of a caller comes from, if the request does not carry one from the application.
 #[derive(Clone, Debug)]

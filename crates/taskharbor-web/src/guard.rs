@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     body::{Body, Bytes},
     extract::{RawPathParams, Request},
-    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     response::{IntoResponse, Response},
 };
 use taskharbor::Timestamp;
@@ -141,7 +141,7 @@ fn no_access(app: &App) -> Problem {
 pub(crate) fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     let Some(allowed) = &app.config.hosts else { return Ok(()) };
     let header = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = uri.authority().map(|authority| authority.as_str()).or(header);
+    let host = uri.authority().map(Authority::as_str).or(header);
     let is_allowed = |host: &str| {
         let name = without_port(host);
         let matches = |it: &String| it.eq_ignore_ascii_case(host) || it.eq_ignore_ascii_case(name);

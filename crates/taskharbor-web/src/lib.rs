@@ -9,6 +9,7 @@ mod call;
 mod config;
 mod contract;
 mod endpoint;
+mod event_stream;
 mod graph;
 mod guard;
 mod page;

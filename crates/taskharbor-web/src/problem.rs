@@ -3,7 +3,7 @@
 //! Its code is stable and its texts are ours. What a store says about itself goes to the log and to no
 //! client.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt::Display};
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -56,9 +56,8 @@ impl Problem {
     }
 
     /// A number is outside its range.
-    pub(crate) fn out_of_range(what: &str, min: impl ToString, max: impl ToString) -> Self {
-        let detail =
-            format!("{what} is out of range: choose {} to {}", min.to_string(), max.to_string());
+    pub(crate) fn out_of_range(what: &str, min: impl Display, max: impl Display) -> Self {
+        let detail = format!("{what} is out of range: choose {min} to {max}");
         Self::new(StatusCode::BAD_REQUEST, "out_of_range", "a number is out of range", detail)
     }
 
@@ -109,7 +108,7 @@ impl Problem {
     }
 
     /// The server has failed; the cause is in its log.
-    pub(crate) fn internal(cause: &dyn std::fmt::Display) -> Self {
+    pub(crate) fn internal(cause: &dyn Display) -> Self {
         tracing::error!(%cause, "a request failed");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,

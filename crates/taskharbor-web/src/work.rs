@@ -1,7 +1,84 @@
 //! The worker face: what workers in other languages speak.
+//!
+//! A worker reserves jobs, extends their leases while they run, and settles them. What a worker of the
+//! library decides is decided here: which jobs are handed out, when a failure is retried, when a job is
+//! dead-lettered ([`taskharbor::remote`]). The server keeps nothing between two calls. What settling a job
+//! needs to know travels with the job as its `lease`, a text that the worker brings back.
+//!
+//! Jobs are reserved right before they are handed out. A request that is dropped while it waits has reserved
+//! nothing, and jobs that were reserved for a request that is gone are released at once.
+
+mod announce;
+mod enqueue;
+mod extend;
+mod grant;
+mod input;
+mod reserve;
+mod settle;
+mod value;
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use taskharbor_core::error::Refusal;
 
 use crate::endpoint::Endpoint;
 
+/// The greatest size of a request: payloads of many jobs, or their outputs.
+const BODY_LIMIT: usize = 32 * 1024 * 1024;
+/// How long a request may take beside what it waits for jobs.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// The greatest number of jobs in one request.
+const MAX_JOBS: usize = 1_000;
+
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    Vec::new()
+    let reserve_limit = TIME_LIMIT.saturating_add(reserve::MAX_WAIT);
+    let all = vec![
+        Endpoint::post("/v1/{store}/work/enqueue", enqueue::enqueue)
+            .summary("Stores jobs, each by itself")
+            .body_limit(BODY_LIMIT),
+        Endpoint::post("/v1/{store}/work/reserve", reserve::reserve)
+            .summary("Leases jobs to a worker, and waits for some if there are none")
+            .time_limit(reserve_limit),
+        Endpoint::post("/v1/{store}/work/inputs", input::input)
+            .summary("Reads what the steps before a job have produced"),
+        Endpoint::post("/v1/{store}/work/extend", extend::extend)
+            .summary("Extends leases, and tells which jobs should stop")
+            .body_limit(BODY_LIMIT),
+        Endpoint::post("/v1/{store}/work/settle", settle::settle)
+            .summary("Records what became of jobs")
+            .body_limit(BODY_LIMIT),
+        Endpoint::post("/v1/{store}/work/announce", announce::announce)
+            .summary("Announces a worker, so that it is listed"),
+    ];
+    all.into_iter().map(Endpoint::needs_workers).collect()
+}
+
+/// Why one job of a request was not done.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Refused {
+    /// Tells refusals apart: `lease_lost`, `busy`, `invalid_lease`, `invalid_request`, `rejected`,
+    /// `store_failed`.
+    code: &'static str,
+    /// What went wrong, for people.
+    message: String,
+}
+
+impl Refused {
+    fn new(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<&Refusal> for Refused {
+    fn from(refusal: &Refusal) -> Self {
+        let code = match refusal {
+            Refusal::Busy => "busy",
+            Refusal::Invalid(_) => "invalid_request",
+            // The worker does not hold the job any more; why that is changes nothing for it.
+            _ => "lease_lost",
+        };
+        Self::new(code, refusal.to_string())
+    }
 }

@@ -22,11 +22,25 @@ const SQLX: &str = "taskharbor-sqlx";
 const LIBRARY: &str = "taskharbor";
 const OTEL: &str = "taskharbor-otel";
 const PROMETHEUS: &str = "taskharbor-prometheus";
+const WEB: &str = "taskharbor-web";
+const HTTP: &str = "taskharbor-http";
 const TESTKIT: &str = "taskharbor-testkit";
 
 /// Every library. All of them meet in the CLI and nowhere else.
-const ALL: &[&str] =
-    &[CORE, MACROS, CONFORMANCE, MEMORY, SQLITE, POSTGRES, SQLX, LIBRARY, OTEL, PROMETHEUS];
+const ALL: &[&str] = &[
+    CORE,
+    MACROS,
+    CONFORMANCE,
+    MEMORY,
+    SQLITE,
+    POSTGRES,
+    SQLX,
+    LIBRARY,
+    OTEL,
+    PROMETHEUS,
+    HTTP,
+    WEB,
+];
 /// Benchmarks count calls with the driver that tests intercept them with, and chaos starts its servers
 /// as tests do.
 const BENCH: &str = "taskharbor-bench";
@@ -34,15 +48,18 @@ const CHAOS: &str = "taskharbor-chaos";
 const TOOL_USES: &[&str] = &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT];
 
 /// Lowest first. Nothing may use the last five.
-const LAYERS: [Layer; 16] = [
+const LAYERS: [Layer; 18] = [
     layer(CORE, &[], &[]),
     layer(MACROS, &[], &[]),
     layer(CONFORMANCE, &[CORE], &[MEMORY]),
     layer(MEMORY, &[CORE], &[CONFORMANCE]),
     layer(SQLITE, &[CORE], &[CONFORMANCE, TESTKIT]),
     layer(POSTGRES, &[CORE], &[CONFORMANCE, TESTKIT]),
+    // Its tests run the suite through a server.
+    layer(HTTP, &[CORE], &[CONFORMANCE, MEMORY, POSTGRES, TESTKIT, WEB]),
     // Its tests use it as users do, with the features that users choose.
-    layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES], &[LIBRARY, TESTKIT]),
+    layer(LIBRARY, &[CORE, MACROS, MEMORY, SQLITE, POSTGRES, HTTP], &[LIBRARY, TESTKIT]),
+    layer(WEB, &[CORE, LIBRARY], &[MEMORY, POSTGRES, SQLITE, TESTKIT]),
     // Its tests are those of the library, with another client.
     layer(SQLX, &[CORE, POSTGRES], &[LIBRARY, TESTKIT]),
     layer(OTEL, &[LIBRARY], &[]),

@@ -18,7 +18,7 @@ const REGISTRY_HOSTS: [&str; 6] = [
 ];
 
 /// A word in lower case here is meant in any case; one in capitals only as it stands.
-const WORK_TALK: [&str; 8] = [
+const WORK_TALK: [&str; 7] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X"),
@@ -26,7 +26,6 @@ const WORK_TALK: [&str; 8] = [
     concat!("mile", "stone"),
     concat!("road", "map"),
     concat!("spr", "int"),
-    concat!("tic", "ket"),
 ];
 
 fn registry_hosts(file: &File) -> Vec<String> {

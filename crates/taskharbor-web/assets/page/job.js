@@ -21,7 +21,7 @@ function Timeline({ record }) {
   return html`<section><h2>Timeline</h2><ol class="timeline">
     ${record.timeline.map(({ at: when, what, detail }) => html`<li class=${`t-${what}`}>
       <span class="what">${what.replaceAll("_", " ")}</span> <time class="dim" datetime=${when} title=${exact(when)}>${clock(when)}</time>
-      ${detail && html`<pre class=${errors.has(when) || what.includes("fail") ? "bad" : ""}>${detail}</pre>`}</li>`)}
+      ${detail && (detail.length < 60 && !errors.has(when) ? html` <span>${detail}</span>` : html`<pre class=${errors.has(when) ? "bad" : ""}>${detail}</pre>`)}</li>`)}
   </ol></section>`;
 }
 

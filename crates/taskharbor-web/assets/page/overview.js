@@ -135,7 +135,7 @@ function QueueRow({ queue: it, store, bound }) {
     <td class="n" data-label="Wait p95">${millis(it.wait_p95_ms)}</td>
     ${cell("Scheduled", "scheduled")} ${cell("Blocked", "blocked")} ${cell("DLQ", "dlq")}
     <td class=${isUnserved ? "n bad" : "n"} data-label="Workers" title=${isUnserved ? "No worker serves this queue" : undefined}>${count(it.workers)}</td>
-    <td data-label="Limits"><a class="plain dim" href=${to(["queues", it.queue])}>${limitsText(it.limits) || "–"}</a></td>
+    <td class="cut" data-label="Limits" title=${limitsText(it.limits)}><a class="plain dim" href=${to(["queues", it.queue])}>${limitsText(it.limits) || "–"}</a></td>
     <td class="end"><${Action} kind="small" label=${it.paused_since ? "Resume" : "Pause"}
       run=${() => change(at(store, "queues", it.queue, turn), {}, `Queue ${it.queue} is ${it.paused_since ? "resumed" : "paused"}`)} /></td>
   </tr>`;

@@ -1,0 +1,9 @@
+//! The pages in a real browser, as a person uses them.
+
+mod act;
+mod dlq;
+mod flow;
+mod frame;
+mod job;
+mod safety;
+mod site;
