@@ -1,0 +1,30 @@
+"""Background jobs through a TaskHarbor server: a client that enqueues, and workers that run jobs.
+
+>>> from taskharbor import App, Client, Discard, Retry, Snooze
+
+A worker is an :class:`App` with handlers. A program that only enqueues needs a :class:`Client`.
+Delivery is at least once: a handler may run again if its process dies, so write handlers that can.
+"""
+
+from ._app import App
+from ._client import Client, Enqueued, NewJob
+from ._error import ApiError, Cancelled, Discard, Retry, Snooze, TaskHarborError, Throttled, Unavailable
+from ._job import Inputs, Job
+
+__all__ = [
+    "ApiError",
+    "App",
+    "Cancelled",
+    "Client",
+    "Discard",
+    "Enqueued",
+    "Inputs",
+    "Job",
+    "NewJob",
+    "Retry",
+    "Snooze",
+    "TaskHarborError",
+    "Throttled",
+    "Unavailable",
+]
+__version__ = "0.1.0"

@@ -1,0 +1,200 @@
+"""Enqueueing jobs."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from ._error import ApiError, Unavailable
+from ._http import Connection, Endpoint
+
+_MAX_JOBS = 1_000
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """A job that is stored."""
+
+    id: str
+    """Identifies the job."""
+    existed: bool
+    """Whether a job of the same id or key was stored before; then that one is named, and none was added."""
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """A job to be enqueued with others, by :meth:`Client.enqueue_many`."""
+
+    type: str
+    """What kind of work it is."""
+    payload: Any = None
+    """What the handler receives: JSON, or ``bytes`` that are passed on as they are."""
+    queue: Optional[str] = None
+    """The queue it waits in. Defaults to ``default``."""
+    id: Optional[str] = None
+    """Its id. Defaults to a new one; enqueueing an id again changes nothing."""
+    idempotency_key: Optional[str] = None
+    """Keeps a second job with this key from being stored in the same queue."""
+    run_at: Optional[datetime] = None
+    """Not before this time; it must have a time zone."""
+    delay: Optional[float] = None
+    """Not before so many seconds have passed."""
+    priority: Optional[int] = None
+    """Higher runs first. Defaults to 0."""
+    lane: Optional[str] = None
+    """The lane of its queue: a tenant, host or account."""
+    max_attempts: Optional[int] = None
+    """How many executions may fail. Defaults to what the worker says."""
+    timeout: Optional[float] = None
+    """How many seconds one execution may take. Defaults to what the worker says."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Small texts that travel with the job."""
+
+    def to_json(self) -> Dict[str, Any]:
+        """As the server takes it."""
+        job: Dict[str, Any] = {"type": self.type}
+        if isinstance(self.payload, (bytes, bytearray, memoryview)):
+            job["payload_base64"] = base64.b64encode(self.payload).decode()
+        else:
+            job["payload"] = self.payload
+        if self.run_at is not None:
+            job["run_at"] = _timestamp(self.run_at)
+        if self.headers:
+            job["headers"] = dict(self.headers)
+        given = {
+            "queue": self.queue,
+            "id": self.id,
+            "idempotency_key": self.idempotency_key,
+            "delay_seconds": self.delay,
+            "priority": self.priority,
+            "lane": self.lane,
+            "max_attempts": self.max_attempts,
+            "timeout_seconds": self.timeout,
+        }
+        job.update({name: value for name, value in given.items() if value is not None})
+        return job
+
+
+def _timestamp(at: datetime) -> str:
+    if at.tzinfo is None:
+        raise ValueError("run_at has no time zone: use datetime.now(timezone.utc), or delay")
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class Client:
+    """Enqueues jobs. One client serves all threads of a program.
+
+    ``token`` defaults to the environment variable ``TASKHARBOR_TOKEN``. A call that the server did not
+    answer is repeated until ``timeout`` seconds have passed: each job has an id of its own, so no job is
+    stored twice.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: Optional[str] = None,
+        store: Optional[str] = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self._endpoint = Endpoint(url, token or os.environ.get("TASKHARBOR_TOKEN"), store)
+        self._timeout = timeout
+        self._own = threading.local()
+
+    def enqueue(
+        self,
+        type: str,
+        payload: Any = None,
+        *,
+        queue: Optional[str] = None,
+        id: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
+        run_at: Optional[datetime] = None,
+        delay: Optional[float] = None,
+        priority: Optional[int] = None,
+        lane: Optional[str] = None,
+        max_attempts: Optional[int] = None,
+        timeout: Optional[float] = None,
+        headers: Optional[Mapping[str, str]] = None,
+    ) -> Enqueued:
+        """Stores a job. :class:`NewJob` says what the arguments mean.
+
+        Raises :class:`ApiError` if the job is refused, :class:`Unavailable` if it is unknown whether it is
+        stored.
+        """
+        job = NewJob(
+            type,
+            payload,
+            queue=queue,
+            id=id,
+            idempotency_key=idempotency_key,
+            run_at=run_at,
+            delay=delay,
+            priority=priority,
+            lane=lane,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            headers=headers or {},
+        )
+        return self.enqueue_many([job])[0]
+
+    def enqueue_many(self, jobs: Sequence[NewJob]) -> List[Enqueued]:
+        """Stores jobs, a thousand in one call, and answers them in their order.
+
+        Each is stored by itself. Raises :class:`ApiError` for the first that is refused; the others of its
+        call are stored.
+        """
+        stored: List[Enqueued] = []
+        for start in range(0, len(jobs), _MAX_JOBS):
+            items = [job.to_json() for job in jobs[start : start + _MAX_JOBS]]
+            for item in items:
+                # A job that has an id can be sent again when an answer was lost.
+                item.setdefault("id", _new_id())
+            answers = self._call("work/enqueue", {"jobs": items})["jobs"]
+            stored.extend(_enqueued(answer) for answer in answers)
+        return stored
+
+    def _call(self, path: str, body: Dict[str, Any]) -> Any:
+        end = time.monotonic() + self._timeout
+        pause = 0.05
+        while True:
+            left = end - time.monotonic()
+            try:
+                return self._connection().post(path, body, max(left, 0.05))
+            except Unavailable:
+                if time.monotonic() + pause >= end:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def _connection(self) -> Connection:
+        connection: Optional[Connection] = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = Connection(self._endpoint)
+        return connection
+
+    def close(self) -> None:
+        """Closes the connection of this thread; a later call opens another."""
+        self._connection().close()
+
+
+def _enqueued(answer: Dict[str, Any]) -> Enqueued:
+    error = answer.get("error")
+    if error is not None:
+        raise ApiError(200, str(error["code"]), "the job was refused", str(error["message"]))
+    return Enqueued(str(answer["id"]), bool(answer["existed"]))
+
+
+def _new_id() -> str:
+    """A UUID of version 7: ids sort by the time at which they were made."""
+    millis = int(time.time() * 1_000) & ((1 << 48) - 1)
+    bits = int.from_bytes(os.urandom(10), "big")
+    low = 0b10 << 62 | bits & ((1 << 62) - 1)
+    number = millis << 80 | 0x7 << 76 | (bits >> 62 & 0xFFF) << 64 | low
+    text = f"{number:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

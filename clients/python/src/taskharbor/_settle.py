@@ -1,0 +1,123 @@
+"""The thread that records outcomes.
+
+Outcomes that come while a call is under way go together in the next one. What could not be sent is sent again
+while the lease lives. After a call that the server refused as a whole each outcome is sent alone, so that one
+cannot hold up the others.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from ._error import ApiError, TaskHarborError, Unavailable
+from ._held import Held
+from ._http import Connection
+from ._outcome import permanent, size
+from ._pace import backoff, log
+
+if TYPE_CHECKING:
+    from ._worker import Worker
+
+_BATCH = 500
+_BATCH_BYTES = 4 * 1024 * 1024
+_MAX_PAUSE = 1.0
+_CALL_SECONDS = 10.0
+# What is refused for who sends it, and not for what it says.
+_NOT_ITS_FAULT = frozenset((401, 403, 404))
+
+
+def settle(worker: Worker) -> None:
+    """Records outcomes until the worker ends."""
+    connection, failures, resume_at = Connection(worker.settings.endpoint), 0, 0.0
+    while True:
+        with worker.lock:
+            batch = _batch(worker, resume_at)
+            if not batch:
+                break
+        body = {"jobs": [{"id": held.job.id, "lease": held.lease, **(held.outcome or {})} for held in batch]}
+        patience = min(held.expires_at for held in batch) - time.monotonic()
+        try:
+            answers = connection.post("work/settle", body, max(0.5, min(patience, _CALL_SECONDS)))["jobs"]
+        except TaskHarborError as error:
+            if failures == 0:
+                log.warning("outcomes cannot be recorded: %s", error)
+            is_away = isinstance(error, Unavailable) or (isinstance(error, ApiError) and error.status in _NOT_ITS_FAULT)
+            if is_away:
+                failures += 1
+                resume_at = time.monotonic() + backoff(failures, _MAX_PAUSE)
+            with worker.lock:
+                for held in batch:
+                    held.is_settling = False
+                    held.is_unanswered = held.is_unanswered or is_away
+                    if not is_away:
+                        _single_out(worker, held, error, was_alone=len(batch) == 1)
+            continue
+        failures, resume_at = 0, 0.0
+        with worker.lock:
+            for held, answer in zip(batch, answers):
+                held.is_settling = False
+                _take(worker, held, answer)
+
+
+def _batch(worker: Worker, resume_at: float) -> List[Held]:
+    """Waits for outcomes, and answers some to be sent; none if the worker ends. The caller has the lock."""
+    while not worker.is_ended:
+        now = time.monotonic()
+        waiting = [held for held in worker.held if held.outcome is not None]
+        for held in [it for it in waiting if it.expires_at <= now]:
+            worker.lose(held, "its outcome could not be recorded in time")
+            waiting.remove(held)
+        times = {held: max(held.resume_at, resume_at) for held in waiting}
+        ready = [held for held in waiting if times[held] <= now]
+        if ready:
+            return _take_batch(ready)
+        nexts = [min(times[held], held.expires_at) for held in waiting]
+        worker.outcomes.wait(max(min(nexts) - now, 0.001) if nexts else None)
+    return []
+
+
+def _take_batch(ready: List[Held]) -> List[Held]:
+    """As many as go into one call; one that was refused goes alone."""
+    batch: List[Held] = []
+    total, ids = 0, set()
+    for held in sorted(ready, key=lambda it: (it.refusals, it.expires_at)):
+        is_alone = held.refusals > 0
+        total += size(held.outcome or {})
+        if batch and (is_alone or total > _BATCH_BYTES):
+            break
+        if held.job.id not in ids:
+            ids.add(held.job.id)
+            held.is_settling = True
+            batch.append(held)
+        if is_alone or len(batch) == _BATCH:
+            break
+    return batch
+
+
+def _single_out(worker: Worker, held: Held, error: TaskHarborError, was_alone: bool) -> None:
+    """The server refuses the call. Alone and refused again, the outcome becomes a failure, then is given up."""
+    held.refusals += 1
+    if was_alone and held.refusals > 2:
+        worker.lose(held, f"its outcome is refused: {error}")
+    elif was_alone:
+        held.refusals = 2
+        held.outcome = permanent(f"the server refuses the outcome: {error}")
+
+
+def _take(worker: Worker, held: Held, answer: Dict[str, Any]) -> None:
+    """Takes the answer about one outcome. The caller has the lock."""
+    error, outcome = answer.get("error"), held.outcome or {}
+    if error is None:
+        worker.tallies[held.job.queue].settle(outcome, str(answer.get("state")))
+        worker.forget(held)
+    elif error.get("code") == "busy":
+        held.resume_at = time.monotonic() + backoff(held.refusals + 1, _MAX_PAUSE)
+    elif error.get("code") != "lease_lost":
+        held_error = ApiError(200, str(error.get("code")), "an outcome is refused", str(error.get("message")))
+        _single_out(worker, held, held_error, was_alone=True)
+    elif held.is_unanswered and "ok" not in outcome:
+        # An earlier call has arrived: a job that was retried or released is not inflight any more.
+        worker.forget(held)
+    else:
+        worker.lose(held, str(error.get("message")))

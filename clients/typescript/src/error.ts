@@ -1,0 +1,69 @@
+/** What can go wrong in a call, and what a handler throws to say what becomes of its job. */
+
+/** The base of all errors of this package. */
+export class TaskHarborError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** The server or its store cannot be reached, or is busy. Trying again is worth it. */
+export class Unavailable extends TaskHarborError {}
+
+/** The server refused the call. Sending it again unchanged is of no use. */
+export class ApiError extends TaskHarborError {
+  constructor(
+    /** The status of the response; 200 if the server took the call and refused one job of it. */
+    readonly status: number,
+    /** What the server calls the error; it does not change between versions. */
+    readonly code: string,
+    title: string,
+    /** What the server says about it. */
+    readonly detail: string = "",
+  ) {
+    super(`${detail === "" ? title : `${title}: ${detail}`} (${status} ${code})`);
+  }
+}
+
+/** Thrown by a handler: trying again will not help, the job is dead-lettered with this reason. */
+export class Discard extends TaskHarborError {}
+
+/**
+ * Thrown by a handler: the attempt has failed, and the next one runs `after` so many seconds.
+ *
+ * Without `after` it is the same as any other error: the delays grow with each attempt.
+ */
+export class Retry extends TaskHarborError {
+  /** The seconds to wait; without it the retry policy says. */
+  readonly after: number | undefined;
+
+  constructor(message: string, options: { after?: number } = {}) {
+    super(message);
+    this.after = options.after;
+  }
+}
+
+/** Thrown by a handler: not now, run the job again in so many seconds. No attempt is charged. */
+export class Snooze extends TaskHarborError {
+  constructor(
+    /** The seconds to wait. */
+    readonly seconds: number,
+  ) {
+    super(`snoozed for ${seconds} s`);
+  }
+}
+
+/**
+ * Thrown by a handler: the service it calls asks to be left alone for so many seconds.
+ *
+ * No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long.
+ */
+export class Throttled extends TaskHarborError {
+  constructor(
+    /** The seconds to wait. */
+    readonly seconds: number,
+  ) {
+    super(`throttled for ${seconds} s`);
+  }
+}
