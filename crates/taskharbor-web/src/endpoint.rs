@@ -288,7 +288,6 @@ pub(crate) fn table() -> Vec<Endpoint> {
         crate::work::endpoints(),
         crate::poll::endpoints(),
         crate::sweep::endpoints(),
-        crate::graph::endpoints(),
     ]
     .into_iter()
     .flatten()

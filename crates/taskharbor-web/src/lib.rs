@@ -10,7 +10,6 @@ mod config;
 mod contract;
 mod endpoint;
 mod event_stream;
-mod graph;
 mod guard;
 mod page;
 mod poll;

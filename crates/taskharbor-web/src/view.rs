@@ -1,11 +1,28 @@
 //! What people look at: jobs, flows, schedules, queues, workers.
 
+mod dlq;
+mod flow;
+mod job;
+mod queue;
+mod schedule;
 mod store;
+mod worker;
 
 use crate::{endpoint::Endpoint, problem::Problem};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    [store::endpoints()].into_iter().flatten().collect()
+    [
+        store::endpoints(),
+        job::endpoints(),
+        dlq::endpoints(),
+        flow::endpoints(),
+        queue::endpoints(),
+        schedule::endpoints(),
+        worker::endpoints(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// How many things a page has: what was asked for, 100 if nothing was.

@@ -1,0 +1,1 @@
+//! Failed jobs, grouped.

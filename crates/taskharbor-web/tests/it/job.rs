@@ -1,0 +1,1 @@
+//! Jobs: lists, records, contents and actions.

@@ -1,0 +1,21 @@
+//! The server as its callers see it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod access;
+mod dlq;
+mod driver_face;
+mod flow;
+mod hostile;
+mod job;
+mod live;
+mod queue;
+mod rig;
+mod schedule;
+mod sweep;
+mod work;
+mod worker;

@@ -1,0 +1,1 @@
+//! Queues, limits and lanes.

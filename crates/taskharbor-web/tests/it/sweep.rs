@@ -1,0 +1,1 @@
+//! One action on all jobs that match a filter.
