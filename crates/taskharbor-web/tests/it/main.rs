@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod browser;
 mod dlq;
 mod driver_face;
 mod flow;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use taskharbor::{Job, QueueLimits, Schedule};
+use taskharbor::{Driver, Job, QueueLimits, Schedule};
 use taskharbor_core::{
     driver::{Announce, Incarnation},
     name::Holder,
@@ -91,7 +91,10 @@ async fn a_queue_is_limited_and_its_lanes_tell_what_holds_them_back() {
     page.wait_for_text("Limits of mail are set").await;
     let stored = site.client.queue("mail").limits().await.unwrap().unwrap();
     assert_eq!(stored.limits.inflight, Some(12));
-    assert_eq!(stored.limits.rate.map(|rate| (rate.jobs, rate.per)), Some((90, Duration::from_secs(10))));
+    assert_eq!(
+        stored.limits.rate.map(|rate| (rate.jobs, rate.per)),
+        Some((90, Duration::from_secs(10)))
+    );
     assert_eq!(stored.limits.per_lane, Some(1));
     page.assert_no_complaints();
 }
@@ -128,7 +131,8 @@ async fn whatever_was_done_is_in_the_action_log() {
     let page = site.visit(&format!("jobs/{}", ids[0])).await;
     page.click_text("Cancel").await;
     page.click("dialog footer button:last-child").await;
-    page.wait_for("document.querySelector('h1 .state')?.innerText.toLowerCase() === 'cancelled'").await;
+    page.wait_for("document.querySelector('h1 .state')?.innerText.toLowerCase() === 'cancelled'")
+        .await;
     page.open(&format!("{}#/main/activity", site.url)).await;
     page.wait_for("document.querySelectorAll('main tbody tr').length === 1").await;
     let text = page.text().await;

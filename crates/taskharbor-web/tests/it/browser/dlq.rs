@@ -1,14 +1,12 @@
 //! The DLQ, grouped by what went wrong, and sweeps.
 
-use taskharbor::{Filter, List, State};
+use taskharbor::{Admin, Counts, Filter, List, State};
 
 use super::site::Site;
 
 /// How many jobs are in this state.
 async fn count(site: &Site, state: State) -> usize {
-    let now = site.now().await;
-    let counts = site.client.counts().await.unwrap();
-    let _ = now;
+    let counts = site.driver.counts(Counts::new(site.now().await)).await.unwrap();
     counts.iter().map(|queue| queue.states.get(state)).sum()
 }
 
@@ -25,7 +23,8 @@ async fn two_thousand_failures_are_three_errors() {
     }
     let page = site.visit("dlq").await;
     page.wait_for("document.querySelectorAll('li.group').length === 3").await;
-    let counts = page.eval("[...document.querySelectorAll('li.group b')].map(it => it.innerText)").await;
+    let counts =
+        page.eval("[...document.querySelectorAll('li.group b')].map(it => it.innerText)").await;
     assert_eq!(counts, serde_json::json!(["1,200", "600", "200"]));
     page.screenshot("dlq").await;
     page.assert_no_complaints();
@@ -85,7 +84,8 @@ async fn a_paced_sweep_is_watched_and_stopped() {
     page.click("dialog footer button.primary").await;
     page.wait_for_text("done of 4,000").await;
     page.click_text("Stop").await;
-    page.wait_for("document.querySelector('dialog .state')?.innerText.toLowerCase() === 'stopped'").await;
+    page.wait_for("document.querySelector('dialog .state')?.innerText.toLowerCase() === 'stopped'")
+        .await;
     let cancelled = count(&site, State::Cancelled).await;
     assert!((1..4_000).contains(&cancelled), "{cancelled}");
     page.wait_for_text(&format!("{cancelled} done").replace("000", ",000")).await;
@@ -124,12 +124,11 @@ async fn a_payload_is_corrected_and_every_digit_of_the_rest_stays() {
     page.fill("dialog textarea", "{\"id\": 9007199254740993}").await;
     page.click("dialog footer .primary").await;
     page.wait_for_text("Enqueued with the new payload").await;
-    let request = List::new(10, site.now().await);
+    let request = List::new(Filter::default(), 10, site.now().await);
     let jobs = site.driver.list(request).await.unwrap().items;
     assert_eq!(jobs.len(), 1, "the old job is purged");
-    let record = site.client.job(jobs[0].id.clone()).inspect().await.unwrap().unwrap();
+    let record = site.client.job(&jobs[0].id).inspect().await.unwrap().unwrap();
     assert!(String::from_utf8_lossy(&record.job.payload).contains("9007199254740993"));
     assert_eq!(record.job.job_type.as_str(), "email:send");
-    let _ = Filter::default();
     page.assert_no_complaints();
 }

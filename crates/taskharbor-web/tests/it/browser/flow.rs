@@ -1,6 +1,6 @@
 //! Flows as graphs.
 
-use taskharbor::{JobId, JobType, QueueName};
+use taskharbor::{Admin, Driver, JobId, JobType, QueueName};
 use taskharbor_core::{NewJob, driver::Enqueue, job::JobSet, name::FlowName};
 
 use super::site::Site;
@@ -18,8 +18,9 @@ async fn store_flow(site: &Site, width: usize) -> JobId {
     let last = job("report:merge").after(parts.iter().map(|part| part.id.clone()));
     let jobs = [first].into_iter().chain(parts).chain([last]).collect();
     let set = JobSet::named_flow(FlowName::new("nightly report").unwrap(), jobs);
-    let stored = site.driver.enqueue(Enqueue::new(vec![set], now)).await.unwrap().remove(0).unwrap();
-    let record = site.client.job(stored[0].id().clone()).inspect().await.unwrap().unwrap();
+    let stored =
+        site.driver.enqueue(Enqueue::new(vec![set], now)).await.unwrap().remove(0).unwrap();
+    let record = site.client.job(stored[0].id()).inspect().await.unwrap().unwrap();
     record.job.flow.unwrap()
 }
 

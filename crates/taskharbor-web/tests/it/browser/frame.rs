@@ -39,7 +39,8 @@ async fn the_overview_moves_by_itself() {
     page.wait_for("document.querySelector('td[data-label=Ready]')?.innerText === '3'").await;
     site.reserve("mail").await.unwrap();
     page.wait_for("document.querySelector('td[data-label=Ready]')?.innerText === '2'").await;
-    page.wait_for("document.querySelector('td[data-label=\"In flight\"]')?.innerText === '1'").await;
+    page.wait_for("document.querySelector('td[data-label=\"In flight\"]')?.innerText === '1'")
+        .await;
     page.assert_no_complaints();
 }
 
@@ -158,7 +159,8 @@ async fn light_and_dark_follow_the_system_until_the_person_chooses() {
 async fn no_page_is_wider_than_a_phone() {
     let site = Site::open().await;
     site.enqueue("a-queue-with-a-rather-long-name", "billing:invoice:send-reminder", 30).await;
-    site.fail_all("a-queue-with-a-rather-long-name", "card {n} was declined by the issuing bank").await;
+    site.fail_all("a-queue-with-a-rather-long-name", "card {n} was declined by the issuing bank")
+        .await;
     let ids = site.enqueue("a-queue-with-a-rather-long-name", "email:send", 3).await;
     let page = page().await;
     page.resize(360, 740).await;

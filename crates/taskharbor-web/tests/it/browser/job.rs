@@ -121,9 +121,10 @@ async fn a_job_is_cancelled_and_requeued() {
     page.click_text("Cancel").await;
     page.wait_for_text("A cancelled job does not run").await;
     page.click("dialog footer button:last-child").await;
-    page.wait_for("document.querySelector('h1 .state')?.innerText.toLowerCase() === 'cancelled'").await;
+    page.wait_for("document.querySelector('h1 .state')?.innerText.toLowerCase() === 'cancelled'")
+        .await;
     let state = async || {
-        let record = site.client.job(id.clone()).inspect().await.unwrap().unwrap();
+        let record = site.client.job(&id).inspect().await.unwrap().unwrap();
         record.state
     };
     assert_eq!(state().await, State::Cancelled);
@@ -149,7 +150,7 @@ async fn a_scheduled_job_runs_now_and_gets_a_priority() {
     page.fill("dialog input[type=number]", "7").await;
     page.click_text("Set").await;
     page.wait_for_text("Priority set").await;
-    let record = site.client.job(id).inspect().await.unwrap().unwrap();
+    let record = site.client.job(&id).inspect().await.unwrap().unwrap();
     assert_eq!(record.job.priority, 7);
     page.assert_no_complaints();
 }

@@ -30,12 +30,14 @@ async fn hostile_texts_are_shown_as_texts() {
         let name: String = text.chars().filter(|it| !it.is_control()).take(60).collect();
         let queue = QueueName::new(&name).unwrap_or_else(|_| QueueName::new("plain").unwrap());
         let job_type = JobType::new(&name).unwrap_or_else(|_| JobType::new("plain").unwrap());
-        let id = JobId::new(format!("{n}-{name}")).unwrap_or_else(|_| JobId::generate(now).unwrap());
+        let id =
+            JobId::new(format!("{n}-{name}")).unwrap_or_else(|_| JobId::generate(now).unwrap());
         let mut headers = Headers::new();
         if let Ok(with) = headers.clone().with("x-note", *text) {
             headers = with;
         }
-        let mut job = NewJob::new(id.clone(), queue.clone(), job_type, text.as_bytes()).headers(headers);
+        let mut job =
+            NewJob::new(id.clone(), queue.clone(), job_type, text.as_bytes()).headers(headers);
         if let Ok(lane) = LaneName::new(&name) {
             job = job.lane(lane);
         }
@@ -52,7 +54,8 @@ async fn hostile_texts_are_shown_as_texts() {
     page.open(&format!("{}#/main/jobs", site.url)).await;
     page.wait_for("document.querySelectorAll('main tbody tr').length === 4").await;
     page.wait_for_text("onerror=").await;
-    let links = "[...document.querySelectorAll('main tbody th a')].map(it => it.getAttribute('href'))";
+    let links =
+        "[...document.querySelectorAll('main tbody th a')].map(it => it.getAttribute('href'))";
     let links = page.eval(links).await;
     for link in links.as_array().unwrap() {
         page.open(&format!("{}{}", site.url, link.as_str().unwrap())).await;
@@ -97,7 +100,7 @@ async fn a_failed_change_says_why_and_nothing_of_the_store() {
     page.wait_for("document.querySelector('.notice.bad')").await;
     assert!(!page.text().await.contains("db-7"));
     site.outage.end();
-    let record = site.client.job(id).inspect().await.unwrap().unwrap();
+    let record = site.client.job(&id).inspect().await.unwrap().unwrap();
     assert_eq!(record.state, State::Ready);
 }
 
@@ -122,13 +125,14 @@ async fn a_viewer_sees_and_changes_nothing() {
     let page = site.visit(&format!("jobs/{id}")).await;
     page.wait_for_text("email:send").await;
     page.wait_for("document.querySelectorAll('.head .actions button').length > 0").await;
-    let usable = "[...document.querySelectorAll('.head .actions button')].filter(it => !it.disabled).length";
+    let usable =
+        "[...document.querySelectorAll('.head .actions button')].filter(it => !it.disabled).length";
     assert_eq!(page.eval(usable).await, 0);
     page.assert_no_complaints();
     // The server refuses what the page does not offer.
     let status = page.eval(&post(&format!("v1/main/jobs/{id}/cancel"))).await;
     assert_eq!(status, 403);
-    let record = site.client.job(id).inspect().await.unwrap().unwrap();
+    let record = site.client.job(&id).inspect().await.unwrap().unwrap();
     assert_eq!(record.state, State::Ready);
 }
 
@@ -139,8 +143,10 @@ async fn an_operator_cancels_and_does_not_purge() {
     let page = site.visit(&format!("jobs/{id}")).await;
     page.click_text("Cancel").await;
     page.click("dialog footer button:last-child").await;
-    page.wait_for("document.querySelector('h1 .state')?.innerText.toLowerCase() === 'cancelled'").await;
-    let purge = "[...document.querySelectorAll('.actions button')].find(it => it.innerText === 'Purge')";
+    page.wait_for("document.querySelector('h1 .state')?.innerText.toLowerCase() === 'cancelled'")
+        .await;
+    let purge =
+        "[...document.querySelectorAll('.actions button')].find(it => it.innerText === 'Purge')";
     page.wait_for(&format!("{purge}?.disabled")).await;
     let title = page.eval(&format!("{purge}.title")).await;
     assert!(title.as_str().unwrap().contains("needs the role admin"), "{title}");
@@ -153,7 +159,8 @@ async fn a_person_signs_in_with_a_token_and_out_again() {
     // It may be left from an earlier run.
     let _ = fs::remove_file(&path);
     let file = TokenFile::new(&path);
-    let token = file.add("vera", Role::Viewer, false, false).unwrap();
+    let token =
+        file.add(&Access::new("vera", Role::Viewer), "2026-01-01T00:00:00Z".into()).unwrap();
     let site = Site::with(Web::new().tokens(file)).await;
     site.enqueue("mail", "email:send", 1).await;
     let page = site.visit("overview").await;
@@ -200,7 +207,7 @@ async fn another_site_cannot_make_a_browser_change_anything() {
     );
     page.eval(&form).await;
     page.wait_for(&format!("location.href === '{target}'")).await;
-    let record = site.client.job(id).inspect().await.unwrap().unwrap();
+    let record = site.client.job(&id).inspect().await.unwrap().unwrap();
     assert_eq!(record.state, State::Ready);
 }
 

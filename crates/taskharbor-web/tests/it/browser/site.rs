@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{AnyDriver, Blob, Client, JobId, JobType, QueueName, Text, Timestamp};
+use taskharbor::{AnyDriver, Blob, Client, Driver, JobId, JobType, QueueName, Text, Timestamp};
 use taskharbor_core::{
     NewJob,
     driver::Enqueue,
@@ -48,7 +48,11 @@ impl Outage {
 }
 
 impl<D: taskharbor::Driver + taskharbor::Admin> Hook<D> for Outage {
-    async fn around(&self, call: Call, next: Next<'_, D>) -> Result<Answer, taskharbor::DriverError> {
+    async fn around(
+        &self,
+        call: Call,
+        next: Next<'_, D>,
+    ) -> Result<Answer, taskharbor::DriverError> {
         if self.0.load(Ordering::Relaxed) {
             return Err(taskharbor::DriverError::unavailable("the secret host db-7 is away"));
         }
