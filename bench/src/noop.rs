@@ -11,6 +11,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use taskharbor::{AnyDriver, Context, Event, Handlers, Job, JobResult, Worker};
+use taskharbor_prometheus::Metrics;
 use tokio::sync::Notify;
 
 use crate::stopwatch::now;
@@ -46,6 +47,28 @@ pub(crate) async fn work_for(
     jobs: usize,
     concurrency: usize,
 ) -> Result<Duration, Box<dyn Error + Send + Sync>> {
+    run(each, driver, queue, jobs, concurrency, None).await
+}
+
+/// The same for a worker that is observed.
+pub(crate) async fn work_observed(
+    driver: &AnyDriver,
+    queue: &str,
+    jobs: usize,
+    concurrency: usize,
+    metrics: Metrics,
+) -> Result<Duration, Box<dyn Error + Send + Sync>> {
+    run(Duration::ZERO, driver, queue, jobs, concurrency, Some(metrics)).await
+}
+
+async fn run(
+    each: Duration,
+    driver: &AnyDriver,
+    queue: &str,
+    jobs: usize,
+    concurrency: usize,
+    metrics: Option<Metrics>,
+) -> Result<Duration, Box<dyn Error + Send + Sync>> {
     let noop = move |_: Noop, _: Context| async move {
         if !each.is_zero() {
             tokio::time::sleep(each).await;
@@ -62,8 +85,11 @@ pub(crate) async fn work_for(
             if is_done && left.fetch_sub(1, Ordering::AcqRel) == 1 {
                 ended.notify_one();
             }
-        })
-        .build()?;
+        });
+    let worker = match metrics {
+        Some(metrics) => worker.observer(metrics).build()?,
+        None => worker.build()?,
+    };
     let started = now();
     let running = worker.start();
     over.notified().await;

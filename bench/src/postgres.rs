@@ -5,14 +5,17 @@
 //! are on. The sides of a comparison take turns, and what is printed is the median of the rounds with
 //! the least and the most of them.
 
+mod announce;
 mod backlog;
 mod bulk;
 mod child;
 mod chord;
+mod dashboard;
 mod drain;
 mod lanes;
 mod latency;
 mod layout;
+mod metrics;
 mod peer;
 mod producer;
 mod queues;
@@ -35,7 +38,7 @@ use size::Sizes;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-const PARTS: [&str; 18] = [
+const PARTS: [&str; 21] = [
     "drain",
     "millisecond",
     "single",
@@ -54,6 +57,9 @@ const PARTS: [&str; 18] = [
     "schedules",
     "lanes",
     "flows",
+    "announce",
+    "metrics",
+    "dashboard",
 ];
 
 /// Runs the chosen parts, or all of them: names of parts and sizes such as `jobs=20000`.
@@ -96,6 +102,9 @@ async fn measure(chosen: &[String], sizes: &Sizes) -> Outcome {
             "latency" => latency::run(&server, sizes).await?,
             "schedules" => schedules::run(&server, sizes).await?,
             "lanes" => lanes::run(&server, sizes).await?,
+            "announce" => announce::run(&server, sizes).await?,
+            "metrics" => metrics::run(&server, sizes).await?,
+            "dashboard" => dashboard::run(&server, sizes).await?,
             _ => {
                 let store = store::Store::new(&server, "flows", sizes.payload).await?;
                 crate::flows::measure(&taskharbor::AnyDriver::new(store.driver)).await?;

@@ -147,6 +147,18 @@ pub(crate) fn peer_program() -> PathBuf {
     root().join(PEER_TARGET).join("release").join(name)
 }
 
+/// The command as people install it.
+pub(crate) fn build_command() -> Command {
+    cargo("build --release --locked -p taskharbor-cli --bin taskharbor")
+}
+
+/// Where the built command is.
+pub(crate) fn command_program() -> PathBuf {
+    let target =
+        env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("release").join(format!("taskharbor{}", env::consts::EXE_SUFFIX))
+}
+
 pub(crate) fn bench(args: &[OsString]) -> Command {
     // Counting allocations slows everything down, so that it is done by a program of its own.
     if args == ["allocations"] {

@@ -177,10 +177,19 @@ fn bench(args: &[OsString]) -> Result<(), Failure> {
         return run(&mut cargo::bench(args));
     }
     let (options, args) = Options::take(args)?;
+    let has_part = |part: &str| args.iter().any(|arg| arg == part);
+    let has_parts = args.iter().skip(1).any(|arg| !arg.to_string_lossy().contains('='));
     run(&mut cargo::build_peer())?;
-    let provision = Provision::new(options)?;
     let mut command = cargo::bench(&args);
     command.env("TASKHARBOR_BENCH_PEER", cargo::peer_program());
+    // The dashboard is looked at as people do: the command serves it, and a browser shows it.
+    let provision = if has_part("dashboard") || !has_parts {
+        run(&mut cargo::build_command())?;
+        command.env("TASKHARBOR_BENCH_PROGRAM", cargo::command_program());
+        Provision::for_tests(options)?
+    } else {
+        Provision::new(options)?
+    };
     provision.pass_on(&mut command);
     run(&mut command)
 }

@@ -20,6 +20,8 @@ pub(crate) struct Sizes {
     pub(crate) concurrency: usize,
     /// Jobs that wait, and as many that are over, in a large store.
     pub(crate) backlog: usize,
+    /// Jobs that are over in the store that the dashboard shows.
+    pub(crate) finished: usize,
     /// Seconds for which a snapshot is held in front of a backlog.
     pub(crate) held: usize,
     /// Seconds for which a transaction is left open beside a queue that workers keep empty.
@@ -50,6 +52,7 @@ impl Sizes {
             rounds: 3,
             concurrency: 2_000,
             backlog: 1_000_000,
+            finished: 5_000_000,
             held: 60,
             seconds: 30,
             idle: 20,
@@ -68,6 +71,7 @@ impl Sizes {
             ("rounds", &mut sizes.rounds),
             ("concurrency", &mut sizes.concurrency),
             ("backlog", &mut sizes.backlog),
+            ("finished", &mut sizes.finished),
             ("held", &mut sizes.held),
             ("seconds", &mut sizes.seconds),
             ("idle", &mut sizes.idle),

@@ -46,6 +46,8 @@ const ALL: &[&str] = &[
 const BENCH: &str = "taskharbor-bench";
 const CHAOS: &str = "taskharbor-chaos";
 const TOOL_USES: &[&str] = &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT];
+const BENCH_USES: &[&str] =
+    &[CORE, MEMORY, SQLITE, POSTGRES, LIBRARY, TESTKIT, PROMETHEUS, HTTP, WEB];
 
 /// Lowest first. Nothing may use the last five.
 const LAYERS: [Layer; 18] = [
@@ -68,7 +70,7 @@ const LAYERS: [Layer; 18] = [
     // For tests and benchmarks alone: it stands in no list of what another crate may use.
     layer(TESTKIT, &[CORE, POSTGRES, LIBRARY], &[TESTKIT]),
     layer("taskharbor-cli", ALL, &[TESTKIT]),
-    layer(BENCH, TOOL_USES, &[]),
+    layer(BENCH, BENCH_USES, &[]),
     layer(CHAOS, TOOL_USES, &[]),
     // Another project's worker, which knows nothing of ours.
     layer("taskharbor-bench-peer", &[], &[]),
