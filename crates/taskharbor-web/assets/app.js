@@ -103,7 +103,7 @@ function Banner() {
   const { away, status } = useStore(live);
   if (status === "lost") return html`<p class="banner bad" role="alert">The server does not answer. What you see is old; it is asked again every few seconds.</p>`;
   if (!away) return null;
-  return html`<p class="banner bad" role="alert">The store has been away since ${clock(away.since)} (<${Since} since=${away.since} />). What you see is from before.</p>`;
+  return html`<p class="banner bad" role="alert">${away.since ? html`The store has been away since ${clock(away.since)} (<${Since} since=${away.since} />). What you see is from before.` : "The store has been away since this server started."}</p>`;
 }
 
 function Frame() {

@@ -5,10 +5,21 @@ const SPANS = /** @type {const} */ ([["d", 86_400], ["h", 3_600], ["min", 60], [
 /** @param {number} number @param {Intl.NumberFormatOptions} [options] */
 const local = (number, options) => number.toLocaleString(navigator.language, options);
 
-/** A count; one that reaches the bound of counting is "at least". @param {number | null | undefined} number @param {number | null} [bound] */
-export function count(number, bound) {
-  if (number === null || number === undefined) return "–";
-  return bound && number >= bound ? `${local(bound)}+` : local(number);
+/** @param {number | null | undefined} number */
+export const count = (number) => (number === null || number === undefined ? "–" : local(number));
+
+/**
+ * How many jobs of these queues are in a state. Where counting stopped at its bound, the number is that
+ * bound, and means at least, or an older exact count, and means about.
+ * @param {import("../api").Overview} overview
+ * @param {import("../api").QueueOverview[]} queues
+ * @param {import("../api").JobState} state
+ */
+export function stateCount({ at_most }, queues, state) {
+  const number = queues.reduce((sum, queue) => sum + queue[state], 0);
+  const estimated = queues.filter((queue) => queue.estimated.includes(state));
+  if (estimated.some((queue) => queue[state] <= at_most)) return `${local(number)}+`;
+  return estimated.length ? `≈ ${local(number)}` : local(number);
 }
 
 /** @param {number} number @param {string} noun */

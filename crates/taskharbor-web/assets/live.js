@@ -10,7 +10,7 @@ import { Store } from "./store.js";
  * @typedef {object} Live
  * @property {"connecting" | "live" | "polling" | "paused" | "lost"} status
  * @property {import("../api").Overview | null} overview
- * @property {{since: string, code: string} | null} away
+ * @property {{since: string | null, code: string} | null} away
  * @property {Record<string, import("../api").Sweep>} sweeps
  * @property {number} clock how far the store's clock is ahead of ours, in milliseconds
  */
@@ -37,10 +37,11 @@ let timer;
 
 /** @param {import("../api").Overview} overview */
 function overviewCame(overview) {
-  const clock = new Date(overview.at).getTime() + (overview.age_ms ?? 0) - Date.now();
+  const { at: counted, age_ms, away } = overview;
+  const clock = counted ? new Date(counted).getTime() + age_ms - Date.now() : live.value.clock;
   // A small difference is the way of the message, and times would tremble.
   const kept = Math.abs(clock - live.value.clock) < 500 ? live.value.clock : clock;
-  live.patch({ overview, away: overview.away ?? null, clock: kept });
+  live.patch({ overview, away, clock: kept });
 }
 
 /** @param {import("../api").Sweep} sweep */

@@ -65,6 +65,8 @@ export type StateCounts = Record<JobState, number>;
 
 export interface QueueOverview extends StateCounts {
   queue: string;
+  /** States with `at_most` jobs or more. Their numbers are older, or mean that many or more. */
+  estimated: JobState[];
   oldest_ready: Time | null;
   paused_since: Time | null;
   workers: number;
@@ -77,11 +79,12 @@ export interface QueueOverview extends StateCounts {
 }
 
 export interface Overview {
-  at: Time;
-  age_ms?: number;
-  away: { since: Time; code: string } | null;
-  /** Where counting stops: a number that reaches it means that many or more. */
-  counted_to?: number | null;
+  at: Time | null;
+  age_ms: number;
+  away: { since: Time | null; code: string } | null;
+  poll_ms: number;
+  /** Where counting stops. */
+  at_most: number;
   queues: QueueOverview[];
   workers: number;
   schedules_late: number;

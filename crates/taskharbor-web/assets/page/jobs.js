@@ -3,7 +3,7 @@
 import { address, at } from "../api.js";
 import { Action } from "../action.js";
 import { notify } from "../dialog.js";
-import { count, counted, line, named } from "../format.js";
+import { counted, line, named, stateCount } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { ACTIONS, actOnEach } from "../job_action.js";
 import { live } from "../live.js";
@@ -84,13 +84,12 @@ function Filters({ params, queues }) {
     html`<label>${label}<input value=${params[name] ?? ""} ...${more} spellcheck=${false} autocomplete="off"
       onChange=${(/** @type {any} */ event) => refine({ [name]: event.target.value.trim() })} /></label>`;
   const total = (/** @type {typeof STATES[number]} */ state) =>
-    queues.filter((it) => !params["queue"] || it.queue === params["queue"]).reduce((sum, it) => sum + it[state], 0);
-  const bound = live.value.overview?.counted_to;
+    stateCount(/** @type {any} */ (live.value.overview), queues.filter((it) => !params["queue"] || it.queue === params["queue"]), state);
   const isFiltered = ["queue", "type", "lane", "error", "age"].some((name) => params[name]);
   return html`<div class="filters">
     <div class="tabs states" role="group" aria-label="State">
       ${["", ...STATES].map((state) => html`<button type="button" aria-pressed=${(params["state"] ?? "") === state} onClick=${() => refine({ state })}>
-        ${state ? named(state) : "all"}${state ? html` <span class="dim">${count(total(/** @type {any} */ (state)), bound)}</span>` : ""}</button>`)}
+        ${state ? named(state) : "all"}${state && live.value.overview ? html` <span class="dim">${total(/** @type {any} */ (state))}</span>` : ""}</button>`)}
     </div>
     <form class="fields" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
       ${field("type", "Type", { "data-filter": true, placeholder: "email:send" })}

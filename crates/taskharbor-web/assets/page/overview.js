@@ -2,7 +2,7 @@
 
 import { at, address } from "../api.js";
 import { Action, change } from "../action.js";
-import { count, millis, rate, short } from "../format.js";
+import { count, millis, rate, short, stateCount } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { limitsText } from "../limit.js";
 import { live } from "../live.js";
@@ -26,7 +26,7 @@ function usePoints() {
   const overview = useStore(live, (value) => value.overview);
   const [points, setPoints] = useState(/** @type {Point[]} */ ([]));
   useEffect(() => {
-    if (!overview) return;
+    if (!overview?.at) return;
     const at = Math.floor(new Date(overview.at).getTime() / 1000);
     setPoints((old) => (old.at(-1)?.at === at ? old : [...old, { at, queues: overview.queues }].slice(-KEPT_POINTS)));
   }, [overview]);
@@ -115,11 +115,11 @@ function Plots({ store, params, queues }) {
   </section>`;
 }
 
-/** @param {{queue: QueueOverview, store: string, bound: number | null | undefined}} props */
-function QueueRow({ queue: it, store, bound }) {
+/** @param {{queue: QueueOverview, store: string, overview: import("../../api").Overview}} props */
+function QueueRow({ queue: it, store, overview }) {
   const jobs = (/** @type {string} */ state) => to(["jobs"], { queue: it.queue, state });
   const cell = (/** @type {string} */ label, /** @type {"ready"|"scheduled"|"blocked"|"inflight"|"dlq"} */ state) =>
-    html`<td class="n" data-label=${label}>${it[state] ? html`<a class=${state === "dlq" ? "bad" : "plain"} href=${jobs(state)}>${count(it[state], bound)}</a>` : html`<span class="zero">0</span>`}</td>`;
+    html`<td class="n" data-label=${label}>${it[state] ? html`<a class=${state === "dlq" ? "bad" : "plain"} href=${jobs(state)}>${stateCount(overview, [it], state)}</a>` : html`<span class="zero">0</span>`}</td>`;
   const turn = it.paused_since ? "resume" : "pause";
   const isUnserved = !it.workers && it.ready > 0;
   return html`<tr tabindex="-1">
@@ -153,23 +153,23 @@ export function Overview({ store, params }) {
   if (!overview) {
     return html`<${Head} title="Overview" />${status === "lost" ? null : html`<p class="wait" aria-busy="true">Loading…</p>`}`;
   }
-  const { queues, schedules_late: late, counted_to: bound } = overview;
+  const { queues, schedules_late: late } = overview;
   const totals = /** @type {[string, string, string, string?][]} */ ([
-    ["Ready", count(sum(queues, (it) => it.ready), bound), to(["jobs"], { state: "ready" })],
-    ["In flight", count(sum(queues, (it) => it.inflight)), to(["jobs"], { state: "inflight" })],
+    ["Ready", stateCount(overview, queues, "ready"), to(["jobs"], { state: "ready" })],
+    ["In flight", stateCount(overview, queues, "inflight"), to(["jobs"], { state: "inflight" })],
     ["In /s", rate(sum(queues, (it) => it.in_per_s)), ""],
     ["Out /s", rate(sum(queues, (it) => it.out_per_s)), ""],
     ["Failed /s", rate(sum(queues, (it) => it.failed_per_s)), "", sum(queues, (it) => it.failed_per_s) ? "bad" : ""],
-    ["DLQ", count(sum(queues, (it) => it.dlq), bound), to(["dlq"]), sum(queues, (it) => it.dlq) ? "bad" : ""],
+    ["DLQ", stateCount(overview, queues, "dlq"), to(["dlq"]), sum(queues, (it) => it.dlq) ? "bad" : ""],
     ["Workers", count(overview.workers), to(["workers"]), overview.workers ? "" : "bad"],
     ["Late schedules", count(late), to(["schedules"]), late ? "bad" : ""],
   ]);
-  return html`<${Head} title="Overview"><span class="dim" title="How long the last look at the store took, and how often it is looked at">as of <${Ago} at=${overview.at} /></span><//>
+  return html`<${Head} title="Overview"><span class="dim" title="How long the last look at the store took, and how often it is looked at">${overview.at && html`as of <${Ago} at=${overview.at} />`}</span><//>
     ${queues.length === 0 ? html`<${NoJobs} />` : html`
     <dl class="totals">${totals.map(([name, value, href, kind]) => html`<div class=${kind}><dt>${name}</dt><dd>${href ? html`<a href=${href}>${value}</a>` : value}</dd></div>`)}</dl>
     <${Plots} store=${store} params=${params} queues=${queues} />
     <section aria-label="Queues"><div class="scroll"><table class="rows cards">
       <thead><tr><th>Queue</th>${["Ready", "Oldest", "In flight", "In /s", "Out /s", "Failed /s", "Wait p50", "Wait p95", "Scheduled", "Blocked", "DLQ", "Workers"].map((name) => html`<th class="n">${name}</th>`)}<th>Limits</th><th><span class="sr">Actions</span></th></tr></thead>
-      <tbody>${queues.map((queue) => html`<${QueueRow} key=${queue.queue} queue=${queue} store=${store} bound=${bound} />`)}</tbody>
+      <tbody>${queues.map((queue) => html`<${QueueRow} key=${queue.queue} queue=${queue} store=${store} overview=${overview} />`)}</tbody>
     </table></div></section>`}`;
 }

@@ -3,7 +3,7 @@
 import { address, at, may } from "../api.js";
 import { Action, change } from "../action.js";
 import { closeDialog, Dialog, showDialog } from "../dialog.js";
-import { count, millis, rate } from "../format.js";
+import { count, millis, rate, stateCount } from "../format.js";
 import { html, useState } from "../html.js";
 import { heldText, limitsText, rateText } from "../limit.js";
 import { live, now } from "../live.js";
@@ -31,7 +31,7 @@ export function Queues({ store }) {
       <tbody>${overview.queues.map((it) => html`<tr key=${it.queue} tabindex="-1">
         <th scope="row"><a href=${to(["queues", it.queue])}>${it.queue}</a>${it.paused_since && html` <span class="tag warn">paused <${Since} since=${it.paused_since} /></span>`}</th>
         <td data-label="Limits">${limitsText(it.limits) || html`<span class="dim">none</span>`}</td>
-        <td class="n" data-label="Ready">${count(it.ready, overview.counted_to)}</td>
+        <td class="n" data-label="Ready">${stateCount(overview, [it], "ready")}</td>
         <td class="n" data-label="In flight">${count(it.inflight)}${it.limits?.inflight ? html`<span class="dim"> of ${it.limits.inflight}</span>` : ""}</td>
         <td class="wide-cell">${it.limits?.inflight ? html`<${Meter} value=${it.inflight} max=${it.limits.inflight} />` : ""}</td>
         <td class="n" data-label="Workers">${it.workers}</td>
