@@ -1,12 +1,16 @@
-//! Lists the files of the pages, so that all of them are in the program and none can be forgotten.
+//! Lists the files of the pages, so that all of them are in the program and none can be forgotten, and
+//! compresses them.
 
 use std::{
     env,
     error::Error,
     fmt::Write as _,
     fs,
+    io::Write as _,
     path::{Path, PathBuf},
 };
+
+use flate2::{Compression, write::GzEncoder};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("assets");
@@ -15,12 +19,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     collect(&root, "", &mut paths)?;
     paths.sort();
     let mut list = String::from("&[\n");
-    for path in paths {
-        let file = root.join(&path);
-        writeln!(list, "    ({path:?}, include_bytes!({:?})),", file.display().to_string())?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    for (number, path) in paths.iter().enumerate() {
+        let (file, small) = (root.join(path), out.join(format!("{number}.gz")));
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(&fs::read(&file)?)?;
+        fs::write(&small, encoder.finish()?)?;
+        writeln!(list, "    ({path:?}, include_bytes!({file:?}), include_bytes!({small:?})),")?;
     }
     list.push_str("]\n");
-    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("assets.rs"), list)?;
+    fs::write(out.join("assets.rs"), list)?;
     Ok(())
 }
 

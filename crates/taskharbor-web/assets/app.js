@@ -11,29 +11,53 @@ import { Failure, Since } from "./part.js";
 import { go, to, useRoute } from "./route.js";
 import { useStore } from "./store.js";
 import { theme, toggleTheme } from "./theme.js";
-import { Activity } from "./page/activity.js";
-import { Dlq } from "./page/dlq.js";
-import { Flow } from "./page/flow.js";
-import { Flows } from "./page/flows.js";
-import { Job } from "./page/job.js";
-import { Jobs } from "./page/jobs.js";
-import { Login } from "./page/login.js";
-import { Overview } from "./page/overview.js";
-import { Queue, Queues } from "./page/queues.js";
-import { Schedule, Schedules } from "./page/schedules.js";
-import { Workers } from "./page/workers.js";
 
-/** A page, and the page of one thing on it. @type {Record<string, [any, any?]>} */
+/**
+ * What each page shows, and each page of one thing. The overview comes with the frame, the others when
+ * they are wanted or when the browser has nothing else to do.
+ * @type {Record<string, () => Promise<any>>}
+ */
 const VIEWS = {
-  overview: [Overview],
-  jobs: [Jobs, Job],
-  dlq: [Dlq],
-  flows: [Flows, Flow],
-  schedules: [Schedules, Schedule],
-  queues: [Queues, Queue],
-  workers: [Workers],
-  activity: [Activity],
+  overview: () => import("./page/overview.js").then((it) => it.Overview),
+  jobs: () => import("./page/jobs.js").then((it) => it.Jobs),
+  "jobs/": () => import("./page/job.js").then((it) => it.Job),
+  dlq: () => import("./page/dlq.js").then((it) => it.Dlq),
+  flows: () => import("./page/flows.js").then((it) => it.Flows),
+  "flows/": () => import("./page/flow.js").then((it) => it.Flow),
+  schedules: () => import("./page/schedules.js").then((it) => it.Schedules),
+  "schedules/": () => import("./page/schedules.js").then((it) => it.Schedule),
+  queues: () => import("./page/queues.js").then((it) => it.Queues),
+  "queues/": () => import("./page/queues.js").then((it) => it.Queue),
+  workers: () => import("./page/workers.js").then((it) => it.Workers),
+  activity: () => import("./page/activity.js").then((it) => it.Activity),
+  login: () => import("./page/login.js").then((it) => it.Login),
 };
+
+/** The views that are here. @type {Map<string, any>} */
+const views = new Map();
+
+/** @param {string} name */
+async function load(name) {
+  if (!views.has(name)) views.set(name, await VIEWS[name]?.());
+  return views.get(name);
+}
+
+/** The view of this name; it is rendered again when the view has come. @param {string} name */
+function useView(name) {
+  const [error, setError] = useState(/** @type {{name: string, error: Error} | null} */ (null));
+  const [, setLoaded] = useState("");
+  useEffect(() => {
+    load(name).then(() => setLoaded(name), (failure) => setError({ name, error: failure }));
+  }, [name]);
+  return { View: views.get(name), error: error?.name === name ? error.error : null };
+}
+
+/** Loads what is not here yet, so that no page has to wait and none is missing while the server is away. */
+function loadAll() {
+  const later = window.requestIdleCallback ?? ((/** @type {() => void} */ work) => setTimeout(work, 500));
+  // What fails now is tried again when it is wanted.
+  later(() => Object.keys(VIEWS).reduce((before, name) => before.then(() => load(name)).catch(() => {}), Promise.resolve()));
+}
 
 const STATUS = {
   connecting: "Connecting…",
@@ -111,7 +135,8 @@ function Frame() {
   const shown = useStore(theme);
   const [stores, setStores] = useState(/** @type {import("../api").StoreInfo[]} */ ([]));
   const main = useRef(/** @type {HTMLElement | null} */ (null));
-  const [View, One] = VIEWS[page] ?? [];
+  const name = rest.length && VIEWS[`${page}/`] ? `${page}/` : page;
+  const { View, error } = useView(name);
   const place = [store, page, ...rest].join("/");
   useEffect(() => void get("v1/stores").then(setStores, () => {}), []);
   useEffect(() => watchStore(store), [store]);
@@ -121,8 +146,7 @@ function Frame() {
     // The reader of a screen is told where it is; the first page keeps its focus.
     if (document.activeElement !== document.body || scrollY > 0) heading?.focus({ preventScroll: true });
     scrollTo(0, 0);
-  }, [place]);
-  const Shown = rest.length && One ? One : View;
+  }, [place, View]);
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => (event.preventDefault(), main.current?.focus())}>Skip to content</a>
     <aside>
       <a class="brand" href=${to(["overview"])}><${Mark} /><span>TaskHarbor</span></a>
@@ -137,10 +161,16 @@ function Frame() {
     </aside>
     <main id="main" tabindex="-1" ref=${main}>
       <${Banner} />
-      ${Shown
-        ? html`<${Shown} key=${place} store=${store} id=${rest.join("/")} params=${params} />`
-        : html`<header class="head"><h1>No such page</h1></header><p>There is no page <code>${page}</code>. <a href=${to(["overview"])}>To the overview</a></p>`}
+      <${Failure} error=${error} retry=${() => location.reload()} />
+      ${View && html`<${View} key=${place} store=${store} id=${rest.join("/")} params=${params} />`}
+      ${!View && VIEWS[name] && !error && html`<p class="wait" aria-busy="true">Loading…</p>`}
+      ${!VIEWS[name] && html`<header class="head"><h1>No such page</h1></header><p>There is no page <code>${page}</code>. <a href=${to(["overview"])}>To the overview</a></p>`}
     </main>`;
+}
+
+function SignIn() {
+  const { View, error } = useView("login");
+  return View ? html`<${View} />` : html`<div class="boot"><${Failure} error=${error} retry=${() => location.reload()} /></div>`;
 }
 
 function App() {
@@ -154,9 +184,10 @@ function App() {
     });
   };
   useEffect(begin, []);
+  useEffect(() => void (who?.role && loadAll()), [who?.role]);
   if (error) return html`<div class="boot"><${Failure} error=${error} retry=${begin} /></div>`;
   if (!who) return html`<p class="boot">Loading…</p>`;
-  return html`${who.role ? html`<${Frame} />` : html`<${Login} />`}<${Overlay} />`;
+  return html`${who.role ? html`<${Frame} />` : html`<${SignIn} />`}<${Overlay} />`;
 }
 
 const place = document.getElementById("app");

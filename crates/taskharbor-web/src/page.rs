@@ -11,27 +11,30 @@ use axum::{
 
 use crate::{problem::Problem, token};
 
-/// Every file of the pages, by its path.
-const FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
+/// Every file of the pages: its path, its bytes, and these compressed with gzip.
+const FILES: &[(&str, &[u8], &[u8])] = include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
 /// A file, as it is answered.
 struct Page {
     path: &'static str,
     bytes: &'static [u8],
+    compressed: &'static [u8],
     media_type: HeaderValue,
     etag: HeaderValue,
 }
 
 static PAGES: LazyLock<Arc<[Page]>> = LazyLock::new(|| {
-    let page = |(path, bytes): &(&'static str, &'static [u8])| {
+    let page = |(path, bytes, compressed): &(&'static str, &'static [u8], &'static [u8])| {
         let digest = token::hex(&token::digest(bytes)[..16]);
         Page {
             path,
             bytes,
+            compressed,
             media_type: HeaderValue::from_static(media_type(path)),
             // Hexadecimal digits in quotes are a valid header.
-            etag: HeaderValue::try_from(format!("\"{digest}\""))
-                .unwrap_or(HeaderValue::from_static("\"0\"")),
+            // Weak, because it stands for the file with and without compression.
+            etag: HeaderValue::try_from(format!("W/\"{digest}\""))
+                .unwrap_or(HeaderValue::from_static("W/\"0\"")),
         }
     };
     FILES.iter().map(page).collect()
@@ -85,8 +88,23 @@ pub(crate) async fn answer(request: Request) -> Response {
         (header::ETAG, page.etag.clone()),
         // The browser asks each time, and mostly hears that nothing has changed.
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
+        (header::VARY, HeaderValue::from_static("accept-encoding")),
     ];
+    if takes_gzip(request.headers()) {
+        let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
+        return (headers, encoding, page.compressed).into_response();
+    }
     (headers, page.bytes).into_response()
+}
+
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| {
+        accepted.split(',').any(|it| {
+            let (name, quality) = it.split_once(';').unwrap_or((it, ""));
+            name.trim() == "gzip" && !matches!(quality.trim(), "q=0" | "q=0.0")
+        })
+    })
 }
 
 /// Relative addresses need the page under an address that ends with a slash.
@@ -111,4 +129,21 @@ fn nothing_here() -> Problem {
         "nothing is here",
         "no page and no endpoint has this address: openapi.json lists the endpoints",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_compressed_for_clients_that_accept_it() {
+        let takes = |accepted: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+            takes_gzip(&headers)
+        };
+        assert!(takes("gzip") && takes("deflate, gzip;q=0.5, br"));
+        assert!(!takes("") && !takes("br") && !takes("gzip;q=0, identity"));
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
 }

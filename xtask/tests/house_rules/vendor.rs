@@ -112,22 +112,57 @@ fn a_module_that_a_browser_cannot_load_is_found() {
     assert_eq!(inline_or_remote(&File::new("a.html", "<script src=\"/app.js\">")).len(), 1);
 }
 
+/// The modules that this one imports when it is loaded.
+fn imports(File { path, text }: &File) -> Vec<String> {
+    let targets = ["from \"", "from\"", "import \"", "import\""]
+        .into_iter()
+        .flat_map(|import| text.split(import).skip(1));
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    targets
+        .filter_map(|target| {
+            let name = target.split('"').next()?;
+            let (folder, name) = match name.strip_prefix("../") {
+                Some(name) => (folder.rsplit_once('/')?.0, name),
+                None => (folder, name.strip_prefix("./")?),
+            };
+            Some(format!("{folder}/{name}"))
+        })
+        .collect()
+}
+
+/// What a browser loads to show the first page.
+fn first_page(assets: &[File]) -> Vec<&File> {
+    let mut wanted = vec![format!("{ASSETS}app.js"), format!("{ASSETS}page/overview.js")];
+    let mut found: Vec<&File> = Vec::new();
+    while let Some(path) = wanted.pop() {
+        let module = assets.iter().find(|file| file.path == path);
+        if let Some(module) = module.filter(|it| found.iter().all(|known| known.path != it.path)) {
+            found.push(module);
+            wanted.extend(imports(module));
+        }
+    }
+    found
+}
+
 #[test]
-fn every_module_is_loaded_at_once() -> io::Result<()> {
+fn what_the_first_page_needs_is_loaded_at_once() -> io::Result<()> {
     let assets = assets()?;
     let page = assets.iter().find(|file| file.path.ends_with("/index.html"));
     let page = page.map(|file| file.text.clone()).unwrap_or_default();
-    let modules = assets.iter().filter(|file| file.is("js"));
-    let names = modules.filter_map(|file| file.path.strip_prefix(ASSETS));
-    let missing = names.filter(|name| !page.contains(&format!("\"{name}\"")));
+    let first = first_page(&assets);
+    let names: Vec<&str> = first.iter().filter_map(|file| file.path.strip_prefix(ASSETS)).collect();
+    assert!(names.contains(&"vendor/preact.js"), "imports were not followed: {names:?}");
+    let missing = names.iter().filter(|name| !page.contains(&format!("\"{name}\"")));
     assert_clean(missing.map(|name| format!("index.html: does not preload `{name}`")));
     Ok(())
 }
 
 #[test]
-fn the_pages_are_small() -> io::Result<()> {
+fn the_first_page_is_small() -> io::Result<()> {
+    let assets = assets()?;
+    let others = assets.iter().filter(|file| !file.is("js") || file.path.ends_with("/early.js"));
     let mut total = 0;
-    for file in assets()? {
+    for file in first_page(&assets).into_iter().chain(others) {
         total += compressed_bytes(&file.text)?;
     }
     assert!(total > 10_000, "the pages were not measured: {total} bytes");
