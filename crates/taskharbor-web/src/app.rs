@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     action_log::ActionLog, config::Web, poll::Poller, problem::Problem, session::Sessions,
-    sweep::Sweeps,
+    shared_answer::SharedAnswers, sweep::Sweeps,
 };
 
 /// What kind of store a store is, for people.
@@ -113,6 +113,7 @@ pub(crate) struct App {
     pub(crate) stores: Vec<Arc<Store>>,
     pub(crate) sessions: Sessions,
     pub(crate) actions: ActionLog,
+    pub(crate) answers: SharedAnswers,
     /// One permit for each request that is being answered.
     pub(crate) room: Semaphore,
     ending: watch::Sender<bool>,
@@ -123,8 +124,9 @@ impl App {
         let actions = ActionLog::new(config.action_file.clone(), config.on_action.clone());
         let room = Semaphore::new(config.max_requests.clamp(1, Semaphore::MAX_PERMITS));
         let sessions = Sessions::default();
+        let answers = SharedAnswers::new(config.share_answers);
         let ending = watch::Sender::new(false);
-        Arc::new(Self { config, stores: stores.stores, sessions, actions, room, ending })
+        Arc::new(Self { config, stores: stores.stores, sessions, actions, answers, room, ending })
     }
 
     /// Ends what would go on for ever, such as streams of events.

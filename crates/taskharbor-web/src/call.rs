@@ -67,6 +67,11 @@ impl Call {
         self.app.store(self.text("store"))
     }
 
+    /// The name of the store that the path names, which may be its alias; empty if there is none.
+    pub(crate) fn store_name(&self) -> &str {
+        self.store().map_or("", |store| &store.name)
+    }
+
     /// The store that the path names, and its time.
     pub(crate) async fn store_now(&self) -> Result<(&Arc<Store>, Timestamp), Problem> {
         let store = self.store()?;

@@ -1,6 +1,6 @@
 //! [`Web`]: how a server behaves.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use crate::{access::Access, action_log::ActionRecord, token::TokenFile};
 
@@ -17,6 +17,7 @@ pub struct Web {
     pub(crate) callers: Callers,
     pub(crate) hosts: Option<Vec<String>>,
     pub(crate) max_requests: usize,
+    pub(crate) share_answers: Duration,
     pub(crate) action_file: Option<PathBuf>,
     pub(crate) on_action: Option<OnAction>,
     pub(crate) any_clock: bool,
@@ -47,6 +48,7 @@ impl Web {
             callers: Callers::Embedded,
             hosts: None,
             max_requests: 1_000,
+            share_answers: Duration::from_secs(1),
             action_file: None,
             on_action: None,
             any_clock: false,
@@ -82,6 +84,15 @@ impl Web {
     #[must_use]
     pub const fn max_requests(mut self, requests: usize) -> Self {
         self.max_requests = requests;
+        self
+    }
+
+    /// Answers the same question about a store from memory for this long, so that many browsers that show
+    /// the same page cost the store what one costs. A change that is made through this server is seen at
+    /// once. Defaults to 1 s; zero asks the store each time.
+    #[must_use]
+    pub const fn share_answers(mut self, time: Duration) -> Self {
+        self.share_answers = time;
         self
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct Endpoint {
     pub(crate) media_type: &'static str,
     pub(crate) body_limit: usize,
     pub(crate) time_limit: Duration,
+    /// Whether callers with the same access get the same answer for a moment.
+    pub(crate) is_shared: bool,
     /// What the action log calls it, if it changes anything that people care about.
     pub(crate) action: Option<Cow<'static, str>>,
     pub(crate) handler: Arc<dyn Fn(Call) -> Handled + Send + Sync>,
@@ -70,6 +72,7 @@ impl Endpoint {
             media_type: "application/json",
             body_limit: BODY_LIMIT,
             time_limit: TIME_LIMIT,
+            is_shared: false,
             action: None,
             handler: Arc::new(handler),
         }
@@ -246,6 +249,14 @@ impl Endpoint {
     /// done that the log does not show.
     pub(crate) fn acts(mut self, action: impl Into<Cow<'static, str>>) -> Self {
         self.action = Some(action.into());
+        self
+    }
+
+    /// Callers that ask the same within a moment share one answer
+    /// ([`SharedAnswers`](crate::shared_answer::SharedAnswers)). It must not depend on who asks beside their
+    /// role and permissions, nor on anything but the address.
+    pub(crate) const fn shared(mut self) -> Self {
+        self.is_shared = true;
         self
     }
 

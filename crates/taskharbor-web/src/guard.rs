@@ -23,6 +23,7 @@ use crate::{
     endpoint::Endpoint,
     problem::Problem,
     session,
+    shared_answer::Key,
 };
 
 /// The longest address that is looked at.
@@ -84,6 +85,10 @@ async fn pass(
         bytes,
         noted: Arc::default(),
     };
+    if endpoint.is_shared {
+        let key = Key::new(call.store_name(), call.uri.to_string(), &call.access);
+        return app.answers.get(key, (endpoint.handler)(call)).await;
+    }
     if endpoint.action.is_none() {
         return (endpoint.handler)(call).await;
     }
@@ -96,6 +101,8 @@ async fn pass(
 async fn act(endpoint: Arc<Endpoint>, call: Call) -> Result<Response, Problem> {
     let at = time_of(&call).await;
     let answer = (endpoint.handler)(call.clone()).await;
+    // Also after a failure, which may have changed something.
+    call.app.answers.forget(call.store_name());
     let result = answer.as_ref().map(|_| ());
     call.app.actions.record(&call, &endpoint, at, result).await;
     answer

@@ -16,6 +16,7 @@ mod poll;
 mod problem;
 mod server;
 mod session;
+mod shared_answer;
 mod sweep;
 mod token;
 mod view;

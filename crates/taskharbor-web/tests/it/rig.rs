@@ -1,6 +1,6 @@
 //! A server without a socket: requests go straight to its router.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -65,6 +65,8 @@ impl Rig {
 
     /// One with this configuration.
     pub(crate) fn with(web: Web) -> Self {
+        // A test changes the store behind the server.
+        let web = web.share_answers(Duration::ZERO);
         let clock = ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000).unwrap());
         let driver = AnyDriver::new(MemoryDriver::new()).with_clock(Arc::new(clock.clone()));
         let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();

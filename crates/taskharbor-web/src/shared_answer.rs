@@ -1,0 +1,192 @@
+//! [`SharedAnswers`]: what was answered lately, so that many browsers that show the same page cost the
+//! store what one costs.
+//!
+//! Requests for the same address wait for one answer, and it is kept for a moment. A change that is made
+//! through this server ends that moment, so a caller sees what it has changed.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use tokio::{sync::OnceCell, time::Instant};
+
+use crate::{
+    access::{Access, Role},
+    problem::Problem,
+};
+
+/// The most answers that are kept.
+const MAX_KEPT: usize = 256;
+/// A larger answer is not kept.
+const MAX_BYTES: usize = 1024 * 1024;
+
+/// What an answer depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    store: String,
+    address: String,
+    role: Role,
+    payloads: bool,
+}
+
+impl Key {
+    pub(crate) fn new(store: &str, address: String, access: &Access) -> Self {
+        Self { store: store.to_owned(), address, role: access.role, payloads: access.payloads }
+    }
+}
+
+#[derive(Clone)]
+struct Answer {
+    at: Instant,
+    status: StatusCode,
+    headers: HeaderMap,
+    bytes: Bytes,
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::from(self.bytes));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        response
+    }
+}
+
+type Slot = Arc<OnceCell<Answer>>;
+
+/// The answers of the last moment.
+pub(crate) struct SharedAnswers {
+    keep_for: Duration,
+    slots: Mutex<HashMap<Key, Slot>>,
+}
+
+impl SharedAnswers {
+    pub(crate) fn new(keep_for: Duration) -> Self {
+        Self { keep_for, slots: Mutex::default() }
+    }
+
+    /// The answer under this key, from this work if there is none. A failure is not kept.
+    pub(crate) async fn get(
+        &self,
+        key: Key,
+        work: impl Future<Output = Result<Response, Problem>>,
+    ) -> Result<Response, Problem> {
+        if self.keep_for.is_zero() {
+            return work.await;
+        }
+        let slot = self.slot(key.clone());
+        let answer = slot.get_or_try_init(|| async { read(work.await?).await }).await;
+        let is_kept = answer.as_ref().is_ok_and(|answer| answer.bytes.len() <= MAX_BYTES);
+        let answer = answer.cloned();
+        if !is_kept {
+            let mut slots = self.slots();
+            if slots.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, &slot)) {
+                slots.remove(&key);
+            }
+        }
+        answer.map(IntoResponse::into_response)
+    }
+
+    /// Forgets what was answered about a store: it has been changed.
+    pub(crate) fn forget(&self, store: &str) {
+        self.slots().retain(|key, _| key.store != store);
+    }
+
+    fn slot(&self, key: Key) -> Slot {
+        let now = Instant::now();
+        let is_new = |slot: &Slot| {
+            slot.get().is_none_or(|answer| now.duration_since(answer.at) < self.keep_for)
+        };
+        let mut slots = self.slots();
+        if let Some(slot) = slots.get(&key).filter(|slot| is_new(slot)) {
+            return Arc::clone(slot);
+        }
+        if slots.len() >= MAX_KEPT {
+            slots.retain(|_, slot| is_new(slot));
+        }
+        let slot = Slot::default();
+        if slots.len() < MAX_KEPT {
+            slots.insert(key, Arc::clone(&slot));
+        }
+        slot
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn read(response: Response) -> Result<Answer, Problem> {
+    let (parts, body) = response.into_parts();
+    let bytes = axum::body::to_bytes(body, usize::MAX).await;
+    let bytes = bytes.map_err(|error| Problem::internal(&error))?;
+    Ok(Answer { at: Instant::now(), status: parts.status, headers: parts.headers, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn key(address: &str) -> Key {
+        Key::new("main", address.to_owned(), &Access::new("ada", Role::Viewer))
+    }
+
+    /// Asks, and answers how often the work was done before.
+    async fn ask(answers: &SharedAnswers, key: Key, done: &AtomicUsize) -> String {
+        let work = async {
+            tokio::task::yield_now().await;
+            Ok(done.fetch_add(1, Ordering::Relaxed).to_string().into_response())
+        };
+        let body = answers.get(key, work).await.unwrap().into_body();
+        String::from_utf8(axum::body::to_bytes(body, 64).await.unwrap().to_vec()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_shared_for_a_moment_and_no_longer() {
+        let (answers, done) = (SharedAnswers::new(Duration::from_secs(1)), AtomicUsize::new(0));
+        let both = tokio::join!(ask(&answers, key("a"), &done), ask(&answers, key("a"), &done));
+        assert_eq!(both, ("0".to_owned(), "0".to_owned()));
+        assert_eq!(ask(&answers, key("b"), &done).await, "1");
+        tokio::time::advance(Duration::from_millis(999)).await;
+        assert_eq!(ask(&answers, key("a"), &done).await, "0");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(ask(&answers, key("a"), &done).await, "2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_seen_at_once() {
+        let (answers, done) = (SharedAnswers::new(Duration::from_secs(1)), AtomicUsize::new(0));
+        assert_eq!(ask(&answers, key("a"), &done).await, "0");
+        answers.forget("other");
+        assert_eq!(ask(&answers, key("a"), &done).await, "0");
+        answers.forget("main");
+        assert_eq!(ask(&answers, key("a"), &done).await, "1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_for_different_access_are_kept_apart() {
+        let (answers, done) = (SharedAnswers::new(Duration::from_secs(1)), AtomicUsize::new(0));
+        let with_payloads = Access::new("ada", Role::Viewer).with_payloads();
+        assert_eq!(ask(&answers, key("a"), &done).await, "0");
+        let key = Key::new("main", "a".to_owned(), &with_payloads);
+        assert_eq!(ask(&answers, key, &done).await, "1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_not_kept() {
+        let (answers, done) = (SharedAnswers::new(Duration::from_secs(1)), AtomicUsize::new(0));
+        let failed = answers.get(key("a"), async { Err(Problem::invalid("no")) }).await;
+        assert!(failed.is_err());
+        assert_eq!(ask(&answers, key("a"), &done).await, "0");
+    }
+}
