@@ -10,6 +10,7 @@ mod config;
 mod contract;
 mod endpoint;
 mod event_stream;
+mod filter;
 mod guard;
 mod page;
 mod poll;

@@ -25,6 +25,8 @@ use taskharbor_core::error::Refusal;
 
 use crate::endpoint::Endpoint;
 
+pub(crate) use enqueue::Given as NewWork;
+
 /// The greatest size of a request: payloads of many jobs, or their outputs.
 const BODY_LIMIT: usize = 32 * 1024 * 1024;
 /// How long a request may take beside what it waits for jobs.

@@ -139,6 +139,7 @@ export interface JobView {
   expirations: number;
   idempotency_key: string | null;
   flow: string | null;
+  parent_count: number;
   condition: string;
   on_failure: string;
 }
@@ -157,11 +158,13 @@ export interface JobRecord {
   finished_at: Time | null;
   epoch: number;
   key_hold: string | { for: number };
+  /** The first 100. */
   parents: string[];
   pending: number;
   payload_bytes: number;
   output_bytes: number | null;
   timeline: { at: Time; what: string; detail: string | null }[];
+  why_code: string;
   why: string;
 }
 

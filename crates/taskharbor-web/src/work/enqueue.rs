@@ -35,7 +35,7 @@ pub(super) struct Request {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkNewJob")]
-struct Given {
+pub(crate) struct Given {
     /// What kind of work it is.
     r#type: String,
     /// The queue it waits in. Defaults to `default`.
@@ -65,6 +65,13 @@ struct Given {
     /// Small texts that travel with the job.
     #[serde(default)]
     headers: BTreeMap<String, String>,
+}
+
+impl Given {
+    /// The job as a store takes it, with the payload byte for byte.
+    pub(crate) fn into_job(self, now: Timestamp) -> Result<NewJob, Problem> {
+        job(self, now).map_err(|refused| Problem::invalid(refused.message))
+    }
 }
 
 /// What became of the jobs, in their order.
