@@ -90,8 +90,14 @@ pub async fn serve(
     }
     drop(listener);
     app.end();
-    if timeout(END_TIME, server.open.shutdown()).await.is_err() {
-        tracing::warn!("requests were cut off because they took too long to end");
+    let all_ended = async {
+        server.open.shutdown().await;
+        for store in &app.stores {
+            store.sweeps.idle().await;
+        }
+    };
+    if timeout(END_TIME, all_ended).await.is_err() {
+        tracing::warn!("requests or sweeps were cut off because they took too long to end");
     }
     Ok(())
 }

@@ -65,10 +65,15 @@ impl Rig {
 
     /// One with this configuration.
     pub(crate) fn with(web: Web) -> Self {
+        Self::of(AnyDriver::new(MemoryDriver::new()), web)
+    }
+
+    /// One whose store has this driver.
+    pub(crate) fn of(driver: AnyDriver, web: Web) -> Self {
         // A test changes the store behind the server.
         let web = web.share_answers(Duration::ZERO);
         let clock = ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000).unwrap());
-        let driver = AnyDriver::new(MemoryDriver::new()).with_clock(Arc::new(clock.clone()));
+        let driver = driver.with_clock(Arc::new(clock.clone()));
         let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();
         let client = Client::new(&driver);
         Self { driver, client, clock, router: router(stores, web) }
