@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     action_log::ActionLog, config::Web, poll::Poller, problem::Problem, session::Sessions,
-    shared_answer::SharedAnswers, sweep::Sweeps,
+    shared_answer::SharedAnswers, sweep::Sweeps, view::FlowGraphs,
 };
 
 /// What kind of store a store is, for people.
@@ -82,6 +82,7 @@ impl Stores {
             client: Client::new(driver),
             poller: Poller::new(driver),
             sweeps: Sweeps::default(),
+            graphs: FlowGraphs::default(),
         };
         self.stores.push(Arc::new(store));
         Ok(self)
@@ -96,6 +97,7 @@ pub(crate) struct Store {
     pub(crate) client: Client,
     pub(crate) poller: Poller,
     pub(crate) sweeps: Sweeps,
+    pub(crate) graphs: FlowGraphs,
 }
 
 impl fmt::Debug for Store {

@@ -10,6 +10,8 @@ mod worker;
 
 use crate::{endpoint::Endpoint, problem::Problem};
 
+pub(crate) use flow::FlowGraphs;
+
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     [
         store::endpoints(),
