@@ -198,11 +198,9 @@ async fn find(call: &Call) -> Result<ScheduleInfo, Problem> {
 /// What a schedule says cannot be done, as it is stored.
 fn unusable(error: ManageError) -> Problem {
     match error {
-        ManageError::Schedule(error) => Problem::conflict(
-            "schedule_unusable",
-            "the schedule cannot be used",
-            error.to_string(),
-        ),
+        ManageError::Schedule(error) => {
+            Problem::conflict("schedule_unusable", "the schedule cannot be used", error.to_string())
+        }
         other => other.into(),
     }
 }

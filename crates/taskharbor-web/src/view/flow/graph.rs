@@ -15,7 +15,7 @@ use taskharbor::{State, StateCounts};
 
 use super::{
     layout::{self, Edge, Lineage, index},
-    name_table::{NameTable, Name},
+    name_table::{Name, NameTable},
 };
 
 /// The most boxes of a picture.
@@ -133,12 +133,7 @@ impl Graph {
 }
 
 /// Puts members of which it is not known what they wait for beside those of their type.
-fn guess(
-    members: &[Member],
-    drawn: &[usize],
-    steps: &mut [u32],
-    labels: &mut [Option<Name>],
-) {
+fn guess(members: &[Member], drawn: &[usize], steps: &mut [u32], labels: &mut [Option<Name>]) {
     let mut seen: HashMap<Name, HashMap<(u32, Option<Name>), usize>> = HashMap::new();
     for at in drawn.iter().copied().filter(|at| members[*at].is_read) {
         let of_type = seen.entry(members[at].job_type).or_default();

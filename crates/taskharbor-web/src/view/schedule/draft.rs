@@ -162,9 +162,9 @@ impl Draft {
                 Problem::invalid(format!("\"payload_base64\" is not base64: {error}"))
             }),
             (None, None) => Ok(Blob::from(b"null")),
-            (Some(_), Some(_)) => Err(Problem::invalid(
-                "both \"payload\" and \"payload_base64\" are given: give one",
-            )),
+            (Some(_), Some(_)) => {
+                Err(Problem::invalid("both \"payload\" and \"payload_base64\" are given: give one"))
+            }
         }
     }
 

@@ -62,7 +62,10 @@ fn a_small_flow_is_drawn_member_by_member() {
     let layers: Vec<_> = graph.nodes.iter().map(|it| it.layer).collect();
     assert_eq!(layers, [0, 1, 1, 1, 2]);
     assert_eq!(graph.nodes[2].label.as_deref(), Some("north"));
-    assert_eq!((graph.nodes[0].state, graph.nodes[4].state), (Some(State::Done), Some(State::Blocked)));
+    assert_eq!(
+        (graph.nodes[0].state, graph.nodes[4].state),
+        (Some(State::Done), Some(State::Blocked))
+    );
     assert!(graph.edges.iter().all(|it| it.count.is_none()));
 }
 
@@ -71,8 +74,7 @@ fn a_large_flow_is_grouped_by_step_with_counts() {
     let mut flow = Flow::new();
     let first = flow.add("plan", &[], State::Done);
     let states = [State::Done, State::Ready, State::Dlq];
-    let parts: Vec<_> =
-        (0..9_999).map(|at| flow.add("part", &[first], states[at % 3])).collect();
+    let parts: Vec<_> = (0..9_999).map(|at| flow.add("part", &[first], states[at % 3])).collect();
     flow.add("merge", &parts, State::Blocked);
     let graph = flow.draw();
     assert!(graph.grouped);

@@ -100,13 +100,8 @@ fn a_short_layer_lies_in_the_middle_of_a_long_one() {
 fn an_expansion_lies_between_its_job_and_what_reads_its_output() {
     // 0 expanded into 2 -> 3 -> 4; 1 waits for 0, which the store has changed to 4 or not yet.
     for parent in [0, 4] {
-        let members = [
-            expanded(&[], 4),
-            lineage(&[parent]),
-            lineage(&[]),
-            lineage(&[2]),
-            lineage(&[3]),
-        ];
+        let members =
+            [expanded(&[], 4), lineage(&[parent]), lineage(&[]), lineage(&[2]), lineage(&[3])];
         assert_eq!(edges_of(&members), [(0, 2), (2, 3), (3, 4), (4, 1)]);
     }
 }
