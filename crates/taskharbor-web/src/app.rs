@@ -10,6 +10,11 @@ use crate::{
     shared_answer::SharedAnswers, sweep::Sweeps, view::FlowGraphs,
 };
 
+/// What large bodies may take in memory together, in MiB.
+const BODY_ROOM_MIB: usize = 1_024;
+/// How many streams of wake-ups are open at once.
+const MAX_WATCHES: usize = 1_000;
+
 /// What kind of store a store is, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -118,6 +123,10 @@ pub(crate) struct App {
     pub(crate) answers: SharedAnswers,
     /// One permit for each request that is being answered.
     pub(crate) room: Semaphore,
+    /// One permit for each MiB of large bodies.
+    pub(crate) body_room: Arc<Semaphore>,
+    /// One permit for each stream of wake-ups.
+    pub(crate) watches: Arc<Semaphore>,
     ending: watch::Sender<bool>,
 }
 
@@ -125,10 +134,18 @@ impl App {
     pub(crate) fn new(stores: Stores, config: Web) -> Arc<Self> {
         let actions = ActionLog::new(config.action_file.clone(), config.on_action.clone());
         let room = Semaphore::new(config.max_requests.clamp(1, Semaphore::MAX_PERMITS));
-        let sessions = Sessions::default();
         let answers = SharedAnswers::new(config.share_answers);
-        let ending = watch::Sender::new(false);
-        Arc::new(Self { config, stores: stores.stores, sessions, actions, answers, room, ending })
+        Arc::new(Self {
+            config,
+            stores: stores.stores,
+            sessions: Sessions::default(),
+            actions,
+            answers,
+            room,
+            body_room: Arc::new(Semaphore::new(BODY_ROOM_MIB)),
+            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+            ending: watch::Sender::new(false),
+        })
     }
 
     /// Ends what would go on for ever, such as streams of events.

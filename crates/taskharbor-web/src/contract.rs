@@ -1,7 +1,114 @@
-//! The driver and admin faces: the contract, one to one.
+//! The driver and admin faces: the contract of a driver, one endpoint for each operation.
+//!
+//! The endpoints are made from the list of operations in [`taskharbor_core::wire`], so a new operation is
+//! served as soon as it exists. Requests and answers are the types of the contract, and an item that is
+//! refused is part of the answer. A call that fails as a whole answers a problem document with the member
+//! `failure`, from which a caller makes the error that the store's own driver would give.
 
-use crate::endpoint::Endpoint;
+mod note;
+mod permission;
+mod watch;
+
+use std::{any::Any, time::Duration};
+
+use axum::http::StatusCode;
+use taskharbor::{AnyDriver, DriverError, Timestamp};
+use taskharbor_core::{
+    Driver,
+    wire::{Bounds, CallFailure, Operation, Visitor, operation},
+};
+
+use crate::{
+    call::Call,
+    endpoint::{Endpoint, Nothing},
+    problem::Problem,
+};
+
+/// The greatest size of a request. A call carries up to 256 MiB of payloads, which are 342 MiB as Base64,
+/// and names, numbers and edges beside them.
+const REQUEST_BYTES: usize = 512 * 1024 * 1024;
+/// How long a call may take, with reading its request.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// How long an operation may take that looks at everything that is stored.
+const LONG_TIME_LIMIT: Duration = Duration::from_secs(600);
+/// How far a caller's time may be from the store's.
+const MAX_SKEW: Duration = Duration::from_secs(5);
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    Vec::new()
+    let mut operations = Operations(vec![
+        Endpoint::get("/v1/{store}/driver/limits", limits)
+            .summary("The bounds of the store's driver and of requests"),
+        watch::endpoint(),
+    ]);
+    operation::visit(&mut operations);
+    operations.0
+}
+
+/// The endpoints so far.
+struct Operations(Vec<Endpoint>);
+
+impl Visitor for Operations {
+    fn visit<O: Operation>(&mut self) {
+        let path = format!("/v1/{{store}}/{}/{}", O::FACE, O::NAME);
+        let time = match O::NAME {
+            "migrate" | "counts" | "check" | "export" | "import" => LONG_TIME_LIMIT,
+            _ => TIME_LIMIT,
+        };
+        let endpoint = Endpoint::post(path, call::<O>)
+            .summary(O::SUMMARY.trim_end_matches('.'))
+            .body_limit(REQUEST_BYTES)
+            .time_limit(time);
+        let needs = permission::needs(O::FACE, O::NAME);
+        let endpoint = Endpoint { needs, ..endpoint };
+        self.0.push(match permission::is_action(O::FACE, O::NAME) {
+            true => endpoint.acts(format!("admin.{}", O::NAME)),
+            false => endpoint,
+        });
+    }
+}
+
+async fn limits(call: Call, _: Nothing) -> Result<Bounds, Problem> {
+    let limits = call.store()?.driver.limits();
+    Ok(Bounds { limits, request_bytes: REQUEST_BYTES })
+}
+
+/// Makes one call of the contract.
+async fn call<O: Operation>(call: Call, request: O::Request) -> Result<O::Answer, Problem> {
+    let driver = &call.store()?.driver;
+    let asked: &dyn Any = &request;
+    note::tell(&call, asked);
+    permission::check(&call.access, asked)?;
+    if let Some(now) = O::now(&request).filter(|_| !call.app.config.any_clock) {
+        check_clock(driver, now).await?;
+    }
+    O::make(driver, request).await.map_err(failed)
+}
+
+/// Refuses a time that is far from the store's: it would end leases too early, or too late.
+async fn check_clock(driver: &AnyDriver, now: Timestamp) -> Result<(), Problem> {
+    let own = driver.now().await.map_err(failed)?;
+    let apart = Duration::from_micros(own.as_micros().abs_diff(now.as_micros()));
+    if apart <= MAX_SKEW {
+        return Ok(());
+    }
+    Err(Problem::conflict(
+        "clock_skew",
+        "the clocks differ",
+        format!(
+            "the request says that it is {now}, and the store's clock shows {own}: they may be {MAX_SKEW:?} \
+             apart; go by driver/store_time"
+        ),
+    ))
+}
+
+/// What a caller is told if the whole call failed.
+fn failed(error: DriverError) -> Problem {
+    let failure = CallFailure::of(&error).map(Box::new);
+    let problem = Problem::from(error);
+    // A proxy in between answers 502 on its own; what the store answered is told apart from that.
+    let status = match problem.status {
+        StatusCode::BAD_GATEWAY => StatusCode::INTERNAL_SERVER_ERROR,
+        status => status,
+    };
+    Problem { status, failure, ..problem }
 }

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use axum::{
@@ -20,6 +21,8 @@ use crate::problem::Problem;
 
 /// A comment, which keeps proxies from closing a stream in which nothing happens.
 pub(crate) const HEARTBEAT: Bytes = Bytes::from_static(b": alive\n\n");
+/// The longest time in which nothing is sent.
+pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
 /// One event with JSON as its data.
 pub(crate) fn event(name: &str, data: &impl Serialize) -> Result<Bytes, Problem> {

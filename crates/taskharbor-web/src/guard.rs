@@ -4,10 +4,11 @@
 //! The order matters. A foreign host learns nothing, a caller without access learns nothing but that, and a
 //! body is read when its sender may send it.
 
+mod body;
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::{Body, Bytes},
     extract::{RawPathParams, Request},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     response::{IntoResponse, Response},
@@ -74,7 +75,7 @@ async fn pass(
     if !endpoint.is_read() {
         check_origin(&parts.method, &parts.headers)?;
     }
-    let bytes = read(&parts.headers, body, endpoint.body_limit).await?;
+    let (bytes, room) = body::read(app, &parts.headers, body, endpoint.body_limit).await?;
     let params = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let call = Call {
         app: Arc::clone(app),
@@ -90,10 +91,17 @@ async fn pass(
         return app.answers.get(key, (endpoint.handler)(call)).await;
     }
     if endpoint.action.is_none() {
-        return (endpoint.handler)(call).await;
+        let answer = (endpoint.handler)(call).await;
+        drop(room);
+        return answer;
     }
     // On a task of its own it ends, and is recorded, also when the client goes away.
-    let task = tokio::spawn(act(Arc::clone(endpoint), call));
+    let task = act(Arc::clone(endpoint), call);
+    let task = tokio::spawn(async move {
+        let answer = task.await;
+        drop(room);
+        answer
+    });
     task.await.unwrap_or_else(|error| Err(Problem::internal(&error)))
 }
 
@@ -202,23 +210,6 @@ fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         ));
     }
     Ok(())
-}
-
-async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let too_large = || {
-        Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "too_large",
-            "the request is too large",
-            format!("the body is larger than {limit} bytes: send less in one request"),
-        )
-    };
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse().ok());
-    if length.is_some_and(|length: u64| usize::try_from(length).map_or(true, |it| it > limit)) {
-        return Err(too_large());
-    }
-    // It fails if the body is larger, or if its sender goes away: then nobody reads the answer.
-    axum::body::to_bytes(body, limit).await.map_err(|_| too_large())
 }
 
 fn took_too_long(time: Duration) -> Problem {

@@ -11,7 +11,10 @@ use axum::{
 };
 use serde::Serialize;
 use taskharbor::{Denied, DriverError, EnqueueError, JobId, ManageError, NameError, Rejected};
-use taskharbor_core::error::{CallError, InvalidRequest, Refusal};
+use taskharbor_core::{
+    error::{CallError, InvalidRequest, Refusal},
+    wire::CallFailure,
+};
 
 /// A problem document (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) struct Problem {
     pub(crate) detail: Cow<'static, str>,
     /// Seconds after which another try may succeed.
     pub(crate) retry_after: Option<u32>,
+    /// Why a call of the contract failed, for a program that makes an error of it.
+    pub(crate) failure: Option<Box<CallFailure>>,
 }
 
 /// What is written.
@@ -38,6 +43,9 @@ pub(crate) struct Document<'a> {
     title: &'a str,
     /// What went wrong here, and what to do next.
     detail: &'a str,
+    /// Why a call of the driver face failed as a whole, if that can be known exactly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'a CallFailure>,
 }
 
 impl Problem {
@@ -47,7 +55,7 @@ impl Problem {
         title: &'static str,
         detail: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Self { status, code, title, detail: detail.into(), retry_after: None }
+        Self { status, code, title, detail: detail.into(), retry_after: None, failure: None }
     }
 
     /// The request breaks a rule; it is the same with every store.
@@ -127,6 +135,7 @@ impl IntoResponse for Problem {
             code: self.code,
             title: self.title,
             detail: &self.detail,
+            failure: self.failure.as_deref(),
         };
         // Text and numbers alone: writing them cannot fail.
         let body = serde_json::to_vec(&document).unwrap_or_default();

@@ -16,12 +16,14 @@ use tokio::{
 };
 
 use super::overview::Away;
-use crate::{app::App, app::Store, event_stream, problem::Problem};
+use crate::{
+    app::{App, Store},
+    event_stream::{self, HEARTBEAT, HEARTBEAT_EVERY},
+    problem::Problem,
+};
 
 /// The shortest time between two overviews.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest time in which nothing is sent.
-const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
 /// The data of the event `store`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -77,7 +79,7 @@ async fn send(store: &Store, sender: &mpsc::Sender<Bytes>) {
         let changed = store.sweeps.changed_since(&mut seen_sweeps);
         out.extend(changed.iter().filter_map(|sweep| event_stream::event("sweep", sweep).ok()));
         if out.is_empty() && now.duration_since(last_sent) >= HEARTBEAT_EVERY {
-            out.push(event_stream::HEARTBEAT);
+            out.push(HEARTBEAT);
         }
         for event in out {
             if sender.send(event).await.is_err() {
