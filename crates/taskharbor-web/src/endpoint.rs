@@ -50,6 +50,7 @@ pub(crate) struct Endpoint {
 /// A request that carries nothing, or an answer that says nothing.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(inline)]
 pub(crate) struct Nothing {}
 
 impl Endpoint {
@@ -299,6 +300,7 @@ pub(crate) fn table() -> Vec<Endpoint> {
         crate::work::endpoints(),
         crate::poll::endpoints(),
         crate::sweep::endpoints(),
+        crate::description::endpoints(),
     ]
     .into_iter()
     .flatten()

@@ -8,6 +8,7 @@ mod app;
 mod call;
 mod config;
 mod contract;
+mod description;
 mod endpoint;
 mod event_stream;
 mod filter;

@@ -9,6 +9,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;
 use taskharbor::{Denied, DriverError, EnqueueError, JobId, ManageError, NameError, Rejected};
 use taskharbor_core::{
@@ -46,6 +47,12 @@ pub(crate) struct Document<'a> {
     /// Why a call of the driver face failed as a whole, if that can be known exactly.
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<&'a CallFailure>,
+}
+
+impl Document<'static> {
+    pub(crate) fn schema(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<Self>()
+    }
 }
 
 impl Problem {

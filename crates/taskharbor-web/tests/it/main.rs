@@ -14,6 +14,7 @@ mod flow;
 mod hostile;
 mod job;
 mod live;
+mod openapi;
 mod queue;
 mod rig;
 mod schedule;

@@ -6,6 +6,7 @@ use axum::{
     Router,
     body::Body,
     http::{HeaderMap, Method, Request, StatusCode, header},
+    response::Response,
 };
 use serde_json::Value;
 use taskharbor::{AnyDriver, Client, Timestamp};
@@ -81,10 +82,21 @@ impl Rig {
 
     /// Sends a request as it is.
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
-        let (parts, body) = self.router.clone().oneshot(request).await.unwrap().into_parts();
+        let (parts, body) = self.open(request).await.into_parts();
         let bytes = axum::body::to_bytes(body, 64 * 1024 * 1024).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         Reply { status: parts.status, headers: parts.headers, text }
+    }
+
+    /// Sends a request, and answers before the body is there: for streams.
+    pub(crate) async fn open(&self, request: Request<Body>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    /// The description of the API.
+    pub(crate) async fn description(&self) -> Value {
+        let request = Request::get("/v1/openapi.json").header(header::HOST, "127.0.0.1:7450");
+        self.send(request.body(Body::empty()).unwrap()).await.ok()
     }
 
     /// A GET of `/v1/main/` and this path.
