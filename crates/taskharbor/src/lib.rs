@@ -87,8 +87,8 @@ pub use propagate::Propagate;
 pub use retry::{Exponential, Failed, ImpossiblePolicy, RetryPolicy};
 pub use schedule::{InvalidSchedule, Missed, Overlap, Schedule, ScheduleFault, Schedules};
 pub use worker::{
-    BuildError, Health, HealthProblem, MissingHandler, Retention, Running, Unreadable, Worker,
-    WorkerBuilder, WorkerError,
+    BuildError, Caretaker, Health, HealthProblem, MissingHandler, Retention, Running, Unreadable,
+    Worker, WorkerBuilder, WorkerError,
 };
 
 /// The error of a function that enqueues or starts something and waits for what it produces.

@@ -1,26 +1,27 @@
 //! [`WorkerBuilder`]: the settings of a worker, checked once when it is built.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
 use taskharbor_core::{
-    AnyDriver, Driver, Timestamp, driver::Incarnation, job::HeaderError, name::Holder,
+    AnyDriver, Driver, JobType, Timestamp, driver::Incarnation, job::HeaderError, name::Holder,
 };
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::{
     Worker,
     build_error::BuildError,
+    caretaker::Caretaker,
     caution::Caution,
     health::HealthNotes,
     outage::Outage,
     pace::MAX_AHEAD,
     part::{check_owner_versions, default_name, handlers, pools},
-    pool::SlotPools,
+    pool::{SlotPool, SlotPools},
     shared::{Config, Phase, Shared},
     tally::Tally,
     unfit::{MissingHandler, Unreadable},
@@ -324,13 +325,33 @@ impl WorkerBuilder {
     /// # Errors
     ///
     /// [`BuildError`] for the first thing found that cannot work.
-    pub fn build(self) -> Result<Worker, BuildError> {
+    pub fn build(mut self) -> Result<Worker, BuildError> {
         let config = self.config()?;
         self.retry.check().map_err(BuildError::Retry)?;
         let pools = pools(&self.queues)?;
         let served: HashSet<&str> = pools.iter().map(|pool| pool.queue.as_str()).collect();
-        let handlers =
-            handlers(self.handlers, |queue| self.allow_unserved || served.contains(queue))?;
+        let entries = std::mem::take(&mut self.handlers);
+        let handlers = handlers(entries, |queue| self.allow_unserved || served.contains(queue))?;
+        Ok(Worker { shared: Arc::new(self.assemble(config, pools, handlers)?) })
+    }
+
+    /// A caretaker, which fires schedules and removes old jobs as the worker would, and runs no job.
+    /// Queues, handlers and limits are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for the first thing found that cannot work.
+    pub fn caretaker(self) -> Result<Caretaker, BuildError> {
+        let config = self.config()?;
+        Ok(Caretaker::new(Arc::new(self.assemble(config, Vec::new(), HashMap::new())?)))
+    }
+
+    fn assemble(
+        self,
+        config: Config,
+        pools: Vec<SlotPool>,
+        handlers: HashMap<JobType, Entry<()>>,
+    ) -> Result<Shared, BuildError> {
         let codecs = self.codecs.into_iter().collect::<Result<Vec<_>, _>>();
         let codecs = codecs.map_err(BuildError::Codec)?;
         // Codecs that were added go first, so that they may replace a built-in one.
@@ -348,7 +369,7 @@ impl WorkerBuilder {
         let concurrency: usize = pools.iter().map(|pool| pool.concurrency).sum();
         // So that handlers do not wait for a call to the store while there is more to do.
         let (outcomes, inbox) = mpsc::channel(concurrency.max(MAX_AHEAD));
-        let shared = Shared {
+        Ok(Shared {
             driver: self.driver,
             config,
             handlers,
@@ -377,8 +398,7 @@ impl WorkerBuilder {
             announced_since: Mutex::new(None),
             tally: Tally::new(queues),
             health: HealthNotes::default(),
-        };
-        Ok(Worker { shared: Arc::new(shared) })
+        })
     }
 
     fn config(&self) -> Result<Config, BuildError> {

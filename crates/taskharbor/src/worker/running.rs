@@ -70,6 +70,18 @@ impl Ending {
     pub(super) fn from_phase(shared: &Shared) -> Self {
         if shared.is_closed() { Self::Closed } else { Self::Stopped }
     }
+
+    pub(super) fn result(&self) -> Result<(), WorkerError> {
+        match self {
+            Self::Stopped => Ok(()),
+            Self::Closed => Err(WorkerError::Closed),
+            Self::Crashed => Err(WorkerError::Crashed),
+            Self::NoRuntime => Err(WorkerError::NoRuntime),
+            Self::RuntimeGone => Err(WorkerError::RuntimeGone),
+            Self::NotStarted(error) => Err(WorkerError::NotStarted(Arc::clone(error))),
+            Self::Store(error) => Err(WorkerError::Store(error.clone())),
+        }
+    }
 }
 
 impl Running {
@@ -158,13 +170,8 @@ impl Running {
     pub async fn ended(&self) -> Result<(), WorkerError> {
         let mut ended = self.ended.clone();
         match ended.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(Ending::Stopped)) => Ok(()),
-            Ok(Some(Ending::Closed)) => Err(WorkerError::Closed),
-            Ok(Some(Ending::NoRuntime)) => Err(WorkerError::NoRuntime),
-            Ok(Some(Ending::RuntimeGone)) => Err(WorkerError::RuntimeGone),
-            Ok(Some(Ending::NotStarted(error))) => Err(WorkerError::NotStarted(Arc::clone(error))),
-            Ok(Some(Ending::Store(error))) => Err(WorkerError::Store(error.clone())),
-            Ok(Some(Ending::Crashed) | None) | Err(_) => Err(WorkerError::Crashed),
+            Ok(Some(ending)) => ending.result(),
+            Ok(None) | Err(_) => Err(WorkerError::Crashed),
         }
     }
 }

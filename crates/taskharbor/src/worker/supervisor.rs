@@ -203,7 +203,7 @@ async fn died(task: &mut JoinHandle<()>) {
 
 /// Asks the store for its time until it answers, or the worker is told to stop. A store that refuses
 /// will not do otherwise later: it has no schema, or one that this program does not know.
-async fn start_clock(shared: &Shared, driver: &AnyDriver) -> Result<(), Ending> {
+pub(super) async fn start_clock(shared: &Shared, driver: &AnyDriver) -> Result<(), Ending> {
     let (began, limit) = (Instant::now(), shared.config.start_timeout);
     for failures in 1.. {
         let call = shared.call(Part::Reserver, Operation::StoreTime, 0, driver.clock());
