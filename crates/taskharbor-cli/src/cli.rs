@@ -62,6 +62,9 @@ enum Command {
     Schedule(command::schedule::Command),
     #[command(subcommand)]
     Flow(command::flow::Command),
+    Serve(command::serve::Args),
+    #[command(subcommand)]
+    Token(command::token::Command),
     #[command(subcommand)]
     Migrate(command::migrate::Command),
     Doctor(command::doctor::Args),
@@ -155,6 +158,7 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
     match command {
         // These deal with signals themselves.
         Command::Worker(args) => return command::worker::run(args, &url()?, global.json).await,
+        Command::Serve(args) => return command::serve::run(args, &mut screen).await,
         Command::Doctor(_) => {
             interrupt::listen()?;
             return command::doctor::run(&url()?, &mut screen).await;
@@ -162,6 +166,11 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
         Command::Demo(args) => {
             drop(screen);
             return command::demo::run(args).await;
+        }
+        Command::Token(command) => {
+            command::token::run(command, &mut screen)?;
+            screen.flush()?;
+            return Ok(ExitCode::SUCCESS);
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -199,6 +208,8 @@ async fn dispatch(Cli { global, command }: Cli) -> Outcome<ExitCode> {
             Command::Move(args) => command::transfer::run(args, &mut screen).await,
             Command::Conformance(args) => command::conformance::run(&args, &url, &mut screen).await,
             Command::Worker(_)
+            | Command::Serve(_)
+            | Command::Token(_)
             | Command::Doctor(_)
             | Command::Demo(_)
             | Command::GuardWorker

@@ -32,7 +32,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 static ASKED: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
 
 /// What ends a process that runs a command.
-struct Signals {
+pub(crate) struct Signals {
     #[cfg(unix)]
     interrupt: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -41,7 +41,7 @@ struct Signals {
 
 impl Signals {
     #[cfg(unix)]
-    fn listen() -> Outcome<Self> {
+    pub(crate) fn listen() -> Outcome<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
         Ok(Self { interrupt: signal(interrupt)?, terminate: signal(terminate)? })
@@ -49,7 +49,7 @@ impl Signals {
 
     /// The exit code that goes with the next one.
     #[cfg(unix)]
-    async fn next(&mut self) -> Exit {
+    pub(crate) async fn next(&mut self) -> Exit {
         tokio::select! {
             _ = self.interrupt.recv() => Exit::Interrupted,
             _ = self.terminate.recv() => Exit::Terminated,
@@ -57,12 +57,12 @@ impl Signals {
     }
 
     #[cfg(not(unix))]
-    fn listen() -> Outcome<Self> {
+    pub(crate) fn listen() -> Outcome<Self> {
         Ok(Self {})
     }
 
     #[cfg(not(unix))]
-    async fn next(&mut self) -> Exit {
+    pub(crate) async fn next(&mut self) -> Exit {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -4,10 +4,12 @@ use std::{
     env,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
-use taskharbor::{AnyDriver, ConnectError, Driver, Limits};
+use taskharbor::{AnyDriver, ConnectError, Driver, Exponential, Limits};
 use taskharbor_sqlite::{Config, ConfigError, OpenError, SqliteDriver};
+use tokio::time::Instant;
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
@@ -156,6 +158,36 @@ impl Url {
             }
             Err(error @ ConnectError::Unavailable { .. }) => Ok(Opened::Away(error.into())),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens the store or makes it, and waits for a server that is away, for as long as the limit if
+    /// there is one. Says when the waiting begins and ends.
+    pub(crate) async fn open_when_there(
+        &self,
+        limit: Option<Duration>,
+        say: impl Fn(&'static str, &str),
+    ) -> Outcome<AnyDriver> {
+        let (began, mut failures) = (Instant::now(), 0);
+        let again = Exponential::new().base(Duration::from_millis(200)).cap(Duration::from_secs(5));
+        loop {
+            let away = match self.try_open(Missing::Create).await? {
+                Opened::Driver(driver) if failures > 0 => {
+                    say("store_back", "the store is back");
+                    return Ok(driver);
+                }
+                Opened::Driver(driver) => return Ok(driver),
+                Opened::Away(failure) => failure,
+            };
+            failures += 1;
+            let pause = again.after(failures, 0.0);
+            if limit.is_some_and(|limit| began.elapsed() + pause >= limit) {
+                return Err(away);
+            }
+            if failures == 1 {
+                say("store_away", &format!("waiting for the store: {}", away.text));
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 

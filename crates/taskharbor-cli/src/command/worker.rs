@@ -12,13 +12,13 @@ use std::{net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
 
 use taskharbor::{AnyDriver, Exponential, Handlers, MissingHandler, Running, Worker, WorkerError};
 use taskharbor_prometheus::Metrics;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 use crate::{
     failure::{Exit, Failure, Outcome, chain},
     screen::counted,
     stderr,
-    store::{Missing, Opened, Url},
+    store::Url,
     value,
 };
 use exec::Program;
@@ -138,10 +138,11 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
         health::serve(address, watched.clone(), metrics.clone()).await?;
     }
     let (mut signals, mut quiet) = (Signals::listen()?, QuietSignal::listen()?);
+    let say = |event: &'static str, text: &str| status.say(event, text);
     let driver = tokio::select! {
         biased;
         stopped = signals.next() => return Ok(stopped.exit_code()),
-        driver = open(url, args.start_timeout, &status) => driver?,
+        driver = url.open_when_there(args.start_timeout, say) => driver?,
     };
     let guardian = Arc::new(Guardian::start(url));
     let handlers = handlers(&args, &is_hasty, &guardian)?;
@@ -179,31 +180,6 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
     }
     status.end();
     Ok(if was_forced { Stopped::Interrupted } else { stopped }.exit_code())
-}
-
-/// Opens the store, and waits for a server that is away.
-async fn open(url: &Url, limit: Option<Duration>, status: &Status) -> Outcome<AnyDriver> {
-    let (began, mut failures) = (Instant::now(), 0);
-    let again = Exponential::new().base(Duration::from_millis(200)).cap(Duration::from_secs(5));
-    loop {
-        let away = match url.try_open(Missing::Create).await? {
-            Opened::Driver(driver) if failures > 0 => {
-                status.say("store_back", "the store is back");
-                return Ok(driver);
-            }
-            Opened::Driver(driver) => return Ok(driver),
-            Opened::Away(failure) => failure,
-        };
-        failures += 1;
-        let pause = again.after(failures, 0.0);
-        if limit.is_some_and(|limit| began.elapsed() + pause >= limit) {
-            return Err(away);
-        }
-        if failures == 1 {
-            status.say("store_away", &format!("waiting for the store: {}", away.text));
-        }
-        tokio::time::sleep(pause).await;
-    }
 }
 
 fn handlers(
