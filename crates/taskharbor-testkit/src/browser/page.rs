@@ -68,7 +68,7 @@ impl Page {
     async fn try_eval(&self, expression: &str) -> Result<Value, String> {
         let request =
             json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let answer = self.call("Runtime.evaluate", request).await;
+        let answer = self.pipe.try_call(Some(&self.session), "Runtime.evaluate", request).await?;
         match answer.get("exceptionDetails") {
             Some(thrown) => Err(thrown["exception"]["description"].to_string()),
             None => Ok(answer["result"]["value"].clone()),
@@ -135,7 +135,10 @@ impl Page {
 
     /// A click with the mouse, at the middle of the element: what lies over it gets the click.
     async fn click_on(&self, element: &str) {
-        self.wait_for(&format!("{element} && !{element}.disabled")).await;
+        self.wait_for(&format!(
+            "(it => it && !it.disabled && it.getClientRects().length > 0)({element})"
+        ))
+        .await;
         let middle = self
             .eval(&format!(
                 "(() => {{

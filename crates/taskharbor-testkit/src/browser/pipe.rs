@@ -56,6 +56,17 @@ impl Pipe {
 
     /// Calls a method and answers its result. A method that the browser refuses fails the test.
     pub(super) async fn call(&self, session: Option<&str>, method: &str, params: Value) -> Value {
+        let answer = self.try_call(session, method, params).await;
+        answer.unwrap_or_else(|refused| panic!("{refused}"))
+    }
+
+    /// Calls a method and answers its result, or why the browser refuses it.
+    pub(super) async fn try_call(
+        &self,
+        session: Option<&str>,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, String> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         {
@@ -74,8 +85,10 @@ impl Pipe {
         let answer = tokio::time::timeout(ANSWER_LIMIT, answer).await;
         let answer = answer.unwrap_or_else(|_| panic!("the browser does not answer {method}"));
         let answer = answer.unwrap_or_else(|_| panic!("the browser has ended during {method}"));
-        assert!(answer.get("error").is_none(), "{method}: {}", answer["error"]);
-        answer["result"].clone()
+        match answer.get("error") {
+            Some(error) => Err(format!("{method}: {error}")),
+            None => Ok(answer["result"].clone()),
+        }
     }
 
     /// Takes what the page of this session has complained about since it was last asked.

@@ -115,7 +115,7 @@ function Actions({ store, record, reload }) {
     const run = name === "priority"
       ? () => showDialog(() => html`<${PriorityDialog} store=${store} id=${id} now=${record.job.priority} reload=${reload} />`)
       : async () => (await change(at(store, "jobs", id, name), {}, `The job is ${done}`)) && reload();
-    return html`<${Action} key=${name} role=${role} label=${label} kind=${name === "purge" ? "danger" : name === "requeue" ? "primary" : ""} ask=${ask && { title: `${label} this job?`, text: ask }} run=${run} />`;
+    return html`<${Action} key=${name} role=${role} label=${name === "priority" ? `${label}…` : label} kind=${name === "purge" ? "danger" : name === "requeue" ? "primary" : ""} ask=${ask && { title: `${label} this job?`, text: ask }} run=${run} />`;
   })}
   ${TERMINAL.includes(record.state) && html`<${Action} payloads label="Edit and requeue…" run=${() => showEditor({ store, id })} />`}`;
 }

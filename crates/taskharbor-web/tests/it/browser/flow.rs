@@ -24,7 +24,7 @@ async fn store_flow(site: &Site, width: usize) -> JobId {
     record.job.flow.unwrap()
 }
 
-const NODES: &str = "document.querySelectorAll('svg .node').length";
+const NODES: &str = "document.querySelectorAll('.graph svg .node').length";
 
 #[tokio::test]
 async fn a_flow_is_drawn_and_moves() {
@@ -33,7 +33,7 @@ async fn a_flow_is_drawn_and_moves() {
     let page = site.visit("flows").await;
     page.click_text("nightly report").await;
     page.wait_for(&format!("{NODES} === 5")).await;
-    page.wait_for("document.querySelectorAll('svg path').length === 6").await;
+    page.wait_for("document.querySelectorAll('.graph svg path').length === 6").await;
     page.wait_for("document.querySelectorAll('svg .s-ready').length === 1").await;
     let leased = site.reserve("work").await.unwrap();
     site.driver.ack(&leased, None, site.now().await).await.unwrap();
@@ -55,7 +55,8 @@ async fn ten_thousand_members_are_drawn_by_step() {
     let page = site.visit(&format!("flows/{flow}")).await;
     page.wait_for(&format!("{NODES} === 3")).await;
     page.wait_for_text("This flow is large").await;
-    page.wait_for("document.querySelector('svg').textContent.includes('10000 blocked')").await;
+    page.wait_for("document.querySelector('.graph svg').textContent.includes('10000 blocked')")
+        .await;
     page.screenshot("flow-of-10000").await;
     page.assert_no_complaints();
 }

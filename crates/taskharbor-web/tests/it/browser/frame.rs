@@ -207,7 +207,7 @@ async fn it_works_under_any_prefix() {
     driver.pause(QueueName::new("mail").unwrap(), now).await.unwrap();
     let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();
     let web = Web::new().anonymous(Access::new("test", Role::Viewer));
-    let app = axum::Router::new().nest("/ops/jobs", taskharbor_web::router(stores, web));
+    let app = axum::Router::new().nest_service("/ops/jobs", taskharbor_web::router(stores, web));
     let url = super::site::serve_router(app).await;
     let page = page().await;
     page.open(&format!("{url}ops/jobs/")).await;

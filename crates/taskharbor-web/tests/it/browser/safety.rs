@@ -106,13 +106,14 @@ async fn a_failed_change_says_why_and_nothing_of_the_store() {
 
 #[tokio::test]
 async fn the_pages_come_back_after_the_server_was_away() {
-    let mut site = Site::open().await;
+    let site = Site::open().await;
     site.enqueue("mail", "email:send", 1).await;
     let page = site.visit("overview").await;
     page.wait_for_text("Live").await;
-    site.stop().await;
+    let stopped = site.stop().await;
     page.wait_for_text("The server does not answer").await;
-    site.restart(Web::new().anonymous(Access::new("test", Role::Viewer))).await;
+    let web = Web::new().anonymous(Access::new("test", Role::Viewer));
+    let site = stopped.restart(web).await;
     page.wait_for("!document.body.innerText.includes('The server does not answer')").await;
     site.enqueue("mail", "email:send", 1).await;
     page.wait_for("document.querySelector('td[data-label=Ready]')?.innerText === '2'").await;

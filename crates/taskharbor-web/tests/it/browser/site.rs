@@ -23,7 +23,11 @@ use taskharbor_testkit::{
     browser::{Browser, Page},
 };
 use taskharbor_web::{Access, Role, StoreKind, Stores, Web, router};
-use tokio::{net::TcpListener, sync::OnceCell, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{OnceCell, oneshot},
+    task::JoinHandle,
+};
 
 static BROWSER: OnceCell<Browser> = OnceCell::const_new();
 
@@ -67,7 +71,34 @@ pub(super) struct Site {
     pub(super) client: Client,
     pub(super) outage: Outage,
     address: SocketAddr,
+    server: Server,
+}
+
+/// A server, until it is dropped.
+struct Server {
+    end: oneshot::Sender<()>,
     serving: JoinHandle<()>,
+}
+
+impl Server {
+    fn start(listener: TcpListener, stores: Stores, web: Web) -> Self {
+        let (end, ended) = oneshot::channel();
+        let serving = tokio::spawn(async move {
+            let ended = async {
+                // A site that is dropped ends as one that is told to.
+                let _ = ended.await;
+            };
+            taskharbor_web::serve(listener, stores, web, ended).await.unwrap();
+        });
+        Self { end, serving }
+    }
+
+    /// Ends it and all its connections.
+    async fn stop(self) {
+        // It may have ended.
+        let _ = self.end.send(());
+        self.serving.await.unwrap();
+    }
 }
 
 impl Site {
@@ -90,9 +121,9 @@ impl Site {
         let stores = Stores::new().add("main", kind, &driver).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serving = serve(listener, router(stores, web));
+        let server = Server::start(listener, stores, web);
         let client = Client::new(&driver);
-        Self { url: format!("http://{address}/"), driver, client, outage, address, serving }
+        Self { url: format!("http://{address}/"), driver, client, outage, address, server }
     }
 
     /// A page that shows this address: `jobs?state=dlq`, say.
@@ -102,18 +133,11 @@ impl Site {
         page
     }
 
-    /// Ends the server and starts another one at the same address.
-    pub(super) async fn restart(&mut self, web: Web) {
-        self.stop().await;
-        let stores = Stores::new().add("main", StoreKind::Memory, &self.driver).unwrap();
-        let listener = TcpListener::bind(self.address).await.unwrap();
-        self.serving = serve(listener, router(stores, web));
-    }
-
-    pub(super) async fn stop(&mut self) {
-        self.serving.abort();
-        // It was told to end.
-        let _ = (&mut self.serving).await;
+    /// Ends the server; what comes back starts another one at the same address.
+    pub(super) async fn stop(self) -> Stopped {
+        let Self { url, driver, client, outage, address, server } = self;
+        server.stop().await;
+        Stopped { url, driver, client, outage, address }
     }
 
     pub(super) async fn now(&self) -> Timestamp {
@@ -166,16 +190,24 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    fn drop(&mut self) {
-        self.serving.abort();
-    }
+/// A site whose server has ended.
+pub(super) struct Stopped {
+    url: String,
+    driver: AnyDriver,
+    client: Client,
+    outage: Outage,
+    address: SocketAddr,
 }
 
-fn serve(listener: TcpListener, router: axum::Router) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        axum::serve(listener, router).await.unwrap();
-    })
+impl Stopped {
+    /// Starts another server at the same address.
+    pub(super) async fn restart(self, web: Web) -> Site {
+        let Self { url, driver, client, outage, address } = self;
+        let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
+        let server = Server::start(listener, stores, web);
+        Site { url, driver, client, outage, address, server }
+    }
 }
 
 /// Serves stores until the test ends; answers the address.
@@ -187,6 +219,6 @@ pub(super) async fn serve_stores(stores: Stores, web: Web) -> String {
 pub(super) async fn serve_router(app: axum::Router) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    serve(listener, app);
+    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
     format!("http://{address}/")
 }
