@@ -257,3 +257,52 @@ impl Sweeps {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(sweeps: &Sweeps, id: &str) {
+        let wanted: Wanted = serde_json::from_str(r#"{"action":"cancel"}"#).unwrap();
+        let sweep = Sweep::new(id.to_owned(), &wanted, 1, "ada".to_owned(), Timestamp::EPOCH);
+        assert!(matches!(sweeps.start(sweep, id.to_owned()), Ok(Started::New(..))));
+    }
+
+    fn changed(sweeps: &Sweeps, seen: &mut u64) -> Vec<String> {
+        sweeps.changed_since(seen).into_iter().map(|sweep| sweep.id).collect()
+    }
+
+    #[test]
+    fn each_listener_hears_of_the_sweeps_that_have_changed_since_it_listened() {
+        let sweeps = Sweeps::default();
+        let (mut early, mut late) = (sweeps.revision(), 0);
+        started(&sweeps, "a");
+        started(&sweeps, "b");
+        assert_eq!(changed(&sweeps, &mut early), ["b", "a"]);
+        sweeps.change("a", true, |sweep| sweep.progress(1, 0));
+        sweeps.change("b", false, |sweep| sweep.progress(1, 0));
+        assert_eq!(changed(&sweeps, &mut early), ["a"]);
+        assert_eq!(changed(&sweeps, &mut early), [""; 0]);
+        assert_eq!(changed(&sweeps, &mut late), ["b", "a"]);
+    }
+
+    #[test]
+    fn what_a_sweep_was_stopped_for_stays() {
+        let sweeps = Sweeps::default();
+        started(&sweeps, "a");
+        sweeps.change("a", true, |sweep| sweep.waits("the store is away"));
+        sweeps.stop("a", Some("the server was shut down"));
+        sweeps.change("a", true, |sweep| {
+            sweep.waits("the store is away");
+            sweep.progress(1, 0);
+            sweep.end(SweepState::Stopped, None, None);
+        });
+        let sweep = sweeps.get("a").unwrap();
+        assert_eq!(
+            (sweep.state, sweep.error),
+            (SweepState::Stopped, Some("the server was shut down"))
+        );
+        let again = sweeps.stop("a", Some("later")).unwrap();
+        assert_eq!(again.error, sweep.error);
+    }
+}

@@ -18,6 +18,7 @@ mod openapi;
 mod queue;
 mod rig;
 mod schedule;
+mod stock;
 mod sweep;
 mod work;
 mod worker;
