@@ -24,9 +24,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
     .into_iter()
     .flatten()
-    .map(|endpoint| match endpoint.is_read() && endpoint.answers.is_some() {
-        true => endpoint.shared(),
-        false => endpoint,
+    .map(|endpoint| {
+        // Payloads and outputs can be large, and the server keeps none.
+        let is_small = endpoint.answers.is_some() && !endpoint.needs.payloads;
+        if endpoint.is_read() && is_small { endpoint.shared() } else { endpoint }
     })
     .collect()
 }

@@ -227,6 +227,7 @@ impl Run {
         let at = timeout(CALL_TIME, self.store.driver.now()).await.ok().and_then(Result::ok);
         let Progress { done, refused, ids, .. } = progress;
         if let Some(app) = self.app.upgrade() {
+            app.answers.forget(&self.store.name);
             let mut details = self.details;
             details["refused"] = refused.into();
             app.actions
