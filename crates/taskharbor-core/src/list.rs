@@ -316,7 +316,7 @@ impl Cursor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Page_{T}"))]
 pub struct Page<T> {
     /// What is on it.
     pub items: Vec<T>,

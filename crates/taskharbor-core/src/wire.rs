@@ -78,12 +78,12 @@ pub trait Operation: 'static {
 
 /// The answer to each item of a call, `{"ok": …}` or `{"err": …}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Answers_{T}_{E}"))]
 #[serde(transparent)]
 pub struct Each<T, E>(Vec<Item<T, E>>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Answer_{T}_{E}"))]
 #[serde(rename_all = "snake_case")]
 enum Item<T, E> {
     Ok(T),

@@ -89,6 +89,12 @@ impl Call {
     /// The JSON in the body. An empty body is an empty object.
     pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let body: &[u8] = if self.bytes.is_empty() { b"{}" } else { &self.bytes };
+        // The fields of an object would be taken from a list as well, by their places.
+        if body.trim_ascii_start().first().is_some_and(|first| *first == b'[') {
+            return Err(Problem::invalid(
+                "invalid JSON body: it is a list, and an object is expected",
+            ));
+        }
         serde_json::from_slice(body)
             .map_err(|error| Problem::invalid(format!("invalid JSON body: {error}")))
     }

@@ -9,7 +9,7 @@ mod body;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    extract::{RawPathParams, Request},
+    extract::{RawPathParams, Request, rejection::RawPathParamsRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     response::{IntoResponse, Response},
 };
@@ -40,9 +40,12 @@ const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
 pub(crate) async fn answer(
     app: Arc<App>,
     endpoint: Arc<Endpoint>,
-    params: RawPathParams,
+    params: Result<RawPathParams, RawPathParamsRejection>,
     request: Request,
 ) -> Response {
+    let Ok(params) = params else {
+        return Problem::invalid("the address is not text: encode it as UTF-8").into_response();
+    };
     let Ok(_permit) = app.room.try_acquire() else {
         let detail = "the server answers as many requests as it may: try again";
         return Problem::unavailable("busy", "the server is busy", detail).into_response();

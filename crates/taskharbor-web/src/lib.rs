@@ -28,7 +28,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     Router,
-    extract::{RawPathParams, Request},
+    extract::{RawPathParams, Request, rejection::RawPathParamsRejection},
     http::{Method, StatusCode},
     middleware::Next,
     response::IntoResponse,
@@ -83,7 +83,10 @@ fn add(routed: MethodRouter, endpoint: Endpoint, app: &Arc<App>) -> MethodRouter
         _ => MethodFilter::GET,
     };
     let (endpoint, app) = (Arc::new(endpoint), Arc::clone(app));
-    routed.merge(on(filter, move |params: RawPathParams, request: Request| {
-        guard::answer(Arc::clone(&app), Arc::clone(&endpoint), params, request)
-    }))
+    routed.merge(on(
+        filter,
+        move |params: Result<RawPathParams, RawPathParamsRejection>, request: Request| {
+            guard::answer(Arc::clone(&app), Arc::clone(&endpoint), params, request)
+        },
+    ))
 }

@@ -127,7 +127,7 @@ fn nothing_here() -> Problem {
     Problem::not_found(
         "not_found",
         "nothing is here",
-        "no page and no endpoint has this address: openapi.json lists the endpoints",
+        "no page and no endpoint has this address: v1/openapi.json lists the endpoints",
     )
 }
 

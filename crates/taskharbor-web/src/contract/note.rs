@@ -59,6 +59,8 @@ fn change(change: &Change) -> Value {
         Change::RemoveSchedule(name) => json!({ "remove_schedule": name }),
         Change::ImportSchedule(record) => json!({ "import_schedule": record.name }),
         Change::SetLimits { queue, limits } => {
+            // A time can be too long for a number here; then the store refuses it.
+            let limits = serde_json::to_value(limits).unwrap_or_default();
             json!({ "set_limits": { "queue": queue, "limits": limits } })
         }
         Change::DeclareLimits(declaration) => json!({ "declare_limits": declaration.owner }),

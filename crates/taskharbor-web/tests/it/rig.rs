@@ -10,7 +10,7 @@ use axum::{
 };
 use serde_json::Value;
 use taskharbor::{AnyDriver, Client, Timestamp};
-use taskharbor_core::clock::ManualClock;
+use taskharbor_core::clock::{Clock, ManualClock};
 use taskharbor_memory::MemoryDriver;
 use taskharbor_web::{Access, Role, StoreKind, Stores, Web, router};
 use tower::ServiceExt;
@@ -86,6 +86,23 @@ impl Rig {
         let bytes = axum::body::to_bytes(body, 64 * 1024 * 1024).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
         Reply { status: parts.status, headers: parts.headers, text }
+    }
+
+    /// What the clock shows.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The same store, served to callers with this access.
+    pub(crate) fn served_to(&self, access: Access) -> Self {
+        self.served(Web::new().anonymous(access))
+    }
+
+    /// The same store, served with this configuration.
+    pub(crate) fn served(&self, web: Web) -> Self {
+        let (driver, clock) = (self.driver.clone(), self.clock.clone());
+        let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();
+        Self { client: self.client.clone(), driver, clock, router: router(stores, web) }
     }
 
     /// Sends a request, and answers before the body is there: for streams.
