@@ -113,7 +113,7 @@ impl<'a> Samples<'a> {
             Some("array") => self.array(schema, fields, choice, depth),
             Some("integer") => json!(schema["minimum"].as_i64().unwrap_or(0).max(0) + 1),
             Some("number") => json!(1.5),
-            Some("boolean") => json!(choice % 2 == 0),
+            Some("boolean") => json!(choice.is_multiple_of(2)),
             Some("null") => Value::Null,
             Some("string") => json!(self.text(schema)),
             _ => json!({}),
