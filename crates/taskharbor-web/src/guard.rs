@@ -9,7 +9,7 @@ mod body;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    extract::{RawPathParams, Request, rejection::RawPathParamsRejection},
+    extract::{OriginalUri, RawPathParams, Request, rejection::RawPathParamsRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     response::{IntoResponse, Response},
 };
@@ -80,10 +80,13 @@ async fn pass(
     }
     let (bytes, room) = body::read(app, &parts.headers, body, endpoint.body_limit).await?;
     let params = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+    let original = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
+    let mount = mount(original, &parts.uri);
     let call = Call {
         app: Arc::clone(app),
         access,
         uri: parts.uri,
+        mount,
         headers: parts.headers,
         params,
         bytes,
@@ -175,6 +178,12 @@ pub(crate) fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<()
     ))
 }
 
+/// Refuses everything, pages too, where the application has given no access.
+fn check_embedded(app: &App, access: Option<&Access>) -> Result<(), Problem> {
+    let is_closed = matches!(app.config.callers, Callers::Embedded) && access.is_none();
+    if is_closed { Err(no_access(app)) } else { Ok(()) }
+}
+
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         // A colon inside brackets belongs to the address.
@@ -215,6 +224,11 @@ fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The prefix under which the router is mounted, with a slash at its end.
+fn mount(original: &Uri, uri: &Uri) -> String {
+    format!("{}/", original.path().strip_suffix(uri.path()).unwrap_or_default())
+}
+
 fn took_too_long(time: Duration) -> Problem {
     let detail =
         format!("it took longer than {time:?}: what was asked for may happen all the same");
@@ -245,6 +259,7 @@ pub(crate) async fn around(
             Ok(())
         } else {
             check_host(&app, request.headers(), request.uri())
+                .and_then(|()| check_embedded(&app, request.extensions().get()))
         };
     let mut response = match passed {
         Ok(()) => next.run(request).await,

@@ -92,15 +92,16 @@ async fn sign_in(call: Call, SignIn { token }: SignIn) -> Result<Response, Probl
     let id = call.app.sessions.begin(&stored)?;
     let age = IDLE.as_secs();
     let secure = if is_https(&call.headers) { "; Secure" } else { "" };
-    let name = cookie_name(&call.headers);
-    let cookie = format!("{name}={id}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict{secure}");
+    let (name, path) = (cookie_name(&call.headers), cookie_path(&call.mount));
+    let cookie =
+        format!("{name}={id}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}");
     with_cookie(&Session::of(&stored.access(), true), &cookie)
 }
 
 async fn sign_out(call: Call, _: Nothing) -> Result<Response, Problem> {
     call.app.sessions.end(&call.headers);
-    let name = cookie_name(&call.headers);
-    let cookie = format!("{name}=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
+    let (name, path) = (cookie_name(&call.headers), cookie_path(&call.mount));
+    let cookie = format!("{name}=; Path={path}; Max-Age=0; HttpOnly; SameSite=Strict");
     with_cookie(&Nothing {}, &cookie)
 }
 
@@ -226,6 +227,12 @@ fn cookie_name(headers: &HeaderMap) -> String {
         Ok(port) => format!("taskharbor_session_{port}"),
         Err(_) => "taskharbor_session".to_owned(),
     }
+}
+
+/// The cookie is for the pages alone, and not for what an application serves beside them. A prefix that
+/// would end the attribute is left out.
+fn cookie_path(mount: &str) -> &str {
+    if mount.contains(';') { "/" } else { mount }
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {

@@ -32,6 +32,14 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
+    /// Reads an answer to its end.
+    pub(crate) async fn of(response: Response) -> Self {
+        let (parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, 64 * 1024 * 1024).await.unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Self { status: parts.status, headers: parts.headers, text }
+    }
+
     /// The body, which has to be JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error} in {self:?}"))
@@ -71,21 +79,21 @@ impl Rig {
 
     /// One whose store has this driver.
     pub(crate) fn of(driver: AnyDriver, web: Web) -> Self {
-        // A test changes the store behind the server.
-        let web = web.share_answers(Duration::ZERO);
         let clock = ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000).unwrap());
         let driver = driver.with_clock(Arc::new(clock.clone()));
+        Self { clock, ..Self::on(driver, web) }
+    }
+
+    /// One with this driver and configuration, whose time is the driver's.
+    pub(crate) fn on(driver: AnyDriver, web: Web) -> Self {
         let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();
-        let client = Client::new(&driver);
-        Self { driver, client, clock, router: router(stores, web) }
+        let (client, clock) = (Client::new(&driver), ManualClock::new(Timestamp::EPOCH));
+        Self { driver, client, clock, router: unshared(stores, web) }
     }
 
     /// Sends a request as it is.
     pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
-        let (parts, body) = self.open(request).await.into_parts();
-        let bytes = axum::body::to_bytes(body, 64 * 1024 * 1024).await.unwrap();
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        Reply { status: parts.status, headers: parts.headers, text }
+        Reply::of(self.open(request).await).await
     }
 
     /// What the clock shows.
@@ -102,7 +110,7 @@ impl Rig {
     pub(crate) fn served(&self, web: Web) -> Self {
         let (driver, clock) = (self.driver.clone(), self.clock.clone());
         let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();
-        Self { client: self.client.clone(), driver, clock, router: router(stores, web) }
+        Self { client: self.client.clone(), driver, clock, router: unshared(stores, web) }
     }
 
     /// Sends a request, and answers before the body is there: for streams.
@@ -130,6 +138,11 @@ impl Rig {
     pub(crate) async fn delete(&self, path: &str) -> Reply {
         self.send(request(Method::DELETE, path, Body::empty())).await
     }
+}
+
+/// A router that asks the store each time: tests change the store behind the server.
+fn unshared(stores: Stores, web: Web) -> Router {
+    router(stores, web.share_answers(Duration::ZERO))
 }
 
 /// A request as a program sends it.

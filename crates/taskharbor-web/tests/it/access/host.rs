@@ -1,0 +1,94 @@
+//! Requests that a page of another site has a browser send.
+
+use axum::http::StatusCode;
+use serde_json::json;
+use taskharbor_web::{Access, Role, Web};
+
+use super::{A_JOB, get, post};
+use crate::rig::Rig;
+
+fn rig() -> Rig {
+    let access = Access::new("ada", Role::Admin).with_workers();
+    Rig::with(
+        Web::new().anonymous(access).allow_host("localhost").allow_host("jobs.example.com:8443"),
+    )
+}
+
+async fn stored(rig: &Rig) -> usize {
+    rig.client.queue("mail").counts().await.unwrap().states.total()
+}
+
+#[tokio::test]
+async fn other_hosts_are_refused_but_for_probes() {
+    let rig = rig();
+    for host in ["localhost", "LOCALHOST:7450", "localhost:1", "jobs.example.com:8443"] {
+        assert_eq!(rig.send(get("/", &[("host", host)])).await.status, StatusCode::OK, "{host}");
+        rig.send(get("/v1/stores", &[("host", host)])).await.ok();
+    }
+    for host in [
+        "evil.example",
+        "localhost.evil.example",
+        "evil.example:7450",
+        "jobs.example.com",
+        "jobs.example.com:80",
+        "localhost@evil.example",
+        "",
+    ] {
+        for path in ["/", "/app.js", "/v1/stores", "/v1/main/overview", "/nothing"] {
+            let reply = rig.send(get(path, &[("host", host)])).await;
+            assert_eq!(reply.problem(), (403, "foreign_host".to_owned()), "{host} {path}");
+        }
+        let probe = rig.send(get("/healthz", &[("host", host)])).await;
+        assert_eq!(probe.status, StatusCode::OK);
+    }
+}
+
+#[tokio::test]
+async fn changes_from_other_sites_are_refused_and_change_nothing() {
+    let rig = rig();
+    let path = "/v1/main/work/enqueue";
+    for (headers, expected) in [
+        (&[("origin", "https://evil.example")][..], (403, "foreign_origin")),
+        (&[("origin", "null")], (403, "foreign_origin")),
+        (
+            &[("origin", "http://localhost:7451"), ("host", "localhost:7450")],
+            (403, "foreign_origin"),
+        ),
+        (&[("sec-fetch-site", "cross-site")], (403, "foreign_origin")),
+        (
+            &[("sec-fetch-site", "same-site"), ("origin", "http://localhost")],
+            (403, "foreign_origin"),
+        ),
+        (&[("content-type", "text/plain")], (415, "json_expected")),
+        (&[("content-type", "application/x-www-form-urlencoded")], (415, "json_expected")),
+        (&[("content-type", "multipart/form-data; boundary=x")], (415, "json_expected")),
+    ] {
+        let mut headers = headers.to_vec();
+        if headers.iter().all(|(name, _)| *name != "host") {
+            headers.push(("host", "localhost"));
+        }
+        let reply = rig.send(post(path, A_JOB, &headers)).await;
+        let (status, code) = reply.problem();
+        assert_eq!((status, &*code), expected, "{headers:?}");
+    }
+    assert_eq!(stored(&rig).await, 0);
+    let own = [("host", "localhost:7450"), ("origin", "http://localhost:7450")];
+    rig.send(post(path, A_JOB, &own)).await.ok();
+    let program = [("host", "localhost:7450")];
+    rig.send(post(path, A_JOB, &program)).await.ok();
+    assert_eq!(stored(&rig).await, 2);
+}
+
+#[tokio::test]
+async fn no_answer_allows_other_sites_to_read_it() {
+    let rig = rig();
+    let headers = [("host", "localhost"), ("origin", "https://evil.example")];
+    for path in ["/v1/stores", "/v1/main/overview", "/", "/app.js"] {
+        let reply = rig.send(get(path, &headers)).await;
+        assert_eq!(reply.status, StatusCode::OK);
+        let allowing = reply.headers.keys().filter(|it| it.as_str().starts_with("access-control-"));
+        assert_eq!(allowing.count(), 0, "{path}");
+    }
+    let stores = rig.send(get("/v1/stores", &headers)).await.ok();
+    assert_eq!(stores, json!([{"name": "main", "kind": "memory"}]));
+}

@@ -1,0 +1,1 @@
+//! What each role may do.
