@@ -47,6 +47,20 @@ pub use server::{ServeError, serve};
 pub use token::{StoredToken, TokenFile, TokenFileError};
 
 /// The pages, the JSON API and the faces for drivers and workers, of these stores.
+///
+/// An application mounts it under any prefix, behind a layer of its own that says who each caller is: see
+/// [`Access`]. Without that layer nothing is served. `Router::nest_service` also matches the prefix with a
+/// slash at its end, which `Router::nest` does not.
+///
+/// ```
+/// use axum::{Extension, Router};
+/// use taskharbor_web::{Access, Role, Stores, Web, router};
+///
+/// # fn mount(stores: Stores) -> Router {
+/// let jobs = router(stores, Web::new()).layer(Extension(Access::new("ada", Role::Viewer)));
+/// Router::new().nest_service("/admin/jobs", jobs)
+/// # }
+/// ```
 pub fn router(stores: Stores, config: Web) -> Router {
     routes(&App::new(stores, config))
 }

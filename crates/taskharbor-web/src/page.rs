@@ -76,7 +76,7 @@ pub(crate) async fn answer(request: Request) -> Response {
     }
     if path == "index.html"
         && let Some(OriginalUri(uri)) = request.extensions().get()
-        && let Some(redirect) = with_slash(uri.path())
+        && let Some(redirect) = with_file(uri.path())
     {
         return redirect;
     }
@@ -107,14 +107,15 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Relative addresses need the page under an address that ends with a slash.
-fn with_slash(path: &str) -> Option<Response> {
+/// Relative addresses need the page under an address with a slash after the prefix. `Router::nest` does not
+/// pass the prefix and a slash on, so the file is named.
+fn with_file(path: &str) -> Option<Response> {
     if path.ends_with('/') || path.ends_with("/index.html") {
         return None;
     }
     // The last part alone, relative: it cannot lead to another host.
     let last = path.rsplit('/').next()?;
-    let location = HeaderValue::try_from(format!("./{last}/")).ok()?;
+    let location = HeaderValue::try_from(format!("./{last}/index.html")).ok()?;
     Some((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, location)]).into_response())
 }
 

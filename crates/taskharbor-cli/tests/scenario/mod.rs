@@ -13,6 +13,7 @@ mod limit;
 mod look;
 pub(crate) mod said;
 mod schedule;
+mod serve;
 mod store_command;
 mod transfer;
 pub(crate) mod worker;

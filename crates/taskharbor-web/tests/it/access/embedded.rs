@@ -55,15 +55,22 @@ async fn without_access_nothing_is_served_but_the_probe() {
 fn application() -> Router {
     let access = Access::new("ada", Role::Viewer);
     let jobs = router(stores(), Web::new()).layer(Extension(access));
-    Router::new().route("/", route(async || "the shop")).nest("/admin/jobs", jobs)
+    let shop = Router::new().route("/", route(async || "the shop"));
+    shop.nest("/nested/jobs", jobs.clone()).nest_service("/admin/jobs", jobs)
 }
 
 #[tokio::test]
 async fn it_works_under_a_prefix_with_relative_addresses() {
     let app = application();
-    let reply = send(&app, get("/admin/jobs", &[])).await;
-    assert_eq!(reply.status, StatusCode::PERMANENT_REDIRECT);
-    assert_eq!(reply.headers[header::LOCATION], "./jobs/");
+    for prefix in ["/admin", "/nested"] {
+        let reply = send(&app, get(&format!("{prefix}/jobs"), &[])).await;
+        assert_eq!(reply.status, StatusCode::PERMANENT_REDIRECT);
+        assert_eq!(reply.headers[header::LOCATION], "./jobs/index.html");
+        let page = send(&app, get(&format!("{prefix}/jobs/index.html"), &[])).await;
+        assert_eq!(page.status, StatusCode::OK, "{prefix}");
+        let session = send(&app, get(&format!("{prefix}/jobs/v1/session"), &[])).await.ok();
+        assert_eq!(session["name"], "ada");
+    }
     let page = send(&app, get("/admin/jobs/", &[])).await;
     assert_eq!(page.status, StatusCode::OK, "{page:?}");
     let mut addresses = Vec::new();
