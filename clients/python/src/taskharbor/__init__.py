@@ -10,6 +10,7 @@ from ._app import App
 from ._client import Client, Enqueued, NewJob
 from ._error import ApiError, Cancelled, Discard, Retry, Snooze, TaskHarborError, Throttled, Unavailable
 from ._job import Inputs, Job
+from ._version import __version__
 
 __all__ = [
     "ApiError",
@@ -26,5 +27,5 @@ __all__ = [
     "TaskHarborError",
     "Throttled",
     "Unavailable",
+    "__version__",
 ]
-__version__ = "0.1.0"

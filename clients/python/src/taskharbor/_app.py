@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 import os
 import signal
 import socket
 import threading
 import types
-from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar, Union
+from dataclasses import replace
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from ._client import Client, Enqueued
 from ._error import TaskHarborError
@@ -18,6 +19,9 @@ from ._job import Job
 from ._worker import Settings, Worker
 
 F = TypeVar("F", bound=Callable[[Job], Any])
+
+# What wakes the main thread.
+_SIGNAL, _END = b"s", b"e"
 
 
 class App:
@@ -54,17 +58,21 @@ class App:
     ) -> None:
         if not queues or any(slots < 1 for slots in queues.values()):
             raise TaskHarborError('no queue was added: pass queues={"mail": 8}, each with at least one slot')
-        if lease < 1:
-            raise TaskHarborError(f"the lease is {lease} s: choose at least 1")
+        if not 0 <= grace <= 3_600 or not 0 <= cancel_wait <= 3_600:
+            raise TaskHarborError(f"grace is {grace} s and cancel_wait {cancel_wait} s: choose 0 to 3600")
+        if not 1 <= lease <= 86_400:
+            raise TaskHarborError(f"the lease is {lease} s: choose 1 to 86400")
         if not 0 <= poll <= 30:
             raise TaskHarborError(f"poll is {poll} s: choose 0 to 30")
         token = token or os.environ.get("TASKHARBOR_TOKEN")
         self.client = Client(url, token=token, store=store)
         """Enqueues through the same server."""
+        self._name = name
+        self._own_name: Tuple[int, str] = (0, "")
         self._settings = Settings(
             endpoint=Endpoint(url, token, store),
             queues=dict(queues),
-            name=name or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(2).hex()}",
+            name=name or "",
             version=version,
             lease=lease,
             grace=grace,
@@ -79,8 +87,14 @@ class App:
 
     @property
     def name(self) -> str:
-        """The name under which the worker holds leases."""
-        return self._settings.name
+        """The name under which the worker holds leases: the one that was given, or host and process."""
+        if self._name is not None:
+            return self._name
+        # A process that is forked is another worker.
+        if self._own_name[0] != os.getpid():
+            own = f"{socket.gethostname()[:80]}-{os.getpid()}-{os.urandom(2).hex()}"
+            self._own_name = (os.getpid(), own)
+        return self._own_name[1]
 
     def job(
         self,
@@ -102,7 +116,10 @@ class App:
         def register(function: F) -> F:
             if type in self._handlers:
                 raise TaskHarborError(f"job type {type!r} has a handler already: register one")
-            is_async = asyncio.iscoroutinefunction(function)
+            call = getattr(function, "__call__", None)
+            is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+                raise TaskHarborError(f"the handler of {type!r} is a generator, which would not run: return instead")
             self._handlers[type] = Handler(function, is_async, queue, max_attempts, timeout)
             return function
 
@@ -119,28 +136,37 @@ class App:
         """Works until SIGTERM or SIGINT, then lets handlers finish, for 25 s at most.
 
         What has not ended by then is released for another worker. A second signal ends the grace period.
-        Call it in the main thread; :meth:`start` and :meth:`stop` work in any.
+        Call it in the main thread; :meth:`start` and :meth:`stop` work in any. Processes that handlers fork
+        get signals of their own.
         """
         read, write = os.pipe()
         os.set_blocking(write, False)
+        own = os.getpid()
 
-        def note(number: int, frame: Optional[types.FrameType]) -> None:
+        def tell(what: bytes) -> None:
             try:
-                os.write(write, b"!")
+                os.write(write, what)
             except OSError:
+                # The pipe is full of signals, so one more says nothing.
                 pass
 
-        worker = self.start(on_end=lambda: note(0, None))
-        numbers: List[signal.Signals] = [signal.SIGINT, signal.SIGTERM]
-        before: Dict[signal.Signals, Union[Callable[..., Any], int, None]] = {}
-        for number in numbers:
-            before[number] = signal.signal(number, note)
+        def note(number: int, frame: Optional[types.FrameType]) -> None:
+            if os.getpid() == own:
+                tell(_SIGNAL)
+                return
+            # A process that a handler has forked is no worker: the signal is its own.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        before: Dict[signal.Signals, Any] = {}
         try:
-            os.read(read, 1)
-            worker.stop()
-            while not worker.has_ended():
-                os.read(read, 1)
-                worker.end_grace()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before[number] = signal.signal(number, note)
+            worker = self.start(on_end=lambda: tell(_END))
+            while os.read(read, 1) != _END:
+                if worker.is_stopping():
+                    worker.end_grace()
+                worker.stop()
             worker.join()
         finally:
             for number, handler in before.items():
@@ -149,15 +175,23 @@ class App:
             os.close(write)
 
     def start(self, on_end: Optional[Callable[[], None]] = None) -> Worker:
-        """Works in threads of its own until :meth:`stop`. Raises what the server says to the first call."""
+        """Works in threads of its own until :meth:`stop`.
+
+        Raises :class:`ApiError` if the server refuses the worker, for its token say. A server that is away is
+        waited for. ``on_end`` is called in one of the threads when the worker has ended.
+        """
         with self._lock:
             if self._worker is not None and not self._worker.has_ended():
                 raise TaskHarborError("the app is running already")
             if not self._handlers:
                 raise TaskHarborError("no handlers were registered: add one with @app.job(type)")
-            self._worker = Worker(self._settings, dict(self._handlers), on_end)
-            worker = self._worker
-        worker.start()
+            settings = replace(self._settings, name=self.name)
+            worker = self._worker = Worker(settings, dict(self._handlers), on_end)
+        try:
+            worker.start()
+        except BaseException:
+            self._worker = None
+            raise
         return worker
 
     def stop(self) -> None:

@@ -8,12 +8,15 @@ import threading
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from ._error import ApiError, Unavailable
+from ._error import ApiError, TaskHarborError, Unavailable
 from ._http import Connection, Endpoint
+from ._json import encode
 
+# What goes into one call: the server takes a thousand jobs and 32 MiB.
 _MAX_JOBS = 1_000
+_MAX_CHARS = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,11 @@ class NewJob:
 
 def _timestamp(at: datetime) -> str:
     if at.tzinfo is None:
-        raise ValueError("run_at has no time zone: use datetime.now(timezone.utc), or delay")
-    return at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        raise TaskHarborError("run_at has no time zone: use datetime.now(timezone.utc), or delay")
+    try:
+        return at.astimezone(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    except OverflowError as error:
+        raise TaskHarborError(f"run_at is out of range: {at}") from error
 
 
 class Client:
@@ -91,7 +97,7 @@ class Client:
 
     ``token`` defaults to the environment variable ``TASKHARBOR_TOKEN``. A call that the server did not
     answer is repeated until ``timeout`` seconds have passed: each job has an id of its own, so no job is
-    stored twice.
+    stored twice. A process that is forked may go on using it.
     """
 
     def __init__(
@@ -125,7 +131,7 @@ class Client:
         """Stores a job. :class:`NewJob` says what the arguments mean.
 
         Raises :class:`ApiError` if the job is refused, :class:`Unavailable` if it is unknown whether it is
-        stored.
+        stored, :class:`TaskHarborError` if it cannot be written as JSON.
         """
         job = NewJob(
             type,
@@ -144,28 +150,27 @@ class Client:
         return self.enqueue_many([job])[0]
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> List[Enqueued]:
-        """Stores jobs, a thousand in one call, and answers them in their order.
+        """Stores jobs, up to a thousand in one call, and answers them in their order.
 
         Each is stored by itself. Raises :class:`ApiError` for the first that is refused; the others of its
         call are stored.
         """
+        # All are written before the first is sent, so that one that is not JSON stores nothing.
+        items = [_written(job) for job in jobs]
         stored: List[Enqueued] = []
-        for start in range(0, len(jobs), _MAX_JOBS):
-            items = [job.to_json() for job in jobs[start : start + _MAX_JOBS]]
-            for item in items:
-                # A job that has an id can be sent again when an answer was lost.
-                item.setdefault("id", _new_id())
-            answers = self._call("work/enqueue", {"jobs": items})["jobs"]
-            stored.extend(_enqueued(answer) for answer in answers)
+        for batch in _batches(items):
+            body = '{"jobs":[' + ",".join(item.text for item in batch) + "]}"
+            answers = self._call("work/enqueue", body, len(batch))
+            stored.extend(map(_enqueued, batch, answers))
         return stored
 
-    def _call(self, path: str, body: Dict[str, Any]) -> Any:
+    def _call(self, path: str, body: str, count: int) -> List[Dict[str, Any]]:
         end = time.monotonic() + self._timeout
         pause = 0.05
         while True:
             left = end - time.monotonic()
             try:
-                return self._connection().post(path, body, max(left, 0.05))
+                return self._connection().post_jobs(path, body, count, max(left, 0.05))
             except Unavailable:
                 if time.monotonic() + pause >= end:
                     raise
@@ -183,11 +188,44 @@ class Client:
         self._connection().close()
 
 
-def _enqueued(answer: Dict[str, Any]) -> Enqueued:
+@dataclass(frozen=True)
+class _Written:
+    """A job as it is sent."""
+
+    text: str
+    new_id: Optional[str]
+    """The id that it was given here, if it had none."""
+
+
+def _written(job: NewJob) -> _Written:
+    item, new_id = job.to_json(), None
+    if "id" not in item:
+        # A job that has an id can be sent again when an answer was lost.
+        item["id"] = new_id = _new_id()
+    return _Written(encode(item, f"the job {job.type!r}"), new_id)
+
+
+def _batches(items: Sequence[_Written]) -> Iterator[List[_Written]]:
+    """Parts that fit into one call each."""
+    batch: List[_Written] = []
+    chars = 0
+    for item in items:
+        if batch and (len(batch) == _MAX_JOBS or chars + len(item.text) > _MAX_CHARS):
+            yield batch
+            batch, chars = [], 0
+        batch.append(item)
+        chars += len(item.text)
+    if batch:
+        yield batch
+
+
+def _enqueued(item: _Written, answer: Dict[str, Any]) -> Enqueued:
     error = answer.get("error")
     if error is not None:
         raise ApiError(200, str(error["code"]), "the job was refused", str(error["message"]))
-    return Enqueued(str(answer["id"]), bool(answer["existed"]))
+    id = str(answer["id"])
+    # A new id that is stored already was stored by an earlier sending of this call.
+    return Enqueued(id, bool(answer["existed"]) and id != item.new_id)
 
 
 def _new_id() -> str:

@@ -33,6 +33,7 @@ class Held:
     extend_at: float
     deadline: Optional[float]
     alone_until: float
+    granted_at: float
     began_at: float
     # What becomes of the job, once that is known; the handler may still run then.
     outcome: Optional[Outcome] = None
@@ -84,16 +85,16 @@ class Tally:
     def end(self, ran_ms: float, outcome: Outcome) -> None:
         """A handler has ended, or was given up."""
         self.run[bisect_left(_BUCKETS, ran_ms)] += 1
-        if "error" in outcome or "timeout" in outcome:
+        if outcome.is_failure:
             self.failed += 1
 
     def settle(self, outcome: Outcome, state: str) -> None:
         """The outcome is recorded."""
-        if "ok" in outcome:
+        if state == "done":
             self.done += 1
         elif state == "dlq":
             self.dead += 1
-        elif "error" not in outcome and "timeout" not in outcome:
+        elif not outcome.is_failure:
             self.released += 1
 
     def to_json(self, name: str, slots: int, busy: int) -> Dict[str, Any]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import http.client
-import json
+import os
 import socket
 import ssl
 import threading
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from ._error import ApiError, TaskHarborError, Unavailable
+from ._json import decode
 
 # Answers that say nothing about the call itself: the server, its store or a proxy is away or busy.
 _AWAY = frozenset((408, 425, 429, 502, 503, 504))
-# A store that failed is asked again by workers, but a caller is told.
 _MAX_ERROR_BYTES = 64 * 1024
+# What a connection raises that the server had closed before, or that broke.
+_CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
 
 
 class Endpoint:
@@ -28,24 +30,34 @@ class Endpoint:
         store: Optional[str] = None,
         ssl_context: Optional[ssl.SSLContext] = None,
     ) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise _not_a_server(url) from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise TaskHarborError(f"not the address of a server: {_without_token(url)!r}: use http://host:port")
+            raise _not_a_server(url)
         self.is_tls = parts.scheme == "https"
         self.host = parts.hostname
-        self.port = parts.port or (443 if self.is_tls else 80)
+        self.port = port or (443 if self.is_tls else 80)
         named = parse_qs(parts.query).get("store", [])
         self.store = store or (named[0] if named else "default")
         self.prefix = f"{parts.path.rstrip('/')}/v1/{quote(self.store, safe='')}"
         self.ssl_context = ssl_context or (ssl.create_default_context() if self.is_tls else None)
-        secret = token if token is not None else parts.password
+        secret = token or (unquote(parts.password) if parts.password else None)
         self.headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if secret:
-            self.headers["Authorization"] = f"Bearer {unquote(secret) if token is None else token}"
+            if not secret.isascii() or not secret.isprintable():
+                raise TaskHarborError("invalid token: it has characters that no token has")
+            self.headers["Authorization"] = f"Bearer {secret}"
 
     def __repr__(self) -> str:
         scheme = "https" if self.is_tls else "http"
         return f"Endpoint({scheme}://{self.host}:{self.port}{self.prefix})"
+
+
+def _not_a_server(url: str) -> TaskHarborError:
+    return TaskHarborError(f"not the address of a server: {_without_token(url)!r}: use http://host:port")
 
 
 def _without_token(url: str) -> str:
@@ -58,38 +70,57 @@ def _without_token(url: str) -> str:
 
 
 class Connection:
-    """A connection that is kept between calls. One thread uses it; any thread may :meth:`abort` it."""
+    """A connection that is kept between calls. One thread uses it; any thread may :meth:`abort` it.
+
+    A process that is forked opens one of its own: two processes on one connection would read each other's
+    answers.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._http: Optional[http.client.HTTPConnection] = None
         self._lock = threading.Lock()
         self._is_aborted = False
+        self._pid = os.getpid()
+        self.was_repeated = False
+        """Whether the last call was sent twice, so that its first sending may have been done."""
 
-    def post(self, path: str, body: Dict[str, Any], timeout: float) -> Any:
-        """Sends a call and answers its JSON.
+    def post(self, path: str, body: str, timeout: float) -> Dict[str, Any]:
+        """Sends a call with this JSON and answers the object that the server answers.
 
         Raises :class:`Unavailable` or :class:`ApiError`.
         """
-        data = json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-        is_kept = self._http is not None
+        data = body.encode()
+        self.was_repeated = False
         try:
+            is_kept = self._http is not None and self._pid == os.getpid()
+            try:
+                return self._send(path, data, timeout)
+            except _CLOSED:
+                # A server closes connections that have been idle for long.
+                self.close()
+                if not is_kept or self._is_aborted:
+                    raise
+            self.was_repeated = True
             return self._send(path, data, timeout)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
-            # A server closes connections that were idle for long. It has read nothing then.
+        except _CLOSED as error:
             self.close()
-            if not is_kept or self._is_aborted:
-                raise Unavailable(f"the server closed the connection: {error}") from error
+            raise Unavailable(f"{self._server()} closed the connection: {error}") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise Unavailable(f"no answer from {self._endpoint.host}:{self._endpoint.port}: {error}") from error
-        try:
-            return self._send(path, data, timeout)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise Unavailable(f"no answer from {self._endpoint.host}:{self._endpoint.port}: {error}") from error
+            raise Unavailable(f"no answer from {self._server()}: {error}") from error
 
-    def _send(self, path: str, data: bytes, timeout: float) -> Any:
+    def post_jobs(self, path: str, body: str, count: int, timeout: float) -> List[Dict[str, Any]]:
+        """Sends a call about so many jobs and answers what the server says about each."""
+        answers = self.post(path, body, timeout).get("jobs")
+        if not isinstance(answers, list) or len(answers) != count:
+            raise Unavailable(f"{self._server()} gave an answer without all jobs: is it a TaskHarbor server?")
+        return answers
+
+    def _server(self) -> str:
+        return f"{self._endpoint.host}:{self._endpoint.port}"
+
+    def _send(self, path: str, data: bytes, timeout: float) -> Dict[str, Any]:
         connection = self._open(timeout)
         connection.request("POST", f"{self._endpoint.prefix}/{path}", body=data, headers=self._endpoint.headers)
         response = connection.getresponse()
@@ -97,13 +128,16 @@ class Connection:
         if response.will_close:
             self.close()
         if 200 <= response.status < 300:
-            return _json(answer, response.status)
+            return _object(answer, response.status)
         raise _error(response.status, answer)
 
     def _open(self, timeout: float) -> http.client.HTTPConnection:
         with self._lock:
             if self._is_aborted:
                 raise ConnectionError("the connection was ended")
+            if self._pid != os.getpid():
+                # The other process goes on with it.
+                self._pid, self._http = os.getpid(), None
             if self._http is None:
                 at = self._endpoint
                 if at.is_tls:
@@ -144,18 +178,22 @@ class Connection:
             connection.close()
 
 
-def _json(answer: bytes, status: int) -> Any:
+def _object(answer: bytes, status: int) -> Dict[str, Any]:
     try:
-        return json.loads(answer) if answer else None
+        value = decode(answer)
     except ValueError as error:
-        raise Unavailable(f"the answer (status {status}) is not JSON: is this a TaskHarbor server?") from error
+        text = f"the answer (status {status}) cannot be read: {error}: is this a TaskHarbor server?"
+        raise Unavailable(text) from error
+    if not isinstance(value, dict):
+        raise Unavailable(f"the answer (status {status}) is not an object: is this a TaskHarbor server?")
+    return value
 
 
 def _error(status: int, answer: bytes) -> TaskHarborError:
     """The error that a problem document, or a proxy's page, tells of."""
     code, title, detail = "unknown", f"the server answered {status}", ""
     try:
-        problem = json.loads(answer[:_MAX_ERROR_BYTES])
+        problem = decode(answer[:_MAX_ERROR_BYTES])
         if isinstance(problem, dict):
             code = str(problem.get("code", code))
             title = str(problem.get("title", title))

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from ._error import Cancelled
+from ._outcome import cut
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,12 @@ class Inputs:
 class Job:
     """A job as its handler sees it. A handler may use it from any thread."""
 
-    def __init__(self, granted: Mapping[str, Any], read_inputs: Callable[[str], Dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        granted: Mapping[str, Any],
+        read_inputs: Callable[[Job], Dict[str, Any]],
+        hear: Callable[[], None],
+    ) -> None:
         self.id: str = granted["id"]
         """Identifies the job: the same in each execution, so it makes a good key for what a handler writes."""
         self.type: str = granted["type"]
@@ -33,7 +39,10 @@ class Job:
         """The queue it came from."""
         raw = granted.get("payload_base64")
         self.payload: Any = granted.get("payload") if raw is None else base64.b64decode(raw)
-        """What was enqueued: JSON, or ``bytes`` if it is not JSON."""
+        """What was enqueued: JSON, or ``bytes`` if it is not JSON.
+
+        Integers of any size are exact; those of more than 4,300 digits come as :class:`decimal.Decimal`.
+        """
         self.headers: Mapping[str, str] = granted.get("headers") or {}
         """Small texts that travel with the job."""
         self.attempt: int = granted["attempt"]
@@ -58,19 +67,22 @@ class Job:
         self._stop = threading.Event()
         self._stop_reason: Optional[str] = None
         self._progress: Optional[str] = None
-        self._news: Optional[Callable[[], None]] = None
+        self._hear = hear
 
     def progress(self, text: str) -> None:
-        """Reports how far the job is. The last report goes along with the next extension of the lease."""
-        self._progress = text
-        if self._news is not None:
-            self._news()
+        """Reports how far the job is: a short text for people. Reports are sent once a second at most."""
+        self._progress = cut(str(text))
+        self._hear()
 
     def inputs(self) -> Inputs:
-        """Reads what the steps before this one have produced."""
+        """Reads what the steps before this one have produced.
+
+        It asks the server, so an ``async`` handler says ``await asyncio.to_thread(job.inputs)``. Raises
+        :class:`ApiError` if they cannot be read, :class:`Unavailable` if the server has been away for long.
+        """
         if not self.has_inputs:
             return Inputs(None, None)
-        answer = self._read_inputs(self.id)
+        answer = self._read_inputs(self)
         raw = answer.get("input_base64")
         value = answer.get("input") if raw is None else base64.b64decode(raw)
         return Inputs(value, answer.get("failure"))

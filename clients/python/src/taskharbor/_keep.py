@@ -7,11 +7,12 @@ lease that the server refuses to extend is lost, and its handler is told to stop
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from ._error import ApiError, TaskHarborError
 from ._held import Held
 from ._http import Connection
+from ._json import encode
 from ._pace import backoff, log
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ def keep(worker: Worker) -> None:
             if worker.is_ended:
                 break
         sent = time.monotonic()
-        body = _request(worker, due)
         reports = [held.job._progress for held in due]
+        body = encode(_request(worker, due, reports), "the call")
         patience = min((held.expires_at - sent for held in due), default=_CALL_SECONDS)
         try:
-            answers = connection.post("work/extend", body, max(0.5, min(patience, _CALL_SECONDS)))["jobs"]
+            answers = connection.post_jobs("work/extend", body, len(due), max(0.5, min(patience, _CALL_SECONDS)))
         except TaskHarborError as error:
             failures += 1
             resume_at = time.monotonic() + backoff(failures, min(5.0, worker.settings.heartbeat / 2))
@@ -49,6 +50,7 @@ def keep(worker: Worker) -> None:
         with worker.lock:
             for held, report, answer in zip(due, reports, answers):
                 _take(worker, held, report, answer, sent)
+    connection.close()
 
 
 def _due(worker: Worker, resume_at: float, reported_at: float) -> List[Held]:
@@ -80,12 +82,12 @@ def _time(worker: Worker, held: Held, reported_at: float) -> float:
     return held.extend_at
 
 
-def _request(worker: Worker, due: List[Held]) -> Dict[str, Any]:
+def _request(worker: Worker, due: List[Held], reports: List[Optional[str]]) -> Dict[str, Any]:
     jobs: List[Dict[str, Any]] = []
-    for held in due:
+    for held, report in zip(due, reports):
         item: Dict[str, Any] = {"id": held.job.id, "lease": held.lease}
-        if held.job._progress is not None:
-            item["progress"] = held.job._progress
+        if report is not None:
+            item["progress"] = report
         jobs.append(item)
     request: Dict[str, Any] = {"lease_seconds": worker.settings.lease, "jobs": jobs}
     if worker.is_leaving:

@@ -4,81 +4,124 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
+import math
+from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
-from ._error import Discard, Retry, Snooze, Throttled
+from ._error import Discard, Retry, Snooze, TaskHarborError, Throttled
+from ._json import encode
 
-Outcome = Dict[str, Any]
-_MAX_MESSAGE_BYTES = 8 * 1024
+MAX_MESSAGE_BYTES = 8 * 1024
+# A hundred years: what the server takes.
+_MAX_SECONDS = 100.0 * 366 * 86_400
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of a job: one of ``ok``, ``error``, ``timeout``, ``snooze``, ``throttled``, ``release``."""
+
+    kind: str
+    text: str
+    """What is said about it, as JSON."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether an attempt has failed."""
+        return self.kind in ("error", "timeout")
+
+
+def _outcome(kind: str, **said: Any) -> Outcome:
+    return Outcome(kind, encode(said, "the outcome"))
 
 
 def success(output: Any) -> Outcome:
     """The outcome of a handler that returned ``output``."""
     if output is None:
-        return {"ok": {}}
+        return Outcome("ok", "{}")
     if isinstance(output, (bytes, bytearray, memoryview)):
-        return {"ok": {"output_base64": base64.b64encode(output).decode()}}
+        return _outcome("ok", output_base64=base64.b64encode(output).decode())
     try:
-        json.dumps(output, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
+        text = encode(output, "the output")
+    except TaskHarborError as error:
         # Running it again would come to the same.
-        return permanent(f"the output cannot be written as JSON: {error}")
-    return {"ok": {"output": output}}
+        return permanent(str(error))
+    return Outcome("ok", f'{{"output":{text}}}')
 
 
 def permanent(message: str) -> Outcome:
     """The outcome of a job that is not tried again."""
-    return {"error": {"message": _cut(message), "retryable": False}}
+    return _outcome("error", message=cut(message), retryable=False)
 
 
 def failure(error: BaseException, cancel_reason: Optional[str]) -> Outcome:
     """The outcome of a handler that raised ``error``, and had been told to stop for this reason."""
     if isinstance(error, Snooze):
-        return {"snooze": {"seconds": error.seconds}}
+        return _pause("snooze", error.seconds)
     if isinstance(error, Throttled):
-        return {"throttled": {"seconds": error.seconds}}
+        return _pause("throttled", error.seconds)
     if isinstance(error, Discard):
-        return permanent(str(error))
+        return permanent(_text_of(error))
     # It was told to stop, so that it failed says nothing about the job.
     if cancel_reason in ("requested", "shutdown"):
         return released(cancel_reason)
     if isinstance(error, Retry):
-        told: Dict[str, Any] = {"message": _cut(str(error))}
+        said: Dict[str, Any] = {"message": cut(_text_of(error))}
         if error.after is not None:
-            told["retry_after_seconds"] = error.after
-        return {"error": told}
-    return {"error": {"message": _cut(_text(error))}}
+            after = _seconds(error.after)
+            if after is None:
+                return permanent(f"Retry was raised with {error.after!r} seconds: use 0 or more")
+            said["retry_after_seconds"] = after
+        return _outcome("error", **said)
+    return _outcome("error", message=cut(_chain(error)))
+
+
+def _pause(kind: str, given: Any) -> Outcome:
+    seconds = _seconds(given)
+    if seconds is None:
+        return permanent(f"{kind.capitalize()} was raised with {given!r} seconds: use 0 or more")
+    return _outcome(kind, seconds=seconds)
+
+
+def _seconds(given: Any) -> Optional[float]:
+    """A time to wait; ``None`` if it is none."""
+    try:
+        seconds = float(given)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return seconds if math.isfinite(seconds) and 0 <= seconds <= _MAX_SECONDS else None
 
 
 def released(reason: str) -> Outcome:
-    """The outcome of a job that was stopped: ``requested`` or ``shutdown``."""
-    return {"release": {"reason": reason}}
+    """The outcome of a job that has no result: ``requested``, ``shutdown`` or ``unstarted``."""
+    return _outcome("release", reason=reason)
 
 
 def timed_out() -> Outcome:
     """The outcome of a job that took longer than it may."""
-    return {"timeout": {}}
+    return Outcome("timeout", "{}")
 
 
-def size(outcome: Outcome) -> int:
-    """About how many bytes it takes in a call."""
-    return len(json.dumps(outcome, ensure_ascii=False).encode("utf-8", "replace"))
-
-
-def _text(error: BaseException) -> str:
+def _chain(error: BaseException) -> str:
     """The error and its causes, on one line each."""
     parts, seen = [], set()
     current: Optional[BaseException] = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         name = "cancelled" if isinstance(current, asyncio.CancelledError) else type(current).__name__
-        text = str(current)
+        text = _text_of(current)
         parts.append(f"{name}: {text}" if text else name)
         current = current.__cause__
     return ": ".join(parts)
 
 
-def _cut(text: str) -> str:
+def _text_of(error: BaseException) -> str:
+    """What an error says, unless it fails at that."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be made)"
+
+
+def cut(text: str) -> str:
     """What the store keeps of a text; what is not UTF-8 is replaced."""
-    return text.encode("utf-8", "replace")[:_MAX_MESSAGE_BYTES].decode("utf-8", "ignore")
+    return text.encode("utf-8", "replace")[:MAX_MESSAGE_BYTES].decode("utf-8", "ignore")

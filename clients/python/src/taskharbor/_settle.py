@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Dict, List
 from ._error import ApiError, TaskHarborError, Unavailable
 from ._held import Held
 from ._http import Connection
-from ._outcome import permanent, size
+from ._json import encode
+from ._outcome import permanent
 from ._pace import backoff, log
 
 if TYPE_CHECKING:
     from ._worker import Worker
 
 _BATCH = 500
-_BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_CHARS = 4 * 1024 * 1024
 _MAX_PAUSE = 1.0
 _CALL_SECONDS = 10.0
 # What is refused for who sends it, and not for what it says.
@@ -35,10 +36,10 @@ def settle(worker: Worker) -> None:
             batch = _batch(worker, resume_at)
             if not batch:
                 break
-        body = {"jobs": [{"id": held.job.id, "lease": held.lease, **(held.outcome or {})} for held in batch]}
+        body = '{"jobs":[' + ",".join(map(_item, batch)) + "]}"
         patience = min(held.expires_at for held in batch) - time.monotonic()
         try:
-            answers = connection.post("work/settle", body, max(0.5, min(patience, _CALL_SECONDS)))["jobs"]
+            answers = connection.post_jobs("work/settle", body, len(batch), max(0.5, min(patience, _CALL_SECONDS)))
         except TaskHarborError as error:
             if failures == 0:
                 log.warning("outcomes cannot be recorded: %s", error)
@@ -57,7 +58,16 @@ def settle(worker: Worker) -> None:
         with worker.lock:
             for held, answer in zip(batch, answers):
                 held.is_settling = False
+                held.is_unanswered = held.is_unanswered or connection.was_repeated
                 _take(worker, held, answer)
+    connection.close()
+
+
+def _item(held: Held) -> str:
+    item = encode({"id": held.job.id, "lease": held.lease}, "the lease")
+    if held.outcome is None:
+        return item
+    return f'{item[:-1]},"{held.outcome.kind}":{held.outcome.text}}}'
 
 
 def _batch(worker: Worker, resume_at: float) -> List[Held]:
@@ -83,8 +93,8 @@ def _take_batch(ready: List[Held]) -> List[Held]:
     total, ids = 0, set()
     for held in sorted(ready, key=lambda it: (it.refusals, it.expires_at)):
         is_alone = held.refusals > 0
-        total += size(held.outcome or {})
-        if batch and (is_alone or total > _BATCH_BYTES):
+        total += len(held.outcome.text) if held.outcome is not None else 0
+        if batch and (is_alone or total > _BATCH_CHARS):
             break
         if held.job.id not in ids:
             ids.add(held.job.id)
@@ -107,17 +117,18 @@ def _single_out(worker: Worker, held: Held, error: TaskHarborError, was_alone: b
 
 def _take(worker: Worker, held: Held, answer: Dict[str, Any]) -> None:
     """Takes the answer about one outcome. The caller has the lock."""
-    error, outcome = answer.get("error"), held.outcome or {}
+    error, outcome = answer.get("error"), held.outcome
     if error is None:
-        worker.tallies[held.job.queue].settle(outcome, str(answer.get("state")))
+        if outcome is not None:
+            worker.tallies[held.job.queue].settle(outcome, str(answer.get("state")))
         worker.forget(held)
     elif error.get("code") == "busy":
         held.resume_at = time.monotonic() + backoff(held.refusals + 1, _MAX_PAUSE)
     elif error.get("code") != "lease_lost":
         held_error = ApiError(200, str(error.get("code")), "an outcome is refused", str(error.get("message")))
         _single_out(worker, held, held_error, was_alone=True)
-    elif held.is_unanswered and "ok" not in outcome:
-        # An earlier call has arrived: a job that was retried or released is not inflight any more.
+    elif held.is_unanswered:
+        # An earlier call has arrived, so the job is not inflight any more; or its lease has been over meanwhile.
         worker.forget(held)
     else:
         worker.lose(held, str(error.get("message")))

@@ -1,0 +1,47 @@
+"""JSON as it is sent and read.
+
+Values are written once, where they are handed in, so that one that cannot be written fails there and cannot
+spoil a call that carries others. Integers are kept exactly, however long they are.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any, Union
+
+from ._error import TaskHarborError
+
+# Python reads no longer integers unless it is told to, since that takes long.
+_MAX_DIGITS = 4_300
+
+
+def encode(value: Any, what: str) -> str:
+    """Writes a value; raises :class:`TaskHarborError` if it is not JSON."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TaskHarborError(f"{what} cannot be written as JSON: {error}") from error
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which only an escape can express.
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text
+
+
+def decode(data: bytes) -> Any:
+    """Reads a value; raises :class:`ValueError` if it is not JSON."""
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except ValueError:
+        # Somewhere is an integer that takes long to read as one.
+        return json.loads(data, parse_int=_integer)
+
+
+def _integer(digits: str) -> Union[int, Decimal]:
+    return int(digits) if len(digits) <= _MAX_DIGITS else Decimal(digits)

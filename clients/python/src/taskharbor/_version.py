@@ -1,0 +1,3 @@
+"""The version of the package, as workers announce it."""
+
+__version__ = "0.1.0"
