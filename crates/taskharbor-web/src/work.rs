@@ -15,6 +15,7 @@ mod grant;
 mod input;
 mod reserve;
 mod settle;
+mod throttle;
 mod value;
 
 use std::time::Duration;

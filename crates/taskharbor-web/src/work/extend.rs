@@ -107,7 +107,14 @@ pub(super) async fn extend(call: Call, request: Request) -> Result<Answer, Probl
             kept.push(Kept::refused(Refused::new("lease_lost", text.to_string())));
             continue;
         }
-        let mut item = Extension::new(JobId::new(given.id)?, ticket.token());
+        let id = match JobId::new(given.id) {
+            Ok(id) => id,
+            Err(error) => {
+                kept.push(Kept::refused(Refused::new("invalid_request", error.to_string())));
+                continue;
+            }
+        };
+        let mut item = Extension::new(id, ticket.token());
         item.progress = given.progress.map(Text::new);
         item.mark = request.leaving.then_some(LeaseMark::Leaving);
         places.push((kept.len(), ticket, overtime));

@@ -8,14 +8,13 @@ use taskharbor::{
     remote::{Decision, Ticket},
 };
 use taskharbor_core::{
-    Admin, AnyDriver, Driver, DriverError,
-    admin::{Change, Configure},
+    AnyDriver, Driver, DriverError,
     driver::{Settle, Settled, Settlement, Transition},
     error::Refusal,
 };
 
 use super::{
-    MAX_JOBS, Refused,
+    MAX_JOBS, Refused, throttle,
     value::{MAX_SECONDS, bytes, given, seconds},
 };
 use crate::{call::Call, problem::Problem};
@@ -162,12 +161,12 @@ impl Recorded {
 }
 
 /// An outcome on its way.
-struct Item {
+pub(super) struct Item {
     /// Its place in the answer.
     place: usize,
-    id: JobId,
-    ticket: Ticket,
-    decision: Decision,
+    pub(super) id: JobId,
+    pub(super) ticket: Ticket,
+    pub(super) decision: Decision,
     /// Whether the job was stopped because its cancellation was requested.
     is_cancelled: bool,
 }
@@ -193,7 +192,7 @@ pub(super) async fn settle(call: Call, request: Request) -> Result<Answer, Probl
             Err(refused) => recorded.push(Recorded::refused(refused)),
         }
     }
-    hold(&store.driver, &items, now).await;
+    throttle::hold(&store.driver, &items, now).await;
     let mut again = record(&store.driver, items, now, &mut recorded).await?;
     for item in &mut again {
         // No job can end like this, so it ends as what it is: a failure.
@@ -204,19 +203,6 @@ pub(super) async fn settle(call: Call, request: Request) -> Result<Answer, Probl
     }
     record(&store.driver, again, now, &mut recorded).await?;
     Ok(Answer { jobs: recorded })
-}
-
-/// Puts the lanes of jobs that were throttled on hold. This comes before the jobs are released: otherwise
-/// another job of the lane could start in between. If the store does not do so, the jobs are released all the
-/// same.
-async fn hold(driver: &AnyDriver, items: &[Item], now: Timestamp) {
-    let changes: Vec<Change> = items.iter().filter_map(|it| it.decision.hold.clone()).collect();
-    for change in changes {
-        // Each in a call of its own: a call names a lane once.
-        if let Err(error) = driver.configure(Configure::new(vec![change], now)).await {
-            tracing::warn!(%error, "the lane of a job that was throttled could not be put on hold");
-        }
-    }
 }
 
 /// Records outcomes; answers those that no job can have.
