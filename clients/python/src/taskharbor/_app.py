@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
 from ._client import Client, Enqueued
 from ._error import TaskHarborError
-from ._held import Handler
+from ._held import Backoff, Handler
 from ._http import Endpoint
 from ._job import Job
 from ._worker import Settings, Worker
@@ -37,7 +37,11 @@ class App:
     - ``lease``: so many seconds after its last sign of life another worker gets a job. Defaults to 60.
     - ``grace``: so many seconds handlers may go on when the worker shuts down. Defaults to 15; five more
       when they are told to stop.
+    - ``cancel_wait``: so many seconds a handler that was told to stop may take, before its job is released.
+    - ``poll``: so many seconds one call waits at the server for jobs. Defaults to 20.
     - ``max_attempts``, ``timeout``: for jobs that bring none of their own, and whose type has none.
+    - ``backoff``: the delays after failures, see :class:`Backoff`.
+    - ``crash_limit``: a job is dead-lettered when its lease has run out so often in a row. Defaults to 5.
     """
 
     def __init__(
@@ -55,6 +59,8 @@ class App:
         poll: float = 20.0,
         max_attempts: Optional[int] = None,
         timeout: Optional[float] = None,
+        backoff: Optional[Backoff] = None,
+        crash_limit: Optional[int] = None,
     ) -> None:
         if not queues or any(slots < 1 for slots in queues.values()):
             raise TaskHarborError('no queue was added: pass queues={"mail": 8}, each with at least one slot')
@@ -80,6 +86,8 @@ class App:
             poll=poll,
             max_attempts=max_attempts,
             timeout=timeout,
+            backoff=backoff,
+            crash_limit=crash_limit,
         )
         self._handlers: Dict[str, Handler] = {}
         self._worker: Optional[Worker] = None
@@ -200,3 +208,4 @@ class App:
         if worker is not None:
             worker.stop()
             worker.join()
+        self.client.close()

@@ -187,6 +187,12 @@ class Client:
         """Closes the connection of this thread; a later call opens another."""
         self._connection().close()
 
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 @dataclass(frozen=True)
 class _Written:

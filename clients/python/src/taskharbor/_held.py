@@ -22,6 +22,27 @@ class Handler:
     timeout: Optional[float]
 
 
+@dataclass(frozen=True)
+class Backoff:
+    """The delays after failures: ``base`` seconds, ``multiplier`` times as long after each further failure,
+    at most ``cap``. Of each delay the part ``jitter`` is random.
+    """
+
+    base: float = 2.0
+    cap: float = 3_600.0
+    multiplier: float = 2.0
+    jitter: float = 0.25
+
+    def to_json(self) -> Dict[str, float]:
+        """As the server takes it."""
+        return {
+            "base_seconds": self.base,
+            "cap_seconds": self.cap,
+            "multiplier": self.multiplier,
+            "jitter": self.jitter,
+        }
+
+
 @dataclass(eq=False)
 class Held:
     """A job under a lease. Guarded by the lock of the worker. Times are those of the monotonic clock."""

@@ -112,8 +112,8 @@ class Connection:
 
     def post_jobs(self, path: str, body: str, count: int, timeout: float) -> List[Dict[str, Any]]:
         """Sends a call about so many jobs and answers what the server says about each."""
-        answers = self.post(path, body, timeout).get("jobs")
-        if not isinstance(answers, list) or len(answers) != count:
+        answers: List[Dict[str, Any]] = self.post(path, body, timeout).get("jobs") or []
+        if not _are_objects(answers) or len(answers) != count:
             raise Unavailable(f"{self._server()} gave an answer without all jobs: is it a TaskHarbor server?")
         return answers
 
@@ -136,8 +136,10 @@ class Connection:
             if self._is_aborted:
                 raise ConnectionError("the connection was ended")
             if self._pid != os.getpid():
-                # The other process goes on with it.
-                self._pid, self._http = os.getpid(), None
+                # The other process goes on with it: this one gives up its copy, and says nothing.
+                inherited, self._pid, self._http = self._http, os.getpid(), None
+                if inherited is not None:
+                    inherited.close()
             if self._http is None:
                 at = self._endpoint
                 if at.is_tls:
@@ -176,6 +178,10 @@ class Connection:
             connection, self._http = self._http, None
         if connection is not None:
             connection.close()
+
+
+def _are_objects(answers: Any) -> bool:
+    return isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers)
 
 
 def _object(answer: bytes, status: int) -> Dict[str, Any]:

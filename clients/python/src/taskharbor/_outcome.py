@@ -38,14 +38,15 @@ def success(output: Any) -> Outcome:
     """The outcome of a handler that returned ``output``."""
     if output is None:
         return Outcome("ok", "{}")
-    if isinstance(output, (bytes, bytearray, memoryview)):
-        return _outcome("ok", output_base64=base64.b64encode(output).decode())
     try:
-        text = encode(output, "the output")
+        if isinstance(output, (bytes, bytearray, memoryview)):
+            said = {"output_base64": base64.b64encode(output).decode()}
+        else:
+            said = {"output": output}
+        return Outcome("ok", encode(said, "the output"))
     except TaskHarborError as error:
         # Running it again would come to the same.
         return permanent(str(error))
-    return Outcome("ok", f'{{"output":{text}}}')
 
 
 def permanent(message: str) -> Outcome:

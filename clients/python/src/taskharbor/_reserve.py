@@ -36,12 +36,9 @@ def reserve(worker: Worker, queue: str, slots: int, connection: Connection) -> N
         while _wait_for_slot(worker, queue, slots):
             with worker.lock:
                 free = min(slots - worker.busy[queue], MAX_SLOTS)
-            sent = time.monotonic()
             try:
-                answer = connection.post("work/reserve", _request(worker, queue, free), _patience(worker))
-                jobs = answer["jobs"]
-                granted_at = sent + float(answer.get("granted_after_ms", 0)) / 1_000
-            except (TaskHarborError, KeyError, TypeError, ValueError) as error:
+                _reserve_once(worker, queue, free, connection)
+            except (TaskHarborError, AttributeError, KeyError, TypeError, ValueError) as error:
                 if worker.phase != "working":
                     break
                 failures += 1
@@ -52,12 +49,6 @@ def reserve(worker: Worker, queue: str, slots: int, connection: Connection) -> N
             if failures:
                 log.info("jobs of %s are reserved again", queue)
             failures = 0
-            for granted in jobs:
-                try:
-                    _begin(worker, granted, granted_at)
-                except (KeyError, TypeError, ValueError) as error:
-                    # Its lease ends, and in the end the server dead-letters it.
-                    log.error("a job cannot be read: %r", error)
     finally:
         connection.close()
         with worker.lock:
@@ -65,8 +56,21 @@ def reserve(worker: Worker, queue: str, slots: int, connection: Connection) -> N
             worker.idle.notify_all()
 
 
-def _patience(worker: Worker) -> float:
-    return worker.settings.poll + _CALL_SECONDS
+def _reserve_once(worker: Worker, queue: str, free: int, connection: Connection) -> None:
+    """Reserves jobs and starts them. Raises whatever is wrong with an answer, after starting the jobs that
+    can be read: the leases of the others end, and at last the server dead-letters them.
+    """
+    sent, wrong = time.monotonic(), None
+    patience = worker.settings.poll + _CALL_SECONDS
+    answer = connection.post("work/reserve", _request(worker, queue, free), patience)
+    granted_at = sent + float(answer.get("granted_after_ms", 0)) / 1_000
+    for granted in answer["jobs"]:
+        try:
+            _begin(worker, granted, granted_at)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            wrong = error
+    if wrong is not None:
+        raise wrong
 
 
 def _wait_for_slot(worker: Worker, queue: str, slots: int) -> bool:
@@ -94,6 +98,10 @@ def _request(worker: Worker, queue: str, free: int) -> str:
         request["max_attempts"] = settings.max_attempts
     if settings.timeout is not None:
         request["timeout_seconds"] = settings.timeout
+    if settings.backoff is not None:
+        request["retry"] = settings.backoff.to_json()
+    if settings.crash_limit is not None:
+        request["crash_limit"] = settings.crash_limit
     return encode(request, "the call")
 
 

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 from ._announce import announce, announce_often
 from ._error import TaskHarborError, Unavailable
-from ._held import Handler, Held, Tally
+from ._held import Backoff, Handler, Held, Tally
 from ._http import Connection, Endpoint
 from ._keep import keep
 from ._outcome import Outcome, failure, released, success, timed_out
@@ -46,6 +46,8 @@ class Settings:
     poll: float
     max_attempts: Optional[int]
     timeout: Optional[float]
+    backoff: Optional[Backoff]
+    crash_limit: Optional[int]
 
     @property
     def heartbeat(self) -> float:
