@@ -125,11 +125,25 @@ pub(crate) fn build_chaos() -> Command {
 /// The program that breaks things, beside this one. Its own tests need it, and those of the command need
 /// that, so that building all tests builds both.
 pub(crate) fn chaos(args: &[OsString]) -> Command {
-    let name = format!("taskharbor-chaos{}", env::consts::EXE_SUFFIX);
-    let built = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(&name)));
-    let mut command = Command::new(built.unwrap_or_else(|| root().join("target/debug").join(name)));
+    let mut command = Command::new(beside(&format!("taskharbor-chaos{}", env::consts::EXE_SUFFIX)));
     command.args(args).current_dir(root());
     command
+}
+
+/// Builds the command, as building all tests does.
+pub(crate) fn build_program() -> Command {
+    cargo("build --profile test --locked -p taskharbor-cli")
+}
+
+/// The command that was built.
+pub(crate) fn program() -> PathBuf {
+    beside(&format!("taskharbor{}", env::consts::EXE_SUFFIX))
+}
+
+/// A program that was built beside this one.
+fn beside(name: &str) -> PathBuf {
+    let built = env::current_exe().ok().and_then(|path| Some(path.parent()?.join(name)));
+    built.unwrap_or_else(|| root().join("target/debug").join(name))
 }
 
 const PEER_TARGET: &str = "target/peer";

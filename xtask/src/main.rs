@@ -12,6 +12,7 @@ mod audit;
 mod browser;
 mod cargo;
 mod checksum;
+mod client;
 mod deny_tool;
 mod package;
 mod postgres;
@@ -35,8 +36,10 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   quick         the inner loop: fmt, clippy, tests of core, conformance, memory and the library
-  test [args]   every test and doctest; with arguments, `cargo test --locked <args>`
-  ci            exactly what CI runs: fmt, clippy, features, test, doctest, chaos, scripts, doc, audit
+  test [args]   every test and doctest, and those of the clients; with arguments,
+                `cargo test --locked <args>`
+  ci            exactly what CI runs: fmt, clippy, features, test, doctest, chaos, clients, scripts, pages,
+                doc, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
   chaos [memory | sqlite | postgres] [sessions | workers | recovery | schedules | limits]
@@ -44,6 +47,8 @@ usage: cargo xtask <command>
                 break sessions, workers, connections and servers at random, and check every promise
   crash sqlite [rounds=200] [seed=N]
                 kill a process that works on a file, again and again, and look for what was lost
+  clients       build the command, and test the clients in Python and TypeScript with it; needs python3
+                and npm
   vendor        fetch the packages that the dashboard's pages use; needs npm
   web-check     check the types of the dashboard's pages; needs npm
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
@@ -53,7 +58,8 @@ Tests that print nothing for ten minutes are killed, and the run fails.
 test, ci, pg, `chaos postgres` and `bench postgres` start a private PostgreSQL, found or fetched, and stop it;
 test and ci also find or fetch a browser:
 
-  --install            install what is missing with apt-get if there is no other way; CI always does
+  --install            install what is missing with apt-get if there is no other way, for clients as well;
+                       CI always does
   --pg-version newer   use a newer major version than the system's; `ci` always tests on both
 ";
 
@@ -112,6 +118,7 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
         ("chaos", args) => chaos(args),
         ("crash", args) => crash(args),
         ("ci", args) => ci(only_options("ci", args)?),
+        ("clients", args) => client::test(only_options("clients", args)?.installing),
         ("pg", args) => postgres::serve(only_options("pg", args)?),
         ("quick", []) => quick(),
         ("audit", []) => audit::dependencies(MissingTool::Fails).map(drop),
@@ -163,7 +170,9 @@ fn test(args: &[OsString]) -> Result<(), Failure> {
     let (options, args) = Options::take(args)?;
     if args.is_empty() {
         let commands = vec![("test", cargo::tests()), ("doctest", cargo::doctests())];
-        return run_steps("test", postgres::steps("postgres", options, commands));
+        let mut steps = postgres::steps("postgres", options, commands);
+        steps.push(client::step(options.installing));
+        return run_steps("test", steps);
     }
     let provision = Provision::for_tests(options)?;
     provision.warn();
@@ -232,6 +241,7 @@ fn ci(options: Options) -> Result<(), Failure> {
     let commands = vec![("test on it", cargo::newer_postgres_tests())];
     steps.extend(postgres::steps("newer postgres", newer, commands));
     steps.extend([
+        client::step(options.installing),
         Step::tests("scripts", cargo::scripts()),
         Step::new("pages", || vendor::check_types().map(|()| Outcome::Passed)),
         Step::command("doc", cargo::doc()),
