@@ -64,7 +64,7 @@ class Outcomes(unittest.TestCase):
         said = json.loads(outcome.text)
         self.assertEqual((outcome.kind, said["retryable"]), ("error", False))
         self.assertIn("the output cannot be written as JSON", said["message"])
-        for large in ("x" * 25_000_000, b"x" * 25_000_000):
+        for large in ("x" * 26_000_000, b"x" * 26_000_000):
             self.assertEqual(json.loads(success(large).text)["retryable"], False)
 
     def test_what_a_handler_raises_says_what_becomes_of_its_job(self):

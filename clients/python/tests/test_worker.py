@@ -219,8 +219,8 @@ class Handling(rig.ServerCase):
         @app.job("long")
         def long(job):
             began.see(job.deliveries)
-            # Three leases long.
-            go.wait(3.0)
+            # Two leases long.
+            go.wait(2.2)
             return job.cancelled
 
         app.start()
@@ -282,8 +282,8 @@ class Handling(rig.ServerCase):
             seen.see(job.payload)
 
         app.start()
-        self.client.enqueue_many([NewJob("many", n, queue=self.queue) for n in range(3_000)])
-        self.assertEqual(sorted(seen.wait(3_000)), list(range(3_000)))
+        self.client.enqueue_many([NewJob("many", n, queue=self.queue) for n in range(1_000)])
+        self.assertEqual(sorted(seen.wait(1_000)), list(range(1_000)))
 
     def test_large_payloads_and_outputs_pass(self):
         app = self.app()

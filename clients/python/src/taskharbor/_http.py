@@ -157,10 +157,11 @@ class Connection:
             connection.sock.settimeout(timeout)
         return connection
 
-    def abort(self) -> None:
-        """Ends a call that another thread waits in: an answer that is on its way still arrives.
+    def abort(self, is_patient: bool = True) -> None:
+        """Ends a call that another thread waits in.
 
-        The server sees that no more is sent and gives the call up. What it has granted already is read.
+        The server sees that no more is sent and gives the call up. What it has granted already is read,
+        unless the caller is not patient.
         """
         with self._lock:
             self._is_aborted = True
@@ -168,7 +169,7 @@ class Connection:
         if sock is not None:
             try:
                 # Not that of a TLS socket, which would forget its keys and read no more.
-                socket.socket.shutdown(sock, socket.SHUT_WR)
+                socket.socket.shutdown(sock, socket.SHUT_WR if is_patient else socket.SHUT_RDWR)
             except OSError:
                 pass
 

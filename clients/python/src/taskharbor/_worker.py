@@ -27,6 +27,7 @@ from ._reserve import reserve
 from ._settle import settle
 
 # With the defaults for handlers, 15 s and 5 s, a shutdown ends within 25 s.
+_POLL_SECONDS = 2.0
 _STOP_SECONDS = 1.0
 _FLUSH_SECONDS = 2.5
 _LAST_CALL_SECONDS = 1.0
@@ -160,9 +161,14 @@ class Worker:
             self.kept.notify_all()
         self._is_quiet.set()
         log.info("shutting down: %d jobs have %g s to finish", self._running(), settings.grace)
-        for connection in self.polls:
+        ends_at = time.monotonic() + settings.grace
+        for connection in list(self.polls):
             connection.abort()
-        self._wait_idle(settings.grace, lambda: self._grace_is_over or self._is_drained())
+        self._wait_idle(min(settings.grace, _POLL_SECONDS), lambda: self._grace_is_over or not self.polls)
+        for connection in list(self.polls):
+            # Something between here and the server does not pass on that no more is sent.
+            connection.abort(is_patient=False)
+        self._wait_idle(ends_at - time.monotonic(), lambda: self._grace_is_over or self._is_drained())
         with self.lock:
             stop_at = time.monotonic() + settings.cancel_wait
             for held in self.held:
