@@ -209,6 +209,9 @@ export interface GraphNode {
 
 export interface Graph {
   grouped: boolean;
+  /** Of how many members it is known what they wait for. */
+  read: number;
+  members: number;
   nodes: GraphNode[];
   edges: { from: string; to: string; count?: number }[];
 }
@@ -228,6 +231,7 @@ export interface ScheduleView {
 }
 
 export interface Backfill {
+  /** The first 1,000. */
   slots: Time[];
   count: number;
   stored?: number;

@@ -95,6 +95,7 @@ export function Flow({ store, id }) {
   const flow = useResource(at(store, "flows", id), { every });
   const graph = useResource(at(store, "flows", id, "graph"), { every });
   const record = /** @type {import("../../api").FlowRecord | null} */ (flow.data);
+  const drawn = /** @type {Graph | null} */ (graph.data);
   const isOver = record && ENDED.includes(record.state);
   useEffect(() => setEvery(isOver ? 15_000 : 2000), [isOver]);
   const act = (/** @type {string} */ action, /** @type {string} */ done) => async () =>
@@ -102,6 +103,7 @@ export function Flow({ store, id }) {
   const title = record ? html`${record.name ?? "Flow"} <${State} state=${record.state} />` : "Flow";
   return html`<${Head} back=${html`<a href=${to(["flows"])}>Flows</a>`} title=${title}>
       ${record && !isOver && html`<${Action} label="Cancel" ask=${{ title: "Cancel this flow?", text: "All its jobs that are not over are cancelled. Workers of jobs in flight are told to stop." }} run=${act("cancel", "The flow is cancelled")} />`}
+      ${record && record.members.dlq > 0 && html`<${Action} label="Requeue dead jobs" run=${act("requeue", "The dead jobs are requeued")} />`}
       ${isOver && html`<${Action} role="admin" kind="danger" label="Purge" ask=${{ title: "Purge this flow?", text: "All its jobs are removed with their payloads, outputs and errors. This cannot be undone." }} run=${act("purge", "The flow is purged")} />`}
     <//>
     <p class="ids"><code class="id">${id}</code> <${Copy} text=${id} /></p>
@@ -111,6 +113,6 @@ export function Flow({ store, id }) {
         ${it.members.dlq > 0 && html`<span class="bad">${it.members.dlq} in the DLQ</span>`}
         <a href=${to(["jobs", it.tail])}>last job</a></div>`}<//>
     <${Failure} error=${graph.error} retry=${graph.reload} />
-    ${graph.data && html`${/** @type {Graph} */ (graph.data).grouped && html`<p class="dim">This flow is large: jobs of one type in one place are drawn as one box with their counts.</p>`}<${Picture} graph=${graph.data} />
+    ${drawn && html`${drawn.grouped && html`<p class="dim">This flow is large: jobs of one type in one place are drawn as one box with their counts.${drawn.read < drawn.members && ` What jobs wait for is known of ${drawn.read} of ${drawn.members}; the others lie beside those of their type.`}</p>`}<${Picture} graph=${drawn} />
       <p class="legend">${["blocked", "scheduled", "ready", "inflight", "done", "dlq", "cancelled"].map((state) => html`<${State} state=${state} />`)}</p>`}`;
 }

@@ -100,9 +100,9 @@ export function Schedule({ store, id }) {
         <${Action} role="admin" kind="danger small" label="Remove" ask=${{ title: `Remove schedule ${id}?`, text: it.owner ? `It is declared by ${it.owner}, which may store it again when it starts. Its jobs stay.` : "Its jobs stay." }} run=${drop} />`}
     <//>
     <${Loaded} of=${resource}>${(/** @type {ScheduleView} */ found) => html`
-      ${found.error && html`<div class="failure"><div><strong>The last firing failed</strong><p>${found.error}</p></div></div>`}
+      ${found.error && html`<div class="failure"><div><strong>${found.when === null ? "The definition cannot be read" : "The last firing failed"}</strong><p>${found.error}</p></div></div>`}
       <div class="columns"><section><h2>Next</h2>${found.next?.length ? html`<ol class="slots">${found.next.map((slot) => html`<li><span>${clock(slot)}</span> <span class="dim"><${Ago} at=${slot} /></span></li>`)}</ol>` : html`<p class="dim">None.</p>`}
         <h2>Last</h2>${found.firings?.length ? html`<table><tbody>${[...found.firings].reverse().map((firing) => html`<tr><td title=${exact(firing.slot)}>${clock(firing.slot)}</td><td class="dim">fired <${Ago} at=${firing.fired_at} /></td><td><a href=${to(["jobs", firing.job])}>${firing.is_new ? "job" : "skipped: this job was stored"}</a></td></tr>`)}</tbody></table>` : html`<p class="dim">It has not been fired.</p>`}</section>
       <section><h2>Definition</h2><dl class="facts"><dt>When</dt><dd><code>${found.when ?? "–"}</code> ${found.zone}</dd>${found.owner && html`<dt>Declared by</dt><dd>${found.owner}</dd>`}<dt>Slots</dt><dd>${count(found.totals.stored)} made, ${count(found.totals.skipped)} skipped, ${count(found.totals.missed)} missed</dd></dl>
-        <pre class="code content">${typeof found.definition === "string" ? found.definition : JSON.stringify(found.definition, null, 2)}</pre></section></div>`}<//>`;
+        ${found.definition !== null && html`<pre class="code content">${typeof found.definition === "string" ? found.definition : JSON.stringify(found.definition, null, 2)}</pre>`}</section></div>`}<//>`;
 }
