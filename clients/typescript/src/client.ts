@@ -2,10 +2,14 @@
 
 import { newId, toBase64 } from "./bytes.js";
 import { ApiError, Unavailable } from "./error.js";
-import { Endpoint, type Address } from "./http.js";
-import { sleep } from "./signal.js";
+import { Endpoint, items, type Address } from "./http.js";
+import { nameOf, queueOf, type TypeName } from "./jobtype.js";
+import { written, type JsonText } from "./json.js";
+import { now, sleep } from "./signal.js";
 
 const MAX_JOBS = 1_000;
+/** A call that is larger than that has one job only. The server takes 32 MiB. */
+const MAX_CHARS = 4 * 1024 * 1024;
 
 /** Configures a {@link Client}. */
 export interface ClientOptions extends Address {
@@ -40,8 +44,8 @@ export interface EnqueueOptions {
 /** A job to be enqueued with others. */
 export interface NewJob extends EnqueueOptions {
   /** What kind of work it is. */
-  type: string;
-  /** What the handler receives: JSON, or a `Uint8Array` that is passed on as it is. */
+  type: TypeName;
+  /** What the handler receives: JSON, or a `Uint8Array` that is passed on as it is. Defaults to `null`. */
   payload?: unknown;
 }
 
@@ -59,13 +63,18 @@ interface Stored {
   error?: { code: string; message: string };
 }
 
-/** Enqueues jobs. */
+/**
+ * Enqueues jobs.
+ *
+ * It needs nothing but `fetch`, keeps no state, and is made once for a program.
+ */
 export class Client {
   readonly #endpoint: Endpoint;
   readonly #timeoutMs: number;
 
-  constructor(options: ClientOptions) {
-    this.#endpoint = new Endpoint(options);
+  /** `url` is the address of the server: `http://host:port`, with a prefix if it has one. */
+  constructor(url: string, options: ClientOptions = {}) {
+    this.#endpoint = new Endpoint(url, options);
     this.#timeoutMs = (options.timeout ?? 10) * 1_000;
   }
 
@@ -73,23 +82,27 @@ export class Client {
    * Stores a job. Throws {@link ApiError} if the job is refused, {@link Unavailable} if it is unknown whether
    * it is stored.
    */
-  async enqueue(type: string, payload?: unknown, options: EnqueueOptions = {}): Promise<Enqueued> {
+  async enqueue<P = unknown>(type: TypeName<P>, payload?: P | JsonText, options: EnqueueOptions = {}): Promise<Enqueued> {
     const [stored] = await this.enqueueMany([{ ...options, type, payload }]);
     return stored as Enqueued;
   }
 
   /**
-   * Stores jobs, a thousand in one call, and answers them in their order. Each is stored by itself. Throws
-   * {@link ApiError} for the first that is refused; the others of its call are stored.
+   * Stores jobs, up to a thousand in one call, and answers them in their order. Each is stored by itself.
+   * Throws {@link ApiError} for the first that is refused; the others of its call are stored, the calls after
+   * it are not made.
    */
   async enqueueMany(jobs: readonly NewJob[]): Promise<Enqueued[]> {
     const all: Enqueued[] = [];
-    for (let at = 0; at < jobs.length; at += MAX_JOBS) {
-      const items = await Promise.all(jobs.slice(at, at + MAX_JOBS).map(written));
-      const answer = await this.#call<{ jobs: Stored[] }>("work/enqueue", { jobs: items });
-      for (const { id, existed, error } of answer.jobs) {
+    // All of them are written first: if one cannot be, none is stored.
+    const texts = await Promise.all(jobs.map(asJson));
+    while (all.length < texts.length) {
+      const batch = texts.slice(all.length, all.length + batchSize(texts, all.length));
+      const answer = await this.#call("work/enqueue", `{"jobs":[${batch.join(",")}]}`);
+      for (const { id, existed, error } of items<Stored>(answer, "jobs", batch.length)) {
         if (error !== undefined) {
-          throw new ApiError(200, error.code, "the job was refused", error.message);
+          const at = jobs.length === 1 ? "" : ` (job ${all.length} of ${jobs.length}, from 0)`;
+          throw new ApiError(200, error.code, `the job was refused${at}`, error.message);
         }
         all.push({ id: id ?? "", existed: existed ?? false });
       }
@@ -97,13 +110,13 @@ export class Client {
     return all;
   }
 
-  async #call<T>(path: string, body: unknown): Promise<T> {
-    const end = Date.now() + this.#timeoutMs;
+  async #call(path: string, body: string): Promise<string> {
+    const end = now() + this.#timeoutMs;
     for (let pause = 50; ; pause = Math.min(pause * 2, 1_000)) {
       try {
-        return await this.#endpoint.post<T>(path, body, Math.max(end - Date.now(), 50));
+        return await this.#endpoint.post(path, body, Math.max(end - now(), 50));
       } catch (error) {
-        if (!(error instanceof Unavailable) || Date.now() + pause >= end) {
+        if (!(error instanceof Unavailable) || now() + pause >= end) {
           throw error;
         }
       }
@@ -112,15 +125,28 @@ export class Client {
   }
 }
 
+/** How many of the texts go into one call. */
+function batchSize(texts: readonly string[], from: number): number {
+  let [count, chars] = [0, 0];
+  while (count < MAX_JOBS && from + count < texts.length) {
+    chars += texts[from + count]?.length ?? 0;
+    if (count > 0 && chars > MAX_CHARS) {
+      break;
+    }
+    count += 1;
+  }
+  return count;
+}
+
 /** A job as the server takes it. It has an id, so that it can be sent again when an answer was lost. */
-async function written(job: NewJob): Promise<Record<string, unknown>> {
+async function asJson(job: NewJob): Promise<string> {
   const { payload } = job;
   const isBytes = payload instanceof Uint8Array;
-  return {
-    type: job.type,
+  const head = JSON.stringify({
+    type: nameOf(job.type),
     id: job.id ?? (await newId()),
-    ...(isBytes ? { payload_base64: toBase64(payload) } : { payload: payload ?? null }),
-    queue: job.queue,
+    ...(isBytes ? { payload_base64: toBase64(payload) } : {}),
+    queue: job.queue ?? queueOf(job.type),
     idempotency_key: job.idempotencyKey,
     run_at: job.runAt?.toISOString(),
     delay_seconds: job.delay,
@@ -129,5 +155,6 @@ async function written(job: NewJob): Promise<Record<string, unknown>> {
     max_attempts: job.maxAttempts,
     timeout_seconds: job.timeout,
     headers: job.headers,
-  };
+  });
+  return isBytes ? head : `${head.slice(0, -1)},"payload":${written(payload ?? null, "payload")}}`;
 }

@@ -1,5 +1,8 @@
 /** What can go wrong in a call, and what a handler throws to say what becomes of its job. */
 
+/** A century, which is the longest that the server takes. */
+const MAX_SECONDS = 100 * 366 * 86_400;
+
 /** The base of all errors of this package. */
 export class TaskHarborError extends Error {
   constructor(message: string, options?: ErrorOptions) {
@@ -40,17 +43,18 @@ export class Retry extends TaskHarborError {
 
   constructor(message: string, options: { after?: number } = {}) {
     super(message);
-    this.after = options.after;
+    this.after = options.after === undefined ? undefined : checked(options.after);
   }
 }
 
 /** Thrown by a handler: not now, run the job again in so many seconds. No attempt is charged. */
 export class Snooze extends TaskHarborError {
-  constructor(
-    /** The seconds to wait. */
-    readonly seconds: number,
-  ) {
+  /** The seconds to wait. */
+  readonly seconds: number;
+
+  constructor(seconds: number) {
     super(`snoozed for ${seconds} s`);
+    this.seconds = checked(seconds);
   }
 }
 
@@ -60,10 +64,19 @@ export class Snooze extends TaskHarborError {
  * No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long.
  */
 export class Throttled extends TaskHarborError {
-  constructor(
-    /** The seconds to wait. */
-    readonly seconds: number,
-  ) {
+  /** The seconds to wait. */
+  readonly seconds: number;
+
+  constructor(seconds: number) {
     super(`throttled for ${seconds} s`);
+    this.seconds = checked(seconds);
   }
+}
+
+function checked(seconds: number): number {
+  const isIn = seconds >= 0 && seconds <= MAX_SECONDS;
+  if (!isIn) {
+    throw new RangeError(`the time to wait is ${seconds} s: choose 0 to ${MAX_SECONDS}`);
+  }
+  return seconds;
 }

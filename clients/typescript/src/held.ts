@@ -1,11 +1,11 @@
 /** A job that the worker holds, and what the worker counts of its queues. */
 
 import type { Handler, Job, StopReason } from "./job.js";
-import type { Outcome } from "./outcome.js";
+import { isFailure, type Outcome } from "./outcome.js";
 
 /** A handler, and what holds for its jobs. */
 export interface Registered {
-  handler: Handler<never>;
+  handler: Handler;
   queue: string | undefined;
   maxAttempts: number | undefined;
   timeout: number | undefined;
@@ -14,6 +14,7 @@ export interface Registered {
 /** A job under a lease. Times are milliseconds of the monotonic clock. */
 export interface Held {
   readonly job: Job;
+  readonly registered: Registered | undefined;
   readonly control: AbortController;
   lease: string;
   expiresAt: number;
@@ -62,18 +63,18 @@ export class Tally {
   /** A handler has ended, or was given up. */
   end(ranMs: number, outcome: Outcome): void {
     count(this.#run, ranMs);
-    if (hasFailed(outcome)) {
+    if (isFailure(outcome)) {
       this.#counts.failed += 1;
     }
   }
 
   /** The outcome is recorded. */
   settle(outcome: Outcome, state: string | undefined): void {
-    if (outcome.ok !== undefined) {
+    if (outcome.kind === "ok") {
       this.#counts.done += 1;
     } else if (state === "dlq") {
       this.#counts.dead += 1;
-    } else if (!hasFailed(outcome)) {
+    } else if (!isFailure(outcome)) {
       this.#counts.released += 1;
     }
   }
@@ -87,10 +88,6 @@ export class Tally {
   announced(name: string, slots: number, busy: number): Record<string, unknown> {
     return { name, slots, busy, ...this.#counts, wait: this.#wait, run: this.#run };
   }
-}
-
-function hasFailed(outcome: Outcome): boolean {
-  return outcome.error !== undefined || outcome.timeout !== undefined;
 }
 
 function count(buckets: number[], ms: number): void {

@@ -5,10 +5,8 @@ import { ApiError, TaskHarborError, Unavailable } from "./error.js";
 /** Answers that say nothing about the call itself: the server, its store or a proxy is away or busy. */
 const AWAY = new Set([408, 425, 429, 502, 503, 504]);
 
-/** Where a server is. */
+/** How a server is called. */
 export interface Address {
-  /** `http://host:port` or `https://…`, with a prefix if the server has one; it may have `?store=NAME`. */
-  url: string;
   /** The token. Defaults to the environment variable `TASKHARBOR_TOKEN`. */
   token?: string;
   /** Which store of the server. Defaults to its first. */
@@ -17,13 +15,15 @@ export interface Address {
 
 /** Where a server is, and with which token it is called. */
 export class Endpoint {
+  /** What is sent along with each call. */
+  readonly headers: Record<string, string>;
   readonly #base: string;
-  readonly #headers: Record<string, string>;
 
-  constructor(address: Address) {
+  /** `server` is `http://host:port` or `https://…`, with a prefix if it has one; it may have `?store=NAME`. */
+  constructor(server: string, address: Address) {
     let url: URL;
     try {
-      url = new URL(address.url);
+      url = new URL(server);
     } catch {
       // The text may have a token in it.
       throw new TaskHarborError("the address of the server is invalid: use http://host:port");
@@ -36,46 +36,64 @@ export class Endpoint {
     const secret = token ?? environment("TASKHARBOR_TOKEN");
     const prefix = url.pathname.replace(/\/+$/, "");
     this.#base = `${url.origin}${prefix}/v1/${encodeURIComponent(store)}/`;
-    this.#headers = { "content-type": "application/json", accept: "application/json" };
+    this.headers = { "content-type": "application/json", accept: "application/json" };
     if (secret !== undefined) {
-      this.#headers["authorization"] = `Bearer ${secret}`;
+      if (!/^[\x21-\x7e]+$/.test(secret)) {
+        throw new TaskHarborError("the token is invalid: it is empty or has spaces or line breaks in it");
+      }
+      this.headers["authorization"] = `Bearer ${secret}`;
     }
   }
 
-  /**
-   * Sends a call and answers its JSON. Throws {@link Unavailable} or {@link ApiError}; an abort of `signal`
-   * is `Unavailable`, too.
-   */
-  async post<T>(path: string, body: unknown, timeoutMs: number, signal?: AbortSignal): Promise<T> {
+  /** The address of a call. */
+  url(path: string): string {
+    return this.#base + path;
+  }
+
+  /** Sends a call and answers the text of its answer. Throws {@link Unavailable} or {@link ApiError}. */
+  async post(path: string, body: string, timeoutMs: number): Promise<string> {
     const control = new AbortController();
-    const timer = setTimeout(() => control.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
-    const end = (): void => control.abort(signal?.reason);
-    signal?.addEventListener("abort", end, { once: true });
+    const timer = setTimeout(() => control.abort(new Error(`no answer within ${Math.round(timeoutMs)} ms`)), timeoutMs);
     try {
-      if (signal?.aborted === true) {
-        end();
-      }
-      const response = await fetch(this.#base + path, {
-        method: "POST",
-        headers: this.#headers,
-        body: JSON.stringify(body),
-        signal: control.signal,
-        redirect: "error",
-      });
-      const text = await response.text();
-      if (response.ok) {
-        return parse<T>(text, response.status);
-      }
-      throw refusal(response.status, text);
+      const init: RequestInit = { method: "POST", headers: this.headers, body, signal: control.signal, redirect: "error" };
+      const response = await fetch(this.url(path), init);
+      return answered(response.status, await response.text());
     } catch (error) {
-      if (error instanceof TaskHarborError) {
-        throw error;
-      }
-      throw new Unavailable(`no answer from the server: ${reason(error)}`, { cause: error });
+      throw error instanceof TaskHarborError ? error : unanswered(error);
     } finally {
       clearTimeout(timer);
-      signal?.removeEventListener("abort", end);
     }
+  }
+}
+
+/** The text of an answer, unless it is a refusal. */
+export function answered(status: number, text: string): string {
+  if (status >= 200 && status < 300) {
+    return text;
+  }
+  throw refusal(status, text);
+}
+
+/** The error of a call that got no answer. */
+export function unanswered(error: unknown): Unavailable {
+  return new Unavailable(`no answer from the server: ${reason(error)}`, { cause: error });
+}
+
+/** The items of an answer, one for each that was asked about if there are so many. */
+export function items<T>(document: string, name: string, count?: number): T[] {
+  const all = parsed<Record<string, T[]>>(document)?.[name];
+  if (!Array.isArray(all) || (count !== undefined && all.length !== count)) {
+    throw new Unavailable("the answer is not one of a TaskHarbor server: look at the address");
+  }
+  return all;
+}
+
+/** The JSON of an answer. */
+export function parsed<T>(text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch (error) {
+    throw new Unavailable("the answer is not JSON: is this a TaskHarbor server?", { cause: error });
   }
 }
 
@@ -92,14 +110,6 @@ function reason(error: unknown): string {
     return cause.message !== "" ? cause.message : String((cause as { code?: string }).code ?? cause.name);
   }
   return String(cause);
-}
-
-function parse<T>(text: string, status: number): T {
-  try {
-    return JSON.parse(text) as T;
-  } catch (error) {
-    throw new Unavailable(`the answer (status ${status}) is not JSON: is this a TaskHarbor server?`, { cause: error });
-  }
 }
 
 /** The error that a problem document, or a proxy's page, tells of. */

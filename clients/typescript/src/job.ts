@@ -2,6 +2,7 @@
 
 import { fromBase64 } from "./bytes.js";
 import { TaskHarborError } from "./error.js";
+import { wellFormed } from "./json.js";
 
 /** Why a handler should stop. */
 export type StopReason = "requested" | "shutdown" | "timeout" | "lease_lost";
@@ -17,23 +18,25 @@ export class Stopped extends TaskHarborError {
 }
 
 /** What the steps before a step of a flow have produced. */
-export interface Inputs {
+export interface Inputs<I = unknown> {
   /** The output of the parent, or a list; `undefined` without parents, a `Uint8Array` if it is not JSON. */
-  value: unknown;
+  value: I;
+  /** The JSON of the value as it is written; `undefined` if it is not JSON. */
+  text?: string;
   /** Why a parent has no output, if the step runs in spite of that. */
   failure?: { state: "dlq" | "cancelled"; reason?: string };
 }
 
-/** What runs the jobs of a type. What it answers is the job's output. */
-export type Handler<P = unknown> = (job: Job<P>) => unknown;
+/** What runs the jobs of a type. What it returns is the job's output. */
+export type Handler<P = unknown, R = unknown> = (job: Job<P>) => R | Promise<R>;
 
-/** A job as the server hands it out. */
+/** A job as the server hands it out. Its payload is the index of a text, if it has one. */
 export interface Granted {
   id: string;
   lease: string;
   type: string;
   queue: string;
-  payload?: unknown;
+  payload?: number;
   payload_base64?: string;
   headers: Record<string, string>;
   attempt: number;
@@ -49,11 +52,14 @@ export interface Granted {
   alone_seconds?: number;
 }
 
-interface InputAnswer {
-  input?: unknown;
-  input_base64?: string;
-  failure?: Inputs["failure"];
+/** What the server says of the steps before a job. */
+export interface InputAnswer {
+  text?: string;
+  base64?: string;
+  failure?: NonNullable<Inputs["failure"]>;
 }
+
+const MAX_REPORT = 8 * 1024;
 
 /** A job as its handler sees it. */
 export class Job<P = unknown> {
@@ -63,8 +69,11 @@ export class Job<P = unknown> {
   readonly type: string;
   /** The queue it came from. */
   readonly queue: string;
-  /** What was enqueued: JSON, or a `Uint8Array` if it is not JSON. */
-  readonly payload: P;
+  /**
+   * The JSON of the payload as it was enqueued; `undefined` if it is not JSON. Integers beyond 2^53 are
+   * exact in it, while those of {@link payload} are rounded.
+   */
+  readonly payloadText: string | undefined;
   /** Small texts that travel with the job. */
   readonly headers: Readonly<Record<string, string>>;
   /** Which execution this is, from 1. Executions that were not charged do not count. */
@@ -88,14 +97,16 @@ export class Job<P = unknown> {
   /** Aborted, with {@link Stopped}, when the handler should stop: pass it on to `fetch` and the like. */
   readonly signal: AbortSignal;
   readonly #links: JobLinks;
+  readonly #bytes: Uint8Array | undefined;
+  #payload: { value: P } | undefined;
 
   /** @internal */
-  constructor(granted: Granted, links: JobLinks) {
+  constructor(granted: Granted, text: string | undefined, links: JobLinks) {
     this.id = granted.id;
     this.type = granted.type;
     this.queue = granted.queue;
-    const raw = granted.payload_base64;
-    this.payload = (raw === undefined ? granted.payload : fromBase64(raw)) as P;
+    this.payloadText = text;
+    this.#bytes = granted.payload_base64 === undefined ? undefined : fromBase64(granted.payload_base64);
     this.headers = granted.headers;
     this.attempt = granted.attempt;
     this.maxAttempts = granted.max_attempts;
@@ -110,20 +121,38 @@ export class Job<P = unknown> {
     this.#links = links;
   }
 
+  /** What was enqueued: a JSON value, or a `Uint8Array` if it is not JSON. Bytes that are JSON count as JSON. */
+  get payload(): P {
+    if (this.#payload === undefined) {
+      const value: unknown = this.#bytes ?? JSON.parse(this.payloadText ?? "null");
+      this.#payload = { value: value as P };
+    }
+    return this.#payload.value;
+  }
+
+  /** What was enqueued, byte for byte. */
+  get payloadBytes(): Uint8Array {
+    return this.#bytes ?? new TextEncoder().encode(this.payloadText ?? "null");
+  }
+
   /** Reports how far the job is. The last report goes along with the next extension of the lease. */
   progress(text: string): void {
-    this.#links.report(text);
+    this.#links.report(wellFormed(String(text), MAX_REPORT));
   }
 
   /** Reads what the steps before this one have produced. */
-  async inputs(): Promise<Inputs> {
-    if (!this.hasInputs) {
-      return { value: undefined };
+  async inputs<I = unknown>(): Promise<Inputs<I>> {
+    const answer = this.hasInputs ? await this.#links.readInputs(this.id) : {};
+    const { text, base64, failure } = answer;
+    const value: unknown = base64 !== undefined ? fromBase64(base64) : text && JSON.parse(text);
+    const inputs: Inputs<I> = { value: value as I };
+    if (text !== undefined) {
+      inputs.text = text;
     }
-    const answer = (await this.#links.readInputs(this.id)) as InputAnswer;
-    const raw = answer.input_base64;
-    const value = raw === undefined ? answer.input : fromBase64(raw);
-    return answer.failure === undefined ? { value } : { value, failure: answer.failure };
+    if (failure !== undefined) {
+      inputs.failure = failure;
+    }
+    return inputs;
   }
 }
 
@@ -131,5 +160,5 @@ export class Job<P = unknown> {
 export interface JobLinks {
   signal: AbortSignal;
   report(text: string): void;
-  readInputs(id: string): Promise<unknown>;
+  readInputs(id: string): Promise<InputAnswer>;
 }

@@ -1,81 +1,103 @@
 /** From what a handler returned or threw to what is recorded of its job. */
 
 import { toBase64 } from "./bytes.js";
-import { Discard, Retry, Snooze, Throttled } from "./error.js";
+import { Discard, Retry, Snooze, TaskHarborError, Throttled } from "./error.js";
 import type { StopReason } from "./job.js";
+import { wellFormed, written } from "./json.js";
 
-/** What becomes of a job, as the server takes it. */
+/** What becomes of a job: the name and the JSON of a member, as the server takes it. */
 export interface Outcome {
-  ok?: { output?: unknown; output_base64?: string };
-  error?: { message: string; retryable?: boolean; retry_after_seconds?: number };
-  timeout?: Record<string, never>;
-  snooze?: { seconds: number };
-  throttled?: { seconds: number };
-  release?: { reason: "requested" | "shutdown" | "unstarted" };
+  readonly kind: "ok" | "error" | "timeout" | "snooze" | "throttled" | "release";
+  readonly json: string;
 }
 
 const MAX_MESSAGE = 8 * 1024;
+const DONE: Outcome = { kind: "ok", json: "{}" };
 
-/** The outcome of a handler that returned `output`. */
+/** The outcome of a handler that took longer than it may. */
+export const TIMED_OUT: Outcome = { kind: "timeout", json: "{}" };
+
+/** The outcome of a handler that returned `output`, as it is now. */
 export function success(output: unknown): Outcome {
   if (output === undefined) {
-    return { ok: {} };
+    return DONE;
   }
   if (output instanceof Uint8Array) {
-    return { ok: { output_base64: toBase64(output) } };
+    return { kind: "ok", json: `{"output_base64":"${toBase64(output)}"}` };
   }
   try {
-    const text = JSON.stringify(output);
-    if (text !== undefined) {
-      // As it is now: the handler may go on to change it.
-      return { ok: { output: JSON.parse(text) as unknown } };
-    }
+    return { kind: "ok", json: `{"output":${written(output, "output")}}` };
   } catch (error) {
     // Running it again would come to the same.
-    return permanent(`the output cannot be written as JSON: ${text(error)}`);
+    return permanent(error instanceof TaskHarborError ? error.message : described(error));
   }
-  return permanent(`the output cannot be written as JSON: it is a ${typeof output}`);
 }
 
 /** The outcome of a job that is not tried again. */
 export function permanent(message: string): Outcome {
-  return { error: { message: message.slice(0, MAX_MESSAGE), retryable: false } };
+  return failed(message, { retryable: false });
+}
+
+/** The outcome of a handler that was stopped, or did not start. */
+export function released(reason: "requested" | "shutdown" | "unstarted"): Outcome {
+  return { kind: "release", json: JSON.stringify({ reason }) };
 }
 
 /** The outcome of a handler that threw `error`, and had been told to stop for this reason. */
 export function failure(error: unknown, stopped: StopReason | undefined): Outcome {
   if (error instanceof Snooze) {
-    return { snooze: { seconds: error.seconds } };
+    return paused("snooze", error.seconds);
   }
   if (error instanceof Throttled) {
-    return { throttled: { seconds: error.seconds } };
+    return paused("throttled", error.seconds);
   }
   if (error instanceof Discard) {
     return permanent(error.message);
   }
   // It was told to stop, so that it failed says nothing about the job.
   if (stopped === "requested" || stopped === "shutdown") {
-    return { release: { reason: stopped } };
+    return released(stopped);
   }
   if (error instanceof Retry) {
-    const message = error.message.slice(0, MAX_MESSAGE);
-    return { error: error.after === undefined ? { message } : { message, retry_after_seconds: error.after } };
+    return failed(error.message, error.after === undefined ? {} : { retry_after_seconds: error.after });
   }
-  return { error: { message: text(error).slice(0, MAX_MESSAGE) } };
+  return failed(described(error), {});
+}
+
+/** Whether an attempt has failed. */
+export function isFailure(outcome: Outcome): boolean {
+  return outcome.kind === "error" || outcome.kind === "timeout";
+}
+
+function failed(message: string, more: { retryable?: boolean; retry_after_seconds?: number }): Outcome {
+  return { kind: "error", json: JSON.stringify({ message: wellFormed(message, MAX_MESSAGE), ...more }) };
+}
+
+function paused(kind: "snooze" | "throttled", seconds: number): Outcome {
+  return { kind, json: JSON.stringify({ seconds }) };
 }
 
 /** The error and its causes. */
-function text(error: unknown): string {
+function described(error: unknown): string {
   const parts: string[] = [];
   const seen = new Set<unknown>();
   for (let current = error; current !== undefined && !seen.has(current); ) {
     seen.add(current);
     if (!(current instanceof Error)) {
-      parts.push(String(current));
+      parts.push(asText(current));
       break;
     }
     parts.push(current.message === "" ? current.name : `${current.name}: ${current.message}`);
     current = current.cause;
   }
-  return parts.join(": ");
+  return parts.length === 0 ? "undefined was thrown" : parts.join(": ");
+}
+
+/** Anything can be thrown, also what cannot be made a text. */
+function asText(thrown: unknown): string {
+  try {
+    return typeof thrown === "object" && thrown !== null ? JSON.stringify(thrown) : String(thrown);
+  } catch {
+    return `a thrown ${typeof thrown}`;
+  }
 }
