@@ -33,6 +33,8 @@ export interface Held {
   hasEnded: boolean;
   isOver: boolean;
   isSettling: boolean;
+  /** Its lease is being extended, and may be another afterwards. */
+  isExtending: boolean;
   /** An outcome was sent, and it is unknown whether it arrived. */
   isUnanswered: boolean;
   refusals: number;

@@ -97,10 +97,11 @@ export function parsed<T>(text: string): T {
   }
 }
 
-/** A variable of the environment, where there is one. */
-export function environment(name: string): string | undefined {
+/** A variable of the environment, where there is one; an empty one is none. */
+function environment(name: string): string | undefined {
   const host = globalThis as { process?: { env?: Record<string, string | undefined> } };
-  return host.process?.env?.[name];
+  const value = host.process?.env?.[name];
+  return value === "" ? undefined : value;
 }
 
 function reason(error: unknown): string {

@@ -44,6 +44,9 @@ export async function keep(worker: Worker): Promise<void> {
       if (!(error instanceof TaskHarborError)) {
         throw error;
       }
+      for (const held of due) {
+        held.isExtending = false;
+      }
       failures += 1;
       pace.resumeAt = now() + backoff(failures, Math.min(LONGEST_PAUSE_MS, leaseMs / 6));
       if (failures === 1 || error instanceof ApiError) {
@@ -112,6 +115,7 @@ function timeOf(worker: Worker, held: Held, reportedAt: number): number {
 function request(worker: Worker, due: readonly Held[]): string {
   const leaving = worker.phase === "stopping";
   for (const held of due) {
+    held.isExtending = true;
     // If the process is killed from then on, that says nothing about its jobs.
     held.hasLeft ||= leaving;
   }
@@ -125,6 +129,7 @@ function request(worker: Worker, due: readonly Held[]): string {
 /** Takes the answer about one lease. */
 function take(worker: Worker, held: Held, report: string | undefined, answer: Kept, sent: number): void {
   const { error } = answer;
+  held.isExtending = false;
   if (error !== undefined) {
     if (error.code === "busy") {
       held.extendAt = sent + BUSY_MS;

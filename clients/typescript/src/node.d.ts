@@ -7,10 +7,9 @@ declare module "node:http" {
   }
   export interface IncomingMessage {
     readonly statusCode?: number;
-    readonly complete: boolean;
     setEncoding(encoding: "utf8"): void;
     on(event: "data", listener: (part: string) => void): void;
-    on(event: "close", listener: () => void): void;
+    on(event: "end" | "close", listener: () => void): void;
     on(event: "error", listener: (error: Error) => void): void;
   }
   export interface ClientRequest {

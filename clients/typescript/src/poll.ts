@@ -59,17 +59,15 @@ export class Poll {
       const size = new TextEncoder().encode(body).length;
       const headers = { ...this.#endpoint.headers, "content-length": String(size) };
       const options = { method: "POST", headers, agent: this.#agent };
+      let hasAnswer = false;
       const request = this.#web.request(this.#endpoint.url(path), options, (response) => {
         let text = "";
+        hasAnswer = true;
         response.setEncoding("utf8");
         response.on("data", (part) => (text += part));
         response.on("error", reject);
-        response.on("close", () => {
-          if (response.complete) {
-            resolve({ status: response.statusCode ?? 0, text });
-          }
-          reject(new NoAnswer("the answer was cut off"));
-        });
+        response.on("end", () => resolve({ status: response.statusCode ?? 0, text }));
+        response.on("close", () => reject(new NoAnswer("the answer was cut off")));
       });
       sent.request = this.#request = request;
       const timer = setTimeout(
@@ -80,7 +78,9 @@ export class Poll {
       request.on("close", () => {
         clearTimeout(timer);
         this.#request = undefined;
-        reject(new NoAnswer("the connection was closed"));
+        if (!hasAnswer) {
+          reject(new NoAnswer("the connection was closed"));
+        }
       });
       request.end(body);
     });

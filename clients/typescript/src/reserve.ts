@@ -64,7 +64,10 @@ async function hasSlot(worker: Worker, queue: string, slots: number): Promise<bo
       waiting += held.outcome === undefined ? 0 : 1;
     }
     const left = aloneUntil - now();
-    if ((worker.busy.get(queue) ?? 0) < slots && left <= 0 && waiting < MAX_OUTCOMES) {
+    // Short jobs that were granted together end together: then one call asks for as many again.
+    // Short jobs that were granted together end together: then one call asks for as many again.
+    const isFree = (worker.busy.get(queue) ?? 0) < slots && !worker.isStarting;
+    if (isFree && left <= 0 && waiting < MAX_OUTCOMES) {
       return true;
     }
     await worker.signals.slots.wait(left > 0 ? left : undefined);

@@ -145,7 +145,7 @@ function take(worker: Worker, held: Decided, lease: string, answer: Recorded): v
   if (error === undefined) {
     worker.tallies.get(held.job.queue)?.settle(held.outcome, answer.state);
     worker.forget(held);
-  } else if (error.code === "busy") {
+  } else if (error.code === "busy" || held.isExtending) {
     held.resumeAt = now() + backoff(held.refusals + 1, LONGEST_PAUSE_MS);
   } else if (error.code !== "lease_lost") {
     singleOut(worker, held, `${error.message} (${error.code})`, true);

@@ -73,6 +73,8 @@ export class Worker {
   phase: Phase = "starting";
   /** @internal */
   incarnation = "";
+  /** Whether jobs wait for their handlers to be started. @internal */
+  isStarting = false;
   /** Resolves when the worker has ended; rejects if that is because of an error in this package. */
   readonly ended: Promise<void>;
   readonly #polls = new Set<Poll>();
@@ -262,6 +264,7 @@ export class Worker {
       hasEnded: false,
       isOver: false,
       isSettling: false,
+      isExtending: false,
       isUnanswered: false,
       refusals: 0,
       resumeAt: 0,
@@ -272,20 +275,23 @@ export class Worker {
     this.tallies.get(granted.queue)?.begin(granted.waited_ms);
     this.signals.kept.notify();
     this.signals.timed.notify();
-    // One after the other, so that leases can be extended between handlers that compute for long.
-    if (this.#starts.push(held) === 1) {
+    this.#starts.push(held);
+    if (!this.isStarting) {
+      this.isStarting = true;
       setImmediate(() => this.#startNext());
     }
   }
 
+  /** Starts the handlers one after the other, so that between two that compute for long leases are extended. */
+
   #startNext(): void {
     const held = this.#starts.shift();
-    if (this.#starts.length > 0) {
-      setImmediate(() => this.#startNext());
-    }
     if (held === undefined) {
+      this.isStarting = false;
+      this.signals.slots.notify();
       return;
     }
+    setImmediate(() => this.#startNext());
     if (this.phase !== "working" || held.registered === undefined) {
       this.#endedWith(held, released("unstarted"));
     } else if (!isRunning(held)) {

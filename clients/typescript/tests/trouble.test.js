@@ -1,0 +1,356 @@
+// A worker and a server in trouble: lost answers, refusals, leases that end, waits that are cut off.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { test } from "node:test";
+
+import { App, Snooze } from "../dist/index.js";
+import { Fake, granted } from "./fake.js";
+import { aborted, deferred, Log } from "./server.js";
+
+/** A fake server that grants these jobs once, and a worker of it that has started. */
+async function working(t, { jobs, answers = {}, options = {}, handlers }) {
+  const waiting = [...jobs];
+  const reserve = () => (waiting.length > 0 ? { jobs: waiting.splice(0), granted_after_ms: 0 } : undefined);
+  const server = await Fake.start({ reserve, ...answers });
+  const log = new Log();
+  const app = new App(server.url, { queues: { default: 10 }, logger: log, grace: 1, cancelWait: 0.1, ...options });
+  for (const [type, handler] of Object.entries(handlers)) {
+    app.job(type, handler);
+  }
+  const worker = await app.start();
+  t.after(async () => {
+    worker.endGrace();
+    await worker.stop();
+    await server.close();
+  });
+  return { server, worker, log };
+}
+
+const settled = (calls) => calls.flatMap(({ body }) => body.jobs);
+
+test("an outcome whose answer is lost is sent again", async (t) => {
+  let count = 0;
+  const settle = ({ jobs }, request, response) => {
+    count += 1;
+    return count === 1 ? void response.destroy() : { jobs: jobs.map(() => ({ state: "done" })) };
+  };
+  const { server, worker } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    answers: { settle },
+    handlers: { test: () => "output" },
+  });
+  const calls = await server.made("settle", 2);
+  assert.deepEqual(settled(calls)[0], settled(calls)[1]);
+  assert.deepEqual(settled(calls)[1], { id: "a", lease: "lease-1", ok: { output: "output" } });
+  await worker.stop();
+  assert.equal(server.calls.filter(({ name }) => name === "settle").length, 2);
+});
+
+test("a release that arrived although its answer was lost is not a lost lease", async (t) => {
+  let count = 0;
+  const settle = ({ jobs }, request, response) => {
+    count += 1;
+    return count === 1 ? void response.destroy() : { jobs: jobs.map(() => ({ error: { code: "lease_lost", message: "gone" } })) };
+  };
+  const handlers = {
+    test: () => {
+      throw new Snooze(5);
+    },
+  };
+  const { server, worker, log } = await working(t, { jobs: [granted({ id: "a" })], answers: { settle }, handlers });
+  await server.made("settle", 2);
+  await worker.stop();
+  assert.deepEqual(log.messages.filter((message) => /is lost/.test(message)), []);
+});
+
+test("one outcome that is refused does not hold up the others", async (t) => {
+  const settle = ({ jobs }) => {
+    if (jobs.some(({ ok }) => ok?.output === "bad")) {
+      return { status: 413, raw: '{"title":"too large","code":"too_large"}' };
+    }
+    return { jobs: jobs.map(() => ({ state: "done" })) };
+  };
+  const [gate, all] = [deferred(), deferred()];
+  const jobs = ["a", "b", "c"].map((id) => granted({ id, payload: id }));
+  const handler = async (job) => {
+    if (job.payload === "c") {
+      all.resolve();
+    }
+    await gate.promise;
+    return job.payload === "b" ? "bad" : "good";
+  };
+  const { server, worker } = await working(t, { jobs, answers: { settle }, handlers: { test: handler } });
+  await all.promise;
+  gate.resolve();
+  await worker.stop();
+  const last = new Map(settled(server.calls.filter(({ name }) => name === "settle")).map((job) => [job.id, job]));
+  assert.deepEqual(last.get("a").ok, { output: "good" });
+  assert.deepEqual(last.get("c").ok, { output: "good" });
+  assert.equal(last.get("b").error.retryable, false);
+  assert.match(last.get("b").error.message, /the server refuses the outcome: too large/);
+});
+
+test("a busy store is asked again", async (t) => {
+  let count = 0;
+  const settle = ({ jobs }) => {
+    count += 1;
+    return { jobs: jobs.map(() => (count === 1 ? { error: { code: "busy", message: "busy" } } : { state: "done" })) };
+  };
+  const { server, worker } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    answers: { settle },
+    handlers: { test: () => 1 },
+  });
+  await server.made("settle", 2);
+  await worker.stop();
+  assert.equal(settled(server.calls.filter(({ name }) => name === "settle")).length, 2);
+});
+
+test("outcomes that come while a call is under way go together in the next", async (t) => {
+  const [first, rest, all] = [deferred(), deferred(), deferred()];
+  let begun = 0;
+  const settle = async ({ jobs }) => {
+    if (jobs.length === 1) {
+      await first.promise;
+    }
+    return { jobs: jobs.map(() => ({ state: "done" })) };
+  };
+  const jobs = Array.from({ length: 10 }, (_, at) => granted({ id: `job-${at}` }));
+  const handler = async (job) => {
+    begun += 1;
+    if (begun === jobs.length) {
+      all.resolve();
+    }
+    return job.id === "job-0" ? undefined : rest.promise;
+  };
+  const { server } = await working(t, { jobs, answers: { settle }, handlers: { test: handler } });
+  await all.promise;
+  while (server.calls.every(({ name }) => name !== "settle")) {
+    await new Promise(setImmediate);
+  }
+  rest.resolve();
+  await new Promise(setImmediate);
+  first.resolve();
+  const [, second] = await server.made("settle", 2);
+  assert.equal(second.body.jobs.length, 9);
+});
+
+test("a lease is extended while its handler runs, and used as it is then", async (t) => {
+  const gate = deferred();
+  const extend = ({ jobs }) => {
+    gate.resolve();
+    return { jobs: jobs.map(({ lease }) => ({ lease: `${lease}+` })) };
+  };
+  const settle = ({ jobs }) => {
+    const lost = { error: { code: "lease_lost", message: "an old lease" } };
+    return { jobs: jobs.map(({ lease }) => (lease === "lease-1+" ? { state: "done" } : lost)) };
+  };
+  const { server, worker, log } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    answers: { extend, settle },
+    options: { lease: 1 },
+    handlers: {
+      test: async (job) => {
+        job.progress("half \ud800");
+        await gate.promise;
+      },
+    },
+  });
+  const [{ body }] = await server.made("extend");
+  assert.deepEqual(body, {
+    lease_seconds: 1,
+    leaving: false,
+    jobs: [{ id: "a", lease: "lease-1", progress: "half \ufffd" }],
+  });
+  // The handler ends before the worker knows the new lease.
+  await server.made("settle", 2);
+  await worker.stop();
+  assert.equal(server.calls.findLast(({ name }) => name === "settle").body.jobs[0].lease, "lease-1+");
+  assert.deepEqual(log.messages.filter((message) => /is lost/.test(message)), []);
+});
+
+test("a lease that is lost stops its handler, and nothing is recorded", async (t) => {
+  const extend = ({ jobs }) => ({ jobs: jobs.map(() => ({ error: { code: "lease_lost", message: "another has it" } })) });
+  const told = deferred();
+  const { server, worker, log } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    answers: { extend },
+    options: { lease: 1 },
+    handlers: { test: async (job) => told.resolve(await aborted(job.signal)) },
+  });
+  assert.equal(await told.promise, "lease_lost");
+  await worker.stop();
+  await log.find(/the lease of job a \(test\) is lost: another has it/);
+  assert.equal(server.calls.filter(({ name }) => name === "settle").length, 0);
+});
+
+test("a handler stops before its lease ends if the server does not answer", async (t) => {
+  const told = deferred();
+  const { server, worker } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    answers: { extend: (body, request, response) => void response.destroy() },
+    options: { lease: 1 },
+    handlers: {
+      test: async (job) => {
+        const began = performance.now();
+        told.resolve([await aborted(job.signal), performance.now() - began]);
+      },
+    },
+  });
+  const [reason, after] = await told.promise;
+  assert.equal(reason, "lease_lost");
+  assert.ok(after < 1_000, `it was told after ${after} ms`);
+  await worker.stop();
+  assert.equal(server.calls.filter(({ name }) => name === "settle").length, 0);
+});
+
+test("a job may stop because the server says so: cancelled or out of time", async (t) => {
+  for (const [cancel, reason, outcome] of [
+    ["requested", "requested", { release: { reason: "requested" } }],
+    ["timeout", "timeout", { timeout: {} }],
+  ]) {
+    const told = deferred();
+    const { server } = await working(t, {
+      jobs: [granted({ id: "a" })],
+      answers: { extend: ({ jobs }) => ({ jobs: jobs.map(() => ({ cancel })) }) },
+      options: { lease: 1 },
+      handlers: {
+        test: async (job) => {
+          told.resolve(await aborted(job.signal));
+          throw job.signal.reason;
+        },
+      },
+    });
+    assert.equal(await told.promise, reason);
+    const [{ body }] = await server.made("settle");
+    assert.deepEqual(body.jobs, [{ id: "a", lease: "lease-1", ...outcome }]);
+  }
+});
+
+test("jobs that are on their way when the worker shuts down are released unstarted", async (t) => {
+  const [asked, ended] = [deferred(), deferred()];
+  let count = 0;
+  const reserve = async (body, request, response) => {
+    count += 1;
+    if (count === 1) {
+      // The worker says that it sends no more. It has been granted a job at that moment.
+      server.keepHalfOpen();
+      asked.resolve();
+      await once(request.socket, "end");
+      ended.resolve();
+      return { jobs: [granted({ id: "late" })], granted_after_ms: 0 };
+    }
+    return void response.destroy();
+  };
+  let runs = 0;
+  const handlers = { test: () => (runs += 1) };
+  const { server, worker } = await working(t, { jobs: [], answers: { reserve }, handlers });
+  await asked.promise;
+  const stopped = worker.stop();
+  await ended.promise;
+  await stopped;
+  const [{ body }] = await server.made("settle");
+  assert.deepEqual(body.jobs, [{ id: "late", lease: "lease-1", release: { reason: "unstarted" } }]);
+  assert.equal(runs, 0);
+});
+
+test("a server that does not notice the end of a wait does not hold up the shutdown", async (t) => {
+  const asked = deferred();
+  const reserve = () => {
+    server.keepHalfOpen();
+    asked.resolve();
+  };
+  const { server, worker } = await working(t, { jobs: [], answers: { reserve }, options: { grace: 20 }, handlers: { test: () => 1 } });
+  await asked.promise;
+  const began = performance.now();
+  await worker.stop();
+  assert.ok(performance.now() - began < 5_000);
+});
+
+test("leases are marked when the worker shuts down, and a handler that goes on is released", async (t) => {
+  const gate = deferred();
+  const began = deferred();
+  const { server, worker } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    options: { grace: 0, cancelWait: 0.2 },
+    handlers: {
+      test: () => {
+        began.resolve();
+        return gate.promise;
+      },
+    },
+  });
+  await began.promise;
+  await worker.stop();
+  assert.equal(worker.running, 1);
+  const [{ body }] = await server.made("extend");
+  assert.equal(body.leaving, true);
+  const [settle] = await server.made("settle");
+  assert.deepEqual(settle.body.jobs, [{ id: "a", lease: "lease-1", release: { reason: "shutdown" } }]);
+  gate.resolve();
+  const announced = server.calls.filter(({ name }) => name === "announce").at(-1).body;
+  assert.deepEqual([announced.valid_seconds, announced.info.phase], [0, "ended"]);
+});
+
+test("nothing is reserved beside a job that may have killed its worker", async (t) => {
+  const gate = deferred();
+  const began = deferred();
+  const handler = () => {
+    began.resolve();
+    return gate.promise;
+  };
+  const { server } = await working(t, {
+    jobs: [granted({ id: "a", alone_seconds: 600 })],
+    handlers: { test: handler },
+  });
+  await began.promise;
+  await new Promise(setImmediate);
+  assert.equal(server.calls.filter(({ name }) => name === "reserve").length, 1);
+  gate.resolve();
+  await server.made("reserve", 2);
+});
+
+test("handlers that compute for long let leases be extended in between", async (t) => {
+  const jobs = Array.from({ length: 6 }, (_, at) => granted({ id: `job-${at}` }));
+  const order = [];
+  const handler = (job) => {
+    const end = performance.now() + 200;
+    while (performance.now() < end);
+    order.push(job.id);
+  };
+  const extend = ({ jobs }) => {
+    order.push("extend");
+    return { jobs: jobs.map(() => ({})) };
+  };
+  const { server, log } = await working(t, { jobs, answers: { extend }, options: { lease: 1.5 }, handlers: { test: handler } });
+  while (settled(server.calls.filter(({ name }) => name === "settle")).length < 6) {
+    await new Promise(setImmediate);
+  }
+  assert.ok(order.indexOf("extend") < 5, order.join());
+  assert.deepEqual(log.messages.filter((message) => /lost/.test(message)), []);
+});
+
+test("answers that make no sense are an outage, and not an end", async (t) => {
+  let count = 0;
+  const reserve = () => {
+    count += 1;
+    return count < 4 ? { raw: ["<html>", "{}", '{"jobs":7}'][count - 1] } : undefined;
+  };
+  const { log } = await working(t, { jobs: [], answers: { reserve }, handlers: { test: () => 1 } });
+  while (count < 4) {
+    await new Promise(setImmediate);
+  }
+  await log.find(/no jobs can be reserved from default: the answer is not/);
+});
+
+test("an integer beyond 2^53 is exact in the text of the payload", async (t) => {
+  const read = deferred();
+  const reserve = () => {
+    const job = JSON.stringify(granted({ id: "a" })).replace('"payload":null', '"payload":{"n":12345678901234567890}');
+    return { raw: `{"jobs":[${job}],"granted_after_ms":0}` };
+  };
+  const handler = (job) => read.resolve([job.payloadText, new TextDecoder().decode(job.payloadBytes)]);
+  await working(t, { jobs: [], answers: { reserve }, options: { queues: { default: 1 } }, handlers: { test: handler } });
+  assert.deepEqual(await read.promise, ['{"n":12345678901234567890}', '{"n":12345678901234567890}']);
+});
