@@ -1,6 +1,6 @@
 // The program under test: `taskharbor serve` on a file, as a process of its own.
 
-import { spawn } from "node:child_process";
+import { fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -23,13 +23,13 @@ export class Server {
   static async start(more = []) {
     const server = new Server();
     server.directory = await mkdtemp(join(tmpdir(), "taskharbor-ts-"));
-    server.#arguments = more;
-    await server.restart();
+    await server.restart(more);
     return server;
   }
 
-  /** Starts the process again, at the same address. */
-  async restart() {
+  /** Starts the process again, at the same address; with other arguments if some are given. */
+  async restart(more = this.#arguments) {
+    this.#arguments = more;
     const file = join(this.directory, "jobs.db");
     const options = ["serve", "--bind", this.#bind, "--url", `main=sqlite:${file}?create=true`];
     const env = { ...process.env, TASKHARBOR_URL: "", TASKHARBOR_TOKEN: "" };
@@ -57,13 +57,15 @@ export class Server {
   /** Runs a command of the program on the store, and answers what it prints. */
   async print(words, input = "") {
     const url = `sqlite:${join(this.directory, "jobs.db")}`;
-    const child = spawn(PROGRAM, ["--url", url, ...words], { stdio: ["pipe", "pipe", "inherit"] });
-    child.stdin.end(input);
-    let text = "";
+    const child = spawn(PROGRAM, ["--url", url, ...words], { stdio: ["pipe", "pipe", "pipe"] });
+    // A command that reads nothing may have ended by then.
+    child.stdin.on("error", () => undefined).end(input);
+    let [text, problem] = ["", ""];
     child.stdout.setEncoding("utf8").on("data", (part) => (text += part));
+    child.stderr.setEncoding("utf8").on("data", (part) => (problem += part));
     const [code] = await once(child, "close");
     if (code !== 0) {
-      throw new Error(`taskharbor ${words.join(" ")} has ended with ${code}`);
+      throw new Error(`taskharbor ${words.join(" ")} has ended with ${code}: ${problem}`);
     }
     return text;
   }
@@ -105,6 +107,56 @@ async function address(child) {
   return found;
 }
 
+/** A worker in a process of its own: `program.js` with these settings. */
+export class Process {
+  /** What it has printed: one JSON value for each line. */
+  events = [];
+  #waiting = new Set();
+
+  constructor(settings) {
+    const stdio = ["ignore", "pipe", "inherit", "ipc"];
+    this.child = fork(new URL("program.js", import.meta.url), [JSON.stringify(settings)], { stdio, execArgv: [] });
+    this.ended = once(this.child, "exit");
+    createInterface({ input: this.child.stdout }).on("line", (line) => {
+      this.events.push(JSON.parse(line));
+      for (const look of this.#waiting) {
+        look();
+      }
+    });
+  }
+
+  get pid() {
+    return this.child.pid;
+  }
+
+  /** Resolves when it has printed what `isIt` says. */
+  async printed(isIt) {
+    return new Promise((resolve) => {
+      const look = () => {
+        if (this.events.some(isIt)) {
+          this.#waiting.delete(look);
+          resolve();
+        }
+      };
+      this.#waiting.add(look);
+      look();
+    });
+  }
+
+  /** Sends a signal and answers how it ended: `[code, signal]`. */
+  async end(signal) {
+    this.child.kill(signal);
+    return this.ended;
+  }
+
+  /** Ends it if it still runs. */
+  async close() {
+    if (this.child.exitCode === null && this.child.signalCode === null) {
+      await this.end("SIGKILL");
+    }
+  }
+}
+
 /** Keeps messages, and calls back for each. */
 export class Log {
   messages = [];
@@ -139,6 +191,21 @@ export class Log {
       look();
     });
   }
+}
+
+const cleanups = new WeakMap();
+
+/** Has something done after a test, before what was to be done earlier: workers end before their server. */
+export function defer(t, work) {
+  if (!cleanups.has(t)) {
+    cleanups.set(t, []);
+    t.after(async () => {
+      for (const next of cleanups.get(t).reverse()) {
+        await next();
+      }
+    });
+  }
+  cleanups.get(t).push(work);
 }
 
 /** A promise with its resolve and reject. */
