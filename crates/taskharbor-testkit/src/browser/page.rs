@@ -133,33 +133,33 @@ impl Page {
         self.click_on(&element).await;
     }
 
-    /// A click with the mouse, at the middle of the element: what lies over it gets the click.
+    /// Clicks on an element as soon as a person could: it is shown, usable, and nothing lies over its middle.
+    /// Looking and clicking are one step, so that a page that moves meanwhile does not get in between.
     async fn click_on(&self, element: &str) {
         self.wait_for(&format!(
-            "(it => it && !it.disabled && it.getClientRects().length > 0)({element})"
+            "(it => {{
+                if (!it || it.disabled || it.getClientRects().length === 0) return false;
+                it.scrollIntoView({{ block: 'center', inline: 'center' }});
+                const box = it.getBoundingClientRect();
+                const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+                if (!top || !(it.contains(top) || top.contains(it))) return false;
+                it.focus();
+                it.click();
+                return true;
+            }})({element})"
         ))
         .await;
-        let middle = self
-            .eval(&format!(
-                "(() => {{
-                    const it = {element};
-                    it.scrollIntoView({{ block: 'center', inline: 'center' }});
-                    const box = it.getBoundingClientRect();
-                    return [box.x + box.width / 2, box.y + box.height / 2];
-                }})()"
-            ))
-            .await;
-        for kind in ["mousePressed", "mouseReleased"] {
-            let event = json!({
-                "type": kind, "x": middle[0], "y": middle[1], "button": "left", "clickCount": 1
-            });
-            self.call("Input.dispatchMouseEvent", event).await;
-        }
+    }
+
+    /// Waits until an element is shown.
+    async fn wait_for_shown(&self, selector: &str) {
+        let element = format!("document.querySelector({})", literal(selector));
+        self.wait_for(&format!("{element}?.getClientRects().length > 0")).await;
     }
 
     /// Replaces the text of a field, as typing does.
     pub async fn fill(&self, selector: &str, text: &str) {
-        self.wait_for_element(selector).await;
+        self.wait_for_shown(selector).await;
         let field = format!("document.querySelector({})", literal(selector));
         self.eval(&format!("{field}.focus(), {field}.select && {field}.select(), true")).await;
         if text.is_empty() {
@@ -170,7 +170,7 @@ impl Page {
 
     /// Chooses an option of a list by its value.
     pub async fn choose(&self, selector: &str, value: &str) {
-        self.wait_for_element(selector).await;
+        self.wait_for_shown(selector).await;
         let (selector, value) = (literal(selector), literal(value));
         self.eval(&format!(
             "(() => {{
