@@ -88,9 +88,10 @@ impl Call {
         }
     }
 
-    /// The JSON in the body. An empty body is an empty object.
-    pub(crate) fn body<T: DeserializeOwned>(&self) -> Result<T, Problem> {
-        let body: &[u8] = if self.bytes.is_empty() { b"{}" } else { &self.bytes };
+    /// The JSON in the body, which is dropped: it may be large. An empty body is an empty object.
+    pub(crate) fn take_body<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let body: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         // The fields of an object would be taken from a list as well, by their places.
         if body.trim_ascii_start().first().is_some_and(|first| *first == b'[') {
             return Err(Problem::invalid(

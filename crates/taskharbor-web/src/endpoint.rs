@@ -166,10 +166,10 @@ impl Endpoint {
         T: DeserializeOwned + JsonSchema + Send + 'static,
         F: Future<Output = Result<Response, Problem>> + Send + 'static,
     {
-        let handle = move |call: Call| -> Handled {
+        let handle = move |mut call: Call| -> Handled {
             let handler = handler.clone();
             Box::pin(async move {
-                let body = call.body()?;
+                let body = call.take_body()?;
                 handler(call, body).await
             })
         };
@@ -204,10 +204,10 @@ impl Endpoint {
         U: Serialize + JsonSchema + 'static,
         F: Future<Output = Result<U, Problem>> + Send + 'static,
     {
-        let handle = move |call: Call| -> Handled {
+        let handle = move |mut call: Call| -> Handled {
             let handler = handler.clone();
             Box::pin(async move {
-                let body = call.body()?;
+                let body = call.take_body()?;
                 json(&handler(call, body).await?)
             })
         };

@@ -29,8 +29,7 @@ impl Room {
         let wanted = (bytes.saturating_sub(1) / MIB).saturating_sub(has);
         let Ok(wanted @ 1..) = u32::try_from(wanted) else { return Ok(()) };
         let Ok(more) = Arc::clone(&self.permits).try_acquire_many_owned(wanted) else {
-            let detail = "large requests take as much memory as they may: try again, or send less";
-            return Err(Problem::unavailable("busy", "the server is busy", detail));
+            return Err(busy());
         };
         match &mut self.taken {
             Some(taken) => taken.merge(more),
@@ -54,7 +53,8 @@ pub(super) async fn read(
         return Err(too_large(limit));
     }
     room.grow(length)?;
-    let mut bytes = Vec::with_capacity(length);
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).map_err(|_| busy())?;
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let frame = frame.map_err(|_| Problem::invalid("the body ends before its end"))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -66,6 +66,11 @@ pub(super) async fn read(
         bytes.extend_from_slice(&data);
     }
     Ok((bytes.into(), room))
+}
+
+fn busy() -> Problem {
+    let detail = "large requests take as much memory as they may: try again, or send less";
+    Problem::unavailable("busy", "the server is busy", detail)
 }
 
 fn too_large(limit: usize) -> Problem {

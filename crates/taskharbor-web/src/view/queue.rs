@@ -108,7 +108,9 @@ struct NewLimits {
 async fn set_limits(call: Call, new: NewLimits) -> Result<Stored, Problem> {
     let queue: QueueName = call.param("queue")?;
     let limits = new.limits.filter(|limits| !limits.is_empty());
-    let details = serde_json::to_value(&limits).map_err(|error| Problem::internal(&error))?;
+    // A time that is too long for JSON's numbers is too long for a store.
+    let details = serde_json::to_value(&limits)
+        .map_err(|_| Problem::out_of_range("the time of a rate, in nanoseconds", 1, u64::MAX))?;
     call.note(|note| note.details = Some(details));
     configure(&call, Change::SetLimits { queue, limits }).await?;
     self::limits(call, Nothing {}).await
