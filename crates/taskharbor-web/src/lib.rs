@@ -46,6 +46,11 @@ pub use config::Web;
 pub use server::{ServeError, serve};
 pub use token::{StoredToken, TokenFile, TokenFileError};
 
+/// The program in the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/dashboard.md")]
+struct Guide;
+
 /// The pages, the JSON API and the faces for drivers and workers, of these stores.
 ///
 /// An application mounts it under any prefix, behind a layer of its own that says who each caller is: see

@@ -6,8 +6,9 @@ use super::{answer, piped};
 use crate::store::Store;
 
 /// The guides that have commands in them.
-const COMMANDS: [(&str, &str); 7] = [
+const COMMANDS: [(&str, &str); 8] = [
     ("command-line.md", include_str!("../../../../docs/guides/command-line.md")),
+    ("dashboard.md", include_str!("../../../../docs/guides/dashboard.md")),
     ("dlq.md", include_str!("../../../../docs/guides/dlq.md")),
     ("getting-started.md", include_str!("../../../../docs/guides/getting-started.md")),
     ("handlers-in-any-language.md", GUIDE),
