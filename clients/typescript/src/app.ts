@@ -18,6 +18,18 @@ import { Worker, type Settings } from "./worker.js";
 /** Ctrl-C reaches a process twice if npm has started it: from the terminal, and from npm. */
 const SAME_SIGNAL_MS = 500;
 
+/** The delays after failures. Times are seconds. */
+export interface Backoff {
+  /** The first delay. Defaults to 2. */
+  base?: number;
+  /** The longest delay. Defaults to 3,600. */
+  cap?: number;
+  /** How much longer each delay is than the one before. Defaults to 2. */
+  multiplier?: number;
+  /** Which part of each delay is random, from 0 to 1. Defaults to 0.25. */
+  jitter?: number;
+}
+
 /** Configures an {@link App}. Times are seconds. */
 export interface AppOptions extends Address {
   /** How many handlers of each queue run at once: `{ mail: 8 }`. */
@@ -38,6 +50,10 @@ export interface AppOptions extends Address {
   maxAttempts?: number;
   /** How long one execution may take of jobs that do not say so, and whose type does not. Defaults to no limit. */
   timeout?: number;
+  /** The delays after failures. */
+  backoff?: Backoff;
+  /** How often the lease of a job may run out in a row before it is dead-lettered. Defaults to 5. */
+  crashLimit?: number;
   /** Takes the messages of the worker. Defaults to the console. */
   logger?: Logger;
 }
@@ -183,6 +199,7 @@ function settings(url: string, options: AppOptions): Settings {
   }
   positive("timeout", options.timeout);
   positive("maxAttempts", options.maxAttempts);
+  positive("crashLimit", options.crashLimit);
   return {
     endpoint: new Endpoint(url, options),
     queues,
@@ -194,6 +211,8 @@ function settings(url: string, options: AppOptions): Settings {
     pollMs: millis("poll", options.poll ?? 20, 0, 30),
     maxAttempts: options.maxAttempts,
     timeout: options.timeout,
+    crashLimit: options.crashLimit,
+    backoff: options.backoff,
     logger: options.logger ?? CONSOLE,
   };
 }

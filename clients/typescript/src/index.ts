@@ -5,7 +5,7 @@
  * at least once: a handler may run again if its process dies, so write handlers that can.
  */
 export * from "./enqueue.js";
-export { App, type AppOptions, type JobOptions } from "./app.js";
+export { App, type AppOptions, type Backoff, type JobOptions } from "./app.js";
 export { Discard, Retry, Snooze, Throttled } from "./error.js";
 export { Stopped, type Handler, type Inputs, type Job, type StopReason } from "./job.js";
 export type { Logger } from "./log.js";

@@ -84,7 +84,7 @@ async function pause(worker: Worker, ms: number): Promise<void> {
 }
 
 function request(worker: Worker, queue: string, free: number): string {
-  const { name, leaseMs, pollMs, maxAttempts, timeout } = worker.settings;
+  const { name, leaseMs, pollMs, maxAttempts, timeout, crashLimit, backoff: retry } = worker.settings;
   return JSON.stringify({
     queues: { [queue]: free },
     worker: name,
@@ -97,6 +97,13 @@ function request(worker: Worker, queue: string, free: number): string {
     })),
     max_attempts: maxAttempts,
     timeout_seconds: timeout,
+    crash_limit: crashLimit,
+    retry: retry && {
+      base_seconds: retry.base,
+      cap_seconds: retry.cap,
+      multiplier: retry.multiplier,
+      jitter: retry.jitter,
+    },
   });
 }
 

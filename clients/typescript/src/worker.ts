@@ -42,6 +42,8 @@ export interface Settings {
   pollMs: number;
   maxAttempts: number | undefined;
   timeout: number | undefined;
+  crashLimit: number | undefined;
+  backoff: { base?: number; cap?: number; multiplier?: number; jitter?: number } | undefined;
   logger: Logger;
 }
 

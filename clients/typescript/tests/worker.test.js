@@ -133,6 +133,19 @@ test("a failure is retried, and the next attempt knows of it", async (t) => {
   await log.find(/job .* \(flaky\) has failed: Retry: attempt 1 of 5/);
 });
 
+test("the delays after failures are those of the worker", async (t) => {
+  const seen = deferred();
+  const handler = (job) => {
+    if (job.attempt < 3) {
+      throw new Error("not yet");
+    }
+    seen.resolve(job.attempt);
+  };
+  const { put } = await working(t, { patient: [handler] }, { backoff: { base: 0.01, cap: 0.02, multiplier: 1, jitter: 0 } });
+  await put("patient");
+  assert.equal(await seen.promise, 3);
+});
+
 test("the last attempt that fails ends in the DLQ with its error", async (t) => {
   const { put } = await working(t, { broken: [() => Promise.reject(new TypeError("no such thing")), { maxAttempts: 1 }] });
   const { id } = await put("broken");
