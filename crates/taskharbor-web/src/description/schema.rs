@@ -95,6 +95,7 @@ impl Schemas {
             let name = names.get(&name).cloned().unwrap_or(name);
             all.insert(name, schema);
         }
+        all.values_mut().for_each(describe_plainly);
         each_reference(document, &mut rename);
         keep_named(&mut all, document);
         document["components"]["schemas"] = Value::Object(all);
@@ -177,6 +178,34 @@ fn each_reference(value: &mut Value, change: &mut impl FnMut(&mut String)) {
     }
 }
 
+/// Writes links to items of the library as code: here they lead nowhere.
+fn describe_plainly(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match value {
+                    Value::String(text) if key == "description" => *text = without_links(text),
+                    value => describe_plainly(value),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(describe_plainly),
+        _ => {}
+    }
+}
+
+fn without_links(text: &str) -> String {
+    let (mut plain, mut rest) = (String::new(), text);
+    while let Some((before, link)) = rest.split_once("[`")
+        && let Some((code, after)) = link.split_once("`]")
+    {
+        plain.extend([before, "`", code, "`"]);
+        let target = after.strip_prefix('(').and_then(|it| it.split_once(')'));
+        rest = target.map_or(after, |(_, after)| after);
+    }
+    plain + rest
+}
+
 /// A parameter of a query is there or not, and never null.
 fn without_null(mut schema: Value) -> Value {
     if let Some(kinds) = schema.get_mut("type").and_then(Value::as_array_mut) {
@@ -195,4 +224,27 @@ fn without_null(mut schema: Value) -> Value {
 
 fn list<'a>(schema: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     schema.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_become_code() {
+        let text = "[`A::b`] and [`C`](crate::C), as a[0] is, (so) [`open";
+        assert_eq!(without_links(text), "`A::b` and `C`, as a[0] is, (so) [`open");
+    }
+
+    #[test]
+    fn a_schema_that_differs_in_both_directions_has_two_names_and_so_has_what_names_it() {
+        let reference = |name: &str| json!({ "$ref": format!("{PREFIX}{name}") });
+        let taken = json!({ "A": { "type": "integer" }, "B": reference("A"), "C": reference("D"), "D": {} });
+        let mut answered = taken.clone();
+        answered["A"] = json!({ "type": "string" });
+        let (Value::Object(taken), Value::Object(answered)) = (taken, answered) else { return };
+        let names = names_of_answered(&taken, &answered);
+        let names: Vec<&str> = names.values().map(String::as_str).collect();
+        assert_eq!(names, ["AAnswered", "BAnswered"]);
+    }
 }

@@ -64,4 +64,8 @@ async fn every_schema_that_is_named_is_there_and_every_one_that_is_there_is_name
         .collect();
     let there: BTreeSet<&str> = schemas.keys().map(String::as_str).collect();
     assert_eq!(named, there);
+    // A number at the end stands for a second type of the same name.
+    let second: Vec<_> =
+        there.iter().filter(|it| it.ends_with(|c: char| c.is_ascii_digit())).collect();
+    assert!(second.is_empty(), "{second:?}: rename one with #[schemars(rename = …)]");
 }

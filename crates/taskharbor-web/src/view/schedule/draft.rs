@@ -16,7 +16,7 @@ const MAX_SECONDS: f64 = 100.0 * 365.0 * 86_400.0;
 /// A schedule with one job. Either `cron` or `every_seconds` is given.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "NewSchedule")]
+#[schemars(rename = "ScheduleDraft")]
 pub(super) struct Draft {
     /// Its name. It replaces the schedule of this name, if that has no owner.
     name: String,
