@@ -268,7 +268,7 @@ impl Picture<'_> {
             position: 0,
             state: None,
             attempts: None,
-            counts: Some(group.counts.clone()),
+            counts: Some(group.counts),
         }
     }
 }
