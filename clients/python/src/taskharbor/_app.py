@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-import signal
 import socket
 import threading
-import types
 from dataclasses import replace
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple, TypeVar
 
@@ -16,12 +14,10 @@ from ._error import TaskHarborError
 from ._held import Backoff, Handler
 from ._http import Endpoint
 from ._job import Job
+from ._signal import Signals
 from ._worker import Settings, Worker
 
 F = TypeVar("F", bound=Callable[[Job], Any])
-
-# What wakes the main thread.
-_SIGNAL, _END = b"s", b"e"
 
 
 class App:
@@ -147,40 +143,13 @@ class App:
         Call it in the main thread; :meth:`start` and :meth:`stop` work in any. Processes that handlers fork
         get signals of their own.
         """
-        read, write = os.pipe()
-        os.set_blocking(write, False)
-        own = os.getpid()
-
-        def tell(what: bytes) -> None:
-            try:
-                os.write(write, what)
-            except OSError:
-                # The pipe is full of signals, so one more says nothing.
-                pass
-
-        def note(number: int, frame: Optional[types.FrameType]) -> None:
-            if os.getpid() == own:
-                tell(_SIGNAL)
-                return
-            # A process that a handler has forked is no worker: the signal is its own.
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-        before: Dict[signal.Signals, Any] = {}
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before[number] = signal.signal(number, note)
-            worker = self.start(on_end=lambda: tell(_END))
-            while os.read(read, 1) != _END:
+        with Signals() as signals:
+            worker = self.start(on_end=signals.end)
+            while not worker.has_ended() and signals.wait():
                 if worker.is_stopping():
                     worker.end_grace()
                 worker.stop()
             worker.join()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-            os.close(read)
-            os.close(write)
 
     def start(self, on_end: Optional[Callable[[], None]] = None) -> Worker:
         """Works in threads of its own until :meth:`stop`.
