@@ -56,5 +56,5 @@ export async function announce(worker: Worker, timeoutMs: number): Promise<void>
       oldest_secs: oldest === undefined ? undefined : Math.floor((now() - oldest) / 1_000),
     },
   };
-  await settings.endpoint.post("work/announce", JSON.stringify(body), timeoutMs);
+  await worker.call("work/announce", JSON.stringify(body), timeoutMs);
 }

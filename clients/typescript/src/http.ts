@@ -22,8 +22,10 @@ export class Endpoint {
   /** `server` is `http://host:port` or `https://…`, with a prefix if it has one; it may have `?store=NAME`. */
   constructor(server: string, address: Address) {
     let url: URL;
+    let password: string;
     try {
       url = new URL(server);
+      password = decodeURIComponent(url.password);
     } catch {
       // The text may have a token in it.
       throw new TaskHarborError("the address of the server is invalid: use http://host:port");
@@ -32,7 +34,7 @@ export class Endpoint {
       throw new TaskHarborError(`not the address of a server: ${url.protocol}: use http://host:port`);
     }
     const store = address.store ?? url.searchParams.get("store") ?? "default";
-    const token = address.token ?? (url.password === "" ? undefined : decodeURIComponent(url.password));
+    const token = address.token ?? (password === "" ? undefined : password);
     const secret = token ?? environment("TASKHARBOR_TOKEN");
     const prefix = url.pathname.replace(/\/+$/, "");
     this.#base = `${url.origin}${prefix}/v1/${encodeURIComponent(store)}/`;
@@ -50,11 +52,19 @@ export class Endpoint {
     return this.#base + path;
   }
 
-  /** Sends a call and answers the text of its answer. Throws {@link Unavailable} or {@link ApiError}. */
-  async post(path: string, body: string, timeoutMs: number): Promise<string> {
+  /**
+   * Sends a call and answers the text of its answer. Throws {@link Unavailable} or {@link ApiError}; an abort of
+   * `signal` is `Unavailable`, too.
+   */
+  async post(path: string, body: string, timeoutMs: number, signal?: AbortSignal): Promise<string> {
     const control = new AbortController();
+    const end = (): void => control.abort(signal?.reason);
+    signal?.addEventListener("abort", end, { once: true });
     const timer = setTimeout(() => control.abort(new Error(`no answer within ${Math.round(timeoutMs)} ms`)), timeoutMs);
     try {
+      if (signal?.aborted === true) {
+        end();
+      }
       const init: RequestInit = { method: "POST", headers: this.headers, body, signal: control.signal, redirect: "error" };
       const response = await fetch(this.url(path), init);
       return answered(response.status, await response.text());
@@ -62,6 +72,7 @@ export class Endpoint {
       throw error instanceof TaskHarborError ? error : unanswered(error);
     } finally {
       clearTimeout(timer);
+      signal?.removeEventListener("abort", end);
     }
   }
 }

@@ -28,7 +28,7 @@ interface Kept {
 
 /** Extends leases until the worker ends. */
 export async function keep(worker: Worker): Promise<void> {
-  const { endpoint, leaseMs, logger } = worker.settings;
+  const { leaseMs, logger } = worker.settings;
   const pace = { resumeAt: 0, reportedAt: 0 };
   let failures = 0;
   for (let due = await next(worker, pace); due.length > 0; due = await next(worker, pace)) {
@@ -39,7 +39,7 @@ export async function keep(worker: Worker): Promise<void> {
     let answers: Kept[];
     try {
       const call = Math.max(SHORTEST_CALL_MS, Math.min(patience, CALL_MS));
-      answers = items<Kept>(await endpoint.post("work/extend", body, call), "jobs", due.length);
+      answers = items<Kept>(await worker.call("work/extend", body, call), "jobs", due.length);
     } catch (error) {
       if (!(error instanceof TaskHarborError)) {
         throw error;

@@ -30,7 +30,7 @@ interface Recorded {
 
 /** Records outcomes until the worker ends. */
 export async function settle(worker: Worker): Promise<void> {
-  const { endpoint, logger } = worker.settings;
+  const { logger } = worker.settings;
   let [failures, resumeAt] = [0, 0];
   for (let batch = await next(worker, 0); batch.length > 0; batch = await next(worker, resumeAt)) {
     const leases = batch.map((held) => held.lease);
@@ -38,12 +38,12 @@ export async function settle(worker: Worker): Promise<void> {
     let answers: Recorded[];
     try {
       const call = Math.max(SHORTEST_CALL_MS, Math.min(patience, CALL_MS));
-      answers = items<Recorded>(await endpoint.post("work/settle", request(batch), call), "jobs", batch.length);
+      answers = items<Recorded>(await worker.call("work/settle", request(batch), call), "jobs", batch.length);
     } catch (error) {
       if (!(error instanceof TaskHarborError)) {
         throw error;
       }
-      if (failures === 0) {
+      if (failures === 0 && worker.phase !== "ended") {
         logger.warn(`outcomes cannot be recorded: ${error.message}`);
       }
       const isAway = error instanceof Unavailable || (error instanceof ApiError && NOT_ITS_FAULT.has(error.status));

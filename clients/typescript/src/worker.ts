@@ -81,6 +81,7 @@ export class Worker {
   readonly ended: Promise<void>;
   readonly #polls = new Set<Poll>();
   readonly #starts: Held[] = [];
+  readonly #calls = new AbortController();
   #isStopping = false;
   #isGraceOver = false;
   #error: unknown;
@@ -220,12 +221,19 @@ export class Worker {
     } catch (error) {
       logger.warn(`the worker could not say that it ends: ${(error as Error).message}`);
     }
+    // A call that a server does not answer would keep the process alive.
+    this.#calls.abort(new Error("the worker has ended"));
     logger.info(`worker ${this.name} has ended`);
     if (this.#error === undefined) {
       this.#resolve();
     } else {
       this.#reject(this.#error);
     }
+  }
+
+  /** Sends a call, which ends with the worker at the latest. @internal */
+  call(path: string, body: string, timeoutMs: number): Promise<string> {
+    return this.settings.endpoint.post(path, body, timeoutMs, this.#calls.signal);
   }
 
   /** A reserver has ended. @internal */
@@ -370,7 +378,7 @@ export class Worker {
   async #readInputs(id: string, held: Held): Promise<InputAnswer> {
     for (let failures = 1; ; failures += 1) {
       try {
-        const text = await this.settings.endpoint.post("work/inputs", JSON.stringify({ id }), CALL_MS);
+        const text = await this.call("work/inputs", JSON.stringify({ id }), CALL_MS);
         return asInput(text);
       } catch (error) {
         if (!(error instanceof Unavailable) || failures > MAX_INPUT_FAILURES || !isRunning(held)) {

@@ -39,7 +39,8 @@ for (const signal of ["SIGTERM", "SIGINT"]) {
     assert.equal(process.events.at(-1).event, "ran");
     assert.equal((await server.job(id)).state, "done");
     const left = await server.job(next);
-    assert.deepEqual([left.state, left.deliveries], ["ready", 0]);
+    assert.deepEqual([left.state, left.attempts], ["ready", 0]);
+    assert.ok(process.events.every(({ event, id: begun }) => event !== "begin" || begun !== next));
     await server.command("cancel", next);
   });
 }

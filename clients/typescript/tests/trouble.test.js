@@ -293,6 +293,26 @@ test("leases are marked when the worker shuts down, and a handler that goes on i
   assert.deepEqual([announced.valid_seconds, announced.info.phase], [0, "ended"]);
 });
 
+test("calls that are not answered end with the worker", async (t) => {
+  const [asked, cut] = [deferred(), deferred()];
+  const settle = (body, request, response) => {
+    asked.resolve();
+    response.on("close", cut.resolve);
+  };
+  const { worker, log } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    answers: { settle },
+    options: { grace: 0, cancelWait: 0 },
+    handlers: { test: () => 1 },
+  });
+  await asked.promise;
+  const began = performance.now();
+  await worker.stop();
+  await cut.promise;
+  assert.ok(performance.now() - began < 6_000);
+  await log.find(/1 jobs were left: they come back when their leases end/);
+});
+
 test("nothing is reserved beside a job that may have killed its worker", async (t) => {
   const gate = deferred();
   const began = deferred();
