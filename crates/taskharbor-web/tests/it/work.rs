@@ -38,7 +38,7 @@ impl Face {
 
     /// Stores jobs; answers what is said of each.
     async fn enqueue_all(&self, jobs: Value) -> Vec<Value> {
-        jobs_of(self.call("enqueue", &json!({ "jobs": jobs })).await)
+        jobs_of(&self.call("enqueue", &json!({ "jobs": jobs })).await)
     }
 
     /// Stores a job of the type `send`, with these fields; answers its id.
@@ -50,7 +50,7 @@ impl Face {
     /// Reserves up to ten jobs of `default`, with these fields.
     async fn reserve(&self, fields: Value) -> Vec<Value> {
         let request = json!({ "queues": { "default": 10 }, "worker": "python-1" });
-        jobs_of(self.call("reserve", &with(request, fields)).await)
+        jobs_of(&self.call("reserve", &with(request, fields)).await)
     }
 
     /// Stores a job and reserves it.
@@ -68,14 +68,14 @@ impl Face {
     /// Settles a job; answers what is said of it.
     async fn settle(&self, job: &Value, outcome: Value) -> Value {
         let item = with(json!({ "id": job["id"], "lease": job["lease"] }), outcome);
-        jobs_of(self.call("settle", &json!({ "jobs": [item] })).await).remove(0)
+        jobs_of(&self.call("settle", &json!({ "jobs": [item] })).await).remove(0)
     }
 
     /// Extends the lease of a job; answers what is said of it.
     async fn extend(&self, job: &Value, fields: Value) -> Value {
         let item = json!({ "id": job["id"], "lease": job["lease"] });
         let request = with(json!({ "jobs": [item] }), fields);
-        jobs_of(self.call("extend", &request).await).remove(0)
+        jobs_of(&self.call("extend", &request).await).remove(0)
     }
 
     /// A job as the store knows it.
@@ -94,7 +94,7 @@ impl Face {
     }
 }
 
-fn jobs_of(answer: Value) -> Vec<Value> {
+fn jobs_of(answer: &Value) -> Vec<Value> {
     answer["jobs"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
 }
 

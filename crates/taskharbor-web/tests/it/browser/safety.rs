@@ -33,7 +33,7 @@ async fn hostile_texts_are_shown_as_texts() {
         let id =
             JobId::new(format!("{n}-{name}")).unwrap_or_else(|_| JobId::generate(now).unwrap());
         let mut headers = Headers::new();
-        if let Ok(with) = headers.clone().with("x-note", *text) {
+        if let Ok(with) = headers.clone().with("x-note", text) {
             headers = with;
         }
         let mut job =
