@@ -6,16 +6,17 @@ use std::io;
 use crate::tree::{File, assert_clean, files};
 
 /// Blocks that are no code of ours: text, and what other programs are configured with.
-const PROSE: [&str; 6] = ["text", "mermaid", "console", "toml", "yaml", "ini"];
+const PROSE: [&str; 7] = ["text", "mermaid", "console", "toml", "yaml", "ini", "dockerfile"];
 
 /// The files of which one must include a guide that has such blocks. Blocks of Rust are doctests,
 /// wherever the guide is included in documentation.
-const HOLDERS: [(&str, &str); 6] = [
+const HOLDERS: [(&str, &str); 7] = [
     ("rust", "/src/lib.rs"),
     ("sql", "taskharbor-postgres/tests/it/guide.rs"),
     ("sh", "taskharbor-cli/tests/scenario/guide.rs"),
     ("python", "/guide.rs"),
     ("python", "clients/python/tests/test_guide.py"),
+    ("ts", "clients/typescript/tests/guide.test.js"),
     ("json", "taskharbor-cli/tests/scenario/guide.rs"),
 ];
 
@@ -46,7 +47,7 @@ fn unheld(guide: &File, sources: &[File]) -> Vec<String> {
         }
         let includes = |file: &&File| {
             holders.iter().any(|holder| file.path.ends_with(holder))
-                && file.text.contains(&format!("/{name}\")"))
+                && file.text.contains(&format!("/{name}\""))
         };
         if !sources.iter().any(|file| includes(&file)) {
             let holders = holders.join(" or ");

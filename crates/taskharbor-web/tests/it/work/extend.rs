@@ -87,7 +87,7 @@ async fn each_lease_is_extended_by_itself() {
         {"id": "unknown", "lease": good["lease"]},
         {"id": good["id"], "lease": good["lease"]},
     ]);
-    let answers = jobs_of(face.call("extend", &json!({"jobs": items})).await);
+    let answers = jobs_of(&face.call("extend", &json!({"jobs": items})).await);
     let codes: Vec<_> = answers[..4].iter().map(refused).collect();
     assert_eq!(codes, ["invalid_request", "invalid_lease", "lease_lost", "lease_lost"]);
     assert!(answers[4].get("lease_expires_at").is_some());

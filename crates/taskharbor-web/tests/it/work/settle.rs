@@ -223,7 +223,7 @@ async fn each_outcome_is_recorded_by_itself() {
         let job = face.reserve_new(json!({})).await;
         items.push(with(json!({"id": job["id"], "lease": job["lease"]}), outcome));
     }
-    let answers = jobs_of(face.call("settle", &json!({"jobs": items})).await);
+    let answers = jobs_of(&face.call("settle", &json!({"jobs": items})).await);
     assert_eq!((&answers[0]["state"], &answers[8]["state"]), (&json!("done"), &json!("scheduled")));
     for (answer, item) in answers[1..8].iter().zip(&items[1..8]) {
         assert_eq!(refused(answer), "invalid_request", "{item}");

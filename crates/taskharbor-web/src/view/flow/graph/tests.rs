@@ -1,3 +1,5 @@
+//! Graphs of small flows are drawn member by member, those of large ones step by step.
+
 use super::*;
 
 /// Members of these types, which wait for these.

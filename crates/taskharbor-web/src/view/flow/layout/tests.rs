@@ -1,3 +1,5 @@
+//! Edges lead to later layers, and places in a layer are not shared.
+
 use super::*;
 
 fn lineage(parents: &[u32]) -> Lineage {
