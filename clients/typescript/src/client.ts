@@ -82,7 +82,11 @@ export class Client {
    * Stores a job. Throws {@link ApiError} if the job is refused, {@link Unavailable} if it is unknown whether
    * it is stored.
    */
-  async enqueue<P = unknown>(type: TypeName<P>, payload?: P | JsonText, options: EnqueueOptions = {}): Promise<Enqueued> {
+  async enqueue<P = unknown>(
+    type: TypeName<P>,
+    payload?: P | JsonText,
+    options: EnqueueOptions = {},
+  ): Promise<Enqueued> {
     const [stored] = await this.enqueueMany([{ ...options, type, payload }]);
     return stored as Enqueued;
   }

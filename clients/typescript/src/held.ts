@@ -1,7 +1,8 @@
 /** A job that the worker holds, and what the worker counts of its queues. */
 
-import type { Handler, Job, StopReason } from "./job.js";
+import type { Granted, Handler, Job, StopReason } from "./job.js";
 import { isFailure, type Outcome } from "./outcome.js";
+import { now } from "./signal.js";
 
 /** A handler, and what holds for its jobs. */
 export interface Registered {
@@ -40,6 +41,36 @@ export interface Held {
   refusals: number;
   resumeAt: number;
   hasLeft: boolean;
+}
+
+/** A job that has just been granted. */
+export function leased(
+  job: Job,
+  granted: Granted,
+  given: Pick<Held, "registered" | "control" | "expiresAt">,
+): Held {
+  const began = now();
+  return {
+    ...given,
+    job,
+    lease: granted.lease,
+    extendAt: given.expiresAt,
+    deadline: granted.timeout_seconds === undefined ? undefined : began + granted.timeout_seconds * 1_000,
+    aloneUntil: began + (granted.alone_seconds ?? 0) * 1_000,
+    beganAt: began,
+    progress: undefined,
+    stopReason: undefined,
+    stopAt: undefined,
+    outcome: undefined,
+    hasEnded: false,
+    isOver: false,
+    isSettling: false,
+    isExtending: false,
+    isUnanswered: false,
+    refusals: 0,
+    resumeAt: 0,
+    hasLeft: false,
+  };
 }
 
 /** Whether it is still open what becomes of it. */

@@ -65,8 +65,14 @@ export class Endpoint {
       if (signal?.aborted === true) {
         end();
       }
-      const init: RequestInit = { method: "POST", headers: this.headers, body, signal: control.signal, redirect: "error" };
-      const response = await fetch(this.url(path), init);
+      const response = await fetch(this.url(path), {
+        method: "POST",
+        headers: this.headers,
+        body,
+        signal: control.signal,
+        // It could take the token elsewhere.
+        redirect: "error",
+      });
       return answered(response.status, await response.text());
     } catch (error) {
       throw error instanceof TaskHarborError ? error : unanswered(error);

@@ -142,7 +142,7 @@ export class Job<P = unknown> {
 
   /** Reads what the steps before this one have produced. */
   async inputs<I = unknown>(): Promise<Inputs<I>> {
-    const answer = this.hasInputs ? await this.#links.readInputs(this.id) : {};
+    const answer = this.hasInputs ? await this.#links.readInputs() : {};
     const { text, base64, failure } = answer;
     const value: unknown = base64 !== undefined ? fromBase64(base64) : text && JSON.parse(text);
     const inputs: Inputs<I> = { value: value as I };
@@ -160,5 +160,5 @@ export class Job<P = unknown> {
 export interface JobLinks {
   signal: AbortSignal;
   report(text: string): void;
-  readInputs(id: string): Promise<InputAnswer>;
+  readInputs(): Promise<InputAnswer>;
 }

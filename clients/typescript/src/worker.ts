@@ -9,18 +9,18 @@
 
 import { random, hex } from "./bytes.js";
 import { announce, announceOften } from "./announce.js";
-import { Unavailable, type TaskHarborError } from "./error.js";
-import { isRunning, Tally, type Held, type Registered } from "./held.js";
-import { parsed, type Endpoint } from "./http.js";
-import { Job, Stopped, type Granted, type InputAnswer, type StopReason } from "./job.js";
-import { picked } from "./json.js";
+import { Unavailable } from "./error.js";
+import { isRunning, leased, Tally, type Held, type Registered } from "./held.js";
+import type { Endpoint } from "./http.js";
+import { readInput } from "./input.js";
+import { Job, Stopped, type Granted, type StopReason } from "./job.js";
 import { keep } from "./keep.js";
 import type { Logger } from "./log.js";
 import { failure, isFailure, released, success, type Outcome } from "./outcome.js";
 import { Poll } from "./poll.js";
 import { reserve } from "./reserve.js";
 import { settle } from "./settle.js";
-import { backoff, now, Signal, sleep } from "./signal.js";
+import { now, Signal } from "./signal.js";
 import { watch } from "./watch.js";
 
 /** What the server is asked within; a lease lives longer. */
@@ -28,7 +28,6 @@ export const CALL_MS = 10_000;
 /** How long outcomes are sent after all handlers have ended or were given up. */
 const FLUSH_MS = 4_000;
 const LAST_CALL_MS = 1_000;
-const MAX_INPUT_FAILURES = 10;
 
 /** What was configured. */
 export interface Settings {
@@ -248,38 +247,17 @@ export class Worker {
     const { settings } = this;
     const registered = this.handlers.get(granted.type);
     const control = new AbortController();
-    const began = now();
     const links = {
       signal: control.signal,
       report: (report: string) => {
         held.progress = report;
         this.signals.kept.notify();
       },
-      readInputs: (id: string) => this.#readInputs(id, held),
+      readInputs: () => readInput(this, held),
     };
-    const held: Held = {
-      job: new Job(granted, text, links),
-      registered,
-      control,
-      lease: granted.lease,
-      expiresAt: grantedAt + settings.leaseMs,
-      extendAt: grantedAt + settings.leaseMs / 3,
-      deadline: granted.timeout_seconds === undefined ? undefined : began + granted.timeout_seconds * 1_000,
-      aloneUntil: began + (granted.alone_seconds ?? 0) * 1_000,
-      beganAt: began,
-      progress: undefined,
-      stopReason: undefined,
-      stopAt: undefined,
-      outcome: undefined,
-      hasEnded: false,
-      isOver: false,
-      isSettling: false,
-      isExtending: false,
-      isUnanswered: false,
-      refusals: 0,
-      resumeAt: 0,
-      hasLeft: false,
-    };
+    const job = new Job(granted, text, links);
+    const held = leased(job, granted, { registered, control, expiresAt: grantedAt + settings.leaseMs });
+    held.extendAt = grantedAt + settings.leaseMs / 3;
     this.held.add(held);
     this.busy.set(granted.queue, (this.busy.get(granted.queue) ?? 0) + 1);
     this.tallies.get(granted.queue)?.begin(granted.waited_ms);
@@ -373,35 +351,4 @@ export class Worker {
     this.signals.slots.notify();
     this.signals.idle.notify();
   }
-
-  /** Reads the inputs of a job; an unavailable store is waited for, while the lease lives. */
-  async #readInputs(id: string, held: Held): Promise<InputAnswer> {
-    for (let failures = 1; ; failures += 1) {
-      try {
-        const text = await this.call("work/inputs", JSON.stringify({ id }), CALL_MS);
-        return asInput(text);
-      } catch (error) {
-        if (!(error instanceof Unavailable) || failures > MAX_INPUT_FAILURES || !isRunning(held)) {
-          throw error as TaskHarborError;
-        }
-      }
-      await sleep(backoff(failures));
-    }
-  }
-}
-
-function asInput(text: string): InputAnswer {
-  const { document, texts } = picked(text, "input", 1);
-  const answer = parsed<{ input_base64?: string; failure?: NonNullable<InputAnswer["failure"]> }>(document);
-  const read: InputAnswer = {};
-  if (texts[0] !== undefined) {
-    read.text = texts[0];
-  }
-  if (answer.input_base64 !== undefined) {
-    read.base64 = answer.input_base64;
-  }
-  if (answer.failure !== undefined) {
-    read.failure = answer.failure;
-  }
-  return read;
 }

@@ -16,7 +16,8 @@ test("a job is sent with what was given", async (t) => {
   const server = await fake(t);
   const client = new Client(`${server.url}/admin/jobs/`, { token: "secret", store: "eu west" });
   const runAt = new Date("2030-01-02T03:04:05Z");
-  const options = { queue: "mail", idempotencyKey: "k", runAt, priority: 3, lane: "acme", maxAttempts: 2, timeout: 1.5 };
+  const bounds = { maxAttempts: 2, timeout: 1.5 };
+  const options = { queue: "mail", idempotencyKey: "k", runAt, priority: 3, lane: "acme", ...bounds };
   const { id, existed } = await client.enqueue("email:send", { to: "é" }, { ...options, headers: { trace: "1" } });
   const [{ path, body, headers }] = server.calls;
   assert.equal(path, "/admin/jobs/v1/eu%20west/work/enqueue");
@@ -110,8 +111,9 @@ test("what the server refuses is told with its reason, and not sent again", asyn
 });
 
 test("a job that is refused among many is named", async (t) => {
+  const error = { code: "rejected", message: "too large" };
   const refuse = ({ jobs }) => ({
-    jobs: jobs.map(({ id }, at) => (at === 1 ? { error: { code: "rejected", message: "too large" } } : { id, existed: false })),
+    jobs: jobs.map(({ id }, at) => (at === 1 ? { error } : { id, existed: false })),
   });
   const server = await fake(t, { enqueue: refuse });
   const jobs = [{ type: "a" }, { type: "b" }, { type: "c" }];

@@ -14,8 +14,8 @@ import { defer, Server } from "./server.js";
 
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 const PACKAGE = fileURLToPath(new URL("..", import.meta.url));
-const GUIDE = new URL("../../../docs/guides/typescript.md", import.meta.url);
-const README = new URL("../README.md", import.meta.url);
+const GUIDE = join(HERE, "../../../docs/guides/typescript.md");
+const README = join(PACKAGE, "README.md");
 
 const CONFIG = {
   compilerOptions: {
@@ -105,7 +105,8 @@ test("the package has what it needs, and nothing else", async () => {
   const packed = JSON.parse(text);
   const [{ files }] = Array.isArray(packed) ? packed : Object.values(packed);
   const paths = files.map(({ path }) => path);
-  for (const path of ["package.json", "README.md", "dist/index.js", "dist/index.d.ts", "dist/enqueue.js", "dist/enqueue.d.ts"]) {
+  const modules = ["dist/index.js", "dist/index.d.ts", "dist/enqueue.js", "dist/enqueue.d.ts"];
+  for (const path of ["package.json", "README.md", ...modules]) {
     assert.ok(paths.includes(path), path);
   }
   const others = paths.filter((path) => !/^(dist\/\w+\.(js|d\.ts)|package\.json|README\.md)$/.test(path));

@@ -8,7 +8,8 @@ import { picked, wellFormed, written } from "../dist/json.js";
 
 test("a picked value is the text that was written", () => {
   const big = '{"n": 12345678901234567890, "s": "a\\"}]", "f":1.0}';
-  const { document, texts } = picked(`{"jobs":[{"id":"a","payload": ${big} ,"n":1},{"payload":7}],"x":{}}`, "payload", 3);
+  const text = `{"jobs":[{"id":"a","payload": ${big} ,"n":1},{"payload":7}],"x":{}}`;
+  const { document, texts } = picked(text, "payload", 3);
   assert.deepEqual(texts, [big, "7"]);
   assert.deepEqual(JSON.parse(document), { jobs: [{ id: "a", payload: 0, n: 1 }, { payload: 1 }], x: {} });
 });

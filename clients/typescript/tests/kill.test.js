@@ -62,7 +62,8 @@ test(`workers are killed ${KILLS} times: each job runs, none is lost, and no two
   defer(t, () => Promise.all(workers.map((worker) => worker.close())));
   const [acknowledged, killed] = [[], new Map()];
   for (let kill = 0; kill < KILLS; kill += 1) {
-    const jobs = Array.from({ length: JOBS_PER_KILL }, () => ({ type: "step", queue: "kill", payload: { ms: random() * 60 } }));
+    const job = () => ({ type: "step", queue: "kill", payload: { ms: random() * 60 } });
+    const jobs = Array.from({ length: JOBS_PER_KILL }, job);
     acknowledged.push(...(await client.enqueueMany(jobs)).map(({ id }) => id));
     // One that has got as far as that; how far it is with its jobs is left to chance.
     const hasBegun = ({ event }) => event === "begin";

@@ -51,7 +51,8 @@ test("a release that arrived although its answer was lost is not a lost lease", 
   let count = 0;
   const settle = ({ jobs }, request, response) => {
     count += 1;
-    return count === 1 ? void response.destroy() : { jobs: jobs.map(() => ({ error: { code: "lease_lost", message: "gone" } })) };
+    const error = { code: "lease_lost", message: "gone" };
+    return count === 1 ? void response.destroy() : { jobs: jobs.map(() => ({ error })) };
   };
   const handlers = {
     test: () => {
@@ -171,7 +172,8 @@ test("a lease is extended while its handler runs, and used as it is then", async
 });
 
 test("a lease that is lost stops its handler, and nothing is recorded", async (t) => {
-  const extend = ({ jobs }) => ({ jobs: jobs.map(() => ({ error: { code: "lease_lost", message: "another has it" } })) });
+  const error = { code: "lease_lost", message: "another has it" };
+  const extend = ({ jobs }) => ({ jobs: jobs.map(() => ({ error })) });
   const told = deferred();
   const { server, worker, log } = await working(t, {
     jobs: [granted({ id: "a" })],
@@ -261,7 +263,12 @@ test("a server that does not notice the end of a wait does not hold up the shutd
     server.keepHalfOpen();
     asked.resolve();
   };
-  const { server, worker } = await working(t, { jobs: [], answers: { reserve }, options: { grace: 20 }, handlers: { test: () => 1 } });
+  const { server, worker } = await working(t, {
+    jobs: [],
+    answers: { reserve },
+    options: { grace: 20 },
+    handlers: { test: () => 1 },
+  });
   await asked.promise;
   const began = performance.now();
   await worker.stop();
@@ -343,7 +350,12 @@ test("handlers that compute for long let leases be extended in between", async (
     order.push("extend");
     return { jobs: jobs.map(() => ({})) };
   };
-  const { server, log } = await working(t, { jobs, answers: { extend }, options: { lease: 1.5 }, handlers: { test: handler } });
+  const { server, log } = await working(t, {
+    jobs,
+    answers: { extend },
+    options: { lease: 1.5 },
+    handlers: { test: handler },
+  });
   while (settled(server.calls.filter(({ name }) => name === "settle")).length < 6) {
     await new Promise(setImmediate);
   }
@@ -371,6 +383,7 @@ test("an integer beyond 2^53 is exact in the text of the payload", async (t) => 
     return { raw: `{"jobs":[${job}],"granted_after_ms":0}` };
   };
   const handler = (job) => read.resolve([job.payloadText, new TextDecoder().decode(job.payloadBytes)]);
-  await working(t, { jobs: [], answers: { reserve }, options: { queues: { default: 1 } }, handlers: { test: handler } });
+  const options = { queues: { default: 1 } };
+  await working(t, { jobs: [], answers: { reserve }, options, handlers: { test: handler } });
   assert.deepEqual(await read.promise, ['{"n":12345678901234567890}', '{"n":12345678901234567890}']);
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
-import { ApiError, App, Client, Discard, JobType, JsonText, Retry, Snooze, Throttled } from "../dist/index.js";
+import { ApiError, App, Client, Discard, JsonText, Retry, Snooze, Throttled } from "../dist/index.js";
 import { aborted, defer, deferred, Log, Server } from "./server.js";
 
 let server;
@@ -23,7 +23,8 @@ async function working(t, handlers, options = {}) {
   queues += 1;
   const queue = `queue-${queues}`;
   const log = new Log();
-  const app = new App(server.url, { queues: { [queue]: 4 }, logger: log, lease: 6, grace: 1, cancelWait: 0.5, ...options });
+  const times = { lease: 6, grace: 1, cancelWait: 0.5 };
+  const app = new App(server.url, { queues: { [queue]: 4 }, logger: log, ...times, ...options });
   for (const [type, [handler, more]] of Object.entries(handlers)) {
     app.job(type, handler, more);
   }
@@ -46,7 +47,6 @@ async function reaches(id, state) {
 
 test("a job runs with all that was enqueued, and its output is kept", async (t) => {
   const seen = deferred();
-  const type = new JobType("email:send");
   const { put, queue } = await working(t, {
     "email:send": [
       (job) => {
@@ -57,7 +57,8 @@ test("a job runs with all that was enqueued, and its output is kept", async (t) 
     ],
   });
   const before = Date.now();
-  const { id, existed } = await put(type, { to: "zoë@😀", list: [1.5, null] }, { headers: { trace: "é" }, priority: 4, lane: "acme" });
+  const options = { headers: { trace: "é" }, priority: 4, lane: "acme" };
+  const { id, existed } = await put("email:send", { to: "zoë@😀", list: [1.5, null] }, options);
   const job = await seen.promise;
   assert.equal(existed, false);
   assert.ok(Math.abs(job.createdAt.getTime() - before) < 60_000);
@@ -141,13 +142,15 @@ test("the delays after failures are those of the worker", async (t) => {
     }
     seen.resolve(job.attempt);
   };
-  const { put } = await working(t, { patient: [handler] }, { backoff: { base: 0.01, cap: 0.02, multiplier: 1, jitter: 0 } });
+  const backoff = { base: 0.01, cap: 0.02, multiplier: 1, jitter: 0 };
+  const { put } = await working(t, { patient: [handler] }, { backoff });
   await put("patient");
   assert.equal(await seen.promise, 3);
 });
 
 test("the last attempt that fails ends in the DLQ with its error", async (t) => {
-  const { put } = await working(t, { broken: [() => Promise.reject(new TypeError("no such thing")), { maxAttempts: 1 }] });
+  const handler = () => Promise.reject(new TypeError("no such thing"));
+  const { put } = await working(t, { broken: [handler, { maxAttempts: 1 }] });
   const { id } = await put("broken");
   const job = await reaches(id, "dlq");
   assert.match(JSON.stringify(job), /TypeError: no such thing/);

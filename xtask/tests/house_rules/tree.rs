@@ -21,7 +21,7 @@ impl File {
     }
 }
 
-/// Every text file of the repository, build output aside.
+/// Every text file of the repository, build output and installed packages aside.
 pub(crate) fn files() -> io::Result<Vec<File>> {
     let mut files = Vec::new();
     // Cargo runs a test in the folder of its package; a path compiled in would not survive a move.
@@ -33,7 +33,7 @@ fn collect(dir: &Path, prefix: &str, files: &mut Vec<File>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if name == ".git" || name == "target" {
+        if [".git", "target", "node_modules"].contains(&name.as_str()) {
             continue;
         }
         let path = format!("{prefix}{name}");
