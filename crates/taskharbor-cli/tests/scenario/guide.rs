@@ -92,7 +92,8 @@ fn every_command_in_the_guides_is_understood() {
         // The demonstration has tests of its own.
         for command in commands.iter().filter(|it| !it.starts_with("taskharbor demo")) {
             let mut command = command.replace(" ID", &format!(" {dead}"));
-            if command.contains("worker") && !command.contains("--until-idle") {
+            let is_worker = command.split(' ').nth(1) == Some("worker");
+            if is_worker && !command.contains("--until-idle") {
                 command = command.replacen("worker", "worker --until-idle", 1);
             }
             let bin = Path::new(env!("CARGO_BIN_EXE_taskharbor")).parent().unwrap();

@@ -137,32 +137,31 @@ fn pages_and_api_are_served_for_the_store_of_the_other_commands() {
 fn a_server_ends_with_its_streams_and_long_polls() {
     let store = Store::new();
     let server = Server::of(&store, &[]);
-    let mut streams = Vec::new();
-    for (path, body) in [
-        ("/v1/main/events", String::new()),
-        (
-            "/v1/main/work/reserve",
-            r#"{"worker": "w", "queues": {"mail": 1}, "wait_seconds": 30}"#.to_owned(),
-        ),
-    ] {
+    let open = |method: &str, path: &str, body: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
-        let method = if body.is_empty() { "GET" } else { "POST" };
+        let (host, length) = (&server.address, body.len());
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            server.address,
-            body.len()
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
         )
         .unwrap();
-        streams.push(stream);
-    }
+        stream
+    };
+    let reserve = r#"{"worker": "w", "queues": {"mail": 1}, "wait_seconds": 30}"#;
+    let mut waiting = open("POST", "/v1/main/work/reserve", reserve);
+    let mut events = open("GET", "/v1/main/events", "");
     let mut first = [0; 12];
-    streams[0].read_exact(&mut first).unwrap();
+    events.read_exact(&mut first).unwrap();
     assert_eq!(&first, b"HTTP/1.1 200");
+    assert_eq!(server.get("/healthz").status, 200);
     assert_eq!(server.end("-INT"), Some(130));
-    let mut rest = String::new();
-    streams[1].read_to_string(&mut rest).unwrap();
-    assert!(rest.starts_with("HTTP/1.1 200") && rest.contains("\"jobs\":[]"), "{rest}");
+    let mut answered = String::new();
+    waiting.read_to_string(&mut answered).unwrap();
+    assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
+    assert!(answered.contains("\"jobs\":[]"), "{answered}");
+    // The stream has ended as well.
+    events.read_to_end(&mut Vec::new()).unwrap();
 }
 
 #[test]
@@ -180,7 +179,8 @@ fn a_schedule_is_fired_by_the_server_alone() {
 fn old_jobs_are_removed_if_that_is_asked_for() {
     let store = Store::new();
     let id = store.enqueue(&["echo", "1"]);
-    store.work(&["--builtin"]);
+    // The record outlives the lease under which the job ended.
+    store.work(&["--builtin", "--lease", "1s"]);
     assert_eq!(store.state(&id), "done");
     let server = Server::of(&store, &["--keep", "0s"]);
     until("the end of the record", || store.run(&["inspect", &id]).code == Some(3));
@@ -233,7 +233,7 @@ fn wrong_options_are_named_and_nothing_is_served() {
         (&["--url", "sqlite:a.db", "--url", "b=sqlite:b.db"], "needs a name"),
         (&["--url", "a b=sqlite:a.db"], "invalid store name"),
         (&["--url", "main="], "the URL of the store is empty"),
-        (&["--url", "memory:"], "would be gone with this command"),
+        (&["--bind", "127.0.0.1:0", "--url", "memory:"], "would be gone with this command"),
         (&["--bind", "7450"], "invalid value"),
         (&["--role", "god"], "invalid value"),
         (&["--tokens", "t.json", "--role", "viewer"], "cannot be used with"),
