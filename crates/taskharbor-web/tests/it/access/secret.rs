@@ -84,23 +84,30 @@ async fn no_answer_has_the_error_of_the_store() {
         let rig = rig(failing);
         let mut failed = 0;
         for path in READS {
-            failed += check(&rig.get(path).await, path);
+            failed += check(failing, &rig.get(path).await, path);
         }
         for (path, body) in CHANGES {
             let reply = rig.send(post(&format!("/v1/main/{path}"), body, &[])).await;
-            failed += check(&reply, path);
+            failed += check(failing, &reply, path);
         }
         assert!(failed > 25, "most of them ask the store: {failed}");
     }
 }
 
 /// Looks for the secret; 1 if the store's failure was told without it.
-fn check(reply: &Reply, path: &str) -> usize {
+fn check(failing: Failing, reply: &Reply, path: &str) -> usize {
     for secret in ["hunter2", "db-7", "th_job"] {
         assert!(!reply.text.contains(secret), "{path}: {reply:?}");
     }
-    assert_ne!(reply.status.as_u16(), 500, "{path}: {reply:?}");
-    usize::from(matches!(reply.status.as_u16(), 502 | 503))
+    let is_server_error = reply.status.is_server_error();
+    if is_server_error {
+        let expected = match failing {
+            Failing::Unavailable => "store_unavailable",
+            Failing::Backend | Failing::Violation => "store_failed",
+        };
+        assert_eq!(reply.problem().1, expected, "{path}");
+    }
+    usize::from(is_server_error)
 }
 
 #[tokio::test]
