@@ -77,11 +77,9 @@ class Signals(ProcessCase):
                 begun = ended + 1
                 self.log.wait_step("begin", begun)
                 worker.send_signal(number)
-                late = self.enqueue("work", 0.0)
                 self.assertEqual(worker.wait(rig.PATIENCE), 0)
                 self.assertEqual(self.server.inspect(id)["state"], "done")
                 self.assertIn("ended", self.log.lines()[-1])
-                self.server.command("cancel", late)
 
     def test_a_second_signal_ends_the_patience(self):
         worker = self.start(grace=3_600.0)
