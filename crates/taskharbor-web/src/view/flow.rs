@@ -51,7 +51,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             .needs(Role::Admin)
             .acts("flow.purge")
             .time_limit(LARGE)
-            .summary("Remove a flow that is over, with its jobs"),
+            .summary("Remove a flow whose jobs are all terminal, and these jobs"),
     ]
 }
 
@@ -109,8 +109,8 @@ async fn list(call: Call, query: Query) -> Result<Page, Problem> {
 
 async fn get(call: Call, _: Nothing) -> Result<FlowRecord, Problem> {
     let id: JobId = call.param("id")?;
-    let (store, now) = call.store_now().await?;
-    store.driver.flow(id.clone(), now).await?.ok_or_else(|| no_flow(&id))
+    let store = call.store()?;
+    store.graphs.record(store, &id).await
 }
 
 async fn graph(call: Call, _: Nothing) -> Result<Response, Problem> {
@@ -141,7 +141,9 @@ async fn act(call: &Call, action: Action) -> Result<(), Problem> {
     let (store, now) = call.store_now().await?;
     let flow = store.driver.flow(id.clone(), now).await?.ok_or_else(|| no_flow(&id))?;
     call.note(|note| note.count = Some(flow.members.total()));
-    for answer in store.driver.manage(Manage::new(vec![id], action, now)).await? {
+    let answers = store.driver.manage(Manage::new(vec![id.clone()], action, now)).await;
+    store.graphs.expire(&id).await;
+    for answer in answers? {
         answer?;
     }
     Ok(())
@@ -161,8 +163,10 @@ async fn requeue(call: Call, _: Nothing) -> Result<Requeued, Problem> {
     let id: JobId = call.param("id")?;
     let (store, now) = call.store_now().await?;
     store.driver.flow(id.clone(), now).await?.ok_or_else(|| no_flow(&id))?;
-    let dead = Filter::all().flow(id).state(State::Dlq);
-    let acted = store.client.jobs(dead).requeue(Requeue::new()).await?;
+    let dead = Filter::all().flow(id.clone()).state(State::Dlq);
+    let acted = store.client.jobs(dead).requeue(Requeue::new()).await;
+    store.graphs.expire(&id).await;
+    let acted = acted?;
     call.note(|note| note.count = Some(acted.done));
     Ok(Requeued { done: acted.done, refused: acted.refused.len() })
 }

@@ -98,7 +98,7 @@ async fn limits(call: Call, _: Nothing) -> Result<Stored, Problem> {
 /// The limits that a queue gets, in place of those it has.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "SetLimits", extend("required" = ["limits"]))]
+#[schemars(rename = "LimitsChange", extend("required" = ["limits"]))]
 struct NewLimits {
     /// The limits; `null` removes them.
     #[serde(deserialize_with = "nullable")]
@@ -149,7 +149,7 @@ async fn lanes(call: Call, query: Query) -> Result<Page, Problem> {
 /// A hold of a queue, or of one of its lanes.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(rename = "Hold", extend("required" = ["until"]))]
+#[schemars(rename = "HoldChange", extend("required" = ["until"]))]
 struct NewHold {
     /// The lane; the whole queue if it is not given.
     lane: Option<LaneName>,

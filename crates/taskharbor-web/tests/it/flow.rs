@@ -148,7 +148,7 @@ async fn a_small_flow_is_drawn_member_by_member_and_moves() {
 
     let first = ack(&rig.driver).await;
     let failed = fail(&rig.driver).await;
-    // A graph is read at most once a second, whoever asks.
+    // A graph is read at most once a second.
     assert_eq!(rig.get(&path).await.ok(), graph);
     tokio::time::advance(LATER).await;
     let graph = rig.get(&path).await.ok();
@@ -186,7 +186,7 @@ async fn a_flow_too_large_to_be_read_is_drawn_from_a_part_of_it() {
     let graph = rig.get(&format!("flows/{id}/graph")).await.ok();
     assert_eq!(graph["members"], 40_002);
     assert!(graph["read"].as_u64().unwrap() <= 20_000);
-    // The few jobs of their type are among those that are read, and the others lie beside their like.
+    // The few jobs of their type are among those that are read, and the others lie beside them.
     assert_eq!(nodes(&graph).len(), 3);
     let parts = nodes(&graph).into_values().find(|it| it["type"] == "part").unwrap().clone();
     assert_eq!(parts["counts"]["blocked"], 40_000);
@@ -320,7 +320,7 @@ impl<D: Driver + Admin> Hook<D> for Calls {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_graph_is_read_once_for_all_who_look_and_its_records_once_at_all() {
+async fn a_graph_is_read_once_for_all_pages_and_its_records_only_once() {
     let calls = Calls::default();
     let driver = AnyDriver::new(Intercept::new(MemoryDriver::new(), calls.clone()));
     let stores = Stores::new().add("main", StoreKind::Memory, &driver).unwrap();

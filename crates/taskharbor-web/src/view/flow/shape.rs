@@ -60,7 +60,7 @@ struct Note {
 }
 
 impl Shape {
-    /// How many members are kept.
+    /// How many members are known.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }
