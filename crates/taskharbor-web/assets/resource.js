@@ -3,6 +3,7 @@
 import { get, session } from "./api.js";
 import { useCallback, useEffect, useRef, useState } from "./html.js";
 import { live } from "./live.js";
+import { useStore } from "./store.js";
 
 /**
  * @template T
@@ -35,6 +36,9 @@ export function useResource(url, { every } = {}) {
     return () => abort.abort();
   }, [key, turn]);
   useRepeat(reload, key ? every : undefined);
+  const status = useStore(live, (value) => value.status);
+  // What failed while the server was away is asked for again when it is back.
+  useEffect(() => void (status === "live" && state.error && reload()), [status]);
   const isOf = state.key === key;
   return { data: isOf ? state.data : null, error: isOf ? state.error : null, isLoading: !isOf || state.isLoading, reload };
 }
