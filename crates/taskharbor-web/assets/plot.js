@@ -14,8 +14,8 @@ const FONT = "11px system-ui, sans-serif";
 /** A colour that lets the grid through. @param {string} rgb */
 const faint = (rgb) => rgb.replace(/^rgb\((.*)\)$/, "rgba($1, 0.12)");
 
-/** @param {Line[]} lines @param {(value: number) => string} write @param {(at: number | null) => void} point @param {number} width */
-function options(lines, write, point, width) {
+/** @param {Line[]} lines @param {number} span @param {(value: number) => string} write @param {(at: number | null) => void} point @param {number} width */
+function options(lines, span, write, point, width) {
   const [grid, text] = [colour("line"), colour("dim")];
   const axis = { stroke: text, font: FONT, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
   /** @type {import("./vendor/uplot.js").default.Options} */
@@ -25,7 +25,10 @@ function options(lines, write, point, width) {
     padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, sync: { key: "overview" }, points: { size: 6 } },
-    scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
+    scales: {
+      x: { range: (_, __, max) => [(max ?? Date.now() / 1000) - span, max ?? Date.now() / 1000] },
+      y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] },
+    },
     axes: [
       { ...axis, size: 24, space: 72, values: "{HH}:{mm}", grid: { show: false } },
       { ...axis, size: 52, space: 32, values: (_, ticks) => ticks.map((tick) => write(tick)) },
@@ -43,10 +46,10 @@ function options(lines, write, point, width) {
 }
 
 /**
- * Lines over time. The heading tells the values under the cursor, else the latest.
- * @param {{title: string, times: number[], lines: Line[], values: Values[], write: (value: number) => string}} props
+ * Lines over the last `span` seconds. The heading tells the values under the cursor, else the latest.
+ * @param {{title: string, span: number, times: number[], lines: Line[], values: Values[], write: (value: number) => string}} props
  */
-export function Plot({ title, times, lines, values, write }) {
+export function Plot({ title, span, times, lines, values, write }) {
   const shown = useStore(theme);
   const place = useRef(/** @type {HTMLDivElement | null} */ (null));
   const plot = useRef(/** @type {uPlot | null} */ (null));
@@ -55,7 +58,7 @@ export function Plot({ title, times, lines, values, write }) {
     const element = place.current;
     if (!element) return;
     const data = /** @type {any} */ ([times, ...values]);
-    const made = new uPlot(options(lines, write, setPointed, element.clientWidth), data, element);
+    const made = new uPlot(options(lines, span, write, setPointed, element.clientWidth), data, element);
     plot.current = made;
     const resized = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
     resized.observe(element);
@@ -64,7 +67,7 @@ export function Plot({ title, times, lines, values, write }) {
       made.destroy();
       plot.current = null;
     };
-  }, [shown, title]);
+  }, [shown, title, span]);
   useEffect(() => plot.current?.setData(/** @type {any} */ ([times, ...values])), [times, values]);
   const index = pointed !== null && pointed < times.length ? pointed : times.length - 1;
   const at = times[index];
