@@ -152,6 +152,14 @@ impl WakeHub {
         !(registry.watchers.is_empty() && registry.waiters.is_empty())
     }
 
+    /// The queues and the jobs that are watched, for a driver that asks another process for wake-ups about
+    /// them.
+    #[must_use]
+    pub fn watched(&self) -> (BTreeSet<QueueName>, BTreeSet<JobId>) {
+        let registry = lock(&self.registry);
+        (registry.watchers.keys().cloned().collect(), registry.waiters.keys().cloned().collect())
+    }
+
     /// Says whether wake-ups arrive: `false` while the connection over which they come is broken.
     /// Workers then look as often as if there were no wake-ups. Each change wakes every watch,
     /// because wake-ups were lost meanwhile, and because workers have to choose anew when to look
@@ -367,6 +375,19 @@ mod tests {
         assert_eq!(poll(&mut watch), woken(&["mail"]));
         assert_eq!(poll(&mut watch), Poll::Ready(None));
         assert_eq!(poll(&mut hub.watch(vec![queue("mail")])), Poll::Ready(None));
+    }
+
+    #[test]
+    fn what_is_watched_is_known_until_the_watch_is_dropped() {
+        let (hub, id) = (WakeHub::new(), JobId::new("a").unwrap());
+        let mail = hub.watch(vec![queue("mail"), queue("bulk")]);
+        let job = hub.watch_job(id.clone());
+        let (queues, jobs) = hub.watched();
+        assert!(queues.into_iter().eq([queue("bulk"), queue("mail")]));
+        assert!(jobs.into_iter().eq([id]));
+        drop((mail, job));
+        let (queues, jobs) = hub.watched();
+        assert!(queues.is_empty() && jobs.is_empty());
     }
 
     #[test]
