@@ -38,6 +38,7 @@ pub(crate) fn features() -> Vec<Command> {
     let sets = [
         "",
         "--features derive",
+        "--features http",
         "--features memory",
         "--features messagepack",
         "--features postgres",

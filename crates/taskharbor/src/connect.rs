@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "http", feature = "postgres", feature = "sqlite"))]
 use taskharbor_core::DriverError;
 use taskharbor_core::{AnyDriver, debug_as_display, error::chain};
 use tokio::time::Instant;
@@ -65,12 +65,13 @@ pub enum ConnectError {
 
 debug_as_display!(ConnectError);
 
-const SCHEMES: [&str; 3] = ["memory:", "postgres:", "sqlite:"];
+const SCHEMES: [&str; 5] = ["http:", "https:", "memory:", "postgres:", "sqlite:"];
 
 /// Opens the driver that the URL names.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
+/// | `http://…`, `https://…` | the store of a TaskHarbor server | `http` |
 /// | `memory:` | the memory of this process, new and empty with every call | `memory` |
 /// | `postgres://…`, `postgresql://…` | a PostgreSQL database | `postgres` |
 /// | `sqlite:PATH` | a file, which has to be there; `sqlite:PATH?create=true` makes it if it is not | `sqlite` |
@@ -96,6 +97,8 @@ pub async fn connect(url: &str) -> Result<AnyDriver, ConnectError> {
         return Err(ConnectError::NotAUrl(beginning(url)));
     };
     match scheme {
+        "http" => http("http:", url).await,
+        "https" => http("https:", url).await,
         "memory" => memory(rest),
         "postgres" | "postgresql" => postgres(url).await,
         "sqlite" => sqlite(url).await,
@@ -133,6 +136,24 @@ fn beginning(text: &str) -> String {
         Some(end) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
+}
+
+#[cfg(feature = "http")]
+async fn http(scheme: &'static str, url: &str) -> Result<AnyDriver, ConnectError> {
+    use taskharbor_http::{HttpDriver, OpenError};
+    match HttpDriver::connect(url).await {
+        Ok(driver) => Ok(AnyDriver::new(driver)),
+        Err(OpenError::Config(error)) => Err(ConnectError::Config { scheme, cause: error.into() }),
+        Err(error @ OpenError::Failed(DriverError::Unavailable(_))) => {
+            Err(ConnectError::Unavailable { scheme, cause: error.into() })
+        }
+        Err(error) => Err(ConnectError::Failed { scheme, cause: error.into() }),
+    }
+}
+
+#[cfg(not(feature = "http"))]
+async fn http(scheme: &'static str, _url: &str) -> Result<AnyDriver, ConnectError> {
+    Err(ConnectError::NotCompiledIn { scheme, feature: "http" })
 }
 
 /// The whole URL, because the driver reads it by rules of its own.
@@ -196,7 +217,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_store_is_refused_with_what_to_write() {
         for (url, text) in [
-            ("", "names no store: start it with one of memory:, postgres:, sqlite:"),
+            ("", "names no store: start it with one of http:, https:, memory:, postgres:, sqlite:"),
             ("jobs.db", "names no store"),
             ("mysql://localhost/jobs", "no driver knows the scheme \"mysql:\""),
             ("MEMORY:", "no driver knows the scheme"),
@@ -214,6 +235,9 @@ mod tests {
             "ada:hunter2@db/jobs",
             "postgres://ada:hunter2@db/jobs",
             "postgresql://ada:hunter2@db/jobs?password=hunter2",
+            "http://ada:hunter2@jobs",
+            "https://jobs?token=hunter2%0a",
+            "https://jobs?tokem=hunter2",
         ] {
             let error = connect(url).await.unwrap_err();
             assert!(!format!("{error} {error:?}").contains("hunter2"), "{url}: {error:?}");
@@ -247,6 +271,25 @@ mod tests {
             let error = connect(url).await.unwrap_err();
             assert!(matches!(error, ConnectError::Config { .. }), "{error}");
         }
+    }
+
+    #[cfg(not(feature = "http"))]
+    #[tokio::test]
+    async fn a_server_needs_its_feature() {
+        for url in ["http://jobs", "https://jobs"] {
+            let error = connect(url).await.unwrap_err().to_string();
+            assert!(error.contains("enable the feature \"http\""), "{error}");
+        }
+    }
+
+    #[cfg(feature = "http")]
+    #[tokio::test]
+    async fn a_server_that_is_away_is_unavailable() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = connect(&format!("http://{free}")).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Unavailable { scheme: "http:", .. }), "{error}");
+        let nonsense = connect("https://jobs?nonsense=1").await.unwrap_err();
+        assert!(matches!(nonsense, ConnectError::Config { scheme: "https:", .. }), "{nonsense}");
     }
 
     #[cfg(not(feature = "sqlite"))]

@@ -31,6 +31,8 @@ mod schedule;
 pub mod testing;
 mod worker;
 
+#[cfg(feature = "http")]
+pub use taskharbor_http as http;
 #[cfg(feature = "derive")]
 pub use taskharbor_macros::{Job, main};
 #[cfg(feature = "postgres")]
