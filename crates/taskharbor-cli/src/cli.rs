@@ -30,7 +30,7 @@ struct Cli {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store: sqlite:PATH or postgres://… [default: TASKHARBOR_URL, else sqlite:taskharbor.db]
+    /// The store: sqlite:PATH, postgres://… or http://… [default: TASKHARBOR_URL, else sqlite:taskharbor.db]
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
     /// Write JSON: lists as one object per line, everything else as one document

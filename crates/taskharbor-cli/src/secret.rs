@@ -23,6 +23,10 @@ fn userinfo(url: &str) -> Option<&str> {
     Some(userinfo).filter(|it| !it.is_empty())
 }
 
+fn has_secret(options: &str) -> bool {
+    ["password", "token"].iter().any(|name| options.contains(name))
+}
+
 /// The same for URLs in a text, which end where a word does.
 fn in_text(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
@@ -37,7 +41,7 @@ fn in_text(text: &str) -> String {
             None => url.to_owned(),
         };
         match url.split_once('?') {
-            Some((place, options)) if options.contains("password") => {
+            Some((place, options)) if has_secret(options) => {
                 clean.push_str(place);
                 clean.push('?');
                 clean.push_str(HIDDEN);
@@ -60,6 +64,7 @@ mod tests {
             ("unexpected 'postgres://a:pw@h/x' found", "unexpected 'postgres://***@h/x' found"),
             ("postgres://a:p@w@h/x", "postgres://***@h/x"),
             ("postgres://h/x?password=pw and more", "postgres://h/x?*** and more"),
+            ("https://h/x?store=a&token=pw and more", "https://h/x?*** and more"),
             ("see postgres://… or sqlite:a@b", "see postgres://… or sqlite:a@b"),
             ("two: a://b:c@d, e://f:g@h", "two: a://***@d, e://***@h"),
         ] {

@@ -74,7 +74,7 @@ impl Url {
         let url = match url {
             Some(url) if url.is_empty() => {
                 return Err(Failure::usage(
-                    "the URL of the store is empty: write sqlite:PATH or postgres://…",
+                    "the URL of the store is empty: write sqlite:PATH, postgres://… or http://…",
                 ));
             }
             Some(url) => url,
@@ -84,8 +84,8 @@ impl Url {
             Config::from_url(&url).map_err(|error| invalid(&error))?;
         }
         let url = Self(url);
-        if url.path().is_none() && !url.is_postgres() && !url.is_memory() {
-            let text = "the URL names no store: write sqlite:PATH or postgres://…";
+        if url.path().is_none() && !url.is_postgres() && !url.is_http() && !url.is_memory() {
+            let text = "the URL names no store: write sqlite:PATH, postgres://… or http://…";
             return Err(Failure::new(Exit::Usage, "invalid_url", text));
         }
         Ok(url)
@@ -111,6 +111,11 @@ impl Url {
 
     pub(crate) fn is_postgres(&self) -> bool {
         self.0.starts_with("postgres:") || self.0.starts_with("postgresql:")
+    }
+
+    /// Whether the store is behind a TaskHarbor server.
+    pub(crate) fn is_http(&self) -> bool {
+        self.0.starts_with("http:") || self.0.starts_with("https:")
     }
 
     /// The file, if it is one.
@@ -145,7 +150,7 @@ impl Url {
     pub(crate) async fn try_open(&self, missing: Missing) -> Outcome<Opened> {
         if self.is_memory() {
             return Err(Failure::usage(
-                "a store in memory would be gone with this command: name a file as sqlite:jobs.db, or postgres://…",
+                "a store in memory would be gone with this command: name a file as sqlite:jobs.db, or postgres://… or http://…",
             ));
         }
         if self.path().is_some() {
@@ -259,6 +264,8 @@ mod tests {
             ("postgres://ada:hunt/er2@db/jobs", "postgres://db/jobs"),
             ("postgres://ada:hunter2?x@db/jobs", "postgres://db/jobs"),
             ("postgres://db", "postgres://db/"),
+            ("https://jobs:7450/harbor?store=main&token=hunter2", "https://jobs:7450/harbor"),
+            ("http://hunter2@jobs", "http://jobs/"),
             ("postgres:hunter2", "postgres"),
             ("sqlite:jobs.db", "sqlite:jobs.db"),
             ("sqlite:///var/lib/jobs.db", "sqlite:///var/lib/jobs.db"),

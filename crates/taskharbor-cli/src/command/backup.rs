@@ -32,7 +32,8 @@ struct Report<'a> {
 pub(crate) async fn run(args: &Args, url: &Url, screen: &mut Screen) -> Outcome {
     if url.path().is_none() {
         return Err(Failure::usage(
-            "only stores in files are backed up by this command: use pg_dump for a database",
+            "only stores in files are backed up by this command: use pg_dump for a database, and for a \
+             store behind a server the command that fits the store itself",
         ));
     }
     let driver = url.open_file(Missing::Refuse).await?;

@@ -33,12 +33,25 @@ struct Status {
     up_to_date: bool,
 }
 
+/// What is known of the store of a server.
+#[derive(Serialize)]
+struct Served {
+    up_to_date: bool,
+}
+
 pub(crate) async fn run(command: &Command, url: &Url, screen: &mut Screen) -> Outcome {
     match command {
         Command::Status => status(url, screen).await,
         Command::Up => {
             // A file is created by the commands that fill it.
             let driver = url.open(Missing::Refuse).await?;
+            if url.is_http() {
+                driver.migrate().await?;
+                return match screen.is_json {
+                    true => screen.document(&Served { up_to_date: true }),
+                    false => screen.line("up to date"),
+                };
+            }
             let before = found(url).await?;
             driver.migrate().await?;
             if screen.is_json {
@@ -51,6 +64,7 @@ pub(crate) async fn run(command: &Command, url: &Url, screen: &mut Screen) -> Ou
                 Some(older) => format!("upgraded from version {older} to {newest}"),
             })
         }
+        Command::Print if url.is_http() => Err(behind_a_server()),
         Command::Print if url.is_postgres() => {
             let config = config(url)?;
             screen.line(&migration(config.schema_name()))
@@ -64,8 +78,17 @@ fn config(url: &Url) -> Outcome<Config> {
         .map_err(|error| Failure::new(Exit::Usage, "invalid_url", chain(&error)))
 }
 
+fn behind_a_server() -> Failure {
+    Failure::usage(
+        "a server does not tell the version of its store: give this command the URL of the store itself",
+    )
+}
+
 /// The version that is installed, and the newest.
 async fn found(url: &Url) -> Outcome<Status> {
+    if url.is_http() {
+        return Err(behind_a_server());
+    }
     if !url.is_postgres() {
         return file_status(url).await;
     }

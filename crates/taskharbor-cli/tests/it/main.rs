@@ -5,6 +5,7 @@
 mod cli;
 mod demo;
 mod file;
+mod http;
 #[path = "../scenario/mod.rs"]
 mod scenario;
 mod store;
