@@ -9,6 +9,7 @@
 mod choice;
 mod finding;
 mod flows;
+mod http;
 mod memory;
 mod noop;
 mod postgres;
@@ -19,7 +20,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | flows [url…] | postgres [part…] [size=number…] | sqlite [part…] [size=number…]]
+const USAGE: &str = "usage: cargo xtask bench [memory | worker | allocations | flows [url…] | http [part…] [size=number…] | postgres [part…] [size=number…] | sqlite [part…] [size=number…]]
 exit code: 0 if every bound is met, 1 if one is missed beyond noise or the benchmark failed, 2 for a wrong call";
 
 fn main() -> ExitCode {
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         ["memory"] => memory::run(),
         ["worker"] => worker::run(),
         ["flows", urls @ ..] => flows::run(urls),
+        ["http", chosen @ ..] => http::run(chosen),
         ["postgres", chosen @ ..] => postgres::run(chosen),
         ["sqlite", chosen @ ..] => sqlite::run(chosen),
         // Started by a part of `postgres` that needs processes of its own.

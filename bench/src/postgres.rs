@@ -67,6 +67,20 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     runtime()?.block_on(choose(arguments)).map_err(|error| error as Box<dyn Error>)
 }
 
+/// A private server for other benchmarks, with a new store whenever one is asked for.
+pub(crate) struct Fresh(Server);
+
+impl Fresh {
+    pub(crate) fn start() -> Outcome<Self> {
+        Server::start().map(Self)
+    }
+
+    pub(crate) async fn store(&self, schema: &str) -> Outcome<crate::http::Kept> {
+        let store = store::Store::new(&self.0, schema, 0).await?;
+        Ok((taskharbor::AnyDriver::new(store.driver.clone()), Box::new(store)))
+    }
+}
+
 /// Is a process that enqueues, for a part that needs several.
 pub(crate) fn produce(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     producer::run(arguments).map_err(|error| error as Box<dyn Error>)

@@ -30,6 +30,12 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), Box<dyn Error>> {
     runtime()?.block_on(choose(arguments)).map_err(|error| error as Box<dyn Error>)
 }
 
+/// A new store in a file for other benchmarks.
+pub(crate) async fn fresh() -> Outcome<crate::http::Kept> {
+    let store = store::Store::new(0).await?;
+    Ok((taskharbor::AnyDriver::new(store.driver.clone()), Box::new(store)))
+}
+
 async fn choose(arguments: &[&str]) -> Outcome {
     let (given, chosen) = split(arguments, &PARTS)?;
     let sizes = Sizes::read(&given)?;

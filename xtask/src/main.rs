@@ -55,7 +55,8 @@ usage: cargo xtask <command>
   help          print this text
 
 Tests that print nothing for ten minutes are killed, and the run fails.
-test, ci, pg, `chaos postgres` and `bench postgres` start a private PostgreSQL, found or fetched, and stop it;
+test, ci, pg, `chaos postgres`, `bench postgres` and `bench http` start a private PostgreSQL, found or fetched,
+and stop it;
 test and ci also find or fetch a browser:
 
   --install            install what is missing with apt-get if there is no other way, for clients as well;
@@ -182,9 +183,21 @@ fn test(args: &[OsString]) -> Result<(), Failure> {
 }
 
 fn bench(args: &[OsString]) -> Result<(), Failure> {
-    if args.first().is_none_or(|name| name != "postgres") {
+    let is = |wanted: &str| args.first().is_some_and(|name| name == wanted);
+    if is("postgres") {
+        return bench_postgres(args);
+    }
+    if !is("http") {
         return run(&mut cargo::bench(args));
     }
+    let (options, args) = Options::take(args)?;
+    let mut command = cargo::bench(&args);
+    let provision = Provision::new(options)?;
+    provision.pass_on(&mut command);
+    run(&mut command)
+}
+
+fn bench_postgres(args: &[OsString]) -> Result<(), Failure> {
     let (options, args) = Options::take(args)?;
     let has_part = |part: &str| args.iter().any(|arg| arg == part);
     let has_parts = args.iter().skip(1).any(|arg| !arg.to_string_lossy().contains('='));
