@@ -167,8 +167,9 @@ fn a_server_ends_with_its_streams_and_long_polls() {
 #[test]
 fn a_schedule_is_fired_by_the_server_alone() {
     let store = Store::new();
-    let server = Server::of(&store, &[]);
+    // A schedule that another process stores later is seen at the next look, within half a minute.
     store.ok(&["schedule", "put", "tick", "echo", "--every", "1s"]);
+    let server = Server::of(&store, &[]);
     until("the first slot", || !store.lines(&["list"]).is_empty());
     let job = store.lines(&["list"]).remove(0);
     assert!(job["id"].as_str().unwrap().starts_with("tick@"), "{job}");
