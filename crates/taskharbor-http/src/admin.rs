@@ -39,6 +39,9 @@ impl Admin for HttpDriver {
     }
 
     async fn configure(&self, request: Configure) -> Answers<(), Denied> {
+        self.check_open()?;
+        // An invalid name of a lane has no form in JSON: the server would not see it. LIM-9
+        request.check()?;
         Ok(self.call::<operation::ConfigureStore>(request).await?.into())
     }
 

@@ -42,7 +42,7 @@ impl HttpDriver {
         Self { inner: Arc::new(Inner { link, bounds, wakeups, closed }) }
     }
 
-    fn check_open(&self) -> Result<(), DriverError> {
+    pub(crate) fn check_open(&self) -> Result<(), DriverError> {
         if self.inner.closed.load(Ordering::Acquire) { Err(DriverError::Closed) } else { Ok(()) }
     }
 
