@@ -38,9 +38,10 @@ async fn a_worker_that_is_given_hints_leaves_the_server_alone_and_is_on_time() {
     sleep((due + 11 * SECOND).saturating_duration_since(Instant::now())).await;
     let after: i64 = look.query_one(count, &[]).await.unwrap().get(0);
     println!("{} statements in 18 s, and {late:?} late", after - before);
-    // To reserve and to settle the one, a few looks, signs of life, the time, and what we asked: 13 in
-    // all. Sessions that were used shortly before report that late. Polls would make it 40.
-    assert!(after - before <= 26, "{} statements", after - before);
+    // To reserve and to settle the one, a few looks, signs of life, announcements, the time, and what was
+    // asked here: 16 in all. Sessions that were used shortly before report that late. Polls would make it
+    // 43.
+    assert!(after - before <= 32, "{} statements", after - before);
     assert!(late < SECOND / 2, "{late:?}");
     running.shutdown().await.unwrap();
 }
