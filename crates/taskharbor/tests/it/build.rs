@@ -280,7 +280,10 @@ async fn a_url_that_names_no_driver_is_refused_with_what_to_write() {
     for url in ["", "jobs.db"] {
         let error = taskharbor::connect(url).await.unwrap_err();
         assert!(matches!(&error, ConnectError::NotAUrl(text) if text == url), "{error}");
-        assert!(error.to_string().contains("start it with one of http:, https:, memory:"), "{error}");
+        assert!(
+            error.to_string().contains("start it with one of http:, https:, memory:"),
+            "{error}"
+        );
     }
     for (url, unknown) in [("mysql://localhost/jobs", "mysql:"), (":", ":"), ("://", ":")] {
         let error = taskharbor::connect(url).await.unwrap_err();
