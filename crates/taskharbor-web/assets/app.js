@@ -13,8 +13,8 @@ import { useStore } from "./store.js";
 import { theme, toggleTheme } from "./theme.js";
 
 /**
- * What each page shows, and each page of one thing. The overview comes with the frame, the others when
- * they are wanted or when the browser has nothing else to do.
+ * Loads the view of each page. The overview comes with the frame, the others when they are needed or when
+ * the browser is idle.
  * @type {Record<string, () => Promise<any>>}
  */
 const VIEWS = {
@@ -33,7 +33,7 @@ const VIEWS = {
   login: () => import("./page/login.js").then((it) => it.Login),
 };
 
-/** The views that are here. @type {Map<string, any>} */
+/** The views that are loaded. @type {Map<string, any>} */
 const views = new Map();
 
 /** @param {string} name */
@@ -52,10 +52,10 @@ function useView(name) {
   return { View: views.get(name), error: error?.name === name ? error.error : null };
 }
 
-/** Loads what is not here yet, so that no page has to wait and none is missing while the server is away. */
+/** Loads all other views, so that no page has to wait or is missing while the server is away. */
 function loadAll() {
   const later = window.requestIdleCallback ?? ((/** @type {() => void} */ work) => setTimeout(work, 500));
-  // What fails now is tried again when it is wanted.
+  // What fails now is loaded again when it is needed.
   later(() => Object.keys(VIEWS).reduce((before, name) => before.then(() => load(name)).catch(() => {}), Promise.resolve()));
 }
 
@@ -125,7 +125,7 @@ function Who() {
 
 function Banner() {
   const { away, status } = useStore(live);
-  if (status === "lost") return html`<p class="banner bad" role="alert">The server does not answer. What you see is old; it is asked again every few seconds.</p>`;
+  if (status === "lost") return html`<p class="banner bad" role="alert">The server does not answer. What you see is old. The page tries again every few seconds.</p>`;
   if (!away) return null;
   return html`<p class="banner bad" role="alert">${away.since ? html`The store has been away since ${clock(away.since)} (<${Since} since=${away.since} />). What you see is from before.` : "The store has been away since this server started."}</p>`;
 }
@@ -143,7 +143,7 @@ function Frame() {
   useEffect(() => {
     const heading = main.current?.querySelector("h1");
     document.title = [heading?.textContent, store === "default" ? "" : store, "TaskHarbor"].filter(Boolean).join(" · ");
-    // The reader of a screen is told where it is; the first page keeps its focus.
+    // Moves the focus, so that screen readers announce the page. The first page keeps its focus.
     if (document.activeElement !== document.body || scrollY > 0) heading?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }, [place, View]);

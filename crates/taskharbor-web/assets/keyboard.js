@@ -1,4 +1,4 @@
-/** Keys. None of them does anything while a text is being typed, except Escape. */
+/** Keyboard shortcuts. While a text is being typed, only Escape has an effect. */
 
 import { Dialog, isDialogOpen, showDialog } from "./dialog.js";
 import { html } from "./html.js";

@@ -1,6 +1,6 @@
 /**
- * What happens in a store, as the server tells it: server-sent events, or a question every 5 s where
- * events do not get through. A hidden tab asks for nothing.
+ * Live updates of a store: server-sent events, or a request every 5 s if events do not get through. A
+ * hidden tab makes no requests.
  */
 
 import { address, at, get, session } from "./api.js";

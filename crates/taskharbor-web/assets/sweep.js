@@ -35,7 +35,7 @@ export const isRunning = (sweep) => RUNNING.includes(sweep.state);
 export function Progress({ store, sweep }) {
   const stop = () =>
     remove(at(store, "sweeps", sweep.id)).then(
-      () => notify("The sweep stops after the page it works on"),
+      () => notify("The sweep stops after the jobs it is working on"),
       (error) => notify(error.message, { isError: true }),
     );
   const { done = 0, refused = 0 } = sweep;

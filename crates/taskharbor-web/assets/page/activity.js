@@ -1,4 +1,4 @@
-/** What was done through this server: sweeps, and the action log. */
+/** The actions that were taken through this server: sweeps, and the action log. */
 
 import { address, at } from "../api.js";
 import { clock, counted, exact } from "../format.js";
@@ -31,10 +31,10 @@ export function Activity({ store }) {
   const told = useStore(live, (value) => value.sweeps);
   return html`<${Head} title="Activity" />
     <section><h2>Sweeps</h2><${Loaded} of=${sweeps}>${(/** @type {{items: Sweep[]}} */ { items }) =>
-      items.length === 0 ? html`<p class="dim">None since the server started. “Act on all that match” on the page of jobs begins one.</p>`
+      items.length === 0 ? html`<p class="dim">None since the server started. “Act on all that match” on the page Jobs starts one.</p>`
         : html`<ul class="list">${items.map((it) => told[it.id] ?? it).map((it) => html`<li class="card" key=${it.id}><div class="bar"><b>${ACTIONS[it.action]?.label ?? it.action}</b><span class="grow"><${FilterText} filter=${it.filter} /></span><span class="dim">${it.who} <${Ago} at=${it.started_at} /></span></div><${Progress} store=${store} sweep=${it} /></li>`)}</ul>`}<//></section>
     <section><h2>Action log</h2><${Loaded} of=${actions}>${(/** @type {{items: ActionRecord[]}} */ { items }) =>
-      items.length === 0 ? html`<${Empty} title="Nothing was done through this server yet" />`
+      items.length === 0 ? html`<${Empty} title="No action was taken through this server yet" />`
         : html`<div class="scroll"><table class="rows cards"><thead><tr><th>Time</th><th>Who</th><th>Action</th><th>On</th><th class="n">Count</th><th>Result</th></tr></thead><tbody>${items.map((record) => html`<${Row} record=${record} />`)}</tbody></table></div>
           <p class="dim">The last ${counted(items.length, "action")}, newest first.</p>`}<//></section>`;
 }

@@ -1,4 +1,4 @@
-/** Dead-lettered jobs, grouped by what went wrong: many failures are few errors. */
+/** Dead-lettered jobs, grouped by error: many failures usually have few causes. */
 
 import { address, at } from "../api.js";
 import { Action } from "../action.js";
@@ -40,6 +40,6 @@ export function Dlq({ store, params }) {
       data.groups.length === 0
         ? html`<${Empty} title=${queue || type ? "No dead-lettered job matches" : "No dead-lettered jobs"}><p>Jobs come here when they fail for good: after their last attempt, or at once if retrying cannot help.</p><//>`
         : html`<ul class="list">${data.groups.map((group) => html`<${Group} key=${group.fingerprint} store=${store} group=${group} filter=${filter} />`)}</ul>
-          <p class="dim">${counted(data.groups.length, "group")} of the newest ${counted(data.looked_at, "dead-lettered job")}. Texts are alike if they differ only in numbers, ids, quoted parts, paths and addresses.</p>`}
+          <p class="dim">${counted(data.groups.length, "group")} of the newest ${counted(data.looked_at, "dead-lettered job")}. Errors are in one group if they differ only in numbers, ids, quoted parts, paths and addresses.</p>`}
     <//>`;
 }

@@ -1,4 +1,4 @@
-/** One flow, as a graph that moves. The server says where everything lies. */
+/** One flow, as a live graph. The server computes the layout. */
 
 import { at } from "../api.js";
 import { Action, change } from "../action.js";
@@ -102,7 +102,7 @@ export function Flow({ store, id }) {
     (await change(at(store, "flows", id, action), {}, done)) && flow.reload();
   const title = record ? html`${record.name ?? "Flow"} <${State} state=${record.state} />` : "Flow";
   return html`<${Head} back=${html`<a href=${to(["flows"])}>Flows</a>`} title=${title}>
-      ${record && !isOver && html`<${Action} label="Cancel" ask=${{ title: "Cancel this flow?", text: "All its jobs that are not over are cancelled. Workers of jobs in flight are told to stop." }} run=${act("cancel", "The flow is cancelled")} />`}
+      ${record && !isOver && html`<${Action} label="Cancel" ask=${{ title: "Cancel this flow?", text: "All its jobs that are not terminal are cancelled. Workers of jobs in flight are told to stop them." }} run=${act("cancel", "The flow is cancelled")} />`}
       ${record && record.members.dlq > 0 && html`<${Action} label="Requeue dead jobs" run=${act("requeue", "The dead jobs are requeued")} />`}
       ${isOver && html`<${Action} role="admin" kind="danger" label="Purge" ask=${{ title: "Purge this flow?", text: "All its jobs are removed with their payloads, outputs and errors. This cannot be undone." }} run=${act("purge", "The flow is purged")} />`}
     <//>
@@ -113,6 +113,6 @@ export function Flow({ store, id }) {
         ${it.members.dlq > 0 && html`<span class="bad">${it.members.dlq} in the DLQ</span>`}
         <a href=${to(["jobs", it.tail])}>last job</a></div>`}<//>
     <${Failure} error=${graph.error} retry=${graph.reload} />
-    ${drawn && html`${drawn.grouped && html`<p class="dim">This flow is large: jobs of one type in one place are drawn as one box with their counts.${drawn.read < drawn.members && ` What jobs wait for is known of ${drawn.read} of ${drawn.members}; the others lie beside those of their type.`}</p>`}<${Picture} graph=${drawn} />
+    ${drawn && html`${drawn.grouped && html`<p class="dim">This flow is large: jobs of one type in one step are drawn as one box with their counts.${drawn.read < drawn.members && ` The edges of ${drawn.read} of ${drawn.members} jobs are known. The others are drawn beside jobs of their type.`}</p>`}<${Picture} graph=${drawn} />
       <p class="legend">${["blocked", "scheduled", "ready", "inflight", "done", "dlq", "cancelled"].map((state) => html`<${State} state=${state} />`)}</p>`}`;
 }

@@ -1,4 +1,4 @@
-/** One job: what happened to it, why it is where it is, where it comes from, and what can be done. */
+/** One job: its timeline, the reason for its state, its origin, and the actions on it. */
 
 import { address, at, get, getText, may } from "../api.js";
 import { Action, change } from "../action.js";
@@ -51,7 +51,7 @@ function Facts({ record }) {
     ["Timeout", job.timeout_nanos ? nanos(job.timeout_nanos) : ""],
     ["Key", job.idempotency_key && html`${job.idempotency_key} <span class="dim">held ${hold}</span>`],
     ["Flow", job.flow && html`<a href=${to(["flows", job.flow])}><code class="id">${job.flow}</code></a>`],
-    ["Waits for", record.parents.length ? html`${record.parents.slice(0, 10).map((id) => html`${link(id)}<br />`)}${job.parent_count > 10 ? `and ${job.parent_count - 10} more, ` : ""}${record.pending} not over yet` : ""],
+    ["Waits for", record.parents.length ? html`${record.parents.slice(0, 10).map((id) => html`${link(id)}<br />`)}${job.parent_count > 10 ? `and ${job.parent_count - 10} more, ` : ""}${record.pending} not terminal yet` : ""],
     ["Runs if", job.condition === "parents_failed" ? "its parents fail" : ""],
     ["Expanded into", record.expanded_into && link(record.expanded_into)],
     ["Schedule", schedule && html`<a href=${to(["schedules", schedule])}>${schedule}</a>${slot ? html`, slot ${slot}` : ""}`],

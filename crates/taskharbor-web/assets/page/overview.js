@@ -1,4 +1,4 @@
-/** The overview: what the queues have to do, how fast it is done, and what stands in the way. */
+/** The overview: the jobs of each queue, their rates and waits, pauses and limits. */
 
 import { at, address } from "../api.js";
 import { Action, change } from "../action.js";
@@ -164,7 +164,7 @@ export function Overview({ store, params }) {
     ["Workers", count(overview.workers), to(["workers"]), overview.workers ? "" : "bad"],
     ["Late schedules", count(late), to(["schedules"]), late ? "bad" : ""],
   ]);
-  return html`<${Head} title="Overview"><span class="dim" title="How long the last look at the store took, and how often it is looked at">${overview.at && html`as of <${Ago} at=${overview.at} />`}</span><//>
+  return html`<${Head} title="Overview"><span class="dim" title="When the jobs were counted last">${overview.at && html`as of <${Ago} at=${overview.at} />`}</span><//>
     ${queues.length === 0 ? html`<${NoJobs} />` : html`
     <dl class="totals">${totals.map(([name, value, href, kind]) => html`<div class=${kind}><dt>${name}</dt><dd>${href ? html`<a href=${href}>${value}</a>` : value}</dd></div>`)}</dl>
     <${Plots} store=${store} params=${params} queues=${queues} />

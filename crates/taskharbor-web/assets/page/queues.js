@@ -64,9 +64,9 @@ function LimitsDialog({ store, queue, limits, reload }) {
     }
   };
   return html`<${Dialog} title=${`Limits of ${queue}`} wide>
-    <p class="dim">They hold on all machines together. What is empty is not limited. A rate is written as <code>90/10s</code> or <code>90/10s burst 5</code>.</p>
+    <p class="dim">They apply to all workers together. An empty field means no limit. Write a rate as <code>90/10s</code> or <code>90/10s burst 5</code>.</p>
     <div class="fields">${field("inflight", "In flight", "no limit", "number")}${field("rate", "Rate", "no limit")}${field("per_lane", "In flight per lane", "no limit", "number")}${field("lane_rate", "Rate per lane", "no limit")}</div>
-    <label>Lanes with settings of their own, one a line<textarea class="code" rows="5" placeholder="gold weight=3\ntrial inflight=1 rate=10/60s" value=${fields["lanes"]} onInput=${(/** @type {any} */ event) => setFields((old) => ({ ...old, lanes: event.target.value }))}></textarea></label>
+    <label>Lanes with their own settings, one per line<textarea class="code" rows="5" placeholder="gold weight=3\ntrial inflight=1 rate=10/60s" value=${fields["lanes"]} onInput=${(/** @type {any} */ event) => setFields((old) => ({ ...old, lanes: event.target.value }))}></textarea></label>
     <p class="bad" role="status">${wrong}</p>
     <footer><button type="button" onClick=${closeDialog}>Keep as they are</button><button type="button" class="primary" disabled=${Boolean(wrong)} onClick=${save}>Set limits</button></footer><//>`;
 }
@@ -78,7 +78,7 @@ function read(fields) {
   let wrong = "";
   const rateOf = (/** @type {string} */ text) => {
     const found = readRate(text.replace("+", " burst "));
-    if (!found) wrong = `“${text}” is no rate: write 90/10s or 90/10s burst 5`;
+    if (!found) wrong = `invalid rate “${text}”: write 90/10s or 90/10s burst 5`;
     return /** @type {import("../../api").Rate} */ (found);
   };
   if (fields["inflight"]) made.inflight = Number(fields["inflight"]);
@@ -101,13 +101,13 @@ function HoldDialog({ store, queue, lane, reload }) {
   const [minutes, setMinutes] = useState(10);
   const hold = async (/** @type {string | null} */ until) => {
     const body = { ...(lane && { lane }), until };
-    if (await change(at(store, "queues", queue, "hold"), body, until ? `Held for ${minutes} min` : "The hold is over")) {
+    if (await change(at(store, "queues", queue, "hold"), body, until ? `Held for ${minutes} min` : "The hold has ended")) {
       closeDialog();
       reload();
     }
   };
   return html`<${Dialog} title=${`Hold ${lane ? `lane ${lane} of ` : ""}${queue}`}>
-    <p class="dim">No job of it starts until then. Jobs in flight go on.</p>
+    <p class="dim">No job of it starts during the hold. Jobs in flight go on.</p>
     <label>Minutes<input type="number" min="1" max="10080" value=${minutes} onInput=${(/** @type {any} */ event) => setMinutes(Number(event.target.value))} /></label>
     <footer><button type="button" onClick=${() => hold(null)}>End the hold</button><button type="button" class="primary" onClick=${() => hold(new Date(now() + minutes * 60_000).toISOString())}>Hold</button></footer><//>`;
 }
@@ -139,7 +139,7 @@ export function Queue({ store, id }) {
       <a class="button" href=${to(["jobs"], { queue: id })}>Jobs</a><//>
     ${it && html`<dl class="totals">${[["Ready", count(it.ready)], ["In flight", count(it.inflight)], ["In /s", rate(it.in_per_s)], ["Out /s", rate(it.out_per_s)], ["Wait p50", millis(it.wait_p50_ms)], ["Wait p95", millis(it.wait_p95_ms)], ["DLQ", count(it.dlq)], ["Workers", count(it.workers)]].map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`}
     <section><div class="bar"><h2>Limits</h2>${may("admin") ? html`<${Action} role="admin" kind="small" label="Change…" run=${edit} />` : ""}${record?.owner && html`<span class="dim">declared by ${record.owner}</span>`}</div>
-      <${Loaded} of=${limits}>${() => set ? html`<dl class="facts">${[["In flight", set.inflight], ["Rate", set.rate && rateText(set.rate)], ["In flight per lane", set.per_lane], ["Rate per lane", set.lane_rate && rateText(set.lane_rate)]].map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? html`<span class="dim">no limit</span>`}</dd>`)}</dl>` : html`<p class="dim">None: as many jobs are in flight as workers have slots.</p>`}<//></section>
+      <${Loaded} of=${limits}>${() => set ? html`<dl class="facts">${[["In flight", set.inflight], ["Rate", set.rate && rateText(set.rate)], ["In flight per lane", set.per_lane], ["Rate per lane", set.lane_rate && rateText(set.lane_rate)]].map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? html`<span class="dim">no limit</span>`}</dd>`)}</dl>` : html`<p class="dim">None. Only the slots of the workers limit how many jobs are in flight.</p>`}<//></section>
     <section><h2>Lanes</h2><${Loaded} of=${lanes}>${(/** @type {{items: LaneStatus[], next: string | null}} */ { items, next }) =>
       items.length ? html`<div class="scroll"><table class="rows cards"><thead><tr><th>Lane</th><th class="n">Ready</th><th class="n">In flight</th><th></th><th class="n">Weight</th><th>Held back</th><th><span class="sr">Actions</span></th></tr></thead>
         <tbody>${items.map((lane) => html`<${LaneRow} key=${lane.lane} store=${store} queue=${id} lane=${lane} limits=${set} reload=${lanes.reload} />`)}</tbody></table></div>${next && html`<p class="dim">The first ${items.length} lanes are shown.</p>`}`

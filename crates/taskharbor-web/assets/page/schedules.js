@@ -1,4 +1,4 @@
-/** Schedules: when they are due, what they made, and what can be done with them. */
+/** Schedules: when they are due, the jobs that they made, and the actions on them. */
 
 import { address, at, post } from "../api.js";
 import { Action, change } from "../action.js";
@@ -20,7 +20,7 @@ function Standing({ it }) {
   if (it.paused_since) return html`<span class="tag warn">paused <${Ago} at=${it.paused_since} /></span>`;
   if (isLate(it)) return html`<span class="tag bad">late</span>`;
   if (it.error) return html`<span class="tag bad">failed</span>`;
-  return it.next_slot ? null : html`<span class="tag">over</span>`;
+  return it.next_slot ? null : html`<span class="tag">ended</span>`;
 }
 
 /** @param {{store: string, it: ScheduleView, reload: () => void}} props */
@@ -44,7 +44,7 @@ export function Schedules({ store }) {
   return html`<${Head} title="Schedules" />
     <${Loaded} of=${resource}>${(/** @type {{items: ScheduleView[]}} */ { items }) =>
       items.length === 0
-        ? html`<${Empty} title="No schedules yet"><p>A service declares its schedules, or store one from a terminal:</p><pre><code>taskharbor schedule put nightly report:build --cron '0 3 * * *'</code></pre><//>`
+        ? html`<${Empty} title="No schedules yet"><p>Declare schedules in a service, or store one from a terminal:</p><pre><code>taskharbor schedule put nightly report:build --cron '0 3 * * *'</code></pre><//>`
         : html`<div class="scroll"><table class="rows cards">
           <thead><tr><th>Schedule</th><th>When</th><th class="n">Next</th><th class="n">Last</th><th class="n">Made</th><th class="n">Skipped</th><th class="n">Missed</th><th><span class="sr">Actions</span></th></tr></thead>
           <tbody>${items.map((it) => html`<tr key=${it.name} tabindex="-1">
@@ -102,7 +102,7 @@ export function Schedule({ store, id }) {
     <${Loaded} of=${resource}>${(/** @type {ScheduleView} */ found) => html`
       ${found.error && html`<div class="failure"><div><strong>${found.when === null ? "The definition cannot be read" : "The last firing failed"}</strong><p>${found.error}</p></div></div>`}
       <div class="columns"><section><h2>Next</h2>${found.next?.length ? html`<ol class="slots">${found.next.map((slot) => html`<li><span>${clock(slot)}</span> <span class="dim"><${Ago} at=${slot} /></span></li>`)}</ol>` : html`<p class="dim">None.</p>`}
-        <h2>Last</h2>${found.firings?.length ? html`<table><tbody>${[...found.firings].reverse().map((firing) => html`<tr><td title=${exact(firing.slot)}>${clock(firing.slot)}</td><td class="dim">fired <${Ago} at=${firing.fired_at} /></td><td><a href=${to(["jobs", firing.job])}>${firing.is_new ? "job" : "skipped: this job was stored"}</a></td></tr>`)}</tbody></table>` : html`<p class="dim">It has not been fired.</p>`}</section>
+        <h2>Last</h2>${found.firings?.length ? html`<table><tbody>${[...found.firings].reverse().map((firing) => html`<tr><td title=${exact(firing.slot)}>${clock(firing.slot)}</td><td class="dim">fired <${Ago} at=${firing.fired_at} /></td><td><a href=${to(["jobs", firing.job])}>${firing.is_new ? "job" : "skipped: this job was already stored"}</a></td></tr>`)}</tbody></table>` : html`<p class="dim">It has not been fired.</p>`}</section>
       <section><h2>Definition</h2><dl class="facts"><dt>When</dt><dd><code>${found.when ?? "–"}</code> ${found.zone}</dd>${found.owner && html`<dt>Declared by</dt><dd>${found.owner}</dd>`}<dt>Slots</dt><dd>${count(found.totals.stored)} made, ${count(found.totals.skipped)} skipped, ${count(found.totals.missed)} missed</dd></dl>
         ${found.definition !== null && html`<pre class="code content">${typeof found.definition === "string" ? found.definition : JSON.stringify(found.definition, null, 2)}</pre>`}</section></div>`}<//>`;
 }

@@ -1,4 +1,4 @@
-/** Workers: which have announced themselves, what they do, and whether they are well. */
+/** The workers that have announced themselves: their queues, their work and their health. */
 
 import { at } from "../api.js";
 import { Action, change } from "../action.js";
@@ -37,7 +37,7 @@ function Worker({ store, it, reload }) {
       <span class="dim grow">${about}</span>
       <${Action} role="admin" kind="danger small" label="Evict" ask=${{ title: `Evict ${it.holder}?`, text: "All its leases end now, and other workers get its jobs. Do this when the worker has died. If it lives, its acks are refused, and its jobs run twice." }} run=${evict} /></div>
     ${info?.problems?.map((problem) => html`<p class="bad">${problem}</p>`)}
-    <p class="dim">started <${Ago} at=${it.started_at} />, seen <${Ago} at=${it.seen_at} />${it.overdue ? html`, overdue for <${Since} since=${it.expires_at} />` : ""}${info?.oldest_secs ? `, oldest handler runs for ${span(info.oldest_secs * 1000)}` : ""}${info && !info.wake_ups ? ", gets no wake-ups and polls" : ""}</p>
+    <p class="dim">started <${Ago} at=${it.started_at} />, seen <${Ago} at=${it.seen_at} />${it.overdue ? html`, overdue for <${Since} since=${it.expires_at} />` : ""}${info?.oldest_secs ? `, oldest handler has been running for ${span(info.oldest_secs * 1000)}` : ""}${info && !info.wake_ups ? ", gets no wake-ups and polls" : ""}</p>
     ${info?.queues?.length ? html`<${Served} it=${it} />` : ""}
     ${info?.types?.length ? html`<details><summary>${counted(info.types.length + (info.types_left_out ?? 0), "type")}</summary><p class="types">${info.types.map((type) => html`<span class="chip">${type}</span> `)}</p></details>` : ""}
   </li>`;
@@ -49,6 +49,6 @@ export function Workers({ store }) {
   return html`<${Head} title="Workers" />
     <${Loaded} of=${resource}>${(/** @type {{items: WorkerView[]}} */ { items }) =>
       items.length === 0
-        ? html`<${Empty} title="No worker has announced itself"><p>Start one from a program of yours, or from a terminal:</p><pre><code>taskharbor worker --exec 'text:count=wc -w'</code></pre><//>`
+        ? html`<${Empty} title="No worker has announced itself"><p>Start one from your program, or from a terminal:</p><pre><code>taskharbor worker --exec 'text:count=wc -w'</code></pre><//>`
         : html`<ul class="list">${items.map((it) => html`<${Worker} key=${it.holder + it.incarnation} store=${store} it=${it} reload=${resource.reload} />`)}</ul>`}<//>`;
 }
