@@ -1,4 +1,4 @@
-//! The operations of people.
+//! The operations of [`Admin`], for people and tools.
 
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,

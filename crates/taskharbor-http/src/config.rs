@@ -13,16 +13,16 @@ use taskharbor_core::error::chain;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The text is no URL of an HTTP server; the message says what to write.
+    /// Invalid URL; the message says what to write.
     #[error("the URL cannot be read: {0}")]
     Url(&'static str),
-    /// There is no such parameter.
-    #[error("there is no parameter `{parameter}`: use store, token, timeout, connections or ca")]
+    /// Unknown parameter.
+    #[error("unknown parameter `{parameter}`: use store, token, timeout, connections or ca")]
     Unknown {
         /// Its name.
         parameter: String,
     },
-    /// A parameter cannot have this value.
+    /// Invalid value of a parameter.
     #[error("`{parameter}` must be {expected}")]
     Value {
         /// Its name.
@@ -44,7 +44,7 @@ pub enum ConfigError {
     /// The system has no certificates to verify the server's with.
     #[error("the system has no certificates: install some or name a PEM file in `ca`")]
     NoCertificates,
-    /// The TLS library refused.
+    /// The TLS library failed.
     #[error("TLS cannot be set up: {}", chain(&**.0))]
     Tls(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -90,12 +90,11 @@ impl Config {
     /// | `connections` | see [`Config::connections`] |
     /// | `ca` | a PEM file, see [`Config::certificates`] |
     ///
-    /// A URL is seen by more people than a variable, as in a list of processes. So prefer the variable
-    /// for the token.
+    /// Prefer the variable for the token: other users can see URLs in lists of processes.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if it is no such URL. No message has the token in it.
+    /// [`ConfigError`] if the URL is invalid. No message contains the token.
     pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         let mut config = url::read(url)?;
         if config.token.is_none() {
@@ -106,15 +105,14 @@ impl Config {
         Ok(config)
     }
 
-    /// Which store of the server. Defaults to `default`, the server's first.
+    /// The name of a store of the server. Defaults to `default`, the server's first one.
     #[must_use]
     pub fn store(mut self, name: impl Into<String>) -> Self {
         self.store = name.into();
         self
     }
 
-    /// The token that the server knows this program by. Defaults to none, for a server that asks for
-    /// none.
+    /// The token of this program. Defaults to none, for a server without tokens.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());

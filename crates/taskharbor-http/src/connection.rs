@@ -1,4 +1,4 @@
-//! [`Target`]: who the server is, how a connection to it is made and what a request to it looks like.
+//! [`Target`]: the server, opening connections to it and building requests.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The side of a connection that sends requests.
 pub(crate) type Sender = SendRequest<Whole>;
 
-/// Who the server is.
+/// The server.
 pub(crate) struct Target {
     pub(crate) config: Config,
     /// The server in words.

@@ -1,9 +1,8 @@
-//! [`Failure`]: why there is no answer, or none of the kind that was asked for, and what the caller of
-//! a driver is told.
+//! [`Failure`]: why a call has no usable answer, and the error that the caller of the driver gets.
 //!
-//! What trying again may cure is `Unavailable`, whether or not the server did its part. Everything else
-//! is `Backend` and says what to do. No message has more of an answer in it than a problem document's own
-//! words, and none has the token.
+//! A failure that a retry may cure is `Unavailable`, whether or not the call took effect. Everything else
+//! is `Backend` and says what to do. Of an answer, a message contains only the texts of a problem document. No
+//! message contains the token.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -29,7 +28,7 @@ pub(crate) enum Failure {
          http or https"
     )]
     NotHttp { server: Arc<str> },
-    #[error("{server} makes no address that HTTP allows: check the URL")]
+    #[error("{server} is not a valid HTTP address: check the URL")]
     Address { server: Arc<str> },
     #[error("{server} answered {status} ({code}): {title}: {detail}{advice}")]
     Problem {
@@ -40,7 +39,7 @@ pub(crate) enum Failure {
         detail: String,
         advice: &'static str,
     },
-    #[error("{server} answered {status}, and not as a TaskHarbor server does{advice}")]
+    #[error("{server} answered {status}, but not like a TaskHarbor server{advice}")]
     Foreign { server: Arc<str>, status: u16, advice: &'static str },
     #[error(
         "{server} answered {status}: redirects are not followed, write the address{location} into the URL"
@@ -50,7 +49,7 @@ pub(crate) enum Failure {
     TooLarge { server: Arc<str>, limit: usize },
 }
 
-/// What a server of ours writes when it did not do what it was asked to.
+/// The body of a TaskHarbor server's answer to a request that failed.
 #[derive(Debug, Deserialize)]
 struct Problem {
     code: String,
@@ -113,7 +112,7 @@ fn is_passing(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 502 | 503 | 504)
 }
 
-/// What an answer that is none of ours, or says no, means.
+/// The error for an answer that is not a success.
 pub(crate) fn judge(
     server: &Arc<str>,
     status: StatusCode,

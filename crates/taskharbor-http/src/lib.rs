@@ -19,17 +19,17 @@
 //! # }
 //! ```
 //!
-//! # What is repeated
+//! # Retries
 //!
-//! A request is sent again only if it has certainly not left this process, as when the server has
-//! closed an idle connection. A call whose answer is lost fails with
-//! [`DriverError::Unavailable`](taskharbor_core::DriverError), and may have been done. The caller repeats
-//! it, as with every other driver: the contract says what the second call answers.
+//! The driver sends a request again only if it has certainly not left this process, for example because the
+//! server had closed an idle connection. If an answer is lost, the call fails with
+//! [`DriverError::Unavailable`](taskharbor_core::DriverError), and may have taken effect. The caller can
+//! repeat it, as with every other driver: the contract defines the answer to the second call.
 //!
 //! # Wake-ups
 //!
-//! All watches of a driver share one stream of events from the server. While it is broken, workers look
-//! for jobs from time to time, so losing it delays jobs and loses none.
+//! All watches of a driver share one stream of events from the server. While the stream is broken, workers
+//! poll for jobs. So jobs may start later, but none is lost.
 
 mod admin;
 mod body;

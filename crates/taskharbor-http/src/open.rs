@@ -10,7 +10,7 @@ use crate::{Config, ConfigError, HttpDriver, link::Link};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The settings make no sense.
+    /// Invalid settings.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The server cannot be used.

@@ -116,21 +116,21 @@ impl Needs {
             return Err(Problem::forbidden(
                 "role_too_low",
                 "your role does not allow this",
-                format!("this takes the role {role}, and yours is {}", access.role),
+                format!("this requires the role {role}, and yours is {}", access.role),
             ));
         }
         if self.payloads && !access.payloads {
             return Err(Problem::forbidden(
                 "needs_payloads",
                 "you may not see payloads",
-                "this takes the permission \"payloads\", which your access does not have",
+                "this requires the permission \"payloads\", which your access does not have",
             ));
         }
         if self.workers && !access.workers {
             return Err(Problem::forbidden(
                 "needs_workers",
                 "you may not act as a worker",
-                "this takes the permission \"workers\", which your access does not have",
+                "this requires the permission \"workers\", which your access does not have",
             ));
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! [`ActionLog`]: what was done through the server, by whom.
+//! [`ActionLog`]: the actions that were taken through the server, and their callers.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -6,7 +6,7 @@ use crate::{access::Access, action_log::ActionRecord, token::TokenFile};
 
 /// Configures the [`router`](crate::router).
 ///
-/// Where access comes from is one of three:
+/// The access of callers comes from one of three sources:
 ///
 /// - [`Web::new`]: the application that mounts the router says who its callers are, with an [`Access`] in
 ///   the extensions of each request. A request without one is refused.
@@ -69,7 +69,7 @@ impl Web {
         self
     }
 
-    /// Answers requests to this host alone, and to others that are allowed: `localhost`,
+    /// Answers only requests for this host and for other hosts that are allowed: `localhost`,
     /// `jobs.example.com`, `[::1]`, with or without a port. A web page can make a browser send requests
     /// to any address under the page's own host name, and this refuses them. Defaults to all hosts for
     /// an application that mounts the router, and to loopback names and the bound address under
@@ -87,9 +87,9 @@ impl Web {
         self
     }
 
-    /// Answers the same question about a store from memory for this long, so that many browsers that show
-    /// the same page cost the store what one costs. A change that is made through this server is seen at
-    /// once. Defaults to 1 s; zero asks the store each time.
+    /// Keeps answers in memory for this long and reuses them for equal requests, so that many browsers on one
+    /// page cost the store no more than one browser. A change through this server is visible at once.
+    /// Defaults to 1 s; zero asks the store each time.
     #[must_use]
     pub const fn share_answers(mut self, time: Duration) -> Self {
         self.share_answers = time;
@@ -111,8 +111,8 @@ impl Web {
         self
     }
 
-    /// Takes every `now` of a driver, however far it is from the store's clock: for tests that bring a
-    /// clock of their own. Defaults to refusing one that is off by more than 5 s.
+    /// Accepts every `now` of a driver, however far it is from the store's clock: for tests with their own
+    /// clock. Defaults to refusing one that is off by more than 5 s.
     #[must_use]
     pub const fn any_clock(mut self) -> Self {
         self.any_clock = true;

@@ -95,8 +95,8 @@ async fn check_clock(driver: &AnyDriver, now: Timestamp) -> Result<(), Problem> 
         "clock_skew",
         "the clocks differ",
         format!(
-            "the request says that it is {now}, and the store's clock shows {own}: they may be {MAX_SKEW:?} \
-             apart; go by driver/store_time"
+            "the request has the time {now}, and the store's clock shows {own}: they may differ by at most \
+             {MAX_SKEW:?}; use the time of driver/store_time"
         ),
     ))
 }

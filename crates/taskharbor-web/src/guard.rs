@@ -1,8 +1,8 @@
-//! What every request passes before its handler: room, host, access, origin, size, time; and the headers of
-//! every answer.
+//! The checks that every request passes before its handler: load, host, access, origin, size, time; and the
+//! headers of every answer.
 //!
-//! The order matters. A foreign host learns nothing, a caller without access learns nothing but that, and a
-//! body is read when its sender may send it.
+//! The order matters. A request for a foreign host learns nothing, a caller without access learns only that,
+//! and a body is read only if its sender may send it.
 
 mod body;
 
@@ -72,7 +72,7 @@ async fn pass(
             needs.check(&access)?;
             access
         }
-        // Not who it is: a request without access does nothing in its caller's name.
+        // Without a name: a request without access does nothing in the name of its caller.
         (None, Needs::NOTHING) => Access::new("", crate::Role::Viewer),
         (None, _) => return Err(no_access(app)),
     };
@@ -129,7 +129,7 @@ async fn time_of(call: &Call) -> Option<Timestamp> {
     store.driver.now().await.ok()
 }
 
-/// Who the caller is; `None` if nothing says so.
+/// The access of the caller; `None` if it has none.
 fn caller(
     app: &App,
     extension: Option<&Access>,
@@ -232,8 +232,7 @@ fn mount(original: &Uri, uri: &Uri) -> String {
 }
 
 fn took_too_long(time: Duration) -> Problem {
-    let detail =
-        format!("it took longer than {time:?}: what was asked for may happen all the same");
+    let detail = format!("the request took longer than {time:?}: it may take effect all the same");
     Problem {
         status: StatusCode::GATEWAY_TIMEOUT,
         ..Problem::unavailable("timeout", "the request took too long", detail)

@@ -1,6 +1,7 @@
-//! The HTTP server of TaskHarbor.
+//! The HTTP server of TaskHarbor: the dashboard, a JSON API, and access for workers and drivers over HTTP.
 //!
-//! [`router`] makes an axum router of stores and a configuration, to serve or to mount under any prefix.
+//! [`router`] makes an axum router from [`Stores`] and a configuration, [`Web`]. Mount it under any prefix of
+//! an application, or run it as a server of its own with [`serve`].
 
 mod access;
 mod action_log;

@@ -70,7 +70,7 @@ pub(crate) async fn answer(request: Request) -> Response {
             StatusCode::METHOD_NOT_ALLOWED,
             "method_not_allowed",
             "the method is not allowed",
-            "a page can be read and nothing else",
+            "a page answers GET and HEAD only",
         )
         .into_response();
     }

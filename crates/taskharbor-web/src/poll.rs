@@ -1,7 +1,7 @@
-//! What is going on: counts, rates and waits that all browsers share.
+//! Counts, rates and waits of the queues of a store, which all browsers share.
 //!
-//! One task asks the store, and nothing is asked while nothing is looked at ([`Poller`]). What it learns is
-//! kept in memory, in bounds, and is lost with the process: longer histories are for Prometheus.
+//! One task asks the store, and only while browsers look ([`Poller`]). The answers are kept in bounded memory
+//! and are lost with the process: longer histories are for Prometheus.
 
 mod arrival;
 mod event;

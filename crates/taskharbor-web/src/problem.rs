@@ -1,6 +1,6 @@
-//! [`Problem`]: what is told to a client whose request was not done.
+//! [`Problem`]: the answer to a request that failed.
 //!
-//! Its code is stable and its texts are ours. What a store says about itself goes to the log and to no
+//! Its code is stable, and its texts are written here. The error text of a store goes to the log, never to a
 //! client.
 
 use std::{borrow::Cow, fmt::Display};
@@ -221,7 +221,7 @@ impl From<Denied> for Problem {
                 return Self::not_found("schedule_not_found", "the schedule is not stored", detail);
             }
             Denied::WrongState(_) => ("wrong_state", "the job's state does not allow this"),
-            Denied::FlowOver => ("flow_over", "the flow is over"),
+            Denied::FlowOver => ("flow_over", "the flow is terminal"),
             Denied::KeyHeld(_) => ("key_held", "another job holds the key"),
             Denied::InFlow(_) => ("in_flow", "the job belongs to a flow"),
             Denied::ScheduleChanged => ("schedule_changed", "the schedule has changed"),

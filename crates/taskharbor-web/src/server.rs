@@ -31,7 +31,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Anyone who reaches the address would have access.
+    /// Without tokens, every client that reaches the address would have access.
     #[error(
         "refusing to serve {0} without tokens: other machines may reach it; make a token \
          (taskharbor token add) and name its file, or bind 127.0.0.1"
@@ -44,8 +44,8 @@ pub enum ServeError {
 
 debug_as_display!(ServeError);
 
-/// Serves these stores on a socket until `shutdown` completes; then finishes what was asked for, for 10 s
-/// at most.
+/// Serves these stores on a socket until `shutdown` completes. Then it finishes the requests that are in
+/// progress, for at most 10 s.
 ///
 /// # Errors
 ///
@@ -129,7 +129,7 @@ impl Server {
     }
 
     fn start(&self, stream: TcpStream, permit: Option<OwnedSemaphorePermit>) {
-        // Answers are small and somebody waits for each.
+        // Answers are small, and a client waits for each.
         let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(self.router.clone());
         let connection = http1::Builder::new()
@@ -139,7 +139,7 @@ impl Server {
             .serve_connection(TokioIo::new(stream), service);
         let connection = self.open.watch(connection);
         tokio::spawn(async move {
-            // A client that goes away is no news.
+            // A client that disconnects is not an error.
             let _ = connection.await;
             drop(permit);
         });

@@ -1,7 +1,7 @@
 //! Signing in from a browser: a token once, a cookie from then on.
 //!
-//! The cookie holds a random number, the server what it stands for. A session ends after 12 hours without
-//! a request, with its token, and with the server.
+//! The cookie has a random number, and the server remembers its token. A session ends after 12 hours without
+//! a request, when its token is removed, and with the server.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::{
     token::{StoredToken, TokenFile, digest, hex},
 };
 
-/// A session that is not used for so long is over.
+/// A session ends when it has not been used for this long.
 const IDLE: Duration = Duration::from_secs(12 * 3_600);
 /// The most sessions at once; the one that was not used for longest makes room.
 const MAX_SESSIONS: usize = 1_000;
@@ -191,13 +191,13 @@ fn find(file: &TokenFile, token: &str) -> Result<Option<StoredToken>, Problem> {
     file.find(token).map_err(|error| unusable(&error))
 }
 
-/// Nobody gets in while the file cannot be read: what it would take away must not be given.
+/// Refuses all callers while the file cannot be read: their tokens may have been removed from it.
 fn unusable(error: &crate::TokenFileError) -> Problem {
     tracing::error!(%error, "no token can be checked");
     Problem::unavailable(
         "tokens_unreadable",
         "tokens cannot be checked",
-        "the server cannot read its file of tokens: the cause is in the server's log",
+        "the server cannot read its token file: the cause is in the server's log",
     )
 }
 
@@ -206,7 +206,7 @@ fn wrong_token() -> Problem {
         StatusCode::UNAUTHORIZED,
         "invalid_token",
         "the token is not valid",
-        "the token is not one of this server, or was removed: make one with taskharbor token add",
+        "this server does not know the token, or it was removed: make one with taskharbor token add",
     )
 }
 

@@ -1,8 +1,8 @@
-//! [`SharedAnswers`]: what was answered lately, so that many browsers that show the same page cost the
-//! store what one costs.
+//! [`SharedAnswers`]: recent answers, so that many browsers on one page cost the store no more than one
+//! browser.
 //!
-//! Requests for the same address wait for one answer, and it is kept for a moment. A change that is made
-//! through this server ends that moment, so a caller sees what it has changed.
+//! Requests for the same address wait for one answer, which is kept for a moment. A change through this server
+//! drops the kept answers, so a caller sees what it has changed.
 
 use std::{
     collections::HashMap,

@@ -1,7 +1,7 @@
 //! [`TokenFile`]: the tokens that a server takes, in a file.
 //!
-//! The file has no token in it, only the SHA-256 of each: a token has 256 random bits, so nothing is
-//! gained by guessing, and reading the file lets nobody in. A change takes effect at the next request.
+//! The file contains only the SHA-256 of each token. A token has 256 random bits, so it cannot be guessed or
+//! found from the file. A change takes effect at the next request.
 
 use std::{
     fs, io,
@@ -17,7 +17,7 @@ use crate::access::{Access, Role};
 
 /// What every token begins with.
 const PREFIX: &str = "th_";
-/// More than this is no file of tokens.
+/// A larger file is not a token file.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// A token as the file has it.
@@ -46,15 +46,15 @@ pub struct StoredToken {
 #[non_exhaustive]
 pub enum TokenFileError {
     /// The file cannot be read or written.
-    #[error("the file of tokens {}: {cause}", .path.display())]
+    #[error("cannot use the token file {}: {cause}", .path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// Why.
         cause: io::Error,
     },
-    /// The file is not one of tokens.
-    #[error("the file of tokens {} cannot be read: {problem}", .path.display())]
+    /// The content of the file is invalid.
+    #[error("invalid token file {}: {problem}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -62,22 +62,22 @@ pub enum TokenFileError {
         problem: String,
     },
     /// Other users of the machine can write to the file.
-    #[error("other users can write to the file of tokens {path}: run chmod 600 {path}", path = .0.display())]
+    #[error("other users can write to the token file {path}: run chmod 600 {path}", path = .0.display())]
     Writable(PathBuf),
     /// Another command is changing the file.
     #[error(
-        "another command is changing the file of tokens: try again, or remove {} if none is running",
+        "another command is changing the token file: try again, or remove {} if none is running",
         .0.display()
     )]
     Busy(PathBuf),
     /// Invalid name of a token.
     #[error("invalid token name {0:?}: use 1 to 100 visible characters")]
     Name(String),
-    /// A token of this name is there already.
-    #[error("a token {0:?} is there already: remove it first, or choose another name")]
+    /// A token of this name already exists.
+    #[error("a token named {0:?} already exists: remove it first, or choose another name")]
     Duplicate(String),
     /// The operating system could not give random bytes.
-    #[error("the operating system has no random bytes to give: {0}")]
+    #[error("cannot get random bytes from the operating system: {0}")]
     Random(getrandom::Error),
 }
 
@@ -88,7 +88,7 @@ pub struct TokenFile {
     read: Arc<Mutex<Option<Read>>>,
 }
 
-/// What the file said, and by what a change of it is noticed.
+/// The content of the file when it was read, and the stamp by which a change is noticed.
 #[derive(Debug)]
 struct Read {
     stamp: Stamp,
@@ -152,7 +152,7 @@ impl TokenFile {
         Ok(tokens)
     }
 
-    /// Adds a token with this access. Answers the token, which is nowhere else.
+    /// Adds a token with this access. Returns the token, which is stored nowhere.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl TokenFile {
         Ok(token)
     }
 
-    /// Removes the token of this name; answers whether it was there. Sessions that began with it end.
+    /// Removes the token of this name; returns whether it existed. Sessions that began with it end.
     ///
     /// # Errors
     ///
@@ -247,7 +247,7 @@ impl TokenFile {
             fs::rename(&new, &self.path).map_err(|cause| self.failed(cause))
         })();
         if changed.is_err() {
-            // What is left of it would keep every later change out.
+            // A leftover file would block every later change.
             let _ = fs::remove_file(&new);
         }
         changed

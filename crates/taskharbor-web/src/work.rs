@@ -1,12 +1,12 @@
-//! The worker face: what workers in other languages speak.
+//! The worker face: the API for workers in other languages.
 //!
-//! A worker reserves jobs, extends their leases while they run, and settles them. What a worker of the
-//! library decides is decided here: which jobs are handed out, when a failure is retried, when a job is
-//! dead-lettered ([`taskharbor::remote`]). The server keeps nothing between two calls. What settling a job
-//! needs to know travels with the job as its `lease`, a text that the worker brings back.
+//! A worker reserves jobs, extends their leases while they run, and settles them. The server makes the
+//! decisions that a Rust worker makes: which jobs are handed out, when a failure is retried, when a job is
+//! dead-lettered ([`taskharbor::remote`]). It keeps no state between two calls. The data for settling a job
+//! travels with the job as its `lease`, a text that the worker sends back.
 //!
-//! Jobs are reserved right before they are handed out. A request that is dropped while it waits has reserved
-//! nothing, and jobs that were reserved for a request that is gone are released at once.
+//! Jobs are reserved right before they are handed out. If a client disconnects while its request waits, no
+//! job is reserved. If it disconnects after that, its jobs are released at once.
 
 mod announce;
 mod enqueue;

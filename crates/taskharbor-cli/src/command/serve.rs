@@ -29,43 +29,42 @@ use named::Named;
 
 /// Serve the dashboard and the HTTP API
 ///
-/// Without --url it serves the store of the other commands, and creates the file if it is not there. On a
-/// loopback address without --tokens, every program of this machine that can connect is an admin and may
-/// act as a worker. On any other address the server refuses to start without --tokens. Payloads and
-/// outputs are hidden unless --payloads or a token allows them. The server fires the schedules of its
-/// stores, as workers do. Ctrl-C or SIGTERM ends it.
+/// Without --url, it serves the same store as the other commands, and creates the file if it does not
+/// exist. Without --tokens, it only starts on a loopback address, and every program on this machine that
+/// can connect is an admin and may act as a worker. Payloads and outputs are hidden unless --payloads or a
+/// token allows them. The server fires the schedules of its stores, as workers do. Ctrl-C or SIGTERM ends
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor serve
   taskharbor serve --url eu=postgres://eu-db/jobs --url us=postgres://us-db/jobs
   taskharbor serve --bind 0.0.0.0:7450 --tokens tokens.json --allow-host jobs.example.com")]
 pub(crate) struct Args {
-    /// Listen here
+    /// The address to listen on; port 0 chooses a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7450")]
     bind: SocketAddr,
-    /// A store to serve, under this name; may be given more than once [default: TASKHARBOR_URL, else
-    /// sqlite:taskharbor.db, under the name main]
+    /// A store to serve, and its name; may be given more than once [default: TASKHARBOR_URL, else
+    /// sqlite:taskharbor.db, with the name main]
     #[arg(id = "url", long = "url", value_name = "[NAME=]URL")]
     urls: Vec<String>,
-    /// Take the tokens in this file (see `taskharbor token`), and no requests without one
+    /// Accept the tokens in this file (see `taskharbor token`), and refuse requests without one
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Answer under this host name, too; may be given more than once [default: loopback names and the
-    /// address of --bind]
+    /// Also answer requests for this host name; may be given more than once. Loopback names and the
+    /// address of --bind are always allowed
     #[arg(long, value_name = "HOST", value_parser = access::host)]
     allow_host: Vec<String>,
-    /// Append every action to this file, one line of JSON each
+    /// Append every action to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     action_log: Option<PathBuf>,
-    /// Show payloads and outputs, where there are no tokens that say who may see them
+    /// Without --tokens: let callers see payloads and outputs
     #[arg(long, conflicts_with = "tokens")]
     payloads: bool,
-    /// What callers may do, where there are no tokens that say so; below admin they may not act as workers
-    /// [default: admin]
+    /// Without --tokens: what callers may do. Below admin, they may not act as workers [default: admin]
     #[arg(long, value_name = "ROLE", conflicts_with = "tokens")]
     role: Option<RoleName>,
-    /// Remove done and cancelled jobs after this long, as a worker does after 24h; 0s is at once
-    /// [default: leave that to the workers]
+    /// Remove done and cancelled jobs after this time; workers do it after 24h, and 0s means at once
+    /// [default: leave it to the workers]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     keep: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! `taskharbor token`: the tokens that a server takes.
+//! `taskharbor token`: the tokens that a server accepts.
 
 use std::path::PathBuf;
 
@@ -16,44 +16,43 @@ use crate::{
     terminal::Tone,
 };
 
-/// The file of tokens if none is named.
+/// The token file by default.
 pub(super) const DEFAULT_FILE: &str = "taskharbor-tokens.json";
 
-/// Make, list and remove the tokens that `taskharbor serve --tokens FILE` takes
+/// Create, list and remove the tokens for `taskharbor serve --tokens FILE`
 ///
-/// The file has no token in it, only the SHA-256 of each. A server that runs notices a change at the next
-/// request.
+/// The file contains only the SHA-256 of each token. A running server applies a change at the next request.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make a token and print it: this is the only time that it is shown
+    /// Create a token and print it once: it cannot be shown again
     #[command(after_help = "Examples:
   taskharbor token add ada --role admin --payloads
   taskharbor token add python-workers --workers --tokens /etc/taskharbor/tokens.json")]
     Add {
-        /// Who uses the token; the action log shows this name
+        /// The name of the caller, which the action log shows
         name: String,
-        /// What its user may do
+        /// What the caller may do
         #[arg(long, value_name = "ROLE", default_value = "viewer")]
         role: RoleName,
-        /// Its user may see payloads and outputs
+        /// The caller may see payloads and outputs
         #[arg(long)]
         payloads: bool,
-        /// Its user may act as a worker: enqueue, reserve, extend and settle jobs
+        /// The caller may act as a worker: enqueue, reserve, extend and settle jobs
         #[arg(long)]
         workers: bool,
         #[command(flatten)]
         file: File,
     },
-    /// Show who has a token and what each may do
+    /// List the tokens, and what each one allows
     #[command(after_help = "Example:\n  taskharbor token list")]
     List {
         #[command(flatten)]
         file: File,
     },
-    /// Remove a token: it is not taken any more, and sessions that began with it end
+    /// Remove a token: the server refuses it from then on, and its sessions end
     #[command(after_help = "Example:\n  taskharbor token remove ada")]
     Remove {
-        /// The name that the token was given
+        /// The name of the token
         name: String,
         #[command(flatten)]
         file: File,
@@ -62,7 +61,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct File {
-    /// The file of tokens
+    /// The file with the tokens
     #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE)]
     tokens: PathBuf,
 }
@@ -135,7 +134,7 @@ fn add(
     screen.line(&token)?;
     screen.flush()?;
     tell(&format!(
-        "this is the token of {} ({role}), which is not shown again; {} has its SHA-256",
+        "this is the token of {} ({role}); it cannot be shown again: {} has only its SHA-256",
         clean::line(name),
         file.shown()
     ));
@@ -181,7 +180,7 @@ fn shown(created_at: &str, screen: &Screen) -> String {
 fn remove(name: &str, file: &File, screen: &mut Screen) -> Outcome {
     if !file.open().remove(name).map_err(|error| unusable(&error))? {
         return Err(Failure::not_found(format!(
-            "{} has no token of the name {}: taskharbor token list shows the names",
+            "{} has no token named {}: taskharbor token list shows the names",
             file.shown(),
             clean::line(name)
         )));
@@ -189,5 +188,5 @@ fn remove(name: &str, file: &File, screen: &mut Screen) -> Outcome {
     if screen.is_json {
         return screen.document(&Removed { removed: name });
     }
-    screen.line(&format!("the token of {} is not taken any more", clean::line(name)))
+    screen.line(&format!("removed the token of {}: it is refused from now on", clean::line(name)))
 }

@@ -1,4 +1,4 @@
-//! [`Events`]: wake-ups out of the text of server-sent events, in whatever pieces it comes.
+//! [`Events`]: wake-ups parsed from server-sent events, whose text may arrive in pieces of any size.
 
 use taskharbor_core::wire::WakeEvent;
 

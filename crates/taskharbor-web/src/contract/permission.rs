@@ -1,7 +1,7 @@
 //! Who may make which call.
 //!
-//! Most calls take one permission whatever they ask for. Some do more than one thing, and what they ask for
-//! decides ([`check`]).
+//! Most calls always need the same permission. Some calls can do more than one thing: for these, the content
+//! of the request decides ([`check`]).
 
 use std::any::Any;
 

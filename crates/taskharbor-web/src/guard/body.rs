@@ -56,7 +56,7 @@ pub(super) async fn read(
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(length).map_err(|_| busy())?;
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|_| Problem::invalid("the body ends before its end"))?;
+        let frame = frame.map_err(|_| Problem::invalid("the body ended too early"))?;
         let Ok(data) = frame.into_data() else { continue };
         let size = bytes.len().saturating_add(data.len());
         if size > limit {

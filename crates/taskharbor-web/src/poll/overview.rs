@@ -25,7 +25,7 @@ pub(crate) struct Overview {
     pub(super) other: Option<OtherQueues>,
     /// Workers whose announcement is valid.
     pub(super) workers: usize,
-    /// Workers whose announcement is over: they have died, or cannot reach the store.
+    /// Workers whose announcement has expired: they have died, or cannot reach the store.
     pub(super) workers_overdue: usize,
     /// Schedules whose slot has been due for more than 30 s, at most 100.
     pub(super) schedules_late: usize,

@@ -1,8 +1,7 @@
-//! [`Poller`]: one task for each store that asks it what is going on, while it is looked at.
+//! [`Poller`]: one task for each store that asks for counts, workers and limits while browsers look at it.
 //!
-//! All browsers share it. It asks one question a turn, at most one a second and less often if the store
-//! takes long, and it ends when there has been no stream of events and no request for the overview for
-//! 15 s.
+//! All browsers share it. It makes one call at a time, at most one per second, and fewer if the store is
+//! slow. It ends when there has been no stream of events and no request for the overview for 15 s.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -41,7 +40,7 @@ const LATE_AFTER: Duration = Duration::from_secs(30);
 /// The most late schedules that are counted.
 const MAX_LATE: usize = 100;
 
-/// Asks one store what is going on, while it is looked at. Cheap to clone.
+/// Asks one store for counts, workers and limits while browsers look at it. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Poller {
     shared: Arc<Shared>,
@@ -187,7 +186,7 @@ async fn run(running: Running) {
             let mut state = shared.state();
             let now = Instant::now();
             if !state.is_looked_at(now) {
-                // Whoever looks from now on starts another task.
+                // The next look starts another task.
                 state.is_running = false;
                 return;
             }

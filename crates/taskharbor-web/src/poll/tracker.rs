@@ -2,7 +2,7 @@
 //!
 //! A worker announces what it has done since it started, about every ten seconds. What it did between two
 //! announcements, divided by the time between them, is its rate, until the next one comes or the
-//! announcement is over. So a rate lags behind by one interval and is an average over it. Every start of a
+//! announcement expires. So a rate lags behind by one interval and is an average over it. Every start of a
 //! worker is counted for itself, because a worker that restarts begins at zero. What a worker did after its
 //! last announcement is not known.
 

@@ -55,7 +55,7 @@ struct Options {
     /// For a requeue: attempts are counted anew.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     reset_attempts: bool,
-    /// For a requeue: a job whose flow is over leaves it.
+    /// For a requeue: a job whose flow is terminal leaves it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     detach: bool,
 }

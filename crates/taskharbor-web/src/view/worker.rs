@@ -63,7 +63,7 @@ struct Worker {
     seen_at: Timestamp,
     /// Until when its announcement is valid.
     expires_at: Timestamp,
-    /// Whether that time is over: it has died, or cannot reach the store.
+    /// Whether its announcement has expired: it has died, or cannot reach the store.
     overdue: bool,
 }
 

@@ -103,7 +103,7 @@ pub(super) async fn extend(call: Call, request: Request) -> Result<Answer, Probl
         };
         let overtime = ticket.overtime(now);
         if overtime == Overtime::Overdue {
-            let text = "its time is over for more than 5 s, so its lease is not extended";
+            let text = "its timeout passed more than 5 s ago, so its lease is not extended";
             kept.push(Kept::refused(Refused::new("lease_lost", text.to_string())));
             continue;
         }

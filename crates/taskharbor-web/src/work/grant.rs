@@ -125,8 +125,8 @@ impl Grant {
         Ok(granted)
     }
 
-    /// By a clock that is ahead, leases are over that are not. One that cannot be compared with the store's
-    /// may be.
+    /// Whether the clock is not ahead of the store's. By a clock that is ahead, leases seem to have ended that
+    /// have not. A clock that cannot be compared with the store's may be ahead.
     async fn is_clock_right(&self, driver: &AnyDriver, jobs: &[Leased], then: Timestamp) -> bool {
         if jobs.iter().all(|leased| leased.job.expirations == 0) {
             return true;

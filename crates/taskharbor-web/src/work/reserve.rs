@@ -25,9 +25,10 @@ use crate::{call::Call, problem::Problem};
 
 /// The longest time that a request waits for jobs.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(30);
-/// How often to look if the store wakes nobody.
+/// How often to look for jobs if the store sends no wake-ups.
 const POLL: Duration = Duration::from_secs(1);
-/// A job that is said to be due and does not come must not make a request spin.
+/// The shortest time between two looks: a job that is due but cannot be reserved must not make a request
+/// spin.
 const BREATH: Duration = Duration::from_millis(20);
 const MAX_QUEUES: usize = 100;
 const MAX_TYPES: usize = 1_000;

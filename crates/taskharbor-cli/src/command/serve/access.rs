@@ -1,4 +1,4 @@
-//! Who may do what: with a file of tokens, or without one.
+//! The access of callers: by a token file, or the same for all callers.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ const ANONYMOUS: &str = "anonymous";
 /// A role as it is written on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum RoleName {
-    /// Sees everything but payloads and outputs
+    /// Sees everything except payloads and outputs
     Viewer,
-    /// Cancels, requeues and runs jobs, pauses queues and schedules
+    /// Also enqueues, cancels, requeues and runs jobs, pauses queues and schedules
     Operator,
-    /// Purges, evicts, changes limits and schedules
+    /// Also purges jobs, evicts workers, changes limits and schedules
     Admin,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A small flow is drawn member by member. The members of a large one are grouped by step: those of one
 //! type and label in one layer. If that is still too much, coarser groups are taken, so a picture never
-//! has more than [`MAX_NODES`] boxes, whatever the flow looks like.
+//! has more than [`MAX_NODES`] boxes, however large the flow is.
 
 use std::{
     collections::{BTreeSet, HashMap},

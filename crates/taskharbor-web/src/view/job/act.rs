@@ -56,7 +56,7 @@ struct How {
     /// Whether attempts are counted anew. Otherwise a dead-lettered job runs once more.
     #[serde(default)]
     reset_attempts: bool,
-    /// Whether the job leaves its flow, if that is over, to run alone.
+    /// Whether the job leaves its flow, if that is terminal, to run alone.
     #[serde(default)]
     detach: bool,
 }
