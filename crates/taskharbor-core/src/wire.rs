@@ -58,7 +58,7 @@ pub trait Operation: 'static {
     /// What is answered unless the whole call fails.
     type Answer: Message;
 
-    /// The time that the caller says it is.
+    /// The time that the caller says it is; `None` if the request does not say so.
     fn now(request: &Self::Request) -> Option<Timestamp>;
 
     /// Makes the call.
@@ -288,8 +288,8 @@ pub mod operation {
             settle SettleJobs(Settle: now) => each<Settled, Refusal>;
             /// Reads what jobs or their parents produced.
             outputs ReadOutputs(Outputs:) => each<OutputPage, Refusal>;
-            /// The schedules that are due, and when the next one is.
-            due_schedules FindDueSchedules(DueSchedules: now) => one<Due>;
+            /// The schedules that are due, and when the next one is: at any instant, which need not be now.
+            due_schedules FindDueSchedules(DueSchedules:) => one<Due>;
             /// Stores the jobs of slots and moves their schedules to the next slot.
             fire FireSchedules(Fire: now) => each<Vec<Enqueued>, FireRefused>;
             /// Announces a worker, or withdraws what it has announced.

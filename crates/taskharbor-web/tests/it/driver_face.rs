@@ -163,6 +163,14 @@ async fn a_call_that_fails_as_a_whole_says_why() {
 }
 
 #[tokio::test]
+async fn the_schedules_of_any_instant_may_be_asked_for() {
+    let rig = Rig::new();
+    let an_hour_ago = rig.now().saturating_sub(Duration::from_secs(3_600));
+    let request = taskharbor_core::driver::DueSchedules::new(10, an_hour_ago);
+    assert_eq!(send::<of::FindDueSchedules>(&rig, &request).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_clock_that_is_off_is_refused_with_both_times() {
     let rig = Rig::new();
     let own = rig.now();
