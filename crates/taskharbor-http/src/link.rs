@@ -54,7 +54,9 @@ impl Link {
     pub(crate) async fn call<O: Operation>(&self, json: Bytes) -> Result<O::Answer, DriverError> {
         let name = format!("{}/{}", O::FACE, O::NAME);
         let limit = match O::NAME {
-            "migrate" | "check" | "export" | "import" => self.timeout().max(LONG_TIMEOUT),
+            "migrate" | "counts" | "check" | "export" | "import" => {
+                self.timeout().max(LONG_TIMEOUT)
+            }
             _ => self.timeout(),
         };
         let answer = self.exchange(Method::POST, &name, json, limit).await?;

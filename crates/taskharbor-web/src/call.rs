@@ -13,6 +13,7 @@ use axum::{
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use taskharbor::Timestamp;
+use tokio::time::Instant;
 
 use crate::{
     access::Access,
@@ -24,6 +25,8 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) app: Arc<App>,
+    /// When its head had been read. Its body may have taken a while.
+    pub(crate) arrived_at: Instant,
     pub(crate) access: Access,
     pub(crate) uri: Uri,
     /// The prefix under which the router is mounted: `/`, or `/admin/jobs/`.

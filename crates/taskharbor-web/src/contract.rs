@@ -79,16 +79,21 @@ async fn call<O: Operation>(call: Call, request: O::Request) -> Result<O::Answer
     note::tell(&call, asked);
     permission::check(&call.access, asked)?;
     if let Some(now) = O::now(&request).filter(|_| !call.app.config.any_clock) {
-        check_clock(driver, now).await?;
+        check_clock(driver, now, call.arrived_at.elapsed()).await?;
     }
     O::make(driver, request).await.map_err(failed)
 }
 
-/// Refuses a time that is far from the store's: it would end leases too early, or too late.
-async fn check_clock(driver: &AnyDriver, now: Timestamp) -> Result<(), Problem> {
+/// Refuses a time that is far from the store's: it would end leases too early, or too late. The request may have
+/// been written when it arrived, and its body may have taken longer than the clocks may differ.
+async fn check_clock(
+    driver: &AnyDriver,
+    now: Timestamp,
+    since_arrival: Duration,
+) -> Result<(), Problem> {
     let own = driver.now().await.map_err(failed)?;
-    let apart = Duration::from_micros(own.as_micros().abs_diff(now.as_micros()));
-    if apart <= MAX_SKEW {
+    let earliest = own.saturating_sub(since_arrival).saturating_sub(MAX_SKEW);
+    if (earliest..=own.saturating_add(MAX_SKEW)).contains(&now) {
         return Ok(());
     }
     Err(Problem::conflict(

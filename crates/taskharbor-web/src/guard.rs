@@ -15,7 +15,7 @@ use axum::{
 };
 use bytes::Bytes;
 use taskharbor::Timestamp;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     access::{Access, Needs},
@@ -65,6 +65,7 @@ async fn pass(
     params: &RawPathParams,
     request: Request,
 ) -> Result<Response, Problem> {
+    let arrived_at = Instant::now();
     let (parts, body) = request.into_parts();
     let access = caller(app, parts.extensions.get::<Access>(), &parts.headers)?;
     let access = match (access, endpoint.needs) {
@@ -85,6 +86,7 @@ async fn pass(
     let mount = mount(original, &parts.uri);
     let call = Call {
         app: Arc::clone(app),
+        arrived_at,
         access,
         uri: parts.uri,
         mount,

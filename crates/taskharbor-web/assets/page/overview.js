@@ -36,6 +36,18 @@ function usePoints() {
 const SUMS = /** @type {const} */ (["ready", "in", "out", "failed"]);
 const WORST = /** @type {const} */ (["p50", "p95"]);
 
+/** The server does not count every second: so many missing points are as the one before. */
+const BRIDGED_POINTS = 5;
+
+/** @param {(number | null)[]} values */
+function bridged(values) {
+  let [last, missing] = [/** @type {number | null} */ (null), 0];
+  return values.map((value) => {
+    [last, missing] = value === null ? [last, missing + 1] : [value, 0];
+    return missing <= BRIDGED_POINTS ? last : null;
+  });
+}
+
 /**
  * The lines of the plots: what the server kept, and what came since. Waits of several queues are those
  * of the slowest.
@@ -51,11 +63,12 @@ function lines(history, points, queue) {
   const all = (/** @type {(number | null | undefined)[]} */ list) => /** @type {number[]} */ (list.filter((it) => it !== null && it !== undefined));
   for (const name of [...SUMS, ...WORST]) {
     const isSum = SUMS.includes(/** @type {any} */ (name));
-    values[name] = times.map((_, index) => {
-      const found = all(kept.map(([, of]) => of[name][index]));
-      if (!found.length) return null;
-      return isSum ? found.reduce((a, b) => a + b, 0) : Math.max(...found);
+    const found = times.map((_, index) => {
+      const of_queues = all(kept.map(([, of]) => of[name][index]));
+      if (!of_queues.length) return null;
+      return isSum ? of_queues.reduce((a, b) => a + b, 0) : Math.max(...of_queues);
     });
+    values[name] = step === 1 ? bridged(found) : found;
   }
   const end = times.at(-1) ?? 0;
   for (const point of step === 1 ? points : []) {

@@ -66,9 +66,14 @@ struct State {
     counted_at: Option<Instant>,
     took: Duration,
     away: Option<Away>,
+    /// Questions in a row that were not answered.
+    failures: u32,
     /// The overview as an event, made once for all streams.
     event: Option<Bytes>,
 }
+
+/// The code of a store that answers with an error.
+const STORE_FAILED: &str = "store_failed";
 
 /// What the store answered.
 enum Answer {
@@ -156,7 +161,8 @@ impl Poller {
             state.event = None;
         }
         drop(state);
-        tokio::spawn(run(Running(Arc::clone(&self.shared))));
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(run(Running { shared, has_ended: false }));
     }
 }
 
@@ -167,16 +173,22 @@ impl std::fmt::Debug for Poller {
 }
 
 /// The task, which may also end with its runtime.
-struct Running(Arc<Shared>);
+struct Running {
+    shared: Arc<Shared>,
+    /// It has said itself that it does not run any more, and another task may run by now.
+    has_ended: bool,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.state().is_running = false;
+        if !self.has_ended {
+            self.shared.state().is_running = false;
+        }
     }
 }
 
-async fn run(running: Running) {
-    let shared = &running.0;
+async fn run(mut running: Running) {
+    let shared = Arc::clone(&running.shared);
     loop {
         let next_at = shared.state().next_at;
         if let Some(next_at) = next_at {
@@ -188,6 +200,7 @@ async fn run(running: Running) {
             if !state.is_looked_at(now) {
                 // The next look starts another task.
                 state.is_running = false;
+                running.has_ended = true;
                 return;
             }
             let is_capped = state.model.is_capped();
@@ -210,7 +223,7 @@ impl From<DriverError> for Unanswered {
     fn from(error: DriverError) -> Self {
         let code = match error {
             DriverError::Unavailable(_) | DriverError::Closed => "store_unavailable",
-            _ => "store_failed",
+            _ => STORE_FAILED,
         };
         tracing::debug!(%error, "the store did not answer the poller");
         Self { code }
@@ -280,19 +293,22 @@ impl State {
         }
         match answer {
             Ok((answer, now)) => {
-                self.took = took;
+                (self.took, self.failures) = (took, 0);
                 if self.away.take().is_some() {
                     tracing::info!("the store answers again");
                 }
                 self.read(answer, now, ended);
             }
             Err(Unanswered { code }) => {
-                if self.away.is_none() {
+                self.failures += 1;
+                // One list that cannot be read says little about the store.
+                let is_away = code != STORE_FAILED || self.failures > 1;
+                if is_away && self.away.is_none() {
                     tracing::warn!(code, "the store does not answer");
                     self.away = Some(Away { since: self.now(ended), code });
                 }
                 // The question comes first when the store is back, except for one that may be too much.
-                if *ask != Ask::ExactCounts {
+                if code != STORE_FAILED && *ask != Ask::ExactCounts {
                     self.plan.go_on(ask.clone());
                 }
             }

@@ -98,8 +98,8 @@ impl Run {
         };
         let step = self.step();
         // Jobs are looked up right before they are acted on, so they have had no time to change. A
-        // fingerprint matches few jobs of a page.
-        let page = if self.wanted.fingerprint.is_some() { PAGE } else { step };
+        // fingerprint matches few jobs of a page, so that a page may be larger than a step.
+        let page = if self.wanted.fingerprint.is_some() { self.soon() } else { step };
         let mut walk = Walk::new(&self.wanted, self.matched_at, page).map_err(invalid)?;
         while let Some(ids) = self.next(&mut walk).await? {
             for ids in ids.chunks(step) {
@@ -119,6 +119,12 @@ impl Run {
     fn step(&self) -> usize {
         let paced = self.rate_per_s.map(|rate| rate.div_ceil(STEPS_PER_S));
         paced.and_then(|step| usize::try_from(step).ok()).unwrap_or(PAGE).min(PAGE)
+    }
+
+    /// How many jobs are acted on within ten seconds.
+    fn soon(&self) -> usize {
+        let paced = self.rate_per_s.and_then(|rate| usize::try_from(rate).ok());
+        paced.map_or(PAGE, |rate| rate.saturating_mul(10).min(PAGE))
     }
 
     /// The next jobs.
