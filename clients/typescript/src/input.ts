@@ -12,8 +12,9 @@ const MAX_FAILURES = 10;
 
 /** Reads the inputs of a job; an unavailable store is waited for, while it is open what becomes of the job. */
 export async function readInput(worker: Worker, held: Held): Promise<InputAnswer> {
-  const body = JSON.stringify({ id: held.job.id });
   for (let failures = 1; ; failures += 1) {
+    // The lease may be another after each extension.
+    const body = JSON.stringify({ id: held.job.id, lease: held.lease });
     try {
       return asInput(await worker.call("work/inputs", body, CALL_MS));
     } catch (error) {

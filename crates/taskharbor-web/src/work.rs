@@ -13,6 +13,7 @@ mod enqueue;
 mod extend;
 mod grant;
 mod input;
+mod lease;
 mod reserve;
 mod settle;
 mod throttle;
@@ -44,8 +45,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::post("/v1/{store}/work/reserve", reserve::reserve)
             .summary("Leases jobs to a worker, and waits for some if there are none")
             .time_limit(reserve_limit),
-        Endpoint::post("/v1/{store}/work/inputs", input::input)
-            .summary("Reads what the steps before a job have produced"),
+        Endpoint::post("/v1/{store}/work/inputs", input::input).summary(
+            "Reads what the steps before a job have produced, for the worker that holds the job",
+        ),
         Endpoint::post("/v1/{store}/work/extend", extend::extend)
             .summary("Extends leases, and tells which jobs should stop")
             .body_limit(BODY_LIMIT),

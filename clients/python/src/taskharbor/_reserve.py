@@ -116,7 +116,7 @@ def _type(name: str, handler: Handler) -> Any:
 
 def _begin(worker: Worker, granted: Mapping[str, Any], granted_at: float) -> None:
     """Starts a job, or releases it if the worker may not start it any more."""
-    job = Job(granted, lambda job: _read_inputs(worker, job), worker.hear)
+    job = Job(granted, lambda _job: _read_inputs(worker, held), worker.hear)
     now, settings = time.monotonic(), worker.settings
     held = Held(
         job=job,
@@ -149,13 +149,15 @@ def _begin(worker: Worker, granted: Mapping[str, Any], granted_at: float) -> Non
             worker.give_back(held)
 
 
-def _read_inputs(worker: Worker, job: Job) -> Dict[str, Any]:
+def _read_inputs(worker: Worker, held: Held) -> Dict[str, Any]:
     """Reads the inputs of a job; an unavailable store is waited for, unless the job should stop."""
-    connection, failures = Connection(worker.settings.endpoint), 0
+    job, connection, failures = held.job, Connection(worker.settings.endpoint), 0
     try:
         while True:
+            with worker.lock:
+                body = encode({"id": job.id, "lease": held.lease}, "the call")
             try:
-                return connection.post("work/inputs", encode({"id": job.id}, "the call"), _CALL_SECONDS)
+                return connection.post("work/inputs", body, _CALL_SECONDS)
             except Unavailable:
                 failures += 1
                 if failures > _MAX_INPUT_FAILURES or job.wait_cancelled(backoff(failures)):

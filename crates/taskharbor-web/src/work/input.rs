@@ -5,19 +5,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use taskharbor::{
     JobId,
-    remote::{self, InputError},
+    remote::{self, InputError, Ticket},
 };
 
-use super::value::written;
+use super::{Refused, lease, value::written};
 use crate::{call::Call, problem::Problem};
 
-/// Whose input is read.
+/// A job that its worker holds, and whose input is read.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "WorkInputOf")]
 pub(super) struct Request {
     /// The job.
     id: String,
+    /// Its lease, as it was given last.
+    lease: String,
 }
 
 /// What the steps before a job have produced.
@@ -49,7 +51,20 @@ struct ParentFailure {
 
 pub(super) async fn input(call: Call, request: Request) -> Result<Answer, Problem> {
     let id = JobId::new(request.id)?;
-    let read = match remote::input(&call.store()?.driver, &id).await {
+    let ticket = Ticket::parse(&request.lease);
+    let ticket = ticket.map_err(|error| Problem {
+        code: "invalid_lease",
+        ..Problem::invalid(error.to_string())
+    })?;
+    let (store, now) = call.store_now().await?;
+    // What other jobs produced is for the worker of the job alone: it takes no permission to see payloads.
+    let answers = lease::check(&store.driver, [(&id, &ticket)].into_iter(), now).await?;
+    if let Some(Err(refusal)) = answers.first() {
+        let refused = Refused::from(refusal);
+        let title = "the worker does not hold the job";
+        return Err(Problem::conflict(refused.code, title, refused.message));
+    }
+    let read = match remote::input(&store.driver, &id).await {
         Ok(read) => read,
         Err(InputError::Store(error)) => return Err(error.into()),
         Err(InputError::JobNotFound) => return Err(Problem::no_job(&id)),

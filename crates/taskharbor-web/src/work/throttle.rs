@@ -3,19 +3,13 @@
 //! Which lane that is stands in the lease that the worker brings back. So that a worker can hold no lane but
 //! those of the jobs that it holds, the store is asked about both before.
 
-use std::time::Duration;
-
 use taskharbor::Timestamp;
 use taskharbor_core::{
-    Admin, AnyDriver, Driver, DriverError,
+    Admin, AnyDriver, DriverError,
     admin::{Change, Configure},
-    driver::{ExtendLeases, Extension},
 };
 
-use super::settle::Item;
-
-/// Leases are extended to see that they are alive, and never become shorter by that.
-const ALIVE_FOR: Duration = Duration::from_secs(1);
+use super::{lease, settle::Item};
 
 /// Puts the lanes of jobs that were throttled on hold. This comes before the jobs are released: otherwise
 /// another job of the lane could start in between. If the store does not do so, the jobs are released all the
@@ -55,12 +49,8 @@ async fn alive<'a>(
     items: Vec<&'a Item>,
     now: Timestamp,
 ) -> Result<Vec<&'a Item>, DriverError> {
-    if items.is_empty() {
-        return Ok(items);
-    }
-    let extensions = items.iter().map(|it| Extension::new(it.id.clone(), it.ticket.token()));
-    let request = ExtendLeases::new(extensions.collect(), now, ALIVE_FOR);
-    let answers = driver.extend_leases(request).await?;
+    let leases = items.iter().map(|item| (&item.id, &item.ticket));
+    let answers = lease::check(driver, leases, now).await?;
     let alive = items.into_iter().zip(answers).filter(|(_, answer)| answer.is_ok());
     Ok(alive.map(|(item, _)| item).collect())
 }

@@ -20,6 +20,11 @@ async fn store_join(face: &Face) -> String {
     "last".to_owned()
 }
 
+/// What asks for the inputs of a job that was reserved.
+fn lease_of(job: &Value) -> Value {
+    json!({"id": job["id"], "lease": job["lease"]})
+}
+
 #[tokio::test]
 async fn a_step_reads_what_the_steps_before_it_have_produced() {
     let face = Face::new();
@@ -31,21 +36,45 @@ async fn a_step_reads_what_the_steps_before_it_have_produced() {
     }
     let last = face.reserve_one(json!({})).await;
     assert_eq!((&last["id"], &last["inputs"]), (&json!(id), &json!(true)));
-    assert_eq!(face.call("inputs", &json!({"id": id})).await, json!({"input": ["left", "right"]}));
-    assert_eq!(face.call("inputs", &json!({"id": "left"})).await, json!({}));
+    assert_eq!(face.call("inputs", &lease_of(&last)).await, json!({"input": ["left", "right"]}));
+    let plain = face.reserve_new(json!({})).await;
+    assert_eq!(face.call("inputs", &lease_of(&plain)).await, json!({}));
 }
 
 #[tokio::test]
-async fn inputs_that_are_not_there_are_a_problem() {
+async fn only_the_worker_that_holds_a_step_reads_its_input() {
     let face = Face::new();
-    let id = store_join(&face).await;
-    assert_eq!(
-        face.problem("inputs", &json!({"id": "unknown"})).await,
-        (404, "job_not_found".into())
-    );
-    let (status, _) = face.problem("inputs", &json!({"id": id})).await;
-    assert_eq!(status, 409);
-    assert_eq!(face.problem("inputs", &json!({"id": ""})).await.0, 400);
+    store_join(&face).await;
+    let parents = face.reserve(json!({})).await;
+    for job in &parents {
+        face.settle(job, json!({"ok": {"output": "secret"}})).await;
+    }
+    let last = face.reserve_one(json!({})).await;
+    let other = face.reserve_new(json!({})).await;
+    let with_lease = |lease: &Value| json!({"id": "last", "lease": lease});
+    for (body, expected) in [
+        (json!({"id": "last"}), (400, "invalid_request")),
+        (with_lease(&json!("")), (400, "invalid_lease")),
+        (with_lease(&json!("A")), (400, "invalid_lease")),
+        (with_lease(&other["lease"]), (409, "lease_lost")),
+        (with_lease(&parents[0]["lease"]), (409, "lease_lost")),
+        (json!({"id": "unknown", "lease": other["lease"]}), (409, "lease_lost")),
+        (json!({"id": "", "lease": last["lease"]}), (400, "invalid_name")),
+    ] {
+        let (status, code) = face.problem("inputs", &body).await;
+        assert_eq!((status, &*code), expected, "{body}");
+    }
+    face.call("inputs", &lease_of(&last)).await;
+    face.advance(31);
+    let lost = (409, "lease_lost".to_owned());
+    assert_eq!(face.problem("inputs", &lease_of(&last)).await, lost);
+    let again = face.reserve(json!({})).await;
+    let again = again.iter().find(|job| job["id"] == "last").unwrap();
+    assert_eq!(face.problem("inputs", &lease_of(&last)).await, lost);
+    let read = face.call("inputs", &lease_of(again)).await;
+    assert_eq!(read, json!({"input": ["secret", "secret"]}));
+    face.settle(again, json!({"ok": {}})).await;
+    assert_eq!(face.problem("inputs", &lease_of(again)).await, lost);
 }
 
 #[tokio::test]
