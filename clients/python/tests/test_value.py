@@ -92,7 +92,8 @@ class Outcomes(unittest.TestCase):
             self.assertEqual(self.of(Discard("no"), reason)[0], "error")
 
     def test_a_time_that_is_none_is_a_permanent_failure(self):
-        for error in (Snooze(float("nan")), Snooze(-1), Throttled(1e300), Snooze("soon"), Retry("x", after=-1)):
+        pauses = (Snooze(float("nan")), Snooze(-1), Snooze("soon"), Throttled(1e300), Throttled(86_401))
+        for error in (*pauses, Retry("x", after=-1)):
             kind, said = self.of(error)
             self.assertEqual((kind, said["retryable"]), ("error", False))
 

@@ -2,6 +2,8 @@
 
 /** A century, which is the longest that the server takes. */
 const MAX_SECONDS = 100 * 366 * 86_400;
+/** How long the server holds a lane or queue at most. */
+const MAX_HOLD_SECONDS = 86_400;
 
 /** The base of all errors of this package. */
 export class TaskHarborError extends Error {
@@ -61,7 +63,8 @@ export class Snooze extends TaskHarborError {
 /**
  * Thrown by a handler: the service it calls asks to be left alone for so many seconds.
  *
- * No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long.
+ * No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long: a
+ * day at most.
  */
 export class Throttled extends TaskHarborError {
   /** The seconds to wait. */
@@ -69,14 +72,14 @@ export class Throttled extends TaskHarborError {
 
   constructor(seconds: number) {
     super(`throttled for ${seconds} s`);
-    this.seconds = checked(seconds);
+    this.seconds = checked(seconds, MAX_HOLD_SECONDS);
   }
 }
 
-function checked(seconds: number): number {
-  const isIn = seconds >= 0 && seconds <= MAX_SECONDS;
+function checked(seconds: number, most = MAX_SECONDS): number {
+  const isIn = seconds >= 0 && seconds <= most;
   if (!isIn) {
-    throw new RangeError(`the time to wait is ${seconds} s: choose 0 to ${MAX_SECONDS}`);
+    throw new RangeError(`the time to wait is ${seconds} s: choose 0 to ${most}`);
   }
   return seconds;
 }

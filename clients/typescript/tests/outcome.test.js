@@ -63,7 +63,13 @@ test("a handler says with an error what becomes of its job", () => {
   assert.deepEqual(read(failure(new Retry("later"), undefined)), { error: { message: "later" } });
   assert.deepEqual(read(failure(new Snooze(2), undefined)), { snooze: { seconds: 2 } });
   assert.deepEqual(read(failure(new Throttled(3), undefined)), { throttled: { seconds: 3 } });
-  for (const make of [() => new Snooze(-1), () => new Throttled(NaN), () => new Retry("x", { after: Infinity })]) {
+  const wrong = [
+    () => new Snooze(-1),
+    () => new Throttled(NaN),
+    () => new Throttled(86_401),
+    () => new Retry("x", { after: Infinity }),
+  ];
+  for (const make of wrong) {
     assert.throws(make, RangeError);
   }
 });

@@ -55,7 +55,8 @@ class Snooze(TaskHarborError):
 class Throttled(TaskHarborError):
     """Raised by a handler: the service it calls asks to be left alone for so many seconds.
 
-    No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long.
+    No attempt is charged, and the lane of the job, or its queue if it has none, is on hold for as long: a day at
+    most.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -12,8 +12,9 @@ from ._error import Discard, Retry, Snooze, TaskHarborError, Throttled
 from ._json import encode
 
 MAX_MESSAGE_BYTES = 8 * 1024
-# A hundred years: what the server takes.
+# What the server takes: a hundred years, and a day for a lane or queue.
 _MAX_SECONDS = 100.0 * 366 * 86_400
+_MAX_HOLD_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -77,19 +78,20 @@ def failure(error: BaseException, cancel_reason: Optional[str]) -> Outcome:
 
 
 def _pause(kind: str, given: Any) -> Outcome:
-    seconds = _seconds(given)
+    most = _MAX_HOLD_SECONDS if kind == "throttled" else _MAX_SECONDS
+    seconds = _seconds(given, most)
     if seconds is None:
-        return permanent(f"{kind.capitalize()} was raised with {given!r} seconds: use 0 or more")
+        return permanent(f"{kind.capitalize()} was raised with {given!r} seconds: use 0 to {most:.0f}")
     return _outcome(kind, seconds=seconds)
 
 
-def _seconds(given: Any) -> Optional[float]:
+def _seconds(given: Any, most: float = _MAX_SECONDS) -> Optional[float]:
     """A time to wait; ``None`` if it is none."""
     try:
         seconds = float(given)
     except (TypeError, ValueError, OverflowError):
         return None
-    return seconds if math.isfinite(seconds) and 0 <= seconds <= _MAX_SECONDS else None
+    return seconds if math.isfinite(seconds) and 0 <= seconds <= most else None
 
 
 def released(reason: str) -> Outcome:

@@ -19,6 +19,9 @@ use super::{
 };
 use crate::{call::Call, problem::Problem};
 
+/// The longest time for which a job may put its lane or queue on hold: others wait meanwhile.
+const MAX_HOLD_SECONDS: f64 = 86_400.0;
+
 /// What became of jobs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +48,8 @@ struct Given {
     timeout: Option<TimedOut>,
     /// Not now: it runs again after a time, and no attempt is charged.
     snooze: Option<Pause>,
-    /// What it calls asks for a pause: as `snooze`, and its lane, or else its queue, is on hold meanwhile.
+    /// What it calls asks for a pause: as `snooze`, and its lane, or else its queue, is on hold meanwhile. A day at
+    /// most.
     throttled: Option<Pause>,
     /// It was stopped, or did not start; no attempt is charged.
     release: Option<Release>,
@@ -316,15 +320,16 @@ fn result(
     ticket: &Ticket,
 ) -> Result<Result<Outcome<Option<Blob>>, JobError>, Refused> {
     let invalid = |text: &dyn std::fmt::Display| Refused::new("invalid_request", text.to_string());
-    let delay = |value| {
-        let delay = seconds("the time to wait", value, 0.0, MAX_SECONDS);
+    let up_to = |value, max| {
+        let delay = seconds("the time to wait", value, 0.0, max);
         delay.map_err(|problem| invalid(&problem.detail))
     };
+    let delay = |value| up_to(value, MAX_SECONDS);
     if let Some(pause) = snooze {
         return Ok(Ok(Outcome::Snooze(delay(pause.seconds)?)));
     }
     if let Some(pause) = throttled {
-        return Ok(Err(JobError::throttled(delay(pause.seconds)?)));
+        return Ok(Err(JobError::throttled(up_to(pause.seconds, MAX_HOLD_SECONDS)?)));
     }
     if let Some(failure) = error {
         let text = failure.message;

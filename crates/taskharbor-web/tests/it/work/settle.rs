@@ -106,6 +106,22 @@ async fn a_job_that_is_throttled_holds_its_lane_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_queue_is_on_hold_for_a_day_at_most() {
+    let face = Face::new();
+    let job = face.reserve_new(json!({})).await;
+    for seconds in [json!(86_400.5), json!(3e9)] {
+        let answer = face.settle(&job, json!({"throttled": {"seconds": seconds}})).await;
+        assert_eq!(refused(&answer), "invalid_request");
+        assert!(text(&answer["error"]["message"]).contains("choose 0 to 86400"), "{answer}");
+    }
+    assert_eq!(face.state(&job).await, State::Inflight);
+    face.enqueue(json!({"id": "next"})).await;
+    assert_eq!(face.reserve_one(json!({})).await["id"], "next", "the queue is on hold");
+    let settled = face.settle(&job, json!({"throttled": {"seconds": 86_400}})).await;
+    assert_eq!(settled["state"], "scheduled");
+}
+
+#[tokio::test]
 async fn a_worker_holds_no_lane_of_jobs_that_it_does_not_hold() {
     let face = Face::new();
     let stale = face.reserve_new(json!({"lane": "acme"})).await;
