@@ -67,15 +67,15 @@ async fn pass(
 ) -> Result<Response, Problem> {
     let arrived_at = Instant::now();
     let (parts, body) = request.into_parts();
-    let access = caller(app, parts.extensions.get::<Access>(), &parts.headers)?;
-    let access = match (access, endpoint.needs) {
-        (Some(access), needs) => {
+    let access = match endpoint.needs {
+        // It does nothing in the name of its caller.
+        Needs::NOTHING => Access::new("", crate::Role::Viewer),
+        needs => {
+            let access = caller(app, parts.extensions.get(), &parts.headers)?;
+            let access = access.ok_or_else(|| no_access(app))?;
             needs.check(&access)?;
             access
         }
-        // Without a name: a request without access does nothing in the name of its caller.
-        (None, Needs::NOTHING) => Access::new("", crate::Role::Viewer),
-        (None, _) => return Err(no_access(app)),
     };
     if !endpoint.is_read() {
         check_origin(&parts.method, &parts.headers)?;

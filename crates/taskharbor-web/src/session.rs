@@ -174,14 +174,16 @@ impl Sessions {
     }
 }
 
-/// The access of the token in the header `Authorization`, if there is one.
+/// The access of the token in the header `Authorization`, if there is one. A proxy may have put credentials
+/// of another kind there, which are for itself.
 pub(crate) fn bearer(headers: &HeaderMap, file: &TokenFile) -> Result<Option<Access>, Problem> {
     let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
-    let token = value.to_str().ok().and_then(|value| {
-        let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-    });
-    match find(file, token.unwrap_or_default())? {
+    let text = String::from_utf8_lossy(value.as_bytes());
+    let (scheme, token) = text.split_once(' ').unwrap_or((&text, ""));
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Ok(None);
+    }
+    match find(file, token.trim())? {
         Some(stored) => Ok(Some(stored.access())),
         None => Err(wrong_token()),
     }

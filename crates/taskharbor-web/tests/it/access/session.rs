@@ -69,6 +69,22 @@ async fn the_cookie_is_secure_where_the_browser_came_over_https() {
 }
 
 #[tokio::test]
+async fn credentials_for_a_proxy_are_not_in_the_way() {
+    let (_file, token, rig) = rig_of_ada();
+    let basic = ("authorization", "Basic dTpw");
+    let cookie = pair(&sign_in(&rig, &token, &[basic]).await);
+    let shown = rig.send(get("/v1/session", &[("cookie", &cookie), basic])).await.ok();
+    assert_eq!(shown["name"], "ada");
+    // What is open to all is so with credentials of any kind.
+    for authorization in [basic, ("authorization", "Bearer th_0")] {
+        assert_eq!(rig.send(get("/healthz", &[authorization])).await.status, StatusCode::OK);
+        sign_in(&rig, &token, &[authorization]).await.ok();
+    }
+    let out = request(Method::DELETE, "/v1/session", &[("cookie", &cookie), basic]);
+    assert_eq!(rig.send(out).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn a_wrong_token_begins_no_session() {
     let (_file, token, rig) = rig_of_ada();
     for wrong in ["", "th_", "th_0", &token[1..], "\\u0000"] {
