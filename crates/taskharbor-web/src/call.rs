@@ -29,8 +29,6 @@ pub(crate) struct Call {
     pub(crate) arrived_at: Instant,
     pub(crate) access: Access,
     pub(crate) uri: Uri,
-    /// The prefix under which the router is mounted: `/`, or `/admin/jobs/`.
-    pub(crate) mount: String,
     pub(crate) headers: HeaderMap,
     pub(crate) params: Arc<[(String, String)]>,
     pub(crate) bytes: Bytes,

@@ -9,7 +9,7 @@ mod body;
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    extract::{OriginalUri, RawPathParams, Request, rejection::RawPathParamsRejection},
+    extract::{RawPathParams, Request, rejection::RawPathParamsRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     response::{IntoResponse, Response},
 };
@@ -82,14 +82,11 @@ async fn pass(
     }
     let (bytes, room) = body::read(app, &parts.headers, body, endpoint.body_limit).await?;
     let params = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let original = parts.extensions.get().map_or(&parts.uri, |OriginalUri(uri)| uri);
-    let mount = mount(original, &parts.uri);
     let call = Call {
         app: Arc::clone(app),
         arrived_at,
         access,
         uri: parts.uri,
-        mount,
         headers: parts.headers,
         params,
         bytes,
@@ -226,11 +223,6 @@ fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
         ));
     }
     Ok(())
-}
-
-/// The prefix under which the router is mounted, with a slash at its end.
-fn mount(original: &Uri, uri: &Uri) -> String {
-    format!("{}/", original.path().strip_suffix(uri.path()).unwrap_or_default())
 }
 
 fn took_too_long(time: Duration) -> Problem {

@@ -92,19 +92,20 @@ async fn sign_in(call: Call, SignIn { token }: SignIn) -> Result<Response, Probl
     let id = call.app.sessions.begin(&stored)?;
     let age = IDLE.as_secs();
     let secure = if is_https(&call.headers) { "; Secure" } else { "" };
-    let (name, path) = (cookie_name(&call.headers), cookie_path(&call.mount));
-    let cookie =
-        format!("{name}={id}; Path={path}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}");
+    let name = cookie_name(&call.headers);
+    let cookie = format!("{name}={id}; Max-Age={age}; HttpOnly; SameSite=Strict{secure}");
     with_cookie(&Session::of(&stored.access(), true), &cookie)
 }
 
 async fn sign_out(call: Call, _: Nothing) -> Result<Response, Problem> {
     call.app.sessions.end(&call.headers);
-    let (name, path) = (cookie_name(&call.headers), cookie_path(&call.mount));
-    let cookie = format!("{name}=; Path={path}; Max-Age=0; HttpOnly; SameSite=Strict");
+    let name = cookie_name(&call.headers);
+    let cookie = format!("{name}=; Max-Age=0; HttpOnly; SameSite=Strict");
     with_cookie(&Nothing {}, &cookie)
 }
 
+/// Without a path of its own the cookie is for the directory of this request as the browser knows it, which
+/// is `…/v1`. So it is for the API alone, also behind a proxy that strips a prefix.
 fn with_cookie(answer: &impl Serialize, cookie: &str) -> Result<Response, Problem> {
     let mut response = crate::endpoint::json(answer)?.into_response();
     let cookie = HeaderValue::from_str(cookie).map_err(|error| Problem::internal(&error))?;
@@ -229,12 +230,6 @@ fn cookie_name(headers: &HeaderMap) -> String {
         Ok(port) => format!("taskharbor_session_{port}"),
         Err(_) => "taskharbor_session".to_owned(),
     }
-}
-
-/// The cookie is for the pages alone, and not for what an application serves beside them. A prefix that
-/// would end the attribute is left out.
-fn cookie_path(mount: &str) -> &str {
-    if mount.contains(';') { "/" } else { mount }
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {

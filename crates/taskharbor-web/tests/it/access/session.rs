@@ -41,7 +41,9 @@ async fn a_person_signs_in_and_out() {
     let session = signed_in.ok();
     assert_eq!((&session["name"], &session["signed_in"]), (&"ada".into(), &true.into()));
     let cookie = set_cookie(&signed_in);
-    assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"), "{cookie}");
+    let attributes = cookie.split_once(';').unwrap().1;
+    // A proxy may have stripped a prefix from the path, so the browser takes that of its own request.
+    assert_eq!(attributes, " Max-Age=43200; HttpOnly; SameSite=Strict");
     assert!(!cookie.contains(token.strip_prefix("th_").unwrap()));
     let pair = pair(&signed_in);
     assert!(pair.starts_with("taskharbor_session_7450="), "ports share cookies: {pair}");
@@ -49,7 +51,8 @@ async fn a_person_signs_in_and_out() {
     assert_eq!((&shown["role"], &shown["signed_in"]), (&"operator".into(), &true.into()));
     let out = rig.send(request(Method::DELETE, "/v1/session", &[("cookie", &pair)])).await;
     assert_eq!(out.status, StatusCode::OK);
-    assert!(set_cookie(&out).contains("; Max-Age=0; "), "{out:?}");
+    let cookie = set_cookie(&out);
+    assert_eq!(cookie.split_once(';').unwrap().1, " Max-Age=0; HttpOnly; SameSite=Strict");
     assert_eq!(who(&rig, &pair).await.problem(), (401, "sign_in".to_owned()));
 }
 
