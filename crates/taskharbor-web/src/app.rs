@@ -6,8 +6,8 @@ use taskharbor::{AnyDriver, Client};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    action_log::ActionLog, config::Web, poll::Poller, problem::Problem, session::Sessions,
-    shared_answer::SharedAnswers, sweep::Sweeps, view::FlowGraphs,
+    action_log::ActionLog, config::Web, place::Places, poll::Poller, problem::Problem,
+    session::Sessions, shared_answer::SharedAnswers, sweep::Sweeps, view::FlowGraphs,
 };
 
 /// What large bodies may take in memory together, in MiB.
@@ -121,8 +121,7 @@ pub(crate) struct App {
     pub(crate) sessions: Sessions,
     pub(crate) actions: ActionLog,
     pub(crate) answers: SharedAnswers,
-    /// One permit for each request that is being answered.
-    pub(crate) room: Semaphore,
+    pub(crate) places: Places,
     /// One permit for each MiB of large bodies.
     pub(crate) body_room: Arc<Semaphore>,
     /// One permit for each stream of wake-ups.
@@ -133,7 +132,7 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(stores: Stores, config: Web) -> Arc<Self> {
         let actions = ActionLog::new(config.action_file.clone(), config.on_action.clone());
-        let room = Semaphore::new(config.max_requests.clamp(1, Semaphore::MAX_PERMITS));
+        let places = Places::new(config.max_requests);
         let answers = SharedAnswers::new(config.share_answers);
         Arc::new(Self {
             config,
@@ -141,7 +140,7 @@ impl App {
             sessions: Sessions::default(),
             actions,
             answers,
-            room,
+            places,
             body_room: Arc::new(Semaphore::new(BODY_ROOM_MIB)),
             watches: Arc::new(Semaphore::new(MAX_WATCHES)),
             ending: watch::Sender::new(false),

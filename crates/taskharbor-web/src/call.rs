@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::{
     access::Access,
     app::{App, Store},
+    place::Place,
     problem::Problem,
 };
 
@@ -33,6 +34,7 @@ pub(crate) struct Call {
     pub(crate) params: Arc<[(String, String)]>,
     pub(crate) bytes: Bytes,
     pub(crate) noted: Arc<Mutex<Note>>,
+    pub(crate) place: Arc<Place>,
 }
 
 /// What a handler tells the action log beside the parameters of its path.

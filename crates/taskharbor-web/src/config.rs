@@ -80,7 +80,8 @@ impl Web {
         self
     }
 
-    /// How many requests are answered at once; more are refused with 503. Defaults to 1,000.
+    /// How many requests are answered at once, and how many others may wait for jobs; more are refused with
+    /// 503. Defaults to 1,000.
     #[must_use]
     pub const fn max_requests(mut self, requests: usize) -> Self {
         self.max_requests = requests;

@@ -25,6 +25,8 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// The body limit of an endpoint that does not say otherwise.
 const BODY_LIMIT: usize = 1024 * 1024;
+/// The body limit of an endpoint that is open to all.
+const PUBLIC_BODY_LIMIT: usize = 4 * 1024;
 /// How long a request may take if its endpoint does not say otherwise.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
@@ -239,9 +241,10 @@ impl Endpoint {
         self
     }
 
-    /// Open to all, also to callers without credentials.
+    /// Open to all, also to callers without credentials, whose bodies are small.
     pub(crate) fn public(mut self) -> Self {
         self.needs = Needs::NOTHING;
+        self.body_limit = PUBLIC_BODY_LIMIT;
         self
     }
 

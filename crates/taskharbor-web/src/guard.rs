@@ -1,8 +1,8 @@
-//! The checks that every request passes before its handler: load, host, access, origin, size, time; and the
+//! The checks that every request passes before its handler: host, access, origin, load, size, time; and the
 //! headers of every answer.
 //!
 //! The order matters. A request for a foreign host learns nothing, a caller without access learns only that,
-//! and a body is read only if its sender may send it.
+//! and a body is read only if its sender may send it. A caller without access takes no place from one that has it.
 
 mod body;
 
@@ -31,6 +31,9 @@ use crate::{
 /// The longest address that is looked at.
 const MAX_URI_BYTES: usize = 8 * 1024;
 
+/// Where a supervisor asks whether the server runs.
+const PROBE: &str = "/healthz";
+
 /// Nothing but the server's own files, and nothing inline.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -46,10 +49,6 @@ pub(crate) async fn answer(
 ) -> Response {
     let Ok(params) = params else {
         return Problem::invalid("the address is not text: encode it as UTF-8").into_response();
-    };
-    let Ok(_permit) = app.room.try_acquire() else {
-        let detail = "the server answers as many requests as it may: try again";
-        return Problem::unavailable("busy", "the server is busy", detail).into_response();
     };
     let time = endpoint.time_limit;
     let passed = timeout(time, pass(&app, &endpoint, &params, request)).await;
@@ -80,7 +79,15 @@ async fn pass(
     if !endpoint.is_read() {
         check_origin(&parts.method, &parts.headers)?;
     }
+    let is_public = endpoint.needs == Needs::NOTHING;
+    // The body of a public request is small, and slow senders must not take the places of others.
+    let place = if is_public { None } else { Some(app.places.take()?) };
     let (bytes, room) = body::read(app, &parts.headers, body, endpoint.body_limit).await?;
+    let place = match place {
+        Some(place) => place,
+        None if endpoint.path == PROBE => app.places.beside(),
+        None => app.places.take()?,
+    };
     let params = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let call = Call {
         app: Arc::clone(app),
@@ -91,6 +98,7 @@ async fn pass(
         params,
         bytes,
         noted: Arc::default(),
+        place: Arc::new(place),
     };
     if endpoint.is_shared {
         let key = Key::new(call.store_name(), call.uri.to_string(), &call.access);
@@ -239,7 +247,7 @@ pub(crate) async fn around(
     request: Request,
     next: axum::middleware::Next,
 ) -> Response {
-    let is_probe = request.uri().path() == "/healthz";
+    let is_probe = request.uri().path() == PROBE;
     let is_api = is_probe || request.uri().path().starts_with("/v1/");
     let passed =
         if request.uri().path().len() + request.uri().query().map_or(0, str::len) > MAX_URI_BYTES {

@@ -15,6 +15,7 @@ mod event_stream;
 mod filter;
 mod guard;
 mod page;
+mod place;
 mod poll;
 mod problem;
 mod server;

@@ -3,6 +3,7 @@
 mod answer;
 mod embedded;
 mod host;
+mod place;
 mod role;
 mod secret;
 mod session;
