@@ -16,7 +16,7 @@ use taskharbor::Timestamp;
 use tokio::time::Instant;
 
 use crate::{
-    access::Access,
+    access::{Access, Needs},
     app::{App, Store},
     place::Place,
     problem::Problem,
@@ -29,6 +29,10 @@ pub(crate) struct Call {
     /// When its head had been read. Its body may have taken a while.
     pub(crate) arrived_at: Instant,
     pub(crate) access: Access,
+    /// The access that the application around the router has given.
+    pub(crate) given: Option<Access>,
+    /// What the endpoint asks of its callers.
+    pub(crate) needs: Needs,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) params: Arc<[(String, String)]>,

@@ -6,7 +6,7 @@
 
 mod body;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::{
     extract::{RawPathParams, Request, rejection::RawPathParamsRejection},
@@ -15,7 +15,7 @@ use axum::{
 };
 use bytes::Bytes;
 use taskharbor::Timestamp;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
     access::{Access, Needs},
@@ -24,12 +24,15 @@ use crate::{
     config::Callers,
     endpoint::Endpoint,
     problem::Problem,
-    session,
+    session::{self, Seen},
     shared_answer::Key,
 };
 
 /// The longest address that is looked at.
 const MAX_URI_BYTES: usize = 8 * 1024;
+
+/// How often to look whether a caller still has access while a stream is open.
+const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(15);
 
 /// Where a supervisor asks whether the server runs.
 const PROBE: &str = "/healthz";
@@ -70,7 +73,8 @@ async fn pass(
         // It does nothing in the name of its caller.
         Needs::NOTHING => Access::new("", crate::Role::Viewer),
         needs => {
-            let access = caller(app, parts.extensions.get(), &parts.headers)?;
+            let given = parts.extensions.get();
+            let access = caller(app, given, &parts.headers, Seen::InRequest)?;
             let access = access.ok_or_else(|| no_access(app))?;
             needs.check(&access)?;
             access
@@ -93,6 +97,8 @@ async fn pass(
         app: Arc::clone(app),
         arrived_at,
         access,
+        given: parts.extensions.get().cloned(),
+        needs: endpoint.needs,
         uri: parts.uri,
         headers: parts.headers,
         params,
@@ -141,6 +147,7 @@ fn caller(
     app: &App,
     extension: Option<&Access>,
     headers: &HeaderMap,
+    seen: Seen,
 ) -> Result<Option<Access>, Problem> {
     if let Some(access) = extension {
         return Ok(Some(access.clone()));
@@ -150,8 +157,26 @@ fn caller(
         Callers::Anonymous(access) => Ok(Some(access.clone())),
         Callers::Tokens(file) => match session::bearer(headers, file)? {
             Some(access) => Ok(Some(access)),
-            None => app.sessions.access(headers, &app.config.callers),
+            None => app.sessions.access(headers, &app.config.callers, seen),
         },
+    }
+}
+
+/// Completes when the caller has lost the access that the endpoint takes, or the server is gone. What outlives
+/// its request, such as a stream of events, ends with it.
+pub(crate) fn access_lost(call: &Call) -> impl Future<Output = ()> + Send + 'static {
+    let (app, needs) = (Arc::downgrade(&call.app), call.needs);
+    let (given, headers) = (call.given.clone(), call.headers.clone());
+    async move {
+        loop {
+            sleep(LOOK_AGAIN_EVERY).await;
+            let Some(app) = app.upgrade() else { return };
+            // An access that cannot be checked is none.
+            let access = caller(&app, given.as_ref(), &headers, Seen::Again).ok().flatten();
+            if access.is_none_or(|access| needs.check(&access).is_err()) {
+                return;
+            }
+        }
     }
 }
 

@@ -74,5 +74,5 @@ async fn history(call: Call, query: Query) -> Result<History, Problem> {
 }
 
 async fn events(call: Call, _: Nothing) -> Result<Response, Problem> {
-    event::stream(&call.app, call.store()?)
+    event::stream(&call)
 }

@@ -76,7 +76,8 @@ impl Session {
 }
 
 async fn show(call: Call, _: Nothing) -> Result<Session, Problem> {
-    let signed_in = call.app.sessions.access(&call.headers, &call.app.config.callers)?.is_some();
+    let callers = &call.app.config.callers;
+    let signed_in = call.app.sessions.access(&call.headers, callers, Seen::Again)?.is_some();
     Ok(Session::of(&call.access, signed_in))
 }
 
@@ -127,6 +128,15 @@ struct Open {
     used: Instant,
 }
 
+/// Why the access of a session is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// There is a request, which keeps the session open.
+    InRequest,
+    /// To see whether the session is still open, which does not keep it open.
+    Again,
+}
+
 impl Sessions {
     fn begin(&self, token: &StoredToken) -> Result<String, Problem> {
         let mut random = [0; 32];
@@ -156,6 +166,7 @@ impl Sessions {
         &self,
         headers: &HeaderMap,
         callers: &Callers,
+        seen: Seen,
     ) -> Result<Option<Access>, Problem> {
         let Callers::Tokens(file) = callers else { return Ok(None) };
         let Some(id) = cookie(headers).map(digest) else { return Ok(None) };
@@ -164,7 +175,9 @@ impl Sessions {
             let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
             let session = open.get_mut(&id).filter(|it| now.duration_since(it.used) < IDLE);
             session.map(|session| {
-                session.used = now;
+                if seen == Seen::InRequest {
+                    session.used = now;
+                }
                 (session.name.clone(), session.sha256.clone())
             })
         };

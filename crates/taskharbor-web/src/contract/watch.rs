@@ -28,6 +28,7 @@ use crate::{
     call::Call,
     endpoint::Endpoint,
     event_stream::{self, HEARTBEAT, HEARTBEAT_EVERY},
+    guard,
     problem::Problem,
 };
 
@@ -62,12 +63,13 @@ async fn watch(call: Call, request: WatchRequest) -> Result<Response, Problem> {
     };
     let mut watched = Watched::new(&call.store()?.driver, request).await.map_err(failed)?;
     let (sender, events) = mpsc::channel(1);
-    let ended = call.app.ended();
+    let (ended, lost) = (call.app.ended(), guard::access_lost(&call));
     tokio::spawn(async move {
         let _permit = permit;
         tokio::select! {
             biased;
             () = ended => {}
+            () = lost => {}
             () = sender.closed() => {}
             () = send(&mut watched, &sender) => {}
         }

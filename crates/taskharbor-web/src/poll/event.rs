@@ -17,8 +17,10 @@ use tokio::{
 
 use super::overview::Away;
 use crate::{
-    app::{App, Store},
+    app::Store,
+    call::Call,
     event_stream::{self, HEARTBEAT, HEARTBEAT_EVERY},
+    guard,
     problem::Problem,
 };
 
@@ -32,8 +34,9 @@ struct StoreEvent {
     away: Option<Away>,
 }
 
-/// Starts a stream of the events of this store.
-pub(super) fn stream(app: &App, store: &Arc<Store>) -> Result<Response, Problem> {
+/// Starts a stream of the events of a store.
+pub(super) fn stream(call: &Call) -> Result<Response, Problem> {
+    let store = call.store()?;
     let Some(viewer) = store.poller.view() else {
         return Err(Problem::unavailable(
             "too_many_streams",
@@ -42,12 +45,13 @@ pub(super) fn stream(app: &App, store: &Arc<Store>) -> Result<Response, Problem>
         ));
     };
     let (sender, events) = mpsc::channel(1);
-    let (store, ended) = (Arc::clone(store), app.ended());
+    let (store, ended, lost) = (Arc::clone(store), call.app.ended(), guard::access_lost(call));
     tokio::spawn(async move {
         let _viewer = viewer;
         tokio::select! {
             biased;
             () = ended => {}
+            () = lost => {}
             () = sender.closed() => {}
             () = send(&store, &sender) => {}
         }

@@ -7,6 +7,7 @@ mod place;
 mod role;
 mod secret;
 mod session;
+mod stream;
 mod token;
 
 use std::{
