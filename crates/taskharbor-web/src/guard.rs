@@ -2,7 +2,8 @@
 //! headers of every answer.
 //!
 //! The order matters. A request for a foreign host learns nothing, a caller without access learns only that,
-//! and a body is read only if its sender may send it. A caller without access takes no place from one that has it.
+//! and a body is read only if its sender may send it. A caller without access takes no place from one that
+//! has it.
 
 mod body;
 

@@ -48,8 +48,8 @@ struct Given {
     timeout: Option<TimedOut>,
     /// Not now: it runs again after a time, and no attempt is charged.
     snooze: Option<Pause>,
-    /// What it calls asks for a pause: as `snooze`, and its lane, or else its queue, is on hold meanwhile. A day at
-    /// most.
+    /// What it calls asks for a pause, a day at most: as `snooze`, and its lane, or else its queue, is on hold
+    /// meanwhile.
     throttled: Option<Pause>,
     /// It was stopped, or did not start; no attempt is charged.
     release: Option<Release>,
