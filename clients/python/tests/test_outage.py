@@ -8,6 +8,7 @@ import time
 import unittest
 
 import rig
+from fake import Serving, answer
 from taskharbor import App, Client
 
 ANY = "q"
@@ -118,7 +119,7 @@ class Outages(Quiet):
 
 class Strangers(Quiet):
     def test_a_server_that_is_none_is_survived(self):
-        for answer in (b"<html>", b"[]", b"{}", b'{"jobs":3}', b'{"jobs":[{}]}', b'{"jobs":[3]}', b"[" * 100_000):
+        for said in (b"<html>", b"[]", b"{}", b'{"jobs":3}', b'{"jobs":[{}]}', b'{"jobs":[3]}', b"[" * 100_000):
             asked = rig.Witness()
 
             class Stranger(http.server.BaseHTTPRequestHandler):
@@ -127,12 +128,12 @@ class Strangers(Quiet):
                 def do_POST(self):
                     self.rfile.read(int(self.headers["content-length"]))
                     asked.see(self.path)
-                    _answer(self, 200, answer)
+                    answer(self, 200, said)
 
                 def log_message(self, *_):
                     pass
 
-            with self.subTest(answer[:20]):
+            with self.subTest(said[:20]):
                 server = Serving(Stranger)
                 self.addCleanup(server.close)
                 app = self.app(server.url)
@@ -141,30 +142,6 @@ class Strangers(Quiet):
                 # It goes on asking.
                 asked.wait(4)
                 app.stop()
-
-
-def _answer(handler, status, body):
-    handler.send_response(status)
-    handler.send_header("content-length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
-
-
-class Serving:
-    """An HTTP server in threads of this process."""
-
-    def __init__(self, handler):
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-
-    def close(self):
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
 
 
 class Relay(Serving):
@@ -184,7 +161,7 @@ class Relay(Serving):
                 try:
                     server.request("POST", self.path, body, {"content-type": "application/json"})
                     response = server.getresponse()
-                    answer = response.read()
+                    data = response.read()
                 except (OSError, http.client.HTTPException):
                     self.close_connection = True
                     return
@@ -196,7 +173,7 @@ class Relay(Serving):
                     self.close_connection = True
                     relay._lost.see(name)
                     return
-                _answer(self, response.status, answer)
+                answer(self, response.status, data)
 
             def log_message(self, *_):
                 pass

@@ -14,7 +14,15 @@ export class TaskHarborError extends Error {
 }
 
 /** The server or its store cannot be reached, or is busy. Trying again is worth it. */
-export class Unavailable extends TaskHarborError {}
+export class Unavailable extends TaskHarborError {
+  /** The status of the response, if there was one. */
+  readonly status: number | undefined;
+
+  constructor(message: string, options: ErrorOptions & { status?: number } = {}) {
+    super(message, options);
+    this.status = options.status;
+  }
+}
 
 /** The server refused the call. Sending it again unchanged is of no use. */
 export class ApiError extends TaskHarborError {

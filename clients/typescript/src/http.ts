@@ -2,8 +2,8 @@
 
 import { ApiError, TaskHarborError, Unavailable } from "./error.js";
 
-/** Answers that say nothing about the call itself: the server, its store or a proxy is away or busy. */
-const AWAY = new Set([408, 425, 429, 502, 503, 504]);
+/** Besides 5xx, answers that say nothing about the call itself: the server, its store or a proxy is busy. */
+const AWAY = new Set([408, 425, 429]);
 
 /** How a server is called. */
 export interface Address {
@@ -143,8 +143,8 @@ function refusal(status: number, text: string): TaskHarborError {
   }
   const title = typeof problem.title === "string" ? problem.title : `the server answered ${status}`;
   const detail = typeof problem.detail === "string" ? problem.detail : "";
-  if (AWAY.has(status)) {
-    return new Unavailable(detail === "" ? title : `${title}: ${detail}`);
+  if (status >= 500 || AWAY.has(status)) {
+    return new Unavailable(detail === "" ? title : `${title}: ${detail}`, { status });
   }
   return new ApiError(status, typeof problem.code === "string" ? problem.code : "unknown", title, detail);
 }

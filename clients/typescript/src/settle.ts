@@ -2,8 +2,9 @@
  * The loop that records outcomes.
  *
  * Outcomes that come while a call is under way go together in the next one. What could not be sent is sent
- * again while the lease lives. After a call that the server refused as a whole each outcome is sent alone, so
- * that one cannot hold up the others.
+ * again while the lease lives. After a call that the server refused as a whole, or failed to answer because of an
+ * error of its own, each outcome is sent alone, so that one cannot hold up the others. Only a refusal changes an
+ * outcome.
  */
 
 import { ApiError, TaskHarborError, Unavailable } from "./error.js";
@@ -19,6 +20,8 @@ const LONGEST_PAUSE_MS = 1_000;
 const SHORTEST_CALL_MS = 500;
 /** The call is refused for who sends it, and not for what it says. */
 const NOT_ITS_FAULT = new Set([401, 403, 404]);
+/** The server itself has failed, perhaps on one of the outcomes. */
+const SERVER_ERROR = 500;
 
 /** A job that has an outcome. */
 type Decided = Held & { outcome: Outcome };
@@ -54,7 +57,10 @@ export async function settle(worker: Worker): Promise<void> {
       for (const held of batch) {
         held.isSettling = false;
         held.isUnanswered ||= isAway;
-        if (!isAway) {
+        if (error instanceof Unavailable && error.status === SERVER_ERROR) {
+          held.refusals = Math.max(held.refusals, 1);
+          held.resumeAt = now() + LONGEST_PAUSE_MS;
+        } else if (!isAway) {
           singleOut(worker, held, error.message, batch.length === 1);
         }
       }
@@ -131,6 +137,7 @@ function request(batch: readonly Decided[]): string {
 /** The server refuses the outcome. Alone and refused again, it becomes a failure, then is given up. */
 function singleOut(worker: Worker, held: Held, message: string, wasAlone: boolean): void {
   held.refusals += 1;
+  held.resumeAt = now() + backoff(held.refusals, LONGEST_PAUSE_MS);
   if (wasAlone && held.refusals > 2) {
     worker.lose(held, `its outcome is refused: ${message}`);
   } else if (wasAlone) {

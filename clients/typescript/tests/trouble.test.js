@@ -27,6 +27,9 @@ async function working(t, { jobs, answers = {}, options = {}, handlers }) {
   return { server, worker, log };
 }
 
+/** Ends a test that waits in vain. */
+const LIMIT = { timeout: 30_000 };
+
 const settled = (calls) => calls.flatMap(({ body }) => body.jobs);
 
 test("an outcome whose answer is lost is sent again", async (t) => {
@@ -90,6 +93,46 @@ test("one outcome that is refused does not hold up the others", async (t) => {
   assert.deepEqual(last.get("c").ok, { output: "good" });
   assert.equal(last.get("b").error.retryable, false);
   assert.match(last.get("b").error.message, /the server refuses the outcome: too large/);
+});
+
+test("an outcome is not changed because the server fails, and does not hold up the others", LIMIT, async (t) => {
+  let count = 0;
+  const settle = ({ jobs }) => {
+    const isBad = jobs.some(({ id }) => id === "bad");
+    count += isBad ? 1 : 0;
+    return isBad && count < 4 ? { status: 500, raw: "" } : { jobs: jobs.map(() => ({ state: "done" })) };
+  };
+  const { server, worker, log } = await working(t, {
+    jobs: [granted({ id: "bad" }), granted({ id: "good" })],
+    answers: { settle },
+    options: { grace: 5 },
+    handlers: { test: (job) => job.id },
+  });
+  while (count < 4) {
+    await server.made("settle", server.calls.filter(({ name }) => name === "settle").length + 1);
+  }
+  await worker.stop();
+  const calls = server.calls.filter(({ name }) => name === "settle");
+  const bad = settled(calls).filter(({ id }) => id === "bad");
+  assert.deepEqual(bad.map(({ ok }) => ok), Array(4).fill({ output: "bad" }));
+  assert.deepEqual(calls.at(-1).body.jobs.map(({ id }) => id), ["bad"]);
+  assert.deepEqual(log.messages.filter((message) => /is lost|refuse/.test(message)), []);
+});
+
+test("a refused outcome is not sent again at once", LIMIT, async (t) => {
+  const times = [];
+  const settle = () => {
+    times.push(performance.now());
+    return { status: 400, raw: "" };
+  };
+  const { server, log } = await working(t, {
+    jobs: [granted({ id: "a" })],
+    answers: { settle },
+    handlers: { test: () => 1 },
+  });
+  await server.made("settle", 2);
+  await log.find(/the lease of job a .* is lost: its outcome is refused/);
+  assert.ok(times[1] - times[0] > 50, `it was sent again after ${times[1] - times[0]} ms`);
 });
 
 test("a busy store is asked again", async (t) => {

@@ -12,6 +12,11 @@ class TaskHarborError(Exception):
 class Unavailable(TaskHarborError):
     """The server or its store cannot be reached, or is busy. Trying again is worth it."""
 
+    def __init__(self, message: str, status: Optional[int] = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The status of the response, if there was one."""
+
 
 class ApiError(TaskHarborError):
     """The server refused the call. Sending it again unchanged is of no use."""

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from ._error import ApiError, TaskHarborError, Unavailable
 from ._json import decode
 
-# Answers that say nothing about the call itself: the server, its store or a proxy is away or busy.
-_AWAY = frozenset((408, 425, 429, 502, 503, 504))
+# Besides 5xx, answers that say nothing about the call itself: the server, its store or a proxy is busy.
+_AWAY = frozenset((408, 425, 429))
 _MAX_ERROR_BYTES = 64 * 1024
 # What a connection raises that the server had closed before, or that broke.
 _CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
@@ -207,6 +207,6 @@ def _error(status: int, answer: bytes) -> TaskHarborError:
             detail = str(problem.get("detail") or "")
     except ValueError:
         pass
-    if status in _AWAY:
-        return Unavailable(f"{title}: {detail}" if detail else title)
+    if status >= 500 or status in _AWAY:
+        return Unavailable(f"{title}: {detail}" if detail else title, status)
     return ApiError(status, code, title, detail)

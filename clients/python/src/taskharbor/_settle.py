@@ -1,8 +1,8 @@
 """The thread that records outcomes.
 
 Outcomes that come while a call is under way go together in the next one. What could not be sent is sent again
-while the lease lives. After a call that the server refused as a whole each outcome is sent alone, so that one
-cannot hold up the others.
+while the lease lives. After a call that the server refused as a whole, or failed to answer because of an error of
+its own, each outcome is sent alone, so that one cannot hold up the others. Only a refusal changes an outcome.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _MAX_PAUSE = 1.0
 _CALL_SECONDS = 10.0
 # What is refused for who sends it, and not for what it says.
 _NOT_ITS_FAULT = frozenset((401, 403, 404))
+# The server itself has failed, perhaps on one of the outcomes.
+_SERVER_ERROR = 500
 
 
 def settle(worker: Worker) -> None:
@@ -51,7 +53,10 @@ def settle(worker: Worker) -> None:
                 for held in batch:
                     held.is_settling = False
                     held.is_unanswered = held.is_unanswered or is_away
-                    if not is_away:
+                    if isinstance(error, Unavailable) and error.status == _SERVER_ERROR:
+                        held.refusals = max(held.refusals, 1)
+                        held.resume_at = time.monotonic() + _MAX_PAUSE
+                    elif not is_away:
                         _single_out(worker, held, error, was_alone=len(batch) == 1)
             continue
         failures, resume_at = 0, 0.0
@@ -108,6 +113,7 @@ def _take_batch(ready: List[Held]) -> List[Held]:
 def _single_out(worker: Worker, held: Held, error: TaskHarborError, was_alone: bool) -> None:
     """The server refuses the call. Alone and refused again, the outcome becomes a failure, then is given up."""
     held.refusals += 1
+    held.resume_at = time.monotonic() + backoff(held.refusals, _MAX_PAUSE)
     if was_alone and held.refusals > 2:
         worker.lose(held, f"its outcome is refused: {error}")
     elif was_alone:

@@ -1,0 +1,56 @@
+"""A worker and a server in trouble: refusals, failures, leases that change."""
+
+import logging
+import threading
+import unittest
+
+import rig
+from fake import Fake, granted
+from taskharbor import App
+
+
+class Trouble(unittest.TestCase):
+    def setUp(self):
+        logger = logging.getLogger("taskharbor")
+        before, logger.level = logger.level, logging.CRITICAL
+        self.addCleanup(logger.setLevel, before)
+
+    def working(self, handler, *jobs, answers=None, **options):
+        """A fake server that grants these jobs once, and a worker of it that has started."""
+        server = Fake(list(jobs), **(answers or {}))
+        self.addCleanup(server.close)
+        options = {"grace": 5.0, "cancel_wait": 0.1, **options}
+        app = App(server.url, queues={"q": 4}, **options)
+        self.addCleanup(app.stop)
+        app.job("test")(handler)
+        app.start()
+        return server, app
+
+    def test_an_outcome_is_not_changed_because_the_server_fails_and_does_not_hold_up_the_others(self):
+        failed, recorded = [], threading.Event()
+
+        def settle(body):
+            if any(job["id"] == "bad" for job in body["jobs"]):
+                if len(failed) < 3:
+                    failed.append(body)
+                    return 500
+                recorded.set()
+            return {"jobs": [{"state": "done"} for _ in body["jobs"]]}
+
+        server, app = self.working(lambda job: job.id, granted("bad"), granted("good"), answers={"settle": settle})
+        self.assertTrue(recorded.wait(rig.PATIENCE))
+        app.stop()
+        calls = server.calls("settle")
+        bad = [job.get("ok") for call in calls for job in call.jobs if job["id"] == "bad"]
+        self.assertEqual(bad, [{"output": "bad"}] * 4)
+        self.assertEqual([job["id"] for job in calls[-1].jobs], ["bad"])
+
+    def test_a_refused_outcome_is_not_sent_again_at_once(self):
+        server, _ = self.working(lambda job: 1, granted("a"), answers={"settle": lambda body: 400})
+        first, second = server.made("settle", 2)
+        self.assertGreater(second.at - first.at, 0.05)
+        self.assertEqual(second.jobs[0]["error"]["retryable"], False)
+
+
+if __name__ == "__main__":
+    unittest.main()
