@@ -77,7 +77,10 @@ export class Poll {
       request.on("error", reject);
       request.on("close", () => {
         clearTimeout(timer);
-        this.#request = undefined;
+        // A connection that is not kept closes late, perhaps after the next call has begun.
+        if (this.#request === request) {
+          this.#request = undefined;
+        }
         if (!hasAnswer) {
           reject(new NoAnswer("the connection was closed"));
         }
@@ -103,7 +106,7 @@ export class Poll {
     request.on("close", () => clearTimeout(timer));
   }
 
-  /** Closes the connection. */
+  /** Closes the connection, also if a call is under way. */
   close(): void {
     this.#agent.destroy();
   }

@@ -222,6 +222,9 @@ export class Worker {
     }
     // A call that a server does not answer would keep the process alive.
     this.#calls.abort(new Error("the worker has ended"));
+    for (const poll of this.#polls) {
+      poll.close();
+    }
     logger.info(`worker ${this.name} has ended`);
     if (this.#error === undefined) {
       this.#resolve();

@@ -318,6 +318,30 @@ test("a server that does not notice the end of a wait does not hold up the shutd
   assert.ok(performance.now() - began < 5_000);
 });
 
+test("a server that keeps no connection does not hold up the shutdown", LIMIT, async (t) => {
+  const [asked, closed] = [deferred(), deferred()];
+  let count = 0;
+  const reserve = (body, request, response) => {
+    count += 1;
+    if (count > 1) {
+      return asked.resolve();
+    }
+    request.socket.on("close", closed.resolve);
+    response.setHeader("connection", "close");
+    return { jobs: [], granted_after_ms: 0 };
+  };
+  const { worker } = await working(t, {
+    jobs: [],
+    answers: { reserve },
+    options: { grace: 15 },
+    handlers: { test: () => 1 },
+  });
+  await Promise.all([asked.promise, closed.promise]);
+  const began = performance.now();
+  await worker.stop();
+  assert.ok(performance.now() - began < 1_000);
+});
+
 test("leases are marked when the worker shuts down, and a handler that goes on is released", async (t) => {
   const gate = deferred();
   const began = deferred();
