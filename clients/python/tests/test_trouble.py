@@ -51,6 +51,27 @@ class Trouble(unittest.TestCase):
         self.assertGreater(second.at - first.at, 0.05)
         self.assertEqual(second.jobs[0]["error"]["retryable"], False)
 
+    def test_a_lease_is_extended_after_a_slow_call_of_the_settler_that_fails_or_is_busy(self):
+        for said in (503, {"jobs": [{"error": {"code": "busy", "message": "busy"}}]}):
+            extended, calls = threading.Event(), []
+
+            def extend(body):
+                extended.set()
+                return {"jobs": [{}]}
+
+            def settle(body):
+                calls.append(body)
+                if len(calls) == 1:
+                    # Longer than the time after which a lease is extended.
+                    extended.wait(0.6)
+                return {"jobs": [{"state": "done"}]} if extended.is_set() else said
+
+            with self.subTest(said):
+                answers = {"extend": extend, "settle": settle}
+                _, app = self.working(lambda job: 1, granted("a"), answers=answers, lease=1.5)
+                self.assertTrue(extended.wait(5.0))
+                app.stop()
+
 
 if __name__ == "__main__":
     unittest.main()

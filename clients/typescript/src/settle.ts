@@ -64,6 +64,8 @@ export async function settle(worker: Worker): Promise<void> {
           singleOut(worker, held, error.message, batch.length === 1);
         }
       }
+      // Their leases may be extended again.
+      worker.signals.kept.notify();
       continue;
     }
     [failures, resumeAt] = [0, 0];

@@ -214,6 +214,36 @@ test("a lease is extended while its handler runs, and used as it is then", async
   assert.deepEqual(log.messages.filter((message) => /is lost/.test(message)), []);
 });
 
+for (const [how, said] of [
+  ["fails", { status: 503, raw: "" }],
+  ["is busy", { jobs: [{ error: { code: "busy", message: "busy" } }] }],
+]) {
+  test(`a lease is extended after a slow call of the settler that ${how}`, LIMIT, async (t) => {
+    let [isExtended, isSlow] = [false, true];
+    const extend = ({ jobs }) => {
+      isExtended = true;
+      return { jobs: jobs.map(() => ({})) };
+    };
+    const settle = async () => {
+      if (isSlow) {
+        isSlow = false;
+        // Longer than the time after which a lease is extended.
+        await new Promise((resolve) => setTimeout(resolve, 600));
+      }
+      return isExtended ? { jobs: [{ state: "done" }] } : said;
+    };
+    const { server, worker, log } = await working(t, {
+      jobs: [granted({ id: "a" })],
+      answers: { extend, settle },
+      options: { lease: 1.5 },
+      handlers: { test: () => 1 },
+    });
+    await server.made("extend");
+    await worker.stop();
+    assert.deepEqual(log.messages.filter((message) => /is lost/.test(message)), []);
+  });
+}
+
 test("a lease that is lost stops its handler, and nothing is recorded", async (t) => {
   const error = { code: "lease_lost", message: "another has it" };
   const extend = ({ jobs }) => ({ jobs: jobs.map(() => ({ error })) });

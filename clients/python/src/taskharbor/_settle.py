@@ -58,6 +58,8 @@ def settle(worker: Worker) -> None:
                         held.resume_at = time.monotonic() + _MAX_PAUSE
                     elif not is_away:
                         _single_out(worker, held, error, was_alone=len(batch) == 1)
+                # Their leases may be extended again.
+                worker.kept.notify()
             continue
         failures, resume_at = 0, 0.0
         with worker.lock:
@@ -65,6 +67,7 @@ def settle(worker: Worker) -> None:
                 held.is_settling = False
                 held.is_unanswered = held.is_unanswered or connection.was_repeated
                 _take(worker, held, answer)
+            worker.kept.notify()
     connection.close()
 
 
