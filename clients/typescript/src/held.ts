@@ -22,6 +22,7 @@ export interface Held {
   extendAt: number;
   readonly deadline: number | undefined;
   readonly aloneUntil: number;
+  readonly grantedAt: number;
   readonly beganAt: number;
   /** What its handler has reported and the server does not know yet. */
   progress: string | undefined;
@@ -47,7 +48,7 @@ export interface Held {
 export function leased(
   job: Job,
   granted: Granted,
-  given: Pick<Held, "registered" | "control" | "expiresAt">,
+  given: Pick<Held, "registered" | "control" | "grantedAt" | "expiresAt">,
 ): Held {
   const began = now();
   return {

@@ -245,7 +245,7 @@ export class Worker {
     this.signals.idle.notify();
   }
 
-  /** Takes a job, or releases it at once if the worker has begun to shut down. @internal */
+  /** Takes a job, or releases it if the worker may not start it any more. @internal */
   begin(granted: Granted, text: string | undefined, grantedAt: number): void {
     const { settings } = this;
     const registered = this.handlers.get(granted.type);
@@ -259,9 +259,18 @@ export class Worker {
       readInputs: () => readInput(this, held),
     };
     const job = new Job(granted, text, links);
-    const held = leased(job, granted, { registered, control, expiresAt: grantedAt + settings.leaseMs });
+    const expiresAt = grantedAt + settings.leaseMs;
+    const held = leased(job, granted, { registered, control, grantedAt, expiresAt });
     held.extendAt = grantedAt + settings.leaseMs / 3;
+    const isLate = this.#isAlone(grantedAt);
     this.held.add(held);
+    if (isLate) {
+      // It was on its way when a job began that has to run alone.
+      held.hasEnded = true;
+      held.outcome = released("unstarted");
+      this.signals.outcomes.notify();
+      return;
+    }
     this.busy.set(granted.queue, (this.busy.get(granted.queue) ?? 0) + 1);
     this.tallies.get(granted.queue)?.begin(granted.waited_ms);
     this.signals.kept.notify();
@@ -273,8 +282,13 @@ export class Worker {
     }
   }
 
-  /** Starts the handlers one after the other, so that between two that compute for long leases are extended. */
+  /** Whether a job runs alone that was granted by an earlier answer. */
+  #isAlone(grantedAt: number): boolean {
+    const time = now();
+    return [...this.held].some((held) => isRunning(held) && held.aloneUntil > time && held.grantedAt < grantedAt);
+  }
 
+  /** Starts the handlers one after the other, so that between two that compute for long leases are extended. */
   #startNext(): void {
     const held = this.#starts.shift();
     if (held === undefined) {

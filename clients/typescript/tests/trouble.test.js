@@ -435,6 +435,43 @@ test("nothing is reserved beside a job that may have killed its worker", async (
   await server.made("reserve", 2);
 });
 
+test("a job of another queue that is on its way is released while a job runs alone", LIMIT, async (t) => {
+  const [asked, began, gate] = [deferred(), deferred(), deferred()];
+  const order = [];
+  const counts = { suspect: 0, other: 0 };
+  const reserve = async ({ queues }) => {
+    const [queue] = Object.keys(queues);
+    counts[queue] += 1;
+    if (counts[queue] > 1) {
+      return undefined;
+    }
+    if (queue === "suspect") {
+      await asked.promise;
+      return { jobs: [granted({ id: "a", queue, alone_seconds: 600 })], granted_after_ms: 0 };
+    }
+    asked.resolve();
+    await began.promise;
+    return { jobs: [granted({ id: "b", queue })], granted_after_ms: 1_000 };
+  };
+  const { server } = await working(t, {
+    jobs: [],
+    answers: { reserve },
+    options: { queues: { suspect: 1, other: 1 } },
+    handlers: {
+      test: async (job) => {
+        order.push(job.id);
+        began.resolve();
+        await gate.promise;
+      },
+    },
+  });
+  const [{ body }] = await server.made("settle");
+  assert.deepEqual(body.jobs, [{ id: "b", lease: "lease-1", release: { reason: "unstarted" } }]);
+  gate.resolve();
+  await server.made("settle", 2);
+  assert.deepEqual(order, ["a"]);
+});
+
 test("handlers that compute for long let leases be extended in between", async (t) => {
   const jobs = Array.from({ length: 6 }, (_, at) => granted({ id: `job-${at}` }));
   const order = [];
