@@ -72,6 +72,32 @@ class Trouble(unittest.TestCase):
                 self.assertTrue(extended.wait(5.0))
                 app.stop()
 
+    def test_what_is_held_is_only_looked_at_under_the_lock(self):
+        class Guarded(set):
+            """Python raises if a set changes while it is looked at; so does this one if it could change."""
+
+            def __iter__(self):
+                if not worker.lock.locked():
+                    raise RuntimeError("the set could change during the iteration")
+                return super().__iter__()
+
+        server, app = self.working(lambda job: 1)
+        # The worker waits: it has nothing to do.
+        server.made("reserve")
+        worker = app._worker
+        with worker.lock:
+            worker.held = Guarded()
+        # The traceback of a thread that fails is not for the console.
+        failed = []
+        before, threading.excepthook = threading.excepthook, failed.append
+        self.addCleanup(setattr, threading, "excepthook", before)
+        worker.stop()
+        has_ended = worker.join(10.0)
+        if not has_ended:
+            app._worker = None
+        self.assertTrue(has_ended)
+        self.assertEqual(failed, [])
+
 
 if __name__ == "__main__":
     unittest.main()

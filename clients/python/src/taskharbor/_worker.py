@@ -157,10 +157,11 @@ class Worker:
         with self.lock:
             self.phase = "stopping"
             self.is_leaving = True
+            running = sum(held.is_running for held in self.held)
             self.slots.notify_all()
             self.kept.notify_all()
         self._is_quiet.set()
-        log.info("shutting down: %d jobs have %g s to finish", self._running(), settings.grace)
+        log.info("shutting down: %d jobs have %g s to finish", running, settings.grace)
         ends_at = time.monotonic() + settings.grace
         for connection in list(self.polls):
             connection.abort()
@@ -182,9 +183,6 @@ class Worker:
     def _is_drained(self) -> bool:
         """Whether it is known of each job what becomes of it, and no more come."""
         return not self.polls and not any(held.is_running for held in self.held)
-
-    def _running(self) -> int:
-        return sum(held.is_running for held in self.held)
 
     def _wait_idle(self, seconds: float, is_done: Callable[[], bool]) -> None:
         with self.lock:
