@@ -98,6 +98,63 @@ class Trouble(unittest.TestCase):
         self.assertTrue(has_ended)
         self.assertEqual(failed, [])
 
+    def test_an_outcome_is_sent_with_the_lease_that_an_extension_has_changed(self):
+        extending, refused = threading.Event(), threading.Event()
+
+        def extend(body):
+            extending.set()
+            refused.wait(rig.PATIENCE)
+            return {"jobs": [{"lease": "lease-2"}]}
+
+        def settle(body):
+            if body["jobs"][0]["lease"] == "lease-2":
+                return {"jobs": [{"state": "done"}]}
+            # The server has changed the lease, and the worker does not know that yet.
+            refused.set()
+            return {"jobs": [{"error": {"code": "lease_lost", "message": "an old lease"}}]}
+
+        def handle(job):
+            extending.wait(rig.PATIENCE)
+            return "output"
+
+        server, app = self.working(
+            handle, granted("a"), answers={"extend": extend, "settle": settle}, lease=1.5
+        )
+        server.made("settle", 2)
+        app.stop()
+        last = server.calls("settle")[-1].jobs
+        self.assertEqual(last, [{"id": "a", "lease": "lease-2", "ok": {"output": "output"}}])
+
+    def test_an_outcome_that_may_have_arrived_is_sent_with_a_new_lease_too(self):
+        extending, refused, calls = threading.Event(), threading.Event(), []
+
+        def extend(body):
+            extending.set()
+            refused.wait(rig.PATIENCE)
+            return {"jobs": [{"lease": "lease-2"}]}
+
+        def settle(body):
+            calls.append(body)
+            if len(calls) == 1:
+                # It is lost on its way, and the lease is extended then.
+                return 503
+            if body["jobs"][0]["lease"] == "lease-2":
+                return {"jobs": [{"state": "done"}]}
+            if extending.is_set():
+                refused.set()
+                return {"jobs": [{"error": {"code": "lease_lost", "message": "an old lease"}}]}
+            return 503
+
+        def handle(job):
+            raise ValueError("no")
+
+        server, app = self.working(
+            handle, granted("a"), answers={"extend": extend, "settle": settle}, lease=1.5
+        )
+        self.assertTrue(refused.wait(rig.PATIENCE))
+        app.stop()
+        self.assertEqual(server.calls("settle")[-1].jobs[0]["lease"], "lease-2")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -158,11 +158,13 @@ function take(worker: Worker, held: Decided, lease: string, answer: Recorded): v
     held.resumeAt = now() + backoff(held.refusals + 1, LONGEST_PAUSE_MS);
   } else if (error.code !== "lease_lost") {
     singleOut(worker, held, `${error.message} (${error.code})`, true);
+  } else if (held.lease !== lease) {
+    // The lease was extended meanwhile and has changed: the outcome is sent again with the new one.
+    return;
   } else if (held.isUnanswered && held.outcome.kind !== "ok") {
     // An earlier call has arrived: a job that was retried or released is not inflight any more.
     worker.forget(held);
-  } else if (held.lease === lease) {
+  } else {
     worker.lose(held, error.message);
   }
-  // Otherwise the lease was extended meanwhile and has changed: the outcome is sent again with the new one.
 }

@@ -64,6 +64,8 @@ class Held:
     has_ended: bool = False
     is_over: bool = False
     is_settling: bool = False
+    # Its lease is being extended, and may be another afterwards.
+    is_extending: bool = False
     # An outcome was sent, and it is unknown whether it arrived.
     is_unanswered: bool = False
     refusals: int = 0

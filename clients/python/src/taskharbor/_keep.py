@@ -32,6 +32,8 @@ def keep(worker: Worker) -> None:
             due = _due(worker, resume_at, reported_at)
             if worker.is_ended:
                 break
+            for held in due:
+                held.is_extending = True
         sent = time.monotonic()
         reports = [held.job._progress for held in due]
         body = encode(_request(worker, due, reports), "the call")
@@ -43,6 +45,9 @@ def keep(worker: Worker) -> None:
             resume_at = time.monotonic() + backoff(failures, min(5.0, worker.settings.heartbeat / 2))
             if failures == 1 or isinstance(error, ApiError):
                 log.warning("leases cannot be extended: %s", error)
+            with worker.lock:
+                for held in due:
+                    held.is_extending = False
             continue
         failures, resume_at = 0, 0.0
         if any(report is not None for report in reports):
@@ -100,6 +105,7 @@ def _request(worker: Worker, due: List[Held], reports: List[Optional[str]]) -> D
 
 def _take(worker: Worker, held: Held, report: Any, answer: Dict[str, Any], sent: float) -> None:
     """Takes the answer about one lease. The caller has the lock."""
+    held.is_extending = False
     error = answer.get("error")
     if error is not None:
         if error.get("code") == "busy":

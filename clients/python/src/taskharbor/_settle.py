@@ -38,7 +38,8 @@ def settle(worker: Worker) -> None:
             batch = _batch(worker, resume_at)
             if not batch:
                 break
-        body = '{"jobs":[' + ",".join(map(_item, batch)) + "]}"
+            leases = [held.lease for held in batch]
+        body = '{"jobs":[' + ",".join(map(_item, batch, leases)) + "]}"
         patience = min(held.expires_at for held in batch) - time.monotonic()
         try:
             answers = connection.post_jobs("work/settle", body, len(batch), max(0.5, min(patience, _CALL_SECONDS)))
@@ -63,16 +64,16 @@ def settle(worker: Worker) -> None:
             continue
         failures, resume_at = 0, 0.0
         with worker.lock:
-            for held, answer in zip(batch, answers):
+            for held, lease, answer in zip(batch, leases, answers):
                 held.is_settling = False
                 held.is_unanswered = held.is_unanswered or connection.was_repeated
-                _take(worker, held, answer)
+                _take(worker, held, lease, answer)
             worker.kept.notify()
     connection.close()
 
 
-def _item(held: Held) -> str:
-    item = encode({"id": held.job.id, "lease": held.lease}, "the lease")
+def _item(held: Held, lease: str) -> str:
+    item = encode({"id": held.job.id, "lease": lease}, "the lease")
     if held.outcome is None:
         return item
     return f'{item[:-1]},"{held.outcome.kind}":{held.outcome.text}}}'
@@ -124,18 +125,21 @@ def _single_out(worker: Worker, held: Held, error: TaskHarborError, was_alone: b
         held.outcome = permanent(f"the server refuses the outcome: {error}")
 
 
-def _take(worker: Worker, held: Held, answer: Dict[str, Any]) -> None:
-    """Takes the answer about one outcome. The caller has the lock."""
+def _take(worker: Worker, held: Held, lease: str, answer: Dict[str, Any]) -> None:
+    """Takes the answer about one outcome, which was sent with this lease. The caller has the lock."""
     error, outcome = answer.get("error"), held.outcome
     if error is None:
         if outcome is not None:
             worker.tallies[held.job.queue].settle(outcome, str(answer.get("state")))
         worker.forget(held)
-    elif error.get("code") == "busy":
+    elif error.get("code") == "busy" or held.is_extending:
         held.resume_at = time.monotonic() + backoff(held.refusals + 1, _MAX_PAUSE)
     elif error.get("code") != "lease_lost":
         held_error = ApiError(200, str(error.get("code")), "an outcome is refused", str(error.get("message")))
         _single_out(worker, held, held_error, was_alone=True)
+    elif held.lease != lease:
+        # The lease was extended meanwhile and has changed: the outcome is sent again with the new one.
+        return
     elif held.is_unanswered:
         # An earlier call has arrived, so the job is not inflight any more; or its lease has been over meanwhile.
         worker.forget(held)
