@@ -155,6 +155,29 @@ class Trouble(unittest.TestCase):
         app.stop()
         self.assertEqual(server.calls("settle")[-1].jobs[0]["lease"], "lease-2")
 
+    def test_leases_are_marked_again_when_the_call_fails_or_the_store_is_busy(self):
+        for said in (503, {"jobs": [{"error": {"code": "busy", "message": "busy"}}]}):
+            began, go, calls = threading.Event(), threading.Event(), []
+
+            def extend(body):
+                calls.append(body)
+                return said if len(calls) == 1 else {"jobs": [{}]}
+
+            def handle(job):
+                began.set()
+                go.wait(rig.PATIENCE)
+
+            with self.subTest(said):
+                server, app = self.working(handle, granted("a"), answers={"extend": extend}, grace=rig.PATIENCE)
+                self.addCleanup(go.set)
+                self.assertTrue(began.wait(rig.PATIENCE))
+                app._worker.stop()
+                first, second = server.made("extend", 2)
+                go.set()
+                app.stop()
+                self.assertEqual([first.body["leaving"], second.body["leaving"]], [True, True])
+                self.assertGreater(second.at - first.at, 0.05)
+
 
 if __name__ == "__main__":
     unittest.main()

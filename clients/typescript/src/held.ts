@@ -41,7 +41,9 @@ export interface Held {
   isUnanswered: boolean;
   refusals: number;
   resumeAt: number;
+  /** The server knows that the worker shuts down, or is too busy to hear it before `leaveAt`. */
   hasLeft: boolean;
+  leaveAt: number;
 }
 
 /** A job that has just been granted. */
@@ -71,6 +73,7 @@ export function leased(
     refusals: 0,
     resumeAt: 0,
     hasLeft: false,
+    leaveAt: 0,
   };
 }
 

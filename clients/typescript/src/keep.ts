@@ -33,7 +33,8 @@ export async function keep(worker: Worker): Promise<void> {
   let failures = 0;
   for (let due = await next(worker, pace); due.length > 0; due = await next(worker, pace)) {
     const sent = now();
-    const body = request(worker, due);
+    const leaving = worker.phase === "stopping";
+    const body = request(worker, due, leaving);
     const reports = due.map((held) => held.progress);
     const patience = Math.min(...due.map((held) => held.expiresAt)) - sent;
     let answers: Kept[];
@@ -59,7 +60,11 @@ export async function keep(worker: Worker): Promise<void> {
     if (reports.some((report) => report !== undefined)) {
       pace.reportedAt = sent;
     }
-    due.forEach((held, at) => take(worker, held, reports[at], answers[at] ?? {}, sent));
+    due.forEach((held, at) => {
+      const answer = answers[at] ?? {};
+      take(worker, held, reports[at], answer, sent);
+      held.hasLeft ||= leaving && answer.error === undefined;
+    });
   }
 }
 
@@ -104,7 +109,7 @@ function least(times: Iterable<number>): number {
 /** When the lease is to be extended. */
 function timeOf(worker: Worker, held: Held, reportedAt: number): number {
   if (worker.phase === "stopping" && !held.hasLeft && isRunning(held)) {
-    return 0;
+    return held.leaveAt;
   }
   if (held.progress !== undefined && isRunning(held)) {
     return Math.min(held.extendAt, reportedAt + REPORT_MS);
@@ -112,15 +117,13 @@ function timeOf(worker: Worker, held: Held, reportedAt: number): number {
   return held.extendAt;
 }
 
-function request(worker: Worker, due: readonly Held[]): string {
-  const leaving = worker.phase === "stopping";
+function request(worker: Worker, due: readonly Held[], leaving: boolean): string {
   for (const held of due) {
     held.isExtending = true;
-    // If the process is killed from then on, that says nothing about its jobs.
-    held.hasLeft ||= leaving;
   }
   return JSON.stringify({
     lease_seconds: worker.settings.leaseMs / 1_000,
+    // If the process is killed from then on, that says nothing about its jobs.
     leaving,
     jobs: due.map((held) => ({ id: held.job.id, lease: held.lease, progress: held.progress })),
   });
@@ -132,7 +135,7 @@ function take(worker: Worker, held: Held, report: string | undefined, answer: Ke
   held.isExtending = false;
   if (error !== undefined) {
     if (error.code === "busy") {
-      held.extendAt = sent + BUSY_MS;
+      held.extendAt = held.leaveAt = sent + BUSY_MS;
     } else if (isRunning(held)) {
       worker.lose(held, error.message);
     } else {

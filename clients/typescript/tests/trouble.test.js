@@ -397,6 +397,38 @@ test("leases are marked when the worker shuts down, and a handler that goes on i
   assert.deepEqual([announced.valid_seconds, announced.info.phase], [0, "ended"]);
 });
 
+for (const [how, said] of [
+  ["fails", { status: 503, raw: "" }],
+  ["is busy", { jobs: [{ error: { code: "busy", message: "busy" } }] }],
+]) {
+  test(`leases are marked again when the call ${how}`, LIMIT, async (t) => {
+    const [began, gate] = [deferred(), deferred()];
+    const times = [];
+    const extend = () => {
+      times.push(performance.now());
+      return times.length === 1 ? said : { jobs: [{}] };
+    };
+    const { server, worker } = await working(t, {
+      jobs: [granted({ id: "a" })],
+      answers: { extend },
+      options: { grace: 10 },
+      handlers: {
+        test: () => {
+          began.resolve();
+          return gate.promise;
+        },
+      },
+    });
+    await began.promise;
+    const stopped = worker.stop();
+    const calls = await server.made("extend", 2);
+    gate.resolve();
+    await stopped;
+    assert.deepEqual(calls.map(({ body }) => body.leaving), [true, true]);
+    assert.ok(times[1] - times[0] > 50, `it was sent again after ${times[1] - times[0]} ms`);
+  });
+}
+
 test("calls that are not answered end with the worker", async (t) => {
   const [asked, cut] = [deferred(), deferred()];
   const settle = (body, request, response) => {

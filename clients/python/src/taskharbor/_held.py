@@ -70,7 +70,9 @@ class Held:
     is_unanswered: bool = False
     refusals: int = 0
     resume_at: float = 0.0
+    # The server knows that the worker shuts down, or is too busy to hear it before this time.
     has_left: bool = False
+    leave_at: float = 0.0
     task: Optional["asyncio.Task[Any]"] = None
 
     @property

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _BATCH = 1_000
 # Reports of progress are sent this often at most.
 _REPORT_SECONDS = 1.0
+# How long to wait when a store is busy with a job.
+_BUSY_SECONDS = 1.0
 _CALL_SECONDS = 10.0
 
 
@@ -32,11 +34,12 @@ def keep(worker: Worker) -> None:
             due = _due(worker, resume_at, reported_at)
             if worker.is_ended:
                 break
+            leaving = worker.is_leaving
             for held in due:
                 held.is_extending = True
         sent = time.monotonic()
         reports = [held.job._progress for held in due]
-        body = encode(_request(worker, due, reports), "the call")
+        body = encode(_request(worker, due, reports, leaving), "the call")
         patience = min((held.expires_at - sent for held in due), default=_CALL_SECONDS)
         try:
             answers = connection.post_jobs("work/extend", body, len(due), max(0.5, min(patience, _CALL_SECONDS)))
@@ -55,6 +58,8 @@ def keep(worker: Worker) -> None:
         with worker.lock:
             for held, report, answer in zip(due, reports, answers):
                 _take(worker, held, report, answer, sent)
+                if leaving and answer.get("error") is None:
+                    held.has_left = True
     connection.close()
 
 
@@ -81,13 +86,13 @@ def _due(worker: Worker, resume_at: float, reported_at: float) -> List[Held]:
 def _time(worker: Worker, held: Held, reported_at: float) -> float:
     """When the lease is to be extended."""
     if worker.is_leaving and not held.has_left and held.is_running:
-        return 0.0
+        return held.leave_at
     if held.job._progress is not None and held.is_running:
         return min(held.extend_at, reported_at + _REPORT_SECONDS)
     return held.extend_at
 
 
-def _request(worker: Worker, due: List[Held], reports: List[Optional[str]]) -> Dict[str, Any]:
+def _request(worker: Worker, due: List[Held], reports: List[Optional[str]], leaving: bool) -> Dict[str, Any]:
     jobs: List[Dict[str, Any]] = []
     for held, report in zip(due, reports):
         item: Dict[str, Any] = {"id": held.job.id, "lease": held.lease}
@@ -95,11 +100,9 @@ def _request(worker: Worker, due: List[Held], reports: List[Optional[str]]) -> D
             item["progress"] = report
         jobs.append(item)
     request: Dict[str, Any] = {"lease_seconds": worker.settings.lease, "jobs": jobs}
-    if worker.is_leaving:
+    if leaving:
         # If the process is killed now, that says nothing about its jobs.
         request["leaving"] = True
-        for held in due:
-            held.has_left = True
     return request
 
 
@@ -109,7 +112,7 @@ def _take(worker: Worker, held: Held, report: Any, answer: Dict[str, Any], sent:
     error = answer.get("error")
     if error is not None:
         if error.get("code") == "busy":
-            held.extend_at = sent + 1.0
+            held.extend_at = held.leave_at = sent + _BUSY_SECONDS
         elif held.outcome is None and not held.is_over:
             worker.lose(held, str(error.get("message")))
         else:
