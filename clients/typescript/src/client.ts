@@ -99,7 +99,8 @@ export class Client {
   async enqueueMany(jobs: readonly NewJob[]): Promise<Enqueued[]> {
     const all: Enqueued[] = [];
     // All of them are written first: if one cannot be, none is stored.
-    const texts = await Promise.all(jobs.map(asJson));
+    const own = await Promise.all(jobs.map(async (job) => (job.id === undefined ? newId() : undefined)));
+    const texts = jobs.map((job, at) => asJson(job, own[at]));
     while (all.length < texts.length) {
       const batch = texts.slice(all.length, all.length + batchSize(texts, all.length));
       const answer = await this.#call("work/enqueue", `{"jobs":[${batch.join(",")}]}`);
@@ -108,7 +109,8 @@ export class Client {
           const at = jobs.length === 1 ? "" : ` (job ${all.length} of ${jobs.length}, from 0)`;
           throw new ApiError(200, error.code, `the job was refused${at}`, error.message);
         }
-        all.push({ id: id ?? "", existed: existed ?? false });
+        // A new id that is stored already was stored by an earlier sending of this call.
+        all.push({ id: id ?? "", existed: existed === true && id !== own[all.length] });
       }
     }
     return all;
@@ -143,12 +145,12 @@ function batchSize(texts: readonly string[], from: number): number {
 }
 
 /** A job as the server takes it. It has an id, so that it can be sent again when an answer was lost. */
-async function asJson(job: NewJob): Promise<string> {
+function asJson(job: NewJob, ownId: string | undefined): string {
   const { payload } = job;
   const isBytes = payload instanceof Uint8Array;
   const head = JSON.stringify({
     type: nameOf(job.type),
-    id: job.id ?? (await newId()),
+    id: job.id ?? ownId,
     ...(isBytes ? { payload_base64: toBase64(payload) } : {}),
     queue: job.queue ?? queueOf(job.type),
     idempotency_key: job.idempotencyKey,

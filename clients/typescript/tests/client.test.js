@@ -82,11 +82,23 @@ test("a call that got no answer is sent again, with the same ids", async (t) => 
   };
   const server = await fake(t, { enqueue: away });
   const { id, existed } = await new Client(server.url).enqueue("t");
-  assert.equal(existed, true);
+  // The job was stored by this call.
+  assert.equal(existed, false);
   assert.deepEqual(
     server.calls.map(({ body }) => body.jobs[0].id),
     [id, id, id],
   );
+  assert.equal((await new Client(server.url).enqueue("t", null, { id: "mine" })).existed, true);
+});
+
+test("a job that was stored before is named", async (t) => {
+  const server = await fake(t, { enqueue: ({ jobs }) => ({ jobs: jobs.map(() => ({ id: "first", existed: true })) }) });
+  const jobs = [{ type: "t", idempotencyKey: "k" }, { type: "t", id: "first" }];
+  const stored = await new Client(server.url).enqueueMany(jobs);
+  assert.deepEqual(stored, [
+    { id: "first", existed: true },
+    { id: "first", existed: true },
+  ]);
 });
 
 test("a server that stays away is unavailable after the timeout", async (t) => {
