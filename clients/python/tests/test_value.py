@@ -1,10 +1,13 @@
 """What needs no server: values, outcomes, addresses, threads."""
 
 import json
+import os
+import re
 import threading
 import unittest
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from unittest import mock
 
 import rig
 from taskharbor import App, Cancelled, Client, Discard, Job, NewJob, Retry, Snooze, TaskHarborError, Throttled
@@ -119,6 +122,35 @@ class Addresses(unittest.TestCase):
         at = Endpoint("http://[::1]:7450", "token", "a/b")
         self.assertEqual((at.host, at.port, at.prefix), ("::1", 7450, "/v1/a%2Fb"))
         self.assertEqual(at.headers["Authorization"], "Bearer token")
+
+    def test_a_token_is_an_argument_a_parameter_or_a_variable_in_this_order(self):
+        def token(url, **options):
+            return Endpoint(url, **options).headers.get("Authorization")
+
+        with mock.patch.dict(os.environ, {"TASKHARBOR_TOKEN": "variable"}):
+            self.assertEqual(token("http://a"), "Bearer variable")
+            self.assertEqual(token("http://:password@a"), "Bearer password")
+            self.assertEqual(token("http://a?token=a%26b+c"), "Bearer a&b+c")
+            self.assertEqual(token("http://a/?store=eu&token=parameter", token="argument"), "Bearer argument")
+            app = App("http://a/?store=eu&token=parameter", queues={"q": 1})
+            for at in (app.client._endpoint, app._settings.endpoint):
+                self.assertEqual((at.headers["Authorization"], at.prefix), ("Bearer parameter", "/v1/eu"))
+        self.assertEqual(Endpoint("http://a/p?store=eu", store="us").prefix, "/p/v1/us")
+
+    def test_unknown_parameters_of_an_address_are_refused(self):
+        for query, message in (
+            ("tokn=secret", "unknown parameter `tokn` in the address of the server: use store or token"),
+            ("token=a&secret2=b", "write & = # % of a value as"),
+            ("token=", "the parameter `token` in the address of the server is empty"),
+            ("store", "the parameter `store` in the address of the server is empty"),
+            ("token=a#secret", "remove the part from there on"),
+        ):
+            with self.assertRaisesRegex(TaskHarborError, re.escape(message)) as caught:
+                Client(f"http://a/?{query}")
+            self.assertNotIn("secret", str(caught.exception))
+        with self.assertRaises(TaskHarborError) as caught:
+            Client("localhost:7450?token=secret")
+        self.assertNotIn("secret", str(caught.exception))
 
     def test_what_is_no_address_is_refused_without_its_token(self):
         for url in ("", "localhost:7450", "ftp://a", "http://", "http://a:port", "redis://:secret@a", "http://:secret@:7"):

@@ -72,7 +72,7 @@ export class Client {
   readonly #endpoint: Endpoint;
   readonly #timeoutMs: number;
 
-  /** `url` is the address of the server: `http://host:port`, with a prefix if it has one. */
+  /** `url` is the address of the server: `http://host:port`, with a prefix if it has one, and `?store=…&token=…`. */
   constructor(url: string, options: ClientOptions = {}) {
     this.#endpoint = new Endpoint(url, options);
     this.#timeoutMs = (options.timeout ?? 10) * 1_000;

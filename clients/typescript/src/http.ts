@@ -7,9 +7,9 @@ const AWAY = new Set([408, 425, 429]);
 
 /** How a server is called. */
 export interface Address {
-  /** The token. Defaults to the environment variable `TASKHARBOR_TOKEN`. */
+  /** The token. Defaults to the one in the URL, then to the environment variable `TASKHARBOR_TOKEN`. */
   token?: string;
-  /** Which store of the server. Defaults to its first. */
+  /** Which store of the server. Defaults to the one in the URL, then to `default`. */
   store?: string;
 }
 
@@ -19,22 +19,30 @@ export class Endpoint {
   readonly headers: Record<string, string>;
   readonly #base: string;
 
-  /** `server` is `http://host:port` or `https://…`, with a prefix if it has one; it may have `?store=NAME`. */
+  /** `server` is `http://host:port` or `https://…`, with a prefix if it has one; it may have `?store=…&token=…`. */
   constructor(server: string, address: Address) {
     let url: URL;
     let password: string;
+    let named: Map<string, string>;
     try {
       url = new URL(server);
       password = decodeURIComponent(url.password);
-    } catch {
+      named = parameters(url.search.slice(1));
+    } catch (error) {
+      if (error instanceof TaskHarborError) {
+        throw error;
+      }
       // The text may have a token in it.
       throw new TaskHarborError("the address of the server is invalid: use http://host:port");
     }
     if (url.protocol !== "http:" && url.protocol !== "https:") {
       throw new TaskHarborError(`not the address of a server: ${url.protocol}: use http://host:port`);
     }
-    const store = address.store ?? url.searchParams.get("store") ?? "default";
-    const token = address.token ?? (password === "" ? undefined : password);
+    if (url.hash !== "") {
+      throw new TaskHarborError("the address of the server has a #: remove the part from there on, or write %23");
+    }
+    const store = address.store ?? named.get("store") ?? "default";
+    const token = address.token ?? named.get("token") ?? (password === "" ? undefined : password);
     const secret = token ?? environment("TASKHARBOR_TOKEN");
     const prefix = url.pathname.replace(/\/+$/, "");
     this.#base = `${url.origin}${prefix}/v1/${encodeURIComponent(store)}/`;
@@ -112,6 +120,27 @@ export function parsed<T>(text: string): T {
   } catch (error) {
     throw new Unavailable("the answer is not JSON: is this a TaskHarbor server?", { cause: error });
   }
+}
+
+/** The parameters of an address. No message repeats a value, or a name that could be a part of one. */
+function parameters(query: string): Map<string, string> {
+  const named = new Map<string, string>();
+  for (const parameter of query.split("&").filter((part) => part !== "")) {
+    const [name = "", ...rest] = parameter.split("=");
+    if (name !== "store" && name !== "token") {
+      const what = /^[a-z_-]{1,20}$/.test(name)
+        ? `unknown parameter \`${name}\` in the address of the server: use store or token`
+        : "unknown parameter in the address of the server: write & = # % of a value as %26 …";
+      throw new TaskHarborError(what);
+    }
+    // A plus sign stands for itself, as in the URLs of the HTTP driver.
+    const value = decodeURIComponent(rest.join("="));
+    if (value === "") {
+      throw new TaskHarborError(`the parameter \`${name}\` in the address of the server is empty`);
+    }
+    named.set(name, value);
+  }
+  return named;
 }
 
 /** A variable of the environment, where there is one; an empty one is none. */

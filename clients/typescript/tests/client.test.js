@@ -179,6 +179,36 @@ test("invalid addresses and tokens are refused, and not shown", () => {
   }
 });
 
+test("a token is an option, a parameter or a variable, in this order", async (t) => {
+  const server = await fake(t);
+  process.env.TASKHARBOR_TOKEN = "variable";
+  t.after(() => delete process.env.TASKHARBOR_TOKEN);
+  for (const [query, options, path, token] of [
+    ["", {}, "/v1/default/work/enqueue", "variable"],
+    ["?token=a%26b+c&store=eu%20west", {}, "/v1/eu%20west/work/enqueue", "a&b+c"],
+    ["?store=eu&token=parameter", { store: "us", token: "option" }, "/v1/us/work/enqueue", "option"],
+  ]) {
+    await new Client(`${server.url}/${query}`, options).enqueue("t");
+    const call = server.calls.at(-1);
+    assert.deepEqual([call.path, call.headers.authorization], [path, `Bearer ${token}`]);
+  }
+});
+
+test("unknown parameters of an address are refused", () => {
+  for (const [query, pattern] of [
+    ["tokn=secret", /unknown parameter `tokn` in the address of the server: use store or token$/],
+    ["token=a&secret2=b", /write & = # % of a value as/],
+    ["token=", /the parameter `token` in the address of the server is empty/],
+    ["store", /the parameter `store` in the address of the server is empty/],
+    ["token=a#secret", /remove the part from there on/],
+    ["token=%zzsecret", /the address of the server is invalid/],
+  ]) {
+    const isRefused = (error) =>
+      error instanceof TaskHarborError && pattern.test(error.message) && !error.message.includes("secret");
+    assert.throws(() => new Client(`http://x/?${query}`), isRefused);
+  }
+});
+
 test("invalid options of an app are refused with what to do", () => {
   const url = "http://127.0.0.1:7450";
   const queues = { mail: 1 };

@@ -26,8 +26,8 @@ class App:
     ``queues`` says how many handlers of a queue run at once. The other settings have defaults that suit
     most programs:
 
-    - ``token``: defaults to the environment variable ``TASKHARBOR_TOKEN``.
-    - ``store``: which store of the server. Defaults to its first.
+    - ``token``: defaults to the one in the URL, then to the environment variable ``TASKHARBOR_TOKEN``.
+    - ``store``: which store of the server. Defaults to the one in the URL, then to ``default``.
     - ``name``: under which leases are held. Defaults to host and process.
     - ``version``: of your program, for people who look at the workers.
     - ``lease``: so many seconds after its last sign of life another worker gets a job. Defaults to 60.
@@ -66,7 +66,6 @@ class App:
             raise TaskHarborError(f"the lease is {lease} s: choose 1 to 86400")
         if not 0 <= poll <= 30:
             raise TaskHarborError(f"poll is {poll} s: choose 0 to 30")
-        token = token or os.environ.get("TASKHARBOR_TOKEN")
         self.client = Client(url, token=token, store=store)
         """Enqueues through the same server."""
         self._name = name

@@ -95,9 +95,10 @@ def _timestamp(at: datetime) -> str:
 class Client:
     """Enqueues jobs. One client serves all threads of a program.
 
-    ``token`` defaults to the environment variable ``TASKHARBOR_TOKEN``. A call that the server did not
-    answer is repeated until ``timeout`` seconds have passed: each job has an id of its own, so no job is
-    stored twice. A process that is forked may go on using it.
+    ``token`` and ``store`` can be parameters of the URL, too: ``https://host/?store=eu&token=…``. The token
+    defaults to the environment variable ``TASKHARBOR_TOKEN``. A call that the server did not answer is
+    repeated until ``timeout`` seconds have passed: each job has an id of its own, so no job is stored twice.
+    A process that is forked may go on using it.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Client:
         store: Optional[str] = None,
         timeout: float = 10.0,
     ) -> None:
-        self._endpoint = Endpoint(url, token or os.environ.get("TASKHARBOR_TOKEN"), store)
+        self._endpoint = Endpoint(url, token, store)
         self._timeout = timeout
         self._own = threading.local()
 

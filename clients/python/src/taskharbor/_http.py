@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import socket
 import ssl
 import threading
 from typing import Any, Dict, List, Optional
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from ._error import ApiError, TaskHarborError, Unavailable
 from ._json import decode
@@ -21,7 +22,10 @@ _CLOSED = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError
 
 
 class Endpoint:
-    """Where a server is, and with which token it is called."""
+    """Where a server is, and with which token it is called.
+
+    The arguments come first, then the parameters of the URL, then the variable ``TASKHARBOR_TOKEN``.
+    """
 
     def __init__(
         self,
@@ -40,11 +44,13 @@ class Endpoint:
         self.is_tls = parts.scheme == "https"
         self.host = parts.hostname
         self.port = port or (443 if self.is_tls else 80)
-        named = parse_qs(parts.query).get("store", [])
-        self.store = store or (named[0] if named else "default")
+        if parts.fragment:
+            raise TaskHarborError("the address of the server has a #: remove the part from there on, or write %23")
+        named = _parameters(parts.query)
+        self.store = store or named.get("store", "default")
         self.prefix = f"{parts.path.rstrip('/')}/v1/{quote(self.store, safe='')}"
         self.ssl_context = ssl_context or (ssl.create_default_context() if self.is_tls else None)
-        secret = token or (unquote(parts.password) if parts.password else None)
+        secret = token or named.get("token") or unquote(parts.password or "") or os.environ.get("TASKHARBOR_TOKEN")
         self.headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if secret:
             if not secret.isascii() or not secret.isprintable():
@@ -56,17 +62,35 @@ class Endpoint:
         return f"Endpoint({scheme}://{self.host}:{self.port}{self.prefix})"
 
 
+def _parameters(query: str) -> Dict[str, str]:
+    """The parameters of an address. No message repeats a value, or a name that could be a part of one."""
+    named: Dict[str, str] = {}
+    for parameter in filter(None, query.split("&")):
+        name, _, value = parameter.partition("=")
+        if name not in ("store", "token"):
+            if re.fullmatch("[a-z_-]{1,20}", name):
+                raise TaskHarborError(f"unknown parameter `{name}` in the address of the server: use store or token")
+            raise TaskHarborError("unknown parameter in the address of the server: write & = # % of a value as %26 …")
+        # A plus sign stands for itself, as in the URLs of the HTTP driver.
+        named[name] = unquote(value)
+        if not named[name]:
+            raise TaskHarborError(f"the parameter `{name}` in the address of the server is empty")
+    return named
+
+
 def _not_a_server(url: str) -> TaskHarborError:
     return TaskHarborError(f"not the address of a server: {_without_token(url)!r}: use http://host:port")
 
 
 def _without_token(url: str) -> str:
     """An address as it may be printed."""
-    before, at, after = url.rpartition("@")
+    address, mark, _ = url.partition("?")
+    query = f"{mark}…" if mark else ""
+    before, at, after = address.rpartition("@")
     if not at:
-        return url
+        return address + query
     scheme, mark, _ = before.partition("://")
-    return f"{scheme}{mark}…@{after}" if mark else f"…@{after}"
+    return f"{scheme}{mark}…@{after}{query}" if mark else f"…@{after}{query}"
 
 
 class Connection:
