@@ -1,5 +1,7 @@
 //! [`serve`]: the router on a socket, for a server that is a program of its own.
 
+mod stall;
+
 use std::{fmt, future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
@@ -16,6 +18,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
+use self::stall::EndStalled;
 use crate::{Stores, Web, app::App, config::Callers};
 
 /// How long a client may take to send the head of a request.
@@ -136,7 +139,7 @@ impl Server {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIME)
             .max_buf_size(HEAD_BYTES)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(EndStalled::new(stream)), service);
         let connection = self.open.watch(connection);
         tokio::spawn(async move {
             // A client that disconnects is not an error.

@@ -8,6 +8,7 @@
 
 mod access;
 mod browser;
+mod connection;
 mod dlq;
 mod driver_face;
 mod flow;
