@@ -27,6 +27,8 @@ use crate::{
 const MAX_KEPT: usize = 256;
 /// A larger answer is not kept.
 const MAX_BYTES: usize = 1024 * 1024;
+/// What all answers that are kept may take.
+const MAX_KEPT_BYTES: usize = 8 * 1024 * 1024;
 
 /// What an answer depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -84,14 +86,14 @@ impl SharedAnswers {
         }
         let slot = self.slot(key.clone());
         let answer = slot.get_or_try_init(|| async { read(work.await?).await }).await;
-        let is_kept = answer.as_ref().is_ok_and(|answer| answer.bytes.len() <= MAX_BYTES);
+        let is_small = answer.as_ref().is_ok_and(|answer| answer.bytes.len() <= MAX_BYTES);
         let answer = answer.cloned();
-        if !is_kept {
-            let mut slots = self.slots();
-            if slots.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, &slot)) {
-                slots.remove(&key);
-            }
+        let mut slots = self.slots();
+        let has_room = is_small && kept_bytes(&slots) <= MAX_KEPT_BYTES;
+        if !has_room && slots.get(&key).is_some_and(|kept| Arc::ptr_eq(kept, &slot)) {
+            slots.remove(&key);
         }
+        drop(slots);
         answer.map(IntoResponse::into_response)
     }
 
@@ -102,15 +104,14 @@ impl SharedAnswers {
 
     fn slot(&self, key: Key) -> Slot {
         let now = Instant::now();
-        let is_new = |slot: &Slot| {
-            slot.get().is_none_or(|answer| now.duration_since(answer.at) < self.keep_for)
-        };
         let mut slots = self.slots();
-        if let Some(slot) = slots.get(&key).filter(|slot| is_new(slot)) {
+        slots.retain(|_, slot| match slot.get() {
+            Some(answer) => now.duration_since(answer.at) < self.keep_for,
+            // A request that was dropped leaves a slot without an answer.
+            None => Arc::strong_count(slot) > 1,
+        });
+        if let Some(slot) = slots.get(&key) {
             return Arc::clone(slot);
-        }
-        if slots.len() >= MAX_KEPT {
-            slots.retain(|_, slot| is_new(slot));
         }
         let slot = Slot::default();
         if slots.len() < MAX_KEPT {
@@ -122,6 +123,11 @@ impl SharedAnswers {
     fn slots(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the answers take.
+fn kept_bytes(slots: &HashMap<Key, Slot>) -> usize {
+    slots.values().filter_map(|slot| slot.get()).map(|answer| answer.bytes.len()).sum()
 }
 
 async fn read(response: Response) -> Result<Answer, Problem> {
@@ -188,5 +194,49 @@ mod tests {
         let failed = answers.get(key("a"), async { Err(Problem::invalid("no")) }).await;
         assert!(failed.is_err());
         assert_eq!(ask(&answers, key("a"), &done).await, "0");
+    }
+
+    /// Asks for an answer of this size.
+    async fn ask_for(answers: &SharedAnswers, key: Key, bytes: usize) {
+        let work = async { Ok(vec![b' '; bytes].into_response()) };
+        answers.get(key, work).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_of_an_earlier_moment_are_not_kept() {
+        let answers = SharedAnswers::new(Duration::from_secs(1));
+        for at in 0..10 {
+            ask_for(&answers, key(&at.to_string()), MAX_BYTES / 2).await;
+        }
+        assert_eq!(answers.slots().len(), 10);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        ask_for(&answers, key("other"), 1).await;
+        assert_eq!(kept_bytes(&answers.slots()), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_kept_in_all_is_bounded() {
+        let (answers, done) = (SharedAnswers::new(Duration::from_secs(1)), AtomicUsize::new(0));
+        for at in 0..50 {
+            ask_for(&answers, key(&at.to_string()), MAX_BYTES).await;
+            assert!(kept_bytes(&answers.slots()) <= MAX_KEPT_BYTES);
+        }
+        assert_eq!(kept_bytes(&answers.slots()), MAX_KEPT_BYTES);
+        // One that is not kept is answered all the same.
+        assert_eq!(ask(&answers, key("a"), &done).await, "0");
+        assert_eq!(ask(&answers, key("a"), &done).await, "1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_dropped_leaves_nothing() {
+        let (answers, done) = (SharedAnswers::new(Duration::from_secs(1)), AtomicUsize::new(0));
+        for at in 0..MAX_KEPT {
+            let never = answers.get(key(&at.to_string()), std::future::pending());
+            let dropped = tokio::time::timeout(Duration::from_millis(1), never).await;
+            assert!(dropped.is_err());
+        }
+        assert_eq!(ask(&answers, key("a"), &done).await, "0");
+        assert_eq!(ask(&answers, key("a"), &done).await, "0", "it is kept");
+        assert_eq!(answers.slots().len(), 1);
     }
 }
