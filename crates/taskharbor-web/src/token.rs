@@ -3,6 +3,8 @@
 //! The file contains only the SHA-256 of each token. A token has 256 random bits, so it cannot be guessed or
 //! found from the file. A change takes effect at the next request.
 
+mod owner;
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -64,6 +66,12 @@ pub enum TokenFileError {
     /// Other users of the machine can write to the file.
     #[error("other users can write to the token file {path}: run chmod 600 {path}", path = .0.display())]
     Writable(PathBuf),
+    /// Another user of the machine owns the file, and can change it.
+    #[error(
+        "the file of tokens {path} belongs to another user: run chown $USER {path}, or chown root {path}",
+        path = .0.display()
+    )]
+    Owner(PathBuf),
     /// Another command is changing the file.
     #[error(
         "another command is changing the token file: try again, or remove {} if none is running",
@@ -117,24 +125,33 @@ impl TokenFile {
         &self.path
     }
 
-    /// The tokens, in the order in which they were added.
+    /// The tokens that a server takes, in the order in which they were added.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenFileError`] if the file is there and cannot be read, if others can write to it, or if its owner
+    /// is neither root nor the user that runs this program.
+    pub fn tokens(&self) -> Result<Arc<[StoredToken]>, TokenFileError> {
+        if self.metadata()?.is_some_and(|metadata| !owner::is_trusted(&metadata)) {
+            return Err(TokenFileError::Owner(self.path.clone()));
+        }
+        self.list()
+    }
+
+    /// As [`TokenFile::tokens`], for commands, and whatever user owns the file: root may keep the tokens of servers that other users run.
     ///
     /// # Errors
     ///
     /// [`TokenFileError`] if the file is there and cannot be read, or if others can write to it.
-    pub fn tokens(&self) -> Result<Arc<[StoredToken]>, TokenFileError> {
-        let metadata = match fs::metadata(&self.path) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Arc::default()),
-            Err(cause) => return Err(self.failed(cause)),
-        };
+    pub fn list(&self) -> Result<Arc<[StoredToken]>, TokenFileError> {
+        let Some(metadata) = self.metadata()? else { return Ok(Arc::default()) };
         let stamp = (metadata.modified().ok(), metadata.len(), inode(&metadata));
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(read) = read.as_ref().filter(|read| read.stamp == stamp) {
             return Ok(Arc::clone(&read.tokens));
         }
         *read = None;
-        if is_writable_by_others(&metadata) {
+        if owner::is_writable_by_others(&metadata) {
             return Err(TokenFileError::Writable(self.path.clone()));
         }
         let wrong = |problem| TokenFileError::Content { path: self.path.clone(), problem };
@@ -190,7 +207,7 @@ impl TokenFile {
     ///
     /// [`TokenFileError`] if the file cannot be changed.
     pub fn remove(&self, name: &str) -> Result<bool, TokenFileError> {
-        if self.tokens()?.iter().all(|token| token.name != name) {
+        if self.list()?.iter().all(|token| token.name != name) {
             return Ok(false);
         }
         let mut removed = false;
@@ -221,12 +238,13 @@ impl TokenFile {
     }
 
     /// A new file with the change takes the place of the old one, so readers see one or the other. The
-    /// new file is also the lock: only one command can create it.
+    /// new file is also the lock: only one command can create it. A link stays, and its target is changed.
     fn change(
         &self,
         change: impl FnOnce(&mut Vec<StoredToken>) -> Result<(), TokenFileError>,
     ) -> Result<(), TokenFileError> {
-        let mut name = self.path.clone().into_os_string();
+        let path = self.target()?;
+        let mut name = path.clone().into_os_string();
         name.push(".new");
         let new = PathBuf::from(name);
         let mut file = match create_private(&new) {
@@ -237,20 +255,41 @@ impl TokenFile {
             Err(cause) => return Err(TokenFileError::File { path: new, cause }),
         };
         let changed = (|| {
-            let mut tokens = self.tokens()?.to_vec();
+            let mut tokens = self.list()?.to_vec();
             change(&mut tokens)?;
             let mut text = serde_json::to_vec_pretty(&Content { tokens })
                 .map_err(|error| self.failed(error.into()))?;
             text.push(b'\n');
             io::Write::write_all(&mut file, &text).map_err(|cause| self.failed(cause))?;
+            if let Some(old) = self.metadata()? {
+                owner::keep(&old, &file).map_err(|cause| self.failed(cause))?;
+            }
             file.sync_all().map_err(|cause| self.failed(cause))?;
-            fs::rename(&new, &self.path).map_err(|cause| self.failed(cause))
+            fs::rename(&new, &path).map_err(|cause| self.failed(cause))
         })();
         if changed.is_err() {
             // A leftover file would block every later change.
             let _ = fs::remove_file(&new);
         }
         changed
+    }
+
+    /// The file itself, where the path is a link to it.
+    fn target(&self) -> Result<PathBuf, TokenFileError> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(_) => fs::canonicalize(&self.path).map_err(|cause| self.failed(cause)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(self.path.clone()),
+            Err(cause) => Err(self.failed(cause)),
+        }
+    }
+
+    /// What the system says of the file; `None` if it is not there.
+    fn metadata(&self) -> Result<Option<fs::Metadata>, TokenFileError> {
+        match fs::metadata(&self.path) {
+            Ok(metadata) => Ok(Some(metadata)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(self.failed(cause)),
+        }
     }
 
     fn failed(&self, cause: io::Error) -> TokenFileError {
@@ -313,16 +352,6 @@ fn inode(metadata: &fs::Metadata) -> u64 {
 #[cfg(not(unix))]
 fn inode(_: &fs::Metadata) -> u64 {
     0
-}
-
-#[cfg(unix)]
-fn is_writable_by_others(metadata: &fs::Metadata) -> bool {
-    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o022 != 0
-}
-
-#[cfg(not(unix))]
-fn is_writable_by_others(_: &fs::Metadata) -> bool {
-    false
 }
 
 #[cfg(test)]

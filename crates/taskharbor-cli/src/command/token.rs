@@ -142,7 +142,7 @@ fn add(
 }
 
 fn list(file: &File, screen: &mut Screen) -> Outcome {
-    let tokens = file.open().tokens().map_err(|error| unusable(&error))?;
+    let tokens = file.open().list().map_err(|error| unusable(&error))?;
     if screen.is_json {
         return tokens.iter().try_for_each(|it| screen.document(&line(it)));
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use axum::http::StatusCode;
-use taskharbor_web::{Access, Role, TokenFileError};
+use taskharbor_web::{Access, Role, TokenFile, TokenFileError};
 
 use super::{A_JOB, add, get, post, token_file, with_tokens};
 
@@ -63,6 +63,34 @@ async fn the_file_holds_digests_and_belongs_to_its_owner() {
         assert!(matches!(refused, Err(TokenFileError::Name(_))), "{name:?}: {refused:?}");
     }
     assert_eq!(fs::read_to_string(file.path()).unwrap(), text, "nothing was changed");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_change_keeps_the_permissions_of_the_file_and_a_link_to_it() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    let file = token_file();
+    add(&file, "ada", Role::Admin);
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o640)).unwrap();
+    let before = fs::metadata(file.path()).unwrap();
+    let link = TokenFile::new(file.path().with_extension("link"));
+    // It may be left from an earlier run.
+    let _ = fs::remove_file(link.path());
+    symlink(file.path(), link.path()).unwrap();
+    add(&link, "otto", Role::Viewer);
+    assert!(file.remove("ada").unwrap());
+    let after = fs::metadata(file.path()).unwrap();
+    assert_eq!(after.permissions().mode() & 0o777, 0o640);
+    assert_eq!((after.uid(), after.gid()), (before.uid(), before.gid()));
+    assert!(fs::symlink_metadata(link.path()).unwrap().is_symlink());
+    let names = |file: &TokenFile| file.tokens().unwrap()[0].name.clone();
+    assert_eq!((names(&file), names(&link)), ("otto".to_owned(), "otto".to_owned()));
+    // A link to nothing stays as it is, and so does what it names.
+    fs::remove_file(file.path()).unwrap();
+    let refused = link.add(&Access::new("eve", Role::Viewer), String::new());
+    assert!(matches!(refused, Err(TokenFileError::File { .. })), "{refused:?}");
+    assert!(!file.path().exists());
 }
 
 #[tokio::test]
