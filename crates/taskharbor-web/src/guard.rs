@@ -81,9 +81,10 @@ async fn pass(
             access
         }
     };
-    if !endpoint.is_read() {
-        check_origin(&parts.method, &parts.headers)?;
+    if endpoint.path.starts_with("/v1/") {
+        check_origin(&parts.headers)?;
     }
+    check_media_type(&parts.method, &parts.headers)?;
     let is_public = endpoint.needs == Needs::NOTHING;
     // The body of a public request is small, and slow senders must not take the places of others.
     let place = if is_public { None } else { Some(app.places.take()?) };
@@ -227,8 +228,9 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Refuses changes that a page of another site has a browser send: they come with the user's cookies.
-fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+/// Refuses what a page of another site has a browser send: it comes with the user's cookies. That page could
+/// not read an answer, but it could open streams and ask for what is costly.
+fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let is_own = match (text("sec-fetch-site"), text("origin")) {
         (Some(site), _) => matches!(site, "same-origin" | "none"),
@@ -238,16 +240,22 @@ fn check_origin(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
             host.is_some() && host == text("host")
         }
     };
-    if !is_own {
-        return Err(Problem::forbidden(
-            "foreign_origin",
-            "the request comes from another site",
-            "changes are taken from this server's own pages, and from programs that are no browsers",
-        ));
+    if is_own {
+        return Ok(());
     }
-    let kind = text("content-type").unwrap_or_default();
+    Err(Problem::forbidden(
+        "foreign_origin",
+        "the request comes from another site",
+        "requests are taken from this server's own pages, and from programs that are not browsers",
+    ))
+}
+
+/// Refuses changes that a form of another site can send.
+fn check_media_type(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let kind = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
+    let kind = kind.unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
-    // A form of another site cannot send this type, and a DELETE carries nothing.
+    // A form cannot send this type, and a DELETE carries nothing.
     if *method == Method::POST && !essence.eq_ignore_ascii_case("application/json") {
         return Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -324,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_taken_from_own_pages_and_programs() {
+    fn requests_are_taken_from_own_pages_and_programs() {
         let check = |pairs: &[(&'static str, &'static str)]| {
             let mut headers = HeaderMap::new();
             headers.insert("host", HeaderValue::from_static("jobs:7450"));
@@ -332,7 +340,8 @@ mod tests {
             for (name, value) in pairs {
                 headers.insert(*name, HeaderValue::from_static(value));
             }
-            check_origin(&Method::POST, &headers).map_err(|problem| problem.code)
+            let checked = check_origin(&headers);
+            checked.and_then(|()| check_media_type(&Method::POST, &headers)).map_err(|it| it.code)
         };
         assert_eq!(check(&[]), Ok(()));
         assert_eq!(check(&[("origin", "http://jobs:7450")]), Ok(()));

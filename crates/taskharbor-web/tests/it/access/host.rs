@@ -85,10 +85,32 @@ async fn no_answer_allows_other_sites_to_read_it() {
     let headers = [("host", "localhost"), ("origin", "https://evil.example")];
     for path in ["/v1/stores", "/v1/main/overview", "/", "/app.js"] {
         let reply = rig.send(get(path, &headers)).await;
-        assert_eq!(reply.status, StatusCode::OK);
         let allowing = reply.headers.keys().filter(|it| it.as_str().starts_with("access-control-"));
         assert_eq!(allowing.count(), 0, "{path}");
     }
-    let stores = rig.send(get("/v1/stores", &headers)).await.ok();
-    assert_eq!(stores, json!([{"name": "main", "kind": "memory"}]));
+}
+
+#[tokio::test]
+async fn other_sites_get_no_answers_and_no_streams() {
+    let rig = rig();
+    let foreign: [&[(&str, &str)]; 4] = [
+        &[("origin", "https://evil.example")],
+        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")],
+        &[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")],
+        &[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "no-cors")],
+    ];
+    for headers in foreign {
+        let headers = [headers, &[("host", "localhost")]].concat();
+        for path in ["/v1/stores", "/v1/main/jobs", "/v1/main/events", "/v1/openapi.json"] {
+            let reply = rig.send(get(path, &headers)).await;
+            assert_eq!(reply.problem(), (403, "foreign_origin".to_owned()), "{path} {headers:?}");
+        }
+        // A link leads to a page.
+        assert_eq!(rig.send(get("/", &headers)).await.status, StatusCode::OK);
+    }
+    for site in ["same-origin", "none"] {
+        let headers = [("host", "localhost"), ("sec-fetch-site", site)];
+        let stores = rig.send(get("/v1/stores", &headers)).await.ok();
+        assert_eq!(stores, json!([{"name": "main", "kind": "memory"}]));
+    }
 }
