@@ -10,6 +10,7 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 use taskharbor::Timestamp;
 
 use crate::{access::Role, app::App, call::Call, endpoint::Endpoint, problem::Problem};
@@ -18,6 +19,10 @@ use crate::{access::Role, app::App, call::Call, endpoint::Endpoint, problem::Pro
 const KEPT: usize = 1_000;
 /// Ids of one record.
 const MAX_IDS: usize = 100;
+/// The details of one record, as JSON.
+const MAX_DETAILS_BYTES: usize = 4 * 1024;
+/// How much is kept of details that are larger.
+const KEPT_DETAILS_BYTES: usize = 1024;
 /// The most records of one answer.
 const MAX_LISTED: usize = 200;
 
@@ -42,9 +47,9 @@ pub struct ActionRecord {
     /// The first 100 of the jobs that it was done to, if there were many.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ids: Vec<String>,
-    /// How it was done, or which jobs were chosen.
+    /// How it was done, or which jobs were chosen. Above 4 KiB, how many bytes it has and how it begins.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<serde_json::Value>,
+    pub details: Option<Value>,
     /// How many things it was done to, if that is not one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<usize>,
@@ -107,7 +112,8 @@ impl ActionLog {
     }
 
     /// Adds a record: also for what goes on after its request, such as a sweep.
-    pub(crate) async fn add(&self, record: ActionRecord) {
+    pub(crate) async fn add(&self, mut record: ActionRecord) {
+        record.details = record.details.map(bounded);
         let record = Arc::new(record);
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -136,6 +142,16 @@ impl ActionLog {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         last.iter().take(limit).cloned().collect()
     }
+}
+
+/// The beginning of details that are too large.
+fn bounded(details: Value) -> Value {
+    let text = details.to_string();
+    if text.len() <= MAX_DETAILS_BYTES {
+        return details;
+    }
+    let start = &text[..text.floor_char_boundary(KEPT_DETAILS_BYTES)];
+    json!({ "bytes": text.len(), "start": start })
 }
 
 impl fmt::Debug for ActionLog {
@@ -200,4 +216,22 @@ async fn list(call: Call, query: Query) -> Result<Actions, Problem> {
     let all = actions.last(KEPT);
     let own = all.iter().filter(|record| record.store == store.name).take(limit);
     Ok(Actions { items: own.map(|record| ActionRecord::clone(record)).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn details_that_are_too_large_are_cut_between_two_characters() {
+        let small = json!({ "names": ["a", "b"] });
+        assert_eq!(bounded(small.clone()), small);
+        for text in ["é".repeat(50_000), format!("a{}", "é".repeat(50_000)), "\"".repeat(50_000)]
+        {
+            let cut = bounded(json!({ "text": text }));
+            assert!(cut["bytes"].as_u64().unwrap() > 50_000);
+            assert!(cut["start"].as_str().unwrap().starts_with("{\"text\":\""), "{cut}");
+            assert!(cut.to_string().len() < MAX_DETAILS_BYTES, "{}", cut.to_string().len());
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! refused is part of the answer. A call that fails as a whole answers a problem document with the member
 //! `failure`, from which a caller makes the error that the store's own driver would give.
 
-mod note;
+pub(crate) mod note;
 mod permission;
 mod watch;
 

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use serde_json::{Value, json};
 use taskharbor_core::{
-    admin::{Change, Configure, Evict, Manage, Prune},
+    admin::{Change, Configure, Evict, Manage, Prune, QueueLimits},
     wire::Import,
 };
 
@@ -48,6 +48,19 @@ fn configure(note: &mut Note, request: &Configure) {
     note.details = Some(json!({ "changes": changes }));
 }
 
+/// The limits of a queue, with the number of its lanes in place of the lanes: there may be very many.
+pub(crate) fn limits(limits: &QueueLimits) -> serde_json::Result<Value> {
+    let QueueLimits { inflight, rate, per_lane, lane_rate, lanes, .. } = limits;
+    let (rate, lane_rate) = (serde_json::to_value(rate)?, serde_json::to_value(lane_rate)?);
+    Ok(json!({
+        "inflight": inflight,
+        "rate": rate,
+        "per_lane": per_lane,
+        "lane_rate": lane_rate,
+        "lanes": lanes.len(),
+    }))
+}
+
 fn change(change: &Change) -> Value {
     match change {
         Change::PauseQueue(queue) => json!({ "pause_queue": queue }),
@@ -60,7 +73,7 @@ fn change(change: &Change) -> Value {
         Change::ImportSchedule(record) => json!({ "import_schedule": record.name }),
         Change::SetLimits { queue, limits } => {
             // A time can be too long for a number here; then the store refuses it.
-            let limits = serde_json::to_value(limits).unwrap_or_default();
+            let limits = limits.as_ref().map(self::limits).transpose().unwrap_or_default();
             json!({ "set_limits": { "queue": queue, "limits": limits } })
         }
         Change::DeclareLimits(declaration) => json!({ "declare_limits": declaration.owner }),

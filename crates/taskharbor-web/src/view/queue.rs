@@ -15,6 +15,7 @@ use taskharbor_core::admin::{Change, Configure, ListLanes};
 use crate::{
     access::Role,
     call::Call,
+    contract::note,
     endpoint::{Endpoint, Nothing},
     problem::Problem,
 };
@@ -109,9 +110,11 @@ async fn set_limits(call: Call, new: NewLimits) -> Result<Stored, Problem> {
     let queue: QueueName = call.param("queue")?;
     let limits = new.limits.filter(|limits| !limits.is_empty());
     // A time that is too long for JSON's numbers is too long for a store.
-    let details = serde_json::to_value(&limits)
-        .map_err(|_| Problem::out_of_range("the time of a rate, in nanoseconds", 1, u64::MAX))?;
-    call.note(|note| note.details = Some(details));
+    let details =
+        limits.as_ref().map(note::limits).transpose().map_err(|_| {
+            Problem::out_of_range("the time of a rate, in nanoseconds", 1, u64::MAX)
+        })?;
+    call.note(|note| note.details = Some(details.unwrap_or_default()));
     configure(&call, Change::SetLimits { queue, limits }).await?;
     self::limits(call, Nothing {}).await
 }

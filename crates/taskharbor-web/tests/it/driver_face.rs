@@ -330,3 +330,27 @@ async fn changes_are_in_the_action_log_without_payloads() {
     assert_eq!(actions[1]["details"], json!({ "action": "cancel" }));
     assert!(!log.to_string().contains("secret"));
 }
+
+#[tokio::test]
+async fn a_call_that_is_refused_leaves_little_in_the_action_log() {
+    let rig = Rig::with_access(Access::new("ada", Role::Operator));
+    let lane = |at| (format!("lane-{at}"), json!({ "inflight": 1 }));
+    let lanes: serde_json::Map<_, _> = (0..50_000).map(lane).collect();
+    let many = json!({ "set_limits": { "queue": "mail", "limits": { "lanes": lanes } } });
+    let long = json!({ "hold": { "queue": "q".repeat(255), "lane": null, "until": null } });
+    let mut changes = vec![many.clone()];
+    let refused =
+        rig.post("admin/configure", &json!({ "changes": [many], "now": rig.now() })).await;
+    assert_eq!(refused.problem(), (403, "role_too_low".into()));
+    changes.extend(vec![long; 100]);
+    let refused =
+        rig.post("admin/configure", &json!({ "changes": changes, "now": rig.now() })).await;
+    assert_eq!(refused.problem(), (403, "role_too_low".into()));
+    let log = rig.get("actions").await.ok();
+    let (second, first) = (&log["items"][0], &log["items"][1]);
+    let noted = &first["details"]["changes"][0]["set_limits"];
+    assert_eq!((&noted["queue"], &noted["limits"]["lanes"]), (&json!("mail"), &json!(50_000)));
+    assert_eq!((&first["result"], &second["count"]), (&json!("role_too_low"), &json!(101)));
+    assert!(second["details"]["bytes"].as_u64().unwrap() > 10_000, "{second}");
+    assert!(second["details"].to_string().len() < 4_096, "{second}");
+}
