@@ -24,9 +24,13 @@ use crate::{
     problem::Problem,
 };
 
-/// The greatest size of a request. A call carries up to 256 MiB of payloads, which are 342 MiB as Base64,
-/// and names, numbers and edges beside them.
+/// The greatest size of a request that carries payloads or outputs. They are up to 256 MiB, which are 342 MiB
+/// as Base64, and there are names, numbers and edges beside them.
 const REQUEST_BYTES: usize = 512 * 1024 * 1024;
+/// The greatest size of a request that names many jobs, queues or settings.
+const LIST_BYTES: usize = 16 * 1024 * 1024;
+/// The greatest size of any other request.
+const SMALL_BYTES: usize = 1024 * 1024;
 /// How long a call may take, with reading its request.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// How long an operation may take that looks at everything that is stored.
@@ -54,9 +58,15 @@ impl Visitor for Operations {
             "migrate" | "counts" | "check" | "export" | "import" => LONG_TIME_LIMIT,
             _ => TIME_LIMIT,
         };
+        // JSON takes several times its size while it is read, so a call takes no more than it needs.
+        let bytes = match O::NAME {
+            "enqueue" | "fire" | "settle" | "import" => REQUEST_BYTES,
+            "reserve" | "extend_leases" | "outputs" | "manage" | "configure" => LIST_BYTES,
+            _ => SMALL_BYTES,
+        };
         let endpoint = Endpoint::post(path, call::<O>)
             .summary(O::SUMMARY.trim_end_matches('.'))
-            .body_limit(REQUEST_BYTES)
+            .body_limit(bytes)
             .time_limit(time);
         let needs = permission::needs(O::FACE, O::NAME);
         let endpoint = Endpoint { needs, ..endpoint };

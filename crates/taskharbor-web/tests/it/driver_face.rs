@@ -28,6 +28,7 @@ use taskharbor_core::{
     wire::{Bounds, CallFailure, Operation, Visitor, operation as of},
 };
 use taskharbor_web::{Access, Role, Web};
+use tokio::time::Instant;
 
 use crate::rig::{Reply, Rig, request};
 
@@ -96,29 +97,49 @@ async fn the_bounds_are_told_and_hold() {
     assert!(reply.text.contains(&bounds.request_bytes.to_string()), "{}", reply.text);
 }
 
-#[tokio::test]
-async fn large_requests_wait_for_none_and_are_refused_beyond_their_room() {
+#[tokio::test(start_paused = true)]
+async fn a_size_that_is_only_announced_takes_nothing_from_others() {
     let rig = Rig::new();
-    let claim = |bytes: usize, body| {
+    let claim = |body| {
         let mut asked = request(Method::POST, "driver/enqueue", body);
-        asked.headers_mut().insert(header::CONTENT_LENGTH, bytes.into());
+        asked.headers_mut().insert(header::CONTENT_LENGTH, (500 << 20).into());
         asked
     };
     // Bodies that never come.
-    let never = || Body::new(Never);
-    let first = rig.open(claim(500 << 20, never()));
-    let second = rig.open(claim(500 << 20, never()));
-    let third = async { rig.send(claim(500 << 20, Body::empty())).await.problem() };
-    let refused = tokio::select! {
-        biased;
-        _ = first => panic!("it waits for its body"),
-        _ = second => panic!("it waits for its body"),
-        refused = third => refused,
+    let idle = || async { rig.send(claim(Body::new(Never))).await.problem() };
+    let begun = Instant::now();
+    let other = async {
+        let reply = rig.send(claim(Body::empty())).await;
+        assert_eq!(reply.problem().0, 400, "it is answered although others claim all room");
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     };
-    assert_eq!(refused, (503, "busy".into()));
-    // The room is free again when its requests are gone.
-    let reply = rig.send(claim(500 << 20, Body::empty())).await;
-    assert_eq!(reply.problem().0, 400);
+    let (first, second, third, ()) = tokio::join!(biased; idle(), idle(), idle(), other);
+    for refused in [first, second, third] {
+        assert_eq!(refused, (408, "body_too_slow".into()));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(11), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_call_takes_no_larger_body_than_it_needs() {
+    let rig = Rig::new();
+    for (path, mib) in [
+        ("driver/store_time", 1),
+        ("driver/announce", 1),
+        ("admin/counts", 1),
+        ("admin/list", 1),
+        ("driver/extend_leases", 16),
+        ("admin/manage", 16),
+        ("driver/settle", 512),
+        ("admin/import", 512),
+    ] {
+        let limit: usize = mib << 20;
+        for (bytes, status) in [(limit, 400), (limit + 1, 413)] {
+            let mut asked = request(Method::POST, path, Body::from("x"));
+            asked.headers_mut().insert(header::CONTENT_LENGTH, bytes.into());
+            assert_eq!(rig.send(asked).await.problem().0, status, "{path} {bytes}");
+        }
+    }
 }
 
 /// A body of which nothing arrives.
