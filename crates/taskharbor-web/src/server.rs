@@ -70,7 +70,8 @@ pub async fn serve(
         return Err(ServeError::NeedsTokens(address));
     }
     let app = App::new(stores, with_hosts(config, address));
-    let connections = app.config.max_requests.saturating_mul(2);
+    // Requests, waits and streams each have places of their own.
+    let connections = app.config.max_requests.saturating_mul(4);
     let server = Server {
         router: crate::routes(&app),
         room: Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS))),
