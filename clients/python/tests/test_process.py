@@ -147,6 +147,13 @@ class Killed(ProcessCase):
             workers.append(self.start())
             enqueue(5)
         self.assertEqual(len(set(stored)), JOBS + 5 * KILLS)
+        # A worker takes signals once it works; one that has just been started does not yet.
+        end = time.monotonic() + rig.PATIENCE
+        pids = {worker.pid for worker in workers}
+        while not pids <= {pid for _, pid, step, _ in self.log.lines() if step == "begin"}:
+            self.assertLess(time.monotonic(), end, "a worker runs no job")
+            enqueue(5)
+            pause.wait(0.1)
         self.log.wait(lambda lines: set(stored) <= {id for _, _, step, id in lines if step == "end"})
         # What has ended is recorded as well, or will run again until it is.
         end = time.monotonic() + rig.PATIENCE
