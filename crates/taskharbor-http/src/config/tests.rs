@@ -67,7 +67,7 @@ fn what_cannot_be_read_is_refused_with_what_to_write() {
         ("http://h?connections=0", "`connections` must be"),
         ("http://h?connections=-1", "`connections` must be"),
         ("http://h?connections=1001", "`connections` must be"),
-        ("http://h?stor=main", "no parameter `stor`"),
+        ("http://h?stor=main", "unknown parameter `stor`"),
     ] {
         let error = read(url).unwrap_err().to_string();
         assert!(error.contains(text), "{url}: {error}");
