@@ -95,8 +95,13 @@ async fn look(server: &Server, program: &Program, store: &Store) -> Outcome {
     for _ in 0..BROWSERS {
         streams.push(listen(program.address, "/v1/main/events").await?);
     }
-    // The first questions are asked at once.
-    sleep(Duration::from_secs(3)).await;
+    // Autovacuum and parallel workers have transactions of their own. The first questions are asked at once,
+    // and a session that has become idle tells within ten seconds what it did before.
+    for setting in ["autovacuum = off", "max_parallel_workers_per_gather = 0"] {
+        store.sql.batch_execute(&format!("ALTER SYSTEM SET {setting}")).await?;
+    }
+    store.sql.batch_execute("SELECT pg_reload_conf()").await?;
+    sleep(Duration::from_secs(15)).await;
     let before = (Usage::of(server, &[program.id()])?, calls(store).await?, now());
     sleep(LOOKING).await;
     let after = (Usage::of(server, &[program.id()])?, calls(store).await?);
@@ -104,9 +109,11 @@ async fn look(server: &Server, program: &Program, store: &Store) -> Outcome {
     let spent = after.0.since(before.0);
     let share = spent.client / seconds * 100.0;
     figure(&format!("{BROWSERS} browsers: server, of a core"), share, "%", 2, Bound::AtMost(2.0));
-    // One of them is this question.
-    let asked = (after.1 - before.1 - 1.0) / seconds;
-    figure("store calls", asked, "/s", 2, Bound::AtMost(1.05));
+    // A call is a statement, and mostly a look whether its connection still lives.
+    let asked = (after.1 - before.1) / seconds;
+    figure("statements, two for a call", asked, "/s", 2, Bound::AtMost(2.2));
+    store.sql.batch_execute("ALTER SYSTEM RESET ALL").await?;
+    store.sql.batch_execute("SELECT pg_reload_conf()").await?;
     figure("PostgreSQL, of a core", spent.server / seconds * 100.0, "%", 2, Bound::None);
     let mut events = 0;
     for stream in streams {
