@@ -6,6 +6,7 @@
 
 mod dependency;
 mod manifest;
+mod package;
 mod snippet;
 mod source;
 mod sql;
