@@ -78,7 +78,7 @@ const CI_CHAOS: [&str; 7] = [
 /// Why a command did not succeed; decides the exit code.
 #[derive(Debug)]
 enum Failure {
-    /// The command line makes no sense: exit code 2.
+    /// Invalid command line: exit code 2.
     Usage(String),
     /// A check did not pass: exit code 1.
     Check(String),

@@ -126,7 +126,7 @@ pub(crate) fn check_types() -> Result<(), Failure> {
     run(Command::new(tsc).arg("--project").arg(&checked))
 }
 
-/// Copies everything but the vendored modules, whose types are checked by those who made them.
+/// Copies everything but the vendored modules, whose types their authors check.
 fn copy_modules(from: &Path, to: &Path) -> Result<(), Failure> {
     fs::create_dir_all(to).map_err(|error| failed(to, &error))?;
     for entry in fs::read_dir(from).map_err(|error| failed(from, &error))? {

@@ -20,7 +20,7 @@ pub(crate) struct Sizes {
     pub(crate) concurrency: usize,
     /// Jobs that wait, and as many that are over, in a large store.
     pub(crate) backlog: usize,
-    /// Jobs that are over in the store that the dashboard shows.
+    /// Terminal jobs in the store that the dashboard shows.
     pub(crate) finished: usize,
     /// Seconds for which a snapshot is held in front of a backlog.
     pub(crate) held: usize,

@@ -72,7 +72,7 @@ pub(crate) async fn run() -> anyhow::Result<ExitCode> {
     Ok(if differences.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Shows how the run stands until all jobs are over, or will not be in time. Half way, the worker is
+/// Shows how the run stands until all jobs are terminal, or will not be in time. Half way, the worker is
 /// killed and another one started.
 async fn watch<W: io::Write>(
     display: &mut Display<W>,

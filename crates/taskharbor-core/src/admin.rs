@@ -91,7 +91,7 @@ pub trait Admin: Send + Sync + 'static {
     /// lives, it is refused as any worker that has lost its leases.
     fn evict(&self, request: Evict) -> impl Future<Output = Result<Evicted, DriverError>> + Send;
 
-    /// Removes old records of jobs and flows that are over; answers how many jobs went.
+    /// Removes old records of terminal jobs and flows; answers how many jobs went.
     fn prune(&self, request: Prune) -> impl Future<Output = Result<usize, DriverError>> + Send;
 
     /// A flow, or `None` if it is not stored.
@@ -208,7 +208,7 @@ pub enum Action {
     RunNow,
     /// Gives a job that is not over another priority.
     SetPriority(i16),
-    /// Removes the record of a job that is over and in no flow.
+    /// Removes the record of a job that is terminal and in no flow.
     Purge,
     /// Cancels every member of a flow that is not over, and asks the workers of those inflight.
     CancelFlow,

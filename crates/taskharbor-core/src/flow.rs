@@ -151,7 +151,7 @@ pub struct FlowRecord {
 
 impl FlowRecord {
     /// The record of a flow that began at `created_at`, with such members, whose `tail` is in this
-    /// state. `last_finish` is when the last of those members that are over ended.
+    /// state. `last_finish` is when the last of the terminal members ended.
     #[must_use]
     pub fn new(
         id: JobId,

@@ -318,7 +318,7 @@ pub mod operation {
             workers ReadWorkers(ListWorkers: now) => one<Page<WorkerRecord>>;
             /// Ends all leases of a worker now.
             evict EvictWorker(Evict: now) => one<Evicted>;
-            /// Removes old records of jobs and flows that are over.
+            /// Removes old records of terminal jobs and flows.
             prune PruneJobs(Prune: now) => one<usize>;
             /// A flow; null if it is not stored.
             flow ReadFlow(One: now) [id, now] => one<Option<FlowRecord>>;

@@ -25,9 +25,9 @@ pub(crate) struct Flow {
     /// Members that wait for something.
     pub(crate) not_started: BTreeMap<u64, Slot>,
     pub(crate) inflight: BTreeMap<u64, Slot>,
-    /// Members that are over, by the time until which they must be kept.
+    /// Terminal members, by the time until which they must be kept.
     pub(crate) over: BTreeSet<(Timestamp, u64)>,
-    /// Where it stands among the flows that are over.
+    /// Where it stands among the flows that have ended.
     pub(crate) terminal_as: Option<(State, Timestamp)>,
 }
 

@@ -1,4 +1,4 @@
-//! [`TerminalIndex`]: what is over, by the time until which it must be kept, and its removal.
+//! [`TerminalIndex`]: what is terminal, by the time until which it must be kept, and its removal.
 
 use std::{collections::BTreeSet, convert::Infallible};
 
@@ -6,7 +6,7 @@ use taskharbor_core::{State, Timestamp, admin::Prune, graph};
 
 use crate::{queue::Position, store::Store};
 
-/// Jobs without a flow and whole flows that are over.
+/// Terminal jobs without a flow, and whole flows that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct TerminalIndex {
     done: Shelf,

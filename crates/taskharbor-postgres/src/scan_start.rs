@@ -8,7 +8,7 @@
 //! Nothing that is stored later gets a position before the time of its call. What other processes put before a start all
 //! the same is found by looking at everything again: after a second or, where that takes long, as often as costs a
 //! hundredth of the time, 30 s at most; and when the first lease ends that was seen before the start. Those are a job that
-//! was given back or got another priority, a lease that ran out, and a transaction that was slow to commit. ORD-1.
+//! was released or got another priority, a lease that ran out, and a transaction that was slow to commit. ORD-1.
 //!
 //! Several calls may be under way at once. What one of them learns counts only if the start from which it began is still
 //! there: else a call that looks at everything, or a job that is put before the start, would be outdone by calls that

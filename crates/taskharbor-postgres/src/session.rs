@@ -58,8 +58,8 @@ pub(crate) type Apart =
 #[derive(Clone)]
 pub(crate) struct Session {
     pool: Pool,
-    /// As many permits as the pool has places. Whoever waits, waits here and not in the pool, so
-    /// that getting a connection with a permit only waits for the connection to be made.
+    /// As many permits as the pool has places. Callers wait here and not in the pool, so that
+    /// getting a connection with a permit only waits for the connection to be made.
     places: Arc<Semaphore>,
     shared: Arc<Shared>,
 }
@@ -416,8 +416,8 @@ async fn prepared(
     }
 }
 
-/// Does `work` even if whoever waits for it stops waiting: here if it is done at once, else in a
-/// task. If nobody waits any more, the answer is dropped.
+/// Does `work` even if its caller stops waiting: here if it is done at once, else in a
+/// task. If the caller has stopped waiting, the answer is dropped.
 async fn to_its_end<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, DriverError> {

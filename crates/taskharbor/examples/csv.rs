@@ -9,7 +9,7 @@ use taskharbor::{
     Client, Context, Each, Failure, Flow, Handlers, Job, JobError, JobResult, Options, Worker,
 };
 
-/// Reads a file and becomes the jobs that import it. Whoever waits for it gets the summary.
+/// Reads a file and expands into the jobs that import it. A caller that waits for it gets the summary.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "csv:import", output = Summary)]
 struct Import {
@@ -47,7 +47,7 @@ async fn import(job: Import, _: Context) -> JobResult<Flow<Summary>> {
         let label = format!("from line {first}");
         Rows { first, lines: lines.to_vec() }.with(Options::new().label(label))
     });
-    // What comes next runs whatever becomes of the blocks, and sees each one's fate.
+    // The next step runs whatever becomes of the blocks, and sees the outcome of each.
     Ok(Flow::gather(blocks).then(Summarize))
 }
 

@@ -16,7 +16,7 @@ struct Welcome {
     name: String,
 }
 
-/// What the handler produces, for whoever waits for it.
+/// What the handler produces, for a caller that waits for it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Receipt {
     message_id: u64,

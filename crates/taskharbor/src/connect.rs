@@ -29,7 +29,7 @@ pub enum ConnectError {
         /// The feature that brings the driver.
         feature: &'static str,
     },
-    /// The part of the URL after the scheme makes no sense.
+    /// The part of the URL after the scheme is invalid.
     #[error("{url:?} is not understood: {problem}")]
     Invalid {
         /// The URL, without what it may hold of secrets.

@@ -1,8 +1,8 @@
 //! The jobs a worker holds: their leases, and who is doing what with them.
 //!
 //! Two parts of a worker send a job's token to the store: the lease keeper and the settler. A
-//! driver may answer an extension with another token, so the two never have the same job in the
-//! air at once: whoever comes second waits, and then uses the latest token. A handler that
+//! driver may answer an extension with another token, so the two never send the same job at
+//! once: the second one waits, and then uses the latest token. A handler that
 //! acknowledges its job in a transaction of its own is a third; from then on the transaction may hold
 //! the job in the store, so the keeper leaves it alone until the handler has ended.
 
@@ -167,12 +167,12 @@ impl Inflight {
         !self.is_lost() && !self.is_left_alone.load(Ordering::SeqCst)
     }
 
-    /// Whether the settler has the job in the air, or a transaction of the handler's has it.
+    /// Whether the settler has the job in flight, or a transaction of the handler's has it.
     pub(crate) fn is_being_settled(&self) -> bool {
         matches!(self.hold().busy, Busy::Settler | Busy::Handler)
     }
 
-    /// Whether the keeper has the job in the air.
+    /// Whether the keeper has the job in flight.
     pub(crate) fn is_being_extended(&self) -> bool {
         self.hold().busy == Busy::Keeper
     }
@@ -207,7 +207,7 @@ impl Inflight {
         }
     }
 
-    /// The token and the news, unless the settler has the job in the air.
+    /// The token and the news, unless the settler has the job in flight.
     pub(crate) fn begin_extending(&self) -> Option<(LeaseToken, Option<Text>, Option<LeaseMark>)> {
         let mut hold = self.hold();
         if hold.busy != Busy::Free {
@@ -252,7 +252,7 @@ impl Inflight {
         }
     }
 
-    /// `None` while the keeper has the job in the air.
+    /// `None` while the keeper has the job in flight.
     fn try_begin_ack(&self) -> Option<Result<LeaseToken, NoAck>> {
         let mut hold = self.hold();
         match (hold.ack, hold.busy) {
@@ -291,7 +291,7 @@ impl Inflight {
         self.hold().ack == Ack::Begun
     }
 
-    /// The latest token, unless the keeper has the job in the air.
+    /// The latest token, unless the keeper has the job in flight.
     pub(crate) fn begin_settling(&self) -> Option<LeaseToken> {
         let mut hold = self.hold();
         if hold.busy == Busy::Keeper {

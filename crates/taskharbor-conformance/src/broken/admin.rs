@@ -31,7 +31,7 @@ impl Behaviour for ListsByOffset {
     }
 }
 
-/// A record goes as soon as its job is over, though its holder may still repeat the call.
+/// A record goes as soon as its job is terminal, though its holder may still repeat the call.
 pub(super) struct PrunesTooSoon;
 
 impl Behaviour for PrunesTooSoon {
@@ -107,7 +107,7 @@ impl Behaviour for RequeueResets {
     }
 }
 
-/// Purging does not ask whether a job is over.
+/// Purging does not ask whether a job is terminal.
 pub(super) struct PurgesLive;
 
 impl Behaviour for PurgesLive {

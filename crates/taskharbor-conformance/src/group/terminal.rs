@@ -1,4 +1,4 @@
-//! Jobs that are over: never granted, never changed, and what their last tokens are told.
+//! Terminal jobs: never granted, never changed, and what their last tokens are told.
 
 use taskharbor_core::{
     State, Timestamp,

@@ -79,7 +79,7 @@ impl Replay<'_> {
                 same("manage", &driver, &model)?;
             }
         }
-        // A key that outlived its job is taken and given back, at a time at which it is free.
+        // A key that outlived its job is taken and freed, at a time at which it is free.
         let mut keys: Vec<_> =
             self.model.keys.iter().chain(&self.model.forgotten).cloned().collect();
         keys.dedup_by(|a, b| (&a.queue, &a.key) == (&b.queue, &b.key));

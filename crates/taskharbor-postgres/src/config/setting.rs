@@ -261,7 +261,7 @@ pub(super) fn finish(config: &mut Config, mode: Option<TlsMode>) -> Result<(), C
     check(config)
 }
 
-/// Whoever names certificates wants them to be used, so they are never passed over in silence. Where
+/// Certificates that are named are meant to be used, so they are never passed over in silence. Where
 /// libpq has a rule, it is the same.
 fn tls_mode(mode: Option<TlsMode>, roots: Option<&Roots>) -> Result<TlsMode, ConfigError> {
     match (mode, roots) {

@@ -1,6 +1,6 @@
 //! Running the steps of a migration.
 //!
-//! A step that meets a long reader gives up its place in the line for the lock after a moment, so
+//! A step that meets a long reader stops waiting for the lock after a moment, so
 //! that the writers behind it go on, and is tried again. An index is built over connections of its
 //! own: one builds, and one holds a lock in an open transaction so that no other process builds the
 //! same index at the same time. A process that waits for that lock asks for it again and again,

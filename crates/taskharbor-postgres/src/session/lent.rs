@@ -143,10 +143,10 @@ async fn see_to(
     connection.close();
 }
 
-/// A connection that is closed when it is dropped, unless it was given back before.
+/// A connection that is closed when it is dropped, unless it was returned to the pool before.
 ///
-/// So a runtime that shuts down, and drops its tasks wherever they are, gives back nothing that is
-/// in use.
+/// So a runtime that shuts down, and drops its tasks wherever they are, returns no connection that
+/// is in use.
 struct Connection(Option<(Client, OwnedSemaphorePermit)>);
 
 impl Connection {

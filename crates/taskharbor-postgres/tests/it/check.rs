@@ -227,7 +227,7 @@ async fn what_no_program_may_write_is_refused() {
     let on = populated().await;
     let client = on.sql().await;
     for (sql, constraint) in [
-        // A lease is whole or not there, and whoever is inflight has one.
+        // A lease is whole or not there, and an inflight job has one.
         ("UPDATE th_live SET lease_token = NULL WHERE seq = #inflight", "th_live_lease_chk"),
         ("UPDATE th_live SET lease_expires_at = NULL WHERE seq = #inflight", "th_live_lease_chk"),
         ("UPDATE th_live SET lease_token = 7 WHERE seq = #waiting", "th_live_lease_chk"),

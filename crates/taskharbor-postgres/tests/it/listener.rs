@@ -1,4 +1,4 @@
-//! The connection over which hints come: cut, silent, behind a pooler, and back again.
+//! The connection over which wake-ups come: cut, silent, behind a pooler, and back again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Waits until hints come, or until they do not.
+/// Waits until wake-ups come, or until they do not.
 async fn until(watch: &Watch, reaching: bool, limit: Duration) -> Duration {
     let start = Instant::now();
     let wait = async {
@@ -115,7 +115,7 @@ async fn hints_come_back_after_a_restart() {
     server.start_again();
     let took = until(&watch, true, 10 * SECOND).await;
     println!("{took:?} after the restart");
-    // Connections from before are found out to be dead by whoever uses them first.
+    // The first caller that uses a connection from before finds that it is dead.
     let _ = other.store_time().await;
     let _ = other.store_time().await;
     is_woken_by(&mut watch, &other, "a").await;
@@ -153,7 +153,7 @@ async fn behind_a_pooler_nobody_waits_for_hints() {
     }
 }
 
-/// Nobody knows whether such a call happened. If it did, those who wait are told like of any other.
+/// It is not known whether such a call happened. If it did, watches are woken as by any other.
 #[tokio::test]
 async fn jobs_of_calls_that_were_dropped_are_hinted_at_as_well() {
     let store = store::named().await;

@@ -1,4 +1,4 @@
-//! Installing the schema: by many at once, by those who may not, over what is there already.
+//! Installing the schema: by many at once, without the rights, over what is there already.
 
 use std::error::Error;
 
@@ -130,7 +130,7 @@ async fn the_printed_sql_installs_what_migrate_does() {
 #[tokio::test]
 async fn what_others_have_in_the_schema_stays_as_it_is() {
     let (schema, config) = blank();
-    // Whoever has lent a store has made the roles.
+    // The store that was lent has the roles.
     drop(named().await);
     let client = client().await;
     let theirs = format!(

@@ -46,7 +46,7 @@ async fn a_driver_on_the_pool_of_the_application_does_what_others_do() {
             assert_eq!(record.state, State::Done);
         }
         assert_eq!(driver.check().await.unwrap(), []);
-        // It has no connection of its own over which hints could come.
+        // It has no connection of its own over which wake-ups could come.
         let watch = driver.watch(vec![queue("q")]).await.unwrap();
         assert!(!watch.can_wake());
         driver.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! Somebody who keeps an old snapshot open: dead rows pile up at the front of the line, and the
+//! A transaction that keeps an old snapshot open: dead rows pile up before the ready ones, and the
 //! driver begins to look behind them. What others put there all the same must not wait for ever.
 
 use std::{
@@ -93,7 +93,7 @@ async fn nothing_waits_for_ever_behind_the_rows_that_an_old_snapshot_keeps() {
     let (driver, other) = (open().await, open().await);
     driver.migrate().await.unwrap();
 
-    // Held from the beginning, at the very front: to be given back, and to run out.
+    // Leased from the beginning, before all others: to be released, and to run out.
     fill(&driver, "front", 2, seconds(0)).await;
     let front = driver.reserve(reserve(1, seconds(0), LEASE)).await.unwrap();
     let runs_out = Duration::from_millis(2_500);

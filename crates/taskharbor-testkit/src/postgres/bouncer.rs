@@ -64,7 +64,7 @@ impl Bouncer {
     }
 
     /// Whether an application has no client here any more, and each of its connections to the
-    /// server (they keep the name of whoever used them last) is at rest.
+    /// server (they keep the name of the client that used them last) is at rest.
     pub async fn is_done_with(&self, application: &str, backends: &[i32]) -> bool {
         let (console, connection) =
             self.console.connect(NoTls).await.expect("pgbouncer can be reached");

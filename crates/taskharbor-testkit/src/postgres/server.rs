@@ -33,7 +33,7 @@ fn program(name: &str) -> Command {
     account::command(Path::new(&environment::required("TASKHARBOR_PG_BIN")).join(name))
 }
 
-/// How a server that is stopped treats those who are connected.
+/// How a server that is stopped treats the clients that are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Ends their transactions and leaves everything in order.

@@ -148,8 +148,8 @@ pub async fn pooled() -> Store {
     Store::open(Way::Pooled, Role::Owner, StatementMode::Unnamed).await
 }
 
-/// The name of a schema that does not exist yet, and how to reach it. Whoever tests on this server
-/// next removes it.
+/// The name of a schema that does not exist yet, and how to reach it. The next test process
+/// on this server removes it.
 pub fn blank() -> (String, Config) {
     let schema = pool::new_name();
     let config = config(Way::Direct, &schema, &schema);

@@ -17,13 +17,13 @@ fn queue(name: &str) -> Vec<QueueName> {
     vec![QueueName::new(name).unwrap()]
 }
 
-/// Whether there was a hint that nobody has taken yet.
+/// Whether there was a wake-up that was not received yet.
 fn was_woken(watch: &mut Watch) -> bool {
     pin!(watch.woken()).poll(&mut Poller::from_waker(Waker::noop())).is_ready()
 }
 
-/// Waits for a hint about a queue of which nobody else is told. All hints come one after another, so whatever was to
-/// come before it has come.
+/// Waits for a wake-up of a queue that no other watch has. Wake-ups come one after another, so all earlier ones have
+/// come.
 async fn fence<L: Library>(app: &App<L>, watch: &mut Watch) {
     app.client.enqueue(work("fence")).queue("fence").await.unwrap();
     assert!(soon(watch.woken()).await.is_some());
@@ -72,7 +72,7 @@ pub async fn listeners_are_not_told_where_that_is_switched_off<L: Library>() {
 
 pub async fn a_worker_elsewhere_runs_the_job_once_the_transaction_commits<L: Library>() {
     let app = App::<L>::new().await;
-    // It looks for itself once in ten minutes, and twenty seconds are patience enough for a hint.
+    // It polls once in ten minutes, and a wake-up comes within twenty seconds.
     let worker = AnyDriver::new(app.store.another().await);
     let handlers = handler(|_, _| async { Ok(Outcome::Done(1)) });
     let worker = app.worker_on(&worker, handlers).poll(Duration::from_secs(600));
@@ -95,7 +95,7 @@ pub async fn a_worker_that_is_not_told_finds_the_job_by_looking<L: Library>() {
     let client = Client::new(&AnyDriver::new(quiet.clone()));
     let worker = AnyDriver::new(app.store.another().await);
     let handlers = handler(|_, _| async { Ok(Outcome::Done(1)) });
-    // It looks thirty times as rarely where there are hints.
+    // It polls thirty times as rarely where there are wake-ups.
     let worker = app.worker_on(&worker, handlers).poll(Duration::from_millis(10));
     let running = worker.build().unwrap().start();
     let mut db = app.db().await;

@@ -67,7 +67,7 @@ impl Options {
 }
 
 impl Wanted {
-    /// Refuses what makes no sense, and callers whose role is too low for the action.
+    /// Refuses invalid requests, and callers whose role is too low for the action.
     pub(super) fn check(&self, access: &Access) -> Result<(), Problem> {
         Needs { role: Some(self.action.role()), ..Needs::VIEWER }.check(access)?;
         let Options { priority, reset_attempts, detach } = self.options;

@@ -70,7 +70,7 @@ counters! {
     retried = Event::Retried { .. },
     /// Jobs dead-lettered.
     dead_lettered = Event::DeadLettered { .. },
-    /// Jobs given back.
+    /// Jobs that were released.
     released = Event::Released { .. },
     /// Handlers that were throttled.
     throttled = Event::Throttled { .. },

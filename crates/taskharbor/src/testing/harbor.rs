@@ -89,7 +89,7 @@ impl Observer for Activity {
 #[expect(clippy::panic, reason = "a test that cannot go on fails, as an assertion does")]
 impl Harbor {
     /// An installation with these handlers, whose worker serves the queues of their jobs. Without
-    /// handlers there is no worker, and what is enqueued stays. Jobs that are over are kept for ever
+    /// handlers there is no worker, and what is enqueued stays. Terminal jobs are kept for ever
     /// ([`Retention::keep_all`]), so that they can be looked at; [`Harbor::configured`] can change it.
     ///
     /// # Panics

@@ -1,4 +1,4 @@
-//! Giving back jobs that were reserved ahead and could not start in time.
+//! Releasing jobs that were reserved ahead and could not start in time.
 //!
 //! They are released: nothing is charged, and another worker can have them. This happens when no job
 //! of their queue has ended for a while, when the first of them has waited for too long, and when the
@@ -32,7 +32,7 @@ impl Patience {
     }
 }
 
-/// Gives back what has waited for too long, until the worker reserves nothing more, and then everything.
+/// Releases jobs that have waited for too long, until the worker reserves nothing more, and then all.
 pub(super) async fn sweep(shared: &Arc<Shared>) {
     let patience = Patience::new(&shared.config);
     let mut not_before = Instant::now();
@@ -72,7 +72,7 @@ pub(super) async fn sweep(shared: &Arc<Shared>) {
     release_all(shared, ReleaseReason::Shutdown).await;
 }
 
-/// Gives back all jobs that wait for a slot.
+/// Releases all jobs that wait for a slot.
 pub(super) async fn release_all(shared: &Arc<Shared>, why: ReleaseReason) {
     for pool in shared.pools.iter() {
         release(shared, pool.take_waiting(), why).await;

@@ -218,8 +218,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often the store is asked for jobs where it gives no hints that there are some; thirty
-    /// times as rarely where it does. A quarter of it is random. Defaults to 1 s.
+    /// How often the store is asked for jobs if it sends no wake-ups; thirty times as rarely if it
+    /// does. A quarter of it is random. Defaults to 1 s.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
@@ -275,7 +275,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long jobs that are over are kept. Each worker removes what is older, of all queues of the
+    /// How long terminal jobs are kept. Each worker removes what is older, of all queues of the
     /// store, so let all workers of a store say the same. Defaults to [`Retention::new`].
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;

@@ -40,7 +40,7 @@ pub(super) async fn run(shared: Arc<Shared>, driver: AnyDriver) {
 struct Keeper {
     shared: Arc<Shared>,
     driver: AnyDriver,
-    /// Calls in the air. Several at once, because a lease that comes while one of them hangs
+    /// Calls in flight. Several at once, because a lease that comes while one of them hangs
     /// cannot wait for its end. Each answers whether the store did.
     calls: JoinSet<bool>,
     /// Calls in a row that did not get through, and until when to leave the store alone for it.
@@ -155,7 +155,7 @@ impl Keeper {
     }
 }
 
-/// What is sent to the store for a job, unless it is in the air already.
+/// What is sent to the store for a job, unless it is in flight already.
 fn set_out(inflight: Arc<Inflight>) -> Option<Item> {
     let (token, report, mark) = inflight.begin_extending()?;
     let mut extension = Extension::new(inflight.job.id.clone(), token);

@@ -235,7 +235,7 @@ impl Slot {
     pub(super) fn pass(mut self) {
         self.clear_suspect();
         if self.shared.phase() > Phase::Working {
-            // The jobs that wait are given back.
+            // The jobs that wait are released.
             return;
         }
         let passed = self.shared.pools[self.pool].pass(Instant::now());

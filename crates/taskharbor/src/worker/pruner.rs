@@ -1,7 +1,7 @@
-//! The loop that removes what is over and has been kept for long enough.
+//! The loop that removes terminal jobs and flows that have been kept for long enough.
 //!
-//! Every worker has one, and none is in charge: whoever comes first removes what is there, and the
-//! next one finds less. Each goes at random times, so that those of a fleet spread. Nothing waits
+//! Every worker has one, and none is in charge: the first one removes what is there, and the next
+//! one finds less. Each goes at random times, so that those of a fleet spread. Nothing waits
 //! for it, and it holds nothing up.
 
 use std::{sync::Arc, time::Duration};

@@ -53,7 +53,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
     };
     tokio::join!(reserve, ahead::sweep(&shared), declaring.finish());
-    // What came in while the others were given back.
+    // Jobs that came in while the others were released.
     ahead::release_all(&shared, ReleaseReason::Shutdown).await;
     shared.reached(Phase::Draining).await;
 }
@@ -449,7 +449,7 @@ impl Reserver {
         }
     }
 
-    /// The slot of a job, none if it waits for one, or why it is given back.
+    /// The slot of a job, none if it waits for one, or why it is released.
     fn place(
         &self,
         inflight: &Arc<Inflight>,

@@ -1,13 +1,13 @@
-//! [`Retention`]: how long jobs that are over are kept.
+//! [`Retention`]: how long terminal jobs are kept.
 
 use std::time::Duration;
 
 use taskharbor_core::{Timestamp, admin::Prune};
 
-/// How long jobs that are over are kept, by how they ended.
+/// How long terminal jobs are kept, by how they ended.
 ///
-/// A job that is kept can be looked at, its output read, and its key answers whoever enqueues it
-/// again. A flow is kept and removed as a whole, by how and when its last job ended.
+/// A job that is kept can be looked at, its output read, and its key answers a caller that enqueues
+/// it again. A flow is kept and removed as a whole, by how and when its last job ended.
 ///
 /// ```
 /// # fn keep(worker: taskharbor::WorkerBuilder) -> taskharbor::WorkerBuilder {
@@ -42,8 +42,8 @@ impl Retention {
     }
 
     /// Done jobs for this long. Zero is until the lease under which the job ended would have run
-    /// out: for so long its worker may have to ask again whether the job is done. Whoever waits for
-    /// an output has to come before that. Defaults to 24 hours.
+    /// out: for so long its worker may have to ask again whether the job is done. A caller that
+    /// waits for an output has to ask before that. Defaults to 24 hours.
     pub const fn done(mut self, kept: Duration) -> Self {
         self.done = Some(kept);
         self

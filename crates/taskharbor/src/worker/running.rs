@@ -148,7 +148,7 @@ impl Running {
         self.shared.advance(Phase::Cancelling);
     }
 
-    /// Stops everything where it is. Nothing is given back: the jobs return when their leases end,
+    /// Stops everything where it is. No job is released: the jobs return when their leases end,
     /// as if the process had died.
     pub fn abort(&self) {
         self.shared.aborted.store(true, Ordering::SeqCst);

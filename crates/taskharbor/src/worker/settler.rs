@@ -58,7 +58,7 @@ pub(super) struct Finished {
     unanswered: bool,
     /// How often the store has refused a call because of it, or because of one sent with it.
     refused: u32,
-    /// How often somebody else's transaction was in its way.
+    /// How often another transaction was in its way.
     met: u32,
     /// When it may be sent again.
     resume_at: Option<Instant>,
@@ -105,7 +105,7 @@ struct Settler {
     shared: Arc<Shared>,
     inbox: mpsc::Receiver<Finished>,
     waiting: Vec<Finished>,
-    /// Those that somebody else's transaction holds up, and a call with some of them, which may take
+    /// Those that another transaction holds up, and a call with some of them, which may take
     /// long.
     held: Vec<Finished>,
     aside: JoinSet<(Batch, Answers)>,
@@ -161,7 +161,7 @@ impl Settler {
                     }
                 }
                 Some(ended) = self.aside.join_next() => self.take_aside(ended).await,
-                // What the keeper had in the air can go now.
+                // Outcomes of jobs that the keeper had in flight can go now.
                 () = self.shared.registry.extended() => {}
                 () = pause => {}
             }
@@ -207,7 +207,7 @@ impl Settler {
         }
     }
 
-    /// Sends those that somebody else's transaction holds up, unless such a call is in the air.
+    /// Sends those that another transaction holds up, unless such a call is in flight.
     fn send_aside(&mut self) {
         let now = Instant::now();
         let may_go = |it: &Finished| it.resume_at.is_none_or(|at| at <= now);
@@ -241,14 +241,14 @@ impl Settler {
         }
     }
 
-    /// Somebody else's transaction is in its way.
+    /// Another transaction is in its way.
     fn hold_back(&mut self, mut finished: Finished) {
         finished.inflight.end_settling();
         finished.met = finished.met.saturating_add(1);
         let backoff = self.shared.backoff(finished.met).min(MAX_BACKOFF);
         finished.resume_at = Some(Instant::now() + backoff);
         self.held.push(finished);
-        // Its lease could not be extended while it was in the air.
+        // Its lease could not be extended while it was in flight.
         self.shared.registry.call_keeper();
     }
 
@@ -266,7 +266,7 @@ impl Settler {
                     }
                     _ => self.put_back(batch),
                 }
-                // Their leases could not be extended while they were in the air.
+                // Their leases could not be extended while they were in flight.
                 shared.registry.call_keeper();
             }
         }

@@ -244,7 +244,7 @@ async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) {
     }
     shared.registry.call_keeper();
     let mut drained = std::pin::pin!(async {
-        // What a reservation in the air brings is given back by the reserver itself.
+        // Jobs that a reservation in flight brings are released by the reserver itself.
         if !reserver.is_finished() {
             let _ = reserver.await;
         }

@@ -1,4 +1,4 @@
-//! What a worker with nothing to do costs its store, with hints and without.
+//! What a worker with nothing to do costs its store, with wake-ups and without.
 
 use std::sync::{
     Arc,

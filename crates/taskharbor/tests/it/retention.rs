@@ -1,4 +1,4 @@
-//! Jobs that are over are kept as long as the worker was told to, and no longer than a little more.
+//! Terminal jobs are kept as long as the worker was told to, and no longer than a little more.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ async fn a_backlog_is_removed_without_a_pause_by_two_workers_side_by_side() {
     let workers = [start(&port, retention), start(&port, retention)];
     tokio::time::sleep(30 * SECOND).await;
     assert_eq!(port.driver.counts(taskharbor::Counts::new(port.now())).await.unwrap(), []);
-    // Three full batches, the rest, and whoever came second.
+    // Three full batches, the rest, and the worker that came second.
     assert!(port.store.calls(Op::Prune) >= 5);
     for worker in workers {
         worker.shutdown().await.unwrap();

@@ -316,7 +316,7 @@ fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() {
         running.shutdown().await.unwrap();
         let now = driver.now().await.unwrap();
         let record = taskharbor::Admin::inspect(&driver, handle.id().clone(), now).await.unwrap();
-        // It is still running, so it is not given back; its lease will end.
+        // It is still running, so it is not released; its lease will end.
         assert_eq!(record.unwrap().state, State::Inflight);
         let_go.send(()).unwrap();
     });

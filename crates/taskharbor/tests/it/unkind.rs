@@ -86,7 +86,7 @@ pub(crate) struct Unkind {
     plan: Arc<Mutex<Plan>>,
 }
 
-/// Where hints come from.
+/// Where wake-ups come from.
 #[derive(Clone, Default)]
 pub(crate) enum Hints {
     #[default]
@@ -149,7 +149,7 @@ impl Unkind {
         self.plan(|plan| plan.rotates = true);
     }
 
-    /// Hints come from here, from now on.
+    /// Wake-ups come from here, from now on.
     pub(crate) fn hints_from(&self, hints: Hints) {
         self.plan(|plan| plan.hints = hints);
     }

@@ -47,7 +47,7 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     let driver = open(config(&server.url()).application_name("crew")).await;
     let elsewhere = open(config(&server.url()).application_name("elsewhere")).await;
     let ledger = Arc::<Ledger>::default();
-    // Without hints, it would take a minute until work goes on.
+    // Without wake-ups, it would take a minute until work goes on.
     let builder = worker(&driver, &ledger).poll(60 * SECOND).lease(300 * SECOND);
     let worker = builder.build().unwrap();
     let workers = [worker.start()];
@@ -115,7 +115,7 @@ async fn cutting_every_connection_loses_no_job_and_no_lease() {
     assert_eq!(ledger.repeated(), 0, "no outcome was lost either");
     still_working(&workers).await;
 
-    // Hints come back: without them, it would take up to a second.
+    // Wake-ups come back: without them, it would take up to a second.
     let listening = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'crew' \
                      AND query LIKE '%LISTEN%'";
     until("it listens again", SOON, async || {

@@ -64,7 +64,7 @@ struct Row {
 #[job(type = "csv:total", input = Vec<u64>, output = u64)]
 struct Total {}
 
-/// Expansion: a handler returns its output, or a flow that will produce it. Whoever waits for the import gets the total.
+/// Expansion: a handler returns its output, or a flow that will produce it. A caller that waits for the import gets the total.
 async fn import(job: Import, _: Context) -> JobResult<Flow<u64>> {
     Ok(Flow::chord(job.csv.lines().map(|line| Row { line: line.into() }), Total {}))
 }

@@ -91,7 +91,7 @@ pub(super) async fn run(
 }
 
 impl Args {
-    /// Refuses what makes no sense in any store.
+    /// Refuses limits that are invalid in every store.
     pub(super) fn check(&self) -> Outcome {
         if self.lane.is_some() && self.is_question() {
             return Err(Failure::usage(

@@ -87,7 +87,7 @@ impl Program {
         cx: Context,
     ) -> Result<Outcome<Option<Blob>>, JobError> {
         let mut command = self.command(&cx);
-        // Removed when the job is over.
+        // Removed when the handler has ended.
         let input = cx.input_raw().map(InputFile::write).transpose()?;
         if let Some(input) = &input {
             command.env("TASKHARBOR_INPUT_FILE", &input.0);

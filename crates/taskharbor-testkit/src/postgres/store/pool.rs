@@ -3,7 +3,7 @@
 //! Every test has a runtime of its own, which ends with it and takes its connections along. What
 //! outlives tests is therefore on a thread with its own runtime, to which tests send messages.
 //!
-//! Nothing runs at the end of a test process, so that its schemas stay. Whoever is next on the same
+//! Nothing runs at the end of a test process, so that its schemas stay. The next process on the same
 //! server removes them: a process lives as long as a connection with its name is there.
 
 use std::{
@@ -26,7 +26,7 @@ use tokio::sync::{
 use super::{Role, Way, cleaner::Cleaner};
 use crate::postgres::environment;
 
-/// A schema in the hands of a test, given back when it is dropped.
+/// A schema that is lent to a test, and returned when it is dropped.
 pub struct Loan {
     pub(super) schema: String,
     /// The name by which the server knows the connections of this test and of no other.

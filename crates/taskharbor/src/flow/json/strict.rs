@@ -1,7 +1,7 @@
 //! From text to JSON in which every field is there once.
 //!
-//! Whoever reads a document by hand takes the first of two fields of one name for the one that
-//! counts, a parser the last. Here there is only one.
+//! A person who reads a document takes the first of two fields of one name for the one that counts,
+//! a parser the last. Here there is only one.
 
 use std::{cell::RefCell, fmt};
 

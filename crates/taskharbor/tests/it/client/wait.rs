@@ -162,7 +162,7 @@ async fn a_wait_that_is_given_up_changes_nothing() {
     assert_eq!(handle.wait().await.unwrap(), 42);
 }
 
-/// Adds up in two steps: grows into a flow whose output stands for its own.
+/// Adds up in two steps: expands into a flow whose output stands for its own.
 #[derive(Debug, Serialize, Deserialize, Job)]
 #[job(type = "report", output = String)]
 struct Report {

@@ -31,7 +31,7 @@ async fn deeper(job: Deeper, _: Context) -> JobResult<Outcome<i64>> {
     })
 }
 
-/// Grows into a chord of its rows, which produces how many there are; deeper, into what does so.
+/// Expands into a chord of its rows, which produces how many there are; deeper, into what does so.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "import", output = i64)]
 struct Import {

@@ -131,7 +131,7 @@ async fn an_output_that_is_not_one_value_is_refused_where_a_list_is_made_of_it()
         };
         let expected = "json cannot read an output as one value: what parent 2 of 2 of ";
         assert!(reason.as_str().starts_with(expected), "{reason}");
-        // Whoever waits for the group itself is told the same.
+        // A caller that waits for the group itself is told the same.
         let error = from_document(&format!(r#"{{"flow": {step}}}"#)).await.unwrap_err();
         assert!(matches!(error, WaitError::Decode(_)), "{error}");
         assert!(error.to_string().contains(": what parent 2 of 2 of "), "{error}");

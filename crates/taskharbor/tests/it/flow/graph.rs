@@ -8,7 +8,7 @@ use taskharbor::{
 
 use super::{Add, Echo, Give, Pair, Write, gives, handlers};
 
-/// Grows into a chain.
+/// Expands into a chain.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "grow", output = i64)]
 struct Grow;
@@ -17,7 +17,7 @@ async fn grow(_: Grow, _: Context) -> JobResult<Flow<i64>> {
     Ok(Flow::first(Give(1)).then(Add(1)))
 }
 
-/// Grows into what grows.
+/// Expands into a job that expands.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "grow twice", output = i64)]
 struct GrowTwice;

@@ -20,7 +20,7 @@ use crate::{
     unkind::Op,
 };
 
-/// Grows into groups of groups of its numbers, this deep.
+/// Expands into groups of groups of its numbers, this deep.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "sprout", output = i64)]
 struct Sprout {

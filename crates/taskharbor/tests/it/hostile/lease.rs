@@ -148,8 +148,8 @@ async fn a_handler_never_outlives_the_lease_of_a_late_reservation() {
     assert_eq!(overlaps.load(Ordering::SeqCst), 0, "{:#?}", port.log.lines());
 }
 
-/// The keeper waits a whole heartbeat after each answer, however long that took (and whoever came
-/// meanwhile): the beat at 10 s is answered at 25 s, the next goes out at 35 s, two seconds before
+/// The keeper waits a whole heartbeat after each answer, however long that took (and whatever
+/// came meanwhile): the beat at 10 s is answered at 25 s, the next goes out at 35 s, two seconds before
 /// the lease of 40 s is given up.
 #[tokio::test(start_paused = true)]
 async fn no_lease_is_lost_on_a_store_that_answers_every_heartbeat_slowly() {

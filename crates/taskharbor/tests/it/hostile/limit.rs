@@ -21,7 +21,7 @@ async fn one_enqueue_that_hangs_is_given_up_and_holds_up_no_other_for_ever() {
     port.store.next(Op::Enqueue, [Fault::Hang]);
     let first = tokio::time::timeout(60 * SECOND, port.client.enqueue(work("a")).into_future());
     assert!(matches!(first.await, Ok(Err(_))), "its call hangs, and is given up");
-    // The store is as well as can be, and answers whoever asks it directly.
+    // The store is as well as can be, and answers callers that ask it directly.
     let keyed = port.client.enqueue(work("k")).idempotency_key("k").await;
     keyed.unwrap();
     let other = tokio::time::timeout(3_600 * SECOND, port.client.enqueue(work("b")).into_future());
