@@ -10,7 +10,7 @@ use tokio_postgres::{Row, row::RowIndex, types::FromSql};
 /// A row of the answer to an enqueue or settle: which item, what became of it, and why; or, without
 /// an item, the queues in which there is work now.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct AnswerRow {
     /// Which item, from one.
     pub ord: Option<i64>,
     /// What became of it.
@@ -21,7 +21,7 @@ pub struct Verdict {
     pub wakes: Option<Vec<String>>,
 }
 
-impl Verdict {
+impl AnswerRow {
     pub(crate) fn read(row: &Row) -> Result<Self, DriverError> {
         Ok(Self {
             ord: get(row, 0)?,

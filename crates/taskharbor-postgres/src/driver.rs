@@ -17,7 +17,7 @@ use tokio_postgres::Row;
 
 use crate::{
     SchemaName,
-    answer::{self, Verdict, get},
+    answer::{self, AnswerRow, get},
     held::HeldCalls,
     limit::LaneTurns,
     scan_start::ScanStarts,
@@ -76,8 +76,8 @@ impl PostgresDriver {
         &self,
         sql: &str,
         values: &[Value<'_>],
-    ) -> Result<Vec<Verdict>, DriverError> {
-        self.query(sql, values).await?.iter().map(Verdict::read).collect()
+    ) -> Result<Vec<AnswerRow>, DriverError> {
+        self.query(sql, values).await?.iter().map(AnswerRow::read).collect()
     }
 
     /// Jobs became available in these queues, at this time or later; zero for in front of others.

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::atomic::Ordering};
 
 use crate::{
     PostgresDriver,
-    answer::{self, Verdict},
+    answer::{self, AnswerRow},
     column::{Columns, key_hold, key_time, place},
     error,
     statement::Statements,
@@ -104,7 +104,7 @@ impl PostgresDriver {
         part: &Part<'_>,
         now: Timestamp,
         channel: Option<&str>,
-    ) -> Result<Vec<Verdict>, DriverError> {
+    ) -> Result<Vec<AnswerRow>, DriverError> {
         let shared = &self.shared;
         let columns = part.columns()?;
         let may_be_short = channel.is_none()
@@ -124,7 +124,7 @@ impl PostgresDriver {
         }
         let (sql, values) = part.statement(&columns, &shared.statements, now, LOCK_WAIT_MS);
         let rows = self.query_notifying(sql, values, channel).await?;
-        rows.iter().map(Verdict::read).collect()
+        rows.iter().map(AnswerRow::read).collect()
     }
 }
 
@@ -257,7 +257,7 @@ impl Part<'_> {
     /// Adds what became of its jobs to the answers; answers which queues have work now, or later.
     fn conclude(
         &self,
-        verdicts: Vec<Verdict>,
+        verdicts: Vec<AnswerRow>,
         answers: &mut Answered,
         now: Timestamp,
     ) -> Result<Vec<Work>, DriverError> {

@@ -11,15 +11,14 @@
 //! a call is one round trip whatever it carries, and dropping its future leaves nothing open (DRO-1).
 
 mod admin;
-#[doc(hidden)]
-pub mod answer;
+mod answer;
+pub mod bridge;
 mod column;
 mod config;
 mod diagnose;
 mod driver;
 mod enqueue;
-#[doc(hidden)]
-pub mod error;
+mod error;
 mod export;
 mod fire;
 mod held;
@@ -41,8 +40,7 @@ mod storing;
 mod tls;
 mod token;
 mod tx;
-#[doc(hidden)]
-pub mod value;
+mod value;
 mod wake;
 mod worker;
 
@@ -53,4 +51,4 @@ pub use migration::migration;
 pub use open::OpenError;
 pub use schema::{SchemaName, SchemaNameError};
 pub use tokio_postgres;
-pub use tx::{Statements, Tx};
+pub use tx::Tx;

@@ -11,7 +11,7 @@ use taskharbor_core::{
 
 use crate::{
     PostgresDriver,
-    answer::{self, Verdict, get},
+    answer::{self, AnswerRow, get},
     column::{Columns, numbers, place, texts},
     enqueue::edges,
     error,
@@ -21,7 +21,7 @@ use crate::{
     value::Value,
 };
 
-/// In the form of [`Verdict`].
+/// In the form of [`AnswerRow`].
 const NOTIFY_END: &str = "SELECT NULL::bigint, NULL::text, pg_notify($1, $2)::text, NULL::text[]";
 
 /// The answers to the items of a call, once there are any.
@@ -351,7 +351,7 @@ impl<'a> Batch<'a> {
     /// Adds the verdicts to the answers (REF-3); answers what is left because it was busy.
     pub(crate) fn conclude(
         self,
-        verdicts: &[Verdict],
+        verdicts: &[AnswerRow],
         answers: &mut Answered,
     ) -> Result<Self, DriverError> {
         for (at, _) in &self.items {
@@ -373,7 +373,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-fn settled(verdict: &Verdict) -> Result<Result<Settled, Refusal>, DriverError> {
+fn settled(verdict: &AnswerRow) -> Result<Result<Settled, Refusal>, DriverError> {
     Ok(match verdict.verdict.as_deref().unwrap_or_default() {
         "applied" => Ok(Settled::Applied),
         "already" => Ok(Settled::AlreadyTerminal),

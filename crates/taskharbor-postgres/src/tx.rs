@@ -9,7 +9,7 @@ use taskharbor_core::{
 };
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::{PostgresDriver, answer::Verdict, seen, value::Value};
+use crate::{PostgresDriver, answer::AnswerRow, seen, value::Value};
 
 /// A client's open transaction in which statements can be run: `tokio_postgres` here, others in
 /// crates of their own.
@@ -20,7 +20,7 @@ pub trait Statements: Send {
         &mut self,
         sql: &str,
         values: &[Value<'_>],
-    ) -> impl Future<Output = Result<Vec<Verdict>, Box<dyn Error + Send + Sync>>> + Send;
+    ) -> impl Future<Output = Result<Vec<AnswerRow>, Box<dyn Error + Send + Sync>>> + Send;
 }
 
 /// The application's own transaction, as [`PostgresDriver::tx`] makes it.
@@ -37,8 +37,8 @@ pub struct Tx<S> {
 }
 
 impl<S> Tx<S> {
-    /// Statements run in a transaction on the database of this driver.
-    #[doc(hidden)]
+    /// Wraps an open transaction on the database of this driver. For crates that bridge another client: see
+    /// [`bridge`](crate::bridge).
     pub fn new(driver: &PostgresDriver, statements: S) -> Self {
         Self { driver: driver.clone(), statements }
     }
@@ -71,7 +71,7 @@ pub(crate) async fn run(
     statements: &mut impl Statements,
     sql: &str,
     values: &[Value<'_>],
-) -> Result<Vec<Verdict>, DriverError> {
+) -> Result<Vec<AnswerRow>, DriverError> {
     statements.run(sql, values).await.map_err(failed)
 }
 
@@ -91,11 +91,11 @@ impl Statements for &tokio_postgres::Transaction<'_> {
         &mut self,
         sql: &str,
         values: &[Value<'_>],
-    ) -> Result<Vec<Verdict>, Box<dyn Error + Send + Sync>> {
+    ) -> Result<Vec<AnswerRow>, Box<dyn Error + Send + Sync>> {
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             values.iter().map(|value| (value.bind(), value.sql_type())).collect();
         let rows = self.query_typed(sql, &typed).await?;
-        Ok(rows.iter().map(Verdict::read).collect::<Result<_, _>>()?)
+        Ok(rows.iter().map(AnswerRow::read).collect::<Result<_, _>>()?)
     }
 }
 

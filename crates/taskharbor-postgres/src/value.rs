@@ -102,7 +102,7 @@ impl ToSql for Value<'_> {
 
 /// A `uuid` as the number that its 128 bits are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Bits(pub u128);
+pub(crate) struct Bits(pub(crate) u128);
 
 impl fmt::Debug for Bits {
     /// Lease tokens are such numbers, so it is not shown.

@@ -6,7 +6,7 @@ use sqlx::{
     error::BoxDynError,
     postgres::{PgArgumentBuffer, PgArguments, PgHasArrayType, PgTypeInfo, types::Oid},
 };
-use taskharbor_postgres::value::Value;
+use taskharbor_postgres::bridge::Value;
 
 /// The values as sqlx sends them: each of exactly the type that the statement expects.
 pub(crate) fn of(values: &[Value<'_>]) -> Result<PgArguments, BoxDynError> {

@@ -2,7 +2,7 @@
 
 use sqlx::postgres::PgDatabaseError;
 use taskharbor_core::DriverError;
-use taskharbor_postgres::error::refused;
+use taskharbor_postgres::bridge::refused;
 
 /// The server's own errors mean what they mean to the driver, which also keeps out of them what they repeat of the
 /// statement's values. Of the others only a lost connection is worth another try.

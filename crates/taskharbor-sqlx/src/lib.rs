@@ -56,7 +56,10 @@ use std::{error::Error, fmt};
 
 use sqlx::{AssertSqlSafe, PgConnection, Row, postgres::PgRow};
 use taskharbor_core::{AnyDriver, driver::OpenTransaction};
-use taskharbor_postgres::{PostgresDriver, Statements, Tx, answer::Verdict, value::Value};
+use taskharbor_postgres::{
+    PostgresDriver, Tx,
+    bridge::{AnswerRow, Statements, Value},
+};
 
 pub use sqlx;
 
@@ -105,18 +108,18 @@ impl Statements for Borrowed<'_> {
         &mut self,
         sql: &str,
         values: &[Value<'_>],
-    ) -> Result<Vec<Verdict>, Box<dyn Error + Send + Sync>> {
+    ) -> Result<Vec<AnswerRow>, Box<dyn Error + Send + Sync>> {
         let arguments = argument::of(values)?;
         // The text is the driver's own, and what varies in it, the name of the schema, was checked and quoted. Kept by
         // name it would be lost behind a pooler, and would take the place of the application's own in the cache.
         let query = sqlx::query_with(AssertSqlSafe(sql), arguments).persistent(false);
         let rows = query.fetch_all(&mut *self.0).await.map_err(error::driver_error)?;
-        Ok(rows.iter().map(verdict).collect::<Result<_, _>>().map_err(error::driver_error)?)
+        Ok(rows.iter().map(answer_row).collect::<Result<_, _>>().map_err(error::driver_error)?)
     }
 }
 
-fn verdict(row: &PgRow) -> Result<Verdict, sqlx::Error> {
-    Ok(Verdict {
+fn answer_row(row: &PgRow) -> Result<AnswerRow, sqlx::Error> {
+    Ok(AnswerRow {
         ord: row.try_get(0)?,
         verdict: row.try_get(1)?,
         detail: row.try_get(2)?,
