@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::manifest::{Dependency, Manifest, members};
+use crate::manifest::{Dependency, Kind, Manifest, members};
 use crate::tree::{File, assert_clean, files};
 
 fn own_lints_or_licence(manifest: &Manifest) -> Vec<String> {
@@ -15,7 +15,12 @@ fn own_lints_or_licence(manifest: &Manifest) -> Vec<String> {
 fn own_versions(manifest: &Manifest) -> Vec<String> {
     // A package that is a workspace of its own has its versions where ours has them.
     let dependencies = manifest.dependencies().into_iter().filter(|it| it.key[0] != "workspace");
-    let own = dependencies.filter(|dependency| !manifest.inherits(dependency.key));
+    // A dependency of tests on a crate of ours has a path and no version where a version would be a cycle of packages.
+    let is_path = |dependency: &Dependency<'_>| {
+        let has = |field| manifest.get(dependency.key, field).is_some();
+        dependency.kind == Kind::Dev && has("path") && !has("version")
+    };
+    let own = dependencies.filter(|it| !manifest.inherits(it.key) && !is_path(it));
     own.map(|Dependency { name, .. }| {
         let path = &manifest.path;
         format!("{path}: `{name}` must be `workspace = true`; versions live in the root's manifest")
@@ -57,6 +62,8 @@ fn broken() -> Manifest {
         [dependencies]
         serde = { version = "1", features = ["derive"] }
         tokio.workspace = true
+        [dev-dependencies]
+        tool = { path = "." }
         [workspace.dependencies]
         heart = { package = "taskharbor-core", path = "crates/taskharbor-core" }
     "#;
