@@ -57,7 +57,7 @@ pub(crate) fn features() -> Vec<Command> {
 pub(crate) fn quick_tests() -> Command {
     cargo(
         "test --locked -p taskharbor-core -p taskharbor-conformance -p taskharbor-memory
-         -p taskharbor --lib --tests -- --skip compile_fail",
+         -p taskharbor --lib --test it --test span --test sqlite -- --skip compile_fail",
     )
 }
 

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::{said::Said, until};
+use super::{answer, said::Said, until};
 use crate::store::Store;
 
 /// A worker that is known to listen for signals.
@@ -165,11 +165,14 @@ fn a_program_that_does_not_read_its_input_is_fine() {
 }
 
 #[test]
-fn the_url_of_the_store_is_not_passed_on() {
+fn a_program_gets_neither_the_url_of_the_store_nor_the_token_of_a_server() {
     let store = Store::new();
     let id = store.enqueue(&["env"]);
-    store.work(&["--shell", "--exec", "env=printf '\"%s\"' \"${TASKHARBOR_URL-none}\""]);
-    assert_eq!(store.inspect(&id)["output"], "none");
+    let script = r#"env=printf '"%s %s"' "${TASKHARBOR_URL-none}" "${TASKHARBOR_TOKEN-none}""#;
+    let mut worker = store.command(&["worker", "--until-idle", "--shell", "--exec", script]);
+    let ended = answer(worker.env("TASKHARBOR_TOKEN", "canary"));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(store.inspect(&id)["output"], "none none");
 }
 
 #[test]

@@ -45,7 +45,7 @@ const STOPPING: Duration = Duration::from_secs(3);
 const LEFT_OPEN: Duration = Duration::from_secs(1);
 
 /// What a program is not told: how to get at the store is not its business.
-const SECRETS: [&str; 3] = [VARIABLE, "PGPASSWORD", "PGPASSFILE"];
+const SECRETS: [&str; 4] = [VARIABLE, "TASKHARBOR_TOKEN", "PGPASSWORD", "PGPASSFILE"];
 
 /// How the variables of headers begin.
 const HEADER: &str = "TASKHARBOR_HEADER_";
