@@ -14,6 +14,8 @@ import rig
 
 GUIDE = os.path.join(rig.ROOT, "../../docs/guides/python.md")
 README = os.path.join(rig.ROOT, "README.md")
+RECIPE = os.path.join(rig.ROOT, "../../docs/guides/recipes/python-jobs.md")
+MIGRATION = os.path.join(rig.ROOT, "../../docs/guides/recipes/migrating-from-celery.md")
 ADDRESS = "http://127.0.0.1:7450"
 # Blocks that need one of these are run where it is installed, and compiled everywhere.
 FRAMEWORKS = ("django", "flask")
@@ -103,6 +105,21 @@ class Guides(unittest.TestCase):
         case.server = self.server
         id = readme.app.enqueue("email:send", {"to": "ada"}).id
         self.assertEqual(case.await_state(id, "done")["output"], {"sent": True})
+
+    def test_what_the_recipes_show_runs(self):
+        case = rig.ServerCase()
+        case.server = self.server
+        self.silence()
+        for path, type, payload, output in [
+            (RECIPE, "invoice:render", {"invoice": 7}, {"file": "invoice-7.pdf", "pages": 1}),
+            (MIGRATION, "mail:welcome", {"to": "ada@example.com"}, {"sent": True}),
+        ]:
+            page = self.namespace(path)
+            self.addCleanup(page.app.stop)
+            page.app.start()
+            queue = {"invoice:render": "python", "mail:welcome": "mail"}[type]
+            id = page.app.enqueue(type, payload, queue=queue).id
+            self.assertEqual(case.await_state(id, "done")["output"], output)
 
 
 if __name__ == "__main__":

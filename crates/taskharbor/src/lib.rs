@@ -113,12 +113,51 @@ mod guides {
     struct MovingToPostgres;
     #[doc = include_str!("../../../docs/guides/recurring.md")]
     struct Recurring;
+    #[doc = include_str!("../../../docs/guides/scaling.md")]
+    struct Scaling;
     #[doc = include_str!("../../../docs/guides/sqlite.md")]
     struct Sqlite;
     #[doc = include_str!("../../../docs/guides/testing.md")]
     struct Testing;
+    #[doc = include_str!("../../../docs/guides/tutorial.md")]
+    struct Tutorial;
     #[doc = include_str!("../../../docs/guides/workers.md")]
     struct Workers;
     #[doc = include_str!("../../../docs/guides/workflows.md")]
     struct Workflows;
+}
+
+/// The programs in the recipes.
+#[cfg(all(doctest, feature = "postgres", feature = "sqlite"))]
+mod recipes {
+    #[doc = include_str!("../../../docs/guides/recipes/csv-import.md")]
+    struct CsvImport;
+    #[doc = include_str!("../../../docs/guides/recipes/encrypted-payloads.md")]
+    struct EncryptedPayloads;
+    #[doc = include_str!("../../../docs/guides/recipes/image-pipeline.md")]
+    struct ImagePipeline;
+    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-apalis.md")]
+    struct MigratingFromApalis;
+    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-celery.md")]
+    struct MigratingFromCelery;
+    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-river.md")]
+    struct MigratingFromRiver;
+    #[doc = include_str!("../../../docs/guides/recipes/migrating-from-sidekiq.md")]
+    struct MigratingFromSidekiq;
+    #[doc = include_str!("../../../docs/guides/recipes/nightly-report.md")]
+    struct NightlyReport;
+    #[doc = include_str!("../../../docs/guides/recipes/payload-changes.md")]
+    struct PayloadChanges;
+    #[doc = include_str!("../../../docs/guides/recipes/python-jobs.md")]
+    struct PythonJobs;
+    #[doc = include_str!("../../../docs/guides/recipes/rate-limited-api.md")]
+    struct RateLimitedApi;
+    #[doc = include_str!("../../../docs/guides/recipes/saga.md")]
+    struct Saga;
+    #[doc = include_str!("../../../docs/guides/recipes/tenant-fairness.md")]
+    struct TenantFairness;
+    #[doc = include_str!("../../../docs/guides/recipes/test-recipes.md")]
+    struct TestRecipes;
+    #[doc = include_str!("../../../docs/guides/recipes/webhooks.md")]
+    struct Webhooks;
 }

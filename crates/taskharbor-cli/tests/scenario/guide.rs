@@ -6,7 +6,7 @@ use super::{answer, piped};
 use crate::store::Store;
 
 /// The guides that have commands in them.
-const COMMANDS: [(&str, &str); 8] = [
+const COMMANDS: [(&str, &str); 9] = [
     ("command-line.md", include_str!("../../../../docs/guides/command-line.md")),
     ("dashboard.md", include_str!("../../../../docs/guides/dashboard.md")),
     ("dlq.md", include_str!("../../../../docs/guides/dlq.md")),
@@ -14,6 +14,7 @@ const COMMANDS: [(&str, &str); 8] = [
     ("handlers-in-any-language.md", GUIDE),
     ("limits.md", include_str!("../../../../docs/guides/limits.md")),
     ("recurring.md", include_str!("../../../../docs/guides/recurring.md")),
+    ("tutorial.md", include_str!("../../../../docs/guides/tutorial.md")),
     ("README.md", include_str!("../../../../README.md")),
 ];
 
