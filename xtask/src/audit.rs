@@ -13,9 +13,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Failure;
-use crate::deny_tool::{self, PINNED};
 use crate::shell::{command_line, root, run};
 use crate::step::Outcome;
+use crate::tool::DENY;
 
 /// Longer than any honest fetch of the database, which is a shallow clone of a few megabytes.
 const FETCH_LIMIT: Duration = Duration::from_secs(60);
@@ -29,11 +29,12 @@ pub(crate) enum MissingTool {
 }
 
 pub(crate) fn dependencies(missing_tool: MissingTool) -> Result<Outcome, Failure> {
-    let tool = match (deny_tool::find_or_install(), missing_tool) {
+    let tool = match (DENY.find_or_install(), missing_tool) {
         (Ok(tool), _) => tool,
         (Err(failure), MissingTool::Fails) => return Err(failure),
         (Err(_), MissingTool::IsReported) => {
-            eprintln!("WARNING: DEPENDENCIES WERE NOT AUDITED: cannot install cargo-deny {PINNED}");
+            let pinned = DENY.pinned;
+            eprintln!("WARNING: DEPENDENCIES WERE NOT AUDITED: cannot install cargo-deny {pinned}");
             return Ok(Outcome::PassedExcept("not audited"));
         }
     };

@@ -13,12 +13,14 @@ mod browser;
 mod cargo;
 mod checksum;
 mod client;
-mod deny_tool;
 mod package;
 mod postgres;
 mod progress;
+mod release;
 mod shell;
+mod site;
 mod step;
+mod tool;
 mod vendor;
 mod watchdog;
 
@@ -39,7 +41,7 @@ usage: cargo xtask <command>
   test [args]   every test and doctest, and those of the clients; with arguments,
                 `cargo test --locked <args>`
   ci            exactly what CI runs: fmt, clippy, features, test, doctest, chaos, clients, scripts, pages,
-                doc, audit
+                doc, site, packages, audit
   audit         check licences, sources and advisories of the dependencies
   bench [args]  build and run the benchmarks in release mode; fails if a bound is missed beyond noise
   chaos [memory | sqlite | postgres] [sessions | workers | recovery | schedules | limits]
@@ -49,6 +51,10 @@ usage: cargo xtask <command>
                 kill a process that works on a file, again and again, and look for what was lost
   clients       build the command, and test the clients in Python and TypeScript with it; needs python3
                 and npm
+  docs          build the documentation site from docs/ into target/book
+  package       make the package of each published crate, and build it from its package
+  minimal       build with the oldest dependencies that the manifests allow
+  semver [REV]  compare the public interfaces with those of the last release, or of a revision
   vendor        fetch the packages that the dashboard's pages use; needs npm
   web-check     check the types of the dashboard's pages; needs npm
   pg            start a PostgreSQL server like that of the tests, until Enter is pressed
@@ -123,15 +129,23 @@ fn dispatch(args: &[OsString]) -> Result<(), Failure> {
         ("pg", args) => postgres::serve(only_options("pg", args)?),
         ("quick", []) => quick(),
         ("audit", []) => audit::dependencies(MissingTool::Fails).map(drop),
+        ("docs", []) => site::build(),
+        ("package", []) => run(&mut release::package()),
+        ("minimal", []) => release::minimal_versions(),
+        ("semver", []) => release::semver(None),
+        ("semver", [revision]) => release::semver(Some(&revision.to_string_lossy())),
         ("vendor", []) => vendor::vendor(),
         ("web-check", []) => vendor::check_types(),
         ("help" | "--help" | "-h", []) => {
             print!("{HELP}");
             Ok(())
         }
-        ("quick" | "audit" | "vendor" | "web-check" | "help" | "--help" | "-h", [extra, ..]) => {
-            Err(unexpected(&name, extra))
-        }
+        (
+            "quick" | "audit" | "docs" | "package" | "minimal" | "vendor" | "web-check" | "help"
+            | "--help" | "-h",
+            [extra, ..],
+        )
+        | ("semver", [_, extra, ..]) => Err(unexpected(&name, extra)),
         _ => Err(Failure::Usage(format!("unknown command `{name}`"))),
     }
 }
@@ -258,6 +272,8 @@ fn ci(options: Options) -> Result<(), Failure> {
         Step::tests("scripts", cargo::scripts()),
         Step::new("pages", || vendor::check_types().map(|()| Outcome::Passed)),
         Step::command("doc", cargo::doc()),
+        Step::new("site", || site::build().map(|()| Outcome::Passed)),
+        Step::command("packages", release::package()),
         Step::new("audit", || audit::dependencies(MissingTool::IsReported)),
     ]);
     run_steps("ci", steps)

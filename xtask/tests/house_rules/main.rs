@@ -5,6 +5,7 @@
 //! failed is not a check.
 
 mod dependency;
+mod link;
 mod manifest;
 mod package;
 mod snippet;
