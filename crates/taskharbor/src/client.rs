@@ -44,7 +44,7 @@ pub use workers::WorkerStatus;
 
 /// Enqueues jobs and starts flows. Cheap to clone; clones share their calls to the store.
 ///
-/// It needs a tokio runtime with its timers enabled, as every ordinary one has them.
+/// It needs a tokio runtime with timers enabled (`enable_all`, as `#[tokio::main]` does).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -83,13 +83,13 @@ struct Shared {
 }
 
 impl Client {
-    /// A client of this driver, which writes jobs as JSON.
+    /// Creates a client of this driver that writes jobs as JSON.
     #[must_use]
     pub fn new(driver: &AnyDriver) -> Self {
         Self::with(Store::new(driver), Format::json(), Vec::new(), Propagated::default())
     }
 
-    /// A client that differs in something from [`Client::new`].
+    /// Creates a client with other settings than [`Client::new`].
     #[must_use]
     pub fn builder(driver: &AnyDriver) -> ClientBuilder {
         let store = Store::new(driver);
@@ -108,7 +108,7 @@ impl Client {
         Self { shared: Arc::new(Shared { store, format, coalescer, propagated }) }
     }
 
-    /// A job to be stored: set what differs from its type's options, then await it.
+    /// Enqueues a job: set the options that differ from those of its type, then await the builder.
     #[expect(clippy::needless_pass_by_value, reason = "an enqueued job is given away")]
     pub fn enqueue<J>(&self, job: J) -> EnqueueBuilder<'_, J::Output>
     where
@@ -118,9 +118,9 @@ impl Client {
         EnqueueBuilder::typed(self, &job)
     }
 
-    /// A job by the name of its type and its bytes, as its handler will get them. A typed handler
-    /// takes them for JSON unless [`EnqueueBuilder::codec`] says otherwise. What it produces is read with
-    /// [`Handle::wait_raw`].
+    /// Enqueues a job by the name of its type and the bytes of its payload, as its handler will get
+    /// them. A typed handler takes them for JSON unless [`EnqueueBuilder::codec`] says otherwise.
+    /// Read its output with [`Handle::wait_raw`].
     pub fn enqueue_raw(
         &self,
         job_type: impl Into<String>,
@@ -129,8 +129,8 @@ impl Client {
         EnqueueBuilder::raw(self, job_type.into(), payload.into())
     }
 
-    /// Many jobs of one type in one call to the store, which stores all of them or none. Each may
-    /// have options of its own:
+    /// Enqueues many jobs of one type in one call to the store, which stores all of them or none.
+    /// Each may have options of its own:
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};
@@ -159,8 +159,8 @@ impl Client {
         EnqueueMany::new(self, jobs)
     }
 
-    /// A flow to be started: all of it is stored in one step, or nothing. A store whose driver keeps
-    /// no flows refuses it with [`Rejected::FlowsNotSupported`].
+    /// Starts a flow: all of its jobs are stored in one step, or none. A driver without support for
+    /// flows refuses it with [`Rejected::FlowsNotSupported`].
     pub fn start<F>(&self, flow: F) -> Start<'_, F::Output>
     where
         F: IntoFlow,
@@ -169,8 +169,8 @@ impl Client {
         Start::new(self, flow.into_flow().taking_nothing())
     }
 
-    /// A flow to be started that was read from its JSON form, with the name and the key it has there.
-    /// What it produces is read with [`Handle::wait_raw`].
+    /// Starts a flow that was read from its JSON form, with the name and the key that the document
+    /// has. Read its output with [`Handle::wait_raw`].
     pub fn start_document(&self, document: Document) -> Start<'_, Blob> {
         let Document { flow, name, key } = document;
         let start = Start::new(self, flow).format(Format::json());
@@ -178,14 +178,15 @@ impl Client {
         key.into_iter().fold(start, Start::idempotency_key)
     }
 
-    /// A handle to a job that was enqueued before, by this process or another, to wait for what
-    /// it produces.
+    /// Returns a handle to a job that this process or another one enqueued before, to wait for its
+    /// output.
     #[must_use]
     pub fn handle<J: Job>(&self, id: JobId) -> Handle<J::Output> {
         Handle::to_existing(self.clone(), id)
     }
 
-    /// A handle to a flow that was started before, by this process or another, and produces an `O`.
+    /// Returns a handle to a flow that this process or another one started before, and that
+    /// produces an `O`.
     #[must_use]
     pub fn flow_handle<O: Data>(&self, id: JobId) -> Handle<O> {
         Handle::to_existing(self.clone(), id)
@@ -264,7 +265,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What observers are told about a job, kept while the job itself is on its way.
+/// The part of a job that observers are told, kept while the job itself is sent.
 struct Label {
     job_type: JobType,
     queue: QueueName,
@@ -276,7 +277,7 @@ impl Label {
     }
 }
 
-/// Makes a [`Client`] with a codec or observers of its own.
+/// Configures a [`Client`].
 pub struct ClientBuilder {
     store: Store,
     format: Result<Format, HeaderError>,
@@ -285,21 +286,24 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Writes jobs in this format. Its workers have to know it. Defaults to [`Json`](crate::Json).
+    /// Writes jobs in this format. The workers that run them have to know it. Defaults to
+    /// [`Json`](crate::Json).
     #[must_use]
     pub fn codec(mut self, codec: impl Codec) -> Self {
         self.format = Format::new(codec);
         self
     }
 
-    /// Adds an observer of what is enqueued and of calls to the store. Defaults to the log alone.
+    /// Adds an observer, which receives events about enqueued jobs and calls to the store. Without
+    /// one, events are only logged.
     #[must_use]
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Arc::new(observer));
         self
     }
 
-    /// Writes the caller's context into the headers of what is enqueued. Defaults to no such headers.
+    /// Writes the caller's context, such as its trace, into the headers of each enqueued job.
+    /// Defaults to no such headers.
     #[must_use]
     pub fn propagate(mut self, propagate: impl Propagate) -> Self {
         self.propagated = Propagated::by(propagate);
@@ -313,7 +317,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The client.
+    /// Returns the client.
     ///
     /// # Errors
     ///
@@ -333,20 +337,20 @@ impl fmt::Debug for ClientBuilder {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// What was asked for is no job; nothing was sent to the store.
+    /// The job is invalid; nothing was sent to the store.
     #[error(transparent)]
     Invalid(#[from] InvalidJob),
-    /// The store refused it; nothing was stored.
+    /// The store refused the job; nothing was stored.
     #[error(transparent)]
     Rejected(#[from] Rejected),
-    /// The transaction is not one of the client's store; nothing was done in it.
+    /// The transaction belongs to another store than the client's; nothing was done in it.
     #[error(
         "the transaction belongs to another store: make it with the driver that the client was built with"
     )]
     OtherStore,
-    /// The call failed. After [`DriverError::Unavailable`] the job may have been stored all the
-    /// same: enqueue with an idempotency key or an id of your own, and it is safe to try again. In a
-    /// transaction: roll it back.
+    /// The call failed. After [`DriverError::Unavailable`] the job may have been stored. With an
+    /// idempotency key or an id of your own it is safe to enqueue it again. In a transaction, roll
+    /// it back.
     #[error(transparent)]
     Store(#[from] DriverError),
 }

@@ -1,4 +1,4 @@
-//! What users of TaskHarbor add; the text they see is in `lib.md`.
+//! The crate that applications depend on. Its documentation is in `lib.md`.
 #![doc = include_str!("lib.md")]
 
 mod ack;
@@ -93,7 +93,7 @@ pub use worker::{
     Worker, WorkerBuilder, WorkerError,
 };
 
-/// The error of a function that enqueues or starts something and waits for what it produces.
+/// The error of a function that enqueues a job or starts a flow and waits for its output.
 pub type Error = WaitError;
 
 /// The programs in the README, run as tests.

@@ -21,7 +21,7 @@ const CALLS: usize = 50;
 pub struct DlqGroups {
     /// How many jobs were looked at.
     pub looked_at: usize,
-    /// Whether these were all that match.
+    /// Whether all matching jobs were looked at.
     pub is_complete: bool,
     /// The groups, the largest first.
     pub groups: Vec<DlqGroup>,
@@ -31,7 +31,7 @@ pub struct DlqGroups {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DlqGroup {
-    /// What their errors have in common.
+    /// The common part of their errors.
     pub fingerprint: Fingerprint,
     /// The error of the job that was dead-lettered last.
     pub error: String,
@@ -45,7 +45,7 @@ pub struct DlqGroup {
     pub first_at: Timestamp,
     /// When the last of them was dead-lettered.
     pub last_at: Timestamp,
-    /// The first few that were met, newest first.
+    /// The ids of a few of them, newest first.
     pub sample_ids: Vec<JobId>,
 }
 
@@ -58,7 +58,7 @@ impl DlqGroups {
     /// How much of an error is kept, in bytes.
     pub const ERROR_BYTES: usize = 1_024;
 
-    /// Puts jobs in groups.
+    /// Groups these jobs.
     #[must_use]
     pub fn of<'a>(jobs: impl IntoIterator<Item = &'a JobSummary>) -> Self {
         let mut grouping = Grouping::default();
@@ -128,8 +128,8 @@ impl DlqGroup {
 }
 
 impl Dlq<'_> {
-    /// The newest of those that match, at most so many, in groups of one cause. The order is that in
-    /// which jobs were enqueued.
+    /// Groups the newest dead-lettered jobs that match, at most `look_at` of them, by cause. The
+    /// newest jobs are those that were enqueued last.
     ///
     /// ```
     /// # use taskharbor::{Client, Filter};

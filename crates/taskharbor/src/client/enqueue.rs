@@ -27,14 +27,12 @@ use crate::{
 /// A future that ends with the answer to a call of the client's.
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, EnqueueError>> + Send + 'a>>;
 
-/// A job about to be stored, whose handler will produce an `O`. Nothing happens until it is
-/// awaited.
+/// A job about to be stored, with the output type `O`. Nothing happens until it is awaited.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future once it was polled leaves open whether the job is stored: it is whole or
-/// not at all. In a transaction ([`EnqueueBuilder::within`]) it leaves open whether the transaction has it:
-/// roll that back.
+/// If the future is dropped after it was polled, the job may be stored or not, but never in part.
+/// In a transaction ([`EnqueueBuilder::within`]), roll the transaction back.
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct EnqueueBuilder<'a, O> {
     client: &'a Client,
@@ -76,22 +74,22 @@ impl<'a, O> EnqueueBuilder<'a, O> {
         self
     }
 
-    /// Sets several options at once; what they leave open stays as it is.
+    /// Sets several options at once. Options that are not set there stay as they are.
     pub fn options(self, options: Options) -> Self {
         self.change(|base| options.over(base))
     }
 
-    /// The queue it waits in. Defaults to that of its type.
+    /// The queue of the job. Defaults to that of its type.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         self.change(|options| options.queue(queue))
     }
 
-    /// Not before this instant. Defaults to at once.
+    /// The earliest time at which the job may run. Defaults to at once.
     pub fn run_at(self, run_at: Timestamp) -> Self {
         self.change(|options| options.run_at(run_at))
     }
 
-    /// Not before this time has passed. Defaults to at once.
+    /// The time that has to pass before the job may run. Defaults to at once.
     pub fn delay(self, delay: Duration) -> Self {
         self.change(|options| options.delay(delay))
     }
@@ -106,7 +104,8 @@ impl<'a, O> EnqueueBuilder<'a, O> {
         self.change(|options| options.max_attempts(max_attempts))
     }
 
-    /// Higher runs first. Defaults to that of its type, or 0.
+    /// The priority of the job; jobs with a higher one run first. Defaults to that of its type, or
+    /// 0.
     pub fn priority(self, priority: i16) -> Self {
         self.change(|options| options.priority(priority))
     }
@@ -135,9 +134,9 @@ impl<'a, O> EnqueueBuilder<'a, O> {
         self.change(|options| options.header(name, value))
     }
 
-    /// Keeps a second job from being stored: if a job with this key is stored in the same queue,
-    /// that one is answered, whatever its type. Begin keys with what they are about. Defaults to
-    /// none.
+    /// Prevents duplicates: while a job holds this key in the same queue, enqueueing returns that
+    /// job, whatever its type, and stores nothing. Types share the keys of a queue, so start a key
+    /// with its subject, as in `invoice:42`. Defaults to none.
     pub fn idempotency_key(self, key: impl fmt::Display) -> Self {
         self.change(|options| options.idempotency_key(key))
     }
@@ -147,15 +146,16 @@ impl<'a, O> EnqueueBuilder<'a, O> {
         self.change(|options| options.key_hold(hold))
     }
 
-    /// Gives the job this id; enqueueing the same id again changes nothing. Defaults to a new one.
+    /// The id of the job; enqueueing the same id again changes nothing. Defaults to a new id.
     pub fn id(mut self, id: JobId) -> Self {
         self.id = Some(id);
         self
     }
 
-    /// Enqueues in your open transaction on the store: the job is stored if and only if that commits. Before that it is not there for anybody else: no worker can run it,
-    /// so waiting for its output is in vain ([`WaitError::Gone`](crate::WaitError::Gone)). Observers
-    /// are told of it at once. Defaults to none.
+    /// Enqueues the job in your open transaction on the store: the job is stored if and only if the
+    /// transaction commits. Until then no other connection sees the job, no worker can run it, and
+    /// waiting for its output fails ([`WaitError::Gone`](crate::WaitError::Gone)). Observers are
+    /// told of it at once. Defaults to none.
     ///
     /// ```
     /// # use taskharbor::{Client, EnqueueError, Job, Transaction};
@@ -166,12 +166,13 @@ impl<'a, O> EnqueueBuilder<'a, O> {
     /// # }
     /// ```
     ///
-    /// It takes transactions of `tokio_postgres` and `deadpool_postgres` as they are, those of sqlx
-    /// with `use taskharbor_sqlx as _;`, and what `SqliteDriver::begin` gives.
+    /// It takes transactions of `tokio_postgres` and `deadpool_postgres`, of sqlx with `use
+    /// taskharbor_sqlx as _;`, and of `SqliteDriver::begin`.
     ///
     /// # Errors
     ///
-    /// When awaited, [`EnqueueError::OtherStore`] if the transaction is not one of the client's store.
+    /// When awaited, [`EnqueueError::OtherStore`] if the transaction belongs to another store than
+    /// the client's.
     pub fn within<M>(mut self, transaction: impl OpenTransaction<M, Transaction: 'a>) -> Self {
         self.within = Some(Within::new(transaction, self.client.store().driver()));
         self
@@ -301,8 +302,8 @@ impl<'a, O> EnqueueMany<'a, O> {
         Self { client, job_type, items, defaults, options, within: None, output: PhantomData }
     }
 
-    /// Sets options for all of them. Options of a single job go before these, these before those of
-    /// the type.
+    /// Sets options for all of these jobs. Options of a single job override them, and they override
+    /// those of the type.
     pub fn options(mut self, options: Options) -> Self {
         self.options = options.over(self.options);
         self
@@ -360,7 +361,7 @@ impl<O> fmt::Debug for EnqueueMany<'_, O> {
     }
 }
 
-/// The last of the handles: that of the one job, or of the flow's tail.
+/// The last handle: that of the only job, or of the flow's tail.
 pub(super) fn one<O>(mut handles: Vec<Handle<O>>) -> Result<Handle<O>, EnqueueError> {
     handles.pop().ok_or_else(|| {
         let text = "a job was stored and not answered".to_owned();

@@ -1,4 +1,4 @@
-//! [`Handle`]: a job or flow that was enqueued, and what it produces.
+//! [`Handle`]: a job or flow that was enqueued, and its output.
 
 use std::{fmt, marker::PhantomData};
 
@@ -20,7 +20,7 @@ use crate::{
 
 use super::pause::Pause;
 
-/// A job or flow that was enqueued; `O` is what it produces.
+/// A job or flow that was enqueued; `O` is the type of its output.
 pub struct Handle<O> {
     client: Client,
     id: JobId,
@@ -34,43 +34,43 @@ pub struct Handle<O> {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// It was dead-lettered.
+    /// The job was dead-lettered.
     #[error("the job was dead-lettered: {}", reason.as_ref().map_or("no reason was given", Text::as_str))]
     DeadLettered {
         /// Why.
         reason: Option<Text>,
     },
-    /// It was cancelled.
+    /// The job was cancelled.
     #[error("the job was cancelled{}", reason.as_ref().map_or_else(String::new, |it| format!(": {it}")))]
     Cancelled {
         /// The reason that was recorded, if there is one.
         reason: Option<Text>,
     },
-    /// No such job is stored: it was removed, or never enqueued.
+    /// The job is not stored: its record was removed, or it was never enqueued.
     #[error("no such job is stored: it was removed, or never enqueued")]
     Gone,
-    /// The job is not over, and there is nothing here to wait with.
+    /// The job is not terminal, and waiting for it needs a tokio runtime.
     #[error("there is no tokio runtime here: wait inside one")]
     NoRuntime,
-    /// A member of the group has failed, and its policy let the group continue.
+    /// A member of the group has failed, and its failure policy let the flow continue.
     #[error("a member of the group is {0}")]
     Member(Failure),
-    /// What the group produced is too large to be put together.
+    /// The outputs of the group are too large to be combined.
     #[error(
         "the outputs of the group are more than {} bytes together: let a step of the flow take them one by one",
         Limits::MAX_CALL_BYTES
     )]
     TooLarge,
-    /// It was not enqueued or started in the first place: for functions that do both.
+    /// The job was not enqueued, or the flow not started. For functions that enqueue and wait.
     #[error(transparent)]
     NotStarted(#[from] EnqueueError),
-    /// What it produced was written by a codec that this client does not know.
+    /// The output was written by a codec that this client does not know.
     #[error("the output was written with codec {0:?}, which this client does not know")]
     UnknownCodec(String),
-    /// What it produced is something else.
+    /// The output cannot be read as an `O`.
     #[error(transparent)]
     Decode(#[from] CodecError),
-    /// The store cannot be asked. The handle stays good: wait again.
+    /// The call to the store failed. The handle stays valid: wait again.
     #[error(transparent)]
     Store(#[from] DriverError),
 }
@@ -126,8 +126,8 @@ impl<O> Handle<O> {
         &self.client
     }
 
-    /// Waits until the job is done and answers what it produced, as bytes. A job that was enqueued in
-    /// a transaction can be waited for once that is committed, and not in vain before.
+    /// Waits until the job is done and returns its output as bytes. If the job was enqueued in a
+    /// transaction, commit before you wait: until then the job is not stored, and this fails.
     ///
     /// # Errors
     ///
@@ -190,16 +190,18 @@ impl<O> Handle<O> {
 }
 
 impl<O: Data> Handle<O> {
-    /// Waits until the job, and the flow that its handler may have returned, is done, and answers the
-    /// output.
+    /// Waits until the job is done, together with the flow that its handler may have returned, and
+    /// returns the output.
     ///
-    /// The store wakes it where it can: at once if the job ends in this process, and on PostgreSQL and
-    /// SQLite soon after it ends in another one. Where it cannot, the store is asked at growing intervals
-    /// of up to half a second. On PostgreSQL the first wait of a driver opens one more connection, unless
-    /// the URL says `listen=off`. A flow that is blocked,
-    /// because a step of it was dead-lettered, is waited for until it goes on or is cancelled: put a
-    /// timeout around this where that may be too long. A handler that waits for a job of its own
-    /// queue occupies a slot that the job may need: let it return a [`Flow`](crate::Flow) instead.
+    /// A wake-up ends the wait: at once if the job ends in this process, and on PostgreSQL and
+    /// SQLite soon after it ends in another one. Without wake-ups, the store is asked at growing
+    /// intervals of up to half a second. On PostgreSQL the first wait of a driver opens one more
+    /// connection, unless the URL says `listen=off`.
+    ///
+    /// A flow that is blocked, because a step of it was dead-lettered, is not terminal, so the wait
+    /// goes on until the step is requeued or the flow is cancelled. Add a timeout where that may be
+    /// too long. A handler that waits for a job of its own queue occupies a slot that the job may
+    /// need: let it return a [`Flow`](crate::Flow) instead.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What operators do with stored jobs: to one job, and to all jobs that a filter matches.
+//! Operators' actions on stored jobs: on one job, or on all jobs that a filter matches.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const BATCH: usize = 500;
 /// The time that one call of a paced action stands for.
 const PACED_CALL: Duration = Duration::from_millis(100);
 
-/// For operators: jobs and queues by name, at the time that the store's clock shows.
+/// Calls for operators: they look at jobs and queues, and act on them.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -54,7 +54,7 @@ impl Client {
         Dlq { client: self, pace: None }
     }
 
-    /// All queues that have jobs or are paused, with how many jobs are in which state.
+    /// Lists all queues that have jobs or are paused, with the number of jobs in each state.
     ///
     /// # Errors
     ///
@@ -69,11 +69,11 @@ impl Client {
     }
 }
 
-/// One job, as an operator acts on it: [`Client::job`].
+/// Acts on one job: [`Client::job`].
 ///
 /// Every action fails with [`ManageError::Denied`] if the job is not stored or its state does not
-/// allow it, and with [`ManageError::Store`]. A future that is dropped leaves open whether the action
-/// has happened; doing it again is safe.
+/// allow it, and with [`ManageError::Store`]. If a future is dropped, the action may have happened
+/// or not; repeating it is safe.
 #[derive(Debug)]
 pub struct JobAdmin<'a> {
     store: &'a Store,
@@ -82,33 +82,33 @@ pub struct JobAdmin<'a> {
 
 #[expect(clippy::missing_errors_doc, reason = "the type says it once for all")]
 impl JobAdmin<'_> {
-    /// All that the store knows about it, or `None` if it is not stored.
+    /// Returns the job's record, or `None` if the job is not stored.
     pub async fn inspect(&self) -> Result<Option<JobRecord>, DriverError> {
         let now = self.store.now().await?;
         self.store.inspect(self.id.clone(), now).await
     }
 
-    /// Cancels it, or asks its worker to stop it. Answers its state after that.
+    /// Cancels the job, or asks its worker to stop it. Returns its state after that.
     pub async fn cancel(&self) -> Result<State, ManageError> {
         self.act(Action::Cancel).await
     }
 
-    /// Gives it another life if it is dead-lettered or cancelled.
+    /// Requeues the job: if it is dead-lettered or cancelled, it runs again.
     pub async fn requeue(&self, how: Requeue) -> Result<State, ManageError> {
         self.act(Action::Requeue(how)).await
     }
 
-    /// Lets it run without waiting for its time.
+    /// Makes the job due now if it is scheduled.
     pub async fn run_now(&self) -> Result<State, ManageError> {
         self.act(Action::RunNow).await
     }
 
-    /// Gives it another priority.
+    /// Sets the job's priority.
     pub async fn set_priority(&self, priority: i16) -> Result<State, ManageError> {
         self.act(Action::SetPriority(priority)).await
     }
 
-    /// Removes its record if it is terminal and in no flow. Answers the state it was in.
+    /// Removes the job's record if it is terminal and in no flow. Returns the state it was in.
     pub async fn purge(&self) -> Result<State, ManageError> {
         self.act(Action::Purge).await
     }
@@ -207,12 +207,12 @@ impl JobsAdmin<'_> {
         self.act(Action::Cancel).await
     }
 
-    /// Gives those that are dead-lettered another life. For cancelled jobs, say so in the filter.
+    /// Requeues those that are dead-lettered. To requeue cancelled jobs, filter by that state.
     pub async fn requeue(&self, how: Requeue) -> Result<Acted, DriverError> {
         self.act(Action::Requeue(how)).await
     }
 
-    /// Lets those that are scheduled run without waiting for their time.
+    /// Makes those that are scheduled due now.
     pub async fn run_now(&self) -> Result<Acted, DriverError> {
         self.act(Action::RunNow).await
     }
@@ -222,7 +222,7 @@ impl JobsAdmin<'_> {
         self.act(Action::Purge).await
     }
 
-    /// What an action would be done to: all jobs that match and whose state allows it.
+    /// Lists the jobs that an action would change: all that match and whose state allows it.
     pub async fn preview(&self, action: &Action) -> Result<Vec<JobSummary>, DriverError> {
         match self.filter.state {
             Some(state) => self.listed(&[Some(state)], usize::MAX).await,
@@ -233,13 +233,13 @@ impl JobsAdmin<'_> {
         }
     }
 
-    /// Does one action to all that match, as [`JobsAdmin::preview`] shows them.
+    /// Applies an action to all jobs that match, as [`JobsAdmin::preview`] lists them.
     pub async fn act(&self, action: Action) -> Result<Acted, DriverError> {
         let ids = self.preview(&action).await?.into_iter().map(|job| job.id).collect();
         self.act_on(ids, &action).await
     }
 
-    /// Does one action to these jobs, which a preview has shown, at the rate that was chosen.
+    /// Applies an action to these jobs, which a preview has listed, at the rate that was set.
     pub async fn act_on(&self, ids: Vec<JobId>, action: &Action) -> Result<Acted, DriverError> {
         let batch = self.pace.map_or(BATCH, batch);
         let mut acted = Acted::default();

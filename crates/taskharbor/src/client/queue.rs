@@ -1,4 +1,4 @@
-//! What operators do with one queue: pausing it, limiting it, and looking at its lanes.
+//! Operators' actions on one queue: pausing it, limiting it, and listing its lanes.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use taskharbor_core::{
 
 use super::{Client, status::ManageError, store::Store};
 
-/// A queue: [`Client::queue`].
+/// Acts on one queue: [`Client::queue`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -51,7 +51,7 @@ impl Client {
 
 #[expect(clippy::missing_errors_doc, reason = "the type says it once for all")]
 impl QueueAdmin<'_> {
-    /// Pauses it: no job of it starts until it is resumed. Running jobs go on.
+    /// Pauses the queue: none of its jobs starts until it is resumed. Running jobs go on.
     pub async fn pause(&self) -> Result<(), ManageError> {
         let change = Change::PauseQueue(self.name()?);
         self.configure(change).await
@@ -63,7 +63,7 @@ impl QueueAdmin<'_> {
         self.configure(change).await
     }
 
-    /// How many of its jobs are in which state, and since when it has been paused.
+    /// Returns the number of its jobs in each state, and since when it has been paused.
     pub async fn counts(&self) -> Result<QueueCounts, ManageError> {
         let name = self.name()?;
         let now = self.store.now().await?;
@@ -72,7 +72,7 @@ impl QueueAdmin<'_> {
         Ok(own.unwrap_or_else(|| QueueCounts::new(name)))
     }
 
-    /// Limits it, in place of the limits it had. Jobs that are inflight go on and count.
+    /// Sets the limits of the queue, in place of those it had. Inflight jobs go on, and count.
     ///
     /// Fails with [`ManageError::Denied`] if its limits belong to a service that declares them
     /// ([`WorkerBuilder::limits`](crate::WorkerBuilder::limits)), and with
@@ -99,8 +99,9 @@ impl QueueAdmin<'_> {
         }))
     }
 
-    /// One page of its lanes that have ready or inflight jobs or are on hold, by name, with what holds
-    /// their jobs back; `after` is what the page before gave. Jobs without a lane are one, the first.
+    /// Lists one page of the lanes that have ready or inflight jobs or are on hold, sorted by name,
+    /// with the limit or hold that keeps their jobs from starting. `after` is the cursor that the
+    /// page before returned. The jobs without a lane are one lane, the first.
     pub async fn lanes(
         &self,
         after: Option<Cursor>,
@@ -112,12 +113,14 @@ impl QueueAdmin<'_> {
         Ok(self.store.lanes(request).await?)
     }
 
-    /// Holds it: no job of it starts for this time. Running jobs go on. A hold that lasts longer stays.
+    /// Holds the queue: none of its jobs starts for this time. Running jobs go on. A hold that ends
+    /// later stays.
     pub async fn hold(&self, time: Duration) -> Result<(), ManageError> {
         self.set_hold(None, Some(time)).await
     }
 
-    /// Holds one of its lanes: no job of the lane starts for this time. A hold that lasts longer stays.
+    /// Holds one of its lanes: no job of the lane starts for this time. A hold that ends later
+    /// stays.
     pub async fn hold_lane(
         &self,
         lane: impl AsRef<str>,

@@ -1,4 +1,4 @@
-//! What applications and operators do with schedules.
+//! Calls for applications and operators that store, list and change schedules.
 
 use std::{fmt, time::Duration};
 
@@ -60,11 +60,11 @@ pub struct ScheduleAdmin<'a> {
 pub struct ScheduleInfo {
     /// Its record.
     pub record: ScheduleRecord,
-    /// What its definition says; why it cannot be read, if it cannot.
+    /// The details of its definition, or the reason why it cannot be read.
     pub details: Result<ScheduleDetails, String>,
 }
 
-/// What the definition of a schedule says.
+/// The details of a schedule's definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleDetails {
@@ -88,13 +88,13 @@ pub struct ScheduleDetails {
     pub overlap: Overlap,
     /// The longest random delay of a job.
     pub jitter: Duration,
-    /// No slot is earlier.
+    /// The start of the schedule: no slot is earlier.
     pub starts_at: Option<Timestamp>,
-    /// No slot is later.
+    /// The end of the schedule: no slot is later.
     pub ends_at: Option<Timestamp>,
 }
 
-/// What a backfill did.
+/// The result of a backfill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backfilled {
@@ -117,8 +117,8 @@ impl ScheduleAdmin<'_> {
     /// The most slots of one backfill.
     pub const MAX_BACKFILL: usize = 10_000;
 
-    /// Stores a schedule without an owner, or replaces the one of its name. An equal one is left as
-    /// it is.
+    /// Stores a schedule without an owner, or replaces the one with its name. An equal one is left
+    /// as it is.
     ///
     /// It is first due at the first slot after now. If it replaces one with the same calendar
     /// (expression or interval, zone, start and end), a slot that is due and not fired yet is still
@@ -166,7 +166,8 @@ impl ScheduleAdmin<'_> {
         Ok(page.items.into_iter().next())
     }
 
-    /// One page of all schedules, by name; `after` is what the page before gave.
+    /// Lists one page of all schedules, sorted by name; `after` is the cursor that the page before
+    /// returned.
     pub async fn list(
         &self,
         after: Option<Cursor>,
@@ -177,12 +178,12 @@ impl ScheduleAdmin<'_> {
         self.settings(request).await
     }
 
-    /// Fires no slot of it until it is resumed.
+    /// Pauses the schedule: no slot of it is fired until it is resumed.
     pub async fn pause(&self, name: &str) -> Result<(), ManageError> {
         self.configure(vec![Change::PauseSchedule(ScheduleName::new(name)?)]).await
     }
 
-    /// Fires its slots again, from now on. Slots that fell into the pause are not caught up.
+    /// Resumes the schedule: slots after now are fired. Slots during the pause are not fired late.
     pub async fn resume(&self, name: &str) -> Result<(), ManageError> {
         for _ in 0..RESUMES {
             let (record, definition) = self.read(name).await?;
@@ -198,20 +199,20 @@ impl ScheduleAdmin<'_> {
         Err(Denied::ScheduleChanged.into())
     }
 
-    /// Removes it. Its jobs stay.
+    /// Removes the schedule. Its jobs stay.
     pub async fn remove(&self, name: &str) -> Result<(), ManageError> {
         self.configure(vec![Change::RemoveSchedule(ScheduleName::new(name)?)]).await
     }
 
-    /// The first `limit` slots after now, whether or not it is paused.
+    /// Returns the first `limit` slots after now, whether or not the schedule is paused.
     pub async fn upcoming(&self, name: &str, limit: usize) -> Result<Vec<Timestamp>, ManageError> {
         let (_, definition) = self.read(name).await?;
         let slots = definition.calendar.upcoming(self.now().await?, limit);
         Ok(slots.map_err(|error| unusable(name, &error))?)
     }
 
-    /// Runs its job now, beside its slots, also if it is paused. Answers `Existing` with the job that
-    /// still runs, if the schedule allows no overlap.
+    /// Stores its job now, in addition to its slots, even if the schedule is paused. Returns
+    /// `Existing` with the earlier job if that is not terminal and the schedule allows no overlap.
     pub async fn run_now(&self, name: &str) -> Result<Enqueued, ManageError> {
         let (record, definition) = self.read(name).await?;
         let set = definition.run_now(&record.name, self.now().await?);
@@ -220,7 +221,8 @@ impl ScheduleAdmin<'_> {
         answers.into_iter().next().ok_or(ManageError::Denied(Denied::ScheduleNotFound))
     }
 
-    /// The slots from `from` on and before `to`: what [`ScheduleAdmin::backfill`] would run.
+    /// Returns the slots from `from` on and before `to`, which [`ScheduleAdmin::backfill`] would
+    /// run.
     pub async fn slots(
         &self,
         name: &str,

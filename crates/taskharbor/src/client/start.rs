@@ -47,16 +47,16 @@ impl<'a, O> Start<'a, O> {
         self
     }
 
-    /// Names the flow, for lists and pictures. Defaults to no name.
+    /// The name of the flow in lists and diagrams. Defaults to none.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Keeps a second flow from being started: while a flow holds this key, that one is
-    /// answered. The key is held in the queue of the flow's last step,
-    /// [`Options::DEFAULT_QUEUE`](crate::Options) if that is a group, and shared with the plain jobs
-    /// of that queue. Defaults to the key of the last step's options, or none.
+    /// Prevents duplicates: while a flow holds this key, starting returns that flow and stores
+    /// nothing. The key belongs to the queue of the flow's last step, or to
+    /// [`Options::DEFAULT_QUEUE`](crate::Options) if that step is a group. Jobs of that queue share
+    /// its keys. Defaults to the key of the last step's options, or none.
     pub fn idempotency_key(mut self, key: impl fmt::Display) -> Self {
         self.key = Some(key.to_string());
         self

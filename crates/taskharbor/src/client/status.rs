@@ -1,4 +1,4 @@
-//! What can be asked of a [`Handle`] beside the output, and done to what it stands for.
+//! Calls of a [`Handle`] beside waiting for the output: status, cancelling and requeueing.
 
 use taskharbor_core::{
     DriverError, JobId, State,
@@ -16,7 +16,7 @@ use crate::{FlowTree, Handle, InvalidSchedule, WaitError, flow::graph::Records};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ManageError {
-    /// It cannot be done, as things stand.
+    /// The store denied the action, because of the state of the job or flow.
     #[error(transparent)]
     Denied(#[from] Denied),
     /// Invalid schedule.
@@ -33,8 +33,8 @@ pub enum ManageError {
 debug_as_display!(ManageError);
 
 impl<O> Handle<O> {
-    /// Where the flow stands, and how many of its members are in which state. A job that is no flow
-    /// is answered as a flow of one member.
+    /// Returns the state of the flow, and the number of its members in each state. A job outside a
+    /// flow is returned as a flow of one member.
     ///
     /// # Errors
     ///
@@ -57,12 +57,12 @@ impl<O> Handle<O> {
         Ok(FlowRecord::new(self.id().clone(), created_at, tail, members, finished_at))
     }
 
-    /// The flow with its members: what waits for what, and where each stands. At most so many of
-    /// them are read; [`FlowTree::read`] says which.
+    /// Returns the flow with its members, their edges and their states. At most `limit` members are
+    /// read; [`FlowTree::read`] says which.
     ///
     /// # Errors
     ///
-    /// [`WaitError::Gone`] if it is no flow that is stored, [`WaitError::Store`].
+    /// [`WaitError::Gone`] if no such flow is stored, [`WaitError::Store`].
     ///
     /// # Cancel safety
     ///
@@ -74,16 +74,17 @@ impl<O> Handle<O> {
         tree.ok_or(WaitError::Gone)
     }
 
-    /// Cancels what has not run, and asks the workers of what is running to stop. What is over stays
-    /// as it is. Answers the state of the job, or of the flow's last job, after that.
+    /// Cancels the jobs that have not started, and asks the workers of running jobs to stop them.
+    /// Terminal jobs stay as they are. Returns the state of the job, or of the flow's last job,
+    /// after that.
     ///
     /// # Errors
     ///
-    /// [`ManageError::Denied`] if it is over or not stored, [`ManageError::Store`].
+    /// [`ManageError::Denied`] if it is terminal or not stored, [`ManageError::Store`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether it is cancelled: whole or not at all.
+    /// If the future is dropped, the flow may be cancelled or not, but never in part.
     pub async fn cancel(&self) -> Result<State, ManageError> {
         match self.manage(vec![self.id().clone()], Action::CancelFlow).await?.pop() {
             Some(Err(Denied::JobNotFound)) => {}
@@ -103,17 +104,17 @@ impl<O> Handle<O> {
         }
     }
 
-    /// Gives every dead-lettered member of the flow, or the job itself, another life. Answers how
-    /// many there were; those that meanwhile are no longer dead-lettered do not count.
+    /// Requeues every dead-lettered member of the flow, or the job itself. Returns how many were
+    /// requeued. A member that meanwhile is no longer dead-lettered does not count.
     ///
     /// # Errors
     ///
-    /// [`ManageError::Denied`] if the flow is over and nobody would use what its members produce,
-    /// [`ManageError::Store`].
+    /// [`ManageError::Denied`] if the flow is terminal, so that the outputs of its members would
+    /// not be used, [`ManageError::Store`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open how many have been requeued.
+    /// If the future is dropped, any number of them may have been requeued.
     pub async fn requeue_failed(&self, requeue: Requeue) -> Result<usize, ManageError> {
         let store = self.client().store();
         let now = store.now().await?;

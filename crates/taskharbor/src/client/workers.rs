@@ -1,4 +1,4 @@
-//! What operators do with workers: seeing which there are, and evicting one.
+//! Operators' actions on workers: listing them, and evicting one.
 
 use taskharbor_core::{
     Timestamp,
@@ -18,13 +18,13 @@ pub struct WorkerStatus {
     pub name: String,
     /// Tells this start of the worker from others under the same name.
     pub incarnation: String,
-    /// What it said about itself last, if this library can read it.
+    /// The content of its last announcement, if this version of the library can read it.
     pub info: Option<WorkerInfo>,
     /// When it announced itself first.
     pub started_at: Timestamp,
     /// When it announced itself last.
     pub seen_at: Timestamp,
-    /// Whether its announcement is over: it has died, or cannot reach the store.
+    /// Whether its announcement is overdue: the worker has died, or cannot reach the store.
     pub is_overdue: bool,
 }
 
@@ -42,8 +42,8 @@ impl WorkerStatus {
 }
 
 impl Client {
-    /// The workers of the store that have announced themselves, by name. Those that have died are listed
-    /// for a day.
+    /// Lists the workers that have announced themselves in the store, sorted by name. A worker that
+    /// has died is listed for a day.
     ///
     /// ```
     /// # use taskharbor::{Client, ManageError};
