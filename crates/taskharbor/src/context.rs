@@ -40,12 +40,12 @@ pub(crate) struct Setting {
 /// The input of a job.
 #[derive(Clone)]
 pub(crate) enum Input {
-    /// It has no parents, or takes nothing.
+    /// The job has no parents, or takes no input.
     None,
     /// The output of its parent.
     Output(Option<Blob>),
-    /// The same where a step before it has failed: nothing in the place of its output, or for a
-    /// failure job the failure itself.
+    /// The step before it has failed: the codec's value for nothing in place of its output, or for
+    /// a failure job the failure itself.
     Failed(Option<Blob>, Arc<Failure>),
     /// Outputs that the handler reads one by one.
     Each(Source),
@@ -87,7 +87,7 @@ impl Call {
         &self.job().id
     }
 
-    /// What kind of job it is.
+    /// The job's type.
     #[must_use]
     pub fn job_type(&self) -> &JobType {
         &self.job().job_type
@@ -99,13 +99,13 @@ impl Call {
         &self.job().queue
     }
 
-    /// The lane of its queue that it belongs to, if it was enqueued with one.
+    /// The lane that the job belongs to, if it was enqueued with one.
     #[must_use]
     pub fn lane(&self) -> Option<&LaneName> {
         self.job().lane.as_ref()
     }
 
-    /// Which attempt this is, from 1: one more than the number of failures recorded.
+    /// The number of this attempt, from 1: one more than the number of recorded failures.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.job().attempts.saturating_add(1)
@@ -119,8 +119,8 @@ impl Call {
         self.setting.max_attempts
     }
 
-    /// How often the job was leased to a worker, this time included. More than [`Call::attempt`] if
-    /// workers died with it or released it.
+    /// How often the job was leased to a worker, this time included. Greater than [`Call::attempt`]
+    /// if workers died while they held the job, or released it.
     #[must_use]
     pub fn delivery(&self) -> u32 {
         self.job().deliveries
@@ -166,7 +166,7 @@ impl Call {
         &self.job().headers
     }
 
-    /// The key it was enqueued with.
+    /// The idempotency key it was enqueued with.
     #[must_use]
     pub fn idempotency_key(&self) -> Option<&IdempotencyKey> {
         self.job().idempotency_key.as_ref()
@@ -184,14 +184,14 @@ impl Call {
         self.job().last_error.as_ref().map(Text::as_str)
     }
 
-    /// The job as it was stored.
+    /// The payload of the job as it was stored.
     #[must_use]
     pub fn payload(&self) -> &Blob {
         &self.job().payload
     }
 
-    /// How long this execution may take: the job's own timeout, or that of its type, or the worker's.
-    /// `None` if none of them has one.
+    /// How long this execution may take: the job's own timeout, or that of its type, or the
+    /// worker's. `None` if none of these is set.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         self.setting.timeout
@@ -203,25 +203,25 @@ impl Call {
         self.setting.deadline
     }
 
-    /// How long until [`Call::deadline`].
+    /// The time that is left until [`Call::deadline`].
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         Some(self.deadline()?.since(self.now()))
     }
 
-    /// Why the handler is to stop, if it is.
+    /// The reason why the handler should stop, if it should.
     #[must_use]
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         self.inflight.cancellation.reason()
     }
 
-    /// Whether the handler is to stop. Look at it from time to time in work that never awaits.
+    /// Whether the handler should stop. Check it from time to time in work that never awaits.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.cancel_reason().is_some()
     }
 
-    /// Waits until the handler is to stop.
+    /// Waits until the handler should stop.
     ///
     /// # Cancel safety
     ///
@@ -230,17 +230,17 @@ impl Call {
         self.inflight.cancellation.at_least(CancelReason::Requested).await
     }
 
-    /// Says how far the work is. It is stored with the next heartbeat, the latest report alone,
-    /// for people who look at the job.
+    /// Reports the progress of the work. The latest report is stored with the next heartbeat, and
+    /// `taskharbor inspect` and the dashboard show it.
     pub fn progress(&self, report: impl AsRef<str>) {
         self.inflight.report(Text::new(report));
     }
 
-    /// What the previous step of the flow produced. The job is passed for its type.
+    /// Returns the output of the previous step of the flow. The job argument only gives the type.
     ///
     /// # Errors
     ///
-    /// Unrecoverable if there was no such step, or if what it produced is something else.
+    /// Unrecoverable if there was no such step, or if its output cannot be read as `J::Input`.
     pub fn input<J: Job>(&self, _: &J) -> JobResult<J::Input> {
         // A job that takes nothing runs without looking at failures.
         if let Some(nothing) = unit() {
@@ -250,8 +250,8 @@ impl Call {
         self.format()?.decode(bytes).map_err(JobError::unrecoverable)
     }
 
-    /// What the previous step of the flow produced, as it is stored; of a group, the list of what its
-    /// members did. `None` if there was no such step, or if it produced nothing.
+    /// The output of the previous step of the flow as it is stored; for a group, the list of its
+    /// members' outputs. `None` if there was no such step, or if it has no output.
     #[must_use]
     pub fn input_raw(&self) -> Option<&Blob> {
         match &self.input {
@@ -272,8 +272,8 @@ impl Call {
         }
     }
 
-    /// What the members of the group before it produced, one by one, for a job whose input is
-    /// [`Each`] of them. The job is passed for its type.
+    /// Returns the outputs of the group's members one by one, for a job whose input is [`Each`] of
+    /// them. The job argument only gives the type.
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};
@@ -348,7 +348,8 @@ impl fmt::Debug for Call {
     }
 }
 
-/// The execution that a handler is called for: everything of [`Call`], and the application's state.
+/// The execution for which a handler is called: everything in [`Call`], and the application's
+/// state.
 pub struct Context<S = ()> {
     call: Call,
     state: Arc<S>,

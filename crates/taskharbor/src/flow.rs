@@ -1,8 +1,8 @@
-//! [`Flow`]: jobs that wait for each other, as a value that is started or returned by a handler.
+//! [`Flow`]: jobs that wait for each other, as a value that a client starts or a handler returns.
 //!
-//! A flow knows what it takes and what it produces, so that a step which does not fit the one
-//! before it does not compile. Nothing is encoded until it is known with which codec: a flow that
-//! a handler returns is written as the handler's own job was.
+//! The type of a flow has its input and its output, so that a step which does not fit the one
+//! before it does not compile. Jobs are encoded only when the codec is known: a flow that a handler
+//! returns is written with the codec of the handler's job.
 
 mod each;
 mod failure;
@@ -26,10 +26,11 @@ pub use failure::Failure;
 pub use graph::{FlowMember, FlowTree};
 use plan::Plan;
 
-/// Jobs that wait for each other; `O` is what the last one produces, `I` what the first ones take.
+/// Jobs that wait for each other; `O` is the output of the last one, `I` the input of the first
+/// ones.
 ///
-/// A job is a flow of one step. Flows are put together with [`Flow::then`], [`Flow::group`] and the
-/// others, in any depth and order, and each is as good a step as a job:
+/// A job is a flow of one step. Flows are combined with [`Flow::then`], [`Flow::group`] and the
+/// other functions, to any depth, and a flow can be a step wherever a job can:
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -54,22 +55,22 @@ pub struct Flow<O, I = ()> {
     types: PhantomData<fn(I) -> O>,
 }
 
-/// What can be a step of a flow: a job, a job with options, a flow.
+/// A type that can be a step of a flow: a job, a job with options, or a flow.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a step of a flow",
     note = "a step is a job, `job.with(options)`, or a `Flow`"
 )]
 pub trait IntoFlow {
-    /// What the step before it has to produce.
+    /// The output that the step before it has to produce.
     type Input;
-    /// What it produces.
+    /// Its output.
     type Output;
-    /// As a flow.
+    /// Converts the step into a flow.
     fn into_flow(self) -> Flow<Self::Output, Self::Input>;
 }
 
-/// What a step takes, if the step before it produces an `O`: `O` itself, or, if that is a list,
-/// [`Each`] of it one by one.
+/// An input that a step can take after a step with the output `O`: `O` itself, or [`Each`] of its
+/// elements one by one if it is a list.
 #[diagnostic::on_unimplemented(
     message = "this step takes `{Self}`, but the one before it produces `{O}`",
     label = "the steps do not fit together",
@@ -80,7 +81,7 @@ pub trait ProducedBy<O> {}
 impl<O> ProducedBy<O> for O {}
 impl<T> ProducedBy<Vec<T>> for Each<T> {}
 
-/// The input of what can be run by itself: none.
+/// The input of a job or flow that can run without a step before it: none.
 #[diagnostic::on_unimplemented(
     message = "this takes the output of a step before it, which is `{Self}`, and cannot be run by itself",
     label = "no step before it produces its input",
@@ -90,7 +91,7 @@ pub trait NoInput {}
 
 impl NoInput for () {}
 
-/// What a job that runs because a flow failed may take: the [`Failure`], or nothing.
+/// An input that a failure job may take: the [`Failure`], or nothing.
 #[diagnostic::on_unimplemented(
     message = "a job that runs because a flow failed takes the `Failure` or nothing, but this one takes `{Self}`",
     label = "no step produces its input",
@@ -126,7 +127,7 @@ impl<O, I> IntoFlow for Flow<O, I> {
 }
 
 impl Flow<()> {
-    /// A flow that starts with this.
+    /// Creates a flow that starts with this step.
     pub fn first<F: IntoFlow>(first: F) -> Flow<F::Output, F::Input> {
         first.into_flow()
     }
@@ -151,18 +152,19 @@ impl Flow<()> {
         Flow::of(Plan::all(plans(members), JoinReading::List))
     }
 
-    /// Members that run in parallel, whose outcomes the next step takes. It runs whatever becomes of
-    /// the members, and takes an output or a [`Failure`] for each.
+    /// Members that run in parallel. The next step runs when all of them are terminal, whether they
+    /// succeeded or failed, and takes an output or a [`Failure`] for each.
     ///
-    /// A member that is a flow has failed when its last step has, so its other steps get the policy
-    /// [`FailurePolicy::Cancel`] unless they have one of their own.
+    /// A member that is itself a flow has failed when its last step has failed, so its other steps
+    /// get the policy [`FailurePolicy::Cancel`] unless they have one of their own.
     pub fn gather<F: IntoFlow>(
         members: impl IntoIterator<Item = F>,
     ) -> Flow<Vec<Result<F::Output, Failure>>, F::Input> {
         Flow::of(Plan::gather(plans(members)))
     }
 
-    /// Two steps of different types that run in parallel. It produces both outputs as a pair.
+    /// Two steps of different types that run in parallel. The flow's output is the pair of their
+    /// outputs.
     pub fn join<A, B>(a: A, b: B) -> Flow<(A::Output, B::Output), A::Input>
     where
         A: IntoFlow,
@@ -171,8 +173,8 @@ impl Flow<()> {
         Flow::of(Plan::all([a.into_flow().plan, b.into_flow().plan], JoinReading::List))
     }
 
-    /// A [`Flow::group`] and then a finalizer, which takes the list of the members' outputs, in their
-    /// order.
+    /// A [`Flow::group`] followed by a finalizer, which takes the list of the members' outputs, in
+    /// their order.
     pub fn chord<F, N>(
         members: impl IntoIterator<Item = F>,
         finalizer: N,
@@ -202,7 +204,7 @@ impl<O, I> Flow<O, I> {
         Self { plan, types: PhantomData }
     }
 
-    /// Then this, which takes what the flow so far produces.
+    /// Adds a step, which takes the output of the flow so far.
     pub fn then<N>(self, next: N) -> Flow<N::Output, I>
     where
         N: IntoFlow,
@@ -211,12 +213,12 @@ impl<O, I> Flow<O, I> {
         Flow::of(self.plan.then(next.into_flow().plan))
     }
 
-    /// The same, but what it produces is dropped: the next step takes nothing.
+    /// Drops the output of the flow so far, so that the next step takes nothing.
     pub fn discard(self) -> Flow<(), I> {
         Flow::of(Plan::all([self.plan], JoinReading::Discard))
     }
 
-    /// Sets what happens to the steps that wait for a step of this flow if that fails. It applies to
+    /// Sets the failure policy: what happens to the dependants of a step that fails. It applies to
     /// all steps so far that have no policy of their own. A flow that a step's handler returns
     /// inherits it; inside that flow [`FailurePolicy::Continue`] applies to the last step, and the
     /// others get [`FailurePolicy::Cancel`]. Defaults to [`FailurePolicy::Block`].
@@ -225,8 +227,8 @@ impl<O, I> Flow<O, I> {
         self
     }
 
-    /// Names this part of the flow where the flow is shown: the label of its last step, or of the
-    /// group that it is. A single job gets one with [`Options::label`].
+    /// Labels this part of the flow in diagrams and lists: the label of its last step, or of the
+    /// group that it is. For a single job, use [`Options::label`].
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.plan.label_tail(label.into());
         self
@@ -241,10 +243,11 @@ impl<O, I> Flow<O, I> {
     /// needed in the step in which the flow's last step is done, so no worker has to serve its
     /// queue. It does not run if a person cancels the flow as a whole.
     ///
-    /// A flow that is blocked has not failed. So its steps get the policy
-    /// [`FailurePolicy::Cancel`] unless another is set, for the step or with [`Flow::policy`] before
-    /// or after this. The handler of the failure job can return a flow; its steps get the same
-    /// policy unless the failure job has one of its own. See `docs/guides/workflows.md`.
+    /// A blocked flow has not failed, so the failure job would never run. Therefore the steps of
+    /// the flow get the policy [`FailurePolicy::Cancel`] unless another is set, for the step or
+    /// with [`Flow::policy`] before or after this. The handler of the failure job can return a
+    /// flow; its steps get the same policy unless the failure job has one of its own. See
+    /// `docs/guides/workflows.md`.
     pub fn on_failure<N>(self, job: N) -> Self
     where
         N: IntoStep,
@@ -277,7 +280,7 @@ impl<O, I> Flow<O, I> {
         Flow::of(self.plan)
     }
 
-    /// How many jobs it has, those included that the store completes by itself.
+    /// The number of its jobs, including the joins, which the store completes by itself.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a flow has at least one job")]
     pub fn len(&self) -> usize {

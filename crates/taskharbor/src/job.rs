@@ -1,4 +1,4 @@
-//! [`Job`]: a kind of work and the data it needs, and [`Options`]: how it is to be run.
+//! [`Job`]: a kind of work and the data it needs, and [`Options`]: how it is run.
 
 use std::{fmt, time::Duration};
 
@@ -10,13 +10,13 @@ use taskharbor_core::{
 
 use crate::RetryPolicy;
 
-/// What can be stored with a job: everything that serde can write and read back.
+/// Data that can be stored with a job: every type that serde can serialize and deserialize.
 pub trait Data: Serialize + DeserializeOwned + Send + Sync + 'static {}
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Data for T {}
 
 /// A kind of work and the data it needs.
 ///
-/// With the feature `derive` (on by default) it is one line:
+/// With the feature `derive` (on by default):
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -54,14 +54,14 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Data for T {}
     note = "derive it: `#[derive(Serialize, Deserialize, Job)]` with `#[job(type = \"…\")]`"
 )]
 pub trait Job: Data {
-    /// The name by which workers find the handler. It is stored with every job, so renaming the
-    /// struct strands nothing.
+    /// The name by which workers find the handler. It is stored with every job, so the struct can
+    /// be renamed while its jobs are stored.
     const TYPE: &'static str;
 
-    /// What the step before it in a flow produces; `()` if it needs nothing.
+    /// The output of the step before it in a flow; `()` if it needs none.
     type Input: Data;
 
-    /// What its handler produces.
+    /// The output of its handler.
     type Output: Data;
 
     /// The options of jobs of this kind, unless the caller that enqueues one sets others. A worker applies
@@ -72,8 +72,8 @@ pub trait Job: Data {
         Options::new()
     }
 
-    /// When failed jobs of this kind are tried again, whatever the worker's policy says. It is asked once,
-    /// when a worker is built. Defaults to `None`: the worker's policy decides.
+    /// The retry policy of jobs of this kind, in place of the worker's. It is called once, when a
+    /// worker is built. Defaults to `None`: the worker's policy applies.
     ///
     /// With the derive it is an expression:
     ///
@@ -94,10 +94,10 @@ pub trait Job: Data {
         None
     }
 
-    /// The lane of its queue that this job belongs to: its tenant, host or account. Lanes of a queue
-    /// take turns, so that a lane with many jobs does not keep the others waiting. An invalid name is
-    /// an error when the job is enqueued. Defaults to `None`. A lane in the options that a job is
-    /// enqueued with goes before this one.
+    /// The lane of its queue that this job belongs to: its tenant, host or account. Lanes of a
+    /// queue take turns, so that a lane with many jobs does not keep the others waiting. An invalid
+    /// name is an error when the job is enqueued. A lane in the options with which a job is
+    /// enqueued overrides this one. Defaults to `None`.
     ///
     /// With the derive it is the value of a field:
     ///
@@ -118,20 +118,21 @@ pub trait Job: Data {
         None
     }
 
-    /// This job with options of its own: as a step of a flow, or among many to be enqueued.
+    /// Returns this job with options of its own, as a step of a flow or as one of many jobs to
+    /// enqueue.
     fn with(self, options: Options) -> Step<Self> {
         Step { job: self, options }
     }
 }
 
-/// A job with options of its own: a step of a flow, or one of many to be enqueued.
+/// A job with options of its own: a step of a flow, or one of many jobs to enqueue.
 #[derive(Clone, Debug)]
 pub struct Step<J> {
     pub(crate) job: J,
     pub(crate) options: Options,
 }
 
-/// How a job is run. What is not set is left to the job's type, then to the worker.
+/// How a job is run. For an option that is not set, the job's type decides, then the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub(crate) queue: Option<String>,
@@ -158,36 +159,36 @@ impl Options {
     /// The queue of jobs that name none.
     pub const DEFAULT_QUEUE: &str = "default";
 
-    /// Nothing set.
+    /// Creates options of which none is set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The queue it waits in. Defaults to [`Options::DEFAULT_QUEUE`].
+    /// The queue of the job. Defaults to [`Options::DEFAULT_QUEUE`].
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// Not before this instant. Defaults to at once.
+    /// The earliest time at which the job may run. Defaults to at once.
     #[must_use]
     pub fn run_at(mut self, run_at: Timestamp) -> Self {
         self.when = Some(When::At(run_at));
         self
     }
 
-    /// Not before this time has passed. For a step of a flow it counts from the start of the flow, or
-    /// from the moment at which a handler returned the flow, not from the end of the step before it.
-    /// Defaults to at once.
+    /// The time that has to pass before the job may run. For a step of a flow it counts from the
+    /// start of the flow, or from the time at which a handler returned the flow, not from the end
+    /// of the step before it. Defaults to at once.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.when = Some(When::After(delay));
         self
     }
 
-    /// How long one execution may take. Defaults to what the worker allows.
+    /// How long one execution may take. Defaults to the worker's timeout.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -201,15 +202,15 @@ impl Options {
         self
     }
 
-    /// Higher runs first. Defaults to 0.
+    /// The priority of the job; jobs with a higher one run first. Defaults to 0.
     #[must_use]
     pub fn priority(mut self, priority: i16) -> Self {
         self.priority = Some(priority);
         self
     }
 
-    /// The lane of its queue that it belongs to: its tenant, host or account. Lanes of a queue take
-    /// turns. Defaults to what [`Job::lane`] says.
+    /// The lane of its queue that the job belongs to: its tenant, host or account. Lanes of a queue
+    /// take turns. Defaults to [`Job::lane`].
     ///
     /// ```
     /// # use taskharbor::Options;
@@ -237,7 +238,7 @@ impl Options {
         self
     }
 
-    /// Prevents duplicates: while a job holds this key in the same queue, enqueueing answers that
+    /// Prevents duplicates: while a job holds this key in the same queue, enqueueing returns that
     /// job, whatever its type, and stores nothing. Types share the keys of a queue, so start a key
     /// with its subject, as in `invoice:42`. Only the last step of a flow may have a key, which is
     /// then the flow's. Defaults to none.
@@ -254,8 +255,8 @@ impl Options {
         self
     }
 
-    /// What people call this step where a flow is shown: which row, which size. Defaults to nothing
-    /// beside the job's type.
+    /// The label of this step, which diagrams and lists show beside the job's type: a row or a
+    /// size, for example. Defaults to none.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());

@@ -1,10 +1,10 @@
-//! [`Worker`]: reserving jobs, running their handlers, recording what became of them.
+//! [`Worker`]: reserving jobs, running their handlers, recording their outcomes.
 //!
-//! Four loops share one state. The *reserver* fills free slots with jobs, and reserves ahead what will
-//! start soon. The *executor* runs each job's handler in a task. The *keeper* extends all leases in one
-//! call. The *settler* records outcomes in batches. The *supervisor* starts them and shuts them down.
-//! Beside them, a *pruner* removes terminal jobs after a time, a *scheduler* fires schedules, and an
-//! *announcer* tells others that the worker is there.
+//! Four loops share one state. The *reserver* fills free slots with jobs, and reserves jobs that
+//! will start soon ahead of time. The *executor* runs each job's handler in a task. The *keeper*
+//! extends all leases in one call. The *settler* records outcomes in batches. The *supervisor*
+//! starts them and shuts them down. Beside them, a *pruner* removes old records of terminal jobs, a
+//! *scheduler* fires schedules, and an *announcer* announces the worker in the store.
 
 mod ahead;
 mod announcer;
@@ -53,7 +53,7 @@ pub use retention::Retention;
 pub use running::{Running, WorkerError};
 pub use unfit::{MissingHandler, Unreadable};
 
-/// Reserves jobs, runs their handlers, and records what became of them.
+/// Reserves jobs, runs their handlers, and records their outcomes.
 ///
 /// ```no_run
 /// # async fn serve(driver: taskharbor::AnyDriver, handlers: taskharbor::Handlers) -> Result<(), Box<dyn std::error::Error>> {
@@ -70,12 +70,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker for the jobs of this driver.
+    /// Configures a worker for the jobs of this driver's store.
     pub fn builder(driver: &AnyDriver) -> WorkerBuilder {
         WorkerBuilder::new(driver.clone())
     }
 
-    /// Works until SIGINT or SIGTERM, then shuts down as [`Running::shutdown`] does. A second
+    /// Runs jobs until SIGINT or SIGTERM, then shuts down as [`Running::shutdown`] does. A second
     /// signal ends the grace period. SIGUSR1 makes it quiet, as [`Running::quiet`] does.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Worker {
         }
     }
 
-    /// Works in the background, on the current runtime, until told to stop.
+    /// Starts the worker in the background, on the current runtime. It runs until it is shut down.
     pub fn start(self) -> Running {
         supervisor::start(self.shared)
     }

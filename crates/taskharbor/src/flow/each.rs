@@ -16,7 +16,7 @@ use taskharbor_core::{
 use super::read::{self, ReadError, Source};
 use crate::{Data, JobError, JobResult, codec::Format};
 
-/// The input of a job that takes the outputs of a group one by one, and not all in a `Vec`: for
+/// The input of a job that takes the outputs of a group one by one instead of in a `Vec`, for
 /// groups whose outputs are too large together. [`Call::inputs`](crate::Call::inputs) reads them.
 ///
 /// ```
@@ -97,9 +97,9 @@ pub(crate) fn is_each<T: DeserializeOwned>() -> bool {
 const GROUPS_AT_ONCE: usize = 16;
 
 /// The outputs of a group, one by one, in the order of the group. They are read from the store page
-/// by page, and a member that is a group itself is read when its turn comes: what is in memory at a
-/// time is a page and a few members, or a single one if those are too large together. One member
-/// may be made of at most 256 MiB.
+/// by page, and a member that is itself a group is read when its turn comes. In memory at a time
+/// are a page and a few members, or a single member if those are too large together. The outputs of
+/// one member may have at most 256 MiB together.
 pub struct Inputs<T> {
     format: Format,
     next: Next,
@@ -176,12 +176,12 @@ impl<T: Data> Inputs<T> {
         Self { format, next, page: None, ready: VecDeque::new(), decoded: VecDeque::new() }
     }
 
-    /// The next output, or `None` after the last.
+    /// Returns the next output, or `None` after the last.
     ///
     /// # Errors
     ///
-    /// Unrecoverable if it is not a `T` or its step has failed; otherwise what keeps the store from
-    /// answering. After an error there is nothing more.
+    /// Unrecoverable if the output is not a `T` or its step has failed; otherwise the error of the
+    /// call to the store. After an error, no more outputs follow.
     ///
     /// # Cancel safety
     ///

@@ -9,7 +9,7 @@ use taskharbor_core::{State, Text};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Whether it was cancelled, and not dead-lettered.
+    /// Whether it was cancelled; otherwise it was dead-lettered.
     pub is_cancelled: bool,
     /// The reason that was recorded, if there is one.
     pub reason: Option<String>,
@@ -21,7 +21,8 @@ impl Failure {
         Self { is_cancelled: state == State::Cancelled, reason }
     }
 
-    /// A step that was dead-lettered for this reason: for tests of handlers that take one.
+    /// Creates the failure of a step that was dead-lettered for this reason, for tests of handlers
+    /// that take one.
     #[must_use]
     pub fn dead_lettered(reason: impl Into<String>) -> Self {
         Self { is_cancelled: false, reason: Some(reason.into()) }

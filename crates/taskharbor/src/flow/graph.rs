@@ -1,4 +1,4 @@
-//! [`FlowTree`]: a flow with its members, and pictures of it: a tree of text, Graphviz, Mermaid.
+//! [`FlowTree`]: a flow with its members, and diagrams of it: a tree of text, Graphviz, Mermaid.
 
 mod text;
 
@@ -31,7 +31,7 @@ pub struct FlowTree {
     pub flow: FlowRecord,
     /// Its members, in the order in which they were stored.
     pub members: Vec<FlowMember>,
-    /// Whether these are all of them.
+    /// Whether `members` has all members of the flow.
     pub is_complete: bool,
 }
 
@@ -39,9 +39,9 @@ pub struct FlowTree {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowMember {
-    /// Identifies it.
+    /// Its id.
     pub id: JobId,
-    /// What kind of work it is.
+    /// Its type.
     pub job_type: JobType,
     /// Whether a worker runs it or the store completes it.
     pub kind: JobKind,
@@ -49,11 +49,11 @@ pub struct FlowMember {
     pub label: Option<String>,
     /// The queue it is in.
     pub queue: QueueName,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// The members whose outputs it reads, in that order.
     pub parents: Vec<JobId>,
-    /// What has to become of those members before it may run.
+    /// The condition on those parents before it may run.
     pub condition: Condition,
     /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,
@@ -71,20 +71,21 @@ pub struct FlowMember {
     pub last_error: Option<Text>,
     /// Why it was dead-lettered or cancelled.
     pub reason: Option<Text>,
-    /// What its worker last reported.
+    /// The progress that its worker last reported.
     pub progress: Option<Text>,
-    /// What it produced.
+    /// Its output.
     pub output: Option<Blob>,
 }
 
 impl FlowTree {
-    /// Reads a flow and at most so many of its members; `None` if no flow with this id is stored. If
-    /// there are more they are its last ones, of what each waits for the first few, and so on
-    /// backwards; then the first that were stored. It is not one instant of the store: the flow goes on meanwhile.
+    /// Reads a flow and at most `limit` of its members; `None` if no flow with this id is stored.
+    /// Of a larger flow it reads the tail, the first few parents of that, and so on backwards, and
+    /// then the members that were stored first. The members are read in several calls, so their
+    /// states may be of different times.
     ///
     /// # Errors
     ///
-    /// What the store answers.
+    /// [`DriverError`], if a call to the store fails.
     ///
     /// # Cancel safety
     ///
@@ -146,7 +147,7 @@ impl FlowTree {
         Ok(Some(Self { flow, members, is_complete }))
     }
 
-    /// The flow in the language of Graphviz: `dot -Tsvg` makes a picture of it.
+    /// Returns the flow in the language of Graphviz: `dot -Tsvg` draws it.
     #[must_use]
     pub fn graphviz(&self) -> String {
         let mut dot = String::from(
@@ -178,7 +179,7 @@ impl FlowTree {
         dot
     }
 
-    /// The flow in the language of Mermaid, which Markdown on many sites shows as a picture.
+    /// Returns the flow in the language of Mermaid, which many sites draw inside Markdown.
     #[must_use]
     pub fn mermaid(&self) -> String {
         let mut text = String::from("flowchart LR\n");
@@ -329,7 +330,7 @@ impl FlowMember {
         matches!(self.condition, Condition::ParentsFailed)
     }
 
-    /// The name under which pictures show it: its type, or the size of a join, and its label.
+    /// The title of the member in diagrams: its type, or the size of a join, and its label.
     #[must_use]
     pub fn title(&self) -> String {
         let name = match self.kind {

@@ -1,4 +1,5 @@
-//! A small JSON form of flows, so that any language can start one; what people see of it is in `json.md`.
+//! A small JSON form of flows, so that any language can start one. Its documentation is in
+//! `json.md`.
 #![doc = include_str!("json.md")]
 
 mod compile;
@@ -12,9 +13,9 @@ use super::{Flow, plan::Plan};
 /// A flow as a JSON document describes it, checked and ready to be started.
 #[derive(Debug)]
 pub struct Document {
-    /// The jobs. What the last one produces is not known to the compiler.
+    /// The jobs. The output type is not known to the compiler.
     pub flow: Flow<Blob>,
-    /// What people call it.
+    /// The flow's name, for lists and diagrams.
     pub name: Option<String>,
     /// The flow's key.
     pub key: Option<String>,
@@ -24,7 +25,7 @@ pub struct Document {
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {fault}")]
 pub struct DocumentError {
-    /// Where in the document, as in `$.nodes[2].after[0]`.
+    /// The place in the document, as in `$.nodes[2].after[0]`.
     pub place: String,
     /// What is wrong there.
     pub fault: Fault,
@@ -34,49 +35,49 @@ pub struct DocumentError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is not JSON.
+    /// The document is not JSON.
     #[error("this is not JSON: {0}")]
     Syntax(serde_json::Error),
-    /// Something else is expected here.
+    /// A value of another kind is expected here.
     #[error("expected {0}")]
     Expected(&'static str),
     /// A field that a flow does not have.
     #[error("there is no field {0:?}: {1}")]
     UnknownField(String, &'static str),
-    /// A field of an object has the name of one before it.
+    /// An object has two fields of the same name.
     #[error("there is a field of this name before it: choose one of them")]
     DuplicateField,
     /// A field is missing.
     #[error("the field {0:?} is missing")]
     Missing(&'static str),
-    /// A node waits for one that the document does not have.
+    /// A node waits for a node that the document does not have.
     #[error("there is no node {0:?}: name one of this document")]
     UnknownNode(String),
-    /// Two nodes have one name.
+    /// Two nodes have the same id.
     #[error("a node {0:?} was named before: choose another name")]
     DuplicateNode(String),
-    /// A node names one it waits for twice.
+    /// A node names the same parent twice.
     #[error("{0:?} is named twice")]
     DuplicateParent(String),
-    /// Nodes wait for each other in a circle.
+    /// Nodes wait for each other in a cycle.
     #[error("node {0:?} waits, through others, for itself")]
     Cycle(String),
     /// There are no nodes.
     #[error("a flow has at least one node")]
     NoNodes,
-    /// A number is not one that can be stored.
+    /// A number is out of range.
     #[error("{0}")]
     OutOfRange(&'static str),
-    /// A name, a header or a payload is not one that can be stored.
+    /// A name, a header or a payload is invalid.
     #[error("{0}")]
     Refused(String),
-    /// More jobs than a flow may have.
+    /// The document has more jobs than a flow may have.
     #[error(
         "more than {} jobs: split the flow, or let a handler return the rest as a flow",
         Limits::MAX_FLOW_JOBS
     )]
     TooLarge,
-    /// Groups in groups, deeper than is read.
+    /// Steps are nested too deeply.
     #[error("more than {} steps inside one another: write the flow flatter", parse::MAX_DEPTH)]
     TooDeep,
 }

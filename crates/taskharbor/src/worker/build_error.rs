@@ -47,7 +47,7 @@ pub enum BuildError {
         /// Its concurrency.
         concurrency: usize,
     },
-    /// Jobs of a type wait in a queue from which this worker takes nothing.
+    /// The default queue of a job type is not served by this worker.
     #[error(
         "jobs of type {job_type:?} wait in queue {queue:?}, which this worker does not serve: add `.queue({queue:?}, …)`, or `.allow_unserved_queues()` if another worker does"
     )]
@@ -62,19 +62,19 @@ pub enum BuildError {
         "the heartbeat of {heartbeat:?} is too long for a lease of {lease:?}: choose half of it or less, better a third"
     )]
     Heartbeat {
-        /// Between two heartbeats.
+        /// The time between two heartbeats.
         heartbeat: Duration,
-        /// How long a lease lasts.
+        /// The duration of a lease.
         lease: Duration,
     },
     /// A duration is out of range.
     #[error("{what} is {value:?}: choose {wanted}")]
     Duration {
-        /// Which.
+        /// The name of the setting.
         what: &'static str,
-        /// How long it is.
+        /// Its value.
         value: Duration,
-        /// Which values are valid.
+        /// The valid values.
         wanted: &'static str,
     },
     /// The crash limit is zero, so no job could run.

@@ -113,7 +113,7 @@ impl WorkerBuilder {
         }
     }
 
-    /// Adds handlers. Those with different states can be added one after another.
+    /// Adds handlers. Handlers with different states can be added one after another.
     pub fn handlers(mut self, handlers: Handlers) -> Self {
         self.handlers.extend(handlers.into_entries());
         self
@@ -125,39 +125,41 @@ impl WorkerBuilder {
         self
     }
 
-    /// Accepts handlers whose jobs wait, by default, in queues that this worker does not serve.
+    /// Accepts handlers for job types whose default queue this worker does not serve.
     pub fn allow_unserved_queues(mut self) -> Self {
         self.allow_unserved = true;
         self
     }
 
-    /// Wraps every handler in this, inside the middleware added before. Panics and timeouts are
-    /// dealt with outside all of them.
+    /// Wraps every handler in this middleware, inside the middleware added before. Panics and
+    /// timeouts are handled outside all middleware.
     pub fn middleware(mut self, middleware: impl Middleware) -> Self {
         self.middleware.push(Arc::new(middleware));
         self
     }
 
-    /// Tells this observer what happens. Defaults to none but the log.
+    /// Adds an observer, which receives the worker's events. Without one, events are only logged.
     pub fn observer(mut self, observer: impl Observer) -> Self {
         self.observers.push(Arc::new(observer));
         self
     }
 
-    /// Reads jobs in this format too. Defaults to JSON, and MessagePack with its feature.
+    /// Adds a codec in which the worker can read jobs. It always knows JSON, and MessagePack with
+    /// the feature `messagepack`.
     pub fn codec(mut self, codec: impl Codec) -> Self {
         self.codecs.push(Format::new(codec));
         self
     }
 
-    /// When failed jobs are tried again, except those whose type has a policy of its own
+    /// The retry policy of all jobs whose type has none of its own
     /// ([`Job::retry_policy`](crate::Job::retry_policy)). Defaults to [`Exponential::new`].
     pub fn retry(mut self, policy: impl RetryPolicy) -> Self {
         self.retry = Arc::new(policy);
         self
     }
 
-    /// The name under which leases are held, for people. Defaults to host and process id.
+    /// The worker's name, which stands in its leases and in `taskharbor workers`. Defaults to host
+    /// and process id.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -169,29 +171,31 @@ impl WorkerBuilder {
         self
     }
 
-    /// How often the worker announces itself in the store, so that people and tools see which workers
-    /// there are and what they do. A quarter of it is added at random. Nothing about jobs depends on
-    /// it. Zero announces nothing. Defaults to 10 s, and to zero if the driver has a clock of its own, as
-    /// in tests.
+    /// The time between two announcements of the worker in the store, which `taskharbor workers`
+    /// and the dashboard show. A quarter of it is added at random. No job depends on it. With zero
+    /// the worker does not announce itself. Defaults to 10 s, and to zero if the driver has a clock
+    /// of its own, as in tests.
     pub fn announce_every(mut self, every: Duration) -> Self {
         self.announce_every = Some(every);
         self
     }
 
-    /// Evicts workers that died, so that their jobs run elsewhere before their leases end. This worker
-    /// announces itself three times within this time, and evicts workers that have missed three
-    /// announcements. Jobs of a dead worker start elsewhere within 1.5 times as long. Set it on all
-    /// workers of a store: a worker without it is evicted only after 30 s.
+    /// Evicts workers that died, so that their jobs run elsewhere before their leases end. This
+    /// worker announces itself three times within this time, and evicts workers that have missed
+    /// three announcements. Jobs of a dead worker start elsewhere within 1.5 times this time. Set
+    /// it on all workers of a store: a worker without it is evicted only after 30 s.
     ///
-    /// If an evicted worker is alive, the store refuses its outcomes, so none is recorded twice. Its jobs run
-    /// a second time. Do not use it where machines or processes can be suspended for longer. At least 3 s. Defaults to none.
+    /// If an evicted worker is alive, its jobs run a second time, and the store refuses the
+    /// outcomes of the first run. Do not use this where machines or processes can be suspended for
+    /// longer than this time. At least 3 s. Defaults to off.
     pub fn fast_recovery(mut self, within: Duration) -> Self {
         self.fast_recovery = Some(within);
         self
     }
 
-    /// How long a lease lasts: if this worker dies, its jobs come back after this time. At least 1 s,
-    /// because a lease that is shorter than a slow call to the store cannot be kept. Defaults to 60 s.
+    /// The duration of a lease: if this worker dies, other workers can run its jobs after this
+    /// time. At least 1 s, because a lease that is shorter than a slow call to the store cannot be
+    /// extended in time. Defaults to 60 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -211,26 +215,26 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long a handler that is told to stop has to do so by itself, before it is stopped where
-    /// it is. Defaults to 5 s.
+    /// How long a handler that is told to stop has to end by itself, before it is stopped at its
+    /// next `await`. Defaults to 5 s.
     pub fn cancel_wait(mut self, wait: Duration) -> Self {
         self.cancel_wait = wait;
         self
     }
 
-    /// How often the store is asked for jobs if it sends no wake-ups; thirty times as rarely if it
-    /// does. A quarter of it is random. Defaults to 1 s.
+    /// The polling interval: how often the store is asked for jobs if it sends no wake-ups. With
+    /// wake-ups the interval is thirty times as long. A quarter of it is random. Defaults to 1 s.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.poll = poll;
         self
     }
 
-    /// How far ahead jobs are reserved, at most: jobs that will probably start within this time wait
-    /// in the worker for the next free slot, so that short jobs do not wait for a call to the store.
-    /// How many that are follows from how fast the jobs of the queue end; with one round trip to the
-    /// store in flight it is often less than this, down to a quarter. A job that does not start in
-    /// time is released. Zero reserves a job only when a slot is free for it. Defaults to 20 ms, never
-    /// more than a twentieth of the lease, and to zero if the crash limit is 1.
+    /// How far ahead jobs are reserved, at most. Jobs that will probably start within this time
+    /// wait in the worker for the next free slot, so that short jobs do not wait for a call to the
+    /// store. Their number follows from how fast the jobs of the queue end. With a fast store the
+    /// worker reserves less far ahead, down to a quarter of this time. A job that does not start in
+    /// time is released. With zero a job is reserved only when a slot is free for it. Defaults to
+    /// 20 ms, never more than a twentieth of the lease, and to zero if the crash limit is 1.
     pub fn ahead(mut self, ahead: Duration) -> Self {
         self.ahead = ahead;
         self
@@ -242,41 +246,43 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long the worker waits for a store that is away when it starts, before it ends with
+    /// How long a worker that starts waits for an unavailable store, before it ends with
     /// [`WorkerError::Store`](crate::WorkerError::Store). Defaults to no limit.
     pub fn start_timeout(mut self, timeout: Duration) -> Self {
         self.start_timeout = Some(timeout);
         self
     }
 
-    /// How long an execution may take if neither the job nor its type says so. Defaults to no limit.
+    /// The timeout of executions of jobs without a timeout of their own or of their type. Defaults
+    /// to no limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// How a job without a handler is treated. Defaults to [`MissingHandler::Wait`] for 10 minutes.
+    /// The treatment of jobs for which this worker has no handler. Defaults to
+    /// [`MissingHandler::Wait`] for 10 minutes.
     pub fn missing_handler(mut self, missing: MissingHandler) -> Self {
         self.missing = missing;
         self
     }
 
-    /// How a job is treated that was written with an unknown codec, or whose payload does not decode.
-    /// Defaults to [`Unreadable::Wait`] for 10 minutes.
+    /// The treatment of jobs that were written with an unknown codec, or whose payload cannot be
+    /// decoded. Defaults to [`Unreadable::Wait`] for 10 minutes.
     pub fn unreadable(mut self, unreadable: Unreadable) -> Self {
         self.unreadable = unreadable;
         self
     }
 
-    /// How often the lease of a job may run out in a row before the job is dead-lettered instead
-    /// of run. A job that kills its worker would go on for ever otherwise. Defaults to 5.
+    /// How often the lease of a job may run out in a row before the job is dead-lettered instead of
+    /// run. Without it, a job that kills its worker would run again and again. Defaults to 5.
     pub fn crash_limit(mut self, limit: u32) -> Self {
         self.crash_limit = limit;
         self
     }
 
-    /// How long terminal jobs are kept. Each worker removes what is older, of all queues of the
-    /// store, so let all workers of a store say the same. Defaults to [`Retention::new`].
+    /// How long terminal jobs are kept. Each worker removes older records of all queues of the
+    /// store, so use the same retention in all workers of a store. Defaults to [`Retention::new`].
     pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
@@ -313,14 +319,14 @@ impl WorkerBuilder {
         self
     }
 
-    /// Draws its random numbers, those of jitter, from this seed, so that a simulation repeats.
-    /// Defaults to a random one.
+    /// The seed of the random numbers, such as those of jitter, so that a simulation can be
+    /// repeated. Defaults to a random one.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The worker.
+    /// Checks the settings and returns the worker.
     ///
     /// # Errors
     ///
@@ -335,8 +341,8 @@ impl WorkerBuilder {
         Ok(Worker { shared: Arc::new(self.assemble(config, pools, handlers)?) })
     }
 
-    /// A caretaker, which fires schedules and removes old jobs as the worker would, and runs no job.
-    /// Queues, handlers and limits are left out.
+    /// Returns a caretaker, which fires schedules and removes old jobs as the worker would, but
+    /// runs no jobs. Queues, handlers and limits are left out.
     ///
     /// # Errors
     ///

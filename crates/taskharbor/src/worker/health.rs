@@ -1,4 +1,4 @@
-//! [`Health`]: whether a worker consumes jobs, or has nothing to consume.
+//! [`Health`]: whether a worker runs jobs when there are any.
 //!
 //! Each part of a worker records the start of its oldest unanswered call, or of the first in a row of
 //! failed calls. How long a handler runs says nothing: a worker whose slots are taken by long
@@ -28,13 +28,13 @@ const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(15);
 /// How often the runtime of the handlers says that it runs.
 pub(super) const PULSE: Duration = Duration::from_secs(5);
 
-/// How a worker is: [`Running::health`](crate::Running::health).
+/// The health of a worker: [`Running::health`](crate::Running::health).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// How far it is on its way from start to end.
+    /// Its phase between start and end.
     pub phase: WorkerPhase,
-    /// Why it does not consume jobs although it should; empty if it is healthy.
+    /// The reasons why it runs no jobs although it should; empty if it is healthy.
     pub problems: Vec<HealthProblem>,
     /// How many jobs it may run at once.
     pub slots: usize,
@@ -43,14 +43,15 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether the worker has not ended. A process whose worker has ended can be restarted.
+    /// Whether the worker is running: `false` once it has ended. Restart a process whose worker has
+    /// ended.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.phase != WorkerPhase::Ended
     }
 
-    /// Whether the worker is in phase [`WorkerPhase::Working`] and has no problems: it consumes jobs, or there
-    /// are none.
+    /// Whether the worker is in phase [`WorkerPhase::Working`] and has no problems: it runs jobs,
+    /// or there are none.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.phase == WorkerPhase::Working && self.problems.is_empty()
@@ -64,7 +65,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// Why a worker does not consume jobs.
+/// A reason why a worker runs no jobs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HealthProblem {
@@ -77,7 +78,7 @@ pub enum HealthProblem {
     /// Outcomes cannot be recorded.
     #[error("no outcome could be recorded for {} s: check the store", .0.as_secs())]
     Settling(Duration),
-    /// The store says that a job is due, slots are free, and no job comes.
+    /// The store says that a job is due, and slots are free, but reserving grants no job.
     #[error("a job has been due for {} s and the store does not give it", .0.as_secs())]
     GivenNothing(Duration),
     /// Handlers block every thread of their runtime.

@@ -28,7 +28,7 @@ fn source(shared: &Arc<Shared>) -> Source {
                 let (call, queries) = (shared.driver.outputs(request.clone()), request.items.len());
                 match shared.call(Part::Input, Operation::Outputs, queries, call).await {
                     Ok(answers) => return Ok(answers),
-                    // A store that is away comes back; one that fails is tried a few times.
+                    // An unavailable store is waited for; a failing one is tried a few times.
                     Err(error @ (DriverError::Backend(_) | DriverError::Invalid(_)))
                         if failures + 1 >= TRIES =>
                     {

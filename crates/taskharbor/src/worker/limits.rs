@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{Event, Operation};
 
-/// So often the call is made before the first job is reserved: for about three seconds.
+/// How often the call is made before the first job is reserved: for about three seconds.
 const TRIES: u32 = 5;
 
 /// A declaration, until the store has answered it.
@@ -54,7 +54,7 @@ impl<'a> Declaring<'a> {
         let declared = async {
             while self.declaration.is_some() {
                 sleep(shared.backoff(self.failures)).await;
-                // A failure is told where the call is made.
+                // The call itself reports a failure.
                 let _ = self.declare().await;
             }
         };

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use taskharbor_core::{Timestamp, admin::Prune};
 
-/// How long terminal jobs are kept, by how they ended.
+/// How long terminal jobs are kept, by their state.
 ///
-/// A job that is kept can be looked at, its output read, and its key answers a caller that enqueues
-/// it again. A flow is kept and removed as a whole, by how and when its last job ended.
+/// While a job is kept, its record and output can be read, and it may hold its idempotency key
+/// ([`KeyHold`](crate::KeyHold)). A flow is kept and removed as a whole, according to the state of
+/// its last job and the time at which that ended.
 ///
 /// ```
 /// # fn keep(worker: taskharbor::WorkerBuilder) -> taskharbor::WorkerBuilder {
@@ -30,50 +31,51 @@ pub struct Retention {
 impl Retention {
     const DAY: Duration = Duration::from_secs(86_400);
 
-    /// Done and cancelled jobs for 24 hours; dead-lettered ones until somebody requeues or purges
-    /// them.
+    /// Keeps done and cancelled jobs for 24 hours, and dead-lettered ones until they are requeued
+    /// or purged.
     pub const fn new() -> Self {
         Self { done: Some(Self::DAY), cancelled: Some(Self::DAY), dlq: None }
     }
 
-    /// All for ever, or until somebody purges them.
+    /// Keeps all jobs until they are purged.
     pub const fn keep_all() -> Self {
         Self { done: None, cancelled: None, dlq: None }
     }
 
-    /// Done jobs for this long. Zero is until the lease under which the job ended would have run
-    /// out: for so long its worker may have to ask again whether the job is done. A caller that
-    /// waits for an output has to ask before that. Defaults to 24 hours.
+    /// Keeps done jobs for this long. With zero they are kept until the lease under which they
+    /// ended would have run out, because until then the worker may have to ask again whether the
+    /// job is done. A caller that waits for the output has to read it before the record is removed.
+    /// Defaults to 24 hours.
     pub const fn done(mut self, kept: Duration) -> Self {
         self.done = Some(kept);
         self
     }
 
-    /// Cancelled jobs for this long. Defaults to 24 hours.
+    /// Keeps cancelled jobs for this long. Defaults to 24 hours.
     pub const fn cancelled(mut self, kept: Duration) -> Self {
         self.cancelled = Some(kept);
         self
     }
 
-    /// Dead-lettered jobs for this long. Defaults to for ever.
+    /// Keeps dead-lettered jobs for this long. Defaults to for ever.
     pub const fn dlq(mut self, kept: Duration) -> Self {
         self.dlq = Some(kept);
         self
     }
 
-    /// Done jobs for ever.
+    /// Keeps done jobs for ever.
     pub const fn keep_done(mut self) -> Self {
         self.done = None;
         self
     }
 
-    /// Cancelled jobs for ever.
+    /// Keeps cancelled jobs for ever.
     pub const fn keep_cancelled(mut self) -> Self {
         self.cancelled = None;
         self
     }
 
-    /// Dead-lettered jobs for ever, which is the default.
+    /// Keeps dead-lettered jobs for ever, which is the default.
     pub const fn keep_dlq(mut self) -> Self {
         self.dlq = None;
         self
