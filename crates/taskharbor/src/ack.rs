@@ -15,18 +15,18 @@ use crate::{CodecError, Context, Data, Operation, Outcome, handler, inflight::No
 
 /// Why a job was not acknowledged in a transaction.
 ///
-/// After [`AckError::Refused`] and [`AckError::Store`] roll the transaction back; after the others
-/// nothing was done in it.
+/// After [`AckError::Refused`] and [`AckError::Store`], roll the transaction back. After the other
+/// errors nothing was done in it.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AckError {
-    /// It was acknowledged in this execution before, or that was tried.
+    /// The job was acknowledged in this execution before, or that was attempted.
     #[error("the job was acknowledged in this execution before: acknowledge it once")]
     Again,
-    /// The execution has ended, and its outcome is recorded without this.
+    /// The execution has ended, and its outcome is recorded without this acknowledgement.
     #[error("the execution is over: acknowledge the job before its handler returns")]
     Over,
-    /// The transaction is not one of the worker's store.
+    /// The transaction belongs to another store than the worker's.
     #[error(
         "the transaction belongs to another store: make it with the driver that the worker was built with"
     )]
@@ -34,7 +34,8 @@ pub enum AckError {
     /// The output cannot be written.
     #[error(transparent)]
     Encode(#[from] CodecError),
-    /// The job was written by a codec that the worker does not know, so its output cannot be either.
+    /// The job was written with a codec that the worker does not know, so its output cannot be
+    /// written.
     #[error("the job was written with codec {0:?}, which this worker does not know")]
     UnknownCodec(String),
     /// The output is larger than a store keeps.
@@ -47,7 +48,7 @@ pub enum AckError {
         /// The limit.
         max: usize,
     },
-    /// The store refused it: the job is not this worker's any more.
+    /// The store refused it: this worker has lost the job's lease.
     #[error("the job is not this worker's any more: {0}")]
     Refused(Refusal),
     /// The call failed.
@@ -58,8 +59,9 @@ pub enum AckError {
 debug_as_display!(AckError);
 
 impl<S> Context<S> {
-    /// Completes the job with this output in the handler's own open transaction on the store: the job
-    /// is done if and only if that commits. Then return the answer. It takes the same transactions as
+    /// Completes the job with this output in the handler's own open transaction on the store: the
+    /// job is done if and only if the transaction commits. Return the [`Outcome`] that this gives
+    /// from the handler. It takes the same transactions as
     /// [`EnqueueBuilder::within`](crate::EnqueueBuilder::within).
     ///
     /// ```
@@ -81,22 +83,23 @@ impl<S> Context<S> {
     /// # }
     /// ```
     ///
-    /// Once this was called the worker does not ack the job by itself, whatever the handler returns.
-    /// If the transaction was committed the job is done, also if the handler fails after that. If it
-    /// was not, the attempt has failed: with the handler's error, or because the transaction was not
+    /// After this call the worker does not ack the job by itself, whatever the handler returns. If
+    /// the transaction was committed, the job is done, even if the handler fails after that. If it
+    /// was not, the attempt has failed, with the handler's error or because the transaction was not
     /// committed.
     ///
-    /// Commit soon and return: the transaction may hold the job in the store, so its lease is not
-    /// extended any more, and a handler that goes on until the lease is nearly over is stopped.
+    /// Commit soon and return. The transaction may lock the job in the store, so its lease is not
+    /// extended any more, and the handler is stopped shortly before the lease ends.
     ///
     /// # Errors
     ///
-    /// [`AckError`]. The lease may be lost: then the job is refused, and what the transaction holds is
-    /// to be rolled back with it.
+    /// [`AckError`]. If the lease is lost, the store refuses, and the transaction has to be rolled
+    /// back.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves open whether the transaction has it: roll that back.
+    /// If the future is dropped, the completion may be in the transaction or not: roll the
+    /// transaction back.
     pub async fn ack_in<O: Data, M>(
         &self,
         transaction: impl OpenTransaction<M>,

@@ -5,17 +5,18 @@ use std::{future::Future, time::Duration};
 /// How long tasks and threads that are left have to end.
 const LEFT: Duration = Duration::from_secs(1);
 
-/// Runs a program on a tokio runtime of its own, and answers with its result.
+/// Runs a program on a tokio runtime of its own, and returns its result.
 ///
-/// The runtime has the defaults of `#[tokio::main]`. It ends in another way: what is still running has a
-/// second to end and is then left behind. A handler that blocks its thread cannot be stopped, and the
-/// runtime of `#[tokio::main]` waits for it for ever, so a process whose worker has shut down would stay.
+/// The runtime has the defaults of `#[tokio::main]`, but ends in another way: when the program
+/// returns, running tasks and threads have one second to end, and are not waited for after that. A
+/// handler that blocks its thread cannot be stopped, and the runtime of `#[tokio::main]` would wait
+/// for it for ever.
 ///
 /// `#[taskharbor::main]` in front of `async fn main` does the same.
 ///
 /// # Panics
 ///
-/// If the operating system gives no threads to run on.
+/// If the operating system cannot start the threads of the runtime.
 #[expect(clippy::expect_used, reason = "without a runtime there is no program that could be told")]
 pub fn block_on<F: Future>(program: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();

@@ -2,12 +2,12 @@
 
 use crate::{JobError, JobResult, middleware::panicked};
 
-/// Runs work that blocks its thread or computes for long, on a thread made for that.
+/// Runs work that blocks its thread or computes for long, on a thread for blocking work.
 ///
-/// The work returns a `Result`; what cannot fail ends with `Ok::<_, JobError>(…)`.
+/// The work returns a `Result`; work that cannot fail ends with `Ok::<_, JobError>(…)`.
 ///
-/// A handler that blocks keeps a thread of the runtime from everything else. Its leases are kept
-/// all the same, since the lease keeper has a thread of its own; but other handlers wait.
+/// A handler that blocks keeps a thread of the runtime from everything else, so other handlers
+/// wait. The leases are still extended, because that is done on a separate thread.
 ///
 /// ```
 /// # use taskharbor::{Call, Data, JobResult};
@@ -30,12 +30,12 @@ use crate::{JobError, JobResult, middleware::panicked};
 ///
 /// # Errors
 ///
-/// What the work fails with; a panic in it is a failure too.
+/// The error of the work; a panic in it is an error, too.
 ///
 /// # Cancel safety
 ///
-/// Dropping the future does not stop the work, as nothing can stop a thread: let it look at
-/// [`Call::is_cancelled`](crate::Call::is_cancelled) from time to time.
+/// Dropping the future does not stop the work, because a thread cannot be stopped: let the work
+/// check [`Call::is_cancelled`](crate::Call::is_cancelled) from time to time.
 pub async fn blocking<T, E>(work: impl FnOnce() -> Result<T, E> + Send + 'static) -> JobResult<T>
 where
     T: Send + 'static,

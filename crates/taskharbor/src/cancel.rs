@@ -12,19 +12,20 @@ use tokio::sync::Notify;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum CancelReason {
-    /// Somebody asked for the job to be cancelled. Success is still recorded; anything else ends
-    /// it as cancelled.
+    /// The job was cancelled by a user or a program. If the handler succeeds, the job is done;
+    /// otherwise it is cancelled.
     Requested,
-    /// The worker shuts down and the grace period is over. Success is still recorded; anything
-    /// else gives the job back without charging an attempt.
+    /// The worker shuts down and the grace period has ended. If the handler succeeds, the job is
+    /// done; otherwise it is released without charging an attempt.
     Shutdown,
-    /// It has taken longer than it may, which counts as a failure. Seen by what goes on beside
-    /// the handler, such as work on another thread; the handler itself is stopped.
+    /// The execution has exceeded its timeout, which counts as a failed attempt. The handler itself
+    /// is stopped; work on other threads sees this reason.
     TimedOut,
-    /// The handler has ended. Seen by what it has left behind.
+    /// The handler has ended. Tasks and threads that it has started and not waited for see this
+    /// reason.
     Over,
-    /// The lease was lost: the job may be running elsewhere, and what this handler does is not
-    /// recorded. It is stopped at its next `await`.
+    /// The lease was lost: another worker may be running the job, and the outcome of this handler
+    /// is not recorded. It is stopped at its next `await`.
     LeaseLost,
 }
 

@@ -1,7 +1,7 @@
 //! [`Codec`]: how jobs, outputs and inputs become bytes and values again.
 //!
-//! The name of the codec travels with the job, so a worker reads what it gets or says which codec
-//! it lacks. Clients and workers have no type parameter for it: values are handed over erased, as
+//! The name of the codec is stored with the job, so a worker can read the job or report which codec
+//! is missing. Clients and workers have no type parameter for it: values are passed type-erased, as
 //! [`Encode`] and [`Decode`], which any serde format can write and read.
 
 use std::{fmt, sync::Arc};
@@ -20,7 +20,7 @@ use crate::BoxError;
 
 /// A format in which jobs and outputs are stored.
 pub trait Codec: Send + Sync + 'static {
-    /// The name that is stored with each job. Never give a changed format an old name.
+    /// The name that is stored with each job. If you change the format, change the name, too.
     fn name(&self) -> &str;
 
     /// Writes a value.
@@ -30,27 +30,27 @@ pub trait Codec: Send + Sync + 'static {
     /// Whatever keeps the value from being written.
     fn encode(&self, value: Encode<'_>) -> Result<Vec<u8>, BoxError>;
 
-    /// Reads a value: hands a deserializer over the bytes to [`Decode::from`].
+    /// Reads a value: passes a deserializer of the bytes to [`Decode::from`].
     ///
     /// # Errors
     ///
     /// Whatever keeps the bytes from being that value.
     fn decode(&self, bytes: &[u8], value: Decode<'_>) -> Result<(), BoxError>;
 
-    /// Whether these bytes are exactly one value. Handlers of raw bytes produce what they like, and
-    /// two values in the place of one would shift all that come after it in a list. Defaults to yes,
-    /// without looking.
+    /// Checks that these bytes are exactly one value. A handler of raw bytes can produce any bytes,
+    /// and two values in place of one would shift all values after it in a list. Defaults to no
+    /// check.
     ///
     /// # Errors
     ///
-    /// What is wrong with the bytes.
+    /// The reason why the bytes are not one value.
     fn check(&self, bytes: &[u8]) -> Result<(), BoxError> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Writes a list of values that it has written before, as it would write a `Vec` or a tuple of
-    /// them: what a step takes that follows a group. Defaults to an error.
+    /// Writes a list of values that are encoded already, as it would write a `Vec` or a tuple of
+    /// them. The step after a group takes such a list. Defaults to an error.
     ///
     /// # Errors
     ///
@@ -60,8 +60,8 @@ pub trait Codec: Send + Sync + 'static {
         Err("this codec does not put lists together: implement Codec::list".into())
     }
 
-    /// Writes a variant of an enum that holds one value, which it has written before: what becomes
-    /// of a member that is gathered is an `Ok`. Defaults to an error.
+    /// Writes an enum variant with one value that is encoded already: the step after
+    /// [`Flow::gather`](crate::Flow::gather) takes `Ok` variants. Defaults to an error.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Decode<'_> {
     ///
     /// # Errors
     ///
-    /// What the deserializer answers.
+    /// The error of the deserializer.
     pub fn from<'de, D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         let mut erased = <dyn erased_serde::Deserializer<'_>>::erase(deserializer);
         (self.0)(&mut erased).map_err(serde::de::Error::custom)
@@ -111,7 +111,7 @@ impl fmt::Debug for Decode<'_> {
     }
 }
 
-/// JSON: readable in every store and by every language. The default.
+/// JSON, which every language can read. The default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json;
 
@@ -160,7 +160,7 @@ impl Codec for Json {
 }
 
 /// MessagePack: smaller than JSON, and byte strings stay bytes. Fields are stored by name, so
-/// adding one with a default strands nothing.
+/// stored jobs stay readable after a field with a default is added.
 #[cfg(feature = "messagepack")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessagePack;

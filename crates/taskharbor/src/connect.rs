@@ -13,31 +13,31 @@ use crate::{BoxError, worker::BACKOFF};
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The text is no URL of a store; of the text, what may hold a secret is left out.
+    /// The text is not the URL of a store. The error shows it without parts that may be secret.
     #[error("{0:?} names no store: start it with one of {known}", known = SCHEMES.join(", "))]
     NotAUrl(String),
-    /// No driver of ours has this scheme.
+    /// Unknown scheme.
     #[error("no driver knows the scheme {0:?}: use one of {known}", known = SCHEMES.join(", "))]
     UnknownScheme(String),
-    /// The driver is not in this build.
+    /// The driver was not compiled in: its feature is not enabled.
     #[error(
         "the driver for {scheme} is not in this build: enable the feature {feature:?} of the crate taskharbor"
     )]
     NotCompiledIn {
         /// The scheme of the URL.
         scheme: &'static str,
-        /// The feature that brings the driver.
+        /// The feature that adds the driver.
         feature: &'static str,
     },
     /// The part of the URL after the scheme is invalid.
     #[error("{url:?} is not understood: {problem}")]
     Invalid {
-        /// The URL, without what it may hold of secrets.
+        /// The URL, without secrets.
         url: String,
         /// What is wrong.
         problem: &'static str,
     },
-    /// The driver does not understand the URL, or an option in it.
+    /// The URL, or an option in it, is invalid.
     #[error("invalid URL (it starts with {scheme}): {}", chain(&**cause))]
     Config {
         /// The scheme of the URL.
@@ -45,7 +45,7 @@ pub enum ConnectError {
         /// What the driver says, without secrets.
         cause: BoxError,
     },
-    /// The store cannot be reached or is busy: trying again is worth it.
+    /// The store cannot be reached or is busy; a retry may succeed.
     #[error("{}", chain(&**cause))]
     Unavailable {
         /// The scheme of the URL.
@@ -106,9 +106,9 @@ pub async fn connect(url: &str) -> Result<AnyDriver, ConnectError> {
     }
 }
 
-/// As [`connect`], and waits for a store that is away, for at most this long: a service that starts
-/// together with its database, or before it, is there when the database is. [`Duration::MAX`] waits
-/// for ever. Whatever waiting does not cure is an error at once.
+/// Connects as [`connect`] does, but waits up to `limit` for an unavailable store, so that a
+/// service can start before its database. [`Duration::MAX`] waits for ever. Errors that waiting
+/// does not solve are returned at once.
 ///
 /// # Errors
 ///

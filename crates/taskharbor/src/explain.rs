@@ -1,7 +1,7 @@
 //! [`explain`]: why a job is in its state, in words for people.
 //!
-//! The command and the dashboard say the same, and so can an application. Whatever comes from jobs is in
-//! the text as it is: a terminal or a page has to take care of it.
+//! The command, the dashboard and applications use the same text. Errors and names of jobs are in
+//! the text as they are, so a terminal or a page has to escape them.
 
 pub mod held;
 pub mod served;
@@ -41,11 +41,12 @@ pub struct Why {
 
 type Sentence = Result<(&'static str, String), DriverError>;
 
-/// Says why a job is in its state, as it was read at `now`. Some states take more calls to the store.
+/// Explains why a job is in its state, with a record that was read at `now`. For some states it
+/// makes further calls to the store.
 ///
 /// # Errors
 ///
-/// What the store answers.
+/// [`DriverError`], if a call to the store fails.
 ///
 /// # Cancel safety
 ///

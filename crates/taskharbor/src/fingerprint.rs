@@ -1,4 +1,4 @@
-//! [`Fingerprint`]: what the errors of one cause have in common.
+//! [`Fingerprint`]: the common part of errors with one cause.
 //!
 //! A thousand dead-lettered jobs are mostly two or three errors, which differ in ids, times and
 //! addresses. So an error is reduced to its first line without the parts that differ from job to job.
@@ -11,10 +11,10 @@ use std::{
 
 use taskharbor_core::job::JobSummary;
 
-/// What the errors of one cause have in common.
+/// The common part of errors with one cause.
 ///
-/// It is made of the first line of an error, in which one sign stands for every part that differs from
-/// job to job: `#` for numbers and ids, `'…'` for what is quoted, `<path>`, `<url>` and `<address>`.
+/// It is the first line of an error, with placeholders for the parts that differ from job to job:
+/// `#` for numbers and ids, `'…'` for quoted text, `<path>`, `<url>` and `<address>`.
 ///
 /// ```
 /// use taskharbor::Fingerprint;
@@ -49,8 +49,8 @@ impl Fingerprint {
         Self::of(Self::cause(job))
     }
 
-    /// The text that says why a job is where it is: its last error, unless it was dead-lettered or
-    /// cancelled for a reason that has nothing to do with that error. Empty if nothing is known.
+    /// The reason for a job's state: its last error, unless it was dead-lettered or cancelled for a
+    /// reason that is unrelated to that error. Empty if none is known.
     #[must_use]
     pub fn cause(job: &JobSummary) -> &str {
         let error = job.last_error.as_ref().map(AsRef::as_ref);
@@ -64,7 +64,7 @@ impl Fingerprint {
         }
     }
 
-    /// What the errors have in common, for people.
+    /// The pattern: the common part as text.
     #[must_use]
     pub fn pattern(&self) -> &str {
         &self.pattern

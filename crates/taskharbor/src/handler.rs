@@ -1,4 +1,4 @@
-//! [`Handlers`]: which function runs which kind of job.
+//! [`Handlers`]: the functions that run jobs, by job type.
 //!
 //! The types of job, output and state are known where a handler is added and forgotten right
 //! after: a worker sees functions from a call to bytes.
@@ -15,7 +15,7 @@ use crate::{
 /// Runs one job.
 pub(crate) type Run<S> = Arc<dyn Fn(Call, Arc<S>) -> BoxFuture<CallResult> + Send + Sync>;
 
-/// Which function runs which kind of job; `S` is the application's state that they share.
+/// The functions that run jobs, by job type; `S` is the application's state that they share.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -87,15 +87,15 @@ impl Reads {
 }
 
 impl<S: Send + Sync + 'static> Handlers<S> {
-    /// None yet.
+    /// Creates an empty set of handlers.
     #[must_use]
     pub fn new() -> Self {
         Self { entries: Vec::new() }
     }
 
-    /// Jobs of type `J` are run by this: `async fn(J, Context<S>) -> Result<R, E>`, where `R` is
-    /// the job's output, a [`Flow`](crate::Flow) that will produce it or an [`Outcome`], and `E`
-    /// any error.
+    /// Adds the handler of jobs of type `J`: `async fn(J, Context<S>) -> Result<R, E>`, where `R`
+    /// is the job's output, a [`Flow`](crate::Flow) that will produce it, or an [`Outcome`], and
+    /// `E` is any error.
     #[must_use]
     pub fn on<J, F, Fut, R, E>(mut self, handler: F) -> Self
     where
@@ -132,14 +132,15 @@ impl<S: Send + Sync + 'static> Handlers<S> {
         self
     }
 
-    /// Jobs of a type whose name is known only at run time are run by this, which gets the
-    /// payload and returns the output as bytes: `async fn(Blob, Context<S>) -> Result<R, E>`, where
-    /// `R` is `Option<Blob>` or an [`Outcome`] of it.
+    /// Adds the handler of a job type whose name is known only at run time. It gets the payload and
+    /// returns the output as bytes: `async fn(Blob, Context<S>) -> Result<R, E>`, where `R` is
+    /// `Option<Blob>` or an [`Outcome`] of it.
     ///
-    /// Behind a step that failed with the policy [`FailurePolicy::Continue`](crate::FailurePolicy) it
-    /// runs, too: in the place of the step's output it finds what the codec writes for nothing, in
-    /// JSON `null`, and [`Call::failure`] has the failure. A typed handler has no value for that and
-    /// does not run; put it behind [`Flow::gather`](crate::Flow::gather).
+    /// It also runs after a step that failed with the policy
+    /// [`FailurePolicy::Continue`](crate::FailurePolicy). Then it gets the codec's value for
+    /// nothing in place of the step's output, `null` in JSON, and [`Call::failure`] returns the
+    /// failure. A typed handler has no value for that, so its job fails; use
+    /// [`Flow::gather`](crate::Flow::gather) before it.
     #[must_use]
     pub fn on_raw<F, Fut, R, E>(mut self, job_type: impl Into<String>, handler: F) -> Self
     where

@@ -1,4 +1,4 @@
-//! [`Middleware`]: what wraps every handler of a worker.
+//! [`Middleware`]: code around every handler of a worker.
 //!
 //! Any `async fn(Call, Next) -> CallResult` is one. Two are built in and always outermost: a panic
 //! is one failed attempt ([`recover`]), and so is an execution that takes longer than the job
@@ -21,7 +21,7 @@ use crate::{
     worker::verdict::timed_out,
 };
 
-/// What one execution came to: the output as bytes, or the failure.
+/// The result of one execution: the outcome with the output as bytes, or the error.
 pub type CallResult = Result<Outcome<Option<Blob>>, JobError>;
 
 /// A future that owns all it needs.
@@ -40,7 +40,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// }
 /// ```
 pub trait Middleware: Send + Sync + 'static {
-    /// Does what it does around `next`.
+    /// Handles one execution. Call `next` to run the handler.
     fn handle(&self, call: Call, next: Next) -> BoxFuture<CallResult>;
 }
 
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// The middleware further in, and at last the handler.
+/// The rest of the chain: the middleware inside this one, and the handler.
 #[derive(Clone)]
 pub struct Next {
     chain: Arc<[Arc<dyn Middleware>]>,
@@ -67,11 +67,11 @@ impl Next {
         Self { chain, at: 0, handler }
     }
 
-    /// Goes on to the handler.
+    /// Runs the rest of the chain.
     ///
     /// # Errors
     ///
-    /// What the handler or a middleware further in failed with.
+    /// The error of the handler or of a middleware inside this one.
     ///
     /// # Cancel safety
     ///

@@ -1,7 +1,7 @@
 //! [`Observer`]: receiving events about jobs, workers and calls to the store.
 //!
-//! Everything is told once, where it happens, as an [`Event`]. Logs are an observer that every
-//! client and worker has; counting is one that an application may add.
+//! Each event is reported once, where it happens, as an [`Event`]. Every client and worker has an
+//! observer that writes logs; an application can add others, such as [`Counters`].
 
 mod count;
 mod log;
@@ -32,7 +32,7 @@ pub use operation::Operation;
 
 /// Receives events about jobs, workers and calls to the store.
 ///
-/// A closure is one, if its argument is spelled out:
+/// A closure is an observer, if the type of its argument is written out:
 ///
 /// ```
 /// use taskharbor::Event;
@@ -47,10 +47,10 @@ pub use operation::Operation;
 /// # }
 /// ```
 ///
-/// It is called from the loops that move jobs, so it must be quick and must not block. A panic in
-/// it is caught and changes nothing.
+/// It is called from the loops of workers and from clients, so it must be quick and must not block.
+/// A panic in it is caught and logged.
 pub trait Observer: Send + Sync + 'static {
-    /// This happened.
+    /// Receives an event.
     fn on(&self, event: &Event<'_>);
 }
 
@@ -66,19 +66,19 @@ impl<O: Observer> Observer for Arc<O> {
     }
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A job was stored, or stood there already. In a transaction of the caller's: it is stored if
-    /// that commits.
+    /// A job was stored, or existed already. A job that was enqueued in the caller's transaction is
+    /// stored when the transaction commits.
     #[non_exhaustive]
     Enqueued {
         /// The job.
         id: &'a JobId,
-        /// What kind of job it is.
+        /// Its type.
         job_type: &'a JobType,
-        /// Where it waits.
+        /// Its queue.
         queue: &'a QueueName,
         /// Whether this call stored it.
         is_new: bool,
@@ -89,13 +89,14 @@ pub enum Event<'a> {
         /// The job.
         job: &'a JobView,
     },
-    /// A handler begins.
+    /// A handler was started.
     #[non_exhaustive]
     Started {
         /// The job.
         job: &'a JobView,
     },
-    /// A handler failed. What becomes of the job is told once it is recorded.
+    /// A handler failed. `Retried`, `DeadLettered` or `Released` follows when the outcome is
+    /// recorded.
     #[non_exhaustive]
     Failed {
         /// The job.
@@ -105,7 +106,7 @@ pub enum Event<'a> {
         /// How long it ran.
         took: Duration,
     },
-    /// Success is recorded.
+    /// A success was recorded.
     #[non_exhaustive]
     Succeeded {
         /// The job.
@@ -113,15 +114,15 @@ pub enum Event<'a> {
         /// How long it ran.
         took: Duration,
     },
-    /// A failure is recorded, and the job will be tried again.
+    /// A failure was recorded, and the job will be retried.
     #[non_exhaustive]
     Retried {
         /// The job.
         job: &'a JobView,
-        /// When, at the earliest.
+        /// The earliest time of the retry.
         run_at: Timestamp,
     },
-    /// A failure is recorded, and the job is dead-lettered.
+    /// A failure was recorded, and the job is dead-lettered.
     #[non_exhaustive]
     DeadLettered {
         /// The job.
@@ -129,7 +130,7 @@ pub enum Event<'a> {
         /// Why.
         reason: &'a Text,
     },
-    /// The job is released: no attempt is charged.
+    /// The job was released: no attempt is charged.
     #[non_exhaustive]
     Released {
         /// The job.
@@ -142,7 +143,7 @@ pub enum Event<'a> {
     LeaseExtended {
         /// The job.
         job: &'a JobView,
-        /// When the lease is over now.
+        /// The new end of the lease.
         expires_at: Timestamp,
     },
     /// The lease is lost, so this worker cannot record the outcome of the job.
@@ -153,25 +154,26 @@ pub enum Event<'a> {
         /// How.
         why: &'a LossReason,
     },
-    /// A call to the store has ended. A call whose future was dropped is not told.
+    /// A call to the store has ended. A call whose future was dropped is not reported.
     #[non_exhaustive]
     Called {
-        /// What was asked for.
+        /// The kind of call.
         operation: Operation,
         /// How many items the call carried: jobs, queries or queues; for a reserve the number of
         /// jobs it asked for. Zero for calls about no particular job.
         items: usize,
         /// How long it took, waiting for a connection and retries inside the driver included.
         took: Duration,
-        /// Why the call failed as a whole, if it did. Refusals of single items are not told here.
+        /// Why the call failed as a whole, if it did. Refusals of single items are not reported
+        /// here.
         error: Option<&'a DriverError>,
     },
-    /// The store cannot be reached. Told once, until it is back.
+    /// The store cannot be reached. Reported once per outage.
     #[non_exhaustive]
     StoreUnavailable {
-        /// What was tried.
+        /// The call that failed.
         doing: &'static str,
-        /// What the driver said.
+        /// The driver's error.
         error: &'a DriverError,
     },
     /// The store answers again.
@@ -180,11 +182,11 @@ pub enum Event<'a> {
         /// How long it was away.
         after: Duration,
     },
-    /// The store's wake-ups do not arrive although they should, so the worker finds jobs by polling.
-    /// Told once, until they arrive again.
+    /// The store's wake-ups do not arrive although they should, so the worker finds jobs by
+    /// polling. Reported once, until they arrive again.
     #[non_exhaustive]
     WakeUpsLost {
-        /// What the driver said.
+        /// The driver's error.
         problem: &'a str,
     },
     /// The store's wake-ups arrive again.
@@ -199,11 +201,12 @@ pub enum Event<'a> {
         slot: Timestamp,
         /// The job that stands for the slot.
         job: &'a JobId,
-        /// Whether the firing stored it. Otherwise another job stood in its place.
+        /// Whether the firing stored it. Otherwise the slot's job existed already, or another job
+        /// held its key.
         is_new: bool,
     },
-    /// A slot of a schedule could not be fired. The record of the schedule says so too, unless another
-    /// worker may be able to.
+    /// A slot of a schedule could not be fired. The error is also in the schedule's record, unless
+    /// a newer worker may be able to fire the slot.
     #[non_exhaustive]
     ScheduleFailed {
         /// The schedule.
@@ -211,7 +214,8 @@ pub enum Event<'a> {
         /// Why.
         error: &'a str,
     },
-    /// The schedules of this worker were not declared. The worker goes on without them.
+    /// The store denied the declaration of this worker's schedules. The worker goes on without
+    /// them.
     #[non_exhaustive]
     SchedulesDenied {
         /// Their owner.
@@ -219,7 +223,8 @@ pub enum Event<'a> {
         /// Why. A newer version is nothing to worry about: this is an old process in a deploy.
         denied: &'a Denied,
     },
-    /// The limits of this worker were not declared. The worker goes on under those that are stored.
+    /// The store denied the declaration of this worker's limits. The worker goes on under those
+    /// that are stored.
     #[non_exhaustive]
     LimitsDenied {
         /// Their owner.
@@ -227,13 +232,13 @@ pub enum Event<'a> {
         /// Why. A newer version is nothing to worry about: this is an old process in a deploy.
         denied: &'a Denied,
     },
-    /// A handler was throttled ([`JobError::throttled`]): its job is released without a charge, and its
-    /// lane, or its queue if it has none, is held until then.
+    /// A handler was throttled ([`JobError::throttled`]): its job is released without charging an
+    /// attempt, and its lane, or its queue if it has no lane, is held.
     #[non_exhaustive]
     Throttled {
         /// The job.
         job: &'a JobView,
-        /// Until when.
+        /// The end of the hold.
         until: Timestamp,
         /// Why the lane or queue is not held, if the store did not do so. The job is released all the
         /// same.
@@ -242,9 +247,10 @@ pub enum Event<'a> {
     /// A worker begins to reserve jobs.
     #[non_exhaustive]
     WorkerStarted {
-        /// The name under which it holds leases.
+        /// The worker's name.
         name: &'a str,
-        /// The longest that its shutdown takes. Whatever ends the process has to wait for that long.
+        /// The longest time that its shutdown takes. A supervisor that kills the process must wait
+        /// at least this long.
         shutdown_within: Duration,
     },
     /// Another worker has announced itself under the name of this one. An eviction of one of them ends
@@ -260,7 +266,7 @@ pub enum Event<'a> {
     WorkerEvicted {
         /// Its name.
         name: &'a str,
-        /// How many of its leases have ended with that.
+        /// How many of its leases the eviction ended.
         leases: usize,
     },
     /// A worker reserves no more jobs and goes on with those it has: [`Running::quiet`](crate::Running::quiet).
@@ -295,17 +301,17 @@ pub enum LossReason {
     /// The store could not be reached in time to extend it.
     #[error("the store could not be reached before the lease was over")]
     Unreachable,
-    /// The worker came too late to extend it, although the store was not away: its process was
-    /// suspended, or its threads were kept busy.
+    /// The worker extended it too late although the store was available: its process was suspended,
+    /// or its threads were busy.
     #[error("this process was suspended or too busy to extend the lease in time")]
     Stalled,
     /// The driver was closed.
     #[error("the driver was closed")]
     Closed,
-    /// The handler has not ended although its time is over: it blocks its thread.
+    /// The handler did not end after its timeout: it blocks its thread.
     #[error("the handler did not end when its time was over")]
     Overdue,
-    /// The store accepts neither the outcome nor a failure in its place.
+    /// The store refuses the outcome, and also a failure in its place.
     #[error("the store does not take the outcome")]
     Unrecordable,
 }

@@ -9,10 +9,10 @@ use crate::Flow;
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What a handler returns.
+/// The result that a handler returns.
 pub type JobResult<T = ()> = Result<T, JobError>;
 
-/// What a handler made of its job, if it did not fail.
+/// The outcome of a handler that did not fail.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Outcome<O> {
@@ -20,23 +20,23 @@ pub enum Outcome<O> {
     Done(O),
     /// A flow that will produce the output in the job's place.
     Continue(Flow<O>),
-    /// Not yet: try again after this time. No attempt is charged.
+    /// The job runs again after this time. No attempt is charged.
     Snooze(Duration),
-    /// The job was acknowledged in a transaction of the handler's own: the answer of
-    /// [`Context::ack_in`](crate::Context::ack_in).
+    /// The job was acknowledged in a transaction of the handler's own.
+    /// [`Context::ack_in`](crate::Context::ack_in) returns it.
     #[non_exhaustive]
     Acked,
 }
 
-/// What a handler may return for a job whose output is `O`: the output itself, a [`Flow`] that will
-/// produce it, or an [`Outcome`].
+/// A value that a handler may return for a job with the output type `O`: the output itself, a
+/// [`Flow`] that will produce it, or an [`Outcome`].
 #[diagnostic::on_unimplemented(
     message = "the handler returns `{Self}`, but the job's output is `{O}`",
     label = "this handler's result does not fit its job",
     note = "return `{O}`, a `Flow<{O}>` that will produce it, or an `Outcome<{O}>`"
 )]
 pub trait IntoOutcome<O> {
-    /// As an outcome.
+    /// Converts the value into an outcome.
     fn into_outcome(self) -> Outcome<O>;
 }
 
@@ -58,10 +58,10 @@ impl<O> IntoOutcome<O> for Outcome<O> {
     }
 }
 
-/// Why a handler failed, and whether trying again is worth it.
+/// The error of a handler, and whether the job is retried.
 ///
-/// `?` makes one of any standard error, `anyhow::Error`, `&str` and `String`; such a failure is
-/// retried by the worker's policy. For that reason it cannot be a standard error itself.
+/// `?` converts any standard error, `anyhow::Error`, `&str` and `String` into it; such an error is
+/// retried by the retry policy. Because of that conversion it does not implement [`Error`] itself.
 pub struct JobError {
     again: Again,
     source: BoxError,
@@ -80,7 +80,7 @@ pub(crate) enum Again {
 }
 
 impl JobError {
-    /// A failure that trying again will not cure: the job is dead-lettered at once.
+    /// A permanent failure: the job is dead-lettered at once.
     #[must_use]
     pub fn unrecoverable(source: impl Into<BoxError>) -> Self {
         Self { again: Again::Never, source: source.into() }
@@ -91,15 +91,17 @@ impl JobError {
         Self { again: Again::Unreadable, source: source.into() }
     }
 
-    /// A failure after which to wait this long, whatever the policy says. It counts as an attempt.
+    /// A failure after which the job is retried after this time, whatever the retry policy says. It
+    /// counts as an attempt.
     #[must_use]
     pub fn retry_after(delay: Duration, source: impl Into<BoxError>) -> Self {
         Self { again: Again::After(delay), source: source.into() }
     }
 
-    /// What the handler calls asks it to wait: a response 429 with `Retry-After`, for example. The job is
-    /// released and runs again after this time. No attempt is charged. Its lane is held for as long, or
-    /// its queue if it has no lane, so that other jobs of the lane do not run into the same answer.
+    /// The service that the handler calls asks it to wait, for example with the status 429 and
+    /// `Retry-After`. The job is released and runs again after this time. No attempt is charged.
+    /// Its lane, or its queue if it has no lane, is held for the same time, so that its other jobs
+    /// do not get the same response.
     ///
     /// ```
     /// use std::time::Duration;
@@ -119,14 +121,13 @@ impl JobError {
         Self { again: Again::Throttled(retry_after), source }
     }
 
-    /// Whether trying again in the same worker cannot cure it: the job is dead-lettered without further
-    /// attempts.
+    /// Whether the failure is permanent: the job is dead-lettered without further attempts.
     #[must_use]
     pub const fn is_unrecoverable(&self) -> bool {
         matches!(self.again, Again::Never | Again::Unreadable)
     }
 
-    /// What went wrong.
+    /// The underlying error.
     #[must_use]
     pub fn source(&self) -> &(dyn Error + Send + Sync + 'static) {
         &*self.source

@@ -1,9 +1,9 @@
-//! [`WorkerInfo`]: what a worker says about itself when it announces itself.
+//! [`WorkerInfo`]: the content of a worker's announcement.
 
 use serde::{Deserialize, Serialize};
 use taskharbor_core::{Blob, driver::Limits};
 
-/// What a worker says about itself. Counts are those since it started.
+/// The content of a worker's announcement. Counts start when the worker starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -16,11 +16,11 @@ pub struct WorkerInfo {
     /// The host that it runs on, if the environment names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
-    /// How far it is on its way from start to end.
+    /// Its phase between start and end.
     pub phase: WorkerPhase,
-    /// Why it consumes nothing, if it should and does not.
+    /// The reasons why it runs no jobs although it should; empty if it is healthy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// Whether wake-ups arrive.
@@ -40,7 +40,7 @@ pub struct WorkerInfo {
     pub types_left_out: usize,
 }
 
-/// How far a worker is on its way from start to end.
+/// The phase of a worker between start and end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -72,7 +72,7 @@ impl WorkerPhase {
     }
 }
 
-/// What a worker says about one of its queues.
+/// The part of a worker's announcement about one of its queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -95,11 +95,12 @@ pub struct QueueInfo {
     pub released: u64,
     /// Leases lost.
     pub lost: u64,
-    /// From the time a job was available until its handler began: how many lie in each bucket of
-    /// [`QueueInfo::BUCKETS`], and last those beyond. Empty if it was left out for want of room.
+    /// A histogram of the time from a job's position until its handler began: the number of jobs in
+    /// each bucket of [`QueueInfo::BUCKETS`], and then of those beyond the last bucket. Empty if
+    /// the announcement had no room for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wait: Vec<u64>,
-    /// How long handlers ran, as `wait`.
+    /// How long handlers ran, in the same buckets as `wait`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub run: Vec<u64>,
 }
@@ -116,13 +117,13 @@ const fn is_zero(number: &usize) -> bool {
 }
 
 impl WorkerInfo {
-    /// Reads what a worker has announced; `None` if it was not this library.
+    /// Reads an announcement; `None` if it was not written by this library.
     #[must_use]
     pub fn read(info: &Blob) -> Option<Self> {
         serde_json::from_slice(info).ok()
     }
 
-    /// As it is announced. What has no room is left out, and how much that is stands in its place.
+    /// Encodes the announcement. Queues and types that have no room are left out and counted.
     #[must_use]
     pub fn encode(mut self) -> Blob {
         let fits = |bytes: &[u8]| bytes.len() <= Limits::MAX_WORKER_INFO_BYTES;

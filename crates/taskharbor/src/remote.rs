@@ -1,14 +1,13 @@
-//! The policy of a worker, for jobs that run elsewhere.
+//! The policy of a worker, for jobs that run in programs without this library.
 //!
-//! A worker of this library decides what becomes of a job: when a failure is retried, when a job is
-//! dead-lettered, which jobs it does not start at all. A server that hands jobs to programs in other
-//! languages decides the same with what is here. Nothing of it does any I/O but [`input`], and nothing is
-//! kept between two calls: what settling a job needs to know is in its [`Ticket`], which the program
-//! brings back.
+//! A worker of this library decides when a failure is retried, when a job is dead-lettered, and
+//! which jobs it does not start at all. With this module a server that gives jobs to programs in
+//! other languages makes the same decisions. Only [`input`] does I/O. Nothing is kept between two
+//! calls: the data for settling a job is in its [`Ticket`], which the program sends back.
 //!
 //! 1. Reserve jobs, and ask [`RemoteWorker::admit`] about each.
 //! 2. [`Admission::Settle`] is recorded at once. [`Admission::Run`] has the ticket of a job that may run.
-//! 3. When it has run, [`Ticket::settle`] says what is recorded.
+//! 3. When it has run, [`Ticket::settle`] returns the transition to record.
 //!
 //! ```
 //! use taskharbor::{JobError, Timestamp, remote::{Admission, RemoteWorker}};
@@ -53,7 +52,7 @@ use crate::{
 pub use input::{InputError, RemoteInput, input};
 pub use ticket::{Decision, InvalidTicket, Overtime, Ticket};
 
-/// How a worker elsewhere treats its jobs. The defaults are those of [`Worker`](crate::Worker).
+/// The policy of a remote worker. The defaults are those of [`Worker`](crate::Worker).
 #[derive(Clone, Debug)]
 #[must_use = "a policy decides nothing until it is asked"]
 pub struct RemoteWorker {
@@ -66,7 +65,7 @@ pub struct RemoteWorker {
     types: Option<HashMap<JobType, RemoteType>>,
 }
 
-/// What a worker says about jobs of a type that do not say so themselves.
+/// A remote worker's settings for a job type. They apply to jobs without settings of their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RemoteType {
@@ -77,20 +76,20 @@ pub struct RemoteType {
 }
 
 impl RemoteType {
-    /// A type that says nothing.
+    /// Creates settings of which none is set.
     #[must_use]
     pub const fn new() -> Self {
         Self { max_attempts: None, timeout: None }
     }
 
-    /// How many executions may fail. Defaults to what the worker says.
+    /// How many executions may fail. Defaults to the worker's retry policy.
     #[must_use]
     pub const fn max_attempts(mut self, max_attempts: u32) -> Self {
         self.max_attempts = Some(max_attempts);
         self
     }
 
-    /// How long one execution may take. Defaults to what the worker says.
+    /// How long one execution may take. Defaults to the worker's timeout.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
@@ -101,9 +100,9 @@ impl RemoteType {
 /// Whether a job that was reserved may run.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// It runs.
+    /// The job runs.
     Run(Ticket),
-    /// It does not run, and this is recorded of it.
+    /// The job does not run, and this transition is recorded.
     Settle(Transition),
 }
 
@@ -120,8 +119,8 @@ impl RemoteWorker {
         }
     }
 
-    /// When failed jobs are tried again, and how often jobs may fail that do not say so themselves and
-    /// whose type does not. Defaults to [`Exponential::new`].
+    /// The retry policy: when failed jobs are retried, and how often they may fail if neither the
+    /// job nor its type sets that. Defaults to [`Exponential::new`].
     pub const fn retry(mut self, retry: Exponential) -> Self {
         self.retry = retry;
         self
@@ -159,7 +158,7 @@ impl RemoteWorker {
         self
     }
 
-    /// Whether the policy makes sense.
+    /// Checks that the policy is valid.
     ///
     /// # Errors
     ///
@@ -173,7 +172,7 @@ impl RemoteWorker {
         self.retry.check()
     }
 
-    /// Whether a job may run that was reserved at `now`.
+    /// Decides whether a job that was reserved at `now` may run.
     #[must_use]
     pub fn admit(&self, leased: &Leased, now: Timestamp) -> Admission {
         let job = &leased.job;
@@ -200,8 +199,8 @@ impl RemoteWorker {
         }
     }
 
-    /// How long the worker has to reserve nothing while it runs this job, because the job may have killed
-    /// its process before; `None` if it need not care. Such jobs run one at a time.
+    /// How long the worker must reserve nothing while it runs this job, because the job may have
+    /// killed a process before; `None` for all other jobs. Such jobs run one at a time.
     #[must_use]
     pub const fn runs_alone_for(&self, job: &JobView) -> Option<Duration> {
         if needs_quarantine(job.expirations, self.crash_limit) {
@@ -217,8 +216,8 @@ impl RemoteWorker {
         verdict::release_suspect(job, &self.holder, delay, why, now).transition
     }
 
-    /// Releases a job whose lease may not have been over, because the clock by which it was reserved was
-    /// ahead of the store's or could not be compared with it.
+    /// Releases a job whose previous lease may still be valid, because the clock by which it was
+    /// reserved was ahead of the store's or could not be compared with it.
     #[must_use]
     pub fn clock_set_back(&self, job: &JobView, delay: Duration, now: Timestamp) -> Transition {
         let why = ReleaseReason::ClockSetBack;

@@ -1,9 +1,9 @@
-//! Testing an application's jobs and handlers without sleeping and without a store to install.
+//! Testing an application's jobs and handlers without sleeps and without a database.
 //!
-//! A [`Harbor`] is a whole installation in the test's own runtime: a store in memory, a client, a
-//! worker with your handlers, and a clock that moves when you say so. It is one clock with tokio's
-//! paused one, so retries, schedules, timeouts, heartbeats and handlers that sleep all obey it, and
-//! a day takes a millisecond.
+//! A [`Harbor`] is a complete installation in the test's own runtime: a store in memory, a client,
+//! a worker with your handlers, and a clock that the test controls. It follows tokio's paused
+//! clock, so retries, schedules, timeouts, heartbeats and sleeping handlers all run in virtual
+//! time, and a day passes in a millisecond.
 //!
 //! ```
 //! # // In a test: #[tokio::test(start_paused = true)].

@@ -143,7 +143,7 @@ impl Dlq<'_> {
     ///
     /// # Errors
     ///
-    /// What the store answers.
+    /// [`DriverError`], if a call to the store fails.
     ///
     /// # Cancel safety
     ///

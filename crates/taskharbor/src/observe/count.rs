@@ -1,4 +1,4 @@
-//! An observer that counts, for applications to read.
+//! An observer that counts events, for applications to read.
 
 use std::sync::{
     Arc,
@@ -56,7 +56,7 @@ macro_rules! counters {
 counters! {
     /// Jobs stored by this client.
     enqueued = Event::Enqueued { is_new: true, .. },
-    /// Jobs that stood there already when this client enqueued them.
+    /// Jobs that existed already when this client enqueued them.
     existing = Event::Enqueued { is_new: false, .. },
     /// Jobs leased.
     reserved = Event::Reserved { .. },
@@ -87,7 +87,7 @@ counters! {
 }
 
 impl Counters {
-    /// All at zero.
+    /// Creates counters that are all zero.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

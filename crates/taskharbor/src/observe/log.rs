@@ -4,8 +4,8 @@ use taskharbor_core::error::Denied;
 
 use crate::{Event, Observer};
 
-/// Tells `tracing` what happens: what an operator has to know as warnings, what happens to each
-/// job as debug messages. The targets are `taskharbor::client`, `::worker` and `::store`.
+/// Logs events through `tracing`: warnings for operators, debug messages for single jobs. The
+/// targets are `taskharbor::client`, `taskharbor::worker` and `taskharbor::store`.
 pub(super) struct Log;
 
 impl Observer for Log {

@@ -18,7 +18,7 @@ pub enum Operation {
     Outputs,
     /// Asking for wake-ups.
     Watch,
-    /// Asking for the store's time. It is told when the answer had to be waited for.
+    /// Asking for the store's time. Reported only if the store was really asked.
     StoreTime,
     /// Asking which schedules are due.
     DueSchedules,

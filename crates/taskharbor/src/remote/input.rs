@@ -1,4 +1,4 @@
-//! Reading what a job takes from the steps before it, for a handler elsewhere.
+//! Reading the input of a job, for a handler in another program.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     flow::read::{self, ReadError, Source},
 };
 
-/// What the steps before a job have produced.
+/// The input of a job: the outputs of the steps before it.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct RemoteInput {
@@ -18,7 +18,7 @@ pub struct RemoteInput {
     pub value: Option<Blob>,
     /// Whether that is JSON.
     pub is_json: bool,
-    /// Why a parent has no output, if the job runs in spite of that or because of it.
+    /// Why a parent has no output, if the job runs after a failure.
     pub failure: Option<Failure>,
 }
 
@@ -29,7 +29,7 @@ pub enum InputError {
     /// No such job is stored.
     #[error("no such job is stored")]
     JobNotFound,
-    /// What is there cannot be read; trying again is of no use.
+    /// The input cannot be read; a retry does not help.
     #[error("{0}")]
     Unreadable(String),
     /// The store did not answer.
@@ -37,7 +37,7 @@ pub enum InputError {
     Store(#[from] DriverError),
 }
 
-/// Reads what the steps before a job have produced, as a worker of this library does.
+/// Reads the input of a job, as a worker of this library does.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! [`Ticket`]: what settling a job needs to know, as a text that its worker keeps.
+//! [`Ticket`]: the data that settling a job needs, as a text that its worker keeps.
 
 use std::{fmt, time::Duration};
 
@@ -24,8 +24,8 @@ const CANCEL_WAIT: Duration = Duration::from_secs(5);
 /// Longer texts are not read.
 const MAX_BYTES: usize = 8 * 1024;
 
-/// What settling a job needs to know beside how it ended: the proof of the lease, and how often and how long
-/// the job may run.
+/// The data that settling a job needs beside its outcome: the lease token, and how often and how
+/// long the job may run.
 ///
 /// A worker keeps it as an opaque text ([`Ticket::to_text`]). A worker that changes the text can harm no job
 /// but the one that it holds.
@@ -49,7 +49,7 @@ pub struct Ticket {
 #[error("the lease is invalid: pass on what the reservation or the last extension gave")]
 pub struct InvalidTicket;
 
-/// Where an execution stands against its timeout.
+/// Whether an execution has exceeded its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overtime {
     /// It has time left, or has no timeout.
@@ -60,13 +60,13 @@ pub enum Overtime {
     Overdue,
 }
 
-/// What is recorded of a job.
+/// The transition to record for a job, and the hold that goes with it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Decision {
-    /// What becomes of the job.
+    /// The transition of the job.
     pub transition: Transition,
-    /// The lane or queue that is put on hold before, because the job was throttled.
+    /// The hold of the lane or queue that is set first, because the job was throttled.
     pub hold: Option<Change>,
 }
 
@@ -140,13 +140,13 @@ impl Ticket {
         }
     }
 
-    /// The proof that the worker holds the job.
+    /// The lease token.
     #[must_use]
     pub const fn token(&self) -> LeaseToken {
         self.token
     }
 
-    /// The same with another token: a driver may change it when a lease is extended.
+    /// Returns the ticket with another token: a driver may change it when a lease is extended.
     #[must_use]
     pub const fn with_token(mut self, token: LeaseToken) -> Self {
         self.token = token;
@@ -184,8 +184,8 @@ impl Ticket {
         }
     }
 
-    /// What is recorded of a job whose handler has ended with this result. `chance` is a random number from
-    /// 0 to below 1, for the jitter of the retry policy.
+    /// The decision for a job whose handler has ended with this result. `chance` is a random number
+    /// from 0 to below 1, for the jitter of the retry policy.
     #[must_use]
     pub fn settle(&self, result: CallResult, now: Timestamp, chance: f64) -> Decision {
         let circumstances = Circumstances {
@@ -202,19 +202,19 @@ impl Ticket {
         self.hold(circumstances.judge(self.subject(), result))
     }
 
-    /// What is recorded of a job whose execution took longer than it may.
+    /// The decision for a job whose execution exceeded its timeout.
     #[must_use]
     pub fn time_out(&self, now: Timestamp, chance: f64) -> Decision {
         self.settle(Err(verdict::timed_out(self.timeout.unwrap_or_default())), now, chance)
     }
 
-    /// What is recorded of a job whose handler was told to stop, and has no result.
+    /// The decision for a job whose handler was told to stop, and has no result.
     #[must_use]
     pub fn stop(&self, reason: CancelReason) -> Decision {
         Decision::new(verdict::release_stopped(reason, &self.holder).transition)
     }
 
-    /// What is recorded of a job that was given to a worker which shuts down, and was not started.
+    /// The decision for a job that a worker which shuts down has reserved and not started.
     #[must_use]
     pub fn unstarted(&self) -> Decision {
         Decision::new(verdict::release(ReleaseReason::Shutdown).transition)

@@ -29,8 +29,9 @@ use crate::{
     observe::Observers,
 };
 
-/// Runs a handler by itself: no store, no worker, no retry. What it returns is the answer, encoded
-/// and decoded on the way as it would be in earnest. A panic in it is the test's.
+/// Runs a handler by itself, without store, worker and retries, and returns its outcome. Payload
+/// and output are encoded and decoded as in production. A panic in the handler is a panic of the
+/// test.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -91,20 +92,20 @@ pub struct HandlerCall<S, J: Job> {
 }
 
 impl<S, J: Job> HandlerCall<S, J> {
-    /// Which attempt it is. Defaults to the first.
+    /// The number of the attempt. Defaults to 1.
     pub fn attempt(mut self, attempt: u32) -> Self {
         self.attempt = attempt.max(1);
         self.delivery = self.delivery.max(self.attempt);
         self
     }
 
-    /// How often the job was handed to a worker. Defaults to the number of the attempt.
+    /// How often the job was leased to a worker. Defaults to the number of the attempt.
     pub fn delivery(mut self, delivery: u32) -> Self {
         self.delivery = delivery;
         self
     }
 
-    /// How long it may take; the context tells the handler its deadline. Defaults to no limit.
+    /// The timeout from which the context computes the deadline. Defaults to none.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
@@ -116,20 +117,19 @@ impl<S, J: Job> HandlerCall<S, J> {
         self
     }
 
-    /// The lane that the context tells. Defaults to what [`Job::lane`] says.
+    /// The lane of the job. Defaults to [`Job::lane`].
     pub fn lane(mut self, lane: impl AsRef<str>) -> Self {
         self.options = self.options.lane(lane);
         self
     }
 
-    /// What the step before it produced. Defaults to nothing.
+    /// The output of the step before it. Defaults to none.
     pub fn input(mut self, input: J::Input) -> Self {
         self.input = Some(input);
         self
     }
 
-    /// What the members of the group before it produced, for a job that takes [`Each`] of them.
-    /// Defaults to nothing.
+    /// The outputs of the group before it, for a job that takes [`Each`] of them. Defaults to none.
     pub fn inputs<T: Data>(mut self, inputs: impl IntoIterator<Item = T>) -> Self
     where
         J: Job<Input = Each<T>>,
@@ -139,7 +139,7 @@ impl<S, J: Job> HandlerCall<S, J> {
         self
     }
 
-    /// Tells it to stop from the start. Defaults to not.
+    /// Tells the handler to stop before it starts. By default it is not told to stop.
     pub fn cancelled(mut self, reason: CancelReason) -> Self {
         self.cancel = Some(reason);
         self

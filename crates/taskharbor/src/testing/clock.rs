@@ -1,9 +1,9 @@
-//! A clock that is one with tokio's.
+//! A clock that follows tokio's.
 
 use taskharbor_core::{Timestamp, clock::Clock};
 use tokio::time::Instant;
 
-/// Tells the time by tokio's clock, which a test can pause: then it moves as the timers do.
+/// A clock that follows tokio's clock, which a test can pause: then time passes as timers do.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     epoch: Timestamp,

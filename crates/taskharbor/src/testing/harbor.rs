@@ -1,4 +1,4 @@
-//! [`Harbor`]: a whole installation inside one test.
+//! [`Harbor`]: a complete installation inside one test.
 
 use std::{
     fmt,
@@ -39,7 +39,7 @@ const EPOCH_MICROS: i64 = 1_893_456_000_000_000;
 
 /// A store, a client, a worker and a clock.
 ///
-/// [`Harbor::new`] has a store in memory and a clock that is one with tokio's paused one.
+/// [`Harbor::new`] has a store in memory and a clock that follows tokio's paused clock.
 /// [`Harbor::on`] takes the store of any driver, for handlers that use a real database.
 pub struct Harbor {
     time: Passing,
@@ -53,10 +53,10 @@ pub struct Harbor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Time {
-    /// By itself: the store's own time.
+    /// Real time: the store's own clock.
     Real,
-    /// Only when the test says so ([`Harbor::advance`]). It starts on 1 January 2030. What the
-    /// store does by its own clock, such as `SELECT th_enqueue(…)`, happens in real time.
+    /// Manual time: it passes only with [`Harbor::advance`]. It starts on 1 January 2030. Functions
+    /// of the store that read its own clock, such as `SELECT th_enqueue(…)`, use real time.
     Manual,
 }
 
@@ -88,9 +88,10 @@ impl Observer for Activity {
 
 #[expect(clippy::panic, reason = "a test that cannot go on fails, as an assertion does")]
 impl Harbor {
-    /// An installation with these handlers, whose worker serves the queues of their jobs. Without
-    /// handlers there is no worker, and what is enqueued stays. Terminal jobs are kept for ever
-    /// ([`Retention::keep_all`]), so that they can be looked at; [`Harbor::configured`] can change it.
+    /// Creates an installation with these handlers, whose worker serves the queues of their jobs.
+    /// Without handlers there is no worker, and enqueued jobs stay ready. Terminal jobs are kept
+    /// for ever ([`Retention::keep_all`]), so that the test can read them; [`Harbor::configured`]
+    /// can change that.
     ///
     /// # Panics
     ///
@@ -102,8 +103,8 @@ impl Harbor {
         Self::configured(handlers, |worker| worker)
     }
 
-    /// As [`Harbor::new`], with a worker that is configured further: retries, middleware, leases,
-    /// further queues.
+    /// Does the same as [`Harbor::new`], with further settings of the worker: retries, middleware,
+    /// leases, more queues.
     ///
     /// # Panics
     ///
@@ -124,9 +125,9 @@ impl Harbor {
         Self::assemble(driver, Passing::Paused).start_configured(handlers, configure)
     }
 
-    /// An installation on the store of this driver, which has to be migrated: for handlers that use
-    /// a real database, complete their jobs in its transactions, or need what only that store does.
-    /// Give each test a store of its own: a schema, or a file.
+    /// Creates an installation on the store of this driver, which has to be migrated. It is for
+    /// handlers that use a real database, complete their jobs in its transactions, or depend on the
+    /// kind of store. Give each test a store of its own: a schema, or a file.
     ///
     /// ```no_run
     /// # use taskharbor::{Context, Handlers, Job, JobResult, State};
@@ -150,8 +151,8 @@ impl Harbor {
     ///
     /// # Panics
     ///
-    /// If the worker cannot be built, or if tokio's clock is paused: time limits of connections
-    /// would run out at once.
+    /// If the worker cannot be built, or if tokio's clock is paused, because connections would time
+    /// out at once.
     #[must_use]
     #[track_caller]
     pub fn on(driver: &AnyDriver, time: Time, handlers: Handlers) -> Self {
@@ -178,8 +179,8 @@ impl Harbor {
         Self { time, driver, client, running: None, activity }
     }
 
-    /// This installation with a worker for these handlers, in place of the one it had: for
-    /// handlers whose state holds the harbor's own client.
+    /// Starts a worker with these handlers in place of the worker that the harbor had, for handlers
+    /// whose state holds the harbor's own client.
     ///
     /// # Panics
     ///
@@ -190,7 +191,7 @@ impl Harbor {
         self.start_configured(handlers, |worker| worker)
     }
 
-    /// As [`Harbor::start`], with a worker that is configured further.
+    /// Does the same as [`Harbor::start`], with further settings of the worker.
     ///
     /// # Panics
     ///
@@ -220,19 +221,19 @@ impl Harbor {
         &self.client
     }
 
-    /// The driver, to look at the store directly.
+    /// The driver, for direct access to the store.
     #[must_use]
     pub const fn driver(&self) -> &AnyDriver {
         &self.driver
     }
 
-    /// What the clock shows.
+    /// The current time of the clock.
     pub async fn now(&self) -> Timestamp {
         self.driver.now().await.unwrap_or_else(|error| panic!("no time: {error}"))
     }
 
-    /// Lets this much time pass. All that falls due in it happens at its time and in its order. With
-    /// [`Time::Real`] the test waits for as long.
+    /// Lets this much time pass. Jobs and schedules that become due in it run at their times and in
+    /// that order. With [`Time::Real`] the test waits for that long.
     pub async fn advance(&self, by: Duration) {
         match &self.time {
             Passing::Paused => {
@@ -297,15 +298,15 @@ impl Harbor {
         due.unwrap_or_else(|error| panic!("no schedules: {error}"))
     }
 
-    /// Lets everything run that can run now, until no job is ready or inflight. Time passes only
-    /// as far as running handlers sleep and rates and holds keep jobs back, or by itself
-    /// ([`Time::Real`]). With [`Time::Manual`], jobs that rates and holds keep back stay ready:
-    /// [`Harbor::advance`] runs them.
+    /// Runs all jobs that can run now, until no job is ready or inflight. With a paused clock, time
+    /// passes only while handlers sleep, or while rates and holds keep all ready jobs back. With
+    /// [`Time::Manual`], jobs that rates and holds keep back stay ready: [`Harbor::advance`] runs
+    /// them.
     ///
     /// # Panics
     ///
-    /// If that takes a week or more of the paused clock, or a minute of real time: then some handler
-    /// never ends.
+    /// If that takes a week or more of the paused clock, or a minute of real time, because then a
+    /// handler probably never ends.
     pub async fn run_until_idle(&self) {
         let (patience, look) = match self.time {
             Passing::Paused => (PATIENCE, Duration::from_secs(3_600)),

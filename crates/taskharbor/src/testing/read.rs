@@ -1,4 +1,4 @@
-//! What a test reads from its [`Harbor`], and what it asserts about jobs.
+//! Reading jobs from a [`Harbor`], and assertions about them.
 
 use taskharbor_core::{
     Admin, Blob, JobId, JobType, State,
@@ -14,15 +14,15 @@ use crate::{Job, codec::Format};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct StoredJob<J> {
-    /// The data it was enqueued with.
+    /// The job's data, as it was enqueued.
     pub job: J,
-    /// All that the store knows about it.
+    /// The job's record in the store.
     pub record: JobRecord,
 }
 
 #[expect(clippy::panic, reason = "a test that cannot go on fails, as an assertion does")]
 impl Harbor {
-    /// All that the store knows about a job.
+    /// Returns the record of a job.
     ///
     /// # Panics
     ///
@@ -36,7 +36,7 @@ impl Harbor {
         }
     }
 
-    /// Where a job stands.
+    /// Returns the state of a job.
     ///
     /// # Panics
     ///
@@ -45,7 +45,7 @@ impl Harbor {
         self.record(id).await.state
     }
 
-    /// All jobs of a type, in the order in which they were enqueued.
+    /// Returns all jobs of a type, in the order in which they were enqueued.
     ///
     /// # Panics
     ///
@@ -62,7 +62,7 @@ impl Harbor {
         jobs
     }
 
-    /// All jobs that are stored, in the order in which they were enqueued.
+    /// Returns the records of all stored jobs, in the order in which they were enqueued.
     pub async fn records(&self) -> Vec<JobRecord> {
         let mut records = Vec::new();
         for summary in self.list(Filter::all()).await {
@@ -76,12 +76,12 @@ impl Harbor {
         listed.unwrap_or_else(|error| panic!("the jobs cannot be listed: {error}"))
     }
 
-    /// As [`Harbor::assert_enqueued`], of what an open transaction sees: jobs that were enqueued in it
-    /// and are not committed. Answers the id of the job.
+    /// Does the same as [`Harbor::assert_enqueued`] inside an open transaction, and also finds jobs
+    /// that were enqueued in it and are not committed. Returns the id of the job.
     ///
     /// # Panics
     ///
-    /// If no such job is found, or the transaction is not one of this store.
+    /// If no such job is found, or the transaction belongs to another store.
     pub async fn assert_enqueued_in<J: Job, M>(
         &self,
         transaction: impl OpenTransaction<M>,
@@ -102,8 +102,8 @@ impl Harbor {
         }
     }
 
-    /// Asserts that a job of this type was enqueued that looks as described, and answers its
-    /// record.
+    /// Asserts that a job of this type was enqueued for which `looks_right` is true, and returns
+    /// its record.
     ///
     /// # Panics
     ///

@@ -1,7 +1,7 @@
-//! [`Caretaker`]: what a worker does for its store beside running jobs.
+//! [`Caretaker`]: a worker's duties for its store, without running jobs.
 //!
-//! A fleet whose workers speak HTTP has no worker of this library. Its server still has to fire the
-//! schedules and remove old jobs, with the same loops that every worker runs.
+//! If all workers use HTTP, no worker of this library runs. Then the server fires the schedules and
+//! removes old jobs, with the same loops that every worker runs.
 
 use std::{future::Future, sync::Arc};
 
@@ -38,18 +38,18 @@ impl Caretaker {
         Self { shared }
     }
 
-    /// Works until `shutdown` completes. Waits for a store that is away, as a worker does.
+    /// Runs until `shutdown` completes. Waits for an unavailable store, as a worker does.
     ///
     /// # Errors
     ///
-    /// [`WorkerError::Store`] if the store cannot be used, as without a schema.
+    /// [`WorkerError::Store`] if the store cannot be used, for example because it was not migrated.
     ///
     /// [`WorkerError::Closed`] if the driver is closed meanwhile.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends the caretaker. A slot that was being fired is fired by another worker or
-    /// caretaker, and by none if the store has fired it already.
+    /// Dropping the future ends the caretaker. A slot that was being fired is fired by another
+    /// worker or caretaker, unless the store has fired it already.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), WorkerError> {
         tokio::select! {
             biased;

@@ -22,29 +22,30 @@ pub struct Running {
     ended: watch::Receiver<Option<Ending>>,
 }
 
-/// Why a worker did not work, or does no more.
+/// Why a worker did not start, or has ended.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// There is no tokio runtime to work on.
+    /// There is no tokio runtime.
     #[error("there is no tokio runtime here: start the worker inside one")]
     NoRuntime,
-    /// The operating system did not give the worker what it needs.
+    /// The operating system refused a resource that the worker needs.
     #[error("the worker could not be started: {0}")]
     NotStarted(Arc<io::Error>),
-    /// The store cannot be used, so the worker did not begin: it refuses, as without a schema, or was
-    /// away for longer than [`start_timeout`](crate::WorkerBuilder::start_timeout).
+    /// The store cannot be used, so the worker did not start: the store was not migrated, for
+    /// example, or was unavailable for longer than
+    /// [`start_timeout`](crate::WorkerBuilder::start_timeout).
     #[error("the worker did not begin: {0}")]
     Store(DriverError),
     /// The process cannot listen for signals.
     #[error("the process cannot listen for signals: {0}")]
     Signals(Arc<io::Error>),
-    /// The runtime that the worker ran on was shut down under it.
+    /// The runtime on which the worker ran was shut down.
     #[error(
         "the runtime that the worker ran on was shut down: its jobs come back when their leases end"
     )]
     RuntimeGone,
-    /// The driver was closed while the worker ran. Its jobs come back when their leases end.
+    /// The driver was closed while the worker ran. Its jobs run again when their leases have ended.
     #[error("the driver was closed")]
     Closed,
     /// A part of the worker panicked; this is a bug in TaskHarbor or in the driver.
@@ -89,15 +90,16 @@ impl Running {
         Self { shared, ended }
     }
 
-    /// Stops reserving jobs and goes on with those that the worker has, for as long as they take. Jobs
-    /// that wait for a slot are released. A shutdown later finds less to wait for. It cannot be undone.
+    /// Makes the worker quiet: it reserves no more jobs, and lets running handlers end, without a
+    /// time limit. Jobs that wait for a slot are released. Use it some time before a shutdown,
+    /// which then has fewer jobs to wait for. It cannot be undone.
     pub fn quiet(&self) {
         if self.shared.advance(Phase::Quiet) {
             self.shared.tell(&Event::Quiet { inflight: self.shared.registry.len() });
         }
     }
 
-    /// The name under which the worker holds leases.
+    /// The worker's name, which stands in its leases.
     #[must_use]
     pub fn name(&self) -> &str {
         self.shared.config.holder.as_str()
@@ -109,7 +111,7 @@ impl Running {
         self.shared.incarnation
     }
 
-    /// How the worker is now: whether it consumes jobs, or has none to consume.
+    /// The health of the worker now: whether it runs jobs when there are any.
     ///
     /// ```
     /// # fn probe(running: &taskharbor::Running) -> (u16, String) {
@@ -122,13 +124,14 @@ impl Running {
         health::of(&self.shared)
     }
 
-    /// Stops reserving jobs, lets handlers finish for the grace period, then tells them to stop
-    /// and gives their jobs back without charging an attempt.
+    /// Stops reserving jobs, gives handlers the grace period to finish, then tells them to stop and
+    /// releases their jobs without charging an attempt.
     ///
-    /// It takes at most the grace period (15 s), the time that handlers have to stop when told to (5 s),
-    /// 4 s to record the last outcomes, and 1 s to close connections of the worker's own: 25 s by
-    /// default, whatever the handlers do. [`Event::WorkerStarted`] tells the sum. A handler that blocks
-    /// its thread cannot be stopped: it is left behind, and its job comes back when its lease ends.
+    /// It takes at most the grace period (15 s), the time that handlers have to stop when told to
+    /// (5 s), 4 s to record the last outcomes, and 1 s to close connections of the worker's own: 25
+    /// s by default, whatever the handlers do. [`Event::WorkerStarted`] has the sum. A handler that
+    /// blocks its thread cannot be stopped. The shutdown does not wait for it, and its job runs
+    /// again when its lease has ended.
     ///
     /// # Errors
     ///
@@ -148,8 +151,8 @@ impl Running {
         self.shared.advance(Phase::Cancelling);
     }
 
-    /// Stops everything where it is. No job is released: the jobs return when their leases end,
-    /// as if the process had died.
+    /// Stops the worker at once. No job is released: the jobs run again when their leases have
+    /// ended, as if the process had died.
     pub fn abort(&self) {
         self.shared.aborted.store(true, Ordering::SeqCst);
         self.shared.advance(Phase::Ended);
