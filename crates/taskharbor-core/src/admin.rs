@@ -1,7 +1,6 @@
-//! [`Admin`]: what people do with stored jobs.
+//! [`Admin`]: the operations on stored jobs for operators and tools.
 //!
-//! Everything that a command or a dashboard needs is here, so that neither contains a word of the
-//! store's own language.
+//! The command and the dashboard use only these operations, so that they contain no SQL.
 
 pub use crate::{
     announce::{Evict, Evicted, ListWorkers, WorkerRecord},
@@ -28,16 +27,16 @@ use crate::{
     job::{JobRecord, JobSummary},
 };
 
-/// What people do with stored jobs.
+/// The operations on stored jobs for operators and tools.
 ///
-/// Reads take `now` because it is what tells ready from scheduled. Every future may be dropped at
-/// any point; a call that was dropped happened whole or not at all.
+/// Reads take `now` because it decides whether a job is ready or scheduled. Every future may be
+/// dropped at any point; the call then happened whole or not at all.
 pub trait Admin: Send + Sync + 'static {
-    /// Makes the store ready for use, and brings what an older version left there up to date.
-    /// Doing it again, or in many processes at once, changes nothing more.
+    /// Makes the store ready for use, and migrates a store of an older version. Doing it again, or
+    /// in many processes at once, changes nothing more.
     fn migrate(&self) -> impl Future<Output = Result<(), DriverError>> + Send;
 
-    /// All there is to know about a job, or `None` if it is not stored.
+    /// Returns the record of a job, or `None` if it is not stored.
     fn inspect(
         &self,
         id: JobId,
@@ -46,23 +45,24 @@ pub trait Admin: Send + Sync + 'static {
 
     /// One page of the jobs that match.
     ///
-    /// A job that matches from the first page to the last appears exactly once, whatever happens
-    /// to other jobs meanwhile. A page may be short, and even empty, and still have a cursor: a call
-    /// looks at no more records than the request allows, and says how far it looked.
+    /// A job that matches all the time from the first page to the last appears exactly once,
+    /// whatever happens to other jobs meanwhile. A page may be short, and even empty, and still
+    /// have a cursor, because a call reads no more records than the request allows. The page then
+    /// says how far it has read.
     fn list(
         &self,
         request: List,
     ) -> impl Future<Output = Result<Page<JobSummary>, DriverError>> + Send;
 
-    /// How many jobs of each queue are in each state, by name of the queue. A queue is listed
-    /// while it has jobs or is paused.
+    /// Returns the number of jobs of each queue in each state, by name of the queue. A queue is
+    /// listed while it has jobs or is paused.
     fn counts(
         &self,
         request: Counts,
     ) -> impl Future<Output = Result<Vec<QueueCounts>, DriverError>> + Send;
 
-    /// Does one thing to each of many jobs; answers the state each is in afterwards, or for a
-    /// purge the state it was in.
+    /// Applies one action to many jobs; returns the state of each after it, or for a purge the
+    /// state before it.
     fn manage(&self, request: Manage) -> impl Future<Output = Answers<State, Denied>> + Send;
 
     /// Changes settings of the store, in the order given.
@@ -75,7 +75,7 @@ pub trait Admin: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Page<Setting>, DriverError>> + Send;
 
     /// One page of the lanes of a queue that have ready or inflight jobs or are on hold, by name.
-    /// Jobs without a lane are one, the first.
+    /// The jobs without a lane are one lane, the first.
     fn lanes(
         &self,
         request: ListLanes,
@@ -87,11 +87,11 @@ pub trait Admin: Send + Sync + 'static {
         request: ListWorkers,
     ) -> impl Future<Output = Result<Page<WorkerRecord>, DriverError>> + Send;
 
-    /// Ends all leases of a worker now, as if their time were over, and forgets its announcement. If it
-    /// lives, it is refused as any worker that has lost its leases.
+    /// Ends all leases of a worker now, as if they had expired, and removes its announcement. If
+    /// the worker is alive, it is refused like any worker that has lost its leases.
     fn evict(&self, request: Evict) -> impl Future<Output = Result<Evicted, DriverError>> + Send;
 
-    /// Removes old records of terminal jobs and flows; answers how many jobs went.
+    /// Removes old records of terminal jobs and flows; returns the number of removed jobs.
     fn prune(&self, request: Prune) -> impl Future<Output = Result<usize, DriverError>> + Send;
 
     /// A flow, or `None` if it is not stored.
@@ -118,20 +118,20 @@ pub trait Admin: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Page<ExportUnit>, DriverError>> + Send;
 
-    /// Stores what another store has exported, each unit whole or not at all.
+    /// Stores units that another store has exported, each whole or not at all.
     fn import(
         &self,
         units: Vec<ExportUnit>,
     ) -> impl Future<Output = Answers<Imported, ImportRefused>> + Send;
 
-    /// What the driver finds out about the store, its server and its settings, for people: whether it is
-    /// durable, what holds it up. Defaults to nothing.
+    /// Checks the store, its server and its settings for operators: for example, whether it is
+    /// durable, and which transactions block it. Defaults to no checks.
     fn diagnose(&self) -> impl Future<Output = Result<Vec<Diagnosis>, DriverError>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
 
-    /// Looks for contradictions in the store: a job in two places or in none, a count that does
-    /// not agree. Empty when all is well.
+    /// Looks for contradictions in the store: a job in two states or in none, a wrong count. Empty
+    /// if there are none.
     fn check(&self) -> impl Future<Output = Result<Vec<Inconsistency>, DriverError>> + Send;
 }
 
@@ -173,7 +173,7 @@ pub struct Manage {
 }
 
 impl Manage {
-    /// A request to do this to these.
+    /// A request for this action on these jobs or flows.
     #[must_use]
     pub const fn new(ids: Vec<JobId>, action: Action, now: Timestamp) -> Self {
         Self { ids, action, now }
@@ -183,7 +183,7 @@ impl Manage {
     ///
     /// # Errors
     ///
-    /// [`InvalidRequest`] for one named twice and for too many of them.
+    /// [`InvalidRequest`] if an id occurs twice, or for too many ids.
     pub fn check(&self) -> Result<(), InvalidRequest> {
         check::items(self.ids.iter(), 0)
     }
@@ -320,8 +320,7 @@ impl Prune {
         self
     }
 
-    /// The last instant at which something that ended in `state` may have been kept until, to go
-    /// now.
+    /// The latest `kept_until` at which a record in `state` is pruned.
     #[must_use]
     pub fn before(&self, state: State) -> Option<Timestamp> {
         let before = match state {

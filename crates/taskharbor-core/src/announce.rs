@@ -1,7 +1,7 @@
-//! Workers as they announce themselves, and their eviction.
+//! Announcements of workers, and the eviction of workers.
 //!
-//! Nothing about jobs depends on an announcement. It tells people and other workers which workers
-//! there are, and what they do. An eviction ends leases, as time would.
+//! No job depends on an announcement. It shows operators and other workers which workers exist, and
+//! what they do. An eviction ends leases, as if they had expired.
 
 use std::{fmt, time::Duration};
 
@@ -42,8 +42,7 @@ impl Incarnation {
         self.0
     }
 
-    /// The incarnation that is shown as this text. Stores keep and sort the text, which has 16
-    /// hexadecimal digits.
+    /// Parses an incarnation. Stores keep and sort its text, which has 16 hexadecimal digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_hex =
@@ -100,13 +99,13 @@ impl Announce {
         Self { holder, incarnation, info, valid_for, now }
     }
 
-    /// Withdraws what a worker has announced.
+    /// Withdraws the announcement of a worker.
     #[must_use]
     pub fn withdraw(holder: Holder, incarnation: Incarnation, now: Timestamp) -> Self {
         Self::new(holder, incarnation, Blob::from(&[]), Duration::ZERO, now)
     }
 
-    /// Checks the announcement; answers when it ends, `None` if it is withdrawn.
+    /// Checks the announcement; returns its end, `None` if it is withdrawn.
     ///
     /// # Errors
     ///
@@ -147,8 +146,8 @@ pub struct WorkerRecord {
 }
 
 impl WorkerRecord {
-    /// What is stored of this announcement, which ends at `expires_at`, if the worker announced itself
-    /// first at `started_at`.
+    /// The record of this announcement, which ends at `expires_at`, of a worker that first
+    /// announced itself at `started_at`.
     #[must_use]
     pub fn new(announced: Announce, started_at: Timestamp, expires_at: Timestamp) -> Self {
         let Announce { holder, incarnation, info, now, .. } = announced;

@@ -4,7 +4,7 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 /// Opaque bytes, cheap to clone.
 ///
-/// Its `Debug` shows the length alone, so that what users put into jobs stays out of logs.
+/// Its `Debug` shows only the length, so that users' data stays out of logs.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Blob(Arc<[u8]>);
 

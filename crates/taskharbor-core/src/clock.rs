@@ -1,8 +1,8 @@
-//! Where `now` comes from.
+//! Clocks: the sources of `now`.
 //!
 //! The contract takes the time as an argument everywhere. In production it comes from a
-//! [`StoreClock`], so that all workers of a store live on one timeline; in tests from a
-//! [`ManualClock`], so that nothing sleeps.
+//! [`StoreClock`], so that all workers of a store agree on the time; in tests it comes from a
+//! [`ManualClock`], so that no test sleeps.
 
 mod manual;
 mod store;

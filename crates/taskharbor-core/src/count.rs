@@ -71,7 +71,7 @@ impl std::iter::Sum for StateCounts {
     }
 }
 
-/// Asks how many jobs are in each state.
+/// Asks for the number of jobs in each state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(

@@ -1,4 +1,4 @@
-//! What a driver finds out about its store for people: [`Diagnosis`].
+//! The result of a driver's check of its store, for operators: [`Diagnosis`].
 
 use std::borrow::Cow;
 
@@ -8,9 +8,9 @@ use std::borrow::Cow;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Diagnosis {
-    /// What was looked at, in a word or two: `durability`, `oldest snapshot`.
+    /// The subject of the check, in a word or two: `durability`, `oldest snapshot`.
     pub what: Cow<'static, str>,
-    /// How it is.
+    /// How serious the result is.
     pub level: DiagnosisLevel,
     /// What was found.
     pub found: String,

@@ -1,4 +1,4 @@
-//! [`Driver`]: what a store does for workers and clients.
+//! [`Driver`]: the operations of a store for workers and clients.
 
 pub use crate::{
     announce::{Announce, Incarnation},
@@ -26,16 +26,16 @@ use crate::{
 /// failure of the call as a whole.
 pub type Answers<T, E> = Result<Vec<Result<T, E>>, DriverError>;
 
-/// What a store does for workers and clients.
+/// The operations of a store for workers and clients.
 ///
-/// A driver makes single transitions atomic and durable, and decides nothing: retries, backoff and
-/// dead-lettering are decided by its callers. `docs/SEMANTICS.md` has the contract clause by
-/// clause, `docs/guides/writing-a-driver.md` the way to a driver of your own, and the crate
-/// `taskharbor-conformance` the proof that it is one.
+/// A driver makes single transitions atomic and durable, and has no policy: its callers decide
+/// about retries, backoff and dead-lettering. `docs/SEMANTICS.md` has the clauses of the contract,
+/// `docs/guides/writing-a-driver.md` explains how to write a driver, and the crate
+/// `taskharbor-conformance` tests it.
 ///
 /// Every operation takes the current time as an argument; no driver reads a clock to decide
-/// anything. Every operation takes a batch, because one round trip for 500 jobs is what makes a
-/// queue fast; [`AnyDriver`](crate::AnyDriver) has calls for a single job on top.
+/// anything. Every operation takes a batch, because a queue is fast only with one round trip for
+/// many jobs; [`AnyDriver`](crate::AnyDriver) has calls for a single job on top.
 ///
 /// # Cancel safety
 ///
@@ -53,13 +53,14 @@ pub trait Driver: Send + Sync + 'static {
         None
     }
 
-    /// A handle to the same store that shares nothing with this one's runtime, for a thread with a
-    /// runtime of its own; `None`, the default, if this handle can be used there.
+    /// Returns a handle to the same store that does not depend on this handle's runtime, for a
+    /// thread with a runtime of its own; `None`, the default, if this handle can be used there.
     ///
     /// A worker extends its leases from such a thread. A driver whose sockets are served by the
-    /// application's runtime would leave it without an answer while handlers block that runtime.
-    /// It is called where the handle will be used, and answers at once: connections are opened with
-    /// the first call. The two handles are closed separately; the caller closes the one it asked for.
+    /// application's runtime would leave it without an answer while handlers block that runtime. It
+    /// is called on the thread that will use the handle, and returns at once: connections are
+    /// opened with the first call. The two handles are closed separately; the caller closes the new
+    /// one.
     fn detached_handle(&self) -> Option<Self>
     where
         Self: Sized,
@@ -69,15 +70,15 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Stores sets of jobs, each whole or not at all.
     ///
-    /// Idempotent on the id, then on the key within the queue: what is there already is answered
-    /// as [`Enqueued::Existing`] and left as it is.
+    /// Idempotent on the id, then on the key within the queue: for a job that exists already,
+    /// [`Enqueued::Existing`] is returned, and that job stays as it is.
     fn enqueue(
         &self,
         request: Enqueue,
     ) -> impl Future<Output = Answers<Vec<Enqueued>, Rejected>> + Send;
 
-    /// Leases jobs to the caller, by priority, position and order of insertion. A job whose lease is
-    /// over is reclaimed when its turn comes.
+    /// Leases jobs to the caller, by priority, position and order of insertion. A job whose lease
+    /// has ended is reclaimed when its turn comes.
     fn reserve(
         &self,
         request: Reserve,
@@ -93,44 +94,43 @@ pub trait Driver: Send + Sync + 'static {
     /// atomic step.
     fn settle(&self, request: Settle) -> impl Future<Output = Answers<Settled, Refusal>> + Send;
 
-    /// Reads what jobs or their parents produced.
+    /// Reads the outputs of jobs or of their parents.
     fn outputs(
         &self,
         request: Outputs,
     ) -> impl Future<Output = Answers<OutputPage, Refusal>> + Send;
 
-    /// The schedules that are due, and when the next one is.
+    /// Returns the schedules that are due, and when the next one is due.
     fn due_schedules(
         &self,
         request: DueSchedules,
     ) -> impl Future<Output = Result<Due, DriverError>> + Send;
 
-    /// Stores the jobs of slots and moves their schedules to the next slot, each in one atomic step.
-    /// Answers the job that stands for each slot.
+    /// Stores the jobs of slots and moves their schedules to the next slot, each in one atomic
+    /// step. Returns the job that stands for each slot.
     fn fire(
         &self,
         request: Fire,
     ) -> impl Future<Output = Answers<Vec<Enqueued>, FireRefused>> + Send;
 
-    /// Announces a worker, or withdraws what it has announced.
+    /// Announces a worker, or withdraws its announcement.
     fn announce(&self, request: Announce) -> impl Future<Output = Result<(), DriverError>> + Send;
 
-    /// A wake-up for a worker that waits for jobs in these queues. Losing one may cost time, never a
-    /// job:
-    /// [`Watch::never`] is a correct answer.
+    /// Returns a watch for a worker that waits for jobs in these queues. A lost wake-up may cost
+    /// time, but never a job: [`Watch::never`] is a correct answer.
     fn watch(
         &self,
         queues: Vec<QueueName>,
     ) -> impl Future<Output = Result<Watch, DriverError>> + Send;
 
-    /// A wake-up for a caller that waits for the end of this job. Losing one may cost time, never an
-    /// output: [`Watch::never`], the default, is a correct answer.
+    /// Returns a watch for a caller that waits for the end of this job. A lost wake-up may cost
+    /// time, but never an output: [`Watch::never`], the default, is a correct answer.
     fn watch_job(&self, id: JobId) -> impl Future<Output = Result<Watch, DriverError>> + Send {
         let _ = id;
         std::future::ready(Ok(Watch::never()))
     }
 
-    /// The store's own time, by which all its workers set their clocks.
+    /// Returns the store's own time, by which all its workers set their clocks.
     fn store_time(&self) -> impl Future<Output = Result<Timestamp, DriverError>> + Send;
 
     /// Ends the use of this driver: every later operation fails with [`DriverError::Closed`].

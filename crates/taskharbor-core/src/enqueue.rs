@@ -1,4 +1,4 @@
-//! Storing jobs: what is asked and answered.
+//! The request and the answers of enqueue.
 
 use crate::{
     JobId, NewJob, Timestamp, check,
@@ -54,7 +54,7 @@ impl Enqueue {
     }
 }
 
-/// What became of one job of a set.
+/// The answer for one job of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -65,7 +65,7 @@ impl Enqueue {
 pub enum Enqueued {
     /// It was stored.
     Inserted(JobId),
-    /// It was not, because this job stands in its place: it has the same id, or holds the key.
+    /// It was not stored, because this job exists, which has the same id or holds the key.
     Existing(JobId),
 }
 

@@ -1,13 +1,13 @@
-//! What can go wrong, by what the caller can do next.
+//! Errors, grouped by what the caller can do next.
 //!
 //! A call fails as a whole with [`DriverError`], and then nothing was written. Inside a call that
-//! succeeds, each item has its own answer: a set may be [`Rejected`], a change to
-//! an inflight job refused ([`Refusal`]), an operator's wish denied ([`Denied`]). The single-job
-//! calls fold these into [`CallError`].
+//! succeeds, each item has its own answer: a set may be rejected ([`Rejected`]), a change to an
+//! inflight job refused ([`Refusal`]), an operator's action denied ([`Denied`]). The single-job
+//! calls combine these in [`CallError`].
 //!
-//! Programs print `{error}`, or return the error from `main`, which prints its `Debug`. So both show
-//! the whole chain of causes. An error that shows its cause has no `source`, and no report prints a
-//! cause twice; the cause itself is in the variant.
+//! Programs print `{error}`, or return the error from `main`, which prints its `Debug`. So both
+//! show the whole chain of causes. An error that shows its cause has no `source`, so that no report
+//! prints a cause twice; the cause itself is in the variant.
 
 mod chain;
 mod rejected;
@@ -28,27 +28,27 @@ use crate::{
 
 /// A call failed as a whole.
 ///
-/// Nothing was written, except that after `Unavailable` and `ContractViolation` it is unknown: the
-/// store may have done its part before the answer was lost. Then repeat the call. Enqueue answers
-/// `Existing` for what was stored, an ack, expansion or dead-lettering `AlreadyTerminal`, a retry or
-/// release `JobNotInflight`, and jobs that a lost reserve has granted come back when their leases
-/// end.
+/// Nothing was written, except after `Unavailable` and `ContractViolation`: then the store may have
+/// made the changes before the answer was lost, so repeat the call. If the first call was
+/// successful, a repeated enqueue returns `Existing`, a repeated ack, expansion or dead-lettering
+/// `AlreadyTerminal`, and a repeated retry or release `JobNotInflight`. Jobs that a lost reserve
+/// has granted are reclaimed when their leases have ended.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
     /// The lease would be shorter than a microsecond or end after the year 9999.
     #[error("the lease must last at least 1 µs and end before the year 10000")]
     InvalidLeaseDuration,
-    /// The request breaks a rule; sending it again unchanged is of no use.
+    /// The request is invalid; repeating it unchanged does not help.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
     /// The driver was closed.
     #[error("the driver is closed")]
     Closed,
-    /// The store cannot be reached or is busy; trying again is worth it.
+    /// The store cannot be reached or is busy; a retry may succeed.
     #[error("the store is unavailable: {}", chain(&**.0))]
     Unavailable(Arc<dyn Error + Send + Sync>),
-    /// The store answered with an error that trying again will not cure.
+    /// The store answered with an error that a retry does not solve.
     #[error("the store failed: {}", chain(&**.0))]
     Backend(Arc<dyn Error + Send + Sync>),
     /// The driver broke the contract; this is a bug in the driver.
@@ -67,8 +67,7 @@ impl DriverError {
         Self::Backend(source.into().into())
     }
 
-    /// What happened, without the words that name the variant: for errors that say themselves what
-    /// failed.
+    /// The text without the words that name the variant, for errors that already say what failed.
     #[must_use]
     pub fn reason(&self) -> String {
         match self {
@@ -86,7 +85,7 @@ impl From<NoRandomness> for DriverError {
     }
 }
 
-/// A request that breaks a rule as a whole.
+/// A request that is invalid as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -99,7 +98,7 @@ pub enum InvalidRequest {
     /// A number is outside its range.
     #[error("{what} is {value}: choose {min} to {max}")]
     OutOfRange {
-        /// What the number counts.
+        /// The name of the number.
         what: Cow<'static, str>,
         /// The number.
         value: usize,
@@ -108,7 +107,7 @@ pub enum InvalidRequest {
         /// The greatest allowed.
         max: usize,
     },
-    /// One job is named twice, so that its answer would depend on the order.
+    /// A job is named twice, so that its answer would depend on the order.
     #[error("job {0} is named twice in one call: name it once")]
     DuplicateJob(JobId),
     /// One queue is named twice.
@@ -128,7 +127,7 @@ pub enum InvalidRequest {
     /// The name of a lane is invalid.
     #[error(transparent)]
     Lane(NameError),
-    /// A lane is named and nothing is set for it.
+    /// A lane is named, but nothing is set for it.
     #[error("lane {0} has no settings: set a limit, a rate or a weight, or leave the lane out")]
     EmptyLane(LaneName),
     /// A rate cannot be counted in whole microseconds within ten years.
@@ -145,9 +144,10 @@ pub enum InvalidRequest {
 
 /// A change to an inflight job was refused; its record is unchanged.
 ///
-/// When several reasons apply the first in this order is given: `Invalid` for what could be
-/// applied to no job, then `JobNotFound`, `JobNotInflight`, `LeaseMismatch`, `LeaseExpired`, and
-/// last `Invalid` for an expansion that meets jobs already stored. `Busy` says nothing about the job.
+/// If several reasons apply, the first in this order is returned: `Invalid` for a change that
+/// cannot be made to any job, then `JobNotFound`, `JobNotInflight`, `LeaseMismatch`,
+/// `LeaseExpired`, and last `Invalid` for an expansion with jobs that are already stored. `Busy`
+/// says nothing about the job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -166,14 +166,14 @@ pub enum Refusal {
     /// The token is not that of the current lease: another worker holds the job now.
     #[error("the token is not that of the current lease")]
     LeaseMismatch,
-    /// The lease is over.
+    /// The lease has ended.
     #[error("the lease has expired")]
     LeaseExpired,
     /// The change itself cannot be made.
     #[error(transparent)]
     Invalid(#[from] InvalidTransition),
     /// Another open transaction has locked the job or its flow for longer than the call waits.
-    /// Nothing was changed; trying again is worth it.
+    /// Nothing was changed; a retry may succeed.
     #[error("another open transaction has locked the job or its flow: try again")]
     Busy,
 }
@@ -198,15 +198,15 @@ pub enum InvalidTransition {
         /// The limit.
         max: usize,
     },
-    /// The number of attempts is larger than can be stored.
+    /// The number of attempts is larger than a store keeps.
     #[error("{0} attempts are more than can be stored")]
     AttemptsOutOfRange(u32),
-    /// The expansion is not one.
+    /// The expansion is invalid.
     #[error(transparent)]
     Expansion(#[from] Rejected),
 }
 
-/// What an operator asked for was not done; the job is unchanged.
+/// An operator's action was denied; the job is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -222,7 +222,8 @@ pub enum Denied {
     /// The job's state does not allow it.
     #[error("the job is {0}, which does not allow this")]
     WrongState(State),
-    /// The job's flow is over, so no member would use what it produces; detach it to run it alone.
+    /// The job's flow is terminal, so that no member would use the job's output; detach the job to
+    /// run it alone.
     #[error("the job's flow is over: requeue its last job first, or detach this one to run alone")]
     FlowOver,
     /// The job's idempotency key is held by this job by now.
@@ -237,7 +238,7 @@ pub enum Denied {
     /// The schedule has changed since the caller read it.
     #[error("the schedule has changed since it was read: read it again")]
     ScheduleChanged,
-    /// A schedule of this name is stored, and is another one.
+    /// Another schedule with this name is stored.
     #[error(
         "a schedule {0} is stored already and differs: remove it first, or choose another name"
     )]
@@ -247,7 +248,7 @@ pub enum Denied {
     ScheduleOwned {
         /// The schedule.
         name: ScheduleName,
-        /// Its owner; `None` if it was put on its own.
+        /// Its owner; `None` if it has none.
         owner: Option<OwnerName>,
     },
     /// The limits of the queue belong to another owner.
@@ -255,10 +256,10 @@ pub enum Denied {
     LimitsOwned {
         /// The queue.
         queue: QueueName,
-        /// Their owner; `None` if they were set on their own.
+        /// Their owner; `None` if they have none.
         owner: Option<OwnerName>,
     },
-    /// The queue has limits already, and others.
+    /// The queue already has other limits.
     #[error("queue {0} has other limits already: remove them first")]
     LimitsExist(QueueName),
     /// The owner has declared a newer version of its schedules or limits.
@@ -273,7 +274,7 @@ fn owner_of(owner: Option<&OwnerName>) -> String {
     owner.map_or_else(|| "no owner".to_owned(), |owner| format!("owner {owner}"))
 }
 
-/// Why a single-job call did not do what it was asked to.
+/// Why a single-job call failed.
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -283,7 +284,7 @@ pub enum CallError {
     /// The change was refused.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What an operator asked for was denied.
+    /// The operator's action was denied.
     #[error(transparent)]
     Denied(#[from] Denied),
     /// The call failed as a whole.

@@ -1,9 +1,9 @@
-//! Export and import: jobs as they are stored, on their way from one store to another.
+//! Export and import: moving jobs as they are stored from one store to another.
 //!
-//! An [`ExportUnit`] holds what has to arrive together: a single job, a flow with all its members,
-//! or a key that outlived its job. Nothing is lost on the way but the numbers that a store gives
-//! its rows. The order of insertion is kept, but for members of an expansion, which move up to the
-//! first member of their flow.
+//! An [`ExportUnit`] is imported as a whole: a single job, a flow with all its members, or a key
+//! that outlived its job. Only the numbers that a store gives its rows are lost. The order of
+//! insertion is kept, except that members of an expansion move up to the first member of their
+//! flow.
 
 mod check;
 
@@ -31,7 +31,7 @@ pub struct ExportUnit {
     pub flow: Option<ExportedFlow>,
     /// The job or the members, in the order of insertion.
     pub jobs: Vec<ExportedJob>,
-    /// The key, if that is all there is.
+    /// The key, if the unit is a key without a job.
     pub key: Option<ExportedKey>,
 }
 
@@ -65,7 +65,7 @@ impl ExportUnit {
     }
 }
 
-/// What is stored of a flow beside its members.
+/// The record of a flow, without its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -77,7 +77,7 @@ impl ExportUnit {
 pub struct ExportedFlow {
     /// Identifies it.
     pub id: JobId,
-    /// What people call it.
+    /// Its name, for people.
     pub name: Option<FlowName>,
     /// When it began.
     pub created_at: Timestamp,
@@ -131,7 +131,7 @@ impl ExportedKey {
     }
 }
 
-/// All that is stored of a job.
+/// A job with everything that is stored about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -143,9 +143,9 @@ impl ExportedKey {
 pub struct ExportedJob {
     /// The job as it was enqueued, with its current priority and `run_at`.
     pub new: NewJob,
-    /// When.
+    /// When it was enqueued.
     pub created_at: Timestamp,
-    /// What became of it.
+    /// The mutable half of the job.
     pub life: Life,
     /// The state of the edge to each of its parents.
     pub edges: Vec<EdgeState>,
@@ -171,7 +171,7 @@ pub enum EdgeState {
     Spent {
         /// How the parent had ended.
         state: State,
-        /// Why.
+        /// The reason for that.
         reason: Option<Text>,
     },
 }
@@ -194,7 +194,7 @@ impl ExportedJob {
     }
 }
 
-/// What became of a unit that was not refused.
+/// The answer for a unit that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",

@@ -21,7 +21,7 @@ use crate::{
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DueSchedules {
-    /// Only schedules that come after this next slot and name, in the order of the answer.
+    /// The next slot and the name of the last schedule of the previous page.
     pub after: Option<(Timestamp, ScheduleName)>,
     /// At most so many.
     pub limit: usize,
@@ -36,7 +36,7 @@ impl DueSchedules {
         Self { after: None, limit, now }
     }
 
-    /// Only schedules that come after this next slot and name.
+    /// The schedules after one with this next slot and name.
     #[must_use]
     pub fn after(mut self, next_slot: Timestamp, name: ScheduleName) -> Self {
         self.after = Some((next_slot, name));
@@ -73,7 +73,7 @@ pub struct Due {
 }
 
 impl Due {
-    /// These are due, and the next one at `next`.
+    /// An answer with these schedules, and the time at which the next one is due.
     #[must_use]
     pub const fn new(schedules: Vec<ScheduleRecord>, next: Option<Timestamp>) -> Self {
         Self { schedules, next }
@@ -90,7 +90,7 @@ impl Due {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fire {
-    /// What to fire; each is applied whole or not at all.
+    /// The firings; each is applied whole or not at all.
     pub items: Vec<FireSchedule>,
     /// The time that becomes the jobs' `created_at`.
     pub now: Timestamp,
@@ -120,8 +120,8 @@ pub struct FireSchedule {
     pub missed: u64,
     /// Why slots that were due get no job, if that is a failure.
     pub error: Option<Text>,
-    /// The firing is refused while another job holds the key of the slot's job. It has one slot at
-    /// most.
+    /// Whether the firing is refused while another job holds the key of the slot's job. Such a
+    /// firing has at most one slot.
     #[cfg_attr(feature = "serde", serde(default))]
     pub waits_for_key: bool,
 }
@@ -143,7 +143,7 @@ pub struct SlotJobs {
 }
 
 impl SlotJobs {
-    /// These jobs for the slot at this instant.
+    /// Creates the jobs of the slot at this instant.
     #[must_use]
     pub const fn new(at: Timestamp, set: JobSet) -> Self {
         Self { at, set }
@@ -201,7 +201,7 @@ impl FireSchedule {
 }
 
 impl Fire {
-    /// A request to fire these.
+    /// A request for these firings.
     #[must_use]
     pub const fn new(items: Vec<FireSchedule>, now: Timestamp) -> Self {
         Self { items, now }

@@ -1,4 +1,5 @@
-//! Flows as people see them: a state that follows from the members', and lists.
+//! Flows as operators see them: their state, which follows from those of the members, and lists of
+//! them.
 
 pub use crate::set::{CheckedSet, Expansion, ResolvedEdges, parents_first};
 
@@ -21,11 +22,11 @@ use crate::{
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ListFlows {
-    /// In this state.
+    /// Only flows in this state.
     pub state: Option<FlowState>,
-    /// With this name.
+    /// Only flows with this name.
     pub name: Option<FlowName>,
-    /// In which order.
+    /// The order of the list.
     #[cfg_attr(feature = "serde", serde(default))]
     pub order: Order,
     /// After the last flow of the page that gave this.
@@ -43,14 +44,14 @@ impl ListFlows {
         Self { state: None, name: None, order: Order::OldestFirst, after: None, limit, now }
     }
 
-    /// In this state.
+    /// Only flows in this state.
     #[must_use]
     pub fn state(mut self, state: FlowState) -> Self {
         self.state = Some(state);
         self
     }
 
-    /// With this name.
+    /// Only flows with this name.
     #[must_use]
     pub fn name(mut self, name: FlowName) -> Self {
         self.name = Some(name);
@@ -88,7 +89,7 @@ impl ListFlows {
     }
 }
 
-/// Where a flow stands.
+/// The state of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -98,15 +99,16 @@ impl ListFlows {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum FlowState {
-    /// Something in it is ready, scheduled or inflight.
+    /// A member is ready, scheduled or inflight.
     Running,
-    /// Nothing in it is, and a member is blocked: the flow waits for a person.
+    /// No member is ready, scheduled or inflight, and a member is blocked: the flow goes on only if
+    /// an operator acts, for example requeues a dead-lettered member.
     Blocked,
-    /// All is over, and it has produced its output.
+    /// All members are terminal, and its last job is done: the flow has its output.
     Done,
-    /// All is over, and its last job was dead-lettered.
+    /// All members are terminal, and its last job was dead-lettered.
     Failed,
-    /// All is over, and its last job was cancelled.
+    /// All members are terminal, and its last job was cancelled.
     Cancelled,
 }
 
@@ -127,7 +129,7 @@ impl FlowState {
     }
 }
 
-/// A flow as people see it.
+/// A flow as operators see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -135,11 +137,11 @@ impl FlowState {
 pub struct FlowRecord {
     /// Identifies it: the id of its first tail, or of the job that expanded into it. It never changes.
     pub id: JobId,
-    /// What people call it.
+    /// Its name, for people.
     pub name: Option<FlowName>,
-    /// Where it stands.
+    /// Its state.
     pub state: FlowState,
-    /// The member whose output is the flow's today: the first tail, or the tail of its expansion.
+    /// The member whose output is now the flow's: the first tail, or the tail of its expansion.
     pub tail: JobId,
     /// How many members are in each state.
     pub members: StateCounts,

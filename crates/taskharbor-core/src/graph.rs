@@ -1,13 +1,13 @@
-//! Rules over several jobs: what the end of one means for its dependants, expansion, requeue and
+//! Rules over several jobs: the effects of a terminal job on its dependants, expansion, requeue and
 //! detach, the order of pruning.
 //!
-//! They are written once, over [`Graph`], a small port that a store with rows and transactions can
-//! implement: the memory driver and the SQLite driver do. A driver that moves many rows in one
-//! statement, as the one for PostgreSQL, translates this text. The model of the conformance suite
-//! is independent of it on purpose.
+//! They are written once, over [`Graph`], a trait for stores with rows and transactions: the memory
+//! driver and the SQLite driver implement it. The PostgreSQL driver, which changes many rows in one
+//! statement, has the same rules in SQL. The model of the conformance suite is independent of this
+//! code on purpose.
 //!
-//! All of a rule happens in the step that called it. An edge is closed at most once, so no
-//! dependant is unblocked twice.
+//! A rule is applied in the same atomic step as the change that causes it. An edge is closed at
+//! most once, so no dependant is unblocked twice.
 
 mod manage;
 mod port;

@@ -1,8 +1,8 @@
 //! [`AnyDriver`]: one non-generic handle to any driver.
 //!
-//! Clients, workers and tools take this handle, so none of them has a type parameter for the
-//! store. It also holds the driver to the shape of its answers: a missing answer is a broken
-//! driver and must not look like a missing job.
+//! Clients, workers and tools take this handle, so none of them has a type parameter for the store.
+//! It also checks that the driver returns one answer for each item: a missing answer is a bug of
+//! the driver and must not look like a missing job.
 
 mod single;
 
@@ -50,7 +50,7 @@ impl AnyDriver {
         Self::with(driver, Answering::Checked)
     }
 
-    /// A handle that passes on what the driver answers, right or wrong: for tests of drivers.
+    /// A handle that does not check the driver's answers, for tests of drivers.
     pub fn unchecked(driver: impl Driver + Admin) -> Self {
         Self::with(driver, Answering::AsItIs)
     }
@@ -60,8 +60,8 @@ impl AnyDriver {
         Self { driver: Arc::new(driver), answers, timeline, schedules: WakeHub::new() }
     }
 
-    /// The same driver, whose users go by this clock and not by the store's: for tests and
-    /// simulations. Workers wait with the timers of tokio, so the clock has to run with those.
+    /// The same driver with this clock in place of the store's, for tests and simulations. Workers
+    /// wait with the timers of tokio, so the clock has to follow those.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.timeline = Arc::new(Timeline::Given(clock));
@@ -125,8 +125,8 @@ impl AnyDriver {
         self.timeline.sync(age, self).await
     }
 
-    /// By how much the store's clock was set back, if that was found in the last 30 s. Jobs that were
-    /// stored before have times that lie ahead by so much.
+    /// By how much the store's clock was set back, if that was detected in the last 30 s. The times
+    /// of jobs that were stored before are ahead by as much.
     #[must_use]
     pub fn clock_set_back(&self) -> Option<Duration> {
         self.timeline.set_back()

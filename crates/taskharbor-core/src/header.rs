@@ -6,8 +6,8 @@ use crate::name::{self, NameError};
 
 /// Small texts that travel with a job: trace context, codec, tenant.
 ///
-/// Names starting with [`Headers::RESERVED`] belong to TaskHarbor. Cheap to clone.
-/// Its `Debug` shows the names alone: values may be secrets.
+/// Names starting with [`Headers::RESERVED`] belong to TaskHarbor. Cheap to clone. Its `Debug`
+/// shows only the names, because values may be secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(Option<Arc<BTreeMap<String, String>>>);
 
@@ -15,7 +15,7 @@ pub struct Headers(Option<Arc<BTreeMap<String, String>>>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The header's name is not one.
+    /// Invalid header name.
     #[error(transparent)]
     Name(#[from] NameError),
     /// The name starts with the prefix that is kept for TaskHarbor itself.
@@ -41,7 +41,7 @@ impl Headers {
     /// The greatest size of all names and values of one job together.
     pub const MAX_BYTES: usize = 8 * 1024;
 
-    /// No headers.
+    /// Creates an empty map.
     #[must_use]
     pub const fn new() -> Self {
         Self(None)

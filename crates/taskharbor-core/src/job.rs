@@ -1,4 +1,4 @@
-//! [`NewJob`]: a job as it is handed to a store.
+//! [`NewJob`]: a job to be stored.
 
 pub use crate::{
     header::{HeaderError, Headers},
@@ -42,12 +42,12 @@ use crate::{
 pub struct NewJob {
     /// Identifies the job; enqueueing the same id again changes nothing.
     pub id: JobId,
-    /// The queue it waits in.
+    /// Its queue.
     pub queue: QueueName,
     /// What kind of work it is.
     #[cfg_attr(feature = "serde", serde(rename = "type"))]
     pub job_type: JobType,
-    /// What the handler receives.
+    /// The payload, which the handler receives.
     pub payload: Blob,
     /// Whether a worker runs it or the store completes it.
     #[cfg_attr(feature = "serde", serde(default))]
@@ -75,10 +75,11 @@ pub struct NewJob {
     /// The lane of its queue that it belongs to.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub lane: Option<LaneName>,
-    /// What travels beside the payload.
+    /// The headers, which travel beside the payload.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Headers::is_empty"))]
     pub headers: Headers,
-    /// Keeps a second enqueue of the same thing in the same queue from creating a second job.
+    /// The idempotency key: while a job holds it, no second job with the same key is stored in the
+    /// queue.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub idempotency_key: Option<IdempotencyKey>,
     /// How long the key is held.
@@ -87,7 +88,7 @@ pub struct NewJob {
     /// The jobs of the same flow that it waits for, in the order in which it reads their outputs.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub parents: Vec<JobId>,
-    /// What has to become of its parents before it may run.
+    /// The condition on its parents before it may run.
     #[cfg_attr(feature = "serde", serde(default))]
     pub condition: Condition,
     /// Its failure policy: what happens to its dependants if it fails.
@@ -107,15 +108,15 @@ pub enum JobKind {
     /// A worker, by running its handler.
     #[default]
     Work,
-    /// The store, as soon as no parent is left to wait for. It is never reserved; its output is
-    /// the list of its parents' outputs. A join between two groups keeps the number of edges
-    /// linear in their sizes.
+    /// The store, as soon as no parent is left to wait for. It is never reserved; its output is the
+    /// list of its parents' outputs. With a join between two groups, the number of edges is linear
+    /// in their sizes.
     Join(JoinReading),
 }
 
 /// How a reader takes the list of a join.
 ///
-/// A driver stores it and answers it with the list; it changes nothing about the list itself.
+/// A driver stores it and returns it with the list; it does not change the list itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -129,7 +130,7 @@ pub enum JoinReading {
     List,
     /// The outcomes of its parents, in their order: an output or a failure each.
     Gather,
-    /// An empty list, whatever its parents produced.
+    /// An empty list, whatever the outputs of its parents.
     Empty,
     /// Nothing: the outputs of its parents are dropped.
     Discard,
@@ -154,7 +155,7 @@ impl JoinReading {
     }
 }
 
-/// What has to become of the parents of a job before it may run: the condition on its edges.
+/// The condition on the parents of a job before it may run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -228,7 +229,7 @@ impl KeyHold {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum FailurePolicy {
-    /// They stay blocked; requeueing this job lets the flow go on.
+    /// They stay blocked until this job is requeued and done.
     #[default]
     Block,
     /// All of them are cancelled, and those that wait for them, up to a job whose own policy is
@@ -237,7 +238,7 @@ pub enum FailurePolicy {
     /// As `Cancel`, and every other member of the flow that has not started is cancelled too,
     /// failure jobs excepted; also when this job is itself cancelled because another failed.
     FailFast,
-    /// They no longer wait for this job, and see its failure among their inputs.
+    /// They stop waiting for this job, and read its failure in place of an output.
     Continue,
 }
 
@@ -261,7 +262,7 @@ impl NewJob {
     /// The type under which joins are stored.
     pub const JOIN_TYPE: &str = "th:join";
 
-    /// A job with defaults: at once, priority 0, no key, no parents.
+    /// A job with the defaults: due at once, priority 0, no key, no parents.
     #[must_use]
     pub fn new(id: JobId, queue: QueueName, job_type: JobType, payload: impl Into<Blob>) -> Self {
         Self {
@@ -293,7 +294,7 @@ impl NewJob {
         Self { kind: JobKind::Join(JoinReading::List), ..job }
     }
 
-    /// How the list of this join is read; makes the job a join.
+    /// Makes the job a join, whose list is read like this.
     #[must_use]
     pub const fn read_as(mut self, reading: JoinReading) -> Self {
         self.kind = JobKind::Join(reading);
@@ -358,7 +359,7 @@ impl NewJob {
         self
     }
 
-    /// Blocked until these are done; it reads their outputs in this order.
+    /// Blocked until these jobs are done; it reads their outputs in this order.
     #[must_use]
     pub fn after(mut self, parents: impl IntoIterator<Item = JobId>) -> Self {
         self.parents = parents.into_iter().collect();
@@ -366,7 +367,7 @@ impl NewJob {
         self
     }
 
-    /// Runs only if these fail, and is cancelled as not needed if one of them is done.
+    /// Runs only if these jobs fail, and is cancelled as not needed if one of them is done.
     #[must_use]
     pub fn after_failure_of(mut self, parents: impl IntoIterator<Item = JobId>) -> Self {
         self.parents = parents.into_iter().collect();

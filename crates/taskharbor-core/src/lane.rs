@@ -1,4 +1,4 @@
-//! Lanes of a queue: whose turn it is, and what people see of them.
+//! Lanes of a queue: which lane has the turn, and the status of lanes for operators.
 
 use std::ops::Bound;
 
@@ -7,10 +7,10 @@ use crate::{
     name::LaneName, queue_limit::HeldJob,
 };
 
-/// Whose turn it is among the lanes of a queue. Jobs without a lane are one lane, `None`, the first.
+/// The lane that has the turn in a queue. The jobs without a lane are one lane, `None`, the first.
 ///
-/// Lanes come by name, beginning with the lane that had the last turn if the turn is not used up, and
-/// behind it otherwise.
+/// Lanes have turns in the order of their names. The next lane is the one that had the last turn if
+/// that turn is not used up, and otherwise the lane after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     last: Option<Option<LaneName>>,
@@ -136,7 +136,7 @@ pub struct LaneStatus {
     pub ready: usize,
     /// How many of its jobs are inflight.
     pub inflight: usize,
-    /// What would hold a ready job of the lane back.
+    /// The limit, rate or hold that keeps a ready job of the lane from starting.
     pub held_back: Option<HeldJob>,
 }
 

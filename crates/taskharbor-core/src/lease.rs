@@ -54,7 +54,7 @@ impl fmt::Debug for LeaseToken {
     }
 }
 
-/// What a holder says about its lease, in case the lease runs out: whether that tells of a crash.
+/// A holder's mark on its lease, which decides whether the end of the lease counts as a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -65,7 +65,7 @@ impl fmt::Debug for LeaseToken {
 pub enum LeaseMark {
     /// A handler is about to run the job.
     Started,
-    /// The worker is shutting down: it may have to go before the job has ended.
+    /// The worker is shutting down, and may have to stop before the job has ended.
     Leaving,
 }
 
@@ -73,7 +73,7 @@ impl LeaseMark {
     /// All marks.
     pub const ALL: [Self; 2] = [Self::Started, Self::Leaving];
 
-    /// The name under which stores keep it.
+    /// Its name in stores.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl LeaseMark {
 /// Temporary ownership of an inflight job.
 ///
 /// The holder may change the job while `now < expires_at`. At `now == expires_at` it may not, and
-/// the job may be granted to another: there is neither a gap nor an overlap.
+/// the job may be granted to another worker: there is neither a gap nor an overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -94,7 +94,7 @@ impl LeaseMark {
 pub struct Lease {
     /// The proof of ownership.
     pub token: LeaseToken,
-    /// The first instant at which the lease is over.
+    /// The end of the lease: the first instant at which it is not valid.
     pub expires_at: Timestamp,
 }
 

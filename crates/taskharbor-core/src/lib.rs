@@ -1,27 +1,28 @@
-//! The contract of TaskHarbor: what a job is, what may happen to it, and what a store does.
+//! The contract of TaskHarbor: jobs, the transitions of their states, and the operations of a
+//! store.
 //!
-//! A [`Driver`] keeps jobs for clients and workers; [`Admin`] is its other side, for people. Every
-//! operation takes the current time as a [`Timestamp`], so its effect depends on arguments alone and
-//! is the same on every store. [`AnyDriver`] is a handle to any driver.
+//! A [`Driver`] stores jobs for clients and workers; [`Admin`] has its operations for operators and
+//! tools. Every operation takes the current time as a [`Timestamp`], so its effect depends on
+//! arguments alone and is the same on every store. [`AnyDriver`] is a handle to any driver.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | [`job`] | a job to be stored ([`NewJob`]), as its worker sees it, and as people do |
+//! | [`job`] | a job to be stored ([`NewJob`]), as its worker sees it, and as operators see it |
 //! | [`driver`] | the requests and answers of [`Driver`]; leases, wake-ups, transactions |
 //! | [`admin`] | the requests and answers of [`Admin`]; lists, counts, settings |
 //! | [`flow`] | flows and expansions |
 //! | [`life`] | the mutable half of a job and the rules that change it |
 //! | [`graph`] | the rules over several jobs |
-//! | [`export`] | everything that a store has, on its way to another |
-//! | [`error`] | what can go wrong, by what the caller can do next |
+//! | [`export`] | moving everything that is stored to another store |
+//! | [`error`] | errors, grouped by what the caller can do next |
 //! | [`name`], [`time`], [`clock`] | validated names; instants; where `now` comes from |
-//! | [`testing`] | what tests need |
+//! | [`testing`] | helpers for tests |
 //! | `wire` | the operations as they travel between processes, with the feature `serde` |
 //!
-//! A [`NewJob`] goes in, in a [`JobSet`](job::JobSet). A worker gets it as [`Leased`](driver::Leased)
-//! and proves with the [`LeaseToken`](driver::LeaseToken) that it holds it, until it is settled with
-//! a [`Transition`](driver::Transition). People see a [`JobRecord`](job::JobRecord). The life cycle of
-//! a job is a table, [`State::after`].
+//! A [`NewJob`] is enqueued in a [`JobSet`](job::JobSet). A worker reserves it as
+//! [`Leased`](driver::Leased), proves with the [`LeaseToken`](driver::LeaseToken) that it holds the
+//! job, and settles it with a [`Transition`](driver::Transition). Operators see a
+//! [`JobRecord`](job::JobRecord). The life cycle of a job is a table, [`State::after`].
 //!
 //! There is no I/O here and no runtime. The rules are numbered in `docs/SEMANTICS.md`, their numbers
 //! stand in comments at the code, and the crate `taskharbor-conformance` tests any driver against

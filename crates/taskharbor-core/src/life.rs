@@ -33,17 +33,17 @@ use crate::{
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Life {
-    /// Where the job stands.
+    /// The stage of the job.
     pub stage: Stage,
     /// The earliest time it may run, if one was set and no lease has run out since.
     pub run_at: Option<Timestamp>,
-    /// Its position: never before the moment at which it was given it.
+    /// Its position: never before the instant at which it was set.
     pub due_at: Timestamp,
     /// Higher runs first.
     pub priority: i16,
     /// How many executions have failed.
     pub attempts: u32,
-    /// Takes the place of the job's own maximum after a requeue that kept the attempts.
+    /// Replaces the job's own maximum after a requeue that kept the attempts.
     pub attempt_limit: Option<u32>,
     /// The newest failures, oldest first.
     pub errors: Vec<FailedAttempt>,
@@ -61,13 +61,13 @@ pub struct Life {
     pub pending: usize,
     /// What its worker reported in this delivery.
     pub progress: Option<Text>,
-    /// What it produced.
+    /// Its output.
     pub output: Option<Blob>,
     /// Why it was dead-lettered or cancelled.
     pub reason: Option<Text>,
     /// The flow it belongs to.
     pub flow: Option<JobId>,
-    /// The job whose output stands for its own.
+    /// The job whose output replaces its own.
     pub expanded_into: Option<JobId>,
 }
 
@@ -126,7 +126,7 @@ impl Life {
         }
     }
 
-    /// The worker's hold, while the job is inflight.
+    /// The lease and its holder, while the job is inflight.
     #[must_use]
     pub const fn active_lease(&self) -> Option<&ActiveLease> {
         match &self.stage {
@@ -135,7 +135,7 @@ impl Life {
         }
     }
 
-    /// How the job ended, while it is over.
+    /// How the job ended, if it is terminal.
     #[must_use]
     pub const fn finish(&self) -> Option<&Finish> {
         match &self.stage {
@@ -154,7 +154,7 @@ impl Life {
         }
     }
 
-    /// Whether a lease exists and is over at `now`.
+    /// Whether the job has a lease that has ended at `now`.
     #[must_use]
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.active_lease().is_some_and(|hold| hold.lease.expires_at <= now)
@@ -195,7 +195,7 @@ impl Life {
         }
     }
 
-    /// Ends the lease of this holder at `now`, as if its time were over; `false` if the holder has no
+    /// Ends the lease of this holder at `now`, as if it had expired; `false` if the holder has no
     /// valid lease on the job.
     pub fn evict(&mut self, holder: &Holder, now: Timestamp) -> bool {
         // EVI-1, EVI-2
@@ -208,8 +208,8 @@ impl Life {
         }
     }
 
-    /// Takes the job back from a holder whose lease is over. Its position is then that of the moment
-    /// at which the lease ended. It is cancelled instead if that was asked for.
+    /// Reclaims the job from a holder whose lease has ended. Its position is then the end of the
+    /// lease. If its cancellation was requested, it is cancelled instead.
     pub fn reclaim(&mut self, now: Timestamp) -> Consequence {
         let (ended_at, mark) = match &self.stage {
             Stage::Inflight(hold) if hold.lease.expires_at <= now => {
@@ -246,7 +246,7 @@ impl Life {
 
     /// Cancels the job, or asks its worker to if it is inflight; the state it is in now.
     ///
-    /// A holder whose lease is over has no say any more.
+    /// A holder whose lease has ended is not asked.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl Life {
     }
 
     /// Cancels the job because `failed`, in the same flow, was dead-lettered or cancelled; `false`
-    /// if it is inflight or over and so is left alone.
+    /// if it is inflight or terminal and so is not changed.
     pub fn cancel_after_failure(&mut self, failed: &JobId, now: Timestamp) -> bool {
         if !matches!(self.stage, Stage::Blocked | Stage::Waiting) {
             return false;
@@ -291,7 +291,7 @@ impl Life {
         true
     }
 
-    /// Gives a dead-lettered or cancelled job another life; the state it is in now.
+    /// Requeues a dead-lettered or cancelled job; returns its new state.
     ///
     /// # Errors
     ///
@@ -334,7 +334,7 @@ impl Life {
         self.flow = Some(flow);
     }
 
-    /// Forgets the time the job was to wait for; the state it is in now.
+    /// Makes the job due now; returns its new state.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! The bounds that hold on every store.
+//! The bounds of every store.
 //!
 //! All but one are fixed, because a job that one store takes and another refuses could not be
-//! moved. The payload limit is the operator's to choose, within [`Limits::MAX_PAYLOAD_BYTES`].
+//! moved. Operators can choose the payload limit, up to [`Limits::MAX_PAYLOAD_BYTES`].
 
 use std::{borrow::Cow, time::Duration};
 
@@ -46,11 +46,11 @@ impl Limits {
     pub const ERRORS_KEPT: usize = 10;
     /// The greatest size of a schedule's definition.
     pub const MAX_DEFINITION_BYTES: usize = 256 * 1024;
-    /// The greatest size of what a worker says about itself.
+    /// The greatest size of the content of an announcement.
     pub const MAX_WORKER_INFO_BYTES: usize = 8 * 1024;
     /// The longest time for which the announcement of a worker is valid.
     pub const MAX_ANNOUNCED_FOR: Duration = Duration::from_secs(86_400);
-    /// How long a worker is listed whose announcement is over, at least.
+    /// How long a worker is listed after its announcement has ended, at least.
     pub const OVERDUE_WORKERS_KEPT: Duration = Duration::from_secs(86_400);
     /// How many firings of a schedule are kept, the newest.
     pub const FIRINGS_KEPT: usize = 10;
@@ -72,9 +72,9 @@ impl Limits {
         Ok(Self { payload_bytes: bytes, ..self })
     }
 
-    /// These limits for a driver that keeps single jobs only. Flows and expansions are then refused
-    /// with [`Rejected::FlowsNotSupported`](crate::error::Rejected::FlowsNotSupported), by the
-    /// checks that every driver calls.
+    /// These limits for a driver without flows. Flows and expansions are then refused with
+    /// [`Rejected::FlowsNotSupported`](crate::error::Rejected::FlowsNotSupported), by the checks
+    /// that every driver calls.
     #[must_use]
     pub const fn without_flows(self) -> Self {
         Self { flows: false, ..self }

@@ -1,4 +1,4 @@
-//! Lists of jobs: which of them, in which order, a page at a time.
+//! Lists of jobs: filters, orders and pages.
 
 use crate::{
     JobId, JobType, QueueName, State, Timestamp, check,
@@ -47,7 +47,7 @@ pub enum Order {
     /// In the order of insertion.
     #[default]
     OldestFirst,
-    /// The other way round.
+    /// In the reverse order of insertion.
     NewestFirst,
 }
 
@@ -92,7 +92,7 @@ impl List {
     }
 }
 
-/// Which jobs a list shows; what is `None` does not matter.
+/// A filter of jobs. A field that is `None` matches every job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -299,13 +299,13 @@ impl Filter {
 pub struct Cursor(String);
 
 impl Cursor {
-    /// A cursor that says this.
+    /// A cursor with this text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// What it says.
+    /// Its text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -318,12 +318,12 @@ impl Cursor {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Page_{T}"))]
 pub struct Page<T> {
-    /// What is on it.
+    /// The items of the page.
     pub items: Vec<T>,
     /// Where the next one starts, if there may be one.
     pub next: Option<Cursor>,
-    /// How far the call looked: when the last record that it looked at was enqueued. Lists of jobs
-    /// say so whenever there may be another page.
+    /// How far the call has read: the time at which the last record that it read was enqueued.
+    /// Lists of jobs have it whenever there may be another page.
     pub looked_at: Option<Timestamp>,
 }
 

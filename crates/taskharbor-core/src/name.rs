@@ -1,4 +1,4 @@
-//! Validated names: what is refused is refused here, identically for every store.
+//! Validated names. The rules are the same for every store.
 //!
 //! Nothing is trimmed and case is kept, so two names are the same exactly when their bytes are.
 //! Control characters are refused because names reach terminals and logs, and because NUL cannot

@@ -1,4 +1,4 @@
-//! Reading what jobs produced: what is asked and answered.
+//! The request and the answers of reading outputs.
 //!
 //! The output of a join is the list of its parents' outputs, so outputs form a tree. A query reads
 //! one level of it: a join among the entries is named, and read by a query of its own. So a page
@@ -8,7 +8,7 @@ use crate::{
     Blob, JobId, State, Text, check, driver::Limits, error::InvalidRequest, job::JoinReading,
 };
 
-/// Asks what jobs, or the parents of jobs, produced.
+/// Asks for the outputs of jobs, or of their parents.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -18,7 +18,7 @@ use crate::{
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outputs {
-    /// What is asked for.
+    /// The queries.
     pub items: Vec<OutputQuery>,
     /// At most so many entries for each item.
     pub limit: usize,
@@ -44,7 +44,7 @@ impl Outputs {
     }
 }
 
-/// Whose output is asked for.
+/// Asks for the output of a job, or for the outputs that it reads.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -64,20 +64,22 @@ pub struct OutputQuery {
 }
 
 impl OutputQuery {
-    /// What the job's handler reads: the outputs of its parents, one entry each, in declared order.
+    /// Asks for the outputs of the job's parents, which its handler reads: one entry each, in
+    /// declared order.
     #[must_use]
     pub const fn parents_of(id: JobId) -> Self {
         Self { id, of: OutputOf::Parents, from: 0 }
     }
 
-    /// The input of the job's handler. As [`OutputQuery::parents_of`], unless the job's only parent is
-    /// a join that is done: then the page has the join's list, and [`OutputPage::join`] names it.
+    /// Asks for the input of the job's handler. It is the same as [`OutputQuery::parents_of`],
+    /// unless the job's only parent is a join that is done: then the page has the join's list, and
+    /// [`OutputPage::join`] names it.
     #[must_use]
     pub const fn input_of(id: JobId) -> Self {
         Self { id, of: OutputOf::Input, from: 0 }
     }
 
-    /// What the job produced, or its expansion did: one entry.
+    /// Asks for the output of the job or of its expansion: one entry.
     #[must_use]
     pub const fn of(id: JobId) -> Self {
         Self { id, of: OutputOf::Itself, from: 0 }
@@ -160,7 +162,7 @@ impl JoinList {
     }
 }
 
-/// What one job produced.
+/// The output of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -172,7 +174,7 @@ impl JoinList {
 pub enum OutputEntry {
     /// A join that is done.
     List(JoinList),
-    /// A job that is done, with what it produced.
+    /// A job that is done, with its output.
     Done(Option<Blob>),
     /// A job that is dead-lettered or cancelled.
     Failed {

@@ -1,8 +1,8 @@
-//! Limits of queues and their lanes: what operators and services configure.
+//! Limits of queues and their lanes, which operators and services configure.
 //!
-//! A lane is a part of a queue: the jobs of one tenant, host or account. Lanes of a queue take turns.
-//! Limits and rates hold for a queue, for each of its lanes, and for lanes by name. They are stored
-//! settings that a driver carries out; nothing here reads a clock or a store.
+//! A lane is a part of a queue: the jobs of one tenant, host or account. Lanes of a queue take
+//! turns. Limits and rates apply to a queue, to each of its lanes, and to lanes by name. They are
+//! stored settings that a driver enforces; this module reads no clock and no store.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     schedule::Declaration,
 };
 
-/// The limits of one queue. What is not set is not limited.
+/// The limits of one queue. Values that are not set do not limit it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,7 +54,8 @@ pub struct QueueLimits {
     invalid_lane: Option<NameError>,
 }
 
-/// The settings of one lane. What is not set is as for every lane of the queue.
+/// The settings of one lane. For values that are not set, the limits of every lane of the queue
+/// apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -68,7 +69,7 @@ pub struct LaneLimits {
     pub inflight: Option<u32>,
     /// How fast its jobs may be granted.
     pub rate: Option<Rate>,
-    /// How many jobs a turn of it has; one unless set.
+    /// Its weight: the number of jobs in a turn; 1 unless it is set.
     pub weight: Option<u32>,
 }
 
@@ -123,14 +124,15 @@ impl QueueLimits {
         self
     }
 
-    /// A turn of this lane has so many jobs. An invalid name is told by [`QueueLimits::check`].
+    /// Sets the weight of this lane: the number of jobs in its turn. [`QueueLimits::check`] reports
+    /// an invalid name.
     #[must_use]
     pub fn weight(self, lane: impl AsRef<str>, weight: u32) -> Self {
         self.change_lane(lane.as_ref(), |limits| limits.weight = Some(weight))
     }
 
-    /// Settings of one lane, in place of those it had. An invalid name is told by
-    /// [`QueueLimits::check`].
+    /// Sets the settings of one lane, in place of those it had. [`QueueLimits::check`] reports an
+    /// invalid name.
     #[must_use]
     pub fn lane(self, lane: impl AsRef<str>, limits: LaneLimits) -> Self {
         self.change_lane(lane.as_ref(), |stored| *stored = limits)
@@ -187,13 +189,13 @@ impl QueueLimits {
         lane.and_then(|lane| self.lanes.get(lane)?.weight).unwrap_or(1)
     }
 
-    /// What bounds the whole queue.
+    /// The bound of the whole queue.
     #[must_use]
     pub const fn of_queue(&self) -> Bound {
         Bound { inflight: self.inflight, rate: self.rate }
     }
 
-    /// What bounds this lane. Jobs without a lane are bounded by the queue alone.
+    /// The bound of this lane. Jobs without a lane are bounded only by the queue.
     #[must_use]
     pub fn of_lane(&self, lane: Option<&LaneName>) -> Bound {
         // LIM-3
@@ -250,7 +252,7 @@ impl LaneLimits {
     }
 }
 
-/// What bounds a queue or a lane.
+/// The bound of a queue or a lane: its limit and its rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bound {
@@ -357,7 +359,7 @@ impl HeldBack {
     }
 }
 
-/// What holds a job back: a limit of its queue, or one of its lane.
+/// The limit, rate or hold that keeps a job from starting: one of its queue, or one of its lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -403,7 +405,7 @@ impl QueueLimits {
 pub struct LimitsRecord {
     /// The queue.
     pub queue: QueueName,
-    /// The owner that declared them; `None` if they were set on their own.
+    /// The owner that declared them; `None` if they have no owner.
     pub owner: Option<OwnerName>,
     /// The limits.
     pub limits: QueueLimits,

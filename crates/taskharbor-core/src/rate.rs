@@ -8,7 +8,7 @@ use crate::{
     error::InvalidRequest,
 };
 
-/// So many jobs in so much time, spread evenly, with room for a burst.
+/// A number of jobs in a period of time, spread evenly, with an optional burst.
 ///
 /// The limiter is the generic cell rate algorithm (GCRA), in whole microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,9 +20,9 @@ use crate::{
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rate {
-    /// So many jobs…
+    /// The number of jobs.
     pub jobs: u32,
-    /// …in so much time.
+    /// The period of time.
     #[cfg_attr(feature = "serde", serde(rename = "per_nanos", with = "crate::json::Nanos"))]
     pub per: Duration,
     /// How many may be granted at once after a pause; one unless set.
@@ -34,7 +34,7 @@ impl Rate {
     /// The greatest time that a rate and its burst may span: ten years.
     pub const MAX_SPAN: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-    /// So many jobs in so much time, one at a time.
+    /// A rate of so many jobs in this period of time, without bursts.
     #[must_use]
     pub const fn per(jobs: u32, per: Duration) -> Self {
         Self { jobs, per, burst: 1 }

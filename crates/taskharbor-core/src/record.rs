@@ -1,4 +1,4 @@
-//! What is read of a stored job: by its worker ([`Leased`]), by people ([`JobRecord`],
+//! Views of a stored job: of its worker ([`Leased`]) and of operators ([`JobRecord`],
 //! [`JobSummary`]).
 
 use std::time::Duration;
@@ -25,9 +25,9 @@ pub struct JobView {
     pub job_type: JobType,
     /// The queue it came from.
     pub queue: QueueName,
-    /// What the handler receives.
+    /// The payload, which the handler receives.
     pub payload: Blob,
-    /// What travels beside the payload.
+    /// The headers, which travel beside the payload.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Headers::is_empty"))]
     pub headers: Headers,
     /// Higher runs first.
@@ -59,7 +59,7 @@ pub struct JobView {
     /// The error of the last failure.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub last_error: Option<Text>,
-    /// When that was.
+    /// When the last failure happened.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub failed_at: Option<Timestamp>,
     /// How often it was leased to a worker, this time included.
@@ -140,7 +140,7 @@ impl Leased {
     }
 }
 
-/// All there is to know about a stored job.
+/// A stored job with everything that the store knows about it, for operators and tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -148,13 +148,13 @@ impl Leased {
 pub struct JobRecord {
     /// The job as its worker sees it.
     pub job: JobView,
-    /// Where it stands at the time of asking.
+    /// Its state at the time of the call.
     pub state: State,
     /// Its position while it is ready or scheduled.
     pub due_at: Option<Timestamp>,
     /// When it was last leased to a worker.
     pub started_at: Option<Timestamp>,
-    /// Who holds it while it is inflight.
+    /// Its holder and the end of its lease, while it is inflight.
     pub held: Option<Held>,
     /// The limit that keeps it from being granted, if it is ready and one does.
     pub held_back: Option<HeldJob>,
@@ -162,9 +162,9 @@ pub struct JobRecord {
     pub cancel_requested: bool,
     /// What its worker last reported.
     pub progress: Option<Text>,
-    /// What it produced.
+    /// Its output.
     pub output: Option<Blob>,
-    /// The tail of its expansion, whose output stands for this one's.
+    /// The tail of its expansion, whose output replaces this job's.
     pub expanded_into: Option<JobId>,
     /// Its last failures, oldest first.
     pub errors: Vec<FailedAttempt>,
@@ -184,15 +184,15 @@ pub struct JobRecord {
     pub pending: usize,
 }
 
-/// Who holds an inflight job, and until when.
+/// The holder of an inflight job, and the end of the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Held {
-    /// The name the holder gave.
+    /// The name of the worker.
     pub holder: Holder,
-    /// When its lease is over.
+    /// The end of its lease.
     pub expires_at: Timestamp,
 }
 
@@ -288,7 +288,7 @@ pub struct JobSummary {
     pub job_type: JobType,
     /// The queue it is in.
     pub queue: QueueName,
-    /// Where it stands.
+    /// Its state.
     pub state: State,
     /// Higher runs first.
     pub priority: i16,
@@ -312,7 +312,7 @@ pub struct JobSummary {
     pub deliveries: u32,
     /// How often its lease ran out since it last failed or was requeued.
     pub expirations: u32,
-    /// Who holds it while it is inflight.
+    /// Its holder and the end of its lease, while it is inflight.
     pub held: Option<Held>,
     /// The error of the last failure.
     pub last_error: Option<Text>,

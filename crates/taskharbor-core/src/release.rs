@@ -16,7 +16,8 @@ use crate::{Text, Timestamp};
 pub enum ReleaseReason {
     /// Its handler asked for it.
     Snoozed,
-    /// Its handler was throttled by what it calls. Its lane, or its queue if it has none, waits too.
+    /// Its handler was throttled by the service that it calls. Its lane, or its queue if it has no
+    /// lane, is held, too.
     Throttled,
     /// The worker shuts down, or is quiet.
     Shutdown,
@@ -71,7 +72,7 @@ impl ReleaseReason {
     }
 }
 
-/// What a worker notes about a release, for people and for the next worker that gets the job.
+/// A worker's note about a release, for operators and for the next worker that gets the job.
 ///
 /// A store keeps it as text: [`ReleaseNote::to_string`](ToString) and [`ReleaseNote::parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,9 +82,9 @@ impl ReleaseReason {
 pub struct ReleaseNote {
     /// Why the job was released.
     pub reason: ReleaseReason,
-    /// Since when each worker that got the job could not run it, if that is so.
+    /// Since when no worker that got the job could run it, if that is the case.
     pub unfit_since: Option<Timestamp>,
-    /// The same for people: which worker, and what it found.
+    /// The same as text: which worker, and what it found.
     pub text: Text,
 }
 

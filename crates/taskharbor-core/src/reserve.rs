@@ -1,4 +1,4 @@
-//! Taking jobs under a lease and keeping them: what is asked and answered.
+//! The requests and answers of reserving jobs and of extending leases.
 //!
 //! Requests are structs, so that a new field does not break the drivers and callers that do not
 //! know it. Each checks the rules that concern it as a whole in one `check`.
@@ -46,9 +46,9 @@ impl Demand {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reserve {
-    /// What is wanted from which queues.
+    /// The demands, one for each queue.
     pub demands: Vec<Demand>,
-    /// Who asks, for people to read.
+    /// The name of the worker, for people to read.
     pub holder: Holder,
     /// The current time.
     pub now: Timestamp,
@@ -69,7 +69,7 @@ impl Reserve {
         Self { demands, holder, now, lease_for }
     }
 
-    /// Checks the demands, and answers the instant at which the leases will end.
+    /// Checks the demands, and returns the end of the leases.
     ///
     /// # Errors
     ///
@@ -100,9 +100,9 @@ pub struct Reserved {
     /// stop when their payloads reach [`Limits::MAX_CALL_BYTES`]; `next_due` is then the instant
     /// after now.
     pub jobs: Vec<Leased>,
-    /// The earliest time at which a queue that gave less than was demanded may have more: when its
-    /// next scheduled job falls due or its next lease ends. `None` if no demand was left unmet or
-    /// nothing is scheduled or inflight there. A driver may answer an earlier time.
+    /// The earliest time at which a queue that granted fewer jobs than were demanded may have more:
+    /// when its next scheduled job is due, or its next lease ends. `None` if all demands were met,
+    /// or no job is scheduled or inflight there. A driver may return an earlier time.
     pub next_due: Option<Timestamp>,
 }
 
@@ -114,7 +114,7 @@ impl Reserved {
     }
 }
 
-/// Asks to keep jobs for longer.
+/// Asks to extend leases.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -124,7 +124,7 @@ impl Reserved {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExtendLeases {
-    /// The jobs, with the proof that the caller holds them.
+    /// The jobs, with the tokens of their leases.
     pub items: Vec<Extension>,
     /// The current time.
     pub now: Timestamp,
@@ -134,13 +134,13 @@ pub struct ExtendLeases {
 }
 
 impl ExtendLeases {
-    /// A request to keep these jobs.
+    /// A request to extend the leases of these jobs.
     #[must_use]
     pub const fn new(items: Vec<Extension>, now: Timestamp, lease_for: Duration) -> Self {
         Self { items, now, lease_for }
     }
 
-    /// Checks the items, and answers the instant at which the leases will end at least.
+    /// Checks the items, and returns the earliest possible end of the leases.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl ExtendLeases {
     }
 }
 
-/// One job to keep for longer.
+/// A lease to extend.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -167,29 +167,30 @@ impl ExtendLeases {
 pub struct Extension {
     /// The job.
     pub id: JobId,
-    /// The proof of holding it.
+    /// The token of its lease.
     pub token: LeaseToken,
-    /// What its worker reports; the last report stays if `None`.
+    /// The progress that its worker reports; the last report stays if `None`.
     pub progress: Option<Text>,
-    /// Whether it would be a crash if the lease ran out; the last mark stays if `None`.
+    /// The mark, which decides whether the end of the lease counts as a crash; the last mark stays
+    /// if `None`.
     pub mark: Option<LeaseMark>,
 }
 
 impl Extension {
-    /// Keeps this job, with no news.
+    /// Extends the lease of this job, without progress and mark.
     #[must_use]
     pub const fn new(id: JobId, token: LeaseToken) -> Self {
         Self { id, token, progress: None, mark: None }
     }
 
-    /// With a report of how far it is.
+    /// With a report of the progress.
     #[must_use]
     pub fn progress(mut self, progress: Text) -> Self {
         self.progress = Some(progress);
         self
     }
 
-    /// Says whether it would be a crash if the lease ran out.
+    /// With a mark, which decides whether the end of the lease counts as a crash.
     #[must_use]
     pub const fn mark(mut self, mark: LeaseMark) -> Self {
         self.mark = Some(mark);

@@ -126,7 +126,7 @@ impl Declaration {
 pub struct ScheduleRecord {
     /// Identifies it.
     pub name: ScheduleName,
-    /// The owner that declared it; `None` if it was put on its own.
+    /// The owner that declared it; `None` if it has no owner.
     pub owner: Option<OwnerName>,
     /// When it is due and which jobs it makes.
     pub definition: Blob,
@@ -136,7 +136,7 @@ pub struct ScheduleRecord {
     pub paused_since: Option<Timestamp>,
     /// Another number after every change of the record. No earlier record of this name had it.
     pub revision: u64,
-    /// What became of its slots so far.
+    /// The number of its slots by result.
     pub totals: SlotTotals,
     /// Why the last firing stored no jobs, if it failed.
     pub error: Option<Text>,
@@ -144,7 +144,7 @@ pub struct ScheduleRecord {
     pub firings: Vec<Firing>,
 }
 
-/// What became of the slots of a schedule.
+/// The number of slots of a schedule by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -212,7 +212,7 @@ impl ScheduleRecord {
         self.paused_since.is_none() && self.next_slot.is_some_and(|slot| slot <= now)
     }
 
-    /// Replaces the definition, and the next slot unless it is kept. Answers whether the definition
+    /// Replaces the definition, and the next slot unless it is kept. Returns whether the definition
     /// differed. Counts and firings stay, and a paused schedule stays paused.
     pub fn redefine(&mut self, new: NewSchedule) -> bool {
         // SCH-9
@@ -225,7 +225,7 @@ impl ScheduleRecord {
         true
     }
 
-    /// Pauses it; answers whether it was not paused before.
+    /// Pauses it; returns whether it was not paused before.
     pub const fn pause(&mut self, now: Timestamp) -> bool {
         // SCH-6
         let was_paused = self.paused_since.is_some();
@@ -235,7 +235,7 @@ impl ScheduleRecord {
         !was_paused
     }
 
-    /// Resumes it with its next slot; answers whether it was paused.
+    /// Resumes it with its next slot; returns whether it was paused.
     ///
     /// # Errors
     ///

@@ -25,12 +25,12 @@ use crate::{
 pub struct JobSet {
     /// The jobs.
     pub jobs: Vec<NewJob>,
-    /// What they are to each other.
+    /// The kind of the set: unrelated jobs, or a flow.
     #[cfg_attr(feature = "serde", serde(default = "crate::json::plain"))]
     pub kind: SetKind,
 }
 
-/// What the jobs of a set are to each other.
+/// The kind of a set: unrelated jobs, or a flow.
 ///
 /// Exhaustive on purpose: a driver that does not know a kind must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,14 +41,14 @@ pub struct JobSet {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum SetKind {
-    /// Nothing: each goes its own way once stored.
+    /// Unrelated jobs, which are only stored together.
     Plain,
     /// Members of one flow, joined by edges, with exactly one tail: the job without a dependant, failure
     /// jobs aside.
     /// The flow's id is the tail's, its output is the tail's, and the tail carries the flow's
     /// idempotency key if there is one.
     Flow {
-        /// What people call it.
+        /// Its name, for people.
         name: Option<FlowName>,
     },
 }
@@ -128,7 +128,7 @@ pub struct ResolvedEdges {
     pub tail: usize,
     /// For each job, its parents in declared order.
     pub parents: Vec<Vec<usize>>,
-    /// All jobs, parents before children.
+    /// All jobs, each after its parents.
     pub order: Vec<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Settling inflight jobs: what is asked and answered.
+//! The request and the answers of settling inflight jobs.
 
 use crate::{
     Blob, JobId, NewJob, Text, Timestamp, check,
@@ -9,7 +9,7 @@ use crate::{
     life::LifeStep,
 };
 
-/// Asks to record what became of inflight jobs.
+/// Asks to record the outcomes of inflight jobs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -28,8 +28,8 @@ pub struct Settle {
     pub lock_wait: LockWait,
 }
 
-/// How long a call waits for what another transaction on the store has locked, before the item is
-/// answered with [`Refusal::Busy`](crate::error::Refusal::Busy).
+/// How long a call waits for locks of another transaction on the store, before the item is refused
+/// with [`Refusal::Busy`](crate::error::Refusal::Busy).
 ///
 /// Each driver chooses its own two durations. A driver whose store has no other transactions
 /// ignores this.
@@ -77,7 +77,7 @@ impl Settle {
     }
 }
 
-/// What became of one job.
+/// The outcome of one job.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -89,21 +89,21 @@ impl Settle {
 pub struct Settlement {
     /// The job.
     pub id: JobId,
-    /// The proof of holding it.
+    /// The token of its lease.
     pub token: LeaseToken,
-    /// What happens to it.
+    /// The transition to record.
     pub transition: Transition,
 }
 
 impl Settlement {
-    /// This happens to this job.
+    /// Settles this job with this transition.
     #[must_use]
     pub const fn new(id: JobId, token: LeaseToken, transition: Transition) -> Self {
         Self { id, token, transition }
     }
 }
 
-/// What its worker makes of an inflight job.
+/// The transition of an inflight job that its worker asks for.
 ///
 /// Exhaustive on purpose: a driver that does not know a transition must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,12 +116,12 @@ impl Settlement {
 pub enum Transition {
     /// It succeeded.
     Ack {
-        /// What it produced.
+        /// Its output.
         output: Option<Blob>,
     },
-    /// It succeeded by putting other jobs in its place, which will produce its output.
+    /// It succeeded and expanded into other jobs, which will produce its output.
     Expand(Expansion),
-    /// It failed and is to be tried again.
+    /// It failed and will be retried.
     Retry {
         /// What went wrong.
         failure: FailedAttempt,
@@ -132,7 +132,7 @@ pub enum Transition {
     Fail {
         /// What went wrong.
         failure: FailedAttempt,
-        /// Why it is not tried again.
+        /// Why it is not retried.
         reason: Text,
     },
     /// It is released: no attempt is charged.
@@ -141,7 +141,8 @@ pub enum Transition {
         run_at: Option<Timestamp>,
         /// Whether a handler had started: then the job did not crash its worker.
         started: bool,
-        /// Why, to be kept with the job. `None` leaves what an earlier release noted.
+        /// A note about the release, stored with the job. `None` keeps the note of an earlier
+        /// release.
         note: Option<ReleaseNote>,
     },
 }
@@ -159,7 +160,8 @@ impl Transition {
         }
     }
 
-    /// Checks every rule that can be checked without a store; answers the resolved edges of an expansion.
+    /// Checks every rule that can be checked without a store; returns the resolved edges of an
+    /// expansion.
     ///
     /// # Errors
     ///
@@ -225,7 +227,7 @@ impl FailedAttempt {
     }
 }
 
-/// What became of a settlement that was not refused.
+/// The answer for a settlement that was not refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",

@@ -1,11 +1,11 @@
 //! [`State`] and [`LifeStep`]: the life cycle of a job as one table.
 //!
-//! [`State::after`] is the whole of it. [`Life`](crate::life::Life) asks it before every change, and
-//! the diagram in `docs/SEMANTICS.md` is tested against it.
+//! [`State::after`] is the table. [`Life`](crate::life::Life) uses it before every change, and the
+//! diagram in `docs/SEMANTICS.md` is tested against it.
 
 use std::fmt;
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -31,7 +31,7 @@ pub enum State {
     Cancelled,
 }
 
-/// What can happen to a job.
+/// A step of the life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LifeStep {
     /// Its time comes.
@@ -46,7 +46,7 @@ pub enum LifeStep {
     Expand,
     /// Its worker failed and asks for a retry.
     Retry,
-    /// Its worker gives up on it.
+    /// Its worker dead-letters it.
     Fail,
     /// Its worker releases it without charging an attempt.
     Release,

@@ -1,9 +1,10 @@
 //! [`Transaction`]: the user's open transaction on a store.
 //!
-//! A store that the application's own data lives in too can take jobs and outcomes in the same
-//! transaction as that data. The driver makes a [`Transaction`] of the one that the application has
-//! open. A client or worker compares its [`DriverId`] with that of the driver it uses itself, since
-//! a job put into the transaction of another store would wait there for ever.
+//! If the application's own data is in the same database as the store, jobs can be enqueued and
+//! completed in the same transaction as that data. The driver makes a [`Transaction`] of the
+//! application's open transaction. A client or worker compares its [`DriverId`] with that of its
+//! own driver, because a job that is enqueued in the transaction of another store would wait there
+//! for ever.
 
 use std::{
     future::Future,
@@ -17,16 +18,15 @@ use crate::{
     job::Headers,
 };
 
-/// The user's open transaction on a store: what is done through it happens if and only if the
-/// transaction commits.
+/// The user's open transaction on a store: changes through it happen if and only if the transaction
+/// commits.
 ///
 /// Requests are answered as [`Driver`](crate::Driver) answers them, from what the transaction sees.
 /// Wake-ups go out when it commits.
 ///
 /// # Cancel safety
 ///
-/// Dropping a future leaves open whether the transaction has what was asked for; its owner rolls it
-/// back then.
+/// If a future is dropped, the transaction may have the change or not; roll it back.
 pub trait Transaction: Send {
     /// The driver that made it: what [`Driver::driver_id`](crate::Driver::driver_id) answers there.
     fn driver(&self) -> DriverId;
@@ -41,8 +41,9 @@ pub trait Transaction: Send {
     fn settle(&mut self, request: Settle)
     -> impl Future<Output = Answers<Settled, Refusal>> + Send;
 
-    /// The jobs of a type that the transaction sees, its own among them, in the order in which they
-    /// were stored: for tests of applications. The default is an error that says so.
+    /// Lists the jobs of a type that the transaction sees, including its own, in the order in which
+    /// they were stored. It is for tests of applications. The default returns an error, because not
+    /// every driver supports it.
     fn stored(
         &mut self,
         job_type: JobType,
@@ -104,14 +105,14 @@ impl<T: Transaction> Transaction for &mut T {
 
 /// An open transaction as the application has it: what a client and a handler's context take.
 ///
-/// Each [`Transaction`] is one. The crate of a driver implements it for the transactions of client
-/// libraries, so that they can be passed as they are; the driver of the client or worker makes a
-/// [`Transaction`] of them. `M` tells these implementations apart, and the compiler infers it.
+/// Every [`Transaction`] implements it. The crate of a driver also implements it for the
+/// transactions of database libraries, so that they can be passed as they are. `M` tells these
+/// implementations apart, and the compiler infers it.
 pub trait OpenTransaction<M>: Send {
-    /// What the driver makes of it.
+    /// The driver's type for it.
     type Transaction: Transaction;
 
-    /// Makes a transaction of this driver of it, or `None` if the driver is for another store.
+    /// Converts it into a transaction of this driver; `None` if the driver is for another store.
     fn on(self, driver: &AnyDriver) -> Option<Self::Transaction>;
 }
 

@@ -26,13 +26,13 @@ struct Registry {
     /// The watches of each job.
     waiters: HashMap<JobId, Vec<Weak<Watcher>>>,
     closed: bool,
-    /// Wake-ups do not arrive at the moment.
+    /// Whether wake-ups do not arrive at the moment.
     cut_off: bool,
-    /// Why they do not, although they should.
+    /// The reason why they do not, although they should.
     problem: Option<Arc<str>>,
 }
 
-/// What a wake-up is about.
+/// The subject of a wake-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Woken {
@@ -160,10 +160,10 @@ impl WakeHub {
         (registry.watchers.keys().cloned().collect(), registry.waiters.keys().cloned().collect())
     }
 
-    /// Says whether wake-ups arrive: `false` while the connection over which they come is broken.
-    /// Workers then look as often as if there were no wake-ups. Each change wakes every watch,
-    /// because wake-ups were lost meanwhile, and because workers have to choose anew when to look
-    /// next. Wake-ups arrive unless this says otherwise.
+    /// Sets whether wake-ups arrive: `false` while the connection over which they come is broken.
+    /// Workers then poll as often as without wake-ups. Each change wakes every watch, because
+    /// wake-ups were lost meanwhile, and because workers have to choose a new polling interval.
+    /// Initially `true`.
     pub fn set_reaching(&self, reaching: bool) {
         let mut registry = lock(&self.registry);
         let changes = registry.cut_off == reaching;
@@ -176,8 +176,8 @@ impl WakeHub {
         raise_all(&watchers);
     }
 
-    /// Says why wake-ups do not arrive although they should. Workers tell their observers. Holds
-    /// until wake-ups arrive ([`WakeHub::set_reaching`]).
+    /// Sets the reason why wake-ups do not arrive although they should. Workers report it to their
+    /// observers. It is cleared when wake-ups arrive again ([`WakeHub::set_reaching`]).
     pub fn set_problem(&self, problem: impl Into<Arc<str>>) {
         lock(&self.registry).problem = Some(problem.into());
     }
@@ -226,24 +226,24 @@ impl Watch {
         lock(&self.hub.registry).problem.clone()
     }
 
-    /// Whether wake-ups can come at the moment: not from [`Watch::never`], and not while the driver
-    /// says that they do not reach it ([`WakeHub::set_reaching`]). When that changes the watch is
-    /// woken.
+    /// Whether wake-ups can arrive at the moment: not from [`Watch::never`], and not while the
+    /// driver reports that they do not reach it ([`WakeHub::set_reaching`]). When that changes, the
+    /// watch is woken.
     #[must_use]
     pub fn can_wake(&self) -> bool {
         let is_watch = self.job.is_some() || !self.queues.is_empty();
         is_watch && !lock(&self.hub.registry).cut_off
     }
 
-    /// How many jobs are watched through this driver. A caller that is woken with [`Woken::All`] can
-    /// look the more rarely, the more others look as well.
+    /// The number of jobs that are watched through this driver. The more there are, the more rarely
+    /// a caller that is woken with [`Woken::All`] should read its job.
     #[must_use]
     pub fn watched_jobs(&self) -> usize {
         lock(&self.hub.registry).waiters.len()
     }
 
-    /// Waits for a wake-up, and answers what it is about: at once if there was one since the last time.
-    /// `None` when the driver was closed and there will be no more.
+    /// Waits for a wake-up, and returns its subject: at once if there was one since the last call.
+    /// `None` if the driver was closed, so that no more will come.
     ///
     /// # Cancel safety
     ///

@@ -1,5 +1,4 @@
-//! The operations of a driver as they travel between processes: what is asked, what is answered, and
-//! under which name.
+//! The operations of a driver between processes: their names, requests and answers.
 //!
 //! A server makes a call with [`Operation::make`]; a client sends the [`Operation::Request`] and reads
 //! the [`Operation::Answer`]. Both sides take all operations from one list.
@@ -39,9 +38,9 @@ pub trait Message: Serialize + DeserializeOwned + schemars::JsonSchema + Send + 
 #[cfg(feature = "schema")]
 impl<T: Serialize + DeserializeOwned + schemars::JsonSchema + Send + 'static> Message for T {}
 
-/// Is shown every operation ([`operation::visit`]).
+/// A visitor of all operations ([`operation::visit`]).
 pub trait Visitor {
-    /// Is shown one operation.
+    /// Visits one operation.
     fn visit<O: Operation>(&mut self);
 }
 
@@ -49,16 +48,16 @@ pub trait Visitor {
 pub trait Operation: 'static {
     /// The side of a driver to which it belongs: `driver` or `admin`.
     const FACE: &'static str;
-    /// As the method is called.
+    /// The name of the method.
     const NAME: &'static str;
-    /// What it does, in a line.
+    /// A summary of one line.
     const SUMMARY: &'static str;
-    /// What is asked.
+    /// The request.
     type Request: Message;
-    /// What is answered unless the whole call fails.
+    /// The answer, unless the whole call fails.
     type Answer: Message;
 
-    /// The time that the caller says it is; `None` if the request does not say so.
+    /// The caller's time; `None` if the request has none.
     fn now(request: &Self::Request) -> Option<Timestamp>;
 
     /// Makes the call.
@@ -286,13 +285,13 @@ pub mod operation {
             extend_leases ExtendJobLeases(ExtendLeases: now) => each<Extended, Refusal>;
             /// Records the outcomes of inflight jobs.
             settle SettleJobs(Settle: now) => each<Settled, Refusal>;
-            /// Reads what jobs or their parents produced.
+            /// Reads the outputs of jobs or of their parents.
             outputs ReadOutputs(Outputs:) => each<OutputPage, Refusal>;
             /// The schedules that are due, and when the next one is: at any instant, which need not be now.
             due_schedules FindDueSchedules(DueSchedules:) => one<Due>;
             /// Stores the jobs of slots and moves their schedules to the next slot.
             fire FireSchedules(Fire: now) => each<Vec<Enqueued>, FireRefused>;
-            /// Announces a worker, or withdraws what it has announced.
+            /// Announces a worker, or withdraws its announcement.
             announce AnnounceWorker(Announce: now) => one<()>;
             /// The store's own time.
             store_time TellTime(Nothing:) [] => one<Timestamp>;

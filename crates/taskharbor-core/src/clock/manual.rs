@@ -15,13 +15,13 @@ use crate::{Timestamp, clock::Clock};
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// Creates a clock that shows `start`.
     #[must_use]
     pub fn new(start: Timestamp) -> Self {
         Self(Arc::new(AtomicI64::new(start.as_micros())))
     }
 
-    /// Moves the clock forward, no further than the end of time; answers what it shows then.
+    /// Moves the clock forward, at most to [`Timestamp::MAX`]; returns the new time.
     pub fn advance(&self, by: Duration) -> Timestamp {
         let moved = |micros| {
             let now = Timestamp::from_micros(micros).unwrap_or(Timestamp::EPOCH);

@@ -1,8 +1,8 @@
 //! A clock set by the store, kept by the machine's monotonic clock.
 //!
-//! A machine's wall clock may be wrong by any amount and may jump. If workers used theirs, one
-//! that is fast by more than a lease would take jobs that others still hold. So each asks the
-//! store for its time, and between two answers counts on with a clock that cannot jump.
+//! A machine's wall clock may be wrong by any amount and may jump. If workers used theirs, a worker
+//! whose clock is fast by more than a lease would reclaim jobs that other workers still hold. So
+//! each worker asks the store for its time, and between two answers uses a monotonic clock.
 
 use std::{
     sync::{
@@ -16,9 +16,10 @@ use crate::{Driver, DriverError, Timestamp, clock::Clock};
 
 /// A clock set by the store, kept by the machine's monotonic clock.
 ///
-/// It steps back only if the store's own clock was set back, by more than
-/// [`StoreClock::STEP_ABOVE`]: jobs that others store from then on would be due too soon here, and their
-/// leases over. For less it stands still.
+/// It steps back only if the store's own clock was set back by more than
+/// [`StoreClock::STEP_ABOVE`]. Otherwise jobs that other processes store from then on would be due
+/// too soon here, and their leases would seem to have ended. If the store's clock was set back by
+/// less, this clock stands still until the store's has caught up.
 ///
 /// Call [`StoreClock::sync`] now and then; clients and workers do.
 #[derive(Debug)]
@@ -38,23 +39,25 @@ pub struct StoreClock {
     set_back_by: AtomicI64,
 }
 
-/// What asking the store for its time showed.
+/// The result of asking the store for its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockReading {
-    /// How long the question took; half of it bounds the error.
+    /// How long the call took; half of it bounds the error.
     pub round_trip: Duration,
-    /// How far this machine's wall clock is off the store's, in either direction.
+    /// The difference between this machine's wall clock and the store's clock, in either direction.
     pub wall_skew: Duration,
-    /// How far this clock was ahead of the store's, because the store's was set back. It has stepped
-    /// back if that is more than [`StoreClock::STEP_ABOVE`], and else stands still for so long.
+    /// How far this clock was ahead of the store's, because the store's was set back. If that is
+    /// more than [`StoreClock::STEP_ABOVE`], this clock has stepped back; otherwise it stands still
+    /// for that time.
     pub ahead: Duration,
 }
 
 impl StoreClock {
-    /// A machine whose wall clock is off by more than this is worth a warning.
+    /// A larger difference between the machine's wall clock and the store's clock is logged as a
+    /// warning.
     pub const WARN_ABOVE: Duration = Duration::from_secs(1);
-    /// A store's clock that was set back by more than this is followed.
+    /// If the store's clock was set back by more than this, the clock steps back, too.
     pub const STEP_ABOVE: Duration = Duration::from_secs(1);
     /// How often the store is asked for its time.
     pub const SYNC_EVERY: Duration = Duration::from_secs(10);
@@ -62,7 +65,7 @@ impl StoreClock {
     /// time since store jobs with times of before.
     const SET_BACK_FOR: Duration = Duration::from_secs(30);
 
-    /// Asks the store for its time and starts from there.
+    /// Asks the store for its time and starts the clock with it.
     ///
     /// # Errors
     ///
@@ -162,7 +165,7 @@ impl StoreClock {
         Timestamp::from_micros(self.latest.load(Ordering::SeqCst)).unwrap_or(Timestamp::EPOCH)
     }
 
-    /// What this machine's wall clock shows: for stores that have no other clock.
+    /// The time of this machine's wall clock, for stores that have no other clock.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn wall_time() -> Timestamp {

@@ -1,8 +1,8 @@
 //! The clock that all users of one handle share.
 //!
-//! Two clocks set by the same store differ by a fraction of a round trip. Were a client's ahead of
-//! its worker's, a job enqueued just now would not be due yet. So a handle has one clock, started
-//! at the first question for the time.
+//! Two clocks set by the same store differ by a fraction of a round trip. If a client's clock were
+//! ahead of its worker's, a job enqueued just now would not be due yet. So a handle has one clock,
+//! which starts when the time is first needed.
 
 use std::{
     sync::{Arc, OnceLock},

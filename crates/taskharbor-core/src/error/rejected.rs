@@ -2,7 +2,7 @@
 
 use crate::{JobId, driver::Limits};
 
-/// Why a set was not stored. Nothing of it was.
+/// Why a set was not stored. None of its jobs was stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -56,7 +56,7 @@ pub enum Rejected {
     /// The flow has no jobs.
     #[error("the flow has no jobs: an empty group is a join without parents")]
     EmptyFlow,
-    /// Two jobs of a flow have one id.
+    /// Two jobs of a flow have the same id.
     #[error("two jobs of the flow have the id {job}")]
     DuplicateId {
         /// The id.
@@ -84,7 +84,7 @@ pub enum Rejected {
         /// The job.
         job: JobId,
     },
-    /// Jobs wait for each other in a circle.
+    /// Jobs wait for each other in a cycle.
     #[error("job {job} is part of a circle of jobs that wait for each other")]
     Cycle {
         /// One of them.
@@ -134,7 +134,7 @@ pub enum Rejected {
         /// The job.
         job: JobId,
     },
-    /// The store keeps single jobs only.
+    /// The driver does not support flows.
     #[error("this store has no flows: enqueue single jobs, or use a store whose driver has them")]
     FlowsNotSupported,
     /// More jobs than one expansion may add.

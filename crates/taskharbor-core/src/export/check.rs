@@ -1,4 +1,4 @@
-//! What a unit must satisfy to be imported, checked without a store.
+//! The rules that a unit must satisfy to be imported, checked without a store.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use crate::{
     life::Stage,
 };
 
-/// Why a unit cannot have come from a store.
+/// Why a unit is damaged: no store can have exported it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -22,20 +22,20 @@ use crate::{
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Damage {
-    /// It has neither a job nor a key, or both, or several jobs without a flow.
+    /// The unit has neither a job nor a key, or both, or several jobs without a flow.
     #[error("a unit is one job, a flow with its members, or one key")]
     Content,
-    /// A job or the flow breaks a rule that holds for what is enqueued.
+    /// A job or the flow breaks a rule for enqueued jobs.
     #[error(transparent)]
     Job(#[from] Rejected),
-    /// The job has not one edge state for each parent, or waits for another number of parents than
-    /// it has open edges.
+    /// The job does not have one edge state for each parent, or the number of parents that it waits
+    /// for differs from that of its open edges.
     #[error("the edges of job {0} do not agree with its parents")]
     Edges(JobId),
     /// The job's stage contradicts its other fields.
     #[error("the state of job {0} contradicts its other fields")]
     State(JobId),
-    /// The job says that it belongs to another flow than the one it comes with.
+    /// The job belongs to another flow than that of the unit.
     #[error("job {0} does not belong to the flow that it comes with")]
     Flow(JobId),
     /// The flow's tail is not among its members.
@@ -50,7 +50,7 @@ pub enum Damage {
 }
 
 impl ExportUnit {
-    /// Checks that the unit can have come from a store.
+    /// Checks that the unit is not damaged.
     ///
     /// # Errors
     ///

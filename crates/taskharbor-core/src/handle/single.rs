@@ -26,7 +26,7 @@ impl AnyDriver {
         only(only(answers)??)
     }
 
-    /// Leases the best available job of a queue, or answers `None` if no job is available.
+    /// Leases the first available job of a queue, or returns `None` if no job is available.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl AnyDriver {
         Ok(reserved.jobs.into_iter().next())
     }
 
-    /// Extends one lease; use the token of the answer from then on.
+    /// Extends one lease; use the returned token from then on.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl AnyDriver {
         self.settle_job(leased, Transition::Ack { output }, now).await
     }
 
-    /// Records a failure after which the job is tried again.
+    /// Records a failure after which the job is retried.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl AnyDriver {
         self.settle_job(leased, Transition::Fail { failure, reason }, now).await
     }
 
-    /// Gives a job back that was not started, without charging an attempt.
+    /// Releases a job that was not started, without charging an attempt.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The parts of a life: where the job stands, the lease on it, how it ended.
+//! The parts of a life: the stage of the job, the lease on it, how it ended.
 
 use crate::{
     State, Timestamp,
@@ -6,7 +6,7 @@ use crate::{
     name::Holder,
 };
 
-/// Where a job stands, with what belongs to each place.
+/// The stage of a job, with the data that belongs to each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -19,9 +19,9 @@ pub enum Stage {
     Blocked,
     /// It waits for its time or for a worker: scheduled or ready.
     Waiting,
-    /// A worker has it.
+    /// A worker holds it.
     Inflight(ActiveLease),
-    /// It is over.
+    /// It is terminal.
     Finished(Finish),
 }
 
@@ -37,11 +37,11 @@ pub enum Stage {
 pub struct ActiveLease {
     /// The lease.
     pub lease: Lease,
-    /// What the worker calls itself.
+    /// The name of the worker.
     pub holder: Holder,
     /// Whether cancellation of the job was requested.
     pub cancel_requested: bool,
-    /// What the holder said about the lease.
+    /// The holder's mark on the lease.
     pub mark: Option<LeaseMark>,
 }
 
@@ -72,7 +72,7 @@ impl ActiveLease {
 pub struct Finish {
     /// Done, dlq or cancelled.
     pub state: State,
-    /// When.
+    /// When it ended.
     pub at: Timestamp,
     /// The lease whose holder ended it. Its token may repeat the call that did, and the record is
     /// kept for as long as the lease would have lasted.
@@ -87,7 +87,7 @@ impl Finish {
     }
 }
 
-/// What a settlement means for the rest of the store.
+/// The consequence of a settlement for other jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consequence {
     /// Nothing: it had been applied before.
