@@ -1,4 +1,4 @@
-//! The command line: which commands there are, and what runs each.
+//! The command line: its commands, and the function that runs each.
 
 use std::process::ExitCode;
 
@@ -26,7 +26,7 @@ struct Cli {
     command: Command,
 }
 
-/// What every command understands.
+/// The options of every command.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
@@ -36,7 +36,7 @@ pub(crate) struct Global {
     /// Write JSON: lists as one object per line, everything else as one document
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Show times as they are, and not as how long ago they were
+    /// Show times as instants instead of ages such as "2h 1m ago"
     #[arg(long, global = true)]
     exact: bool,
 }
@@ -75,7 +75,7 @@ enum Command {
     Backup(command::backup::Args),
     Move(command::transfer::Args),
     Demo(command::demo::Args),
-    /// Clear up after the worker that started this, if it is killed
+    /// Clean up after the worker that started this process, if that is killed
     #[command(hide = true, after_help = "Example:\n  started by `taskharbor worker`")]
     GuardWorker,
     /// Print a completion script for a shell

@@ -16,7 +16,7 @@ use crate::{
     store::Url,
 };
 
-/// Cancel jobs, or ask their workers to stop them: those that are named, or all that match
+/// Cancel jobs, or ask their workers to stop them: the given ids, or all that match
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor cancel 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
@@ -29,9 +29,9 @@ pub(crate) struct CancelArgs {
     state: InState,
 }
 
-/// Requeue dead-lettered or cancelled jobs: those that are named, or all that match
+/// Requeue dead-lettered or cancelled jobs: the given ids, or all that match
 ///
-/// Without --state, all that match means dead-lettered jobs.
+/// With --all and without --state, only dead-lettered jobs match.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
@@ -49,7 +49,7 @@ pub(crate) struct RequeueArgs {
     detach: bool,
 }
 
-/// Let scheduled jobs run without waiting for their time: those that are named, or all that match
+/// Make scheduled jobs due now: the given ids, or all that match
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor run-now 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
@@ -76,7 +76,7 @@ pub(crate) struct PurgeArgs {
 /// Which of the jobs that match.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct InState {
-    /// In this state
+    /// Only jobs in this state
     #[arg(long, value_name = "STATE", value_parser = list::state)]
     state: Option<State>,
 }
@@ -84,10 +84,11 @@ pub(crate) struct InState {
 /// How jobs are requeued.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct How {
-    /// Start counting attempts anew; otherwise the job is executed at most once more
+    /// Count attempts from 0 again; otherwise a dead-lettered job has one more attempt, and a
+    /// cancelled job those it had left
     #[arg(long)]
     pub(crate) reset_attempts: bool,
-    /// Not before this instant, as 2026-11-15T10:00:00Z
+    /// Run the jobs at this time at the earliest, as 2026-11-15T10:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) at: Option<Timestamp>,
 }

@@ -13,13 +13,14 @@ use crate::{
 
 /// Copy a store in a file to another file, while it is in use
 ///
-/// The copy shows the store as it was at one moment, in one file without a log beside it, and has the
-/// permissions of the store. Workers go on meanwhile. A database has tools of its own: pg_dump.
+/// The copy is a consistent snapshot in one file, without a WAL file beside it, and has the
+/// permissions of the store's file. Workers go on meanwhile. For a store in PostgreSQL, use
+/// pg_dump.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   taskharbor backup /var/backups/jobs-monday.db --url sqlite:jobs.db")]
 pub(crate) struct Args {
-    /// The file to make, which must not be there yet
+    /// The file to create, which must not exist
     path: PathBuf,
 }
 

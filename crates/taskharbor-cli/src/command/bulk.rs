@@ -27,10 +27,10 @@ const PREVIEWED: usize = 10;
 /// Whether and how to go ahead.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Ahead {
-    /// Only say what would be done
+    /// Only show what would be done
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Do it without asking
+    /// Do it without asking for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Jobs {
     all: bool,
     #[command(flatten)]
     which: Which,
-    /// No more jobs than this, as 50/s or 600/m
+    /// Act on at most this many jobs in a time, as 50/s or 600/m
     #[arg(long, value_name = "RATE", value_parser = value::rate, requires = "all")]
     rate: Option<Duration>,
     #[command(flatten)]

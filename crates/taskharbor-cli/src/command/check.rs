@@ -10,7 +10,7 @@ use crate::{
     store::{Missing, Url},
 };
 
-/// Look for contradictions in the store; ends with 1 if there are any
+/// Look for contradictions in the store; the exit code is 1 if there are any
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  taskharbor check")]
 pub(crate) struct Args {}

@@ -24,20 +24,21 @@ use crate::{
     terminal::Tone,
 };
 
-/// Run the published suite on a store and report clause by clause
+/// Run the conformance suite on a store and report the result of each clause
 ///
-/// It works in a namespace of its own, a schema or a temporary file beside the store, which is
-/// removed afterwards: the jobs in the store are left alone. Ends with 1 if a clause does not hold.
+/// It works in a temporary schema, or in a temporary file beside the store, and removes it
+/// afterwards. It does not touch the jobs in the store. The exit code is 1 if a clause does not
+/// hold.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor conformance --url postgres://localhost/test
   taskharbor conformance --url memory: --only lease
   taskharbor conformance --url sqlite:taskharbor.db --level jobs")]
 pub(crate) struct Args {
-    /// Only the cases whose group or name contains this
+    /// Run only the cases whose group or name contains this text
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Only the cases of this level: jobs leaves out flows, flows runs all
+    /// Run only the cases of this level: `jobs` leaves out flows, `flows` runs all
     #[arg(long, value_enum, default_value_t = Chosen::Flows)]
     level: Chosen,
 }

@@ -7,15 +7,15 @@ use crate::{
     failure::{Failure, Outcome},
 };
 
-/// Run a few hundred jobs, kill the worker half way, and show that nothing is lost
+/// Run a few hundred jobs, kill the worker halfway, and show that no job is lost
 ///
-/// The jobs are kept in a temporary file, so it needs no store and leaves nothing behind. Most of
-/// them succeed; others fail, panic or time out on purpose. It takes about eight seconds, and ends
-/// with 0 if all went as planned, with 1 if it did not.
+/// The jobs are in a temporary file, which is removed at the end. Most jobs succeed; others fail,
+/// panic or time out on purpose. The demo takes about eight seconds. The exit code is 0 if every
+/// job ended as expected, and 1 otherwise.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  taskharbor demo")]
 pub(crate) struct Args {
-    /// Be the worker of a demo, on this file
+    /// Run as the worker of a demo, on this file
     #[arg(long, hide = true, value_name = "FILE")]
     worker_on: Option<PathBuf>,
 }

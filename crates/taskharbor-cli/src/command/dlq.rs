@@ -27,7 +27,7 @@ pub(crate) enum Command {
 
 /// Show dead-lettered jobs, newest first
 ///
-/// The order is that in which they were enqueued.
+/// Newest means enqueued last.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor dlq list --queue mail
@@ -42,7 +42,7 @@ pub(crate) struct ListArgs {
     page: PageArgs,
 }
 
-/// Requeue dead-lettered jobs: those that are named, or all that match
+/// Requeue dead-lettered jobs: the given ids, or all that match
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor dlq requeue 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11
@@ -55,7 +55,7 @@ pub(crate) struct RequeueArgs {
     how: How,
 }
 
-/// Remove dead-lettered jobs: those that are named, or all that match
+/// Remove dead-lettered jobs: the given ids, or all that match
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  taskharbor dlq purge --queue mail --type email:send --all --dry-run"

@@ -33,8 +33,9 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
 /// Store a job, or many
 ///
-/// The payload is the text itself, the content of a file (@FILE) or of standard input (-). Without
-/// one it is {}. Prints the id of each job; says so when a job with the same key was stored before.
+/// The payload is the text itself, the content of a file (@FILE) or of standard input (-). The
+/// default is {}. The command prints the id of each job, and reports if a job with the same key
+/// exists already.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor enqueue email:send '{\"to\": \"ada@example.org\"}' --queue mail
@@ -51,30 +52,30 @@ pub(crate) struct Args {
     /// The queue [default: default]
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// The lane of the queue: the tenant, host or account whose job it is; lanes take turns
+    /// The lane of the queue: the tenant, host or account that the job belongs to; lanes take turns
     #[arg(long, value_name = "LANE")]
     lane: Option<LaneName>,
-    /// Not before this time has passed, as 10s, 5m or 1h30m
+    /// Run the job after this time at the earliest, as 10s, 5m or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = value::duration, conflicts_with = "at")]
     delay: Option<Duration>,
-    /// Not before this instant, as 2026-11-15T10:00:00Z
+    /// Run the job at this time at the earliest, as 2026-11-15T10:00:00Z
     #[arg(long, value_name = "TIME")]
     at: Option<Timestamp>,
     /// How long one execution may take
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     timeout: Option<Duration>,
-    /// How often it may fail before it is dead-lettered
+    /// How many attempts may fail before the job is dead-lettered
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// Store no second job with this key in the queue
+    /// The idempotency key: if a job in the queue holds it, print that job's id and store nothing
     #[arg(long, visible_alias = "key", value_name = "KEY", conflicts_with_all = ["count", "lines"])]
     idempotency_key: Option<String>,
     /// How long the key is held: until-pruned, until-done, until-terminal or a duration such as 24h
     ///
     /// until-pruned, the default: until the record of the job is removed. until-done: until the job
     /// is done; a dead-lettered or cancelled job still holds it. until-terminal: until the job is
-    /// done, dead-lettered or cancelled. A duration: so long after the job was enqueued, whatever
-    /// becomes of it.
+    /// done, dead-lettered or cancelled. A duration: for this time after the job was enqueued,
+    /// whatever its state.
     #[arg(
         long,
         value_name = "HOLD",
@@ -83,19 +84,20 @@ pub(crate) struct Args {
         allow_hyphen_values = true
     )]
     key_hold: Option<KeyHold>,
-    /// Higher runs first, from -32768 to 32767
+    /// The priority, from -32768 to 32767; higher runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i16>,
-    /// What travels beside the payload; may be given more than once
+    /// A header of the job, stored beside the payload; may be given more than once
     #[arg(long, value_name = "NAME=VALUE", value_parser = value::pair)]
     header: Vec<(String, String)>,
-    /// Store so many of this job
+    /// Store this many copies of the job
     #[arg(long, value_name = "N", conflicts_with = "lines", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// Store one job for each line of the input, which is its payload; empty lines are left out
+    /// Store one job for each line of the input, with the line as its payload; empty lines are
+    /// skipped
     #[arg(long)]
     lines: bool,
-    /// Wait for the job and print what it produced
+    /// Wait for the job and print its output
     #[arg(long, conflicts_with_all = ["count", "lines"])]
     wait: bool,
 }

@@ -36,10 +36,10 @@ pub(crate) enum Command {
     Requeue(RequeueArgs),
 }
 
-/// Start a flow that a JSON document describes, whole or not at all
+/// Start a flow from a JSON document
 ///
-/// The document is a file, or standard input (-). Prints the id of the flow. The form is described in
-/// docs/guides/flow-json.md.
+/// The document is a file, or standard input (-). The command prints the id of the flow. If the
+/// document has an error, nothing is stored. docs/guides/flow-json.md describes the format.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor flow start album.json
@@ -47,7 +47,7 @@ pub(crate) enum Command {
 pub(crate) struct StartArgs {
     /// The file, or -
     file: String,
-    /// Wait for the flow and print what it produced
+    /// Wait for the flow and print its output
     #[arg(long)]
     wait: bool,
 }
@@ -79,13 +79,13 @@ enum Format {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  taskharbor flow list --state blocked")]
 pub(crate) struct ListArgs {
-    /// In this state: running, blocked, done, failed or cancelled
+    /// Only flows in this state: running, blocked, done, failed or cancelled
     #[arg(long, value_name = "STATE", value_parser = flow_state)]
     state: Option<FlowState>,
-    /// With this name
+    /// Only flows with this name
     #[arg(long, value_name = "NAME")]
     name: Option<FlowName>,
-    /// The flow that began last first
+    /// Show the newest flows first
     #[arg(long)]
     newest: bool,
     /// Show at most this many flows

@@ -17,7 +17,7 @@ use crate::{
 /// How much of a payload or output is shown.
 const SHOWN: usize = 4_096;
 
-/// Show all there is to know about a job
+/// Show everything that is stored about a job
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  taskharbor inspect 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
 pub(crate) struct Args {

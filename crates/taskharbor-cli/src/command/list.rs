@@ -23,8 +23,8 @@ use crate::{
 
 /// Show jobs, oldest first
 ///
-/// Times of --since, --until and their like are instants such as 2026-11-15T10:00:00Z, or durations
-/// such as 2h, which mean that long ago.
+/// Times (--since, --until, --finished-since, --finished-until) are instants such as
+/// 2026-11-15T10:00:00Z, or ages such as 2h, which means two hours ago.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor list --queue mail --state dlq
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// In this state
     #[arg(long, value_name = "STATE", value_parser = state)]
     state: Option<State>,
-    /// Newest first
+    /// Show the newest jobs first
     #[arg(long)]
     newest: bool,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) struct PageArgs {
     /// Show at most this many jobs
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Look at no more than this many records
+    /// Read at most this many records, matching or not
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..))]
     scan: u32,
     /// Continue after the page that gave this cursor; repeat the other options
@@ -60,34 +60,34 @@ pub(crate) struct PageArgs {
 /// Which jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub(crate) struct Which {
-    /// In this queue
+    /// Only jobs in this queue
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,
-    /// Of this type
+    /// Only jobs of this type
     #[arg(long, value_name = "TYPE")]
     pub(crate) r#type: Option<JobType>,
-    /// In this lane
+    /// Only jobs in this lane
     #[arg(long, value_name = "LANE")]
     lane: Option<LaneName>,
-    /// Enqueued with this idempotency key
+    /// Only jobs that were enqueued with this idempotency key
     #[arg(long, value_name = "KEY")]
     key: Option<IdempotencyKey>,
-    /// With this header
+    /// Only jobs with this header
     #[arg(long, value_name = "NAME=VALUE", value_parser = value::pair)]
     header: Option<(String, String)>,
-    /// With this text in the last error or in the reason
+    /// Only jobs with this text in the last error or in the reason
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Enqueued at this time or later
+    /// Only jobs that were enqueued at this time or later
     #[arg(long, value_name = "TIME", value_parser = value::when)]
     since: Option<When>,
-    /// Enqueued before this time
+    /// Only jobs that were enqueued before this time
     #[arg(long, value_name = "TIME", value_parser = value::when)]
     until: Option<When>,
-    /// Done, dead-lettered or cancelled at this time or later
+    /// Only jobs that became done, dead-lettered or cancelled at this time or later
     #[arg(long, value_name = "TIME", value_parser = value::when)]
     finished_since: Option<When>,
-    /// Done, dead-lettered or cancelled before this time
+    /// Only jobs that became done, dead-lettered or cancelled before this time
     #[arg(long, value_name = "TIME", value_parser = value::when)]
     finished_until: Option<When>,
 }

@@ -26,15 +26,16 @@ const FRESH: Duration = Duration::from_secs(5);
 
 /// Print the gauges of all queues for Prometheus, or serve them
 ///
-/// Depth, age of the oldest ready job, pauses and late schedules. Run one of these for a store, and not
-/// one beside each worker: sums over processes would count each job more than once. What workers have done
-/// is served by `taskharbor worker --health`.
+/// The gauges are the depth of each queue, the age of its oldest ready job, pauses and late
+/// schedules. Run this command once for a store, not beside each worker, because sums over
+/// processes would count each job more than once. Counters of workers are served by `taskharbor
+/// worker --health`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor metrics
   taskharbor metrics --bind 0.0.0.0:9465")]
 pub(crate) struct Args {
-    /// Serve GET /metrics here until interrupted
+    /// Serve GET /metrics on this address until interrupted
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
 }

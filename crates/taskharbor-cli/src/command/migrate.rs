@@ -10,16 +10,16 @@ use crate::{
     store::{Missing, Url},
 };
 
-/// Show the schema of the store, install it or bring it up to date
+/// Install, upgrade or show the schema of the store
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Say which version is installed; ends with 4 if it has to be brought up to date
+    /// Show the installed version; the exit code is 4 if it has to be upgraded
     #[command(after_help = "Example:\n  taskharbor migrate status --url postgres://db/jobs")]
     Status,
-    /// Install the newest version, or bring an older one up to date; repeating it changes nothing
+    /// Install the newest version, or upgrade an older one; repeating it changes nothing
     #[command(after_help = "Example:\n  taskharbor migrate up --url postgres://db/jobs")]
     Up,
-    /// Print the SQL that installs the schema, for a database that others administer
+    /// Print the SQL that installs the schema, for a database that is administered by others
     #[command(
         after_help = "Example:\n  taskharbor migrate print --url 'postgres:///?schema=jobs' > jobs.sql"
     )]

@@ -20,9 +20,10 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// Remove the records of jobs that ended long ago
 ///
-/// Workers do this by themselves: every worker removes done and cancelled jobs after 24 hours. Use it
-/// where no worker runs, or to make room at once. A flow is removed as a whole, by how and when it
-/// ended. A job is kept until the lease under which it ended would have run out.
+/// Workers do this by themselves: every worker removes done and cancelled jobs after 24 hours. Use
+/// this command if no worker runs, or to free space at once. A flow is removed as a whole,
+/// according to the state of its last job and the time at which all its jobs had ended. A job is
+/// kept at least until the lease under which it ended would have run out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor prune

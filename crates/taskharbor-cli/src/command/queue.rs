@@ -25,7 +25,7 @@ pub(crate) enum Command {
     /// Show all queues that have jobs or are paused
     #[command(after_help = "Example:\n  taskharbor queue list")]
     List,
-    /// Pause a queue: no job of it starts until it is resumed; running jobs go on
+    /// Pause a queue: none of its jobs starts until it is resumed; running jobs go on
     #[command(after_help = "Example:\n  taskharbor queue pause mail")]
     Pause {
         /// The name of the queue

@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Next {
         #[command(flatten)]
         name: Name,
-        /// So many
+        /// How many slots to show
         #[arg(short = 'n', long = "count", value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         count: u32,
     },
@@ -45,10 +45,10 @@ pub(crate) enum Command {
     /// Pause a schedule: none of its slots is fired until it is resumed
     #[command(after_help = "Example:\n  taskharbor schedule pause invoices")]
     Pause(Name),
-    /// Resume a paused schedule with its next slot; slots of the pause are not caught up
+    /// Resume a paused schedule with its next slot; slots during the pause are not fired late
     #[command(after_help = "Example:\n  taskharbor schedule resume invoices")]
     Resume(Name),
-    /// Store the job of a schedule now, beside its slots
+    /// Store the job of a schedule now, in addition to its slots
     #[command(after_help = "Example:\n  taskharbor schedule run-now invoices")]
     RunNow(Name),
     Backfill(Backfill),
@@ -63,10 +63,10 @@ pub(crate) struct Name {
     name: String,
 }
 
-/// Store a schedule, or replace the one of its name
+/// Store a schedule, or replace the one with its name
 ///
 /// The payload is given as for taskharbor enqueue. A schedule that a service declares belongs to
-/// that service and is not replaced.
+/// that service and cannot be replaced here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor schedule put invoices invoices:make --cron '0 3 * * *' --zone Europe/Berlin
@@ -86,7 +86,7 @@ pub(crate) struct Put {
         conflicts_with = "every"
     )]
     cron: Option<String>,
-    /// How often, as 30s or 1h30m
+    /// The interval, as 30s or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     every: Option<Duration>,
     /// The time zone of --cron, as Europe/Berlin [default: UTC]
@@ -98,10 +98,10 @@ pub(crate) struct Put {
     /// The lane of the queue
     #[arg(long, value_name = "LANE")]
     lane: Option<String>,
-    /// Which missed slots are caught up: latest, skip or all:N [default: latest]
+    /// Which missed slots are fired late: latest, skip or all:N [default: latest]
     #[arg(long, value_name = "POLICY", value_parser = missed)]
     missed: Option<Missed>,
-    /// How old a slot may be that is caught up [default: 24h]
+    /// How old a missed slot may be to be fired late [default: 24h]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     within: Option<Duration>,
     /// What happens while the job of an earlier slot runs: allow, skip, queue or replace [default: allow with --cron, skip with --every]
@@ -110,29 +110,29 @@ pub(crate) struct Put {
     /// Start each job up to this much later, at random
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     jitter: Option<Duration>,
-    /// No slot before this instant
+    /// The start of the schedule: no slot is earlier
     #[arg(long, value_name = "TIME")]
     starts_at: Option<Timestamp>,
-    /// No slot after this instant
+    /// The end of the schedule: no slot is later
     #[arg(long, value_name = "TIME")]
     ends_at: Option<Timestamp>,
     /// How long one execution may take
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     timeout: Option<Duration>,
-    /// How often it may fail before it is dead-lettered
+    /// How many attempts may fail before the job is dead-lettered
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// Higher runs first, from -32768 to 32767
+    /// The priority, from -32768 to 32767; higher runs first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     priority: Option<i16>,
-    /// What travels beside the payload; may be given more than once
+    /// A header of the job, stored beside the payload; may be given more than once
     #[arg(long, value_name = "NAME=VALUE", value_parser = value::pair)]
     header: Vec<(String, String)>,
 }
 
 /// Store the jobs of past slots
 ///
-/// A slot whose job is still stored changes nothing, so a backfill can be repeated.
+/// For a slot whose job is still stored, nothing is done, so a backfill can be repeated.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor schedule backfill invoices --from 2026-11-01T00:00:00Z --to 2026-11-08T00:00:00Z --dry-run
@@ -140,10 +140,10 @@ pub(crate) struct Put {
 pub(crate) struct Backfill {
     #[command(flatten)]
     name: Name,
-    /// From this time on: an instant, or a duration ago
+    /// The start: an instant, or an age such as 2h for two hours ago
     #[arg(long, value_name = "TIME", value_parser = value::when)]
     from: When,
-    /// Before this time [default: now]
+    /// The end, which is not included [default: now]
     #[arg(long, value_name = "TIME", value_parser = value::when)]
     to: Option<When>,
     /// Show the slots and store nothing

@@ -57,14 +57,14 @@ pub(crate) struct Args {
     /// Append every action to this file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     action_log: Option<PathBuf>,
-    /// Without --tokens: let callers see payloads and outputs
+    /// Without --tokens: allow callers to see payloads and outputs
     #[arg(long, conflicts_with = "tokens")]
     payloads: bool,
-    /// Without --tokens: what callers may do. Below admin, they may not act as workers [default: admin]
+    /// Without --tokens: the role of all callers. Only admins may act as workers [default: admin]
     #[arg(long, value_name = "ROLE", conflicts_with = "tokens")]
     role: Option<RoleName>,
-    /// Remove done and cancelled jobs after this time; workers do it after 24h, and 0s means at once
-    /// [default: leave it to the workers]
+    /// Remove done and cancelled jobs after this time; workers do it after 24h, and 0s removes them
+    /// at once [default: leave it to the workers]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     keep: Option<Duration>,
 }

@@ -18,7 +18,8 @@ use crate::{
     value,
 };
 
-/// Show how many jobs of each queue are in each state, how fast they are done, and what limits hold back
+/// Show for each queue how many jobs are in each state, how fast they are done, and what limits
+/// hold back
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor stats
@@ -29,10 +30,10 @@ pub(crate) struct Args {
     /// Repeat until interrupted
     #[arg(long)]
     watch: bool,
-    /// Stop counting here: 10000+ means that many or more, and is found faster in a large store
+    /// Stop counting at this number, which is faster in a large store: 10000+ means 10000 or more
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     at_most: Option<u32>,
-    /// How long to count jobs that become done, for the rate; 0s leaves it out
+    /// How long to measure the rate of jobs that become done; 0s shows no rate
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = value::duration)]
     window: Duration,
 }

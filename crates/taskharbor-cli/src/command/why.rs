@@ -11,7 +11,7 @@ use crate::{
     store::{Missing, Url},
 };
 
-/// Say in one sentence why a job is not running yet, or what is happening to it
+/// Explain in one sentence why a job is not running, or what is happening to it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  taskharbor why 01919b6e-8f6a-7c3e-b1a4-0d6f5a3e9c11")]
 pub(crate) struct Args {

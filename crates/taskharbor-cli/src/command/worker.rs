@@ -31,14 +31,15 @@ const CONCURRENCY: usize = 8;
 /// How long a worker that is stopped by force has to end.
 const ABORT_WAIT: Duration = Duration::from_secs(2);
 
-/// Run jobs; any program can be a handler
+/// Run jobs, with any program as a handler
 ///
 /// A program gets the payload on standard input and the job's fields in environment variables
-/// (TASKHARBOR_JOB_ID, TASKHARBOR_JOB_TYPE, TASKHARBOR_QUEUE, TASKHARBOR_ATTEMPT and others); what it
-/// writes to standard output is the job's output. It ends with 0 for success, 65 for a permanent
-/// failure, 75 to be run later without charging an attempt, and anything else to be retried. The
-/// first Ctrl-C or SIGTERM lets running jobs finish, the second kills their programs and ends at once.
-/// After SIGUSR1 the worker takes no more jobs and goes on with those it has.
+/// (TASKHARBOR_JOB_ID, TASKHARBOR_JOB_TYPE, TASKHARBOR_QUEUE, TASKHARBOR_ATTEMPT and others). Its
+/// standard output is the job's output. Its exit code is 0 for success, 65 for a permanent failure,
+/// and 75 to run the job later without charging an attempt; after any other exit code the job is
+/// retried. The first Ctrl-C or SIGTERM lets running jobs finish, the second kills their programs
+/// and ends the worker at once. After SIGUSR1 the worker takes no more jobs and goes on with those
+/// it has.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor worker --exec 'email:send=./send-mail.py' --queue mail=4
@@ -51,13 +52,13 @@ pub(crate) struct Args {
     /// Run jobs of this type with this program; may be given more than once
     #[arg(long, value_name = "TYPE=COMMAND", value_parser = value::pair)]
     exec: Vec<(String, String)>,
-    /// Pass commands to the shell instead of running the program itself
+    /// Run the commands of --exec in a shell (/bin/sh -c)
     #[arg(long)]
     shell: bool,
-    /// Serve the types echo, sleep and fail, to try things
+    /// Add handlers for the job types echo, sleep and fail, for trying things out
     #[arg(long)]
     builtin: bool,
-    /// How long a lease lasts without a heartbeat [default: 60s]
+    /// How long a lease lasts if it is not extended [default: 60s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     lease: Option<Duration>,
     /// Time between two heartbeats [default: a third of the lease]
@@ -72,14 +73,14 @@ pub(crate) struct Args {
     /// How long running jobs may take to finish when the worker stops [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     grace: Option<Duration>,
-    /// How long jobs of a type without a handler here are left to other workers before they are
-    /// dead-lettered, from when this worker first met them [default: 10m]
+    /// How long a job without a handler in this worker is left to other workers before it is
+    /// dead-lettered, counted from when this worker first reserved it [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     missing_handler_wait: Option<Duration>,
     /// How often in a row the lease of a job may run out before it is dead-lettered [default: 5]
     #[arg(long, value_name = "N")]
     crash_limit: Option<u32>,
-    /// How long to wait for a store that is away when the worker starts [default: no limit]
+    /// How long a worker that starts waits for an unavailable store [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     start_timeout: Option<Duration>,
     /// The name of the worker [default: host, process id and a random number]
@@ -88,7 +89,7 @@ pub(crate) struct Args {
     /// The version of your service, which `taskharbor workers` shows
     #[arg(long, value_name = "TEXT")]
     service_version: Option<String>,
-    /// Answer GET /livez, /readyz and /metrics here, as in 0.0.0.0:9464
+    /// Serve GET /livez, /readyz and /metrics on this address, as in 0.0.0.0:9464
     #[arg(long, value_name = "ADDRESS:PORT")]
     health: Option<SocketAddr>,
     /// Evict workers that have not announced themselves for this long, so that their jobs run elsewhere;

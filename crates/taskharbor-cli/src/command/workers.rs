@@ -34,8 +34,8 @@ pub(crate) struct Args {
 enum Command {
     /// End all leases of a worker now, so that other workers can have its jobs at once
     ///
-    /// For a worker that has died. If it lives, the store refuses what it records of these jobs, and they
-    /// run a second time.
+    /// Use this for a worker that has died. If the worker is alive, the store refuses its outcomes
+    /// of these jobs, and the jobs run a second time.
     #[command(after_help = "Example:
     taskharbor workers evict web-7:4711:a0f3   # a worker that died")]
     Evict {

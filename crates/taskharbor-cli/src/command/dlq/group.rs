@@ -13,9 +13,10 @@ use crate::{
     terminal::Tone,
 };
 
-/// Show dead-lettered jobs in groups of one cause
+/// Show dead-lettered jobs in groups with the same cause
 ///
-/// Errors are compared by their first lines without numbers, ids, paths, addresses and what is quoted.
+/// Errors are compared by their first lines, without numbers, ids, paths, addresses and quoted
+/// text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor dlq groups --queue mail
@@ -23,7 +24,7 @@ use crate::{
 pub(crate) struct GroupsArgs {
     #[command(flatten)]
     which: Which,
-    /// Look at the newest jobs, at most so many
+    /// Read at most this many jobs, the newest first
     #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     look_at: u32,
 }

@@ -20,7 +20,8 @@ use crate::{
 
 /// Let no job of a queue or lane start before an instant; running jobs go on
 ///
-/// A hold ends by itself. A second hold does not shorten the first: end that one before.
+/// A hold ends by itself. A second hold does not shorten the first one; to shorten it, end it first
+/// (--end).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor queue hold mail --for 30s
@@ -30,13 +31,13 @@ use crate::{
 pub(crate) struct Args {
     /// The name of the queue
     queue: QueueName,
-    /// This lane alone
+    /// Hold only this lane of the queue
     #[arg(long, value_name = "LANE")]
     lane: Option<LaneName>,
-    /// For so long, as 30s or 1h30m
+    /// Hold for this time, as 30s or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = value::duration, group = "when")]
     r#for: Option<Duration>,
-    /// Until this instant, as 2026-11-18T10:00:00Z
+    /// Hold until this time, as 2026-11-18T10:00:00Z
     #[arg(long, value_name = "TIME", group = "when")]
     until: Option<Timestamp>,
     /// End the hold

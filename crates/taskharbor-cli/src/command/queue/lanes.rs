@@ -20,7 +20,7 @@ use crate::{
 
 /// Show the lanes of a queue that have ready or inflight jobs, or are on hold
 ///
-/// Jobs without a lane are one line, the first.
+/// The first line is for the jobs without a lane.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor queue lanes mail

@@ -18,9 +18,10 @@ use crate::{
 
 /// Limit how many jobs of a queue are inflight and how fast they start; without options, show the limits
 ///
-/// What is not given stays as it is: --inflight 5 keeps a rate, and --rate keeps its burst. The value
-/// none removes one limit, --remove all of them. Limits count on all machines together. Jobs that
-/// run go on. Limits that a service declares belong to that service and are not changed.
+/// Limits that are not given stay as they are: --inflight 5 keeps a rate, and --rate keeps its
+/// burst. The value `none` removes one limit, --remove removes all of them. Limits apply to all
+/// machines together. Running jobs go on. Limits that a service declares belong to that service and
+/// cannot be changed here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   taskharbor queue limit mail --inflight 50 --per-lane 2
@@ -33,28 +34,29 @@ use crate::{
 pub(crate) struct Args {
     /// The name of the queue
     queue: QueueName,
-    /// --inflight, --rate, --burst, --weight and --remove are for this lane alone
+    /// Apply --inflight, --rate, --burst, --weight and --remove only to this lane
     #[arg(long, value_name = "LANE", conflicts_with_all = ["per_lane", "lane_rate", "lane_burst"])]
     lane: Option<LaneName>,
-    /// At most so many jobs of the queue at once, from 1 to 1000000
+    /// How many jobs of the queue may be inflight at once, from 1 to 1000000
     #[arg(long, value_name = "N", value_parser = value::inflight)]
     inflight: Option<OrNone<u32>>,
-    /// At most so many jobs of each lane at once
+    /// How many jobs of each lane may be inflight at once
     #[arg(long, value_name = "N", value_parser = value::inflight)]
     per_lane: Option<OrNone<u32>>,
-    /// Jobs of the queue start no faster than this, as 90/10s, 5/s or 600/m
+    /// How fast jobs of the queue may start, as 90/10s, 5/s or 600/m
     #[arg(long, value_name = "RATE", value_parser = value::job_rate)]
     rate: Option<OrNone<Rate>>,
-    /// So many may start at once after a pause [default: 1]
+    /// How many jobs may start at once after an idle time [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     burst: Option<u32>,
-    /// Jobs of each lane start no faster than this
+    /// How fast jobs of each lane may start
     #[arg(long, value_name = "RATE", value_parser = value::job_rate)]
     lane_rate: Option<OrNone<Rate>>,
-    /// So many of each lane may start at once after a pause [default: 1]
+    /// How many jobs of each lane may start at once after an idle time [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     lane_burst: Option<u32>,
-    /// How many jobs a turn of a lane has, from 1 to 1000; may be given more than once, or as a number with --lane
+    /// The weight of a lane: how many jobs it gets in each turn, from 1 to 1000; may be given more
+    /// than once, or as a number with --lane
     #[arg(long, value_name = "LANE=N", value_parser = value::weight)]
     weight: Vec<Weight>,
     /// Remove all limits of the queue, or all settings of the lane
