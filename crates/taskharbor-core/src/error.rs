@@ -115,7 +115,7 @@ pub enum InvalidRequest {
     DuplicateQueue(QueueName),
     /// A cursor that did not come from a page of the same list.
     #[error(
-        "the cursor is not of this list: pass on what the previous page gave, or none to start"
+        "the cursor is not from this list: pass on what the previous page gave, or none to start"
     )]
     Cursor,
     /// One schedule is named twice.
@@ -138,7 +138,7 @@ pub enum InvalidRequest {
     )]
     Rate(Rate),
     /// A filter asks for a range of time in which no instant lies.
-    #[error("no instant lies in the range of {0}: let it begin before it ends")]
+    #[error("the range of {0} is empty: its start must be before its end")]
     EmptyRange(Cow<'static, str>),
 }
 
@@ -224,7 +224,9 @@ pub enum Denied {
     WrongState(State),
     /// The job's flow is terminal, so that no member would use the job's output; detach the job to
     /// run it alone.
-    #[error("the job's flow is over: requeue its last job first, or detach this one to run alone")]
+    #[error(
+        "the job's flow is terminal: requeue its last job first, or detach this one to run alone"
+    )]
     FlowOver,
     /// The job's idempotency key is held by this job by now.
     #[error("the job's idempotency key is held by job {0}: requeue it when that job is terminal")]

@@ -24,7 +24,7 @@ pub enum AckError {
     #[error("the job was acknowledged in this execution before: acknowledge it once")]
     Again,
     /// The execution has ended, and its outcome is recorded without this acknowledgement.
-    #[error("the execution is over: acknowledge the job before its handler returns")]
+    #[error("the execution has ended: acknowledge the job before its handler returns")]
     Over,
     /// The transaction belongs to another store than the worker's.
     #[error(
@@ -49,7 +49,7 @@ pub enum AckError {
         max: usize,
     },
     /// The store refused it: this worker has lost the job's lease.
-    #[error("the job is not this worker's any more: {0}")]
+    #[error("this worker does not hold the job any more: {0}")]
     Refused(Refusal),
     /// The call failed.
     #[error(transparent)]

@@ -57,7 +57,7 @@ pub trait Codec: Send + Sync + 'static {
     /// Whatever keeps the list from being written.
     fn list(&self, items: &[Blob]) -> Result<Vec<u8>, BoxError> {
         let _ = items;
-        Err("this codec does not put lists together: implement Codec::list".into())
+        Err("this codec cannot combine values in a list: implement Codec::list".into())
     }
 
     /// Writes an enum variant with one value that is encoded already: the step after
@@ -68,7 +68,7 @@ pub trait Codec: Send + Sync + 'static {
     /// Whatever keeps the variant from being written.
     fn variant(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, BoxError> {
         let _ = (name, value);
-        Err("this codec does not put variants together: implement Codec::variant".into())
+        Err("this codec cannot write enum variants: implement Codec::variant".into())
     }
 }
 
@@ -321,7 +321,9 @@ impl Format {
         let what = std::any::type_name::<T>();
         match (read, value) {
             (Ok(()), Some(value)) => Ok(value),
-            (Ok(()), None) => Err(self.error("read", what, "it did not try to".into())),
+            (Ok(()), None) => {
+                Err(self.error("read", what, "the codec did not read a value".into()))
+            }
             (Err(source), _) => Err(self.error("read", what, source)),
         }
     }

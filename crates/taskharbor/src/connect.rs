@@ -14,7 +14,7 @@ use crate::{BoxError, worker::BACKOFF};
 #[non_exhaustive]
 pub enum ConnectError {
     /// The text is not the URL of a store. The error shows it without parts that may be secret.
-    #[error("{0:?} names no store: start it with one of {known}", known = SCHEMES.join(", "))]
+    #[error("{0:?} is not the URL of a store: start it with one of {known}", known = SCHEMES.join(", "))]
     NotAUrl(String),
     /// Unknown scheme.
     #[error("no driver knows the scheme {0:?}: use one of {known}", known = SCHEMES.join(", "))]
@@ -30,7 +30,7 @@ pub enum ConnectError {
         feature: &'static str,
     },
     /// The part of the URL after the scheme is invalid.
-    #[error("{url:?} is not understood: {problem}")]
+    #[error("invalid URL {url:?}: {problem}")]
     Invalid {
         /// The URL, without secrets.
         url: String,
@@ -217,8 +217,11 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_store_is_refused_with_what_to_write() {
         for (url, text) in [
-            ("", "names no store: start it with one of http:, https:, memory:, postgres:, sqlite:"),
-            ("jobs.db", "names no store"),
+            (
+                "",
+                "is not the URL of a store: start it with one of http:, https:, memory:, postgres:, sqlite:",
+            ),
+            ("jobs.db", "is not the URL of a store"),
             ("mysql://localhost/jobs", "no driver knows the scheme \"mysql:\""),
             ("MEMORY:", "no driver knows the scheme"),
         ] {

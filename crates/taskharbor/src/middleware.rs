@@ -131,5 +131,5 @@ pub(crate) async fn within(
 pub(crate) fn panicked(panic: &(dyn Any + Send)) -> JobError {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    JobError::from(format!("panicked: {}", text.unwrap_or("with something that is not text")))
+    JobError::from(format!("panicked: {}", text.unwrap_or("the payload of the panic is not text")))
 }

@@ -95,7 +95,7 @@ impl Bulk {
         }
         if !ids.is_empty() && !(which.is_all() && (self.is_dlq || self.state.is_none())) {
             return Err(Failure::usage(
-                "--queue, --type and other filters choose among all: pass --all with them, or ids alone",
+                "filters such as --queue and --type need --all: pass --all, or only ids",
             ));
         }
         let driver = url.open(Missing::Refuse).await?;

@@ -157,14 +157,14 @@ fn missed(text: &str) -> Result<Missed, String> {
         ("latest", _) => Ok(Missed::Latest),
         ("skip", _) => Ok(Missed::Skip),
         (_, Some(Ok(at_most))) => Ok(Missed::All { at_most }),
-        _ => Err(format!("{text:?} is no policy: choose latest, skip or all:N, as in all:100")),
+        _ => Err(format!("{text:?} is not a policy: choose latest, skip or all:N, as in all:100")),
     }
 }
 
 fn overlap(text: &str) -> Result<Overlap, String> {
     let known = [Overlap::Allow, Overlap::Skip, Overlap::Queue, Overlap::Replace];
     let found = known.into_iter().find(|it| it.as_str() == text);
-    found.ok_or_else(|| format!("{text:?} is no policy: choose allow, skip, queue or replace"))
+    found.ok_or_else(|| format!("{text:?} is not a policy: choose allow, skip, queue or replace"))
 }
 
 pub(crate) async fn run(command: Command, url: &Url, screen: &mut Screen) -> Outcome {
@@ -422,7 +422,7 @@ async fn backfill(
     let name = args.name.name.as_str();
     let (from, to) = (args.from.instant(now), args.to.map_or(now, |to| to.instant(now)));
     if to < from {
-        return Err(Failure::usage("--to is before --from: exchange them"));
+        return Err(Failure::usage("--to is before --from: swap them"));
     }
     if args.dry_run {
         let slots = client.schedules().slots(name, from, to).await.map_err(failure(name))?;

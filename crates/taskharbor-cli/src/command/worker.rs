@@ -122,7 +122,7 @@ impl Stopped {
 pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCode> {
     if args.exec.is_empty() && !args.builtin {
         return Err(Failure::usage(
-            "a worker needs something to run: --exec TYPE=COMMAND, or --builtin to try things",
+            "the worker has no handlers: pass --exec TYPE=COMMAND, or --builtin to try things out",
         ));
     }
     let (haste, is_hasty) = watch::channel(false);
@@ -263,7 +263,7 @@ async fn stop(
 ) -> Outcome<bool> {
     if stopped != Stopped::Idle && status.running() > 0 {
         let jobs = counted(usize::try_from(status.running()).unwrap_or_default(), "running job");
-        status.say("stopping", &format!("finishing {jobs}; once more to stop at once"));
+        status.say("stopping", &format!("finishing {jobs}; signal again to stop at once"));
     }
     tokio::select! {
         biased;

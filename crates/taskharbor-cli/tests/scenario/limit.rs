@@ -115,7 +115,7 @@ fn limits_that_cannot_be_are_refused_and_change_nothing() {
         (&["--lane-burst", "5"], 2, "pass --lane-rate with it"),
         (&["--weight", "gold=0"], 2, "is not a weight: choose 1 to 1000"),
         (&["--weight", "gold=1001"], 2, "choose 1 to 1000"),
-        (&["--weight", "3"], 2, "is for no lane: write --weight LANE=N"),
+        (&["--weight", "3"], 2, "has no lane: write --weight LANE=N"),
         (&["--weight", &format!("{long}=3")], 2, "lane name is 256 bytes long"),
         (&["--lane", "gold"], 2, "pass --inflight, --rate, --burst, --weight or --remove"),
         (&["--lane", "gold", "--weight", "gold=3"], 2, "write --weight 3 with --lane"),

@@ -85,7 +85,7 @@ pub enum Rejected {
         job: JobId,
     },
     /// Jobs wait for each other in a cycle.
-    #[error("job {job} is part of a circle of jobs that wait for each other")]
+    #[error("job {job} is part of a cycle of jobs that wait for each other")]
     Cycle {
         /// One of them.
         job: JobId,

@@ -42,28 +42,28 @@ pub enum Fault {
     #[error("expected {0}")]
     Expected(&'static str),
     /// A field that a flow does not have.
-    #[error("there is no field {0:?}: {1}")]
+    #[error("unknown field {0:?}: {1}")]
     UnknownField(String, &'static str),
     /// An object has two fields of the same name.
-    #[error("there is a field of this name before it: choose one of them")]
+    #[error("duplicate field: keep one of the two")]
     DuplicateField,
     /// A field is missing.
     #[error("the field {0:?} is missing")]
     Missing(&'static str),
     /// A node waits for a node that the document does not have.
-    #[error("there is no node {0:?}: name one of this document")]
+    #[error("unknown node {0:?}: name a node of this document")]
     UnknownNode(String),
     /// Two nodes have the same id.
-    #[error("a node {0:?} was named before: choose another name")]
+    #[error("duplicate node id {0:?}: choose another id")]
     DuplicateNode(String),
     /// A node names the same parent twice.
     #[error("{0:?} is named twice")]
     DuplicateParent(String),
     /// Nodes wait for each other in a cycle.
-    #[error("node {0:?} waits, through others, for itself")]
+    #[error("node {0:?} waits for itself through other nodes")]
     Cycle(String),
     /// There are no nodes.
-    #[error("a flow has at least one node")]
+    #[error("the list is empty: a flow has at least one node")]
     NoNodes,
     /// A number is out of range.
     #[error("{0}")]
@@ -78,7 +78,7 @@ pub enum Fault {
     )]
     TooLarge,
     /// Steps are nested too deeply.
-    #[error("more than {} steps inside one another: write the flow flatter", parse::MAX_DEPTH)]
+    #[error("more than {} nested steps: use fewer levels", parse::MAX_DEPTH)]
     TooDeep,
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum ReadError {
     Failed(Failure),
     #[error("the step that this failure job watches has not failed: there is no failure to handle")]
     NotFailed,
-    #[error("a step before it is not terminal")]
+    #[error("a step before the job is not terminal")]
     Pending,
     #[error("the record of a step before it was removed")]
     Missing,

@@ -33,7 +33,7 @@ impl Observer for Log {
                 tracing::warn!(target: "taskharbor::worker", id = %job.id, r#type = %job.job_type, %reason, "dead-lettered");
             }
             Event::Released { job, why } => {
-                tracing::debug!(target: "taskharbor::worker", id = %job.id, r#type = %job.job_type, ?why, "given back");
+                tracing::debug!(target: "taskharbor::worker", id = %job.id, r#type = %job.job_type, ?why, "released");
             }
             Event::LeaseExtended { job, expires_at } => {
                 tracing::trace!(target: "taskharbor::worker", id = %job.id, r#type = %job.job_type, %expires_at, "lease extended");

@@ -18,7 +18,7 @@ pub enum BuildError {
     #[error("two handlers are registered for job type {0:?}: keep one")]
     DuplicateHandler(String),
     /// Invalid job type.
-    #[error("the handler for {job_type:?} can never run: {cause}")]
+    #[error("invalid job type {job_type:?} of a handler: {cause}")]
     InvalidType {
         /// The name.
         job_type: String,

@@ -126,7 +126,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
             let judged =
                 recover(async { judge(shared, inflight, entry, result, cancel, took) }).await;
             judged.unwrap_or_else(|panic| {
-                let text = Text::new(format!("what became of the job cannot be told: {panic}"));
+                let text = Text::new(format!("the outcome cannot be recorded: {panic}"));
                 verdict::dead_letter(job.attempts, text.clone(), text, shared.now())
             })
         }

@@ -79,7 +79,7 @@ pub enum HealthProblem {
     #[error("no outcome could be recorded for {} s: check the store", .0.as_secs())]
     Settling(Duration),
     /// The store says that a job is due, and slots are free, but reserving grants no job.
-    #[error("a job has been due for {} s and the store does not give it", .0.as_secs())]
+    #[error("a job has been due for {} s, but reserving grants none: check the store", .0.as_secs())]
     GivenNothing(Duration),
     /// Handlers block every thread of their runtime.
     #[error(

@@ -35,7 +35,7 @@ pub enum WorkerError {
     /// The store cannot be used, so the worker did not start: the store was not migrated, for
     /// example, or was unavailable for longer than
     /// [`start_timeout`](crate::WorkerBuilder::start_timeout).
-    #[error("the worker did not begin: {0}")]
+    #[error("the worker did not start: {0}")]
     Store(DriverError),
     /// The process cannot listen for signals.
     #[error("the process cannot listen for signals: {0}")]

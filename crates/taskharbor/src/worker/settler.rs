@@ -313,7 +313,7 @@ impl Settler {
             return false;
         }
         if finished.refused > REFUSALS {
-            let text = Text::new("the store does not take what became of the job");
+            let text = Text::new("the store refuses the outcome of the job");
             finished.dead_letter(text, self.shared.now());
         }
         let backoff = self.shared.backoff(finished.refused);

@@ -271,7 +271,7 @@ fn a_worker_without_a_visible_name_is_refused() {
 #[test]
 fn a_handler_whose_type_has_no_name_is_refused() {
     let builder = good().handlers(Handlers::new().on_raw("", swallow));
-    let says = ["the handler for \"\" can never run", "job type is empty: give it"];
+    let says = ["invalid job type \"\" of a handler", "job type is empty: give it"];
     assert!(matches!(refused(builder, &says), Some(BuildError::InvalidType { .. })));
 }
 

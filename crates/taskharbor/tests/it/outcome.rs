@@ -279,7 +279,7 @@ async fn a_panic_anywhere_in_a_handler_is_one_failed_attempt() {
         ("before", "panicked: before the first await"),
         ("early", "panicked: early"),
         ("late", "panicked: late"),
-        ("odd", "panicked: with something that is not text"),
+        ("odd", "panicked: the payload of the panic is not text"),
         ("dropped", "panicked: dropped"),
     ] {
         let id = port.enqueue(name).await;

@@ -97,13 +97,13 @@ impl Args {
     pub(super) fn check(&self) -> Outcome {
         if self.lane.is_some() && self.is_question() {
             return Err(Failure::usage(
-                "--lane says whose limits are changed: pass --inflight, --rate, --burst, --weight or --remove with it",
+                "--lane names the lane to change: pass --inflight, --rate, --burst, --weight or --remove with it",
             ));
         }
         match (&self.lane, self.weight.iter().find(|it| it.lane.is_some() == self.lane.is_some())) {
             (_, None) => Ok(()),
             (None, Some(weight)) => Err(Failure::usage(format!(
-                "the weight {} is for no lane: write --weight LANE=N, as in --weight gold=3",
+                "the weight {} has no lane: write --weight LANE=N, as in --weight gold=3",
                 weight.jobs
             ))),
             (Some(_), Some(weight)) => Err(Failure::usage(format!(

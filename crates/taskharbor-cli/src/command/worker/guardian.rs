@@ -49,7 +49,7 @@ impl Guardian {
         match command.spawn() {
             Ok(child) => Self(Mutex::new(child.stdin)),
             Err(error) => {
-                tell(&format!("programs would survive a worker that is killed: {error}"));
+                tell(&format!("if this worker is killed, its programs keep running: {error}"));
                 Self::none()
             }
         }

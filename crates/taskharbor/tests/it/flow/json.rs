@@ -94,7 +94,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("[]", "$: expected an object"),
         ("{}", "$: the field \"flow\" is missing"),
         (r#"{"flow": {"type": "a"}, "nodes": []}"#, "$: expected either a flow or nodes"),
-        (r#"{"flow": {"group": [{"typ": "a"}]}}"#, "$.flow.group[0]: there is no field \"typ\""),
+        (r#"{"flow": {"group": [{"typ": "a"}]}}"#, "$.flow.group[0]: unknown field \"typ\""),
         (r#"{"flow": {"group": [{}]}}"#, "$.flow.group[0]: the field \"type\" is missing"),
         (r#"{"flow": {"group": {}}}"#, "$.flow.group: expected a list of steps"),
         (r#"{"flow": {"group": [], "chain": []}}"#, "$.flow: expected only one of"),
@@ -106,11 +106,11 @@ fn what_is_wrong_is_named_with_its_place() {
         (r#"{"flow": {"type": "a", "on_failure": "x"}}"#, "$.flow.on_failure: expected block"),
         (
             r#"{"key": "a", "key": "b", "flow": {"type": "a"}}"#,
-            "$.key: there is a field of this name",
+            "$.key: duplicate field",
         ),
         (
             r#"{"flow": {"group": [{"type": "a"}, {"type": "a", "payload": {"x": 1, "x": 2}}]}}"#,
-            "$.flow.group[1].payload.x: there is a field of this name",
+            "$.flow.group[1].payload.x: duplicate field",
         ),
         (r#"{"flow": {"group": [{"type": ""}]}}"#, "$.flow.group[0].type: job type"),
         (r#"{"flow": {"type": "a", "queue": ""}}"#, "$.flow.queue: queue name"),
@@ -129,21 +129,21 @@ fn what_is_wrong_is_named_with_its_place() {
         (r#"{"key": "", "flow": {"type": "a"}}"#, "$.key: idempotency key"),
         (
             r#"{"flow": {"type": "a", "on_failure_job": {"group": []}}}"#,
-            "$.flow.on_failure_job: there is no field \"group\"",
+            "$.flow.on_failure_job: unknown field \"group\"",
         ),
         (
             r#"{"nodes": [{"id": "a", "type": "a", "on_failure_job": {"type": "b"}}]}"#,
-            "$.nodes[0]: there is no field \"on_failure_job\"",
+            "$.nodes[0]: unknown field \"on_failure_job\"",
         ),
-        (r#"{"nodes": []}"#, "$.nodes: a flow has at least one node"),
+        (r#"{"nodes": []}"#, "$.nodes: the list is empty: a flow has at least one node"),
         (r#"{"nodes": [{"type": "a"}]}"#, "$.nodes[0]: the field \"id\" is missing"),
         (
             r#"{"nodes": [{"id": "a", "type": "a", "after": ["b"]}]}"#,
-            "$.nodes[0].after[0]: there is no node \"b\"",
+            "$.nodes[0].after[0]: unknown node \"b\"",
         ),
         (
             r#"{"nodes": [{"id": "a", "type": "a"}, {"id": "a", "type": "a"}]}"#,
-            "$.nodes[1].id: a node \"a\" was named before",
+            "$.nodes[1].id: duplicate node id \"a\"",
         ),
         (
             r#"{"nodes": [{"id": "a", "type": "a"}, {"id": "b", "type": "a", "after": ["a", "a"]}]}"#,
@@ -152,7 +152,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             r#"{"nodes": [{"id": "x", "type": "a", "after": ["a"]}, {"id": "a", "type": "a", "after": ["b"]},
                 {"id": "b", "type": "a", "after": ["a"]}]}"#,
-            "$.nodes[1]: node \"a\" waits, through others, for itself",
+            "$.nodes[1]: node \"a\" waits for itself through other nodes",
         ),
     ] {
         let error = error(text);
