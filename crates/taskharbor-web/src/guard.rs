@@ -194,8 +194,9 @@ fn no_access(app: &App) -> Problem {
 }
 
 /// Refuses a host that is not in the list: a page of another site can send a browser here under the
-/// page's own name.
-pub(crate) fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+/// page's own name. What such a page can use is access that a browser adds by itself, or that needs no token.
+/// So a program that brings a token is answered under any name.
+fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     let Some(allowed) = &app.config.hosts else { return Ok(()) };
     let header = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = uri.authority().map(Authority::as_str).or(header);
@@ -207,11 +208,25 @@ pub(crate) fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<()
     if host.is_some_and(is_allowed) {
         return Ok(());
     }
+    if let Callers::Tokens(file) = &app.config.callers
+        && !is_of_browser(headers)
+        && session::bearer(headers, file)?.is_some()
+    {
+        return Ok(());
+    }
     Err(Problem::forbidden(
         "foreign_host",
         "this host is not served here",
-        "the server does not answer under this name: allow it with --allow-host",
+        "the server does not answer under this name: allow it with --allow-host; a program with a token \
+         may use any name",
     ))
+}
+
+/// Whether a request has headers that browsers add.
+fn is_of_browser(headers: &HeaderMap) -> bool {
+    [header::COOKIE.as_str(), header::ORIGIN.as_str(), "sec-fetch-site"]
+        .iter()
+        .any(|name| headers.contains_key(*name))
 }
 
 /// Refuses everything, pages too, where the application has given no access.
