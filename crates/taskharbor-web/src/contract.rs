@@ -31,7 +31,7 @@ const REQUEST_BYTES: usize = 512 * 1024 * 1024;
 const LIST_BYTES: usize = 16 * 1024 * 1024;
 /// The greatest size of any other request.
 const SMALL_BYTES: usize = 1024 * 1024;
-/// How long a call may take, with reading its request.
+/// How long a call may take, once its request has been read.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// How long an operation may take that looks at everything that is stored.
 const LONG_TIME_LIMIT: Duration = Duration::from_secs(600);

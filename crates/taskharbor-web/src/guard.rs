@@ -18,6 +18,7 @@ use bytes::Bytes;
 use taskharbor::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::body::Room;
 use crate::{
     access::{Access, Needs},
     app::App,
@@ -54,20 +55,26 @@ pub(crate) async fn answer(
     let Ok(params) = params else {
         return Problem::invalid("the address is not text: encode it as UTF-8").into_response();
     };
-    let time = endpoint.time_limit;
-    let passed = timeout(time, pass(&app, &endpoint, &params, request)).await;
-    match passed.unwrap_or_else(|_| Err(took_too_long(time))) {
+    let passed = async {
+        let (call, room) = admit(&app, &endpoint, &params, request).await?;
+        // The body has a time limit of its own, which grows with its size.
+        let time = endpoint.time_limit;
+        let answered = timeout(time, answered(&endpoint, call, room)).await;
+        answered.unwrap_or_else(|_| Err(took_too_long(time)))
+    };
+    match passed.await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
 }
 
-async fn pass(
+/// The call that a request makes, and the room that its body takes, once it has passed all checks.
+async fn admit(
     app: &Arc<App>,
-    endpoint: &Arc<Endpoint>,
+    endpoint: &Endpoint,
     params: &RawPathParams,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<(Call, Room), Problem> {
     let arrived_at = Instant::now();
     let (parts, body) = request.into_parts();
     let access = match endpoint.needs {
@@ -108,8 +115,13 @@ async fn pass(
         noted: Arc::default(),
         place: Arc::new(place),
     };
+    Ok((call, room))
+}
+
+async fn answered(endpoint: &Arc<Endpoint>, call: Call, room: Room) -> Result<Response, Problem> {
     if endpoint.is_shared {
         let key = Key::new(call.store_name(), call.uri.to_string(), &call.access);
+        let app = Arc::clone(&call.app);
         return app.answers.get(key, (endpoint.handler)(call)).await;
     }
     if endpoint.action.is_none() {
