@@ -145,11 +145,11 @@ struct List {
 
 async fn list(call: Call, query: Query) -> Result<List, Problem> {
     let limit = crate::view::limit(query.limit, registry::KEPT)?;
-    Ok(List { items: call.store()?.sweeps.last(limit) })
+    Ok(List { items: call.named()?.sweeps.last(limit) })
 }
 
 async fn show(call: Call, _: Nothing) -> Result<Sweep, Problem> {
-    call.store()?.sweeps.get(call.text("id")).ok_or_else(no_sweep)
+    call.named()?.sweeps.get(call.text("id")).ok_or_else(no_sweep)
 }
 
 async fn stop(call: Call, _: Nothing) -> Result<Sweep, Problem> {
