@@ -28,6 +28,10 @@ use crate::{
 pub(super) use access::RoleName;
 use named::Named;
 
+/// What is said if browsers on other machines cannot be answered.
+const UNKNOWN_HOSTS: &str = "programs with a token are answered under any host name, and browsers under \
+    loopback names only: allow the name of this machine with --allow-host";
+
 /// Serve the dashboard and the HTTP API
 ///
 /// Without --url, it serves the same store as the other commands, and creates the file if it does not
@@ -116,6 +120,9 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome<ExitCode> {
     }
     let address = listener.local_addr()?;
     say(&args, address, &named, screen)?;
+    if address.ip().is_unspecified() && args.allow_host.is_empty() {
+        log::say("hosts", UNKNOWN_HOSTS);
+    }
     let mut exit = None;
     let shutdown = async { exit = Some(signals.next().await) };
     let served = taskharbor_web::serve(listener, stores, web, shutdown);
