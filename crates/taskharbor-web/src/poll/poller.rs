@@ -309,6 +309,10 @@ impl State {
                 }
                 self.read(answer, now, ended);
             }
+            // It may be too much for a store that answers everything else.
+            Err(Unanswered { code }) if *ask == Ask::ExactCounts => {
+                tracing::debug!(code, "jobs were not counted without a bound");
+            }
             Err(Unanswered { code }) => {
                 self.failures += 1;
                 // One list that cannot be read says little about the store.
@@ -317,8 +321,8 @@ impl State {
                     tracing::warn!(code, "the store does not answer");
                     self.away = Some(Away { since: self.now(ended), code });
                 }
-                // The question comes first when the store is back, except for one that may be too much.
-                if code != STORE_FAILED && *ask != Ask::ExactCounts {
+                // The question comes first when the store is back.
+                if code != STORE_FAILED {
                     self.plan.go_on(ask.clone());
                 }
             }
