@@ -294,7 +294,8 @@ fn check_media_type(method: &Method, headers: &HeaderMap) -> Result<(), Problem>
     Ok(())
 }
 
-fn took_too_long(time: Duration) -> Problem {
+/// The store has taken too long.
+pub(crate) fn took_too_long(time: Duration) -> Problem {
     let detail = format!("the request took longer than {time:?}: it may take effect all the same");
     Problem {
         status: StatusCode::GATEWAY_TIMEOUT,
