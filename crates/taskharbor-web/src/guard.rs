@@ -194,6 +194,31 @@ pub(crate) fn access_lost(call: &Call) -> impl Future<Output = ()> + Send + 'sta
     }
 }
 
+/// Completes when there is no token of the caller's name any more, or it does not allow this. What outlives
+/// the caller's session, such as a sweep, ends with it. Never completes where the access does not come from
+/// a token.
+pub(crate) fn token_lost(
+    call: &Call,
+    is_allowed: impl Fn(&Access) -> bool + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let file = match &call.app.config.callers {
+        Callers::Tokens(file) if call.given.is_none() => Some(file.clone()),
+        _ => None,
+    };
+    let name = call.access.name.clone();
+    async move {
+        let Some(file) = file else { return std::future::pending().await };
+        loop {
+            sleep(LOOK_AGAIN_EVERY).await;
+            let tokens = file.tokens();
+            let token = tokens.iter().flat_map(|all| all.iter()).find(|token| token.name == name);
+            if !token.is_some_and(|token| is_allowed(&token.access())) {
+                return;
+            }
+        }
+    }
+}
+
 fn no_access(app: &App) -> Problem {
     match &app.config.callers {
         Callers::Tokens(_) => session::no_credentials(),
