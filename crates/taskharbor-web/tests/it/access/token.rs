@@ -159,12 +159,15 @@ async fn a_file_that_cannot_be_trusted_lets_nobody_in() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // A new file, because a change of the permissions alone is not a change of the content.
-        fs::remove_file(file.path()).unwrap();
-        fs::write(file.path(), format!("{good}\n")).unwrap();
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).unwrap();
+        let set_mode = |mode| {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        // The content is the one that was read.
+        set_mode(0o666);
         let reply = rig.send(get("/v1/stores", &[("authorization", &bearer)])).await;
         assert_eq!(reply.problem(), (503, "tokens_unreadable".to_owned()));
+        set_mode(0o600);
+        rig.send(get("/v1/stores", &[("authorization", &bearer)])).await.ok();
     }
 }
 
