@@ -55,8 +55,8 @@ pub(crate) struct Args {
     /// Accept the tokens in this file (see `taskharbor token`), and refuse requests without one
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Also answer requests for this host name; may be given more than once. Loopback names and the
-    /// address of --bind are always allowed
+    /// Also answer browsers that use this host name; may be given more than once. Loopback names and the
+    /// address of --bind are always allowed, and programs with a token may use any name
     #[arg(long, value_name = "HOST", value_parser = access::host)]
     allow_host: Vec<String>,
     /// Append every action to this file, one JSON object per line
