@@ -17,6 +17,13 @@ from taskharbor._http import Endpoint, _without_token
 from taskharbor._json import decode, encode
 from taskharbor._outcome import cut, failure, success
 from taskharbor._pool import Pool
+from taskharbor._settle import call_seconds
+
+
+class Calls(unittest.TestCase):
+    def test_a_call_may_take_longer_the_more_it_sends(self):
+        self.assertEqual(call_seconds(""), 10.0)
+        self.assertEqual(call_seconds("é" * 2 * 1024 * 1024), 26.0)
 
 
 class Values(unittest.TestCase):

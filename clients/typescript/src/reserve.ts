@@ -65,7 +65,6 @@ async function hasSlot(worker: Worker, queue: string, slots: number): Promise<bo
     }
     const left = aloneUntil - now();
     // Short jobs that were granted together end together: then one call asks for as many again.
-    // Short jobs that were granted together end together: then one call asks for as many again.
     const isFree = (worker.busy.get(queue) ?? 0) < slots && !worker.isStarting;
     if (isFree && left <= 0 && waiting < MAX_OUTCOMES) {
       return true;

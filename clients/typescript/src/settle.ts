@@ -18,6 +18,8 @@ const BATCH = 500;
 const BATCH_CHARS = 4 * 1024 * 1024;
 const LONGEST_PAUSE_MS = 1_000;
 const SHORTEST_CALL_MS = 500;
+/** The server waits a second more for each of these parts of a body. */
+const BYTES_PER_SECOND = 256 * 1024;
 /** The call is refused for who sends it, and not for what it says. */
 const NOT_ITS_FAULT = new Set([401, 403, 404]);
 /** The server itself has failed, perhaps on one of the outcomes. */
@@ -40,8 +42,9 @@ export async function settle(worker: Worker): Promise<void> {
     const patience = Math.min(...batch.map((held) => held.expiresAt)) - now();
     let answers: Recorded[];
     try {
-      const call = Math.max(SHORTEST_CALL_MS, Math.min(patience, CALL_MS));
-      answers = items<Recorded>(await worker.call("work/settle", request(batch), call), "jobs", batch.length);
+      const body = request(batch);
+      const call = Math.max(SHORTEST_CALL_MS, Math.min(patience, callMs(body)));
+      answers = items<Recorded>(await worker.call("work/settle", body, call), "jobs", batch.length);
     } catch (error) {
       if (!(error instanceof TaskHarborError)) {
         throw error;
@@ -75,6 +78,11 @@ export async function settle(worker: Worker): Promise<void> {
     });
     worker.signals.kept.notify();
   }
+}
+
+/** How long a call may take: large outcomes take longer to send. */
+export function callMs(body: string): number {
+  return CALL_MS + (new TextEncoder().encode(body).length / BYTES_PER_SECOND) * 1_000;
 }
 
 /** Waits for outcomes, and answers some to be sent; none if the worker ends. */

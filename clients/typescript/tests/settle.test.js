@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Snooze } from "../dist/index.js";
+import { callMs } from "../dist/settle.js";
 import { granted } from "./fake.js";
 import { LIMIT, settled, working } from "./rig.js";
 import { deferred } from "./server.js";
@@ -191,4 +192,9 @@ test("an outcome that may have arrived is sent with a new lease, too", LIMIT, as
   await refused.promise;
   await worker.stop();
   assert.equal(server.calls.findLast(({ name }) => name === "settle").body.jobs[0].lease, "lease-2");
+});
+
+test("a call may take longer the more it sends", () => {
+  assert.equal(callMs(""), 10_000);
+  assert.equal(callMs("é".repeat(2 * 1024 * 1024)), 26_000);
 });

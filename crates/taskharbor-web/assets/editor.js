@@ -40,11 +40,20 @@ export function indented(text) {
   }, "");
 }
 
-/** The request for the copy; the payload goes in as it was typed. @param {import("../api").JobRecord} record @param {string} payload */
-function request(record, payload) {
-  const { job } = record;
+/** A new id, as the library makes them: of the time, then random. */
+function newId() {
+  const random = [...crypto.getRandomValues(new Uint8Array(10))];
+  const hex = (/** @type {number} */ number, length = 2) => number.toString(16).padStart(length, "0");
+  const digits = `${hex(Date.now(), 12)}7${random.map((byte) => hex(byte)).join("").slice(0, 19)}`;
+  const marked = `${digits.slice(0, 16)}${"89ab"[(random[9] ?? 0) % 4]}${digits.slice(17)}`;
+  return marked.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+/** The request for the copy; the payload goes in as it was typed. @param {string} id @param {import("../api").JobRecord} record @param {string} payload */
+function request(id, { job }, payload) {
   const headers = Object.entries(job.headers ?? {}).filter(([name]) => !name.startsWith("th-"));
   const rest = {
+    id,
     type: job.type,
     queue: job.queue,
     priority: job.priority,
@@ -72,6 +81,11 @@ function Editor({ original: { store, id } }) {
   const [record, setRecord] = useState(/** @type {import("../api").JobRecord | null} */ (null));
   const [problem, setProblem] = useState(/** @type {Error | null} */ (null));
   const [isReplaced, setReplaced] = useState(may("admin"));
+  const [isBusy, setBusy] = useState(false);
+  // One id for all tries, so that the job is stored once. While it is not known what became of a try, the
+  // payload stays as it was sent.
+  const [copy] = useState(newId);
+  const [isSent, setSent] = useState(false);
   useEffect(() => {
     const job = at(store, "jobs", id);
     Promise.all([getText(job), getText(address(`${job}/payload`, { download: 1 }))]).then(([found, payload]) => {
@@ -81,26 +95,38 @@ function Editor({ original: { store, id } }) {
     }).catch(setProblem);
   }, [id]);
   const wrong = text === null ? "" : invalid(text);
+  // The members of a flow are removed with it.
+  const canReplace = may("admin") && !record?.job.flow;
+  const purge = () => post(at(store, "jobs", id, "purge")).then(
+    () => notify("Enqueued with the new payload; the old job is purged"),
+    (error) => notify(`Enqueued with the new payload. The old job is still there: ${error.message}`, { isError: true }),
+  );
   const enqueue = async () => {
     if (!record || text === null) return;
+    setBusy(true);
+    setSent(true);
     try {
-      const made = await post(at(store, "jobs"), request(record, text));
-      if (isReplaced) await post(at(store, "jobs", id, "purge"));
-      notify(isReplaced ? "Enqueued with the new payload; the old job is purged" : "Enqueued with the new payload");
+      await post(at(store, "jobs"), request(copy, record, text));
+      if (canReplace && isReplaced) await purge();
+      else notify("Enqueued with the new payload");
       closeDialog();
-      go(["jobs", made.id ?? made.jobs?.[0]?.id]);
+      go(["jobs", copy]);
     } catch (error) {
+      const { status } = /** @type {Problem} */ (error);
       setProblem(/** @type {Error} */ (error));
+      // A refusal has stored nothing.
+      setSent(isSent || !(status >= 400 && status < 500));
+      setBusy(false);
     }
   };
   return html`<${Dialog} title="Edit and requeue" wide>
     <p class="dim">A payload never changes. This enqueues a new job of type <b>${record?.job.type ?? "…"}</b> in queue <b>${record?.job.queue ?? "…"}</b> with the payload below. Its attempts begin at zero.</p>
     <${Failure} error=${problem} />
     ${text === null ? !problem && html`<p class="wait" aria-busy="true">Loading…</p>` : html`
-      <textarea class="code" rows="14" aria-label="Payload" aria-invalid=${Boolean(wrong)} spellcheck=${false} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)}></textarea>
+      <textarea class="code" rows="14" aria-label="Payload" aria-invalid=${Boolean(wrong)} spellcheck=${false} readonly=${isSent} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)}></textarea>
       <p class=${wrong ? "bad" : "dim"} role="status">${wrong || "Valid JSON"}</p>
-      ${may("admin") && html`<label class="check"><input type="checkbox" checked=${isReplaced} onChange=${(/** @type {any} */ event) => setReplaced(event.target.checked)} /> Purge the old job afterwards</label>`}`}
+      ${canReplace && html`<label class="check"><input type="checkbox" checked=${isReplaced} onChange=${(/** @type {any} */ event) => setReplaced(event.target.checked)} /> Purge the old job afterwards</label>`}`}
     <footer><button type="button" onClick=${closeDialog}>Keep as it is</button>
-      <button type="button" class="primary" disabled=${text === null || Boolean(wrong)} onClick=${enqueue}>Enqueue</button></footer>
+      <button type="button" class="primary" disabled=${text === null || Boolean(wrong) || isBusy} onClick=${enqueue}>${isSent && !isBusy ? "Try again" : "Enqueue"}</button></footer>
   <//>`;
 }

@@ -34,6 +34,8 @@ let failures = 0;
 let source = null;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
+/** Grows with every stop: what was begun before has nothing to say any more. */
+let turn = 0;
 
 /** @param {import("../api").Overview} overview */
 function overviewCame(overview) {
@@ -61,6 +63,7 @@ function read(event, take) {
 }
 
 function stop() {
+  turn += 1;
   clearTimeout(timer);
   source?.close();
   source = null;
@@ -86,14 +89,14 @@ let polledMs = 0;
 
 async function poll() {
   stop();
-  const asked = store;
+  const asked = turn;
   try {
     const overview = await get(at(store, "overview"));
-    if (asked !== store) return;
+    if (asked !== turn) return;
     overviewCame(overview);
     live.patch({ status: "polling" });
   } catch {
-    if (asked !== store) return;
+    if (asked !== turn) return;
     live.patch({ status: "lost" });
   }
   polledMs += POLL_MS;

@@ -15,10 +15,10 @@ import { useStore } from "./store.js";
  * visible and not paused.
  * @template T
  * @param {string | URL | null} url
- * @param {{every?: number}} [options]
+ * @param {{every?: number | undefined, read?: typeof get, turn?: number}} [options] how to fetch it, and a number that changes when it is to be fetched in another way
  * @returns {Resource<T>}
  */
-export function useResource(url, { every } = {}) {
+export function useResource(url, { every, read = get, turn: other } = {}) {
   const key = url && `${url}`;
   const [state, setState] = useState({ key, data: /** @type {T | null} */ (null), error: /** @type {Error | null} */ (null), isLoading: true });
   const [turn, setTurn] = useState(0);
@@ -27,14 +27,14 @@ export function useResource(url, { every } = {}) {
     if (!key) return;
     const abort = new AbortController();
     setState((old) => (old.key === key ? { ...old, isLoading: true } : { key, data: null, error: null, isLoading: true }));
-    get(key, abort.signal).then(
+    read(key, abort.signal).then(
       (data) => setState({ key, data, error: null, isLoading: false }),
       (error) => {
         if (!abort.signal.aborted) setState((old) => ({ ...old, error, isLoading: false }));
       },
     );
     return () => abort.abort();
-  }, [key, turn]);
+  }, [key, turn, other]);
   useRepeat(reload, key ? every : undefined);
   const status = useStore(live, (value) => value.status);
   // What failed while the server was away is asked for again when it is back.

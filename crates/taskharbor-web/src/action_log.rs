@@ -95,7 +95,7 @@ impl ActionLog {
     ) {
         let note = call.noted.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let target = call.params.iter().filter(|(key, _)| key != "store").cloned().collect();
-        let store = call.store().map_or_else(|_| String::new(), |store| store.name.clone());
+        let store = call.store_name().to_owned();
         self.add(ActionRecord {
             at,
             who: call.access.name.clone(),
@@ -211,7 +211,7 @@ struct Actions {
 
 async fn list(call: Call, query: Query) -> Result<Actions, Problem> {
     let limit = crate::view::limit(query.limit, MAX_LISTED)?;
-    let store = call.store()?;
+    let store = call.named()?;
     let App { actions, .. } = &*call.app;
     let all = actions.last(KEPT);
     let own = all.iter().filter(|record| record.store == store.name).take(limit);

@@ -1,6 +1,9 @@
 //! The state behind the router: the stores, the configuration, and what requests share.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use taskharbor::{AnyDriver, Client};
 use tokio::sync::{Semaphore, watch};
@@ -14,6 +17,8 @@ use crate::{
 const BODY_ROOM_MIB: usize = 1_024;
 /// How many streams of wake-ups are open at once.
 const MAX_WATCHES: usize = 1_000;
+/// How many calls that read a whole store are made at once, so that others find a connection.
+const LARGE_READS: usize = 1;
 
 /// What kind of store a store is, for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -36,7 +41,7 @@ pub enum StoreKind {
 /// The stores that a server shows, in their order. The first one is also known as `default`.
 #[derive(Clone, Debug, Default)]
 pub struct Stores {
-    stores: Vec<Arc<Store>>,
+    stores: Vec<Arc<Named>>,
 }
 
 /// A store cannot be served.
@@ -64,11 +69,27 @@ impl Stores {
     ///
     /// [`InvalidStore`] if the name is taken, or is not 1 to 64 letters, digits, `-` and `_`.
     pub fn add(
-        mut self,
+        self,
         name: impl Into<String>,
         kind: StoreKind,
         driver: &AnyDriver,
     ) -> Result<Self, InvalidStore> {
+        let (stores, late) = self.add_late(name, kind)?;
+        late.open(driver);
+        Ok(stores)
+    }
+
+    /// Adds a store that cannot be reached yet. It is shown as away until it is opened
+    /// ([`LateStore::open`]), and the other stores are served meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Stores::add`].
+    pub fn add_late(
+        mut self,
+        name: impl Into<String>,
+        kind: StoreKind,
+    ) -> Result<(Self, LateStore), InvalidStore> {
         let name = name.into();
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
@@ -80,44 +101,74 @@ impl Stores {
         if is_reserved || self.stores.iter().any(|store| store.name == name) {
             return Err(InvalidStore::Duplicate(name));
         }
-        let store = Store {
+        let named = Arc::new(Named {
             name,
             kind,
-            driver: driver.clone(),
-            client: Client::new(driver),
-            poller: Poller::new(driver),
-            sweeps: Sweeps::default(),
-            graphs: FlowGraphs::default(),
-        };
-        self.stores.push(Arc::new(store));
-        Ok(self)
+            poller: Poller::default(),
+            sweeps: Arc::default(),
+            store: OnceLock::new(),
+        });
+        self.stores.push(Arc::clone(&named));
+        Ok((self, LateStore(named)))
     }
 }
 
-/// One store.
-pub(crate) struct Store {
-    pub(crate) name: String,
-    pub(crate) kind: StoreKind,
-    pub(crate) driver: AnyDriver,
-    pub(crate) client: Client,
-    pub(crate) poller: Poller,
-    pub(crate) sweeps: Sweeps,
-    pub(crate) graphs: FlowGraphs,
+/// A store of a server that is not open yet.
+#[derive(Debug)]
+#[must_use = "the store is away until it is opened"]
+pub struct LateStore(Arc<Named>);
+
+impl LateStore {
+    /// Serves the store from now on.
+    pub fn open(self, driver: &AnyDriver) {
+        let Named { name, poller, sweeps, store, .. } = &*self.0;
+        poller.begin(driver);
+        store.get_or_init(|| {
+            Arc::new(Store {
+                name: name.clone(),
+                driver: driver.clone(),
+                client: Client::new(driver),
+                sweeps: Arc::clone(sweeps),
+                graphs: FlowGraphs::default(),
+                large_reads: Arc::new(Semaphore::new(LARGE_READS)),
+            })
+        });
+    }
 }
 
-impl fmt::Debug for Store {
+/// A store under its name, open or not yet.
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) kind: StoreKind,
+    pub(crate) poller: Poller,
+    pub(crate) sweeps: Arc<Sweeps>,
+    store: OnceLock<Arc<Store>>,
+}
+
+impl fmt::Debug for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store")
+        f.debug_struct("Named")
             .field("name", &self.name)
             .field("kind", &self.kind)
             .finish_non_exhaustive()
     }
 }
 
+/// One store that is open.
+pub(crate) struct Store {
+    pub(crate) name: String,
+    pub(crate) driver: AnyDriver,
+    pub(crate) client: Client,
+    pub(crate) sweeps: Arc<Sweeps>,
+    pub(crate) graphs: FlowGraphs,
+    /// Permits for calls that read everything.
+    pub(crate) large_reads: Arc<Semaphore>,
+}
+
 /// What all requests share.
 pub(crate) struct App {
     pub(crate) config: Web,
-    pub(crate) stores: Vec<Arc<Store>>,
+    pub(crate) stores: Vec<Arc<Named>>,
     pub(crate) sessions: Sessions,
     pub(crate) actions: ActionLog,
     pub(crate) answers: SharedAnswers,
@@ -161,8 +212,8 @@ impl App {
         }
     }
 
-    /// The store of this name; `default` is the first one.
-    pub(crate) fn store(&self, name: &str) -> Result<&Arc<Store>, Problem> {
+    /// The store of this name, open or not; `default` is the first one.
+    pub(crate) fn named(&self, name: &str) -> Result<&Arc<Named>, Problem> {
         let named = self.stores.iter().find(|store| store.name == name);
         let store = named.or_else(|| self.stores.first().filter(|_| name == "default"));
         store.ok_or_else(|| {
@@ -170,6 +221,17 @@ impl App {
                 "unknown_store",
                 "no such store",
                 "this server has no store of that name: GET v1/stores lists them",
+            )
+        })
+    }
+
+    /// The store of this name, which has to be open.
+    pub(crate) fn store(&self, name: &str) -> Result<&Arc<Store>, Problem> {
+        self.named(name)?.store.get().ok_or_else(|| {
+            Problem::unavailable(
+                "store_unavailable",
+                "the store is unavailable",
+                "the store has been away since the server started: try again",
             )
         })
     }

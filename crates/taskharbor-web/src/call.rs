@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::{
     access::{Access, Needs},
-    app::{App, Store},
+    app::{App, Named, Store},
     place::Place,
     problem::Problem,
 };
@@ -71,14 +71,19 @@ impl Call {
         })
     }
 
-    /// The store that the path names.
+    /// The store that the path names, open or not.
+    pub(crate) fn named(&self) -> Result<&Arc<Named>, Problem> {
+        self.app.named(self.text("store"))
+    }
+
+    /// The store that the path names, which has to be open.
     pub(crate) fn store(&self) -> Result<&Arc<Store>, Problem> {
         self.app.store(self.text("store"))
     }
 
     /// The name of the store that the path names, which may be its alias; empty if there is none.
     pub(crate) fn store_name(&self) -> &str {
-        self.store().map_or("", |store| &store.name)
+        self.named().map_or("", |store| &store.name)
     }
 
     /// The store that the path names, and its time.

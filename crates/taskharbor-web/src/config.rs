@@ -71,9 +71,9 @@ impl Web {
 
     /// Answers only requests for this host and for other hosts that are allowed: `localhost`,
     /// `jobs.example.com`, `[::1]`, with or without a port. A web page can make a browser send requests
-    /// to any address under the page's own host name, and this refuses them. Defaults to all hosts for
-    /// an application that mounts the router, and to loopback names and the bound address under
-    /// [`serve`](crate::serve).
+    /// to any address under the page's own host name, and this refuses them. A program that brings a token
+    /// ([`Web::tokens`]) is answered under any name. Defaults to all hosts for an application that mounts
+    /// the router, and to loopback names and the bound address under [`serve`](crate::serve).
     #[must_use]
     pub fn allow_host(mut self, host: impl Into<String>) -> Self {
         self.hosts.get_or_insert_default().push(host.into());

@@ -9,16 +9,18 @@ pub(crate) mod note;
 mod permission;
 mod watch;
 
-use std::{any::Any, time::Duration};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
-use taskharbor::{AnyDriver, DriverError, Timestamp};
+use taskharbor::{AnyDriver, Counts, DriverError, Timestamp};
 use taskharbor_core::{
     Driver,
     wire::{Bounds, CallFailure, Operation, Visitor, operation},
 };
+use tokio::time::timeout;
 
 use crate::{
+    app::Store,
     call::Call,
     endpoint::{Endpoint, Nothing},
     problem::Problem,
@@ -31,10 +33,14 @@ const REQUEST_BYTES: usize = 512 * 1024 * 1024;
 const LIST_BYTES: usize = 16 * 1024 * 1024;
 /// The greatest size of any other request.
 const SMALL_BYTES: usize = 1024 * 1024;
-/// How long a call may take, with reading its request.
+/// How long a call may take, once its request has been read.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// How long an operation may take that looks at everything that is stored.
 const LONG_TIME_LIMIT: Duration = Duration::from_secs(600);
+/// How long a call that reads everything waits for the one before it.
+const TURN: Duration = Duration::from_secs(10);
+/// Counts up to this number per queue and state read little.
+const SMALL_COUNT: usize = 20_000;
 /// How far a caller's time may be from the store's.
 const MAX_SKEW: Duration = Duration::from_secs(5);
 
@@ -84,14 +90,51 @@ async fn limits(call: Call, _: Nothing) -> Result<Bounds, Problem> {
 
 /// Makes one call of the contract.
 async fn call<O: Operation>(call: Call, request: O::Request) -> Result<O::Answer, Problem> {
-    let driver = &call.store()?.driver;
+    let store = call.store()?;
+    let driver = &store.driver;
     let asked: &dyn Any = &request;
     note::tell(&call, asked);
     permission::check(&call.access, asked)?;
+    let is_large = is_large_read(O::NAME, asked);
     if let Some(now) = O::now(&request).filter(|_| !call.app.config.any_clock) {
         check_clock(driver, now, call.arrived_at.elapsed()).await?;
     }
-    O::make(driver, request).await.map_err(failed)
+    match is_large {
+        true => in_turn::<O>(store, request).await,
+        false => O::make(driver, request).await.map_err(failed),
+    }
+}
+
+/// Whether a call that every caller may make reads everything that is stored.
+fn is_large_read(name: &str, request: &dyn Any) -> bool {
+    let is_small = |counts: &Counts| counts.at_most.is_some_and(|at_most| at_most <= SMALL_COUNT);
+    name == "check" || request.downcast_ref().is_some_and(|counts| !is_small(counts))
+}
+
+/// Makes one large call at a time. It keeps its turn until the store has answered, also if its caller goes
+/// away: otherwise callers that disconnect could occupy all connections of the store.
+async fn in_turn<O: Operation>(
+    store: &Arc<Store>,
+    request: O::Request,
+) -> Result<O::Answer, Problem> {
+    let turn = timeout(TURN, Arc::clone(&store.large_reads).acquire_owned()).await;
+    let Ok(Ok(turn)) = turn else {
+        return Err(Problem::unavailable(
+            "busy",
+            "the server is busy",
+            "another call reads the whole store, and there is one at a time: try again",
+        ));
+    };
+    let driver = store.driver.clone();
+    let made = tokio::spawn(async move {
+        let _turn = turn;
+        timeout(LONG_TIME_LIMIT, O::make(&driver, request)).await
+    });
+    match made.await {
+        Ok(Ok(answer)) => answer.map_err(failed),
+        Ok(Err(_)) => Err(crate::guard::took_too_long(LONG_TIME_LIMIT)),
+        Err(error) => Err(Problem::internal(&error)),
+    }
 }
 
 /// Refuses a time that is far from the store's: it would end leases too early, or too late. The request may have

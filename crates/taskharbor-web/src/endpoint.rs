@@ -27,7 +27,7 @@ type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 const BODY_LIMIT: usize = 1024 * 1024;
 /// The body limit of an endpoint that is open to all.
 const PUBLIC_BODY_LIMIT: usize = 4 * 1024;
-/// How long a request may take if its endpoint does not say otherwise.
+/// How long an answer may take if its endpoint does not say otherwise.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// One method at one path.
@@ -270,7 +270,7 @@ impl Endpoint {
         self
     }
 
-    /// May take this long until it answers. Defaults to 10 s.
+    /// May take this long to answer once the body has been read. Defaults to 10 s.
     pub(crate) fn time_limit(mut self, time: Duration) -> Self {
         self.time_limit = time;
         self

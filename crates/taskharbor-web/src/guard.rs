@@ -18,6 +18,7 @@ use bytes::Bytes;
 use taskharbor::Timestamp;
 use tokio::time::{Instant, sleep, timeout};
 
+use self::body::Room;
 use crate::{
     access::{Access, Needs},
     app::App,
@@ -54,20 +55,26 @@ pub(crate) async fn answer(
     let Ok(params) = params else {
         return Problem::invalid("the address is not text: encode it as UTF-8").into_response();
     };
-    let time = endpoint.time_limit;
-    let passed = timeout(time, pass(&app, &endpoint, &params, request)).await;
-    match passed.unwrap_or_else(|_| Err(took_too_long(time))) {
+    let passed = async {
+        let (call, room) = admit(&app, &endpoint, &params, request).await?;
+        // The body has a time limit of its own, which grows with its size.
+        let time = endpoint.time_limit;
+        let answered = timeout(time, answered(&endpoint, call, room)).await;
+        answered.unwrap_or_else(|_| Err(took_too_long(time)))
+    };
+    match passed.await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
     }
 }
 
-async fn pass(
+/// The call that a request makes, and the room that its body takes, once it has passed all checks.
+async fn admit(
     app: &Arc<App>,
-    endpoint: &Arc<Endpoint>,
+    endpoint: &Endpoint,
     params: &RawPathParams,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<(Call, Room), Problem> {
     let arrived_at = Instant::now();
     let (parts, body) = request.into_parts();
     let access = match endpoint.needs {
@@ -108,8 +115,13 @@ async fn pass(
         noted: Arc::default(),
         place: Arc::new(place),
     };
+    Ok((call, room))
+}
+
+async fn answered(endpoint: &Arc<Endpoint>, call: Call, room: Room) -> Result<Response, Problem> {
     if endpoint.is_shared {
         let key = Key::new(call.store_name(), call.uri.to_string(), &call.access);
+        let app = Arc::clone(&call.app);
         return app.answers.get(key, (endpoint.handler)(call)).await;
     }
     if endpoint.action.is_none() {
@@ -182,6 +194,31 @@ pub(crate) fn access_lost(call: &Call) -> impl Future<Output = ()> + Send + 'sta
     }
 }
 
+/// Completes when there is no token of the caller's name any more, or it does not allow this. What outlives
+/// the caller's session, such as a sweep, ends with it. Never completes where the access does not come from
+/// a token.
+pub(crate) fn token_lost(
+    call: &Call,
+    is_allowed: impl Fn(&Access) -> bool + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let file = match &call.app.config.callers {
+        Callers::Tokens(file) if call.given.is_none() => Some(file.clone()),
+        _ => None,
+    };
+    let name = call.access.name.clone();
+    async move {
+        let Some(file) = file else { return std::future::pending().await };
+        loop {
+            sleep(LOOK_AGAIN_EVERY).await;
+            let tokens = file.tokens();
+            let token = tokens.iter().flat_map(|all| all.iter()).find(|token| token.name == name);
+            if !token.is_some_and(|token| is_allowed(&token.access())) {
+                return;
+            }
+        }
+    }
+}
+
 fn no_access(app: &App) -> Problem {
     match &app.config.callers {
         Callers::Tokens(_) => session::no_credentials(),
@@ -194,8 +231,9 @@ fn no_access(app: &App) -> Problem {
 }
 
 /// Refuses a host that is not in the list: a page of another site can send a browser here under the
-/// page's own name.
-pub(crate) fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+/// page's own name. What such a page can use is access that a browser adds by itself, or that needs no token.
+/// So a program that brings a token is answered under any name.
+fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
     let Some(allowed) = &app.config.hosts else { return Ok(()) };
     let header = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = uri.authority().map(Authority::as_str).or(header);
@@ -207,11 +245,25 @@ pub(crate) fn check_host(app: &App, headers: &HeaderMap, uri: &Uri) -> Result<()
     if host.is_some_and(is_allowed) {
         return Ok(());
     }
+    if let Callers::Tokens(file) = &app.config.callers
+        && !is_of_browser(headers)
+        && session::bearer(headers, file)?.is_some()
+    {
+        return Ok(());
+    }
     Err(Problem::forbidden(
         "foreign_host",
         "this host is not served here",
-        "the server does not answer under this name: allow it with --allow-host",
+        "the server does not answer under this name: allow it with --allow-host; a program with a token \
+         may use any name",
     ))
+}
+
+/// Whether a request has headers that browsers add.
+fn is_of_browser(headers: &HeaderMap) -> bool {
+    [header::COOKIE.as_str(), header::ORIGIN.as_str(), "sec-fetch-site"]
+        .iter()
+        .any(|name| headers.contains_key(*name))
 }
 
 /// Refuses everything, pages too, where the application has given no access.
@@ -267,7 +319,8 @@ fn check_media_type(method: &Method, headers: &HeaderMap) -> Result<(), Problem>
     Ok(())
 }
 
-fn took_too_long(time: Duration) -> Problem {
+/// The store has taken too long.
+pub(crate) fn took_too_long(time: Duration) -> Problem {
     let detail = format!("the request took longer than {time:?}: it may take effect all the same");
     Problem {
         status: StatusCode::GATEWAY_TIMEOUT,

@@ -43,7 +43,7 @@ use problem::Problem;
 
 pub use access::{Access, Role};
 pub use action_log::ActionRecord;
-pub use app::{InvalidStore, StoreKind, Stores};
+pub use app::{InvalidStore, LateStore, StoreKind, Stores};
 pub use config::Web;
 pub use server::{ServeError, serve};
 pub use token::{StoredToken, TokenFile, TokenFileError};

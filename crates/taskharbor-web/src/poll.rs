@@ -46,7 +46,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn overview(call: Call, _: Nothing) -> Result<Overview, Problem> {
-    Ok(call.store()?.poller.look(FIRST_LOOK).await)
+    Ok(call.named()?.poller.look(FIRST_LOOK).await)
 }
 
 /// Which part of the history.
@@ -69,7 +69,7 @@ async fn history(call: Call, query: Query) -> Result<History, Problem> {
         }
     };
     let queue = query.queue.as_ref();
-    let found = call.store()?.poller.read(|model, now| History::of(model, step, queue, now));
+    let found = call.named()?.poller.read(|model, now| History::of(model, step, queue, now));
     Ok(found.unwrap_or_else(|| History::empty(step)))
 }
 

@@ -22,6 +22,7 @@ use crate::{
     access::Role,
     call::Call,
     endpoint::{Endpoint, Nothing},
+    guard,
     problem::Problem,
 };
 
@@ -99,6 +100,8 @@ async fn start(call: Call, start: Start) -> Result<Sweep, Problem> {
         Started::Existing(sweep) => return Ok(sweep),
     };
     call.note(|note| note.ids = vec![sweep.id.clone()]);
+    let of_sweep = wanted.clone();
+    let lost = guard::token_lost(&call, move |access| of_sweep.check(access).is_ok());
     let run = Run {
         id: sweep.id.clone(),
         app: Arc::downgrade(&call.app),
@@ -111,7 +114,7 @@ async fn start(call: Call, start: Start) -> Result<Sweep, Problem> {
         cap: cap.unwrap_or(usize::MAX),
         stop,
     };
-    tokio::spawn(run.go(call.app.ended()));
+    tokio::spawn(run.go(call.app.ended(), lost));
     Ok(sweep)
 }
 
@@ -145,11 +148,11 @@ struct List {
 
 async fn list(call: Call, query: Query) -> Result<List, Problem> {
     let limit = crate::view::limit(query.limit, registry::KEPT)?;
-    Ok(List { items: call.store()?.sweeps.last(limit) })
+    Ok(List { items: call.named()?.sweeps.last(limit) })
 }
 
 async fn show(call: Call, _: Nothing) -> Result<Sweep, Problem> {
-    call.store()?.sweeps.get(call.text("id")).ok_or_else(no_sweep)
+    call.named()?.sweeps.get(call.text("id")).ok_or_else(no_sweep)
 }
 
 async fn stop(call: Call, _: Nothing) -> Result<Sweep, Problem> {

@@ -145,15 +145,16 @@ impl TokenFile {
     /// [`TokenFileError`] if the file is there and cannot be read, or if others can write to it.
     pub fn list(&self) -> Result<Arc<[StoredToken]>, TokenFileError> {
         let Some(metadata) = self.metadata()? else { return Ok(Arc::default()) };
+        // Its mode can change without its content.
+        if owner::is_writable_by_others(&metadata) {
+            return Err(TokenFileError::Writable(self.path.clone()));
+        }
         let stamp = (metadata.modified().ok(), metadata.len(), inode(&metadata));
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(read) = read.as_ref().filter(|read| read.stamp == stamp) {
             return Ok(Arc::clone(&read.tokens));
         }
         *read = None;
-        if owner::is_writable_by_others(&metadata) {
-            return Err(TokenFileError::Writable(self.path.clone()));
-        }
         let wrong = |problem| TokenFileError::Content { path: self.path.clone(), problem };
         if metadata.len() > MAX_FILE_BYTES {
             return Err(wrong(format!("it is larger than {MAX_FILE_BYTES} bytes")));

@@ -85,8 +85,12 @@ export interface Overview {
   poll_ms: number;
   /** Where counting stops. */
   at_most: number;
+  /** At most 500, by name. */
   queues: QueueOverview[];
+  /** The queues that are not listed. */
+  other: (StateCounts & { queues: number }) | null;
   workers: number;
+  workers_overdue: number;
   schedules_late: number;
 }
 
@@ -183,6 +187,15 @@ export interface DlqGroup {
   first_at: Time;
   last_at: Time;
   sample_ids: string[];
+}
+
+export interface DlqGroups {
+  looked_at: number;
+  /** Whether these were all that match. */
+  is_complete: boolean;
+  groups: DlqGroup[];
+  /** How many groups are not in the answer. */
+  left_out: number;
 }
 
 export interface FlowRecord {

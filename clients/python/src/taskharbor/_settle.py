@@ -24,6 +24,8 @@ _BATCH = 500
 _BATCH_CHARS = 4 * 1024 * 1024
 _MAX_PAUSE = 1.0
 _CALL_SECONDS = 10.0
+# The server waits a second more for each of these parts of a body.
+_BYTES_PER_SECOND = 256 * 1024
 # What is refused for who sends it, and not for what it says.
 _NOT_ITS_FAULT = frozenset((401, 403, 404))
 # The server itself has failed, perhaps on one of the outcomes.
@@ -41,8 +43,9 @@ def settle(worker: Worker) -> None:
             leases = [held.lease for held in batch]
         body = '{"jobs":[' + ",".join(map(_item, batch, leases)) + "]}"
         patience = min(held.expires_at for held in batch) - time.monotonic()
+        seconds = max(0.5, min(patience, call_seconds(body)))
         try:
-            answers = connection.post_jobs("work/settle", body, len(batch), max(0.5, min(patience, _CALL_SECONDS)))
+            answers = connection.post_jobs("work/settle", body, len(batch), seconds)
         except TaskHarborError as error:
             if failures == 0:
                 log.warning("outcomes cannot be recorded: %s", error)
@@ -70,6 +73,11 @@ def settle(worker: Worker) -> None:
                 _take(worker, held, lease, answer)
             worker.kept.notify()
     connection.close()
+
+
+def call_seconds(body: str) -> float:
+    """How long a call may take: large outcomes take longer to send."""
+    return _CALL_SECONDS + len(body.encode()) / _BYTES_PER_SECOND
 
 
 def _item(held: Held, lease: str) -> str:

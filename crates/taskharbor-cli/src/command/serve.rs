@@ -3,6 +3,7 @@
 pub(super) mod access;
 mod log;
 mod named;
+mod open;
 
 use std::{
     net::SocketAddr,
@@ -12,8 +13,8 @@ use std::{
 };
 
 use serde::Serialize;
-use taskharbor::{AnyDriver, DriverError, Retention, Worker};
-use taskharbor_web::{ServeError, Stores, Web};
+use taskharbor::{AnyDriver, Retention, Worker};
+use taskharbor_web::{LateStore, ServeError, Stores, Web};
 use tokio::{net::TcpListener, task::JoinSet};
 
 use super::worker::health;
@@ -26,6 +27,10 @@ use crate::{
 };
 pub(super) use access::RoleName;
 use named::Named;
+
+/// What is said if browsers on other machines cannot be answered.
+const UNKNOWN_HOSTS: &str = "programs with a token are answered under any host name, and browsers under \
+    loopback names only: allow the name of this machine with --allow-host";
 
 /// Serve the dashboard and the HTTP API
 ///
@@ -50,8 +55,8 @@ pub(crate) struct Args {
     /// Accept the tokens in this file (see `taskharbor token`), and refuse requests without one
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Also answer requests for this host name; may be given more than once. Loopback names and the
-    /// address of --bind are always allowed
+    /// Also answer browsers that use this host name; may be given more than once. Loopback names and the
+    /// address of --bind are always allowed, and programs with a token may use any name
     #[arg(long, value_name = "HOST", value_parser = access::host)]
     allow_host: Vec<String>,
     /// Append every action to this file, one JSON object per line
@@ -96,17 +101,28 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome<ExitCode> {
     let opened = tokio::select! {
         biased;
         exit = signals.next() => return Ok(ended(exit)),
-        opened = open(&named) => opened?,
+        opened = open::all(&named) => opened?,
     };
     let mut stores = Stores::new();
     let mut caretakers = JoinSet::new();
-    for (named, driver) in named.iter().zip(&opened) {
-        let kind = named.kind();
-        stores = stores.add(&named.name, kind, driver).map_err(|it| Failure::usage(chain(&it)))?;
-        caretakers.spawn(take_care(driver.clone(), named.name.clone(), args.keep));
+    for (named, driver) in named.iter().zip(opened) {
+        let added = stores.add_late(&named.name, named.kind());
+        let (more, late) = added.map_err(|it| Failure::usage(chain(&it)))?;
+        stores = more;
+        let (name, keep) = (named.name.clone(), args.keep);
+        match driver {
+            Some(driver) => {
+                late.open(&driver);
+                caretakers.spawn(take_care(driver, name, keep));
+            }
+            None => drop(caretakers.spawn(open_later(named.clone(), late, keep))),
+        }
     }
     let address = listener.local_addr()?;
     say(&args, address, &named, screen)?;
+    if address.ip().is_unspecified() && args.allow_host.is_empty() {
+        log::say("hosts", UNKNOWN_HOSTS);
+    }
     let mut exit = None;
     let shutdown = async { exit = Some(signals.next().await) };
     let served = taskharbor_web::serve(listener, stores, web, shutdown);
@@ -156,20 +172,11 @@ fn check_log(path: &Path) -> Outcome {
     }
 }
 
-/// Opens all stores, and waits for those that are away.
-async fn open(named: &[Named]) -> Outcome<Vec<AnyDriver>> {
-    let mut opened = Vec::with_capacity(named.len());
-    for Named { name, url } in named {
-        let say = |event: &'static str, text: &str| log::say(event, &format!("{name}: {text}"));
-        let driver = url.open_when_there(None, say).await?;
-        match driver.now().await {
-            // Without a schema, say, it would not answer later either.
-            Err(error @ DriverError::Backend(_)) => return Err(error.into()),
-            // One that is away again is shown as that.
-            Ok(_) | Err(_) => opened.push(driver),
-        }
-    }
-    Ok(opened)
+/// Opens a store that was away at the start, and then takes care of it.
+async fn open_later(named: Named, late: LateStore, keep: Option<Duration>) {
+    let driver = open::later(&named).await;
+    late.open(&driver);
+    take_care(driver, named.name, keep).await;
 }
 
 /// Fires the schedules of a store, and removes old jobs if that was asked for.

@@ -91,6 +91,62 @@ fn every_command_that_looks_works_over_http() {
 }
 
 #[test]
+fn jobs_are_acted_on_over_http() {
+    let server = Server::start();
+    let enqueue = |args: &[&str]| {
+        let all = [&["enqueue", "echo", "1"], args].concat();
+        server.ok(&all).trim().to_owned()
+    };
+    let state = |id: &str| server.store.state(id);
+    let later = enqueue(&["--delay", "1h"]);
+    assert_eq!(state(&later), "scheduled");
+    server.ok(&["run-now", &later]);
+    assert_eq!(state(&later), "ready");
+    server.ok(&["cancel", &later]);
+    server.ok(&["requeue", &later]);
+    assert_eq!(state(&later), "ready");
+    server.ok(&["cancel", &later]);
+    server.ok(&["purge", &later, "--yes"]);
+    assert_eq!(server.run(&["inspect", &later]).code, Some(3));
+    // Jobs that no handler can do.
+    let dead: Vec<_> = (0..3).map(|_| enqueue(&["--max-attempts", "1"])).collect();
+    let worked = server.run(&["worker", "--exec", "echo=false", "--until-idle"]);
+    assert_eq!(dead.iter().map(|id| state(id)).collect::<Vec<_>>(), ["dlq"; 3], "{worked:?}");
+    server.ok(&["dlq", "requeue", &dead[0], "--reset-attempts"]);
+    assert_eq!(state(&dead[0]), "ready");
+    server.ok(&["dlq", "purge", &dead[1], "--yes"]);
+    assert_eq!(server.run(&["inspect", &dead[1]]).code, Some(3));
+    server.ok(&["dlq", "purge", "--all", "--yes"]);
+    assert_eq!(server.run(&["inspect", &dead[2]]).code, Some(3));
+    server.ok(&["cancel", &dead[0]]);
+    server.ok(&["prune", "--cancelled", "0s"]);
+    assert_eq!(server.run(&["inspect", &dead[0]]).code, Some(3));
+}
+
+#[test]
+fn queues_schedules_flows_and_workers_are_acted_on_over_http() {
+    let server = Server::start();
+    server.ok(&["queue", "limit", "mail", "--per-lane", "2"]);
+    server.ok(&["queue", "hold", "mail", "--lane", "ada", "--for", "1h"]);
+    assert!(server.store.ok(&["queue", "limit", "mail"]).contains('2'));
+    server.ok(&["schedule", "put", "tick", "echo", "--every", "1h"]);
+    server.ok(&["schedule", "pause", "tick"]);
+    assert!(server.ok(&["schedule", "list"]).contains("paused"));
+    server.ok(&["schedule", "run-now", "tick"]);
+    assert_eq!(server.store.lines(&["list"]).len(), 1);
+    server.ok(&["schedule", "remove", "tick"]);
+    let flow = server.store.dir().join("flow.json");
+    std::fs::write(&flow, r#"{"flow": {"chain": [{"type": "echo"}, {"type": "echo"}]}}"#).unwrap();
+    let id = server.ok(&["flow", "start", flow.to_str().unwrap()]);
+    server.ok(&["flow", "cancel", id.trim()]);
+    let flow = server.store.json(&["flow", "inspect", id.trim()]);
+    assert_eq!(flow["state"], "cancelled", "{flow}");
+    server.ok(&["workers", "evict", "nobody"]);
+    let doctor = server.run(&["doctor"]);
+    assert_eq!(doctor.code, Some(0), "{doctor:?}");
+}
+
+#[test]
 fn commands_that_need_the_store_itself_say_so() {
     let server = Server::start();
     for (args, text) in [

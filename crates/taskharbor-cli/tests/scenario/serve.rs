@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -18,6 +18,8 @@ struct Server {
     process: Child,
     /// Host and port.
     address: String,
+    /// The name under which it is asked, if not that.
+    host: Option<String>,
     line: String,
     said: Said,
 }
@@ -37,8 +39,12 @@ impl Reply {
 }
 
 impl Server {
-    fn start(mut command: Command) -> Self {
-        command.args(["--bind", "127.0.0.1:0"]);
+    fn start(command: Command) -> Self {
+        Self::start_at("127.0.0.1:0", command)
+    }
+
+    fn start_at(bind: &str, mut command: Command) -> Self {
+        command.args(["--bind", bind]);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Said::by(&mut process);
         let mut line = String::new();
@@ -47,7 +53,7 @@ impl Server {
         let (_, rest) = line.split_once("http://").unwrap_or_else(|| panic!("{line:?}"));
         let (address, _) = rest.split_once('/').unwrap();
         let address = address.to_owned();
-        Self { process, address, line, said }
+        Self { process, address, host: None, line, said }
     }
 
     fn of(store: &Store, args: &[&str]) -> Self {
@@ -57,7 +63,7 @@ impl Server {
     fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> Reply {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let (host, length) = (&self.address, body.len());
+        let (host, length) = (self.host.as_ref().unwrap_or(&self.address), body.len());
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
@@ -205,6 +211,49 @@ fn several_stores_are_served_under_their_names() {
         assert_eq!(overview["queues"][0]["queue"], queue, "{name}");
     }
     assert_eq!(server.get("/v1/asia/overview").status, 404);
+    assert_eq!(server.end("-TERM"), Some(0));
+}
+
+#[test]
+fn a_store_that_is_away_at_the_start_keeps_no_other_out() {
+    let (here, away) = (Store::new(), Store::new());
+    here.enqueue(&["t", "--queue", "first"]);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let (eu, us) = (format!("eu=http://{free}/"), format!("us={}", here.url()));
+    let mut server = Server::of(&here, &["--url", &eu, "--url", &us]);
+    server.said.until("eu: waiting for the store");
+    assert_eq!(server.get("/healthz").status, 200);
+    assert_eq!(server.get("/v1/us/overview").json()["queues"][0]["queue"], "first");
+    let overview = server.get("/v1/eu/overview").json();
+    assert_eq!(overview["away"]["code"], "store_unavailable", "{overview}");
+    let jobs = server.get("/v1/eu/jobs");
+    assert_eq!((jobs.status, &jobs.json()["code"]), (503, &"store_unavailable".into()));
+    let other = Server::start_at(&free, away.command(&["serve"]));
+    server.said.until("eu: the store is back");
+    until("the store to be served", || server.get("/v1/eu/jobs").status == 200);
+    assert_eq!(server.end("-TERM"), Some(0));
+    assert_eq!(other.end("-TERM"), Some(0));
+}
+
+#[test]
+fn workers_on_other_machines_need_a_token_and_no_host_name() {
+    let store = Store::new();
+    let tokens = store.dir().join("tokens.json");
+    let file = tokens.to_str().unwrap();
+    let token = store.ok(&["token", "add", "py", "--workers", "--tokens", file]);
+    let command = store.command(&["serve", "--tokens", file]);
+    let mut server = Server::start_at("0.0.0.0:0", command);
+    server.said.until("allow the name of this machine with --allow-host");
+    // The address under which another machine knows this one.
+    let (_, port) = server.address.split_once(':').unwrap();
+    let (local, named) = (format!("127.0.0.1:{port}"), format!("jobs.internal:{port}"));
+    (server.address, server.host) = (local, Some(named));
+    let reserve = r#"{"worker": "w", "queues": {"mail": 1}}"#;
+    let bearer = format!("authorization: Bearer {}\r\n", token.trim());
+    let reserved = server.send("POST", "/v1/main/work/reserve", &bearer, reserve);
+    assert_eq!(reserved.status, 200, "{reserved:?}");
+    let browser = server.get("/");
+    assert_eq!((browser.status, &browser.json()["code"]), (403, &"foreign_host".into()));
     assert_eq!(server.end("-TERM"), Some(0));
 }
 

@@ -1,11 +1,9 @@
 /** The list of flows, with their progress. */
 
-import { address, at, get } from "../api.js";
-import { notify } from "../dialog.js";
-import { counted } from "../format.js";
-import { html, useEffect, useState } from "../html.js";
+import { address, at } from "../api.js";
+import { html } from "../html.js";
+import { More, usePages } from "../list.js";
 import { Ago, Empty, Head, Loaded, Shares, State } from "../part.js";
-import { useResource } from "../resource.js";
 import { refine, to } from "../route.js";
 
 /** @typedef {import("../../api").FlowRecord} FlowRecord */
@@ -31,31 +29,17 @@ function FlowRow({ flow }) {
 
 /** @param {{store: string, params: Record<string, string>}} props */
 export function Flows({ store, params }) {
-  const query = { state: params["state"], name: params["name"], limit: 50 };
-  const key = JSON.stringify(query);
-  const [more, setMore] = useState(/** @type {FlowPage[]} */ ([]));
-  useEffect(() => setMore([]), [key, store]);
-  const first = useResource(address(at(store, "flows"), query), more.length ? {} : { every: 3000 });
+  const flows = usePages(address(at(store, "flows"), { state: params["state"], name: params["name"], limit: 50 }), { every: 3000 });
   const isFiltered = params["state"] || params["name"];
-  const load = (/** @type {string} */ after) =>
-    get(address(at(store, "flows"), { ...query, after })).then(
-      (page) => setMore((old) => [...old, page]),
-      (error) => notify(error.message, { isError: true }),
-    );
   return html`<${Head} title="Flows" />
     <div class="filters"><div class="tabs states" role="group" aria-label="State">
       ${["", ...STATES].map((state) => html`<button type="button" aria-pressed=${(params["state"] ?? "") === state} onClick=${() => refine({ state })}>${state || "all"}</button>`)}</div>
       <form class="fields" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}><label>Name<input data-filter value=${params["name"] ?? ""} onChange=${(/** @type {any} */ event) => refine({ name: event.target.value.trim() })} /></label></form></div>
-    <${Loaded} of=${first}>${(/** @type {FlowPage} */ data) => {
-      const pages = [data, ...more];
-      const items = pages.flatMap((page) => page.items);
-      const next = pages.at(-1)?.next;
-      if (!items.length && !next) {
-        return html`<${Empty} title=${isFiltered ? "No flow matches" : "No flows yet"}><p>A flow is a set of jobs that depend on each other: a chain, a group, a chord, or what a handler returned.</p><//>`;
-      }
-      return html`<div class="scroll"><table class="rows cards">
+    <${Loaded} of=${flows}>${(/** @type {FlowPage} */ { items, next }) =>
+      items.length === 0 && !next
+        ? html`<${Empty} title=${isFiltered ? "No flow matches" : "No flows yet"}><p>A flow is a set of jobs that depend on each other: a chain, a group, a chord, or what a handler returned.</p><//>`
+        : html`<div class="scroll"><table class="rows cards">
         <thead><tr><th>State</th><th>Flow</th><th>Progress</th><th class="n">Done</th><th class="n">Began</th><th class="n">Ended</th></tr></thead>
         <tbody>${items.map((flow) => html`<${FlowRow} key=${flow.id} flow=${flow} />`)}</tbody></table></div>
-        <p class="bar dim more">${counted(items.length, "flow")} shown${next ? html` <button type="button" onClick=${() => load(next)}>Load more</button>` : ", that is all"}</p>`;
-    }}<//>`;
+        <${More} list=${flows} what="flow" />`}<//>`;
 }

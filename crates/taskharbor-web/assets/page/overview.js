@@ -2,7 +2,7 @@
 
 import { at, address } from "../api.js";
 import { Action, change } from "../action.js";
-import { count, millis, rate, short, stateCount } from "../format.js";
+import { count, counted, millis, named, rate, short, stateCount } from "../format.js";
 import { html, useEffect, useMemo, useState } from "../html.js";
 import { limitsText } from "../limit.js";
 import { live } from "../live.js";
@@ -154,6 +154,13 @@ function QueueRow({ queue: it, store, overview }) {
   </tr>`;
 }
 
+/** The queues that are not listed, as there are too many. @param {{overview: import("../../api").Overview}} props */
+export function Others({ overview: { queues, other } }) {
+  if (!other) return null;
+  const states = /** @type {const} */ (["ready", "inflight", "dlq"]).map((state) => `${count(other[state])} ${named(state)}`);
+  return html`<p class="dim">${counted(queues.length, "queue")} shown. ${counted(other.queues, "more queue")} not shown: ${states.join(", ")}.</p>`;
+}
+
 const FIRST = `taskharbor enqueue text:count '{"text": "to be or not to be"}'`;
 const THEN = "taskharbor worker --exec 'text:count=wc -w' --until-idle";
 
@@ -162,9 +169,10 @@ export const NoJobs = () => html`<${Empty} title="No jobs yet">
 
 /** @param {{store: string, params: Record<string, string>}} props */
 export function Overview({ store, params }) {
-  const { overview, status } = useStore(live);
-  if (!overview) {
-    return html`<${Head} title="Overview" />${status === "lost" ? null : html`<p class="wait" aria-busy="true">Loading…</p>`}`;
+  const { overview, status, away } = useStore(live);
+  // Before the first count there is nothing to show of the store.
+  if (!overview?.at) {
+    return html`<${Head} title="Overview" />${status === "lost" || away ? null : html`<p class="wait" aria-busy="true">Loading…</p>`}`;
   }
   const { queues, schedules_late: late } = overview;
   const totals = /** @type {[string, string, string, string?][]} */ ([
@@ -184,5 +192,5 @@ export function Overview({ store, params }) {
     <section aria-label="Queues"><div class="scroll"><table class="rows cards">
       <thead><tr><th>Queue</th>${["Ready", "Oldest", "In flight", "In /s", "Out /s", "Failed /s", "Wait p50", "Wait p95", "Scheduled", "Blocked", "DLQ", "Workers"].map((name) => html`<th class="n">${name}</th>`)}<th>Limits</th><th><span class="sr">Actions</span></th></tr></thead>
       <tbody>${queues.map((queue) => html`<${QueueRow} key=${queue.queue} queue=${queue} store=${store} overview=${overview} />`)}</tbody>
-    </table></div></section>`}`;
+    </table></div><${Others} overview=${overview} /></section>`}`;
 }

@@ -6,11 +6,13 @@ import { closeDialog, Dialog, showDialog } from "../dialog.js";
 import { count, millis, rate, stateCount } from "../format.js";
 import { html, useState } from "../html.js";
 import { heldText, limitsText, rateText } from "../limit.js";
+import { More, usePages } from "../list.js";
 import { live, now } from "../live.js";
 import { Empty, Head, Loaded, Meter, Since } from "../part.js";
 import { useResource } from "../resource.js";
 import { to } from "../route.js";
 import { useStore } from "../store.js";
+import { Others } from "./overview.js";
 
 /** @typedef {import("../../api").QueueOverview} QueueOverview */
 /** @typedef {import("../../api").Limits} Limits */
@@ -23,8 +25,8 @@ const Turn = ({ store, it, kind = "small" }) =>
 
 /** @param {{store: string}} props */
 export function Queues({ store }) {
-  const overview = useStore(live, (value) => value.overview);
-  if (!overview) return html`<${Head} title="Queues" /><p class="wait" aria-busy="true">Loading…</p>`;
+  const { overview, away } = useStore(live);
+  if (!overview?.at) return html`<${Head} title="Queues" />${away ? null : html`<p class="wait" aria-busy="true">Loading…</p>`}`;
   return html`<${Head} title="Queues" />
     ${overview.queues.length === 0 ? html`<${Empty} title="No queues yet"><p>A queue is there as soon as a job is enqueued in it.</p><//>` : html`<div class="scroll"><table class="rows cards">
       <thead><tr><th>Queue</th><th>Limits</th><th class="n">Ready</th><th class="n">In flight</th><th></th><th class="n">Workers</th><th><span class="sr">Actions</span></th></tr></thead>
@@ -35,7 +37,7 @@ export function Queues({ store }) {
         <td class="n" data-label="In flight">${count(it.inflight)}${it.limits?.inflight ? html`<span class="dim"> of ${it.limits.inflight}</span>` : ""}</td>
         <td class="wide-cell">${it.limits?.inflight ? html`<${Meter} value=${it.inflight} max=${it.limits.inflight} />` : ""}</td>
         <td class="n" data-label="Workers">${it.workers}</td>
-        <td class="end"><${Turn} store=${store} it=${it} /></td></tr>`)}</tbody></table></div>`}`;
+        <td class="end"><${Turn} store=${store} it=${it} /></td></tr>`)}</tbody></table></div><${Others} overview=${overview} />`}`;
 }
 
 /** A rate as it is typed: `90/10s`, or `90/10s burst 5`. @param {string} text @returns {import("../../api").Rate | null} */
@@ -129,7 +131,7 @@ function LaneRow({ store, queue, lane: it, limits, reload }) {
 export function Queue({ store, id }) {
   const it = useStore(live, (value) => value.overview?.queues.find((found) => found.queue === id));
   const limits = useResource(at(store, "queues", id, "limits"), { every: 10_000 });
-  const lanes = useResource(address(at(store, "queues", id, "lanes"), { limit: 100 }), { every: 3000 });
+  const lanes = usePages(at(store, "queues", id, "lanes"), { every: 3000 });
   const record = /** @type {import("../../api").LimitsRecord | null} */ (limits.data);
   const set = record?.limits ?? null;
   const edit = () => showDialog(() => html`<${LimitsDialog} store=${store} queue=${id} limits=${set ?? {}} reload=${limits.reload} />`);
@@ -140,8 +142,8 @@ export function Queue({ store, id }) {
     ${it && html`<dl class="totals">${[["Ready", count(it.ready)], ["In flight", count(it.inflight)], ["In /s", rate(it.in_per_s)], ["Out /s", rate(it.out_per_s)], ["Wait p50", millis(it.wait_p50_ms)], ["Wait p95", millis(it.wait_p95_ms)], ["DLQ", count(it.dlq)], ["Workers", count(it.workers)]].map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`}
     <section><div class="bar"><h2>Limits</h2>${may("admin") ? html`<${Action} role="admin" kind="small" label="Change…" run=${edit} />` : ""}${record?.owner && html`<span class="dim">declared by ${record.owner}</span>`}</div>
       <${Loaded} of=${limits}>${() => set ? html`<dl class="facts">${[["In flight", set.inflight], ["Rate", set.rate && rateText(set.rate)], ["In flight per lane", set.per_lane], ["Rate per lane", set.lane_rate && rateText(set.lane_rate)]].map(([name, value]) => html`<dt>${name}</dt><dd>${value ?? html`<span class="dim">no limit</span>`}</dd>`)}</dl>` : html`<p class="dim">None. Only the slots of the workers limit how many jobs are in flight.</p>`}<//></section>
-    <section><h2>Lanes</h2><${Loaded} of=${lanes}>${(/** @type {{items: LaneStatus[], next: string | null}} */ { items, next }) =>
+    <section><h2>Lanes</h2><${Loaded} of=${lanes}>${(/** @type {{items: LaneStatus[]}} */ { items }) =>
       items.length ? html`<div class="scroll"><table class="rows cards"><thead><tr><th>Lane</th><th class="n">Ready</th><th class="n">In flight</th><th></th><th class="n">Weight</th><th>Held back</th><th><span class="sr">Actions</span></th></tr></thead>
-        <tbody>${items.map((lane) => html`<${LaneRow} key=${lane.lane} store=${store} queue=${id} lane=${lane} limits=${set} reload=${lanes.reload} />`)}</tbody></table></div>${next && html`<p class="dim">The first ${items.length} lanes are shown.</p>`}`
+        <tbody>${items.map((lane) => html`<${LaneRow} key=${lane.lane} store=${store} queue=${id} lane=${lane} limits=${set} reload=${lanes.reload} />`)}</tbody></table></div><${More} list=${lanes} what="lane" />`
         : html`<p class="dim">No lane has jobs that are ready or in flight.</p>`}<//></section>`;
 }

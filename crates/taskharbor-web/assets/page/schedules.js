@@ -6,6 +6,7 @@ import { closeDialog, Dialog, notify, showDialog } from "../dialog.js";
 import { clock, count, counted, exact } from "../format.js";
 import { html, useState } from "../html.js";
 import { now } from "../live.js";
+import { More, usePages } from "../list.js";
 import { Ago, Empty, Failure, Head, Loaded } from "../part.js";
 import { useResource } from "../resource.js";
 import { go, to } from "../route.js";
@@ -40,7 +41,7 @@ function Last({ it }) {
 
 /** @param {{store: string}} props */
 export function Schedules({ store }) {
-  const resource = useResource(at(store, "schedules"), { every: 5000 });
+  const resource = usePages(at(store, "schedules"), { every: 5000 });
   return html`<${Head} title="Schedules" />
     <${Loaded} of=${resource}>${(/** @type {{items: ScheduleView[]}} */ { items }) =>
       items.length === 0
@@ -53,7 +54,8 @@ export function Schedules({ store }) {
             <td class="n" data-label="Next">${it.paused_since ? html`<span class="dim">–</span>` : html`<${Ago} at=${it.next_slot} />`}</td>
             <td class="n" data-label="Last"><${Last} it=${it} /></td>
             <td class="n" data-label="Made">${count(it.totals.stored)}</td><td class="n" data-label="Skipped">${count(it.totals.skipped)}</td><td class="n" data-label="Missed">${count(it.totals.missed)}</td>
-            <td class="end"><${Actions} store=${store} it=${it} reload=${resource.reload} /></td></tr>`)}</tbody></table></div>`}
+            <td class="end"><${Actions} store=${store} it=${it} reload=${resource.reload} /></td></tr>`)}</tbody></table></div>
+          <${More} list=${resource} what="schedule" />`}
     <//>`;
 }
 

@@ -4,8 +4,8 @@ import { at } from "../api.js";
 import { Action, change } from "../action.js";
 import { count, counted, span } from "../format.js";
 import { html } from "../html.js";
+import { More, usePages } from "../list.js";
 import { Ago, Empty, Head, Loaded, Meter, Since } from "../part.js";
-import { useResource } from "../resource.js";
 import { to } from "../route.js";
 
 /** @typedef {import("../../api").WorkerView} WorkerView */
@@ -45,10 +45,11 @@ function Worker({ store, it, reload }) {
 
 /** @param {{store: string}} props */
 export function Workers({ store }) {
-  const resource = useResource(at(store, "workers"), { every: 5000 });
+  const resource = usePages(at(store, "workers"), { every: 5000 });
   return html`<${Head} title="Workers" />
     <${Loaded} of=${resource}>${(/** @type {{items: WorkerView[]}} */ { items }) =>
       items.length === 0
         ? html`<${Empty} title="No worker has announced itself"><p>Start one from your program, or from a terminal:</p><pre><code>taskharbor worker --exec 'text:count=wc -w'</code></pre><//>`
-        : html`<ul class="list">${items.map((it) => html`<${Worker} key=${it.holder + it.incarnation} store=${store} it=${it} reload=${resource.reload} />`)}</ul>`}<//>`;
+        : html`<ul class="list">${items.map((it) => html`<${Worker} key=${it.holder + it.incarnation} store=${store} it=${it} reload=${resource.reload} />`)}</ul>
+          <${More} list=${resource} what="worker" />`}<//>`;
 }

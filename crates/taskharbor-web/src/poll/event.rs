@@ -17,7 +17,7 @@ use tokio::{
 
 use super::overview::Away;
 use crate::{
-    app::Store,
+    app::Named,
     call::Call,
     event_stream::{self, HEARTBEAT, HEARTBEAT_EVERY},
     guard,
@@ -36,7 +36,7 @@ struct StoreEvent {
 
 /// Starts a stream of the events of a store.
 pub(super) fn stream(call: &Call) -> Result<Response, Problem> {
-    let store = call.store()?;
+    let store = call.named()?;
     let Some(viewer) = store.poller.view() else {
         return Err(Problem::unavailable(
             "too_many_streams",
@@ -60,7 +60,7 @@ pub(super) fn stream(call: &Call) -> Result<Response, Problem> {
 }
 
 /// Sends events until the client is gone.
-async fn send(store: &Store, sender: &mpsc::Sender<Bytes>) {
+async fn send(store: &Named, sender: &mpsc::Sender<Bytes>) {
     let (mut news, mut sweeps) = (store.poller.news(), store.sweeps.news());
     let mut told_away: Option<Away> = None;
     let (mut next_overview, mut last_sent) = (Instant::now(), Instant::now());

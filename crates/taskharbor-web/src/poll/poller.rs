@@ -4,7 +4,7 @@
 //! slow. It ends when there has been no stream of events and no request for the overview for 15 s.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -41,16 +41,23 @@ const LATE_AFTER: Duration = Duration::from_secs(30);
 const MAX_LATE: usize = 100;
 
 /// Asks one store for counts, workers and limits while browsers look at it. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Poller {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    driver: AnyDriver,
+    /// Unset until the store is open; it is away until then.
+    driver: OnceLock<AnyDriver>,
     state: Mutex<State>,
     /// A number that grows with every answer.
     news: watch::Sender<u64>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self { driver: OnceLock::new(), state: Mutex::default(), news: watch::Sender::new(0) }
+    }
 }
 
 #[derive(Default)]
@@ -72,6 +79,8 @@ struct State {
     event: Option<Bytes>,
 }
 
+/// The code of a store that cannot be reached.
+const STORE_UNAVAILABLE: &str = "store_unavailable";
 /// The code of a store that answers with an error.
 const STORE_FAILED: &str = "store_failed";
 
@@ -96,10 +105,9 @@ impl Drop for Viewer {
 }
 
 impl Poller {
-    pub(crate) fn new(driver: &AnyDriver) -> Self {
-        let shared =
-            Shared { driver: driver.clone(), state: Mutex::default(), news: watch::Sender::new(0) };
-        Self { shared: Arc::new(shared) }
+    /// The store is open.
+    pub(crate) fn begin(&self, driver: &AnyDriver) {
+        self.shared.driver.get_or_init(|| driver.clone());
     }
 
     /// Looks: the poller goes on for a while. Waits for an answer if there is none that is new, but no
@@ -222,7 +230,7 @@ struct Unanswered {
 impl From<DriverError> for Unanswered {
     fn from(error: DriverError) -> Self {
         let code = match error {
-            DriverError::Unavailable(_) | DriverError::Closed => "store_unavailable",
+            DriverError::Unavailable(_) | DriverError::Closed => STORE_UNAVAILABLE,
             _ => STORE_FAILED,
         };
         tracing::debug!(%error, "the store did not answer the poller");
@@ -236,7 +244,9 @@ impl Shared {
     }
 
     async fn ask(&self, ask: &Ask) -> Result<(Answer, Timestamp), Unanswered> {
-        let driver = &self.driver;
+        let Some(driver) = self.driver.get() else {
+            return Err(Unanswered { code: STORE_UNAVAILABLE });
+        };
         let clock: Arc<dyn Clock> = driver.clock().await?;
         let now = clock.now();
         let answer = match ask {
@@ -299,6 +309,10 @@ impl State {
                 }
                 self.read(answer, now, ended);
             }
+            // It may be too much for a store that answers everything else.
+            Err(Unanswered { code }) if *ask == Ask::ExactCounts => {
+                tracing::debug!(code, "jobs were not counted without a bound");
+            }
             Err(Unanswered { code }) => {
                 self.failures += 1;
                 // One list that cannot be read says little about the store.
@@ -307,8 +321,8 @@ impl State {
                     tracing::warn!(code, "the store does not answer");
                     self.away = Some(Away { since: self.now(ended), code });
                 }
-                // The question comes first when the store is back, except for one that may be too much.
-                if code != STORE_FAILED && *ask != Ask::ExactCounts {
+                // The question comes first when the store is back.
+                if code != STORE_FAILED {
                     self.plan.go_on(ask.clone());
                 }
             }

@@ -38,6 +38,7 @@ const GIVEN_UP: &str =
     "the store did not answer for 10 minutes: preview the sweep again when it does";
 const STORE_FAILED: &str = "the store failed: the cause is in the server's log";
 const SHUT_DOWN: &str = "the server was shut down";
+const TOKEN_LOST: &str = "the token that it was started with was removed, or its role was lowered";
 
 /// A sweep that runs.
 pub(super) struct Run {
@@ -73,12 +74,19 @@ struct Progress {
 }
 
 impl Run {
-    /// Acts on all jobs; ends early when the server does.
-    pub(super) async fn go(mut self, ended: impl Future<Output = ()> + Send) {
+    /// Acts on all jobs; ends early when the server does, or when the caller has lost its access.
+    pub(super) async fn go(
+        mut self,
+        ended: impl Future<Output = ()> + Send,
+        lost: impl Future<Output = ()> + Send,
+    ) {
         let (store, id) = (Arc::clone(&self.store), self.id.clone());
-        let stop_with_server = async {
-            ended.await;
-            store.sweeps.stop(&id, Some(SHUT_DOWN));
+        let stop = async {
+            let reason = tokio::select! {
+                () = ended => SHUT_DOWN,
+                () = lost => TOKEN_LOST,
+            };
+            store.sweeps.stop(&id, Some(reason));
             pending::<()>().await;
         };
         let now = Instant::now();
@@ -86,7 +94,7 @@ impl Run {
             Progress { done: 0, refused: 0, ids: Vec::new(), next_at: now, told_at: now };
         let end = tokio::select! {
             end = self.work(&mut progress) => end,
-            () = stop_with_server => Ok(()),
+            () = stop => Ok(()),
         };
         self.end(progress, end).await;
     }

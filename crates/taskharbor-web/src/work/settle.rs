@@ -196,7 +196,7 @@ pub(super) async fn settle(call: Call, request: Request) -> Result<Answer, Probl
             Err(refused) => recorded.push(Recorded::refused(refused)),
         }
     }
-    throttle::hold(&store.driver, &items, now).await;
+    throttle::hold(&call, store, &items, now).await;
     let mut again = record(&store.driver, items, now, &mut recorded).await?;
     for item in &mut again {
         // No job can end like this, so it ends as what it is: a failure.

@@ -30,8 +30,9 @@ fn token_file() -> TokenFile {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let path: PathBuf =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("access-{number}.json"));
-    // It may be left from an earlier run.
+    // They may be left from an earlier run.
     let _ = fs::remove_file(&path);
+    let _ = fs::remove_file(path.with_extension("json.new"));
     TokenFile::new(path)
 }
 

@@ -5,5 +5,6 @@ mod dlq;
 mod flow;
 mod frame;
 mod job;
+mod list;
 mod safety;
 mod site;

@@ -6,8 +6,12 @@
 mod sample;
 mod site;
 
+use std::{path::Path, time::Duration};
+
 use axum::http::{Method, header};
 use serde_json::{Value, json};
+use taskharbor::{AnyDriver, Driver};
+use taskharbor_sqlite::{Config, SqliteDriver, Synchronous};
 use taskharbor_web::{Access, Role, Web};
 
 use crate::rig::Rig;
@@ -25,6 +29,25 @@ const NUMBERS: &[&str] = &[
     "-1e400",
     "0.5",
 ];
+
+/// The time is the real one: a paused clock would not wait for the threads of the store.
+#[tokio::test]
+async fn a_store_in_a_file_is_as_safe() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = dir.join(format!("hostile-{}.db", std::process::id()));
+    let config = Config::new(&path).create(true).synchronous(Synchronous::Normal);
+    let driver = AnyDriver::new(SqliteDriver::open_with(config).await.unwrap());
+    let site = Site::of(driver.clone(), Duration::from_secs(5)).await;
+    bodies_that_are_no_objects(&site).await;
+    unknown_fields(&site).await;
+    values_of_another_kind(&site).await;
+    numbers_of_every_size(&site).await;
+    numbers_of_a_query(&site).await;
+    texts_of_a_query(&site).await;
+    names_in_addresses(&site).await;
+    driver.close().await.unwrap();
+    std::fs::remove_file(path).unwrap();
+}
 
 #[tokio::test(start_paused = true)]
 async fn other_methods_are_refused_with_those_that_are_allowed() {
@@ -57,7 +80,10 @@ async fn a_body_of_another_type_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_no_json_object_is_refused() {
-    let site = Site::new().await;
+    bodies_that_are_no_objects(&Site::new().await).await;
+}
+
+async fn bodies_that_are_no_objects(site: &Site) {
     let deep = format!("{}{}", "[".repeat(1_500), "]".repeat(1_500));
     let deep_object = format!("{{\"now\":{deep}}}");
     for endpoint in site.endpoints().iter().filter(|it| it.method == Method::POST) {
@@ -91,7 +117,10 @@ async fn a_body_that_is_no_json_object_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn fields_and_parameters_that_are_not_known_are_refused() {
-    let site = Site::new().await;
+    unknown_fields(&Site::new().await).await;
+}
+
+async fn unknown_fields(site: &Site) {
     for endpoint in &site.endpoints() {
         if let Some(schema) = &endpoint.body {
             let mut body = Samples::new(&site.document, site.now()).required(schema);
@@ -119,7 +148,10 @@ async fn the_examples_that_are_twisted_are_understood() {
 
 #[tokio::test(start_paused = true)]
 async fn values_of_another_kind_are_refused() {
-    let site = Site::new().await;
+    values_of_another_kind(&Site::new().await).await;
+}
+
+async fn values_of_another_kind(site: &Site) {
     for endpoint in &site.endpoints() {
         let Some(schema) = &endpoint.body else { continue };
         let samples = Samples::new(&site.document, site.now());
@@ -131,7 +163,10 @@ async fn values_of_another_kind_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn numbers_of_every_size_do_no_harm() {
-    let site = Site::new().await;
+    numbers_of_every_size(&Site::new().await).await;
+}
+
+async fn numbers_of_every_size(site: &Site) {
     for endpoint in &site.endpoints() {
         let Some(schema) = &endpoint.body else { continue };
         let samples = Samples::new(&site.document, site.now());
@@ -150,7 +185,10 @@ async fn numbers_of_every_size_do_no_harm() {
 
 #[tokio::test(start_paused = true)]
 async fn numbers_of_a_query_are_bounded() {
-    let site = Site::new().await;
+    numbers_of_a_query(&Site::new().await).await;
+}
+
+async fn numbers_of_a_query(site: &Site) {
     for endpoint in &site.endpoints() {
         for (name, kind) in endpoint.parameters() {
             if !matches!(kind.as_str(), "integer" | "number") {
@@ -175,7 +213,10 @@ async fn numbers_of_a_query_are_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn texts_of_a_query_do_no_harm() {
-    let site = Site::new().await;
+    texts_of_a_query(&Site::new().await).await;
+}
+
+async fn texts_of_a_query(site: &Site) {
     let long = "x".repeat(7_000);
     for endpoint in &site.endpoints() {
         for (name, _) in endpoint.parameters() {
@@ -225,7 +266,10 @@ async fn an_unknown_store_is_not_found() {
 
 #[tokio::test(start_paused = true)]
 async fn names_in_addresses_do_no_harm() {
-    let site = Site::new().await;
+    names_in_addresses(&Site::new().await).await;
+}
+
+async fn names_in_addresses(site: &Site) {
     let long = "x".repeat(10_000);
     for endpoint in &site.endpoints() {
         for name in endpoint.path.split('/').filter(|it| it.starts_with('{')) {

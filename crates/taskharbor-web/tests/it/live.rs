@@ -14,13 +14,15 @@ use axum::{
     http::{Method, StatusCode, header},
 };
 use serde_json::Value;
-use taskharbor::{Admin, AnyDriver, Driver, DriverError};
+use taskharbor::{Admin, AnyDriver, Driver, DriverError, JobId, JobType, QueueName};
+use taskharbor_core::{NewJob, driver::Enqueue, job::JobSet};
 use taskharbor_memory::MemoryDriver;
 use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next, Op};
-use taskharbor_web::{Access, Role, Web};
+use taskharbor_web::{Access, Role, StoreKind, Stores, Web, router};
 use tokio::time::{Instant, advance, sleep};
+use tower::ServiceExt;
 
-use crate::rig::{Rig, request};
+use crate::rig::{Reply, Rig, request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,6 +31,8 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Watched {
     calls: Arc<Mutex<Vec<(Op, Instant)>>>,
     is_away: Arc<AtomicBool>,
+    /// Whether an exact count is never answered.
+    is_too_large: Arc<AtomicBool>,
 }
 
 impl<D: Driver + Admin> Hook<D> for Watched {
@@ -36,6 +40,10 @@ impl<D: Driver + Admin> Hook<D> for Watched {
         self.calls.lock().unwrap().push((call.op(), Instant::now()));
         if self.is_away.load(Ordering::Relaxed) {
             return Err(DriverError::unavailable("the secret host db-7 is away"));
+        }
+        let is_exact = matches!(&call, Call::Counts { request } if request.at_most.is_none());
+        if is_exact && self.is_too_large.load(Ordering::Relaxed) {
+            return std::future::pending().await;
         }
         next.make(call).await
     }
@@ -233,6 +241,90 @@ async fn a_stream_says_once_that_the_store_is_away_and_once_that_it_is_back() {
             break;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_count_that_takes_too_long_does_not_mean_that_the_store_is_away() {
+    let (rig, watched) = rig();
+    let queue = QueueName::new("mail").unwrap();
+    for _ in 0..21 {
+        let now = rig.driver.now().await.unwrap();
+        let sets = (0..500).map(|_| {
+            let id = JobId::generate(now).unwrap();
+            JobSet::from(NewJob::new(id, queue.clone(), JobType::new("t").unwrap(), b"1".to_vec()))
+        });
+        rig.driver.enqueue(Enqueue::new(sets.collect(), now)).await.unwrap();
+    }
+    watched.is_too_large.store(true, Ordering::Relaxed);
+    let mut stream = Stream::open(&rig).await;
+    let (end, mut counted) = (Instant::now() + 120 * SECOND, 0);
+    while Instant::now() < end {
+        let (name, data) = stream.next().await;
+        assert!(name != "store" || data["away"].is_null(), "{data}");
+        counted +=
+            usize::from(name == "overview" && data["queues"][0]["ready"].as_u64() >= Some(10_000));
+    }
+    let exact = |(op, at): &(Op, Instant)| (*op == Op::Counts).then_some(*at);
+    let asked: Vec<_> = watched.take().iter().filter_map(exact).collect();
+    let gap = asked.windows(2).map(|pair| pair[1].duration_since(pair[0])).max().unwrap();
+    assert!(gap >= 10 * SECOND, "a count without a bound was asked for: {gap:?}");
+    assert!(counted > 60, "{counted} overviews");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_call_at_a_time_reads_a_whole_store() {
+    let (rig, watched) = rig();
+    watched.is_too_large.store(true, Ordering::Relaxed);
+    let now = rig.driver.now().await.unwrap().to_string();
+    let (exact, bounded) =
+        (serde_json::json!({"now": now}), serde_json::json!({"now": now, "at_most": 1_000}));
+    // The client goes away, and the store works on.
+    let first = tokio::time::timeout(SECOND, rig.post("admin/counts", &exact)).await;
+    assert!(first.is_err());
+    watched.take();
+    for (call, body) in [("admin/counts", &exact), ("admin/check", &serde_json::json!({}))] {
+        let refused = rig.post(call, body).await;
+        assert_eq!(refused.problem(), (503, "busy".to_owned()), "{call}");
+    }
+    assert_eq!(watched.take(), [], "the store was not asked");
+    rig.post("admin/counts", &bounded).await.ok();
+    // The store is not asked for ever.
+    sleep(600 * SECOND).await;
+    rig.post("admin/check", &serde_json::json!({})).await.ok();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_opened_late_is_away_until_then_and_the_others_are_served() {
+    let driver = AnyDriver::new(MemoryDriver::new());
+    let stores = Stores::new().add("here", StoreKind::Memory, &driver).unwrap();
+    let (stores, late) = stores.add_late("main", StoreKind::Postgres).unwrap();
+    let web = Web::new().anonymous(Access::new("ada", Role::Admin).with_workers());
+    let router = router(stores, web.share_answers(Duration::ZERO));
+    let open = async |path: &str| {
+        let mut sent = request(Method::GET, path, Body::empty());
+        if let Some(path) = path.strip_prefix('/') {
+            *sent.uri_mut() = format!("/{path}").parse().unwrap();
+        }
+        router.clone().oneshot(sent).await.unwrap()
+    };
+    let get = async |path: &str| Reply::of(open(path).await).await;
+    let names = get("/v1/stores").await.ok();
+    assert_eq!((&names[0]["name"], &names[1]["name"]), (&"here".into(), &"main".into()));
+    get("/v1/here/jobs").await.ok();
+    for path in ["jobs", "flows", "schedules", "queues/mail/lanes", "driver/limits"] {
+        assert_eq!(get(path).await.problem(), (503, "store_unavailable".to_owned()), "{path}");
+    }
+    let overview = get("overview").await.ok();
+    assert_eq!(overview["away"], serde_json::json!({"since": null, "code": "store_unavailable"}));
+    for path in ["history", "sweeps", "actions"] {
+        get(path).await.ok();
+    }
+    let mut stream = Stream(open("events").await.into_body());
+    assert_eq!(stream.until("store").await["away"]["code"], "store_unavailable");
+    late.open(&driver);
+    assert_eq!(stream.until("store").await["away"], Value::Null);
+    get("jobs").await.ok();
+    assert_eq!(get("overview").await.ok()["away"], Value::Null);
 }
 
 #[tokio::test(start_paused = true)]

@@ -69,3 +69,43 @@ async fn every_schema_that_is_named_is_there_and_every_one_that_is_there_is_name
         there.iter().filter(|it| it.ends_with(|c: char| c.is_ascii_digit())).collect();
     assert!(second.is_empty(), "{second:?}: rename one with #[schemars(rename = …)]");
 }
+
+/// The schemas of interfaces whose names differ from theirs.
+const OTHER_NAMES: [(&str, &str); 9] = [
+    ("Backfill", "ScheduleBackfilled"),
+    ("Content", "JobContent"),
+    ("DlqGroups", "Groups"),
+    ("Graph", "FlowGraph"),
+    ("GraphNode", "FlowGraphNode"),
+    ("JobRecord", "JobDetails"),
+    ("Limits", "QueueLimits"),
+    ("LimitsRecord", "StoredLimits"),
+    ("StoreInfo", "StoreName"),
+];
+
+#[tokio::test]
+async fn the_pages_read_no_field_that_the_api_does_not_have() {
+    let document = Rig::new().description().await;
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let types = include_str!("../../types/api.d.ts");
+    let mut compared = 0;
+    for interface in types.split("export interface ").skip(1) {
+        let (head, rest) = interface.split_once("{\n").unwrap();
+        let name = head.split([' ', '<']).next().unwrap();
+        // Any list, and what workers say about themselves.
+        if matches!(name, "Page" | "WorkerInfo") {
+            continue;
+        }
+        let other = OTHER_NAMES.iter().find(|(it, _)| *it == name).map(|(_, other)| *other);
+        let schema = schemas.get(other.unwrap_or(name)).unwrap_or_else(|| panic!("{name}"));
+        for line in rest.split("\n}").next().unwrap().lines() {
+            let Some((field, _)) = line.trim_start().split_once(':') else { continue };
+            let field = field.trim_end_matches('?');
+            if field.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                assert!(schema["properties"].get(field).is_some(), "{name}.{field}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 100, "{compared} fields");
+}

@@ -11,7 +11,7 @@ use crate::{
 const DEFAULT_NAME: &str = "main";
 
 /// A store and the name under which it is served.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Named {
     pub(super) name: String,
     pub(super) url: Url,

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde_json::json;
 use taskharbor_web::{Access, Role, Web};
 
-use super::{A_JOB, get, post};
+use super::{A_JOB, add, get, post, token_file};
 use crate::rig::Rig;
 
 fn rig() -> Rig {
@@ -41,6 +41,46 @@ async fn other_hosts_are_refused_but_for_probes() {
         let probe = rig.send(get("/healthz", &[("host", host)])).await;
         assert_eq!(probe.status, StatusCode::OK);
     }
+}
+
+#[tokio::test]
+async fn a_program_with_a_token_is_answered_under_any_name() {
+    let file = token_file();
+    let token = format!("Bearer {}", add(&file, "ada", Role::Viewer));
+    let rig = Rig::with(Web::new().tokens(file).allow_host("localhost"));
+    let of_program = [("host", "10.0.0.7:7450"), ("authorization", &*token)];
+    rig.send(get("/v1/stores", &of_program)).await.ok();
+    // Headers that browsers add: the token may be one that a page was given.
+    for of_browser in
+        [("origin", "http://10.0.0.7:7450"), ("sec-fetch-site", "same-origin"), ("cookie", "a=b")]
+    {
+        let headers = [&of_program[..], &[of_browser]].concat();
+        let reply = rig.send(get("/v1/stores", &headers)).await;
+        assert_eq!(reply.problem(), (403, "foreign_host".to_owned()), "{of_browser:?}");
+    }
+    let wrong = [("host", "10.0.0.7:7450"), ("authorization", "Bearer th_0")];
+    assert_eq!(
+        rig.send(get("/v1/stores", &wrong)).await.problem(),
+        (401, "invalid_token".to_owned())
+    );
+    for without in ["", "Basic dTpw"] {
+        let headers = [("host", "10.0.0.7:7450"), ("authorization", without)];
+        for path in ["/", "/v1/stores", "/v1/openapi.json"] {
+            let reply = rig.send(get(path, &headers)).await;
+            assert_eq!(reply.problem(), (403, "foreign_host".to_owned()), "{path} {without:?}");
+        }
+    }
+    let sign_in = json!({ "token": token.trim_start_matches("Bearer ") }).to_string();
+    let reply = rig.send(post("/v1/session", &sign_in, &[("host", "10.0.0.7:7450")])).await;
+    assert_eq!(reply.problem(), (403, "foreign_host".to_owned()), "it comes from a browser");
+}
+
+#[tokio::test]
+async fn without_tokens_a_header_opens_no_other_host() {
+    let rig = rig();
+    let headers = [("host", "evil.example"), ("authorization", "Bearer th_0")];
+    let reply = rig.send(get("/v1/stores", &headers)).await;
+    assert_eq!(reply.problem(), (403, "foreign_host".to_owned()));
 }
 
 #[tokio::test]

@@ -45,6 +45,41 @@ fn unfinished(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
     request
 }
 
+/// A body that arrives in parts, one every second.
+struct Slow {
+    parts: Vec<Bytes>,
+    next: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl HttpBody for Slow {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.next.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.next = Box::pin(tokio::time::sleep(SECOND));
+        Poll::Ready(self.parts.pop().map(|part| Ok(Frame::data(part))))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_for_an_answer_begins_when_the_body_has_arrived() {
+    let rig = Rig::with_access(Access::new("ada", Role::Operator));
+    let mut parts = vec![Bytes::from(r#"{"type": "email:send", "queue": "mail"}"#)];
+    parts.extend((0..15).map(|_| Bytes::from(vec![b' '; 256 * 1024 - 10])));
+    let mut sent = post("/v1/main/jobs", "", &[]);
+    let next = Box::pin(tokio::time::sleep(SECOND));
+    *sent.body_mut() = Body::new(Slow { parts, next });
+    let began = tokio::time::Instant::now();
+    rig.send(sent).await.ok();
+    assert!(began.elapsed() > 15 * SECOND, "longer than an answer may take");
+}
+
 #[tokio::test(start_paused = true)]
 async fn workers_that_wait_for_jobs_keep_no_other_request_out() {
     let access = Access::new("ada", Role::Admin).with_workers();

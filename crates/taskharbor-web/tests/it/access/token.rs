@@ -1,11 +1,14 @@
 //! Tokens: how they are kept, and that a change of the file takes effect at once.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use axum::http::StatusCode;
+use serde_json::json;
 use taskharbor_web::{Access, Role, TokenFile, TokenFileError};
+use tokio::time::sleep;
 
 use super::{A_JOB, add, get, post, token_file, with_tokens};
+use crate::stock::enqueue;
 
 #[tokio::test]
 async fn a_token_lets_its_owner_in_and_nothing_else_does() {
@@ -108,6 +111,36 @@ async fn a_removed_token_is_refused_at_the_next_request() {
     rig.send(get("/v1/stores", &[("authorization", &format!("Bearer {new}"))])).await.ok();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_sweep_ends_with_the_token_that_it_was_started_with() {
+    let file = token_file();
+    let ada = format!("Bearer {}", add(&file, "ada", Role::Operator));
+    let otto = format!("Bearer {}", add(&file, "otto", Role::Operator));
+    let rig = with_tokens(&file);
+    enqueue(&rig, "work", "email:send", 2_000).await;
+    let headers = [("authorization", &*ada)];
+    let mut wanted = json!({"action": "cancel", "filter": {"queue": "work"}});
+    let path = "/v1/main/sweeps/preview";
+    let preview = rig.send(post(path, &wanted.to_string(), &headers)).await.ok();
+    (wanted["digest"], wanted["rate_per_s"]) = (preview["digest"].clone(), json!(10));
+    let started = rig.send(post("/v1/main/sweeps", &wanted.to_string(), &headers)).await.ok();
+    let path = format!("/v1/main/sweeps/{}", started["id"].as_str().unwrap());
+    let shown = async || rig.send(get(&path, &[("authorization", &otto)])).await.ok();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(shown().await["state"], "running");
+    // Another token of this name may do the same.
+    assert!(file.remove("ada").unwrap());
+    add(&file, "ada", Role::Admin);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(shown().await["state"], "running");
+    assert!(file.remove("ada").unwrap());
+    add(&file, "ada", Role::Viewer);
+    sleep(Duration::from_secs(16)).await;
+    let sweep = shown().await;
+    assert_eq!(sweep["state"], "stopped", "{sweep}");
+    assert!(sweep["error"].as_str().unwrap().contains("token"), "{sweep}");
+}
+
 #[tokio::test]
 async fn a_file_that_cannot_be_trusted_lets_nobody_in() {
     let file = token_file();
@@ -126,12 +159,15 @@ async fn a_file_that_cannot_be_trusted_lets_nobody_in() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // A new file, because a change of the permissions alone is not a change of the content.
-        fs::remove_file(file.path()).unwrap();
-        fs::write(file.path(), format!("{good}\n")).unwrap();
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o666)).unwrap();
+        let set_mode = |mode| {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        // The content is the one that was read.
+        set_mode(0o666);
         let reply = rig.send(get("/v1/stores", &[("authorization", &bearer)])).await;
         assert_eq!(reply.problem(), (503, "tokens_unreadable".to_owned()));
+        set_mode(0o600);
+        rig.send(get("/v1/stores", &[("authorization", &bearer)])).await.ok();
     }
 }
 

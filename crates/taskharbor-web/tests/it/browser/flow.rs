@@ -6,7 +6,7 @@ use taskharbor_core::{NewJob, driver::Enqueue, job::JobSet, name::FlowName};
 use super::site::Site;
 
 /// Stores a flow: one job, then `width` jobs of a type, then one that waits for all of them.
-async fn store_flow(site: &Site, width: usize) -> JobId {
+pub(super) async fn store_flow(site: &Site, width: usize) -> JobId {
     let now = site.now().await;
     let queue = QueueName::new("work").unwrap();
     let job = |job_type: &str| {

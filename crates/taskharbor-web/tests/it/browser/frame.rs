@@ -60,6 +60,46 @@ async fn live_updates_can_be_paused() {
 }
 
 #[tokio::test]
+async fn a_page_that_asks_by_itself_stops_when_it_is_paused() {
+    let site = Site::open().await;
+    site.enqueue("mail", "email:send", 1).await;
+    let page = site.visit("overview").await;
+    page.wait_for_text("Live").await;
+    // Events do not get through, and requests for the overview wait.
+    let twist = "(() => {
+        window.EventSource = class extends EventTarget {
+            constructor() { super(); setTimeout(() => this.dispatchEvent(new Event('error'))); }
+            close() {}
+        };
+        const real = window.fetch;
+        const gate = new Promise((open) => { window.openGate = open; });
+        window.fetch = async (url, init) => {
+            if (!`${url}`.endsWith('/overview')) return real(url, init);
+            window.asked = (window.asked ?? 0) + 1;
+            await gate;
+            const answer = await real(url, init);
+            window.answered = (window.answered ?? 0) + 1;
+            return answer;
+        };
+    })()";
+    page.eval(twist).await;
+    page.press("p").await;
+    page.wait_for_text("Paused").await;
+    page.press("p").await;
+    page.wait_for("window.asked === 1").await;
+    page.press("p").await;
+    page.wait_for_text("Paused").await;
+    page.eval("window.openGate()").await;
+    page.wait_for("window.answered === 1").await;
+    // A turn of the page's own loop, in which the answer would be taken.
+    page.eval("new Promise((done) => setTimeout(done, 100))").await;
+    let status = page.eval("document.querySelector('.status').innerText").await;
+    assert_eq!(status, "Paused");
+    page.press("p").await;
+    page.wait_for_text("Every 5 s").await;
+}
+
+#[tokio::test]
 async fn a_queue_is_paused_and_resumed_from_the_overview() {
     let site = Site::open().await;
     site.enqueue("mail", "email:send", 1).await;

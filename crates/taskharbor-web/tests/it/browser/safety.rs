@@ -1,17 +1,22 @@
 //! What must not happen: scripts from data, changes without a role or from other sites, silence when
 //! something is away.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
-use taskharbor::{JobId, JobType, QueueName, State};
+use serde_json::json;
+use taskharbor::{Driver, Job, JobId, JobType, QueueLimits, QueueName, Schedule, State};
 use taskharbor_core::{
     NewJob,
-    job::{FailedAttempt, Headers},
-    name::{IdempotencyKey, LaneName},
+    driver::{Announce, Enqueue, ExtendLeases, Extension, Incarnation},
+    job::{FailedAttempt, Headers, JobSet},
+    name::{FlowName, Holder, IdempotencyKey, LaneName},
 };
+use taskharbor_testkit::browser::Page;
 use taskharbor_web::{Access, Role, TokenFile, Web};
 
 use super::site::{Site, page, serve_router};
+
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Markup, quotes, an escape sequence, a text that reads backwards, and one that is very long.
 const HOSTILE: [&str; 4] = [
@@ -65,9 +70,90 @@ async fn hostile_texts_are_shown_as_texts() {
     }
     page.open(&format!("{}#/main/dlq", site.url)).await;
     page.wait_for_element("li.group").await;
+    assert_harmless(&page).await;
+}
+
+/// Nothing of the texts has become an element or has run.
+async fn assert_harmless(page: &Page) {
     assert_eq!(page.eval("window.hacked === undefined").await, true);
     assert_eq!(page.eval("document.querySelectorAll('img, iframe, object').length").await, 0);
     page.assert_no_complaints();
+}
+
+#[derive(serde::Serialize, serde::Deserialize, Job)]
+#[job(type = "report:build", queue = "reports")]
+struct BuildReport;
+
+/// Fills everything beside jobs with a text: schedule, worker, flow, progress, header, lane.
+async fn store_hostile(site: &Site, text: &str) {
+    let now = site.now().await;
+    let name: String = text.chars().filter(|it| !it.is_control()).collect();
+    let queue = QueueName::new(&name).unwrap();
+    site.client.schedules().put(Schedule::cron(&name, "0 3 * * *").job(BuildReport)).await.unwrap();
+    let info = json!({
+        "library": name, "version": text, "host": text, "pid": 1, "phase": "working",
+        "problems": [text], "wake_ups": false, "types": [text],
+        "queues": [{"name": text, "slots": 1, "busy": 1, "started": 1, "done": 1}],
+    });
+    let (holder, incarnation) = (Holder::new(&name).unwrap(), Incarnation::from_bits(1));
+    let info = info.to_string().into_bytes().into();
+    let announce = Announce::new(holder.clone(), incarnation, info, HOUR, now);
+    site.driver.announce(announce).await.unwrap();
+    let headers = Headers::new().with(&name, text).unwrap();
+    let job = |job_type: &str| {
+        let (id, job_type) = (JobId::generate(now).unwrap(), JobType::new(job_type).unwrap());
+        NewJob::new(id, queue.clone(), job_type, b"{}").headers(headers.clone())
+    };
+    let first = job(&name).lane(LaneName::new(&name).unwrap());
+    let last = job("report:merge").after([first.id.clone()]);
+    let flow = JobSet::named_flow(FlowName::new(&name).unwrap(), vec![first, last]);
+    site.driver.enqueue(Enqueue::new(vec![flow], now)).await.unwrap().remove(0).unwrap();
+    let reserve = site.driver.reserve_job(queue.clone(), holder, now, HOUR);
+    let leased = reserve.await.unwrap().unwrap();
+    let reported = Extension::new(leased.job.id.clone(), leased.lease.token).progress(text.into());
+    let extended = site.driver.extend_leases(ExtendLeases::new(vec![reported], now, HOUR)).await;
+    extended.unwrap().remove(0).unwrap();
+    site.client.queue(queue.as_str()).limit(QueueLimits::new().per_lane(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn hostile_names_are_shown_as_texts_on_every_page() {
+    let caller = Access::new(HOSTILE[0], Role::Admin).with_payloads();
+    let site = Site::with_access(caller).await;
+    for text in HOSTILE {
+        store_hostile(&site, text).await;
+    }
+    let page = site.visit("schedules").await;
+    page.wait_for("document.querySelectorAll('main tbody tr').length === 4").await;
+    // Its caller is in the action log.
+    page.click("main tbody tr:nth-child(1) td.end button").await;
+    page.wait_for_text("is enqueued").await;
+    for (list, links) in [
+        ("schedules", "main tbody th a"),
+        ("flows", "main tbody th a"),
+        ("queues", "main tbody th a"),
+        ("jobs", "main tbody th a"),
+    ] {
+        page.open(&format!("{}#/main/{list}", site.url)).await;
+        page.wait_for_element(links).await;
+        let find =
+            format!("[...document.querySelectorAll('{links}')].map(it => it.getAttribute('href'))");
+        for link in page.eval(&find).await.as_array().unwrap() {
+            page.open(&format!("{}{}", site.url, link.as_str().unwrap())).await;
+            page.wait_for(&format!("location.hash === {link} && document.querySelector('h1')"))
+                .await;
+            page.wait_for("!document.querySelector('[aria-busy=true]')").await;
+            assert!(!page.text().await.contains("Something failed"), "{link}");
+        }
+    }
+    page.open(&format!("{}#/main/workers", site.url)).await;
+    page.wait_for("document.querySelectorAll('li.worker').length === 4").await;
+    page.wait_for("[...document.querySelectorAll('li.worker p.bad')].some(it => it.innerText.includes('onerror='))").await;
+    page.open(&format!("{}#/main/activity", site.url)).await;
+    page.wait_for("document.querySelector('td[data-label=Who]')?.innerText.includes('onerror=')")
+        .await;
+    page.screenshot("hostile-activity").await;
+    assert_harmless(&page).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! A server with something in its store, and what every refusal has to keep.
 
+use std::time::Duration;
+
 use axum::{
     body::Body,
     http::{HeaderName, HeaderValue, Method, Request, Uri, header},
 };
 use serde_json::Value;
-use taskharbor::Timestamp;
+use taskharbor::{AnyDriver, Timestamp};
 use taskharbor_core::{
     Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp as Time,
     admin::{Change, Configure, Counts, ListSettings, ListWorkers},
@@ -13,7 +15,9 @@ use taskharbor_core::{
     job::JobSet,
     name::Holder,
 };
+use taskharbor_memory::MemoryDriver;
 use taskharbor_web::{Access, Role, Web};
+use tokio::time::timeout;
 
 use crate::{
     openapi::operations,
@@ -124,12 +128,19 @@ impl Try {
 pub(super) struct Site {
     pub(super) rig: Rig,
     pub(super) document: Value,
+    /// How long an answer may take: a request may wait for jobs.
+    longest_answer: Duration,
 }
 
 impl Site {
     pub(super) async fn new() -> Self {
+        Self::of(AnyDriver::new(MemoryDriver::new()), Duration::from_secs(45)).await
+    }
+
+    /// One whose store has this driver.
+    pub(super) async fn of(driver: AnyDriver, longest_answer: Duration) -> Self {
         let access = Access::new("ada", Role::Admin).with_payloads().with_workers();
-        let rig = Rig::with(Web::new().anonymous(access).allow_host("127.0.0.1"));
+        let rig = Rig::of(driver, Web::new().anonymous(access).allow_host("127.0.0.1"));
         let now = rig.now();
         let jobs = ["a", "b", "c"].map(|id| {
             let (id, queue) = (JobId::new(id).unwrap(), QueueName::new("mail").unwrap());
@@ -138,12 +149,12 @@ impl Site {
         rig.driver.enqueue(Enqueue::new(vec![JobSet::plain(jobs.to_vec())], now)).await.unwrap();
         let (demands, holder) =
             (vec![Demand::new(QueueName::new("mail").unwrap(), 1)], Holder::new("h").unwrap());
-        let lease_for = std::time::Duration::from_secs(600);
+        let lease_for = Duration::from_secs(600);
         rig.driver.reserve(Reserve::new(demands, holder, now, lease_for)).await.unwrap();
         let pause = Change::PauseQueue(QueueName::new("mail").unwrap());
         rig.driver.configure(Configure::new(vec![pause], now)).await.unwrap();
         let document = rig.description().await;
-        Self { rig, document }
+        Self { rig, document, longest_answer }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -183,14 +194,16 @@ impl Site {
         known.into_iter().filter(|it| of_path.contains_key(&it.to_lowercase())).collect()
     }
 
-    /// What the server answers; `None` if no client can send it. The body of a stream is left out.
+    /// What the server answers; `None` if no client can send it, or if it waits for jobs. The body of a
+    /// stream is left out.
     pub(super) async fn answer(&self, sent: &Try) -> Option<Reply> {
         self.answer_of(&self.rig, sent).await
     }
 
     async fn answer_of(&self, rig: &Rig, sent: &Try) -> Option<Reply> {
         let request = sent.request()?;
-        let (parts, body) = rig.open(request).await.into_parts();
+        let answer = timeout(self.longest_answer, rig.open(request)).await.ok()?;
+        let (parts, body) = answer.into_parts();
         let is_stream =
             parts.headers.get(header::CONTENT_TYPE).is_some_and(|it| it == "text/event-stream");
         let text = if is_stream {

@@ -99,6 +99,12 @@ async fn a_job_that_is_throttled_holds_its_lane_and_no_other() {
     let jobs = face.reserve(json!({"queues": {"default": 1}})).await;
     assert_eq!(jobs[0]["lane"], "acme");
     face.settle(&jobs[0], json!({"throttled": {"seconds": 30}})).await;
+    let actions = face.rig.get("actions").await.ok()["items"].clone();
+    let [hold] = &actions.as_array().unwrap()[..] else { panic!("{actions}") };
+    assert_eq!((&hold["action"], &hold["count"]), (&json!("queue.hold"), &json!(1)));
+    assert_eq!(hold["ids"], json!([jobs[0]["id"]]));
+    let held = &hold["details"]["throttled"][0];
+    assert_eq!((&held["queue"], &held["lane"]), (&json!("default"), &json!("acme")), "{hold}");
     let others = face.reserve(json!({})).await;
     assert_eq!((others.len(), &others[0]["lane"]), (1, &json!("other")));
     face.advance(30);
@@ -137,6 +143,7 @@ async fn a_worker_holds_no_lane_of_jobs_that_it_does_not_hold() {
         face.enqueue(json!({"lane": lane})).await;
     }
     assert_eq!(face.reserve(json!({})).await.len(), 2, "a lane is on hold");
+    assert_eq!(face.rig.get("actions").await.ok()["items"], json!([]), "nothing was held");
 }
 
 #[tokio::test]
