@@ -88,6 +88,15 @@ pub struct JobView {
 
 impl JobView {
     /// Puts a job together from its parts.
+    /// Whether Reserve may have taken the job back from a worker whose lease was over. Taking it back
+    /// clears `run_at` and nothing sets it before the next grant, so a job that has one was put back by a
+    /// worker.
+    #[must_use]
+    pub const fn may_be_reclaimed(&self) -> bool {
+        // LEA-4
+        self.deliveries > 1 && self.run_at.is_none()
+    }
+
     #[must_use]
     pub fn assemble(new: &NewJob, created_at: Timestamp, life: &Life) -> Self {
         let last = life.errors.last();

@@ -13,7 +13,7 @@ use std::{
 use taskharbor_core::{
     AnyDriver, DriverError, JobType, Timestamp,
     admin::{Declaration, LimitsDeclaration},
-    clock::Clock,
+    clock::{Clock, ClockReading},
     driver::Incarnation,
     name::Holder,
 };
@@ -248,10 +248,14 @@ impl Shared {
     }
 
     /// Keeps the clock in step with the store's: asks the store if the last answer is so old. Without an
-    /// answer the clock goes on as it is; whether there was one.
-    pub(super) async fn sync_clock(&self, driver: &AnyDriver, age: Duration) -> bool {
+    /// answer the clock goes on as it is.
+    pub(super) async fn sync_clock(
+        &self,
+        driver: &AnyDriver,
+        age: Duration,
+    ) -> Result<Option<ClockReading>, DriverError> {
         let call = in_time(CLOCK_PATIENCE, driver.sync_clock(age));
-        self.observers.call(Operation::StoreTime, 0, call).await.is_ok()
+        self.observers.call(Operation::StoreTime, 0, call).await
     }
 
     /// The driver was closed under the worker: nothing can be recorded any more.
