@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     grace: Option<Duration>,
     /// How long jobs of a type without a handler here are left to other workers before they are
-    /// dead-lettered, from when this worker first met them [default: 10m]
+    /// dead-lettered, from when the first worker could not run them [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     missing_handler_wait: Option<Duration>,
     /// How often in a row the lease of a job may run out before it is dead-lettered [default: 5]
