@@ -131,6 +131,7 @@ impl Notes {
             Part::Input
             | Part::Pruner
             | Part::Scheduler
+            | Part::Announcer
             | Part::Watch
             | Part::Hold
             | Part::Probe => None,

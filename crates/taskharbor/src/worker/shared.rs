@@ -106,7 +106,9 @@ impl Config {
         match part {
             Part::Settler => self.call_timeout.min(lease_allows),
             // Worth less than the time in which jobs could be reserved, or a slot be used, without it.
-            Part::Watch | Part::Probe | Part::Hold => self.call_timeout.min(Duration::from_secs(5)),
+            Part::Watch | Part::Probe | Part::Hold | Part::Announcer => {
+                self.call_timeout.min(Duration::from_secs(5))
+            }
             Part::Reserver | Part::Keeper | Part::Input | Part::Pruner | Part::Scheduler => {
                 self.call_timeout
             }
