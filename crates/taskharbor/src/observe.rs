@@ -244,7 +244,8 @@ pub enum Event<'a> {
     WorkerStarted {
         /// The name under which it holds leases.
         name: &'a str,
-        /// The longest that its shutdown takes. Whatever ends the process has to wait for that long.
+        /// The longest that its shutdown takes, with a second for the end of the process. Whatever ends
+        /// the process has to wait for that long.
         shutdown_within: Duration,
     },
     /// Another worker has announced itself under the name of this one. An eviction of one of them ends

@@ -126,8 +126,9 @@ impl Running {
     /// and gives their jobs back without charging an attempt.
     ///
     /// It takes at most the grace period (15 s), the time that handlers have to stop when told to (5 s),
-    /// 4 s to record the last outcomes, and 1 s to close connections of the worker's own: 25 s by
-    /// default, whatever the handlers do. [`Event::WorkerStarted`] tells the sum. A handler that blocks
+    /// 3 s to record the last outcomes, and 1 s to close connections of the worker's own: 24 s by
+    /// default, whatever the handlers do. With [`block_on`](crate::block_on) or `#[taskharbor::main]` the
+    /// process ends within one second more. [`Event::WorkerStarted`] tells the sum, 25 s. A handler that blocks
     /// its thread cannot be stopped: it is left behind, and its job comes back when its lease ends.
     ///
     /// # Errors

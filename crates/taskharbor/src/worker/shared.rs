@@ -28,7 +28,7 @@ use super::{
     outage::{Outage, Part},
     pool::SlotPools,
     settler::Finished,
-    supervisor::{CLOSE, FLUSH},
+    supervisor::{CLOSE, EXIT, FLUSH},
     tally::Tally,
     unfit::Unreadable,
 };
@@ -94,9 +94,10 @@ impl Config {
         margin.min((self.lease_for - self.heartbeat) / 2)
     }
 
-    /// The longest that a shutdown takes, whatever the handlers do.
+    /// The longest that a shutdown takes, whatever the handlers do, with the end of the process.
     pub(super) const fn shutdown_within(&self) -> Duration {
-        self.grace.saturating_add(self.cancel_wait).saturating_add(FLUSH).saturating_add(CLOSE)
+        let for_handlers = self.grace.saturating_add(self.cancel_wait);
+        for_handlers.saturating_add(FLUSH).saturating_add(CLOSE).saturating_add(EXIT)
     }
 
     /// How long a call may take. Leases are not extended while their jobs are being settled, so a
