@@ -21,7 +21,7 @@ pub struct Document {
 }
 
 /// Why a JSON document is not a flow. Nothing was stored.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{place}: {fault}")]
 pub struct DocumentError {
     /// Where in the document, as in `$.nodes[2].after[0]`.
@@ -30,8 +30,10 @@ pub struct DocumentError {
     pub fault: Fault,
 }
 
+taskharbor_core::debug_as_display!(DocumentError);
+
 /// What is wrong at one place of a document.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// It is not JSON.
@@ -80,6 +82,8 @@ pub enum Fault {
     #[error("more than {} steps inside one another: write the flow flatter", parse::MAX_DEPTH)]
     TooDeep,
 }
+
+taskharbor_core::debug_as_display!(Fault);
 
 /// Reads a flow from its JSON form.
 ///
