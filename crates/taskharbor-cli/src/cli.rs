@@ -1,6 +1,6 @@
 //! The command line: its commands, and the function that runs each.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -13,6 +13,9 @@ use crate::{
     secret, stderr,
     store::{self, Url},
 };
+
+/// How long closing the stores may take.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// Background jobs with one strict contract on every store.
 ///
@@ -143,7 +146,8 @@ fn start(cli: Cli) -> Outcome<ExitCode> {
     let code = runtime.block_on(async {
         let code = dispatch(cli).await;
         interrupt::wait_if_ending();
-        store::close_all().await;
+        // Everything is recorded. The bound on a worker's shutdown includes this.
+        let _ = tokio::time::timeout(CLOSING, store::close_all()).await;
         code
     });
     interrupt::wait_if_ending();

@@ -17,7 +17,7 @@ use std::{
 use tokio::{sync::watch, time::timeout};
 
 use crate::{
-    failure::{Exit, Failure, Outcome},
+    failure::{Exit, Outcome},
     store,
 };
 
@@ -28,8 +28,8 @@ const CLOSING: Duration = Duration::from_secs(2);
 static HELD: AtomicBool = AtomicBool::new(false);
 /// Whether the process is about to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
-/// Whether a command that holds the end back was asked to end.
-static ASKED: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
+/// The exit code of a command that holds the end back and was asked to end.
+static ASKED: LazyLock<watch::Sender<Option<Exit>>> = LazyLock::new(|| watch::Sender::new(None));
 
 /// What ends a process that runs a command.
 pub(crate) struct Signals {
@@ -80,7 +80,7 @@ pub(crate) fn listen() -> Outcome {
         let exit = runtime.block_on(async {
             let mut exit = signals.next().await;
             if HELD.load(Ordering::SeqCst) {
-                ASKED.send_replace(true);
+                ASKED.send_replace(Some(exit));
                 exit = signals.next().await;
             }
             ENDING.store(true, Ordering::SeqCst);
@@ -109,16 +109,21 @@ impl Hold {
         Self(())
     }
 
-    /// Whether a signal has asked the command to end.
-    pub(crate) fn is_asked(&self) -> bool {
+    /// The exit code that goes with the signal that has asked the command to end, if one has.
+    pub(crate) fn asked_for(&self) -> Option<Exit> {
         *ASKED.borrow()
     }
 
     /// Waits until a signal does.
-    pub(crate) async fn asked(&self) {
+    pub(crate) async fn asked(&self) -> Exit {
         let mut asked = ASKED.subscribe();
-        // The sender is never dropped.
-        let _ = asked.wait_for(|asked| *asked).await;
+        loop {
+            if let Some(exit) = *asked.borrow_and_update() {
+                return exit;
+            }
+            // The sender is never dropped.
+            let _ = asked.changed().await;
+        }
     }
 }
 
@@ -134,9 +139,4 @@ pub(crate) fn wait_if_ending() {
     while ENDING.load(Ordering::SeqCst) {
         std::thread::park();
     }
-}
-
-/// The end of a command that was asked to end and has done so.
-pub(crate) fn interrupted(text: impl Into<String>) -> Failure {
-    Failure::new(Exit::Interrupted, "interrupted", text)
 }

@@ -15,7 +15,7 @@ use crate::{
         List, ListLanes, ListSettings, ListWorkers, Manage, Page, Prune, QueueCounts, Setting,
         WorkerRecord,
     },
-    clock::{Clock, Timeline},
+    clock::{Clock, ClockReading, Timeline},
     driver::{
         Announce, Answers, Demand, DriverId, Due, DueSchedules, Enqueue, Enqueued, ExtendLeases,
         Extended, Fire, Leased, Limits, OutputPage, Outputs, Reserve, Reserved, Settle, Settled,
@@ -112,7 +112,8 @@ impl AnyDriver {
     }
 
     /// Asks the store for its time, if the last question is `age` ago, and sets the clock behind
-    /// [`AnyDriver::now`] by it. Zero asks at once.
+    /// [`AnyDriver::now`] by it. Zero asks at once. The answer is `None` if the store was not asked: the
+    /// last question is more recent, or [`AnyDriver::with_clock`] gave the handle a clock.
     ///
     /// # Errors
     ///
@@ -121,7 +122,7 @@ impl AnyDriver {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the clock as it was.
-    pub async fn sync_clock(&self, age: Duration) -> Result<(), DriverError> {
+    pub async fn sync_clock(&self, age: Duration) -> Result<Option<ClockReading>, DriverError> {
         self.timeline.sync(age, self).await
     }
 

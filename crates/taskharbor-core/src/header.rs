@@ -12,7 +12,7 @@ use crate::name::{self, NameError};
 pub struct Headers(Option<Arc<BTreeMap<String, String>>>);
 
 /// Why a header was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
     /// Invalid header name.
@@ -31,6 +31,8 @@ pub enum HeaderError {
     #[error("more than {} bytes of headers: put large values into the payload", Headers::MAX_BYTES)]
     TooLarge,
 }
+
+crate::debug_as_display!(HeaderError);
 
 impl Headers {
     /// The prefix of the names that TaskHarbor keeps for itself.

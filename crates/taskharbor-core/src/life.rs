@@ -55,7 +55,8 @@ pub struct Life {
     pub expirations: u32,
     /// How often it was requeued.
     pub epoch: u32,
-    /// What was noted when it was last released, if it was not settled in another way since.
+    /// What was noted when it was last released, if it was not settled in another way and no lease ran out
+    /// since.
     pub released: Option<ReleaseNote>,
     /// How many parents it waits for.
     pub pending: usize,
@@ -227,6 +228,8 @@ impl Life {
         };
         // LEA-4
         self.run_at = None;
+        // SET-13
+        self.released = None;
         // LEA-5
         if self.active_lease().is_some_and(|hold| hold.cancel_requested) {
             self.end(State::Cancelled, None, now);
@@ -389,7 +392,7 @@ impl Life {
     }
 
     fn end(&mut self, state: State, by: Option<Lease>, now: Timestamp) {
-        // SET-12
+        // SET-13
         self.released = None;
         self.stage = Stage::Finished(Finish { state, at: now, by });
     }

@@ -14,7 +14,7 @@ use std::{
 use crate::Timestamp;
 
 /// Why a name was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {problem}")]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -22,6 +22,8 @@ pub struct NameError {
     what: Cow<'static, str>,
     problem: NameProblem,
 }
+
+crate::debug_as_display!(NameError);
 
 impl NameError {
     /// What is wrong with the name.

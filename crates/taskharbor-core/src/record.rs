@@ -66,7 +66,8 @@ pub struct JobView {
     pub deliveries: u32,
     /// How often its lease ran out since it last failed or was requeued.
     pub expirations: u32,
-    /// What was noted when it was last released, if it was not settled in another way since.
+    /// What was noted when it was last released, if it was not settled in another way and no lease ran out
+    /// since.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub released: Option<ReleaseNote>,
     /// The key it was enqueued with.
@@ -87,6 +88,15 @@ pub struct JobView {
 }
 
 impl JobView {
+    /// Whether Reserve may have taken the job back from a worker whose lease was over. Taking it back
+    /// clears `run_at` and nothing sets it before the next grant, so a job that has one was put back by a
+    /// worker.
+    #[must_use]
+    pub const fn may_be_reclaimed(&self) -> bool {
+        // LEA-4
+        self.deliveries > 1 && self.run_at.is_none()
+    }
+
     /// Puts a job together from its parts.
     #[must_use]
     pub fn assemble(new: &NewJob, created_at: Timestamp, life: &Life) -> Self {

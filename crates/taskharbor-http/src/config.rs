@@ -10,7 +10,7 @@ use std::{env, fmt, path::PathBuf, time::Duration};
 use taskharbor_core::error::chain;
 
 /// Why a configuration was refused. No message has the token in it.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// Invalid URL; the message says what to write.
@@ -48,6 +48,8 @@ pub enum ConfigError {
     #[error("TLS cannot be set up: {}", chain(&**.0))]
     Tls(Box<dyn std::error::Error + Send + Sync>),
 }
+
+taskharbor_core::debug_as_display!(ConfigError);
 
 /// Where the server is and how it is used.
 ///

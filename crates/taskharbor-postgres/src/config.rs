@@ -21,7 +21,7 @@ pub(crate) use setting::check;
 use setting::is_known;
 
 /// Why a configuration was refused.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// It is no URL of a PostgreSQL server.
@@ -68,6 +68,8 @@ pub enum ConfigError {
     #[error("the connections cannot be set up: {}", chain(&**.0))]
     Setup(Box<dyn std::error::Error + Send + Sync>),
 }
+
+taskharbor_core::debug_as_display!(ConfigError);
 
 /// How statements are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

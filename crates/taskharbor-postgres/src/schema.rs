@@ -6,7 +6,7 @@
 use std::{fmt, str::FromStr, sync::Arc};
 
 /// Why the name of a schema was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaNameError {
     /// It has no characters.
@@ -34,6 +34,8 @@ pub enum SchemaNameError {
     #[error("schema names that start with pg_ belong to PostgreSQL: choose another")]
     Reserved,
 }
+
+taskharbor_core::debug_as_display!(SchemaNameError);
 
 /// The name of a schema: `a` to `z`, `0` to `9` and `_`, no digit first, and not `pg_…`.
 ///

@@ -42,7 +42,7 @@ pub enum Synchronous {
 }
 
 /// Settings that make no sense.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The text names no file.
@@ -72,6 +72,8 @@ pub enum ConfigError {
         expected: &'static str,
     },
 }
+
+taskharbor_core::debug_as_display!(ConfigError);
 
 impl Config {
     /// How long a call waits for another process to end its transaction, unless another time is

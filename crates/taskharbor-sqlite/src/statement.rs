@@ -140,7 +140,7 @@ statements! {
     /// What a grant changes, of a job whose lease was over. LEA-4: `run_at` too.
     Seek GRANT = "UPDATE th_state SET state = 2, available_at = ?2, due_at = ?3, deliveries = ?4, expirations = ?5, cancel_requested = 0, \
          lease_mark = 0, run_at = ?6, started_at = ?7, lease_expires_at = ?2, holder = ?8, lease_token = ?9, progress = NULL, \
-         line = NULL, counted = ?10 WHERE seq = ?1";
+         released = NULL, line = NULL, counted = ?10 WHERE seq = ?1";
     /// An ack of a job that is in no flow and whose key, if it has one, stays held: all rules in one step.
     Seek ACK_ONE = concat!(ack!(), "seq = ?1 AND id = ?6");
     /// The same for many without outputs, by their numbers. The secret vouches for the ids.

@@ -101,10 +101,11 @@ async fn run(
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), BoxError> {
-    let db = Pool::builder(Manager::new(url.parse()?, NoTls)).max_size(10).build()?;
-    db.get().await?.batch_execute(TABLES).await?;
+    // First, since its error says why a server cannot be reached.
     let driver = taskharbor::connect(url).await?;
     driver.migrate().await?;
+    let db = Pool::builder(Manager::new(url.parse()?, NoTls)).max_size(10).build()?;
+    db.get().await?.batch_execute(TABLES).await?;
     let app = Arc::new(App { db, client: Client::new(&driver) });
 
     let handlers = Handlers::new().on(confirm).with_state(Arc::clone(&app));
@@ -119,7 +120,7 @@ async fn run(
     Ok(())
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), BoxError> {
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     let interrupted = async { drop(tokio::signal::ctrl_c().await) };

@@ -81,7 +81,7 @@ async fn summarize(job: Summarize, cx: Context) -> JobResult<Summary> {
     Ok(summary)
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driver = taskharbor::connect("memory:").await?;
     let client = Client::new(&driver);

@@ -49,7 +49,7 @@ async fn welcome(mail: Welcome, cx: Context<MailServer>) -> JobResult<Receipt> {
     Ok(Receipt { message_id })
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driver = taskharbor::connect("memory:").await?;
     let client = Client::new(&driver);

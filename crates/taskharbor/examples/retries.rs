@@ -50,7 +50,7 @@ async fn charge(job: Charge, cx: Context<Provider>) -> JobResult {
     }
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driver = taskharbor::connect("memory:").await?;
     let client = Client::new(&driver);

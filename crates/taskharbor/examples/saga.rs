@@ -95,7 +95,7 @@ fn saga(order: u32, address: &str) -> Flow<String> {
         .on_failure(Undo { order })
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driver = taskharbor::connect("memory:").await?;
     let client = Client::new(&driver);

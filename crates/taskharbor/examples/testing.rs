@@ -38,7 +38,7 @@ async fn bill(job: Bill, cx: Context<App>) -> JobResult {
     Ok(())
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driver = taskharbor::connect("memory:").await?;
     let client = Client::new(&driver);

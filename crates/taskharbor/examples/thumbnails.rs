@@ -171,7 +171,7 @@ async fn run(folder: &Path) -> Result<(), BoxError> {
     Ok(())
 }
 
-#[tokio::main]
+#[taskharbor::main]
 async fn main() -> Result<(), BoxError> {
     let folder = std::env::temp_dir().join(format!("taskharbor-thumbnails-{}", std::process::id()));
     let outcome = run(&folder).await;

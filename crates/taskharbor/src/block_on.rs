@@ -1,9 +1,8 @@
 //! A runtime for programs with workers that ends when the program does.
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
-/// How long tasks and threads that are left have to end.
-const LEFT: Duration = Duration::from_secs(1);
+use crate::worker::EXIT;
 
 /// Runs a program on a tokio runtime of its own, and returns its result.
 ///
@@ -22,6 +21,7 @@ pub fn block_on<F: Future>(program: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.expect("a tokio runtime can be started");
     let result = runtime.block_on(program);
-    runtime.shutdown_timeout(LEFT);
+    // Tasks and threads that are left.
+    runtime.shutdown_timeout(EXIT);
     result
 }

@@ -214,7 +214,7 @@ pub(crate) struct Format {
 }
 
 /// A value that a codec could not write or read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{codec} cannot {verb} {what}: {}", chain(&**cause))]
 pub struct CodecError {
     codec: String,
@@ -222,6 +222,8 @@ pub struct CodecError {
     what: &'static str,
     cause: BoxError,
 }
+
+taskharbor_core::debug_as_display!(CodecError);
 
 impl Format {
     /// The header that names a job's codec.

@@ -10,7 +10,7 @@ use taskharbor_core::{
 use crate::{CodecError, Options, header, job::When};
 
 /// Why a job could not be made; nothing was stored.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJob {
     /// Invalid name: of a queue, a lane, a job type, a flow or an idempotency key.
@@ -29,6 +29,8 @@ pub enum InvalidJob {
     #[error(transparent)]
     NoId(#[from] NoRandomness),
 }
+
+taskharbor_core::debug_as_display!(InvalidJob);
 
 /// These headers, with the label that the options give.
 pub(crate) fn labelled(headers: Headers, options: &Options) -> Result<Headers, HeaderError> {

@@ -183,9 +183,13 @@ impl Inflight {
         self.reported.store(true, Ordering::Relaxed);
     }
 
-    /// Has the keeper mark the lease, once it is called.
+    /// Has the keeper mark the lease, once it is called. A lease that is leaving stays so, also if its
+    /// handler starts a moment later.
     pub(crate) fn set_mark(&self, mark: LeaseMark) {
-        self.hold().mark.wanted = Some(mark);
+        let mut hold = self.hold();
+        if hold.mark.wanted != Some(LeaseMark::Leaving) {
+            hold.mark.wanted = Some(mark);
+        }
     }
 
     /// Whether the keeper has a mark to pass on.

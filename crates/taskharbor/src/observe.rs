@@ -249,8 +249,8 @@ pub enum Event<'a> {
     WorkerStarted {
         /// The worker's name.
         name: &'a str,
-        /// The longest time that its shutdown takes. A supervisor that kills the process must wait
-        /// at least this long.
+        /// The longest time that its shutdown takes, with a second for the end of the process. A
+        /// supervisor that kills the process must wait at least this long.
         shutdown_within: Duration,
     },
     /// Another worker has announced itself under the name of this one. An eviction of one of them ends

@@ -51,6 +51,7 @@ pub use health::{Health, HealthProblem};
 pub(crate) use outage::BACKOFF;
 pub use retention::Retention;
 pub use running::{Running, WorkerError};
+pub(crate) use supervisor::EXIT;
 pub use unfit::{MissingHandler, Unreadable};
 
 /// Reserves jobs, runs their handlers, and records their outcomes.

@@ -227,7 +227,7 @@ const LANE: usize = 3;
 
 /// Jobs in columns, each made by [`row`]. Without a job that has a lane, there is no column for it.
 pub(crate) fn table(mut rows: Vec<Vec<Cell>>, screen: &mut Screen) -> Outcome {
-    let mut names = vec!["ID", "TYPE", "QUEUE", "LANE", "STATE", "TRIES", "ENQUEUED", "ABOUT"];
+    let mut names = vec!["ID", "TYPE", "QUEUE", "LANE", "STATE", "TAKEN", "ENQUEUED", "ABOUT"];
     let mut columns = vec![Align::Left; names.len()];
     columns[5] = Align::Right;
     if rows.iter().all(|row| row[LANE].is_empty()) {

@@ -20,8 +20,8 @@ use taskharbor_core::export::{ExportUnit, ExportedJob, ImportRefused, Imported};
 use super::bulk::Ahead;
 use crate::{
     clean,
-    failure::{Failure, Outcome},
-    interrupt::{self, Hold},
+    failure::{Exit, Failure, Outcome},
+    interrupt::Hold,
     screen::{Screen, counted},
     stderr::tell,
     store::{Missing, Url},
@@ -75,9 +75,20 @@ struct Report {
     /// Queues whose limits were moved.
     limits: usize,
     dry_run: bool,
-    /// Whether something was given to the destination.
     #[serde(skip)]
-    is_begun: bool,
+    reached: Reached,
+}
+
+/// How far a move has come: which store may run the jobs now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reached {
+    /// Nothing was given to the destination.
+    #[default]
+    Nothing,
+    /// A part of the jobs may be in both stores.
+    Copying,
+    /// Everything is in the destination, whose queues are resumed.
+    Arrived,
 }
 
 impl Report {
@@ -107,17 +118,9 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     let destination = Side::open(&to, Missing::Create, "destination").await?;
     // From here on, pauses have to be undone if the move fails.
     let hold = Hold::begin();
-    let lock = Lock::take(&source).await?;
-    let mut report = Report::default();
-    let moved = tokio::select! {
-        biased;
-        moved = locked(&source, &destination, &lock, args.wait, &mut report, &hold) => moved,
-        lost = lock.keep(&source) => Err(lost),
-    };
-    let released = lock.release(&source).await;
+    let report = transfer(&source, &destination, args.wait, &hold).await;
     drop(hold);
-    moved?;
-    released?;
+    let report = report?;
     if screen.is_json {
         return screen.document(&report);
     }
@@ -143,6 +146,17 @@ pub(crate) async fn run(args: Args, screen: &mut Screen) -> Outcome {
     ))
 }
 
+/// Moves everything, if no other move of the source runs.
+async fn transfer(source: &Side, destination: &Side, wait: bool, hold: &Hold) -> Outcome<Report> {
+    let lock = Lock::take(source).await?;
+    let mut report = Report::default();
+    let moved = locked(source, destination, &lock, wait, &mut report, hold).await;
+    let released = lock.release(source).await;
+    moved?;
+    released?;
+    Ok(report)
+}
+
 /// Moves everything. What was paused is resumed if nothing has arrived.
 async fn locked(
     source: &Side,
@@ -164,19 +178,31 @@ async fn locked(
         copy(source, destination, &paused, report, hold).await?;
         report.compared = compare(source, destination, hold).await?;
         paused.check(source).await?;
-        report.is_begun = true;
+        report.reached = Reached::Copying;
         report.limits = limits::copy(source, destination).await?;
         report.schedules = schedules::hand_over(source, destination, paused.since()).await?;
-        Outcome::Ok(())
+        report.reached = Reached::Arrived;
+        paused.end(source, destination).await?;
+        limits::remove(source).await
     };
-    match moved.await {
-        Ok(()) => {
-            paused.end(source, destination).await?;
-            limits::remove(source).await
-        }
-        Err(mut failure) if !report.is_begun => {
+    let moved = tokio::select! {
+        biased;
+        moved = moved => moved,
+        lost = lock.keep(source) => Err(lost),
+    };
+    let Err(mut failure) = moved else { return Ok(()) };
+    if !lock::is_taken_over(&failure) {
+        failure.text += &left_behind(source, destination, paused, report).await;
+    }
+    Err(failure)
+}
+
+/// Undoes a move that has failed, if that can be done, and says what is left of it.
+async fn left_behind(source: &Side, destination: &Side, paused: Paused, report: &Report) -> String {
+    match report.reached {
+        Reached::Nothing => {
             let schedules = schedules::undo(source, paused.since()).await;
-            failure.text += &match paused.undo(source, destination).await.and(schedules) {
+            match paused.undo(source, destination).await.and(schedules) {
                 Ok(()) => {
                     " (nothing was moved; the queues of both stores go on as before)".to_owned()
                 }
@@ -184,21 +210,23 @@ async fn locked(
                     " (nothing was moved; some queues may stay paused, see `taskharbor queue list`: {})",
                     other.text
                 ),
-            };
-            Err(failure)
+            }
         }
         // Jobs that have arrived, or may have, must not run in two places.
-        Err(mut failure) => {
+        Reached::Copying => {
             let queues = match paused.names(source).await {
                 Ok(names) => clean::line(&names.join(", ")),
                 Err(_) => "those of the source".to_owned(),
             };
-            failure.text += &format!(
+            format!(
                 " ({} arrived; these queues stay paused in both stores: {queues}; move again to go on, or give up and resume them in one store alone with `taskharbor queue resume`)",
-                counted(report.moved + report.existed, "job")
-            );
-            Err(failure)
+                counted(report.arrived(), "job")
+            )
         }
+        Reached::Arrived => format!(
+            " ({} arrived, and run in the destination, where some queues may stay paused; the queues of the source stay paused; move again to finish)",
+            counted(report.arrived(), "job")
+        ),
     }
 }
 
@@ -226,7 +254,7 @@ async fn held(source: &Side, wait: bool, hold: &Hold) -> Outcome {
         }
         tokio::select! {
             biased;
-            () = hold.asked() => return Err(interrupted()),
+            exit = hold.asked() => return Err(interrupted(exit)),
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }
@@ -252,8 +280,8 @@ async fn expired(source: &Side) -> Outcome<usize> {
     }
 }
 
-fn interrupted() -> Failure {
-    interrupt::interrupted("the move was interrupted")
+fn interrupted(exit: Exit) -> Failure {
+    Failure::new(exit, "interrupted", "the move was interrupted")
 }
 
 async fn copy(
@@ -265,11 +293,14 @@ async fn copy(
 ) -> Outcome {
     let mut pages = Pages::new(source);
     let mut next = pages.next(hold).await?;
-    let mut is_remembered = false;
     while let Some(units) = next {
         let sizes: Vec<_> =
             units.iter().map(|unit| (unit.jobs.len(), usize::from(unit.key.is_some()))).collect();
-        report.is_begun |= !sizes.is_empty();
+        if !sizes.is_empty() && report.reached == Reached::Nothing {
+            // Before the first job is in both stores: a move to a third one is refused from here on.
+            paused.remember_copied(source).await?;
+            report.reached = Reached::Copying;
+        }
         // The next page is read while this one is stored.
         let (answers, read) = tokio::join!(destination.import(units), pages.next(hold));
         let before = report.arrived();
@@ -284,10 +315,6 @@ async fn copy(
                 }
             }
             report.keys += keys;
-        }
-        if !is_remembered && report.arrived() > 0 {
-            paused.remember_copied(source).await?;
-            is_remembered = true;
         }
         if let Some(why) = refused {
             return Err(not_imported(&why));
@@ -340,8 +367,8 @@ impl<'a> Pages<'a> {
 
     /// The next page. Between two of them a move can be interrupted.
     async fn next(&mut self, hold: &Hold) -> Outcome<Option<Vec<ExportUnit>>> {
-        if hold.is_asked() {
-            return Err(interrupted());
+        if let Some(exit) = hold.asked_for() {
+            return Err(interrupted(exit));
         }
         if self.is_over {
             return Ok(None);
@@ -359,3 +386,6 @@ impl<'a> Pages<'a> {
 fn job_bytes(job: &ExportedJob) -> usize {
     1_000 + job.new.payload.len() + job.life.output.as_ref().map_or(0, |output| output.len())
 }
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     grace: Option<Duration>,
     /// How long a job without a handler in this worker is left to other workers before it is
-    /// dead-lettered, counted from when this worker first reserved it [default: 10m]
+    /// dead-lettered, counted from when the first worker could not run it [default: 10m]
     #[arg(long, value_name = "DURATION", value_parser = value::duration)]
     missing_handler_wait: Option<Duration>,
     /// How often in a row the lease of a job may run out before it is dead-lettered [default: 5]
@@ -115,6 +115,14 @@ impl Stopped {
         match self {
             Self::Interrupted => ExitCode::from(Exit::Interrupted as u8),
             Self::Idle | Self::Terminated => ExitCode::SUCCESS,
+        }
+    }
+
+    /// The exit code if jobs had no time to finish.
+    fn forced_exit_code(self) -> ExitCode {
+        match self {
+            Self::Terminated => ExitCode::from(Exit::Terminated as u8),
+            Self::Idle | Self::Interrupted => ExitCode::from(Exit::Interrupted as u8),
         }
     }
 }
@@ -174,13 +182,13 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
             () = status.show() => break Stopped::Terminated,
         }
     };
-    let was_forced = stop(&running, &mut signals, stopped, &status, &haste).await?;
+    let forced = stop(&running, &mut signals, stopped, &status, &haste).await?;
     // A job that is left behind has its slot.
-    if !was_forced && running.health().busy == 0 {
+    if forced.is_none() && running.health().busy == 0 {
         guardian.dismiss();
     }
     status.end();
-    Ok(if was_forced { Stopped::Interrupted } else { stopped }.exit_code())
+    Ok(forced.map_or_else(|| stopped.exit_code(), Stopped::forced_exit_code))
 }
 
 fn handlers(
@@ -253,26 +261,26 @@ fn build(
     builder.build().map_err(|error| Failure::usage(chain(&error)))
 }
 
-/// Lets running jobs finish, unless a second signal arrives; answers whether one did.
+/// Lets running jobs finish, unless a second signal arrives; answers which one did.
 async fn stop(
     running: &Running,
     signals: &mut Signals,
     stopped: Stopped,
     status: &Status,
     haste: &watch::Sender<bool>,
-) -> Outcome<bool> {
+) -> Outcome<Option<Stopped>> {
     if stopped != Stopped::Idle && status.running() > 0 {
         let jobs = counted(usize::try_from(status.running()).unwrap_or_default(), "running job");
         status.say("stopping", &format!("finishing {jobs}; signal again to stop at once"));
     }
-    tokio::select! {
+    let forced = tokio::select! {
         biased;
         ended = running.shutdown() => {
             ended?;
-            return Ok(false);
+            return Ok(None);
         }
-        _ = signals.next() => {}
-    }
+        signal = signals.next() => signal,
+    };
     haste.send_replace(true);
     running.end_grace();
     tokio::select! {
@@ -284,7 +292,7 @@ async fn stop(
             let _ = tokio::time::timeout(ABORT_WAIT, running.ended()).await;
         }
     }
-    Ok(true)
+    Ok(Some(forced))
 }
 
 /// The signal after which a worker takes no more jobs.

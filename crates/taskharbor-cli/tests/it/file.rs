@@ -2,9 +2,12 @@
 
 use std::fs;
 
+use taskharbor::{Driver, JobId, QueueName};
+use taskharbor_core::{JobType, NewJob, driver::Enqueue, job::JobSet};
+
 use crate::{
     scenario::{
-        answer, program,
+        answer, program, until,
         worker::{heard, signal},
     },
     store::Store,
@@ -263,4 +266,49 @@ fn a_file_is_backed_up_with_its_permissions() {
     let database = store.run(&["backup", "copy", "--url", "postgres://db/jobs"]);
     assert_eq!(database.code, Some(2), "{database:?}");
     assert!(database.err.contains("pg_dump"), "{database:?}");
+}
+
+#[test]
+fn a_backup_while_another_process_commits_is_whole() {
+    const JOBS: usize = 20_000;
+    let store = Store::new();
+    let job = |n: usize| {
+        let id = JobId::new(format!("job-{n}")).unwrap();
+        NewJob::new(id, QueueName::new("default").unwrap(), JobType::new("echo").unwrap(), b"[1]")
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let driver = store.open().await;
+        let sets = (0..JOBS).map(|n| JobSet::from(job(n))).collect();
+        driver.enqueue(Enqueue::new(sets, driver.now().await.unwrap())).await.unwrap();
+        driver.close().await.unwrap();
+    });
+    let (mut worker, _said) = heard(&store, &["--builtin"]);
+    let done = |url: &str| {
+        let stats = store.lines(&["stats", "--window", "0s", "--url", url]);
+        let count = |name: &str| stats[0][name].as_u64().unwrap();
+        let all = ["ready", "inflight", "done"].map(count).iter().sum::<u64>();
+        (count("done"), all)
+    };
+    until("the first commits", || done(store.url()).0 > 0);
+    let copy = store.dir().join("copy.db");
+    store.ok(&["backup", copy.to_str().unwrap()]);
+    let url = format!("sqlite:{}", copy.display());
+    let (copied, all) = done(&url);
+    assert!((1..JOBS as u64).contains(&copied), "{copied} were done");
+    assert_eq!(all, JOBS as u64);
+    store.ok(&["check", "--url", &url]);
+    signal(&worker, "-TERM");
+    assert!(worker.wait().unwrap().success());
+}
+
+#[test]
+fn a_file_of_a_newer_version_ends_the_start_of_a_worker_at_once() {
+    let store = Store::new();
+    let path = store.dir().join("jobs.db");
+    let file = taskharbor_sqlite::rusqlite::Connection::open(&path).unwrap();
+    file.execute("UPDATE th_meta SET version = 99", []).unwrap();
+    drop(file);
+    let ended = store.run(&["worker", "--builtin"]);
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert!(ended.err.contains("use a newer version"), "{ended:?}");
 }

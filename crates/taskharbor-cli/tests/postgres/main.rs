@@ -7,5 +7,6 @@ mod scenario;
 mod schema;
 mod start;
 mod store;
+mod wake_up;
 
 use taskharbor_testkit::environment;

@@ -1,10 +1,13 @@
-//! A database in which nothing is installed.
+//! A database in which nothing is installed, or what a newer program has installed.
 
 use std::process::Stdio;
+
+use taskharbor_testkit::postgres::store::connect;
 
 use crate::{
     environment,
     scenario::{program, until},
+    store::Store,
 };
 
 #[test]
@@ -25,4 +28,22 @@ fn ends_with_the_command_to_run(args: &[&str]) {
     let said = String::from_utf8(ended.stderr).unwrap();
     assert_eq!(ended.status.code(), Some(5), "{said}");
     assert!(said.contains(&schema) && said.contains("taskharbor migrate up"), "{said}");
+}
+
+#[test]
+fn a_worker_ends_at_once_where_a_newer_program_has_migrated() {
+    let store = Store::new();
+    let (server, schema) = store.url().split_once("?schema=").unwrap();
+    let newer = "UPDATE th_meta SET version = 99, min_compatible = 99";
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let sql = connect(server, "test", schema).await.unwrap();
+        sql.batch_execute(newer).await.unwrap();
+    });
+    let ended = store.run(&["worker", "--builtin"]);
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert!(ended.err.contains("use a newer version of this program"), "{ended:?}");
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let sql = connect(server, "test", schema).await.unwrap();
+        sql.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.unwrap();
+    });
 }

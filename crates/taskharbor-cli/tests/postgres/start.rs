@@ -6,7 +6,7 @@ use taskharbor_testkit::postgres::server::{Server, Stop};
 
 use crate::scenario::{answer, program, said::Said, until, worker::signal};
 
-fn worker(url: &str, args: &[&str]) -> (Child, Said) {
+pub(crate) fn worker(url: &str, args: &[&str]) -> (Child, Said) {
     let mut command = program();
     command.args(["worker", "--builtin", "--url", url]).args(args);
     let mut worker = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

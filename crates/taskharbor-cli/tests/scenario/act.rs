@@ -237,12 +237,12 @@ fn a_job_for_a_queue_that_no_worker_serves_is_called_out() {
 }
 
 #[test]
-fn tries_count_runs() {
+fn a_table_of_jobs_says_how_often_each_was_taken() {
     let store = Store::new();
     store.enqueue(&["echo"]);
     store.work(&["--builtin"]);
     let list = store.ok(&["list"]);
     let row = list.lines().nth(1).unwrap();
-    assert!(list.contains("TRIES"), "{list}");
+    assert!(list.contains("TAKEN"), "{list}");
     assert_eq!(row.split_whitespace().nth(4), Some("1"), "{list}");
 }

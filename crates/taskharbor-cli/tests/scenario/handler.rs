@@ -64,6 +64,15 @@ fn a_cancellation_ends_what_a_program_has_started() {
 
 #[test]
 fn the_second_signal_kills_without_asking() {
+    second_signal("-INT", 130);
+}
+
+#[test]
+fn a_worker_that_is_terminated_twice_says_so() {
+    second_signal("-TERM", 143);
+}
+
+fn second_signal(name: &str, code: i32) {
     let store = Store::new();
     let pid = store.dir().join("pid");
     let id = store.enqueue(&["deaf", "--max-attempts", "1"]);
@@ -76,10 +85,10 @@ fn the_second_signal_kills_without_asking() {
     );
     let (mut worker, mut said) = heard(&store, &["--shell", "--exec", &script]);
     until("the start", || fs::read_to_string(&pid).is_ok_and(|it| !it.trim().is_empty()));
-    signal(&worker, "-INT");
+    signal(&worker, name);
     said.until("finishing 1 running job");
-    signal(&worker, "-INT");
-    assert_eq!(worker.wait().unwrap().code(), Some(130));
+    signal(&worker, name);
+    assert_eq!(worker.wait().unwrap().code(), Some(code));
     assert!(!asked.exists(), "it was asked first");
     assert!(!is_alive(fs::read_to_string(&pid).unwrap().trim()));
     let job = store.inspect(&id);

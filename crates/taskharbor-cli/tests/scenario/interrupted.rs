@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Driver, QueueName};
+use taskharbor::{Driver, JobId, QueueName};
+use taskharbor_core::{JobType, NewJob, driver::Enqueue, job::JobSet};
 
 use super::{
     until,
@@ -58,15 +59,74 @@ fn paused(store: &Store) -> Vec<String> {
 
 #[test]
 fn a_move_that_is_interrupted_before_anything_was_moved_leaves_nothing_paused() {
-    let mut waiting = Waiting::start();
-    assert!(paused(&waiting.from).contains(&"default".to_owned()));
-    signal(&waiting.moving, "-INT");
-    assert_eq!(waiting.moving.wait().unwrap().code(), Some(130));
-    let mut said = String::new();
-    waiting.said.read_to_string(&mut said).unwrap();
-    assert!(said.contains("interrupted (nothing was moved"), "{said}");
-    assert_eq!((paused(&waiting.from), paused(&waiting.to)), (vec![], vec![]));
-    waiting.let_go();
+    for (name, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut waiting = Waiting::start();
+        assert!(paused(&waiting.from).contains(&"default".to_owned()));
+        signal(&waiting.moving, name);
+        assert_eq!(waiting.moving.wait().unwrap().code(), Some(code));
+        let mut said = String::new();
+        waiting.said.read_to_string(&mut said).unwrap();
+        assert!(said.contains("interrupted (nothing was moved"), "{said}");
+        assert_eq!((paused(&waiting.from), paused(&waiting.to)), (vec![], vec![]));
+        waiting.let_go();
+    }
+}
+
+#[test]
+fn a_move_that_was_killed_amid_the_jobs_goes_on_where_it_stopped() {
+    const JOBS: usize = 25_000;
+    let (from, to) = (Store::new(), Store::new());
+    let job = |n: usize| {
+        let id = JobId::new(format!("job-{n}")).unwrap();
+        NewJob::new(id, QueueName::new("default").unwrap(), JobType::new("t").unwrap(), b"{}")
+    };
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let source = from.open().await;
+        let now = source.now().await.unwrap();
+        let sets = (0..JOBS).map(|n| JobSet::from(job(n))).collect();
+        source.enqueue(Enqueue::new(sets, now)).await.unwrap();
+        source.close().await.unwrap();
+    });
+    let urls = ["move", "--from", from.url(), "--to", to.url(), "--yes"];
+    let mut moving = from.command(&urls);
+    let mut moving = moving.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(moving.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("1") && line.ends_with(" jobs\n"), "{line}");
+    moving.kill().unwrap();
+    assert_eq!(moving.wait().unwrap().code(), None, "it was not at its end");
+    assert_eq!(paused(&to), ["default"]);
+    // The jobs run in one store. A third one does not get them meanwhile.
+    let other = Store::new();
+    let elsewhere = from.run(&["move", "--from", from.url(), "--to", other.url(), "--yes"]);
+    assert!(elsewhere.err.contains("were moved to another store"), "{elsewhere:?}");
+    let report = from.json(&urls);
+    let [moved, existed] = ["moved", "existed"].map(|name| report[name].as_u64().unwrap());
+    assert!(existed >= 10_000 && moved > 0, "{report}");
+    assert_eq!((moved + existed, &report["compared"]), (JOBS as u64, &JOBS.into()), "{report}");
+    assert!(paused(&to).is_empty());
+}
+
+#[test]
+fn a_move_that_was_killed_before_its_first_job_arrived_can_be_repeated() {
+    let (from, to, other) = (Store::new(), Store::new(), Store::new());
+    from.enqueue(&["t"]);
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let (source, destination) = (from.open().await, to.open().await);
+        let since = source.now().await.unwrap().saturating_sub(Duration::from_secs(60));
+        let queue = |name: &str| QueueName::new(name).unwrap();
+        for name in ["taskharbor-move", "taskharbor-move.copied", "default"] {
+            source.pause(queue(name), since).await.unwrap();
+        }
+        destination.pause(queue("default"), since).await.unwrap();
+        source.close().await.unwrap();
+        destination.close().await.unwrap();
+    });
+    let elsewhere = from.run(&["move", "--from", from.url(), "--to", other.url(), "--yes"]);
+    assert!(elsewhere.err.contains("were moved to another store"), "{elsewhere:?}");
+    let moved = from.run(&["move", "--from", from.url(), "--to", to.url(), "--yes"]);
+    assert_eq!((moved.code, &*moved.err), (Some(0), ""), "{moved:?}");
+    assert!(paused(&to).is_empty());
 }
 
 #[test]

@@ -30,16 +30,14 @@ impl Said {
         Self { lines, so_far: String::new() }
     }
 
-    /// Waits for a line with these words.
+    /// Waits for a line with these words, and answers it.
     #[track_caller]
-    pub(crate) fn until(&mut self, words: &str) {
-        if let Err(problem) = self.within(LIMIT, words) {
-            panic!("{problem}");
-        }
+    pub(crate) fn until(&mut self, words: &str) -> String {
+        self.within(LIMIT, words).unwrap_or_else(|problem| panic!("{problem}"))
     }
 
     #[expect(clippy::disallowed_methods, reason = "another process is waited for in real time")]
-    fn within(&mut self, limit: Duration, words: &str) -> Result<(), String> {
+    fn within(&mut self, limit: Duration, words: &str) -> Result<String, String> {
         let end = Instant::now() + limit;
         loop {
             let so_far = &mut self.so_far;
@@ -47,7 +45,7 @@ impl Said {
                 Ok(line) => {
                     *so_far += &format!("{line}\n");
                     if line.contains(words) {
-                        return Ok(());
+                        return Ok(line);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {

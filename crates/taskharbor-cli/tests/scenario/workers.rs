@@ -99,7 +99,7 @@ fn a_worker_is_evicted_by_its_name() {
         "{answer}"
     );
     // Its next heartbeat is refused.
-    said.until("lease");
+    said.until(&format!("the lease of job {id} (wait) was lost, and its result is not recorded"));
     fs::write(store.dir().join("go"), "").unwrap();
     until("the end", || store.state(&id) == "done");
     assert_eq!(store.inspect(&id)["deliveries"], 2);
@@ -109,6 +109,21 @@ fn a_worker_is_evicted_by_its_name() {
     let invalid = store.run(&["workers", "evict", ""]);
     assert_eq!(invalid.code, Some(2), "{invalid:?}");
     assert!(invalid.err.contains("holder is empty"), "{invalid:?}");
+    end(worker);
+}
+
+#[test]
+fn a_lost_lease_is_told_to_programs() {
+    let store = Store::new();
+    let id = store.enqueue(&["wait"]);
+    let args = ["--lease", "1h", "--heartbeat", "100ms", "--name", "told", "--json"];
+    let (worker, mut said) = waiting(&store, &args);
+    until("the start", || store.state(&id) == "inflight");
+    store.ok(&["workers", "evict", "told"]);
+    let line: Value = serde_json::from_str(&said.until(r#""event":"lease_lost""#)).unwrap();
+    assert_eq!((&line["job"], &line["type"]), (&id.into(), &"wait".into()), "{line}");
+    assert!(line["message"].as_str().unwrap().contains("was lost"), "{line}");
+    fs::write(store.dir().join("go"), "").unwrap();
     end(worker);
 }
 

@@ -269,7 +269,12 @@ async fn expirations_are_counted_and_attempts_are_not(t: DriverUnderTest) {
 }
 
 /// The same job, with a lease that its holder has marked.
-async fn mark(t: &DriverUnderTest, leased: &Leased, mark: LeaseMark, now: Timestamp) -> Leased {
+pub(super) async fn mark(
+    t: &DriverUnderTest,
+    leased: &Leased,
+    mark: LeaseMark,
+    now: Timestamp,
+) -> Leased {
     let mut answers = t.extend_all(vec![extension(leased).mark(mark)], now, LEASE).await;
     let extended = answers.remove(0).expect("not refused");
     Leased::new(leased.job.clone(), extended.lease)

@@ -3,10 +3,11 @@
 use taskharbor_core::{
     State, Text,
     admin::Action,
-    driver::Transition,
+    driver::{LeaseMark, Transition},
     job::{ReleaseNote, ReleaseReason},
 };
 
+use super::lease::mark;
 use crate::{
     driver_under_test::DriverUnderTest,
     fixture::{T0, ack, ack_with, at, child, fail, job, release, requeue, retry},
@@ -14,16 +15,17 @@ use crate::{
 
 group! {
     release_note {
-        a_note_stays_with_the_job_through_grants_and_reclaims ["SET-12"]
+        a_note_stays_with_the_job_through_grants ["SET-12"]
+        a_reclaim_drops_the_note ["SET-13"]
         a_release_without_a_note_leaves_the_one_there_is ["SET-12"]
         the_next_note_takes_the_place_of_the_last ["SET-12"]
-        a_retry_drops_the_note ["SET-12"]
-        a_terminal_job_has_no_note_and_gets_none_back ["SET-12"]
+        a_retry_drops_the_note ["SET-13"]
+        a_terminal_job_has_no_note_and_gets_none_back ["SET-13"]
         the_longest_note_is_kept_whole ["SET-12" "JOB-4"]
         a_note_is_moved_with_its_job ["SET-12" "MOV-2"]
     }
     flows {
-        a_member_has_no_note_once_it_is_done ["SET-12"]
+        a_member_has_no_note_once_it_is_done ["SET-13"]
     }
 }
 
@@ -46,13 +48,30 @@ async fn note(t: &DriverUnderTest, text: &str) -> Option<ReleaseNote> {
     t.record(text, at(200)).await.job.released
 }
 
-async fn a_note_stays_with_the_job_through_grants_and_reclaims(t: DriverUnderTest) {
+async fn a_note_stays_with_the_job_through_grants(t: DriverUnderTest) {
     released(&t).await;
     assert_eq!(note(&t, "a").await, Some(no_handler()));
     assert_eq!(t.take_the("a", at(5)).await.job.released, Some(no_handler()));
     assert_eq!(note(&t, "a").await, Some(no_handler()));
-    assert_eq!(t.take_the("a", at(100)).await.job.released, Some(no_handler()));
-    assert_eq!(note(&t, "a").await, Some(no_handler()));
+}
+
+async fn a_reclaim_drops_the_note(t: DriverUnderTest) {
+    for (text, as_this) in [
+        ("unmarked", None),
+        ("started", Some(LeaseMark::Started)),
+        ("leaving", Some(LeaseMark::Leaving)),
+    ] {
+        t.put(job(text), T0).await;
+        t.run(text, noted(no_handler()), T0).await;
+        let leased = t.take_the(text, at(5)).await;
+        if let Some(as_this) = as_this {
+            mark(&t, &leased, as_this, at(6)).await;
+        }
+        let reclaimed = t.take_the(text, at(100)).await;
+        assert_eq!(reclaimed.job.released, None, "{text}");
+        assert_eq!(note(&t, text).await, None, "{text}");
+        t.apply(&reclaimed, ack(), at(100)).await;
+    }
 }
 
 async fn a_release_without_a_note_leaves_the_one_there_is(t: DriverUnderTest) {

@@ -51,6 +51,23 @@ pub struct ClockReading {
     /// more than [`StoreClock::STEP_ABOVE`], this clock has stepped back; otherwise it stands still
     /// for that time.
     pub ahead: Duration,
+    /// The store's time at `taken_at`, as well as it is known.
+    pub store_now: Timestamp,
+    /// When the answer arrived.
+    pub taken_at: Instant,
+    /// How far two clocks may be apart of which one was set by this answer and the other one by what was
+    /// known before.
+    pub error: Duration,
+}
+
+impl ClockReading {
+    /// Whether a clock that showed `shown` at `then` was ahead of the store's, by more than the error. The
+    /// smallest step back is found so, even if the clock stands still since.
+    #[must_use]
+    pub fn was_ahead(&self, shown: Timestamp, then: Instant) -> bool {
+        let shows = shown.saturating_add(self.taken_at.saturating_duration_since(then));
+        shows.since(self.store_now) > self.error
+    }
 }
 
 impl StoreClock {
@@ -108,17 +125,20 @@ impl StoreClock {
         let received = self.started.elapsed();
         let sample = Estimate::new(store_time, sent, received);
         let mut estimate = self.estimate.lock().unwrap_or_else(PoisonError::into_inner);
+        let known_before = estimate.error_at(received);
         *estimate = estimate.better_of(sample, received);
         self.offset.store(estimate.offset_micros(), Ordering::SeqCst);
         let (store_now, error) = (estimate.at(received), estimate.error);
         drop(estimate);
-        let mut reading = self.compare_wall(store_time, received.saturating_sub(sent));
-        reading.ahead = self.latest().since(store_now);
-        if reading.ahead > Self::STEP_ABOVE + error {
-            tracing::warn!(by = ?reading.ahead, "the store's clock was set back, and is followed");
-            self.step_back(store_now, reading.ahead, received);
+        let round_trip = received.saturating_sub(sent);
+        let wall_skew = self.compare_wall(store_time, round_trip);
+        let ahead = self.latest().since(store_now);
+        if ahead > Self::STEP_ABOVE + error {
+            tracing::warn!(by = ?ahead, "the store's clock was set back, and is followed");
+            self.step_back(store_now, ahead, received);
         }
-        Ok(reading)
+        let (taken_at, error) = (self.started + received, known_before + error);
+        Ok(ClockReading { round_trip, wall_skew, ahead, store_now, taken_at, error })
     }
 
     fn step_back(&self, store_now: Timestamp, by: Duration, elapsed: Duration) {
@@ -142,9 +162,9 @@ impl StoreClock {
         &self,
         age: Duration,
         driver: &impl Driver,
-    ) -> Result<(), DriverError> {
+    ) -> Result<Option<ClockReading>, DriverError> {
         if age.is_zero() {
-            return self.sync(driver).await.map(drop);
+            return self.sync(driver).await.map(Some);
         }
         let now = self.started.elapsed().as_secs();
         let asked = self.asked.load(Ordering::Relaxed);
@@ -153,10 +173,10 @@ impl StoreClock {
                 .asked
                 .compare_exchange(asked, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        if mine {
-            self.sync(driver).await?;
+        if !mine {
+            return Ok(None);
         }
-        Ok(())
+        self.sync(driver).await.map(Some)
     }
 
     /// The latest time that was told.
@@ -173,7 +193,8 @@ impl StoreClock {
         Timestamp::EPOCH.saturating_add(since_epoch.unwrap_or_default())
     }
 
-    fn compare_wall(&self, store_time: Timestamp, round_trip: Duration) -> ClockReading {
+    /// How far this machine's wall clock is off; warned of once.
+    fn compare_wall(&self, store_time: Timestamp, round_trip: Duration) -> Duration {
         let wall = Self::wall_time();
         let expected = store_time.saturating_add(round_trip / 2);
         let wall_skew = wall.since(expected).max(expected.since(wall));
@@ -186,7 +207,7 @@ impl StoreClock {
         } else if !off {
             self.warned.store(false, Ordering::Relaxed);
         }
-        ClockReading { round_trip, wall_skew, ahead: Duration::ZERO }
+        wall_skew
     }
 }
 
@@ -233,12 +254,15 @@ impl Estimate {
             .saturating_sub(self.monotonic.saturating_sub(monotonic))
     }
 
+    fn error_at(&self, now: Duration) -> Duration {
+        let age = now.saturating_sub(self.monotonic);
+        self.error + Self::DRIFT_PER_SECOND.mul_f64(age.as_secs_f64().min(1e9))
+    }
+
     /// The sample, unless it took so long that what is known already is more exact. If the two
     /// contradict each other the store's clock was changed, and the sample is right.
     fn better_of(self, sample: Self, now: Duration) -> Self {
-        let age = now.saturating_sub(self.monotonic);
-        let drift = Self::DRIFT_PER_SECOND.mul_f64(age.as_secs_f64().min(1e9));
-        let known = self.error + drift;
+        let known = self.error_at(now);
         let (mine, theirs) = (self.at(now), sample.at(now));
         let apart = mine.since(theirs).max(theirs.since(mine));
         if sample.error > known && apart <= known + sample.error { self } else { sample }
@@ -304,6 +328,25 @@ mod tests {
         clock.step_back(at(955), 45 * SECOND, started.elapsed());
         assert!(clock.now() < at(1_000));
         assert_eq!(clock.set_back(), Some(45 * SECOND));
+    }
+
+    #[test]
+    fn a_small_step_back_is_found_by_what_the_clock_showed_before() {
+        let then = instant();
+        let reading = ClockReading {
+            round_trip: Duration::ZERO,
+            wall_skew: Duration::ZERO,
+            ahead: Duration::ZERO,
+            store_now: at(1_000),
+            taken_at: then + SECOND,
+            error: Duration::from_millis(5),
+        };
+        let showed = |millis| at(999).saturating_add(Duration::from_millis(millis));
+        assert!(!reading.was_ahead(at(990), then), "it was behind");
+        assert!(!reading.was_ahead(showed(5), then), "that may be the error");
+        assert!(reading.was_ahead(showed(6), then));
+        // Until the answer came, the store's clock has caught up with it.
+        assert!(reading.was_ahead(at(1_000), then));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     Driver, DriverError, Timestamp,
-    clock::{Clock, StoreClock},
+    clock::{Clock, ClockReading, StoreClock},
 };
 
 pub(crate) enum Timeline {
@@ -43,15 +43,15 @@ impl Timeline {
         }
     }
 
-    /// Asks the store for its time if the last question is so long ago.
+    /// Asks the store for its time if the last question is so long ago; what it answered, if it was asked.
     pub(crate) async fn sync(
         &self,
         age: Duration,
         driver: &impl Driver,
-    ) -> Result<(), DriverError> {
+    ) -> Result<Option<ClockReading>, DriverError> {
         match self {
             Self::Store(cell) => started(cell, driver).await?.sync_after(age, driver).await,
-            Self::Given(_) => Ok(()),
+            Self::Given(_) => Ok(None),
         }
     }
 

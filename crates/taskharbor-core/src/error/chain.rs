@@ -53,4 +53,10 @@ mod tests {
             assert!(std::error::Error::source(&error).is_none(), "{text}");
         }
     }
+
+    #[test]
+    fn what_main_prints_of_a_refused_name_is_its_message() {
+        let refused = crate::QueueName::new("").unwrap_err();
+        assert_eq!(format!("{refused:?}"), refused.to_string());
+    }
 }

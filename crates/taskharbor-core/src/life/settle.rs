@@ -132,7 +132,7 @@ impl Life {
                 Consequence::Done
             }
             Transition::Expand(_) => Consequence::Expanded,
-            // SET-2, LEA-6
+            // SET-2, SET-13, LEA-6
             Transition::Retry { run_at, .. } => {
                 self.expirations = 0;
                 self.released = None;

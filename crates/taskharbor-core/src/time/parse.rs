@@ -5,11 +5,13 @@ use std::str::FromStr;
 use crate::Timestamp;
 
 /// A text is not an instant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a time: write it as 2026-11-15T10:44:34Z or 2026-11-15T10:44:34.123456+01:00"
 )]
 pub struct InvalidTimestamp(String);
+
+crate::debug_as_display!(InvalidTimestamp);
 
 /// RFC 3339, with seconds and their fraction as one likes. What is below a microsecond is dropped.
 impl FromStr for Timestamp {

@@ -251,7 +251,7 @@ impl Store<'_> {
     /// Writes the grant of a job whose lease was over.
     fn write_reclaimed(&self, entry: &Entry, secret: Secret, walk: &Walk<'_>) -> Result<(), Fault> {
         let life = &entry.life;
-        // LEA-4: the stored record loses its `run_at` too.
+        // LEA-4, SET-13: the stored record loses its `run_at` and its note, too.
         let row = params![
             entry.seq,
             walk.expires_at.as_micros(),

@@ -13,6 +13,7 @@ use taskharbor_core::{
     },
     name::Holder,
 };
+use tokio::time::Instant;
 
 /// One answer carries no more payloads than this, unless a single one is larger.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
@@ -88,19 +89,19 @@ impl Drop for Granted {
 impl Grant {
     /// Reserves jobs, and does with each what a worker does before it starts a handler.
     pub(super) async fn reserve(&self, driver: &AnyDriver) -> Result<Granted, DriverError> {
-        let now = driver.now().await?;
+        let (now, then) = (driver.now().await?, Instant::now());
         let demands = self.demands.clone();
         let request = Reserve::new(demands, self.holder.clone(), now, self.lease_for);
         let reserved = driver.reserve(request).await?;
         let next_due = reserved.next_due.map(|due| due.since(now));
-        let is_clock_right = self.is_clock_right(driver, &reserved.jobs, now).await;
+        let is_clock_right = is_clock_right(driver, &reserved.jobs, now, then).await;
         let (mut jobs, mut refused) = (Vec::new(), Vec::new());
         let (mut bytes, mut runs_alone) = (0, false);
         for leased in reserved.jobs {
             let job = &leased.job;
             let alone = self.worker.runs_alone_for(job);
             bytes += job.payload.len();
-            let admitted = if !is_clock_right && job.expirations > 0 {
+            let admitted = if !is_clock_right && job.may_be_reclaimed() {
                 Admission::Settle(self.worker.clock_set_back(job, self.lease_for, now))
             } else if alone.is_some() && runs_alone {
                 Admission::Settle(self.worker.keep_apart(job, APART, now))
@@ -123,16 +124,6 @@ impl Grant {
         settle(driver, refused).await;
         self.record_starts(&mut granted).await?;
         Ok(granted)
-    }
-
-    /// Whether the clock is not ahead of the store's. By a clock that is ahead, leases seem to have ended that
-    /// have not. A clock that cannot be compared with the store's may be ahead.
-    async fn is_clock_right(&self, driver: &AnyDriver, jobs: &[Leased], then: Timestamp) -> bool {
-        if jobs.iter().all(|leased| leased.job.expirations == 0) {
-            return true;
-        }
-        let synced = driver.sync_clock(Duration::ZERO).await;
-        synced.is_ok() && driver.now().await.is_ok_and(|now| now >= then)
     }
 
     /// Has the store know that jobs start whose lease ran out before, so that it can tell another crash from
@@ -166,6 +157,23 @@ impl Grant {
         });
         settle(&granted.driver, cancelled).await;
         Ok(())
+    }
+}
+
+/// Whether the clock that showed `now` was not ahead of the store's. By a clock that is ahead, leases seem to
+/// have ended that have not. A clock that cannot be compared with the store's may be ahead.
+async fn is_clock_right(
+    driver: &AnyDriver,
+    jobs: &[Leased],
+    now: Timestamp,
+    then: Instant,
+) -> bool {
+    if !jobs.iter().any(|leased| leased.job.may_be_reclaimed()) {
+        return true;
+    }
+    match driver.sync_clock(Duration::ZERO).await {
+        Ok(reading) => reading.is_none_or(|it| !it.was_ahead(now, then.into_std())),
+        Err(_) => false,
     }
 }
 

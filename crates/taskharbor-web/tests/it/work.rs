@@ -4,6 +4,7 @@ mod enqueue;
 mod extend;
 mod hostile;
 mod reserve;
+mod set_back;
 mod settle;
 mod step;
 

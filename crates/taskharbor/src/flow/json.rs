@@ -22,7 +22,7 @@ pub struct Document {
 }
 
 /// Why a JSON document is not a flow. Nothing was stored.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{place}: {fault}")]
 pub struct DocumentError {
     /// The place in the document, as in `$.nodes[2].after[0]`.
@@ -31,8 +31,10 @@ pub struct DocumentError {
     pub fault: Fault,
 }
 
+taskharbor_core::debug_as_display!(DocumentError);
+
 /// What is wrong at one place of a document.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
     /// The document is not JSON.
@@ -81,6 +83,8 @@ pub enum Fault {
     #[error("more than {} nested steps: use fewer levels", parse::MAX_DEPTH)]
     TooDeep,
 }
+
+taskharbor_core::debug_as_display!(Fault);
 
 /// Reads a flow from its JSON form.
 ///

@@ -104,3 +104,12 @@ fn removing_a_job_twice_does_not_remove_its_successor() {
     registry.remove(&held[..1]);
     assert_eq!(registry.len(), 2);
 }
+
+#[test]
+fn a_handler_that_starts_while_its_worker_is_leaving_leaves_the_mark() {
+    let (_, held) = registry_of(1);
+    let job = &held[0];
+    job.set_mark(LeaseMark::Leaving);
+    job.set_mark(LeaseMark::Started);
+    assert_eq!(job.begin_extending().unwrap().2, Some(LeaseMark::Leaving));
+}

@@ -8,7 +8,7 @@ use taskharbor_core::{
 use crate::InvalidJob;
 
 /// A schedule cannot be stored. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("schedule {name:?}: {field}: {fault}")]
 #[non_exhaustive]
 pub struct InvalidSchedule {
@@ -20,8 +20,10 @@ pub struct InvalidSchedule {
     pub fault: ScheduleFault,
 }
 
+taskharbor_core::debug_as_display!(InvalidSchedule);
+
 /// What is wrong with a field of a schedule.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleFault {
     /// Invalid name.
@@ -94,6 +96,8 @@ pub enum ScheduleFault {
         max: usize,
     },
 }
+
+taskharbor_core::debug_as_display!(ScheduleFault);
 
 impl ScheduleFault {
     /// This fault in a field of the schedule or owner with this name.

@@ -13,7 +13,9 @@ use taskharbor_core::{
 use tokio::time::{Instant, sleep};
 
 use super::{
-    health, part,
+    health,
+    outage::Part,
+    part,
     shared::{Phase, Shared},
 };
 use crate::{Event, Operation, WorkerInfo, deadline::in_time};
@@ -107,9 +109,19 @@ async fn announce(shared: &Shared, driver: &AnyDriver) -> Result<(), DriverError
     let (holder, info) = (shared.config.holder.clone(), info(shared).encode());
     let announced = Announce::new(holder, shared.incarnation, info, valid_for, shared.now());
     // Before the next one is due.
-    let announced = in_time(PATIENCE.min(every), driver.announce(announced));
+    let (began, announced) =
+        (Instant::now(), in_time(PATIENCE.min(every), driver.announce(announced)));
     let answer = shared.observers.call(Operation::Announce, 1, announced).await;
     shared.note_announced(answer.is_ok());
+    match &answer {
+        Ok(()) => shared.outage.answered(Part::Announcer, began, &shared.observers),
+        // A store that only takes no announcements is not away.
+        Err(DriverError::Unavailable(_)) => {
+            let _ =
+                shared.call(Part::Announcer, Operation::StoreTime, 0, driver.store_time()).await;
+        }
+        Err(_) => {}
+    }
     answer
 }
 

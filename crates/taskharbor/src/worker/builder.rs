@@ -208,7 +208,7 @@ impl WorkerBuilder {
     }
 
     /// How long handlers have to finish when the worker shuts down. Defaults to 15 s, with which the
-    /// whole shutdown takes at most 25 s ([`Running::shutdown`](crate::Running::shutdown)): Kubernetes
+    /// process ends within 25 s ([`Running::shutdown`](crate::Running::shutdown)): Kubernetes
     /// and others kill a process after 30 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;

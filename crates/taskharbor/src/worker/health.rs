@@ -132,6 +132,7 @@ impl Notes {
             Part::Input
             | Part::Pruner
             | Part::Scheduler
+            | Part::Announcer
             | Part::Watch
             | Part::Hold
             | Part::Probe => None,

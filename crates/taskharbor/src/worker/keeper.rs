@@ -209,7 +209,7 @@ fn is_overdue(shared: &Shared, inflight: &Arc<Inflight>, now: Timestamp) -> bool
 }
 
 async fn extend(shared: Arc<Shared>, driver: AnyDriver, batch: Vec<Item>) -> bool {
-    shared.sync_clock(&driver, StoreClock::SYNC_EVERY).await;
+    let _ = shared.sync_clock(&driver, StoreClock::SYNC_EVERY).await;
     let mut batches = vec![batch];
     let mut answered = true;
     while let Some(mut batch) = batches.pop() {

@@ -30,6 +30,8 @@ pub(super) enum Part {
     Input,
     Pruner,
     Scheduler,
+    /// It calls now and then whatever the slots do, so an outage is noticed while nothing else is asked.
+    Announcer,
     Watch,
     /// Holds the lane of a job that was throttled. It is not tried again.
     Hold,
@@ -39,7 +41,7 @@ pub(super) enum Part {
 
 impl Part {
     /// How many parts do the work of a worker. A store that fails only the others is not away.
-    const WORKING: usize = 6;
+    const WORKING: usize = 7;
 
     const fn works(self) -> bool {
         (self as usize) < Self::WORKING

@@ -332,10 +332,10 @@ impl Reserver {
         let asked = demands.iter().map(|(at, count)| Demand::new(queue(*at), *count)).collect();
         let holder = shared.config.holder.clone();
         self.clock.ask_soon(shared);
-        let now = shared.now();
+        let (now, started) = (shared.now(), Instant::now());
         let request = Reserve::new(asked, holder, now, shared.config.lease_for);
         let jobs = demands.iter().map(|(_, count)| count).sum();
-        let (started, call) = (Instant::now(), shared.driver.reserve(request));
+        let call = shared.driver.reserve(request);
         let answer = shared.call(Part::Reserver, Operation::Reserve, jobs, call).await;
         self.round_trip = (3 * self.round_trip + started.elapsed()) / 4;
         if answer.is_ok() {
@@ -348,12 +348,19 @@ impl Reserver {
             }
         }
         let reserved = answer?;
-        // By a clock that is ahead, leases are over that are not. One that cannot be compared with the
-        // store's may be.
-        let has_expired = reserved.jobs.iter().any(|leased| leased.job.expirations > 0);
-        let is_sure = !has_expired || shared.sync_clock(&shared.driver, Duration::ZERO).await;
-        let is_right = is_sure && shared.now() >= now;
-        Ok((reserved, if is_right { ClockWas::Right } else { ClockWas::Ahead }))
+        let may_be_early = reserved.jobs.iter().any(|leased| leased.job.may_be_reclaimed());
+        let clock = if may_be_early { self.clock_at(now, started).await } else { ClockWas::Right };
+        Ok((reserved, clock))
+    }
+
+    /// Compares the clock that showed `now` with the store's. By a clock that is ahead, leases are over that
+    /// are not. One that cannot be compared may be ahead.
+    async fn clock_at(&self, now: Timestamp, then: Instant) -> ClockWas {
+        match self.shared.sync_clock(&self.shared.driver, Duration::ZERO).await {
+            Ok(Some(reading)) if reading.was_ahead(now, then.into_std()) => ClockWas::Ahead,
+            Ok(_) => ClockWas::Right,
+            Err(_) => ClockWas::Ahead,
+        }
     }
 
     /// Starts the jobs, lets them wait for a slot, or gives them back.
@@ -370,7 +377,7 @@ impl Reserver {
         let may_wait = !shared.config.ahead.is_zero() && !shared.caution.is_careful(now);
         for (inflight, pool) in jobs.into_iter().zip(pools) {
             shared.tell(&Event::Reserved { job: &inflight.job });
-            if clock == ClockWas::Ahead && inflight.job.expirations > 0 {
+            if clock == ClockWas::Ahead && inflight.job.may_be_reclaimed() {
                 // Its holder learns of it at its next heartbeat, and has stopped by then.
                 let delay = shared.config.lease_for;
                 self.release_for(inflight, delay, ReleaseReason::ClockSetBack).await;

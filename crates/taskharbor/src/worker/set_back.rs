@@ -45,7 +45,8 @@ impl ClockWatch {
         self.asked = Instant::now();
         let shared = Arc::clone(shared);
         self.asking = Some(tokio::spawn(async move {
-            shared.sync_clock(&shared.driver, Duration::ZERO).await;
+            // Asked again a second later.
+            let _ = shared.sync_clock(&shared.driver, Duration::ZERO).await;
             if shared.driver.clock_set_back().is_some() {
                 // What fails is done the next time.
                 let _ = tokio::time::timeout(PATIENCE, make_available(&shared)).await;

@@ -13,7 +13,7 @@ use std::{
 use taskharbor_core::{
     AnyDriver, DriverError, JobType, Timestamp,
     admin::{Declaration, LimitsDeclaration},
-    clock::Clock,
+    clock::{Clock, ClockReading},
     driver::Incarnation,
     name::Holder,
 };
@@ -28,7 +28,7 @@ use super::{
     outage::{Outage, Part},
     pool::SlotPools,
     settler::Finished,
-    supervisor::{CLOSE, FLUSH},
+    supervisor::{CLOSE, EXIT, FLUSH},
     tally::Tally,
     unfit::Unreadable,
 };
@@ -94,9 +94,10 @@ impl Config {
         margin.min((self.lease_for - self.heartbeat) / 2)
     }
 
-    /// The longest that a shutdown takes, whatever the handlers do.
+    /// The longest that a shutdown takes, whatever the handlers do, with the end of the process.
     pub(super) const fn shutdown_within(&self) -> Duration {
-        self.grace.saturating_add(self.cancel_wait).saturating_add(FLUSH).saturating_add(CLOSE)
+        let for_handlers = self.grace.saturating_add(self.cancel_wait);
+        for_handlers.saturating_add(FLUSH).saturating_add(CLOSE).saturating_add(EXIT)
     }
 
     /// How long a call may take. Leases are not extended while their jobs are being settled, so a
@@ -106,7 +107,9 @@ impl Config {
         match part {
             Part::Settler => self.call_timeout.min(lease_allows),
             // Worth less than the time in which jobs could be reserved, or a slot be used, without it.
-            Part::Watch | Part::Probe | Part::Hold => self.call_timeout.min(Duration::from_secs(5)),
+            Part::Watch | Part::Probe | Part::Hold | Part::Announcer => {
+                self.call_timeout.min(Duration::from_secs(5))
+            }
             Part::Reserver | Part::Keeper | Part::Input | Part::Pruner | Part::Scheduler => {
                 self.call_timeout
             }
@@ -248,10 +251,14 @@ impl Shared {
     }
 
     /// Keeps the clock in step with the store's: asks the store if the last answer is so old. Without an
-    /// answer the clock goes on as it is; whether there was one.
-    pub(super) async fn sync_clock(&self, driver: &AnyDriver, age: Duration) -> bool {
+    /// answer the clock goes on as it is.
+    pub(super) async fn sync_clock(
+        &self,
+        driver: &AnyDriver,
+        age: Duration,
+    ) -> Result<Option<ClockReading>, DriverError> {
         let call = in_time(CLOCK_PATIENCE, driver.sync_clock(age));
-        self.observers.call(Operation::StoreTime, 0, call).await.is_ok()
+        self.observers.call(Operation::StoreTime, 0, call).await
     }
 
     /// The driver was closed under the worker: nothing can be recorded any more.

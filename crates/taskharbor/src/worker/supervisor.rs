@@ -33,11 +33,13 @@ use super::{
 use crate::{CancelReason, Event, Operation, middleware::recover};
 
 /// How long the last outcomes have to be recorded once every handler has stopped.
-pub(super) const FLUSH: Duration = Duration::from_secs(4);
+pub(super) const FLUSH: Duration = Duration::from_secs(3);
 /// How long the tasks of handlers that were stopped may take to say so.
 const A_MOMENT: Duration = Duration::from_millis(50);
 /// How long a handle of the worker's own may take to close.
 pub(super) const CLOSE: Duration = Duration::from_secs(1);
+/// How long a process may take to end after its worker has.
+pub(crate) const EXIT: Duration = Duration::from_secs(1);
 
 pub(super) fn start(shared: Arc<Shared>) -> Running {
     let (ending, ended) = watch::channel(None);

@@ -3,7 +3,8 @@
 //!
 //! In a rolling deploy new producers meet old workers. So such a job is released for a while before it is
 //! dead-lettered. The time counts from when the first worker could not run it, which is in the note that
-//! each release leaves with the job. So it ends also where workers come and go.
+//! each release leaves with the job. So it ends also where workers come and go. It counts anew after a
+//! worker may have run the job: the store drops the note then.
 
 use std::time::Duration;
 

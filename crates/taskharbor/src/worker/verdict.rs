@@ -224,13 +224,12 @@ pub(crate) fn crashed(job: &JobView, crash_limit: u32, now: Timestamp) -> Option
     if times < crash_limit {
         return None;
     }
-    // The start of the first run was not recorded, that of each other run was.
+    // The start of the first run was not recorded, that of each other run was. LEA-12
     let reason = Text::new(match times {
-        0 | 1 => {
-            "its lease ran out: its worker died or hung, or the job never reached it".to_owned()
-        }
+        0 | 1 => "its lease ran out: its worker died, hung or lost the store, or the job never reached it"
+            .to_owned(),
         _ => format!(
-            "its lease ran out {times} times in a row: each time its worker died or hung while running it"
+            "its lease ran out {times} times in a row: its worker died, hung or lost the store while running it, but the first time the job may not have reached it"
         ),
     });
     Some(dead_letter(job.attempts, reason.clone(), reason, now))

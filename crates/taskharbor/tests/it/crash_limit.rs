@@ -62,7 +62,7 @@ async fn a_job_that_crashes_its_worker_five_times_in_a_row_is_dead_lettered() {
     assert_eq!((record.state, port.log.count("started")), (State::Dlq, 5));
     assert_eq!(
         record.reason.unwrap().as_str(),
-        "its lease ran out 5 times in a row: each time its worker died or hung while running it"
+        "its lease ran out 5 times in a row: its worker died, hung or lost the store while running it, but the first time the job may not have reached it"
     );
 }
 
@@ -194,6 +194,9 @@ async fn a_limit_of_one_says_that_the_job_may_never_have_reached_its_worker() {
     let record = port.finished(&id).await;
     assert_eq!(
         (record.state, record.reason.unwrap().as_str()),
-        (State::Dlq, "its lease ran out: its worker died or hung, or the job never reached it")
+        (
+            State::Dlq,
+            "its lease ran out: its worker died, hung or lost the store, or the job never reached it"
+        )
     );
 }

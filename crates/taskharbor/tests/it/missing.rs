@@ -1,11 +1,13 @@
 //! Jobs that a worker cannot run, and another one perhaps can.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use taskharbor::{
     Handlers, JobId, JobResult, MissingHandler, Outcome, ReleaseNote, ReleaseReason, State,
     Unreadable, WorkerBuilder,
 };
+
+use tokio::sync::Notify;
 
 use crate::port::{DONE, Port, SECOND, handler};
 
@@ -115,6 +117,35 @@ async fn workers_that_come_and_go_count_the_wait_together() {
         assert_eq!(port.finished(id).await.state, State::Dlq);
         assert_eq!(port.log.time_of(&format!("dead-lettered {id}")).since(begun), 10 * MINUTE);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_crashed_its_worker_ends_the_wait() {
+    let port = Port::new();
+    let id = port.client.enqueue_raw("new", b"{}").await.unwrap().id().clone();
+    let old = worker(&port).build().unwrap().start();
+    port.log.until(&format!("released NoHandler {id}")).await;
+    old.shutdown().await.unwrap();
+    let started = Arc::new(Notify::new());
+    let told = Arc::clone(&started);
+    let knows = Handlers::new().on_raw("new", move |_, _| {
+        told.notify_one();
+        async {
+            std::future::pending::<()>().await;
+            JobResult::Ok(None)
+        }
+    });
+    let new = port.worker(knows).build().unwrap().start();
+    started.notified().await;
+    tokio::time::sleep(15 * MINUTE).await;
+    new.abort();
+    let old = worker(&port).name("old").build().unwrap().start();
+    tokio::time::sleep(5 * MINUTE).await;
+    let record = port.record(&id).await;
+    assert_eq!(record.state, State::Scheduled);
+    let since = record.job.released.unwrap().unfit_since.unwrap();
+    assert!(port.now().since(since) < 5 * MINUTE, "{since}");
+    old.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

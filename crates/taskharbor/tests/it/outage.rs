@@ -107,6 +107,27 @@ async fn each_outage_is_told_once_with_its_end_whatever_the_slots_do() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_is_told_by_announcements_while_nothing_else_is_asked() {
+    let port = Port::new();
+    let id = long_job(&port).await;
+    let worker = port.worker(sleeper()).lease(600 * SECOND).announce_every(10 * SECOND);
+    let _running = worker.build().unwrap().start();
+    port.log.until("reserved").await;
+    // A store that takes no announcements is not away.
+    port.store.down(&[Op::Announce]);
+    tokio::time::sleep(40 * SECOND).await;
+    assert_eq!(port.log.count("away"), 0);
+    port.store.down(&[Op::Announce, Op::Time]);
+    tokio::time::sleep(15 * SECOND).await;
+    assert_eq!((port.log.count("away"), port.log.count("back")), (1, 0));
+    port.store.up();
+    tokio::time::sleep(7 * SECOND).await;
+    assert_eq!((port.log.count("away"), port.log.count("back")), (1, 1));
+    port.finished(&id).await;
+    assert_eq!((port.log.count("away"), port.log.count("back")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_is_not_back_because_nothing_is_left_to_ask_of_it() {
     let port = Port::new();
     let id = long_job(&port).await;

@@ -1,9 +1,10 @@
-//! A store whose clock is set back by 45 s, in real time: the clock of a handle is the subject.
+//! A store whose clock is set back, by 45 s unless a test says how far, in real time: the clock of a handle
+//! is the subject.
 
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -12,6 +13,7 @@ use taskharbor::{
     AnyDriver, Client, Context, DriverError, Event, Handlers, JobResult, ReleaseReason, Worker,
     WorkerBuilder,
 };
+use taskharbor_core::driver::LeaseMark;
 use taskharbor_memory::MemoryDriver;
 use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 use tokio::sync::Notify;
@@ -24,8 +26,17 @@ const SOON: Duration = Duration::from_secs(10);
 /// The clock of a store, which can be set back, and of which the store can stop to tell.
 #[derive(Clone, Default)]
 struct Clock {
-    is_set_back: Arc<AtomicBool>,
+    /// By how many milliseconds.
+    set_back_ms: Arc<AtomicU64>,
     is_silent: Arc<AtomicBool>,
+    /// A worker has marked a lease as leaving.
+    is_leaving: Arc<Notify>,
+}
+
+/// Whether a worker that is shutting down extends a lease by this call.
+fn marks_as_leaving(call: &Call) -> bool {
+    let Call::ExtendLeases { request } = call else { return false };
+    request.items.iter().any(|item| item.mark == Some(LeaseMark::Leaving))
 }
 
 impl Hook<MemoryDriver> for Clock {
@@ -34,12 +45,18 @@ impl Hook<MemoryDriver> for Clock {
         call: Call,
         next: Next<'_, MemoryDriver>,
     ) -> Result<Answer, DriverError> {
-        Ok(match next.make(call).await? {
+        let is_leaving = marks_as_leaving(&call);
+        let answer = next.make(call).await?;
+        if is_leaving {
+            self.is_leaving.notify_one();
+        }
+        Ok(match answer {
             Answer::StoreTime(_) if self.is_silent.load(Ordering::SeqCst) => {
                 return Err(DriverError::unavailable("no time"));
             }
-            Answer::StoreTime(now) if self.is_set_back.load(Ordering::SeqCst) => {
-                Answer::StoreTime(now.saturating_sub(BACK))
+            Answer::StoreTime(now) => {
+                let back = Duration::from_millis(self.set_back_ms.load(Ordering::SeqCst));
+                Answer::StoreTime(now.saturating_sub(back))
             }
             answer => answer,
         })
@@ -61,14 +78,15 @@ impl Store {
         driver
     }
 
-    fn set_back(&self) {
-        self.clock.is_set_back.store(true, Ordering::SeqCst);
+    fn set_back(&self, by: Duration) {
+        let millis = u64::try_from(by.as_millis()).unwrap();
+        self.clock.set_back_ms.store(millis, Ordering::SeqCst);
     }
 
     /// A handle that has asked the time before the clock is set back, and one that asks after.
-    async fn handles_around_a_step_back(&self) -> (AnyDriver, AnyDriver) {
+    async fn handles_around_a_step_back(&self, by: Duration) -> (AnyDriver, AnyDriver) {
         let before = self.handle().await;
-        self.set_back();
+        self.set_back(by);
         (before, self.handle().await)
     }
 }
@@ -88,7 +106,7 @@ async fn work_goes_on_within_seconds() {
     let running = worker.build().unwrap().start();
     let client = Client::new(&ours);
     soon("before", client.enqueue(work("before")).await.unwrap().wait()).await.unwrap();
-    store.set_back();
+    store.set_back(BACK);
     soon("a job", client.enqueue(work("unnoticed")).await.unwrap().wait()).await.unwrap();
     soon("noticing", async {
         while ours.clock_set_back().is_none() {
@@ -144,7 +162,7 @@ impl Drop for Running {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_never_has_two_handlers() {
     let (store, runs) = (Store::default(), Runs::default());
-    let (before, after) = store.handles_around_a_step_back().await;
+    let (before, after) = store.handles_around_a_step_back(BACK).await;
     let second = runs.worker(&after).build().unwrap().start();
     let job = Client::new(&after).enqueue(work("a")).await.unwrap();
     soon("the start", runs.started.notified()).await;
@@ -156,9 +174,41 @@ async fn a_job_never_has_two_handlers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_of_a_worker_that_is_leaving_never_has_two_handlers() {
+    let (store, runs) = (Store::default(), Runs::default());
+    let (before, after) = store.handles_around_a_step_back(BACK).await;
+    let second = runs.worker(&after).build().unwrap().start();
+    let job = Client::new(&after).enqueue(work("a")).await.unwrap();
+    soon("the start", runs.started.notified()).await;
+    let leaving = tokio::spawn(async move { second.shutdown().await });
+    soon("the mark", store.clock.is_leaving.notified()).await;
+    let first = runs.worker(&before).build().unwrap().start();
+    soon("the end", job.wait()).await.unwrap();
+    assert_eq!(runs.most.load(Ordering::SeqCst), 1);
+    soon("the shutdown", leaving).await.unwrap().unwrap();
+    first.shutdown().await.unwrap();
+}
+
+/// The shortest lease there can be has two thirds of it left when it is extended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_back_that_is_not_followed_gives_no_job_two_handlers() {
+    let (store, runs) = (Store::default(), Runs::default());
+    let (before, after) = store.handles_around_a_step_back(9 * SECOND / 10).await;
+    let second = runs.worker(&after).lease(SECOND).build().unwrap().start();
+    let job = Client::new(&after).enqueue(work("a")).await.unwrap();
+    soon("the start", runs.started.notified()).await;
+    let first = runs.worker(&before).lease(SECOND).build().unwrap().start();
+    soon("the end", job.wait()).await.unwrap();
+    assert_eq!(before.clock_set_back(), None);
+    assert_eq!(runs.most.load(Ordering::SeqCst), 1);
+    first.shutdown().await.unwrap();
+    second.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_cannot_be_compared_starts_no_job_of_another_worker() {
     let (store, runs) = (Store::default(), Runs::default());
-    let (before, after) = store.handles_around_a_step_back().await;
+    let (before, after) = store.handles_around_a_step_back(BACK).await;
     let second = runs.worker(&after).build().unwrap().start();
     Client::new(&after).enqueue(work("a")).await.unwrap();
     soon("the start", runs.started.notified()).await;

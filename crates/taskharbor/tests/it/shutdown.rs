@@ -178,7 +178,7 @@ async fn outcomes_that_cannot_be_recorded_do_not_hold_up_the_end() {
     port.store.down(&[Op::Settle]);
     let running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
     port.log.until("away settle").await;
-    assert_eq!(shutdown(&port, &running).await, 24 * SECOND);
+    assert_eq!(shutdown(&port, &running).await, 23 * SECOND);
     assert_eq!(port.log.count("worker stopped, 1 left"), 1);
     port.store.up();
     let _next = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();
@@ -242,7 +242,8 @@ async fn a_worker_tells_how_long_its_shutdown_takes_and_by_default_that_is_25_s(
     port.store.next(Op::Extend, [Fault::Hang]);
     let took = shutdown(&port, &running).await;
     assert_eq!(*told.lock().unwrap(), Some(25 * SECOND));
-    assert!((20 * SECOND..=25 * SECOND).contains(&took), "{took:?}");
+    // The last second is for the process.
+    assert!((20 * SECOND..=24 * SECOND).contains(&took), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,8 +25,9 @@ pub(crate) enum Op {
     Prune,
     Due,
     Fire,
-    /// It goes wrong only where a test says so, and not at random.
+    /// These go wrong only where a test says so, and not at random.
     Configure,
+    Announce,
     /// In a transaction of the test's.
     Transaction,
 }
@@ -47,6 +48,7 @@ impl Op {
             Called::DueSchedules => Some(Self::Due),
             Called::Fire => Some(Self::Fire),
             Called::Configure => Some(Self::Configure),
+            Called::Announce => Some(Self::Announce),
             _ => None,
         }
     }

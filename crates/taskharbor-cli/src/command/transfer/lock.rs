@@ -20,6 +20,8 @@ use crate::{
 
 const OWNER: &str = "taskharbor-move.lock";
 const ALIVE: &str = "taskharbor-move.alive";
+/// The code of the failure of a move whose place another one has taken.
+const TAKEN_OVER: &str = "taken_over";
 /// How often the owner shows that it is alive, and after which time without a sign it is dead.
 const SIGN_EVERY: Duration = Duration::from_millis(500);
 const DEAD_AFTER: Duration = Duration::from_secs(3);
@@ -111,5 +113,13 @@ fn refused() -> Failure {
 }
 
 fn lost() -> Failure {
-    Failure::refused("moving", "another move of this store took over, because this one stood still")
+    Failure::refused(
+        TAKEN_OVER,
+        "another move of this store took over, because this one stood still",
+    )
+}
+
+/// Whether another move goes on with what this one has paused.
+pub(super) fn is_taken_over(failure: &Failure) -> bool {
+    failure.code == TAKEN_OVER
 }

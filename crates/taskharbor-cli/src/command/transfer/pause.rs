@@ -16,7 +16,7 @@ use crate::{
 /// The queue in the source that remembers when a move has paused the others. All queues of a move have
 /// names that begin like this, and no jobs.
 const MARK: &str = "taskharbor-move";
-/// The queue in the source that remembers that a job has arrived in another store.
+/// The queue in the source that remembers that a job may have arrived in another store.
 const COPIED: &str = "taskharbor-move.copied";
 
 /// The queues that are paused for a move.
@@ -38,7 +38,12 @@ impl Paused {
         let (mark, copied) = (name(MARK)?, name(COPIED)?);
         let now = source.now().await?;
         let (here, there) = (source.pauses().await?, destination.pauses().await?);
-        if here.contains_key(&copied) && !has_arrived(source, destination).await? {
+        // A move that was killed before its first job arrived has paused the queues of its destination.
+        let is_paused_alike = there.iter().any(|(queue, at)| here.get(queue) == Some(at));
+        if here.contains_key(&copied)
+            && !is_paused_alike
+            && !has_arrived(source, destination).await?
+        {
             let text = format!(
                 "the jobs of {} were moved to another store, or are about to be: repeat that move; to give it up and move them here, run `taskharbor queue resume {COPIED}` on the source first",
                 source.shown
@@ -67,7 +72,7 @@ impl Paused {
         self.since
     }
 
-    /// Remembers that jobs have arrived in the destination.
+    /// Remembers that jobs may have arrived in the destination.
     pub(super) async fn remember_copied(&self, source: &Side) -> Outcome {
         source.pause(self.copied.clone(), self.since).await
     }
@@ -123,6 +128,8 @@ impl Paused {
             undone = undone.and(destination.resume(queue).await);
         }
         if self.is_first {
+            // It may be paused although the answer was lost.
+            undone = undone.and(source.resume(self.copied).await);
             undone = undone.and(source.resume(self.mark).await);
         }
         undone
@@ -138,7 +145,7 @@ impl Paused {
     }
 
     /// Resumes the queues of the destination, except those that an operator paused.
-    pub(super) async fn end(self, source: &Side, destination: &Side) -> Outcome {
+    pub(super) async fn end(&self, source: &Side, destination: &Side) -> Outcome {
         let here = source.counts().await?;
         let there = destination.pauses().await?;
         // Jobs that come back to the store they were moved from find the pauses of that move.
@@ -153,8 +160,8 @@ impl Paused {
             }
         }
         if away.is_some() {
-            destination.resume(self.mark).await?;
-            destination.resume(self.copied).await?;
+            destination.resume(self.mark.clone()).await?;
+            destination.resume(self.copied.clone()).await?;
         }
         Ok(())
     }

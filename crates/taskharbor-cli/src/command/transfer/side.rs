@@ -1,6 +1,8 @@
 //! [`Side`]: one of the two stores of a move, whose errors say which of them it is.
+//!
+//! A store may fail for a moment. Calls that may be repeated are repeated then, so that the move goes on.
 
-use std::collections::HashMap;
+use std::{cell::Cell, collections::HashMap, time::Duration};
 
 use taskharbor::{Admin, AnyDriver, Cursor, DriverError, JobId, List, QueueCounts, QueueName};
 use taskharbor_core::{
@@ -12,17 +14,43 @@ use taskharbor_core::{
     job::JobSummary,
 };
 
+use tokio::time::{Instant, sleep};
+
 use crate::{
     clean,
     failure::{Failure, Outcome},
     store::{Missing, Url},
 };
 
+/// How long a store may be unavailable before the move ends.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two tries of a call.
+const TRY_EVERY: Duration = Duration::from_millis(200);
+
 /// The source or the destination.
 pub(super) struct Side {
     driver: AnyDriver,
     role: &'static str,
     pub(super) shown: String,
+    /// Whether the last call had to be given up. Then others are made once.
+    is_given_up: Cell<bool>,
+}
+
+/// An error of a call, which may be worth trying again.
+trait CallFailure: Into<Failure> {
+    fn is_unavailable(&self) -> bool;
+}
+
+impl CallFailure for DriverError {
+    fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Unavailable(_))
+    }
+}
+
+impl CallFailure for CallError {
+    fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.is_unavailable())
+    }
 }
 
 impl Side {
@@ -30,7 +58,28 @@ impl Side {
         let shown = clean::line(&url.shown());
         let failed = |failure| named(role, &shown, failure);
         let driver = url.open(missing).await.map_err(failed)?;
-        Ok(Self { driver, role, shown })
+        Ok(Self::new(driver, role, shown))
+    }
+
+    pub(super) const fn new(driver: AnyDriver, role: &'static str, shown: String) -> Self {
+        Self { driver, role, shown, is_given_up: Cell::new(false) }
+    }
+
+    /// Makes a call, and makes it again while the store is unavailable, for as long as that may take.
+    async fn call<T, E: CallFailure>(
+        &self,
+        call: impl AsyncFn(&AnyDriver) -> Result<T, E>,
+    ) -> Outcome<T> {
+        let began = Instant::now();
+        loop {
+            let answer = call(&self.driver).await;
+            let is_away = answer.as_ref().is_err_and(CallFailure::is_unavailable);
+            if !is_away || self.is_given_up.get() || began.elapsed() >= PATIENCE {
+                self.is_given_up.set(is_away);
+                return self.named(answer);
+            }
+            sleep(TRY_EVERY).await;
+        }
     }
 
     fn named<T, E: Into<Failure>>(&self, answer: Result<T, E>) -> Outcome<T> {
@@ -38,21 +87,21 @@ impl Side {
     }
 
     pub(super) async fn now(&self) -> Outcome<Timestamp> {
-        self.named(self.driver.now().await)
+        self.call(async |driver| driver.now().await).await
     }
 
     pub(super) async fn counts(&self) -> Outcome<Vec<QueueCounts>> {
         let now = self.now().await?;
-        self.named(self.driver.counts(Counts::new(now)).await)
+        self.call(async |driver| driver.counts(Counts::new(now)).await).await
     }
 
     pub(super) async fn pause(&self, queue: QueueName, since: Timestamp) -> Outcome {
-        self.named::<_, CallError>(self.driver.pause(queue, since).await)
+        self.call::<_, CallError>(async |driver| driver.pause(queue.clone(), since).await).await
     }
 
     pub(super) async fn resume(&self, queue: QueueName) -> Outcome {
         let now = self.now().await?;
-        self.named::<_, CallError>(self.driver.resume(queue, now).await)
+        self.call::<_, CallError>(async |driver| driver.resume(queue.clone(), now).await).await
     }
 
     /// The paused queues, and since when each has been paused.
@@ -70,7 +119,7 @@ impl Side {
         let (mut settings, mut request) =
             (Vec::new(), ListSettings::new(Limits::MAX_PAGE).kind(kind));
         loop {
-            let page = self.named(self.driver.settings(request.clone()).await)?;
+            let page = self.call(async |driver| driver.settings(request.clone()).await).await?;
             settings.extend(page.items);
             match page.next {
                 Some(next) => request = request.after(next),
@@ -79,6 +128,7 @@ impl Side {
         }
     }
 
+    /// Made once: a change that was made already may be refused.
     pub(super) async fn configure(
         &self,
         change: Change,
@@ -90,12 +140,13 @@ impl Side {
     }
 
     pub(super) async fn list(&self, request: List) -> Outcome<Page<JobSummary>> {
-        self.named(self.driver.list(request).await)
+        self.call(async |driver| driver.list(request.clone()).await).await
     }
 
     pub(super) async fn has(&self, job: JobId) -> Outcome<bool> {
         let now = self.now().await?;
-        Ok(self.named(self.driver.inspect(job, now).await)?.is_some())
+        let record = self.call(async |driver| driver.inspect(job.clone(), now).await).await?;
+        Ok(record.is_some())
     }
 
     pub(super) async fn export(
@@ -103,14 +154,14 @@ impl Side {
         after: Option<Cursor>,
         limit: usize,
     ) -> Outcome<Page<ExportUnit>> {
-        self.named(self.driver.export(after, limit).await)
+        self.call(async |driver| driver.export(after.clone(), limit).await).await
     }
 
     pub(super) async fn import(
         &self,
         units: Vec<ExportUnit>,
     ) -> Outcome<Vec<Result<Imported, ImportRefused>>> {
-        self.named::<_, DriverError>(self.driver.import(units).await)
+        self.call(async |driver| driver.import(units.clone()).await).await
     }
 }
 

@@ -175,7 +175,7 @@ impl Observer for Status {
                 self.say("schedule_failed", &format!("schedule {schedule} was not fired: {error}"));
             }
             Event::StoreBack { .. } => self.say("store_back", "the store is back"),
-            Event::WorkerStarted { name, shutdown_within, .. } if !self.is_drawn => {
+            Event::WorkerStarted { name, shutdown_within, .. } => {
                 let text = format!(
                     "worker {name} started; its shutdown takes {shutdown_within:?} at most"
                 );

@@ -258,7 +258,9 @@ BEGIN
     deliveries = coalesce(l.deliveries, 0) + 1, holder = p_holder, progress = NULL,
     -- LEA-4, LEA-12: taken back from a holder whose lease has ended.
     expirations = CASE WHEN l.lease_expires_at IS NULL THEN l.expirations ELSE th_expirations(l.expirations, l.lease_mark) END,
-    run_at = CASE WHEN l.lease_expires_at IS NULL THEN l.run_at END, moved_from = NULL, lease_mark = NULL
+    run_at = CASE WHEN l.lease_expires_at IS NULL THEN l.run_at END, moved_from = NULL, lease_mark = NULL,
+    -- SET-13
+    released = CASE WHEN l.lease_expires_at IS NULL THEN l.released END
   FROM th_job j WHERE l.ctid = ANY (p_rows) AND j.seq = ANY (ARRAY[l.seq])
   RETURNING j.id, j.queue, j.type, j.payload, j.headers::text, l.priority::bigint, l.run_at, j.timeout_us, j.created_at,
     l.attempts::bigint, coalesce(l.attempt_limit, j.max_attempts)::bigint,

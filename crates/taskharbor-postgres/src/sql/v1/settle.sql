@@ -225,7 +225,7 @@ BEGIN
   END IF;
 END $$;
 
--- Jobs that wait again: retried (SET-2, LEA-6), or released (SET-4, SET-12), after a handler had started (LEA-6) or before.
+-- Jobs that wait again: retried (SET-2, SET-13, LEA-6), or released (SET-4, SET-12), after a handler had started (LEA-6) or before.
 -- Answers their queues.
 CREATE FUNCTION th_put_back(p_items th_item[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
