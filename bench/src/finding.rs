@@ -63,9 +63,16 @@ impl Rounds {
         self.0.push(value);
     }
 
+    /// The value in the middle, or the mean of the two in the middle.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.sorted();
-        sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+        let middle = |at: usize| sorted.get(at).copied().unwrap_or(f64::NAN);
+        let upper = sorted.len() / 2;
+        if sorted.len() % 2 == 0 {
+            f64::midpoint(middle(upper.saturating_sub(1)), middle(upper))
+        } else {
+            middle(upper)
+        }
     }
 
     /// What this was in proportion to another, round by round.

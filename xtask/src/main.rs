@@ -67,7 +67,8 @@ test and ci also find or fetch a browser:
 
   --install            install what is missing with apt-get if there is no other way, for clients as well;
                        CI always does
-  --pg-version newer   use a newer major version than the system's; `ci` always tests on both
+  --pg-version VERSION use this major version, such as 17, or `newer` for a newer one than the system's; `ci` always tests
+                       on the system's and a newer one
 ";
 
 /// A few minutes of chaos for each change. An hour of it is for people. The clock of a store is set only in

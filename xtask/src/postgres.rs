@@ -59,6 +59,7 @@ impl Stage {
         let binaries = match options.version {
             Version::Usual => binary::find(&place, options.installing)?,
             Version::Newer => binary::find_newer(&place)?,
+            Version::Major(major) => binary::find_major(&place, major)?,
         };
         let run = Run::begin(&place, &binaries, &account)?;
         Ok(Self { account, place, binaries, run })

@@ -19,6 +19,8 @@ use tokio_postgres::Row;
 use crate::{
     PostgresDriver,
     answer::{self, get},
+    error,
+    held::HeldElsewhere,
     record,
     value::Value,
 };
@@ -94,10 +96,10 @@ impl Admin for PostgresDriver {
         let call = self.shared.wakeups.begin_call(Vec::new());
         let rows = self.query(&self.shared.statements.manage, &values).await;
         call.answered(&rows);
-        let rows = rows?;
+        let rows = rows.map_err(|it| error::held_elsewhere(it, HeldElsewhere::Locked))?;
         let mut answers = Vec::with_capacity(request.ids.len());
         for row in &rows {
-            match get::<Option<Vec<String>>>(row, 3)? {
+            match get::<Option<Vec<String>>>(row, "wakes")? {
                 Some(wakes) => self.put_in_line(answer::queues(Some(wakes)), 0),
                 None => answers.push(managed(row)?),
             }
@@ -221,18 +223,18 @@ fn flow_state(state: FlowState) -> Result<&'static str, DriverError> {
 }
 
 fn managed(row: &Row) -> Result<Result<State, Denied>, DriverError> {
-    let state = get::<Option<&str>>(row, 0)?.map(answer::state).transpose()?;
-    Ok(match (get::<Option<&str>>(row, 1)?, state) {
+    let state = get::<Option<&str>>(row, "state")?.map(answer::state).transpose()?;
+    Ok(match (get::<Option<&str>>(row, "denied")?, state) {
         (None, Some(state)) => Ok(state),
         (Some("wrong_state"), Some(state)) => Err(Denied::WrongState(state)),
         (Some("not_found"), _) => Err(Denied::JobNotFound),
         (Some("flow_over"), _) => Err(Denied::FlowOver),
-        (Some("key_held"), _) => {
-            Err(Denied::KeyHeld(answer::id(get::<Option<&str>>(row, 2)?.unwrap_or_default())?))
-        }
-        (Some("in_flow"), _) => {
-            Err(Denied::InFlow(answer::id(get::<Option<&str>>(row, 2)?.unwrap_or_default())?))
-        }
+        (Some("key_held"), _) => Err(Denied::KeyHeld(answer::id(
+            get::<Option<&str>>(row, "detail")?.unwrap_or_default(),
+        )?)),
+        (Some("in_flow"), _) => Err(Denied::InFlow(answer::id(
+            get::<Option<&str>>(row, "detail")?.unwrap_or_default(),
+        )?)),
         (other, _) => return Err(answer::unknown("denial", other.unwrap_or_default())),
     })
 }

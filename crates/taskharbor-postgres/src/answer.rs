@@ -24,10 +24,10 @@ pub struct AnswerRow {
 impl AnswerRow {
     pub(crate) fn read(row: &Row) -> Result<Self, DriverError> {
         Ok(Self {
-            ord: get(row, 0)?,
-            verdict: get(row, 1)?,
-            detail: get(row, 2)?,
-            wakes: get(row, 3)?,
+            ord: get(row, "ord")?,
+            verdict: get(row, "verdict")?,
+            detail: get(row, "detail")?,
+            wakes: get(row, "wakes")?,
         })
     }
 

@@ -6,7 +6,7 @@ use crate::{
     PostgresDriver,
     answer::{self, AnswerRow},
     column::{Columns, key_hold, key_time, place},
-    error,
+    error, held,
     statement::Statements,
     storing::{self, LOCK_WAIT_MS},
     tx,
@@ -240,9 +240,9 @@ impl Part<'_> {
         now: Timestamp,
     ) -> Option<(&'a str, Vec<Value<'a>>)> {
         let Part::Plain { jobs, order } = self else { return None };
-        let has_key =
-            |job: &NewJob| job.idempotency_key.is_some() || job.key_hold != KeyHold::UntilPruned;
-        if order.repeats || jobs.iter().any(|(_, job)| has_key(job)) {
+        // A call that may have to wait for another transaction uses the function, which does not wait for long.
+        let may_wait = |job: &NewJob| held::may_wait(job) || job.key_hold != KeyHold::UntilPruned;
+        if order.repeats || jobs.iter().any(|(_, job)| may_wait(job)) {
             return None;
         }
         let mut values = vec![Value::BigInt(Some(now.as_micros())), order.places()];

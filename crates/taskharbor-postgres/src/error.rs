@@ -10,6 +10,8 @@ use deadpool_postgres::{HookError, PoolError, TimeoutType};
 use taskharbor_core::{DriverError, error::chain};
 use tokio_postgres::error::{Severity, SqlState};
 
+use crate::HeldElsewhere;
+
 /// The constraints by which a job's number is unique.
 const NUMBERED: [&str; 2] = ["th_job_pkey", "th_live_pkey"];
 
@@ -62,11 +64,6 @@ enum Cause {
     SequenceBehind { schema: String, source: ServerError },
     #[error("the role may not do this: grant it what docs/guides/postgres.md lists for its part")]
     Forbidden(#[source] ServerError),
-    #[error(
-        "another transaction has stored the same job id or idempotency key and is still open: find \
-         it in pg_stat_activity, and commit or roll it back"
-    )]
-    HeldElsewhere(#[source] Arc<dyn Error + Send + Sync>),
     #[error(
         "no connection became free in time: raise `pool_size`, or look for slow statements in \
          pg_stat_activity"
@@ -146,13 +143,14 @@ pub(crate) fn is_blocked(error: &DriverError) -> bool {
     source.downcast_ref::<ServerError>().is_some_and(|it| ["55P03", "40P01"].contains(&&*it.code))
 }
 
-/// Says what to do about a call that waited too long to store a job.
-pub(crate) fn held_elsewhere(error: DriverError) -> DriverError {
+/// Names the reason for a call that waited too long for another transaction.
+pub(crate) fn held_elsewhere(
+    error: DriverError,
+    name: fn(Arc<dyn Error + Send + Sync>) -> HeldElsewhere,
+) -> DriverError {
     let is_held = is_lock_timeout(&error);
     match error {
-        DriverError::Unavailable(source) if is_held => {
-            DriverError::unavailable(Cause::HeldElsewhere(source))
-        }
+        DriverError::Unavailable(source) if is_held => DriverError::unavailable(name(source)),
         error => error,
     }
 }

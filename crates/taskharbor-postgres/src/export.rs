@@ -96,7 +96,7 @@ impl PostgresDriver {
         let values = [Value::BigInt(Some(after)), Value::BigInt(i64::try_from(limit).ok())];
         let mut places: Vec<(i64, Option<i64>)> = Vec::new();
         for row in self.query(&statements.export_units, &values).await? {
-            places.push((get(&row, 0)?, get(&row, 1)?));
+            places.push((get(&row, "seq")?, get(&row, "flow")?));
         }
         let flows: HashSet<i64> = places.iter().filter_map(|(_, flow)| *flow).collect();
         let alone = places.iter().filter(|(_, flow)| flow.is_none());
@@ -291,7 +291,7 @@ fn check_size(units: &[ExportUnit]) -> Result<(), InvalidRequest> {
 
 fn imported(rows: &[Row]) -> Result<Result<Imported, ImportRefused>, DriverError> {
     let row = rows.first().ok_or_else(|| unknown("answer", "nothing"))?;
-    Ok(match (get::<&str>(row, 0)?, optional_id(get(row, 1)?)?) {
+    Ok(match (get::<&str>(row, "verdict")?, optional_id(get(row, "id")?)?) {
         ("stored", _) => Ok(Imported::Stored),
         ("existing", _) => Ok(Imported::Existing),
         ("overlap", Some(job)) => Err(ImportRefused::Overlap(job)),
@@ -301,9 +301,9 @@ fn imported(rows: &[Row]) -> Result<Result<Imported, ImportRefused>, DriverError
 }
 
 fn stored_key(row: &Row) -> Result<ExportedKey, DriverError> {
-    let queue = name(QueueName::new(get::<&str>(row, 0)?))?;
-    let key = name(IdempotencyKey::new(get::<&str>(row, 1)?))?;
-    Ok(ExportedKey::new(queue, key, id(get(row, 2)?)?, time(get(row, 3)?)?))
+    let queue = name(QueueName::new(get::<&str>(row, "queue")?))?;
+    let key = name(IdempotencyKey::new(get::<&str>(row, "key")?))?;
+    Ok(ExportedKey::new(queue, key, id(get(row, "job")?)?, time(get(row, "held_until")?)?))
 }
 
 /// The flow of a member as `sql/export.sql` tells it.

@@ -199,12 +199,12 @@ impl<'a> Part<'a> {
         let mut stored = Vec::new();
         let mut items = self.items.iter();
         for row in rows {
-            if get::<Option<i64>>(row, 0)?.is_none() {
-                stored.extend(answer::queues(get(row, 4)?).into_iter().map(Work::new));
+            if get::<Option<i64>>(row, "ord")?.is_none() {
+                stored.extend(answer::queues(get(row, "wakes")?).into_iter().map(Work::new));
             } else if let Some(item) = items.next() {
-                answers.push(match get::<Option<&str>>(row, 1)? {
-                    Some(refused) => Err(item.refused(refused, get(row, 2)?)?),
-                    None => Ok(item.fired(get(row, 3)?, &mut stored, now)?),
+                answers.push(match get::<Option<&str>>(row, "refused")? {
+                    Some(refused) => Err(item.refused(refused, get(row, "detail")?)?),
+                    None => Ok(item.fired(get(row, "existing")?, &mut stored, now)?),
                 });
             }
         }

@@ -6,7 +6,7 @@
 //! more. So at most half of the connections are used by calls that may wait. The others wait here,
 //! without a connection.
 
-use std::{sync::Arc, time::Duration};
+use std::{error::Error, sync::Arc, time::Duration};
 
 use taskharbor_core::{DriverError, JobId, NewJob};
 use tokio::{
@@ -28,12 +28,39 @@ pub(crate) struct HeldCalls {
 #[derive(Debug)]
 pub(crate) struct Permit(Option<OwnedSemaphorePermit>);
 
+/// Why a call failed that met transactions which stay open. It is the source of a
+/// [`DriverError::Unavailable`], and the same call succeeds once they have ended.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "other calls are waiting for transactions that have stored the same job ids or idempotency \
-     keys and are still open: find them in pg_stat_activity, and commit or roll them back"
-)]
-struct NoPermit;
+#[non_exhaustive]
+pub enum HeldElsewhere {
+    /// A call that stores jobs waited too long.
+    #[error(
+        "another transaction has stored the same job id or idempotency key and is still open: find \
+         it in pg_stat_activity, and commit or roll it back"
+    )]
+    Stored(#[source] Arc<dyn Error + Send + Sync>),
+    /// A call that changes jobs waited too long.
+    #[error(
+        "another transaction has locked one of the jobs, its flow or its idempotency key and is \
+         still open: find it in pg_stat_activity, and commit or roll it back"
+    )]
+    Locked(#[source] Arc<dyn Error + Send + Sync>),
+    /// Too many calls that store jobs were waiting already.
+    #[error(
+        "other calls are waiting for transactions that have stored the same job ids or idempotency \
+         keys and are still open: find them in pg_stat_activity, and commit or roll them back"
+    )]
+    TooManyCalls,
+}
+
+impl HeldElsewhere {
+    /// The reason for which a call failed, if it is this one.
+    #[must_use]
+    pub fn of(error: &DriverError) -> Option<&Self> {
+        let DriverError::Unavailable(cause) = error else { return None };
+        cause.downcast_ref()
+    }
+}
 
 impl HeldCalls {
     /// For a pool of this size and calls with this deadline.
@@ -49,7 +76,7 @@ impl HeldCalls {
         let permit = Arc::clone(&self.permits).acquire_owned();
         match timeout(self.deadline, permit).await {
             Ok(permit) => Ok(Permit(permit.ok())),
-            Err(_) => Err(DriverError::unavailable(NoPermit)),
+            Err(_) => Err(DriverError::unavailable(HeldElsewhere::TooManyCalls)),
         }
     }
 }
@@ -75,7 +102,7 @@ impl Drop for Permit {
 
 /// Whether another transaction may be storing the same job: it has a key, or an id that was not
 /// generated.
-fn may_wait(job: &NewJob) -> bool {
+pub(crate) fn may_wait(job: &NewJob) -> bool {
     job.idempotency_key.is_some() || !is_generated(&job.id)
 }
 
@@ -128,7 +155,10 @@ mod tests {
             held.push(calls.enter(&[&named("a")]).await.unwrap());
         }
         let error = calls.enter(&[&named("a")]).await.unwrap_err();
-        assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}");
+        assert!(
+            matches!(HeldElsewhere::of(&error), Some(HeldElsewhere::TooManyCalls)),
+            "{error:?}"
+        );
         for _ in 0..10 {
             calls.enter(&[&generated()]).await.unwrap().answered();
         }

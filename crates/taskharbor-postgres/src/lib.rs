@@ -47,6 +47,7 @@ mod worker;
 pub use config::{Config, ConfigError, StatementMode};
 pub use deadpool_postgres;
 pub use driver::PostgresDriver;
+pub use held::HeldElsewhere;
 pub use migration::migration;
 pub use open::OpenError;
 pub use schema::{SchemaName, SchemaNameError};

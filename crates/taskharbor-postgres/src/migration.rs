@@ -41,12 +41,13 @@ const PUBLIC: [&str; 13] = [
 ];
 
 /// All of version 1.
-const V1: [&str; 27] = [
+const V1: [&str; 29] = [
     include_str!("sql/v1/meta.sql"),
     include_str!("sql/v1/table.sql"),
     include_str!("sql/v1/finish.sql"),
     include_str!("sql/v1/enqueue.sql"),
     include_str!("sql/v1/flow.sql"),
+    include_str!("sql/v1/caller.sql"),
     include_str!("sql/v1/limit.sql"),
     include_str!("sql/v1/reserve.sql"),
     include_str!("sql/v1/lane.sql"),
@@ -67,6 +68,7 @@ const V1: [&str; 27] = [
     include_str!("sql/v1/api.sql"),
     include_str!("sql/v1/operate.sql"),
     include_str!("sql/v1/comment.sql"),
+    include_str!("sql/v1/comment_view.sql"),
     include_str!("sql/v1/role.sql"),
     include_str!("sql/v1/role_memory.sql"),
 ];
@@ -174,7 +176,8 @@ impl Step {
 impl Plan {
     /// The steps of this program.
     pub(crate) fn own() -> Self {
-        let all = versioned(&V1.join("\n"), 1);
+        let all = V1.join("\n");
+        let all = versioned(&(all.clone() + &comments(&all)), 1);
         Self {
             steps: vec![Step::transaction(1, "tables, functions and views", all)],
             lock_wait: Duration::from_secs(1),
@@ -256,6 +259,28 @@ fn versioned(sql: &str, version: i64) -> String {
         text += &piece[word.len()..];
     }
     text
+}
+
+/// Statements that give each function, type and view the comment that stands before it. `\df+` and `\dT+` show it.
+fn comments(sql: &str) -> String {
+    let mut comments = String::new();
+    let mut before: Vec<&str> = Vec::new();
+    for line in sql.lines() {
+        if let Some(text) = line.strip_prefix("--") {
+            before.push(text.trim());
+            continue;
+        }
+        let created = line.strip_prefix("CREATE ").and_then(|rest| rest.split_once(' '));
+        if let Some((kind @ ("FUNCTION" | "TYPE" | "VIEW"), rest)) = created
+            && !before.is_empty()
+        {
+            let name = rest.split(|it| !is_word(it)).next().unwrap_or_default();
+            let text = before.join("\n").replace('\'', "''");
+            comments += &format!("COMMENT ON {kind} {name} IS '{text}';\n");
+        }
+        before.clear();
+    }
+    comments
 }
 
 fn is_word(character: char) -> bool {

@@ -22,10 +22,10 @@ macro_rules! statements {
 }
 
 statements! {
-    enqueue: "SELECT ord, 'existing'::text, existing, NULL::text[] FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
+    enqueue: "SELECT ord, 'existing'::text AS verdict, existing AS detail, NULL::text[] AS wakes FROM {schema}.th_enqueue_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19)";
     enqueue_plain: include_str!("sql/enqueue_plain.sql");
     enqueue_bare: include_str!("sql/enqueue_bare.sql");
-    enqueue_flow: "SELECT NULL::bigint, verdict, id, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23)";
+    enqueue_flow: "SELECT NULL::bigint AS ord, verdict, id AS detail, wakes FROM {schema}.th_enqueue_flow_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20,$21,$22,$23)";
     reserve: crate::reserve::STATEMENT;
     extend: "SELECT verdict, lease_expires_at, cancel_requested FROM {schema}.th_extend_v1($1,$2,$3,$4,$5,$6,$7)";
     ack: "SELECT remaining, wakes FROM {schema}.th_ack_v1($1,$2,$3,$4)";
@@ -37,7 +37,7 @@ statements! {
     lanes: "SELECT l.*, u.limits, u.inflight AS queue_inflight, u.tat, u.held_until FROM {schema}.th_lanes_v1($1,$2,$3,$4) l LEFT JOIN {schema}.th_usage_v1($1, NULL, $4) u ON true ORDER BY l.lane COLLATE \"C\"";
     settings: "SELECT * FROM {schema}.th_settings_v1($1,$2,$3,$4,$5)";
     due_schedules: "SELECT n.after_now, s.* FROM {schema}.th_next_slot_v1($1) AS n (after_now) LEFT JOIN {schema}.th_due_schedules_v1($1,$2,$3,$4) s ON true ORDER BY s.next_slot, s.name";
-    fire: "SELECT ord, refused, detail, existing, NULL::text[] FROM {schema}.th_fire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
+    fire: "SELECT ord, refused, detail, existing, NULL::text[] AS wakes FROM {schema}.th_fire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
     fire_flows: "SELECT ord, refused, detail, existing, wakes FROM {schema}.th_fire_flows_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
     announce: "SELECT {schema}.th_announce_v1($1,$2,$3,$4,$5)";
     workers: "SELECT w.holder, w.incarnation, w.info, w.started_at, w.seen_at, w.expires_at FROM {schema}.th_worker w WHERE (w.holder, w.incarnation) > ($1, $2) AND CASE WHEN w.expires_at > $5 THEN $3 ELSE $4 END ORDER BY w.holder, w.incarnation LIMIT $6";

@@ -10,7 +10,7 @@ use crate::{
     PostgresDriver,
     driver::Shared,
     error,
-    held::Permit,
+    held::{HeldElsewhere, Permit},
     value::Value,
     wake::{UnansweredCall, Work},
 };
@@ -60,7 +60,8 @@ impl<'a> StoringCall<'a> {
             is_late: self.started.elapsed() >= LATE_COMMIT,
             was_notified: self.channel.is_some(),
         };
-        Ok((answer.map_err(error::held_elsewhere)?, announcement))
+        let answer = answer.map_err(|it| error::held_elsewhere(it, HeldElsewhere::Stored));
+        Ok((answer?, announcement))
     }
 }
 

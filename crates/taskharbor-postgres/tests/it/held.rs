@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Driver, DriverError, JobId, NewJob,
+    Admin, Driver, JobId, NewJob,
+    admin::{Action, Manage, Prune, Requeue},
     driver::{Enqueue, Transaction},
+    job::KeyHold,
     name::IdempotencyKey,
 };
-use taskharbor_postgres::PostgresDriver;
+use taskharbor_postgres::{HeldElsewhere, PostgresDriver};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    given::{ack, job, lease, noon, settle, store, store_at},
+    given::{ack, fail, id, job, lease, noon, settle, store, store_at},
     harness::store::{self, Store},
 };
 
@@ -46,12 +48,15 @@ async fn all_others_go_on(with_job: impl Fn(usize) -> NewJob) {
     };
     timeout(AT_ONCE, others).await.expect("a call that waits for nothing was answered");
 
+    let first = callers.join_next().await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(HeldElsewhere::of(&first), Some(HeldElsewhere::Stored(_))), "{first:?}");
+    assert!(first.to_string().contains("find it in pg_stat_activity"), "{first}");
     open.commit().await.unwrap();
     while let Some(answer) = callers.join_next().await {
         match answer.unwrap() {
             Ok(answers) => assert!(answers[0].is_ok(), "{answers:?}"),
             // It waited for too long.
-            Err(error) => assert!(matches!(error, DriverError::Unavailable(_)), "{error:?}"),
+            Err(error) => assert!(HeldElsewhere::of(&error).is_some(), "{error:?}"),
         }
     }
 }
@@ -75,4 +80,27 @@ async fn a_forgotten_transaction_with_a_key_stalls_only_callers_of_that_key() {
 #[tokio::test]
 async fn a_forgotten_transaction_with_an_id_stalls_only_callers_of_that_id() {
     all_others_go_on(|_| job("order-42")).await;
+}
+
+#[tokio::test]
+async fn a_requeue_waits_for_an_open_transaction_with_its_key_for_a_moment_only() {
+    let ours = store::named().await;
+    let key = IdempotencyKey::new("K").unwrap();
+    let keyed = |id| job(id).idempotency_key(key.clone()).key_hold(KeyHold::UntilTerminal);
+    store(&ours, vec![keyed("keyed"), job("other")]).await;
+    settle(&ours, &lease(&ours, "q", 2).await, fail()).await;
+    let mut sql = ours.sql().await;
+    let open = sql.transaction().await.unwrap();
+    let request = Enqueue::new(vec![keyed("new").into()], noon());
+    ours.another().await.tx(&open).enqueue(request).await.unwrap()[0].as_ref().unwrap();
+
+    // It holds up all other calls that requeue, purge or prune for as long as it waits.
+    let requeue = |text| Manage::new(vec![id(text)], Action::Requeue(Requeue::new()), noon());
+    let answer = timeout(AT_ONCE, ours.manage(requeue("keyed"))).await.expect("it gave up soon");
+    let error = answer.unwrap_err();
+    assert!(matches!(HeldElsewhere::of(&error), Some(HeldElsewhere::Locked(_))), "{error:?}");
+    assert!(ours.manage(requeue("other")).await.unwrap()[0].is_ok());
+    ours.prune(Prune::new(1, noon()).done_before(noon())).await.unwrap();
+    open.rollback().await.unwrap();
+    assert!(ours.manage(requeue("keyed")).await.unwrap()[0].is_ok());
 }

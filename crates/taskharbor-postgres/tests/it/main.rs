@@ -12,6 +12,7 @@
 
 mod cancel;
 mod check;
+mod comment;
 mod conformance;
 mod deadlock;
 mod edge;
@@ -22,6 +23,7 @@ mod held;
 mod listener;
 mod mass;
 mod migration;
+mod operate;
 mod overtaken;
 mod plan;
 mod pool;
@@ -29,6 +31,7 @@ mod pooler;
 mod python;
 mod replication;
 mod role;
+mod scale;
 mod schedule;
 mod server_default;
 mod snapshot;

@@ -22,8 +22,8 @@ use taskharbor_core::{
 
 use crate::{
     given::{
-        LEASE, ack, after, counts, fail, id, job, job_in, lease, noon, queue, settle, store,
-        store_set,
+        LEASE, ack, after, counts, fail, id, job, job_in, lease, noon, queue, reserve, settle,
+        store, store_at, store_set,
     },
     harness::store::{Store, named},
 };
@@ -174,6 +174,68 @@ async fn one_failure_cancels_twenty_thousand_in_one_step() {
         assert_eq!(counts(&on, noon()).await.unwrap()[0].states.cancelled, count - 1);
         is_sound(&on).await;
     }
+}
+
+#[tokio::test]
+async fn twenty_thousand_members_of_one_flow_are_cancelled_in_one_call() {
+    const COUNT: usize = 20_000;
+    let on = named().await;
+    let members = jobs(COUNT).into_iter().map(|it| it.on_failure(FailurePolicy::Continue));
+    let mut members: Vec<_> = members.collect();
+    let ids: Vec<_> = members.iter().map(|it| it.id.clone()).collect();
+    members.push(NewJob::join(id("all"), queue("q"), ids.clone()));
+    timed("enqueue", store_set(&on, JobSet::flow(members))).await;
+    let request = Manage::new(ids, Action::Cancel, noon());
+    let answers = timed("cancel", on.manage(request)).await.unwrap();
+    assert!(answers.iter().all(|it| *it == Ok(State::Cancelled)));
+    let flow = on.flow(id("all"), noon()).await.unwrap().unwrap();
+    assert_eq!((flow.members.cancelled, flow.members.done), (COUNT, 1));
+    is_sound(&on).await;
+}
+
+/// The fleet that held these jobs is gone, and people have asked to cancel them.
+async fn a_queue_goes_on_behind(on: &Store, marked: usize, set: JobSet) {
+    timed("enqueue", store_set(on, set)).await;
+    let leased = lease(on, "q", marked).await;
+    let ids = leased.iter().map(|it| it.job.id.clone()).collect();
+    let request = Manage::new(ids, Action::Cancel, noon());
+    assert!(on.manage(request).await.unwrap().iter().all(|it| *it == Ok(State::Inflight)));
+    let last = after(2 * LEASE);
+    store_at(on, job("behind"), last).await;
+    let mut calls = 0;
+    let granted = timed("all reserves", async {
+        loop {
+            let start = Instant::now();
+            let reserved = on.reserve(reserve(10, last, LEASE)).await.unwrap();
+            assert!(start.elapsed() < BOUND / 3, "one call took {:?}", start.elapsed());
+            calls += 1;
+            if !reserved.jobs.is_empty() {
+                break reserved.jobs;
+            }
+            // RES-5
+            assert_eq!(reserved.next_due, Some(last.saturating_add(Duration::from_micros(1))));
+        }
+    });
+    assert_eq!(granted.await[0].job.id, id("behind"));
+    assert!(calls <= 1 + marked / 250, "{calls} calls");
+    assert_eq!(counts(on, last).await.unwrap()[0].states.cancelled, marked);
+    is_sound(on).await;
+}
+
+#[tokio::test]
+async fn a_queue_goes_on_behind_jobs_whose_cancellation_no_worker_heard_of() {
+    const COUNT: usize = 15_000;
+    a_queue_goes_on_behind(&named().await, COUNT, JobSet::plain(jobs(COUNT))).await;
+}
+
+#[tokio::test]
+async fn a_queue_goes_on_behind_members_whose_cancellation_no_worker_heard_of() {
+    const COUNT: usize = 3_000;
+    let members = jobs(COUNT).into_iter().map(|it| it.on_failure(FailurePolicy::Continue));
+    let mut members: Vec<_> = members.collect();
+    let parents: Vec<_> = members.iter().map(|it| it.id.clone()).collect();
+    members.push(job_in("last", "tail").after(parents));
+    a_queue_goes_on_behind(&named().await, COUNT, JobSet::flow(members)).await;
 }
 
 fn expansion(count: usize, name: &str) -> Expansion {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, Driver, DriverError, NewJob, State,
+    Admin, Driver, DriverError, JobId, NewJob, State,
     admin::{Action, Change, Manage, NewSchedule, Prune, Requeue},
     driver::Enqueue,
     job::{FailurePolicy, JobSet},
@@ -86,7 +86,8 @@ async fn enqueue_with_a_sequence_that_is_behind(late: NewJob) {
 
 #[tokio::test]
 async fn a_sequence_that_is_behind_is_named_with_the_command_that_helps() {
-    enqueue_with_a_sequence_that_is_behind(job("late")).await;
+    let generated = JobId::generate(noon()).unwrap();
+    enqueue_with_a_sequence_that_is_behind(job(generated.as_str())).await;
 }
 
 /// A key takes another statement, the function.
@@ -94,4 +95,24 @@ async fn a_sequence_that_is_behind_is_named_with_the_command_that_helps() {
 async fn a_sequence_that_is_behind_is_named_by_the_function_too() {
     let key = IdempotencyKey::new("k").unwrap();
     enqueue_with_a_sequence_that_is_behind(job("late").idempotency_key(key)).await;
+}
+
+#[tokio::test]
+async fn a_sequence_that_is_behind_is_named_to_callers_of_sql_too() {
+    let on = named().await;
+    store(&on, (0..200).map(|it| job(format!("job-{it}"))).collect()).await;
+    let sql = on.sql().await;
+    for enqueue in [
+        "SELECT th_enqueue('work', id => 'late')",
+        "SELECT th_enqueue_many('work', ARRAY['1']::jsonb[])",
+    ] {
+        sql.batch_execute("SELECT setval('th_seq', 1)").await.unwrap();
+        let error = sql.batch_execute(enqueue).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert_eq!(error.message(), "the sequence th_seq is behind the table th_job");
+        let (_, command) = error.hint().unwrap().split_once("run ").unwrap();
+        sql.batch_execute(command).await.unwrap();
+        sql.batch_execute(enqueue).await.unwrap();
+    }
+    assert_eq!(on.check().await.unwrap(), []);
 }

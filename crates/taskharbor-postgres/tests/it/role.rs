@@ -2,7 +2,7 @@
 //! ours.
 
 use taskharbor_core::{
-    Admin, Driver, DriverError, NewJob,
+    Admin, Driver, DriverError, NewJob, Timestamp,
     admin::{Change, NewSchedule},
     driver::{DueSchedules, Enqueue, Enqueued, Fire, FireSchedule},
     job::{JobSet, KeyHold},
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
     given::{
-        LEASE, ack, after, configure, counts, id, job, job_in, lease, noon, queue, settle, store,
+        LEASE, ack, configure, counts, id, job, job_in, lease, noon, queue, settle, store,
         store_at, store_set,
     },
     harness::store::{Role, Store, named},
@@ -63,13 +63,16 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
     let join = NewJob::join(id("none"), queue("q"), []);
     let handler = job("handler").after_failure_of([id("none")]);
     store_set(&producer, JobSet::flow(vec![join, handler])).await;
-    let timed = |id| job(id).idempotency_key(key("t")).key_hold(KeyHold::For(LEASE));
-    store_at(&producer, timed("first"), noon()).await;
-    let before = after(LEASE - std::time::Duration::from_micros(1));
-    let answer = store_at(&producer, timed("second"), before).await;
-    assert_eq!(answer, Enqueued::Existing(id("first")));
-    let answer = store_at(&producer, timed("third"), after(LEASE)).await;
-    assert_eq!(answer, Enqueued::Inserted(id("third")));
+    // Whatever time a producer names, the server's counts.
+    let timed = |id, hold| job(id).idempotency_key(key("t")).key_hold(KeyHold::For(hold));
+    let forever = std::time::Duration::from_secs(3_600 * 24 * 365);
+    store_at(&on, timed("first", LEASE), Timestamp::EPOCH).await;
+    let answer = store_at(&producer, timed("second", forever), Timestamp::EPOCH).await;
+    assert_eq!(answer, Enqueued::Inserted(id("second")));
+    let answer = store_at(&producer, timed("third", LEASE), Timestamp::MAX).await;
+    assert_eq!(answer, Enqueued::Existing(id("second")));
+    let created_at = producer_time(&on, "second").await;
+    assert!(created_at > Timestamp::EPOCH && created_at < Timestamp::MAX, "{created_at:?}");
     assert_eq!(on.check().await.unwrap(), []);
 
     let client = sql_as(&on, "producer").await;
@@ -156,6 +159,103 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
         ],
     )
     .await;
+}
+
+async fn producer_time(on: &Store, text: &str) -> Timestamp {
+    on.inspect(id(text), noon()).await.unwrap().unwrap().job.created_at
+}
+
+/// What a call of `th_enqueue_v1` gives for one job.
+const JOB: [(&str, &str); 12] = [
+    ("now", "1"),
+    ("id", "'a'::text"),
+    ("queue", "'q'::text"),
+    ("type", "'t'::text"),
+    ("payload", "'x'::bytea"),
+    ("run_at", "NULL::bigint"),
+    ("timeout", "NULL::bigint"),
+    ("headers", "NULL::text"),
+    ("lane", "NULL::text"),
+    ("key", "NULL::text"),
+    ("hold", "NULL::text"),
+    ("time", "NULL::bigint"),
+];
+
+/// A call in which one thing is said in another way, by the function for jobs and that for flows.
+fn calls_with(column: &str, value: &str) -> [String; 2] {
+    let fill = |text: &str| {
+        JOB.into_iter().fold(text.to_owned(), |text, (name, usual)| {
+            text.replace(&format!("{{{name}}}"), if name == column { value } else { usual })
+        })
+    };
+    let common = "ARRAY[{id}], ARRAY[{queue}], ARRAY[{type}], ARRAY[{payload}], '{}', ARRAY[{run_at}], ARRAY[{timeout}], \
+                  '{}', ARRAY[{headers}], '{}', ARRAY[{lane}]";
+    [
+        fill(&format!(
+            "SELECT * FROM th_enqueue_v1({{now}}, false, '{{}}', {common}, ARRAY[{{key}}], ARRAY[{{hold}}], ARRAY[{{time}}], 1000, NULL)"
+        )),
+        fill(&format!(
+            "SELECT * FROM th_enqueue_flow_v1({{now}}, NULL, {common}, '{{}}', {{key}}, {{hold}}, {{time}}, 1, '{{}}', '{{}}', '{{}}', 1000, NULL)"
+        )),
+    ]
+}
+
+#[tokio::test]
+async fn what_the_driver_refuses_is_refused_to_a_producer_without_the_driver() {
+    let on = named().await;
+    let client = sql_as(&on, "producer").await;
+    let mut refused = Vec::new();
+    for (column, value, said) in [
+        ("queue", "''::text", "queue name is empty"),
+        ("queue", "NULL::text", "queue name is empty"),
+        ("queue", "E'a\\nb'::text", "queue name has a control character"),
+        ("id", "repeat('x', 2000)", "job id is 2000 bytes long"),
+        ("id", "'\u{2003}'::text", "job id is blank"),
+        ("type", "repeat('é', 128)", "job type is 256 bytes long"),
+        ("lane", "''::text", "lane name is empty"),
+        ("key", "repeat('x', 1025)", "idempotency key is 1025 bytes long"),
+        ("headers", "'[1,2]'::text", "the headers are no object"),
+        ("headers", "'{\"a\": 1}'::text", "the value of header \"a\" is no text"),
+        (
+            "headers",
+            "jsonb_build_object('a', repeat('x', 8192))::text",
+            "more than 8192 bytes of headers",
+        ),
+        ("payload", "NULL::bytea", "the payload is NULL"),
+        ("payload", "convert_to(repeat('x', 1048577), 'UTF8')", "the payload is 1048577 bytes"),
+        ("run_at", "(-1)::bigint", "run_at is out of range"),
+        ("timeout", "9223372036854775807", "the timeout is out of range"),
+        ("time", "5::bigint", "a key is held for a time that is missing or out of range"),
+        ("hold", "'for_a_time'::text", "a key is held for a time that is missing or out of range"),
+    ] {
+        for sql in calls_with(column, value) {
+            match client.batch_execute(&sql).await {
+                Ok(()) => refused.push(format!("it is allowed: {sql:.300}")),
+                Err(error) => {
+                    let message = error.as_db_error().map_or("", |it| it.message());
+                    if error.code() != Some(&SqlState::INVALID_PARAMETER_VALUE)
+                        || !message.contains(said)
+                    {
+                        refused.push(format!("{column} {value}: {error:?}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
+    for (tail, child, parent, run) in
+        [(0, 1, 1, 1), (2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 0, 1), (1, 1, 1, 2)]
+    {
+        let [_, flow] = calls_with("", "");
+        let edges = format!("{tail}, '{{{child}}}', '{{{parent}}}', '{{{run}}}', 1000, NULL)");
+        let sql = flow.replace("1, '{}', '{}', '{}', 1000, NULL)", &edges);
+        let error = client.batch_execute(&sql).await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::INVALID_PARAMETER_VALUE), "{sql}: {error:?}");
+    }
+    for sql in calls_with("id", "'J\u{f6}b \u{2003}1'::text") {
+        client.batch_execute(&sql).await.unwrap();
+    }
+    assert_eq!(on.check().await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 -- Enqueueing from plain SQL: triggers, psql, any language.
 
+-- The time of the server, in microseconds since 1970.
 CREATE FUNCTION th_now() RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
@@ -78,38 +79,47 @@ BEGIN
     + extract(microseconds FROM p_run_at)::bigint % 1000000;
 END $$;
 
--- The headers with the codec, NULL for none. A job that names no codec is JSON.
-CREATE FUNCTION th_check_headers(p_headers jsonb, p_codec text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+-- Refuses headers that are not names with texts, or too many or too large.
+CREATE FUNCTION th_check_header_set(p_headers jsonb) RETURNS void LANGUAGE plpgsql STABLE AS $$
 DECLARE
-  v_headers jsonb := coalesce(p_headers, '{}');
-  v_header  record;
-  v_bytes   bigint := 0;
-  v_count   int := 0;
+  v_header record;
+  v_bytes  bigint := 0;
+  v_count  int := 0;
 BEGIN
-  PERFORM th_check_name('codec', p_codec, 255);
-  IF jsonb_typeof(v_headers) <> 'object' THEN
+  IF jsonb_typeof(p_headers) <> 'object' THEN
     RAISE invalid_parameter_value USING MESSAGE = 'the headers are no object: give names and texts';
   END IF;
-  FOR v_header IN SELECT h.key, h.value, jsonb_typeof(h.value) AS kind, h.value #>> '{}' AS text FROM jsonb_each(v_headers) h LOOP
+  FOR v_header IN SELECT h.key, jsonb_typeof(h.value) AS kind, h.value #>> '{}' AS text FROM jsonb_each(p_headers) h LOOP
     PERFORM th_check_name('header name', v_header.key, 255);
-    IF v_header.key LIKE 'th-%' THEN
-      RAISE invalid_parameter_value USING MESSAGE = 'header name "' || v_header.key || '" is reserved: do not start names with "th-"';
-    END IF;
     IF v_header.kind <> 'string' THEN
       RAISE invalid_parameter_value USING MESSAGE = 'the value of header "' || v_header.key || '" is no text';
     END IF;
     v_bytes := v_bytes + octet_length(v_header.key) + octet_length(v_header.text);
-    v_count := v_count + 1;
+    v_count := v_count + CASE WHEN v_header.key LIKE 'th-%' THEN 0 ELSE 1 END;
   END LOOP;
-  IF p_codec <> 'json' THEN
-    v_headers := v_headers || jsonb_build_object('th-codec', p_codec);
-    v_bytes := v_bytes + octet_length('th-codec') + octet_length(p_codec);
-  END IF;
   IF v_count > 32 THEN
     RAISE invalid_parameter_value USING MESSAGE = 'more than 32 headers: put the rest into the payload';
   END IF;
   IF v_bytes > 8192 THEN
     RAISE invalid_parameter_value USING MESSAGE = 'more than 8192 bytes of headers: put large values into the payload';
+  END IF;
+END $$;
+
+-- The headers with the codec, NULL for none. A job that names no codec is JSON.
+CREATE FUNCTION th_check_headers(p_headers jsonb, p_codec text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_headers  jsonb := coalesce(p_headers, '{}');
+  v_reserved text;
+BEGIN
+  PERFORM th_check_name('codec', p_codec, 255);
+  PERFORM th_check_header_set(v_headers);
+  SELECT h.name INTO v_reserved FROM jsonb_object_keys(v_headers) AS h (name) WHERE h.name LIKE 'th-%' LIMIT 1;
+  IF FOUND THEN
+    RAISE invalid_parameter_value USING MESSAGE = 'header name "' || v_reserved || '" is reserved: do not start names with "th-"';
+  END IF;
+  IF p_codec <> 'json' THEN
+    v_headers := v_headers || jsonb_build_object('th-codec', p_codec);
+    PERFORM th_check_header_set(v_headers);
   END IF;
   RETURN nullif(v_headers, '{}');
 END $$;
@@ -249,10 +259,11 @@ BEGIN
                       max_attempts, key_hold, idempotency_key, lane)
   VALUES (v_seq, p_now, p_job.priority, p_job.id, p_job.queue, p_job.type, p_job.payload, p_job.headers, p_job.run_at,
           p_job.timeout_us, p_claim.time_us, p_job.max_attempts, p_claim.hold, p_claim.key, p_job.lane)
-  ON CONFLICT ON CONSTRAINT th_job_id DO NOTHING;
+  ON CONFLICT DO NOTHING;
   inserted := FOUND;
   job_id := p_job.id;
   IF NOT inserted THEN
+    PERFORM th_count_conflict(0, 'th_job_pkey') FROM th_job WHERE seq = v_seq;
     DELETE FROM th_key WHERE queue = p_job.queue AND key = p_claim.key AND seq = v_seq;
     RETURN;
   END IF;
@@ -290,23 +301,37 @@ BEGIN
     PERFORM th_check_name('lane name', lane, 255);
   END IF;
   PERFORM th_check_payload(convert_to(p::text, 'UTF8')) FROM unnest(payloads) AS p;
-  RETURN QUERY
-  WITH given AS (
-    SELECT nextval('th_seq') AS seq, th_new_id(v_now) AS id, convert_to(p.payload::text, 'UTF8') AS payload
-    FROM unnest(payloads) WITH ORDINALITY AS p (payload, ord) ORDER BY p.ord
-  ), stored AS (
-    INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, max_attempts, lane)
-    SELECT g.seq, v_now, priority, g.id, queue, type, g.payload, v_headers, v_options.run_at, v_options.timeout_us, max_attempts, lane
-    FROM given g
-  ), live AS (
-    INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_in_lane, lane)
-    SELECT g.seq, greatest(v_options.run_at, v_now), priority, queue, v_options.run_at,
-      CASE WHEN octet_length(g.payload) > 65536 THEN true END,
-      CASE WHEN lane IS NOT NULL AND (v_options.run_at IS NULL OR v_options.run_at <= v_now) THEN true END, lane
-    FROM given g
-  )
-  SELECT g.id FROM given g ORDER BY g.seq;
+  RETURN QUERY SELECT * FROM th_store_many(
+    ROW(NULL, queue, type, NULL, priority, v_options.run_at, v_options.timeout_us, max_attempts, v_headers, NULL, NULL, lane)::th_new_job,
+    payloads, v_now);
   IF notify AND cardinality(payloads) > 0 THEN
     PERFORM th_notify('{channel}', ARRAY[queue]);
   END IF;
+END $$;
+
+-- Stores jobs that differ in nothing but their payloads. Answers the ids.
+CREATE FUNCTION th_store_many(p_job th_new_job, p_payloads jsonb[], p_now bigint) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+  v_constraint text;
+BEGIN
+  RETURN QUERY
+  WITH given AS (
+    SELECT nextval('th_seq') AS seq, th_new_id(p_now) AS id, convert_to(p.payload::text, 'UTF8') AS payload
+    FROM unnest(p_payloads) WITH ORDINALITY AS p (payload, ord) ORDER BY p.ord
+  ), stored AS (
+    INSERT INTO th_job (seq, created_at, priority, id, queue, type, payload, headers, run_at, timeout_us, max_attempts, lane)
+    SELECT g.seq, p_now, p_job.priority, g.id, p_job.queue, p_job.type, g.payload, p_job.headers, p_job.run_at, p_job.timeout_us,
+      p_job.max_attempts, p_job.lane
+    FROM given g
+  ), live AS (
+    INSERT INTO th_live (seq, available_at, priority, queue, run_at, is_large, is_in_lane, lane)
+    SELECT g.seq, greatest(p_job.run_at, p_now), p_job.priority, p_job.queue, p_job.run_at,
+      CASE WHEN octet_length(g.payload) > 65536 THEN true END,
+      CASE WHEN p_job.lane IS NOT NULL AND (p_job.run_at IS NULL OR p_job.run_at <= p_now) THEN true END, p_job.lane
+    FROM given g
+  )
+  SELECT g.id FROM given g ORDER BY g.seq;
+EXCEPTION WHEN unique_violation THEN
+  GET STACKED DIAGNOSTICS v_constraint = CONSTRAINT_NAME;
+  PERFORM th_count_conflict(50, v_constraint);
 END $$;

@@ -114,6 +114,7 @@ BEGIN
       e.state IS NOT NULL AND (j.key_hold = 'until_terminal' OR j.key_hold = 'until_done' AND e.state = 'done'), false);
 END $$;
 
+-- Flows have the state and the tail that their members say.
 CREATE FUNCTION th_check_flows() RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN QUERY

@@ -9,7 +9,8 @@
 -- concurrent calls cannot deadlock. With p_repeats, ids or keys may occur more than once, and all have places.
 -- A transaction that has stored one of them and does not end is waited for as long as p_wait_ms says, if it says so.
 --
--- It runs with the rights of the owner: a producer can store jobs and do nothing else.
+-- It runs with the rights of the owner: a producer can store jobs and do nothing else. What a producer gives is checked, and
+-- its time is the server's: with a time of its own it could take keys that others hold for a time.
 CREATE FUNCTION th_enqueue_v1(
   p_now bigint, p_repeats boolean, p_places bigint[], p_ids text[], p_queues text[], p_types text[], p_payloads bytea[],
   p_priorities bigint[], p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[],
@@ -25,6 +26,12 @@ DECLARE
   v_failures int := 0;
   v_constraint text;
 BEGIN
+  IF th_is_producer() THEN
+    p_now := th_now();
+    PERFORM th_check_new_jobs(th_new_jobs(p_ids, p_queues, p_types, p_payloads, p_priorities, p_run_ats, p_timeouts, p_max_attempts,
+                                      p_headers, p_policies, p_lanes, '{}'));
+    PERFORM th_check_new_keys(p_keys, p_key_holds, p_key_times);
+  END IF;
   PERFORM th_limit_lock_wait(p_wait_ms);
   IF cardinality(p_places) > 0 THEN
     v_seqs := ARRAY(SELECT nextval('th_seq') FROM generate_series(1, cardinality(p_places)));
@@ -88,7 +95,7 @@ CREATE FUNCTION th_count_conflict(p_before int, p_constraint text) RETURNS int L
 BEGIN
   IF p_constraint IN ('th_job_pkey', 'th_live_pkey') THEN
     RAISE unique_violation USING MESSAGE = 'the sequence th_seq is behind the table th_job', CONSTRAINT = p_constraint,
-      SCHEMA = '{name}';
+      SCHEMA = '{name}', HINT = 'as the owner of the schema, run SELECT setval(''{name}.th_seq'', (SELECT max(seq) FROM {name}.th_job))';
   END IF;
   IF p_before >= 50 THEN
     RAISE serialization_failure USING MESSAGE = 'other transactions keep storing the same jobs: try again',

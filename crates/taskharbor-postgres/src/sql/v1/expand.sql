@@ -83,7 +83,7 @@ BEGIN
   IF v_cancel THEN
     -- CAN-5
     PERFORM th_finish(ARRAY[ROW(p_seq, 'cancelled', true, NULL, NULL, NULL, NULL)::th_end], p_now, false, false);
-    wakes := th_propagate_failure(p_seq, p_now);
+    wakes := th_propagate_failure(ARRAY[p_seq], p_now);
     RETURN;
   END IF;
   LOOP

@@ -254,19 +254,19 @@ BEGIN
   RETURN th_unblock(v_children, array_fill(1::bigint, ARRAY[cardinality(v_children)]), p_now);
 END $$;
 
--- This member was dead-lettered or cancelled: its policy applies, and those of the members that are cancelled because
--- of it, all of one step at once. All that is to be cancelled is cancelled before anything is unblocked, so that no order
+-- These members were dead-lettered or cancelled, several at once only if their policies cancel no other member: these
+-- policies apply, and those of the members that are cancelled because of them, all of one step at once. All that is to be cancelled is cancelled before anything is unblocked, so that no order
 -- matters. POL-6.
-CREATE FUNCTION th_propagate_failure(p_seq bigint, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION th_propagate_failure(p_seqs bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_failed    bigint[] := ARRAY[p_seq];
+  v_failed    bigint[] := p_seqs;
   v_all       bigint[] := '{}';
   v_is_first  boolean := true;
   v_is_fast   boolean := false;
   v_step      record;
   v_to_cancel bigint[];
   -- POL-5
-  v_reason    text := (SELECT 'job ' || id || ' of the same flow failed' FROM th_job WHERE seq = p_seq);
+  v_reason    text := (SELECT 'job ' || id || ' of the same flow failed' FROM th_job WHERE seq = p_seqs[1]);
 BEGIN
   WHILE cardinality(v_failed) > 0 LOOP
     v_all := v_all || v_failed;

@@ -195,7 +195,8 @@ BEGIN
 END $$;
 
 -- Stores a flow whole or not at all. Answers one row: `inserted`; `existing` with the id of each job, or of the one
--- that holds the key; or `overlap` with the first job that is stored already. ENQ-2, FLO-4, FLO-5.
+-- that holds the key; or `overlap` with the first job that is stored already. ENQ-2, FLO-4, FLO-5. A producer is held to the same as in
+-- th_enqueue_v1.
 CREATE FUNCTION th_enqueue_flow_v1(
   p_now bigint, p_name text, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[], p_priorities bigint[],
   p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_lanes text[],
@@ -214,6 +215,12 @@ DECLARE
   v_failures int := 0;
   v_constraint text;
 BEGIN
+  IF th_is_producer() THEN
+    p_now := th_now();
+    PERFORM th_check_new_jobs(v_jobs);
+    PERFORM th_check_new_keys(ARRAY[p_key], ARRAY[p_key_hold], ARRAY[p_key_time]);
+    PERFORM th_check_new_flow(p_name, cardinality(v_jobs), p_tail, v_edges);
+  END IF;
   PERFORM th_limit_lock_wait(p_wait_ms);
   LOOP
     -- Ids that are stored already are the exception: the first attempt tells.

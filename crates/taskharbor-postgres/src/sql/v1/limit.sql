@@ -35,10 +35,11 @@ CREATE FUNCTION th_lane_inflight(p_limits jsonb, p_lane text) RETURNS bigint LAN
   SELECT coalesce(p_limits #>> ARRAY['lanes', p_lane, 'inflight'], p_limits->>'per_lane')::bigint
 $$;
 
--- Whether limits of lanes count inflight jobs; whether any do.
+-- Whether limits of lanes count inflight jobs.
 CREATE FUNCTION th_counts_lanes(p_limits jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT coalesce(p_limits ? 'per_lane' OR p_limits @? '$.lanes.*.inflight', false)
 $$;
+-- Whether any limits count inflight jobs.
 CREATE FUNCTION th_counts_inflight(p_limits jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT coalesce(p_limits ? 'inflight', false) OR th_counts_lanes(p_limits)
 $$;

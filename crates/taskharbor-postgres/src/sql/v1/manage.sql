@@ -38,6 +38,8 @@ BEGIN
   PERFORM th_limit_lock_wait(10000);
   IF p_action IN ('requeue', 'purge', 'purge_flow') THEN
     PERFORM th_lock_finished();
+    -- Calls that hold this lock hold up all others that need it, so they wait for an open transaction for a moment only.
+    PERFORM th_limit_lock_wait(250);
   END IF;
   IF p_action IN ('cancel_flow', 'purge_flow') THEN
     v_targets := ARRAY(
@@ -86,15 +88,15 @@ BEGIN
 END $$;
 
 -- Cancels jobs, or requests it of their workers; a holder whose lease has ended has no say any more. Jobs in no flow are
--- cancelled all at once. CAN-1, CAN-2, CAN-6.
+-- cancelled all at once, and so are members that follow each other and whose ends cancel no other target. CAN-1, CAN-2, CAN-6.
 CREATE FUNCTION th_cancel_jobs(p_targets th_target[], p_now bigint, OUT answers th_managed[], OUT wakes text[])
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_asked bigint[];
   v_left  th_target[];
-  t       th_target;
-  v_state text;
+  v_group record;
+  v_seqs  bigint[];
 BEGIN
   wakes := '{}';
   WITH asked AS (
@@ -111,18 +113,30 @@ BEGIN
     SELECT ROW(t.ord, CASE WHEN l.seq IS NULL THEN t.was ELSE 'cancelled' END,
                CASE WHEN NOT t.is_live THEN 'wrong_state' END, NULL)::th_managed
     FROM unnest(p_targets) AS t LEFT JOIN unnest(v_left) AS l ON l.seq = t.seq WHERE l.seq IS NULL OR t.flow IS NULL);
-  FOR t IN SELECT * FROM unnest(v_left) AS t WHERE t.flow IS NOT NULL ORDER BY t.ord LOOP
+  FOR v_group IN SELECT g.targets, g.seqs FROM th_cancel_groups(v_left) g ORDER BY g.ord LOOP
     -- The end of one before it may have ended this one.
-    v_state := th_state(t.seq, p_now);
-    IF v_state IN ('done', 'dlq', 'cancelled') THEN
-      answers := answers || ROW(t.ord, v_state, 'wrong_state', NULL)::th_managed;
-    ELSE
-      PERFORM th_finish_all(ARRAY[t.seq], 'cancelled', NULL, p_now, false);
-      wakes := wakes || th_propagate_failure(t.seq, p_now);
-      answers := answers || ROW(t.ord, 'cancelled', NULL, NULL)::th_managed;
-    END IF;
+    v_seqs := ARRAY(SELECT l.seq FROM th_live l WHERE l.seq = ANY (v_group.seqs));
+    answers := answers || ARRAY(
+      SELECT ROW(t.ord, CASE WHEN s.seq IS NULL THEN th_state(t.seq, p_now) ELSE 'cancelled' END,
+                 CASE WHEN s.seq IS NULL THEN 'wrong_state' END, NULL)::th_managed
+      FROM unnest(v_group.targets::th_target[]) AS t LEFT JOIN unnest(v_seqs) AS s (seq) ON s.seq = t.seq);
+    PERFORM th_finish_all(v_seqs, 'cancelled', NULL, p_now, false);
+    wakes := wakes || th_propagate_failure(v_seqs, p_now);
   END LOOP;
 END $$;
+
+-- The members among targets in groups that can be cancelled at once, each in the place of its first target. A job that waits
+-- for no failure and whose policy cancels no dependants ends nothing but failure jobs, so many of them are a group.
+CREATE FUNCTION th_cancel_groups(p_targets th_target[]) RETURNS TABLE (ord bigint, targets th_target[], seqs bigint[])
+LANGUAGE sql STABLE AS $$
+  SELECT min(g.ord), array_agg(g.target), array_agg(g.seq)
+  FROM (
+    SELECT m.*, count(*) FILTER (WHERE NOT m.is_harmless) OVER (ORDER BY m.ord) AS others_before FROM (
+      SELECT t AS target, t.ord, t.seq, coalesce(j.kind, 'work') = 'work' AND coalesce(j.on_failure, 'block') IN ('block', 'continue') AS is_harmless
+      FROM unnest(p_targets) AS t JOIN th_job j ON j.seq = ANY (ARRAY[t.seq]) WHERE t.flow IS NOT NULL
+    ) m
+  ) g GROUP BY g.is_harmless, g.others_before
+$$;
 
 -- ADM-5
 CREATE FUNCTION th_run_jobs_now(p_targets th_target[], p_now bigint, OUT answers th_managed[], OUT wakes text[])

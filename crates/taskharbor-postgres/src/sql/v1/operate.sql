@@ -1,6 +1,7 @@
 -- What an operator does from psql, where the command is not at hand. Each answers the state of the job afterwards, and
 -- fails with the reason if nothing was done.
 
+-- Does one thing to one job. Answers its state, or fails with the reason.
 CREATE FUNCTION th_manage_one(p_action text, p_id text, p_run_at bigint, p_reset boolean, p_priority bigint) RETURNS text
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -37,6 +38,7 @@ BEGIN
   RETURN th_manage_one('run_now', job_id, NULL, false, 0);
 END $$;
 
+-- Sets the priority of a job that is not terminal: higher is granted first.
 CREATE FUNCTION th_set_priority(job_id text, priority int) RETURNS text LANGUAGE plpgsql {settings} AS $$
 BEGIN
   IF priority IS NULL OR priority NOT BETWEEN -32768 AND 32767 THEN
@@ -45,6 +47,7 @@ BEGIN
   RETURN th_manage_one('set_priority', job_id, NULL, false, priority);
 END $$;
 
+-- Pauses or resumes a queue.
 CREATE FUNCTION th_pause_queue(p_change text, p_queue text, p_notify text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM th_check_name('queue name', p_queue, 255);
@@ -58,6 +61,7 @@ BEGIN
   PERFORM th_pause_queue('pause_queue', queue, NULL);
 END $$;
 
+-- Workers start jobs of the queue again.
 CREATE FUNCTION th_resume(queue text) RETURNS void LANGUAGE plpgsql {settings} AS $$
 BEGIN
   PERFORM th_pause_queue('resume_queue', queue, '{channel}');

@@ -119,6 +119,7 @@ BEGIN
   RETURN v_removed;
 END $$;
 
+-- Removes a flow with all its members.
 CREATE FUNCTION th_remove_flow(p_flow bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_seqs bigint[] := ARRAY(SELECT m.seq FROM th_members(p_flow) m);

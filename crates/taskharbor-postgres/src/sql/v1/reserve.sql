@@ -43,6 +43,9 @@ CREATE TYPE th_reserved AS (
 -- A queue with limits or a hold is locked first, all in the order of their names, so that racing calls together grant no more
 -- than the limits allow (LIM-2). A queue whose jobs have lanes is granted by turns and has a row without a job of its own.
 -- Whose turn it is the caller tells, for queues by their positions, and is told.
+--
+-- Jobs that are to be cancelled are ended on the way (LEA-5), all of one scan together. A call that has ended 500 of them
+-- asks its caller to come again at once (RES-5). Where the end of one unblocks others, one of these may be more urgent.
 CREATE FUNCTION th_reserve_v1(
   p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_token bigint, p_max_bytes bigint,
   p_start_queues bigint[], p_start_priorities bigint[], p_start_ats bigint[], p_start_seqs bigint[], p_turn_queues bigint[],
@@ -53,38 +56,40 @@ DECLARE
   q           record;
   v_starts    th_start[];           -- of the queue at hand
   v_start     th_start;
+  v_reached   th_start[];           -- the same, and how far jobs that are to be cancelled were ended
+  v_scan      record;
   v_found     th_candidates;
   v_gate      th_gate;
-  v_pass_by   bigint[] := '{}';
+  v_end       record;
+  v_cancelled bigint := 0;          -- jobs that were ended because they were to be cancelled
   v_bytes     bigint := 0;          -- of the payloads granted so far
   v_granted   bigint := 0;
-  v_due       record;
   v_begun     timestamptz;
   v_walked    interval := '0';
   v_walk      bigint := -th_walk_count();
 BEGIN
   PERFORM th_lock_gates(p_queues);
-  FOR q IN SELECT b.*, p_limits[b.at] AS left, NULL::bigint AS due FROM th_busy_queues(p_queues) b LOOP
+  FOR q IN SELECT b.*, p_limits[b.at] AS left, NULL::bigint AS due FROM th_busy_queues(p_queues, p_start_queues) b LOOP
     IF q.has_lanes THEN
       RETURN QUERY SELECT t.* FROM th_reserve_by_turns(
         q.name, q.at, q.left, ROW(p_holder, p_now, p_expires, p_token, p_max_bytes)::th_call, q.has_gate,
         th_turn_of(q.at, p_turn_queues, p_turn_lanes, p_turn_used)) t;
       CONTINUE;
     END IF;
+    q.due := r.next_due;
     v_gate := CASE WHEN q.has_gate THEN th_open_gate(q.name, q.left, p_now) END;
     q.left := coalesce(v_gate.room, q.left);
     v_starts := th_starts_of(q.at, p_start_queues, p_start_priorities, p_start_ats, p_start_seqs);
+    v_reached := v_starts;
     v_start := th_next_start(q.name, 32768, v_starts);
-    WHILE v_start.priority IS NOT NULL AND q.left > 0 AND NOT coalesce(v_found.is_full, false) LOOP
+    WHILE v_start.priority IS NOT NULL AND q.left > 0 LOOP
       v_begun := clock_timestamp();
-      v_found := th_find_due(q.name, v_start.priority, v_start.at, v_start.seq, q.left, p_now, v_pass_by);
+      v_scan := th_find_due(q.name, v_start, q.left, CASE WHEN v_cancelled > 0 THEN greatest(q.left, 500) ELSE q.left END, p_now);
       v_walked := v_walked + (clock_timestamp() - v_begun);
-      v_found := th_cut_to_size(v_found, p_max_bytes, v_bytes);
+      v_found := th_cut_to_size(v_scan.found, p_max_bytes, v_bytes);
       IF v_found.jobs > 0 THEN
         v_bytes := v_bytes + v_found.bytes;
-        IF q.has_gate THEN
-          v_gate := th_charge_gate(v_gate, v_found.rows, p_now);
-        END IF;
+        v_gate := CASE WHEN q.has_gate THEN th_charge_gate(v_gate, v_found.rows, p_now) END;
         v_walk := v_walk + th_walk_count();
         RETURN QUERY SELECT g.*, NULL::bigint, NULL::text[], NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::boolean,
           NULL::bigint, NULL::bigint, NULL::text, NULL::bigint
@@ -94,28 +99,26 @@ BEGIN
         v_granted := v_granted + v_found.jobs;
       END IF;
       EXIT WHEN v_found.is_full;
-      IF v_found.marked IS NOT NULL THEN
-        r.wakes := r.wakes || th_cancel_marked(v_found.marked, p_now);
-        v_pass_by := v_pass_by || v_found.marked;
-        -- The end of the job may have unblocked a more urgent one.
-        v_start := th_next_start(q.name, 32768, '{}');
+      IF v_scan.marked IS NOT NULL THEN
+        v_end := th_cancel_run(q.name, v_scan.marked, p_now);
+        r.wakes := r.wakes || v_end.wakes;
+        v_cancelled := v_cancelled + v_end.jobs;
+        EXIT WHEN v_cancelled >= 500;
+        v_reached := th_put_start(v_reached, CASE WHEN v_end.has_unblocked THEN v_start ELSE v_scan.last END);
+        v_start := th_next_start(q.name, CASE WHEN v_end.has_unblocked THEN 32768 ELSE v_start.priority + 1 END, v_reached);
         CONTINUE;
       END IF;
       IF q.left > 0 AND NOT q.has_gate THEN
         v_begun := clock_timestamp();
-        v_due := th_next_due(q.name, v_start.priority, v_start.at, v_start.seq, p_now);
+        r := th_see_end(r, q.name, q.at, th_start_at(v_starts, v_start.priority), p_now);
         v_walked := v_walked + (clock_timestamp() - v_begun);
-        q.due := least(q.due, v_due.due, v_due.lease_end);
-        r := th_saw(r, q.at, v_start.priority, v_due.lease_end);
       END IF;
-      v_start := CASE WHEN q.left > 0 THEN th_next_start(q.name, v_start.priority, v_starts) END;
+      v_start := CASE WHEN q.left > 0 THEN th_next_start(q.name, v_start.priority, v_reached) END;
     END LOOP;
-    IF q.has_gate THEN
-      r.next_due := least(r.next_due, th_close_gate(v_gate, v_found.is_full, p_now));
-    ELSIF q.left > 0 THEN
-      r.next_due := least(r.next_due, CASE WHEN v_found.is_full THEN p_now + 1 ELSE q.due END);
-    END IF;
-    EXIT WHEN v_found.is_full;
+    r.next_due := least(q.due, CASE WHEN q.has_gate THEN th_close_gate(v_gate, v_found.is_full OR v_cancelled >= 500, p_now)
+                                    WHEN q.left = 0 THEN NULL WHEN v_found.is_full OR v_cancelled >= 500 THEN p_now + 1
+                                    ELSE r.next_due END);
+    EXIT WHEN v_found.is_full OR v_cancelled >= 500;
   END LOOP;
   -- A look into the index takes a few pages. Each job is walked through two or three times; all the rest was dead or leased.
   r.is_long := v_walk + th_walk_count() > 1000 + 400 * coalesce(cardinality(r.seen_queues), 0) + 5 * v_granted;
@@ -123,15 +126,18 @@ BEGIN
   RETURN NEXT r;
 END $$;
 
--- Adds a priority of which nothing more is due, and when the next lease ends there.
-CREATE FUNCTION th_saw(p_before th_reserved, p_queue bigint, p_priority bigint, p_lease_end bigint) RETURNS th_reserved
-LANGUAGE plpgsql IMMUTABLE AS $$
+-- Adds a priority of which nothing more is due, seen from a start: when the next lease ends there, and when the priority may
+-- have more.
+CREATE FUNCTION th_see_end(p_before th_reserved, p_name text, p_queue bigint, p_start th_start, p_now bigint) RETURNS th_reserved
+LANGUAGE plpgsql AS $$
 DECLARE
-  r th_reserved := p_before;
+  r     th_reserved := p_before;
+  v_due record := th_next_due(p_name, p_start.priority, p_start.at, p_start.seq, p_now);
 BEGIN
+  r.next_due := least(r.next_due, v_due.due, v_due.lease_end);
   r.seen_queues := r.seen_queues || p_queue;
-  r.seen_priorities := r.seen_priorities || p_priority;
-  r.lease_ends := r.lease_ends || p_lease_end;
+  r.seen_priorities := r.seen_priorities || p_start.priority::bigint;
+  r.lease_ends := r.lease_ends || v_due.lease_end;
   RETURN r;
 END $$;
 
@@ -152,21 +158,26 @@ CREATE FUNCTION th_walk_count() RETURNS bigint LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- The queues that are not paused (PAU-1), with their positions, whether their jobs have lanes, and whether they have limits or
--- a hold. Of many, only those in which a job is not blocked. Jobs are looked for one by one: of EXISTS, the planner may make a
--- list of all queues that have some.
-CREATE FUNCTION th_busy_queues(p_queues text[]) RETURNS TABLE (at bigint, name text, has_lanes boolean, has_gate boolean)
-LANGUAGE sql STABLE AS $$
+-- a hold. Of many, only those in which a job is not blocked, and those that have starts: the front of these is not looked at.
+-- Jobs are looked for one by one: of EXISTS, the planner may make a list of all queues that have some. An index in which
+-- there never was an entry is a single page, so a store that has no lanes does not look for them.
+CREATE FUNCTION th_busy_queues(p_queues text[], p_start_queues bigint[])
+RETURNS TABLE (at bigint, name text, has_lanes boolean, has_gate boolean) LANGUAGE sql STABLE AS $$
   SELECT q.at, q.name, q.has_lanes, (SELECT true FROM th_limit m WHERE m.queue = q.name LIMIT 1) IS TRUE
   FROM (
-    SELECT x.at, x.name,
+    SELECT x.at, x.name, s.has_lanes AND (
       (SELECT true FROM th_live l
        WHERE th_lane_key(l.queue, l.priority, l.lane) > x.name || chr(1) AND th_lane_key(l.queue, l.priority, l.lane) < x.name || chr(2)
          AND l.waits_for IS NULL AND l.is_in_lane LIMIT 1) IS TRUE
         OR (SELECT true FROM th_live l
-            WHERE l.queue = x.name AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL LIMIT 1) IS TRUE AS has_lanes
-    FROM unnest(p_queues) WITH ORDINALITY AS x (name, at) OFFSET 0
+            WHERE l.queue = x.name AND l.waits_for IS NULL AND l.lane IS NOT NULL AND l.is_in_lane IS NULL LIMIT 1) IS TRUE) AS has_lanes
+    FROM unnest(p_queues) WITH ORDINALITY AS x (name, at)
+    CROSS JOIN (
+      SELECT pg_relation_size('{schema}.th_live_lane'::regclass) > current_setting('block_size')::int
+        OR pg_relation_size('{schema}.th_live_before_lane'::regclass) > current_setting('block_size')::int AS has_lanes
+    ) s OFFSET 0
   ) q
-  WHERE (cardinality(p_queues) < 8 OR q.has_lanes
+  WHERE (cardinality(p_queues) < 8 OR q.has_lanes OR q.at = ANY (p_start_queues)
          OR (SELECT true FROM th_live l WHERE l.queue = q.name AND l.waits_for IS NULL AND l.lane IS NULL LIMIT 1))
     AND NOT EXISTS (SELECT FROM th_queue p WHERE p.name = q.name)
 $$;
@@ -190,31 +201,58 @@ BEGIN
   RETURN v_known;
 END $$;
 
--- Finds and locks due jobs of one priority. ORD-1, RES-1.
+-- The starts of a queue with another one in the place of that of its priority.
+CREATE FUNCTION th_put_start(p_starts th_start[], p_start th_start) RETURNS th_start[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN ARRAY(SELECT s FROM unnest(p_starts) AS s WHERE s.priority <> p_start.priority) || p_start;
+END $$;
+
+-- Where a scan of a priority begins.
+CREATE FUNCTION th_start_at(p_starts th_start[], p_priority int) RETURNS th_start LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN coalesce((SELECT s FROM unnest(p_starts) AS s WHERE s.priority = p_priority), ROW(p_priority, -1, 0)::th_start);
+END $$;
+
+-- Finds and locks due jobs of one priority. ORD-1, RES-1. Some may be marked: they are to be cancelled instead (LEA-5). The
+-- end of a marked job in no flow changes nothing for the others, so it is only sorted out. The end of a member may unblock
+-- a job that comes next, so nothing is taken behind members that are marked. It looks at p_width jobs to find the p_limit
+-- to grant. Answers those, the marked ones in their order, and the last position of both.
 CREATE FUNCTION th_find_due(
-  p_queue text, p_priority int, p_at bigint, p_seq bigint, p_limit bigint, p_now bigint, p_pass_by bigint[]
-) RETURNS th_candidates LANGUAGE plpgsql AS $$
+  p_queue text, p_start th_start, p_limit bigint, p_width bigint, p_now bigint, OUT found th_candidates, OUT marked bigint[],
+  OUT last th_start
+) LANGUAGE plpgsql AS $$
 DECLARE
-  v_found     th_candidates;
   v_is_marked boolean;
+  v_sorted    record;
 BEGIN
   SELECT array_agg(c.ctid), count(*), bool_or(c.is_large), bool_or(c.cancel_requested)
-  INTO v_found.rows, v_found.jobs, v_found.has_large, v_is_marked
+  INTO found.rows, found.jobs, found.has_large, v_is_marked
   FROM (
     SELECT l.ctid, l.is_large, l.cancel_requested FROM th_live l
-    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at <= p_now
-      AND (l.available_at, l.seq) > (p_at, p_seq) AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now)
-      AND l.seq <> ALL (p_pass_by)
-    ORDER BY l.available_at, l.seq LIMIT p_limit FOR UPDATE SKIP LOCKED
+    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_start.priority AND l.available_at <= p_now
+      AND (l.available_at, l.seq) > (p_start.at, p_start.seq) AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now)
+    ORDER BY l.available_at, l.seq LIMIT p_width FOR UPDATE SKIP LOCKED
   ) c;
-  IF v_is_marked THEN
-    SELECT c.seq INTO v_found.marked FROM th_live c
-    WHERE c.ctid = ANY (v_found.rows) AND c.cancel_requested ORDER BY c.available_at, c.seq LIMIT 1;
-    SELECT array_agg(c.ctid), count(*) INTO v_found.rows, v_found.jobs FROM th_live c
-    WHERE c.ctid = ANY (v_found.rows)
-      AND (c.available_at, c.seq) < (SELECT m.available_at, m.seq FROM th_live m WHERE m.seq = v_found.marked);
+  IF v_is_marked OR p_width > p_limit THEN
+    SELECT array_agg(c.ctid) FILTER (WHERE NOT c.is_marked) AS rows, count(*) FILTER (WHERE NOT c.is_marked) AS jobs,
+      array_agg(c.seq ORDER BY c.available_at, c.seq) FILTER (WHERE c.is_marked) AS marked,
+      (array_agg(ROW(p_start.priority, c.available_at, c.seq)::th_start ORDER BY c.available_at DESC, c.seq DESC))[1] AS last
+    INTO v_sorted
+    FROM (
+      SELECT m.*, bool_or(NOT m.is_marked AND m.members > 0 OR m.others >= p_limit AND (m.is_marked OR m.others > p_limit))
+                    OVER (ORDER BY m.available_at, m.seq) AS is_behind
+      FROM (
+        SELECT l.ctid, l.available_at, l.seq, l.cancel_requested IS TRUE AS is_marked,
+          count(*) FILTER (WHERE l.cancel_requested AND l.flow IS NOT NULL) OVER w AS members,
+          count(*) FILTER (WHERE l.cancel_requested IS NULL) OVER w AS others
+        FROM th_live l WHERE l.ctid = ANY (found.rows) WINDOW w AS (ORDER BY l.available_at, l.seq)
+      ) m
+    ) c WHERE NOT c.is_behind;
+    found.rows := v_sorted.rows;
+    found.jobs := v_sorted.jobs;
+    marked := v_sorted.marked;
+    last := v_sorted.last;
   END IF;
-  RETURN v_found;
 END $$;
 
 -- Keeps as many of the candidates as have payloads of at most so many bytes, together with those granted before; one at
@@ -273,29 +311,72 @@ BEGIN
     l.available_at, l.seq, j.kind::text, j.on_failure::text, l.released, l.lane;
 END $$;
 
--- Cancels a job whose lease has ended and whose cancellation was requested (LEA-5). A call that has locked jobs must not
--- wait: where the flow or a member of it is not free, nothing happens and the next call comes to this job. Only calls
--- that grant, extend or evict leases lock members without their flow.
+-- Locks flows with all their live members, those that are free. A call that has locked jobs must not wait: it leaves the
+-- members of the others to the next call. Only calls that grant, extend or evict leases lock members without their flow.
+CREATE FUNCTION th_lock_free_flows(p_flows bigint[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_flows bigint[];
+BEGIN
+  IF p_flows = '{}' THEN
+    RETURN p_flows;
+  END IF;
+  v_flows := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (p_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED);
+  RETURN ARRAY(
+    SELECT a.flow FROM (
+      SELECT l.flow, count(*) AS members FROM th_live l WHERE l.flow = ANY (v_flows) GROUP BY l.flow
+    ) a JOIN (
+      SELECT m.flow, count(*) AS members
+      FROM (SELECT l.flow FROM th_live l WHERE l.flow = ANY (v_flows) FOR UPDATE SKIP LOCKED) m GROUP BY m.flow
+    ) b ON b.flow = a.flow AND b.members = a.members ORDER BY a.flow);
+END $$;
+
+-- Cancels jobs that are locked, whose leases have ended and whose cancellation was requested (LEA-5): first those in no flow;
+-- then the members, in the order given, up to 500. It stops where one has unblocked a job of the queue. Members of
+-- flows that are not free are left as they are. Answers the queues in which there is work now, and how many jobs it ended.
+CREATE FUNCTION th_cancel_run(
+  p_queue text, p_seqs bigint[], p_now bigint, OUT wakes text[], OUT jobs bigint, OUT has_unblocked boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_flows bigint[] := th_lock_free_flows(ARRAY(
+    SELECT DISTINCT l.flow FROM th_live l WHERE l.seq = ANY (p_seqs) AND l.flow IS NOT NULL));
+  v_plain bigint[] := ARRAY(SELECT l.seq FROM th_live l WHERE l.seq = ANY (p_seqs) AND l.flow IS NULL);
+  v_seq   bigint;
+  v_wakes text[];
+BEGIN
+  wakes := '{}';
+  jobs := cardinality(v_plain);
+  has_unblocked := false;
+  PERFORM th_cancel_expired(v_plain, p_now);
+  FOR v_seq IN
+    SELECT s.seq FROM unnest(p_seqs) WITH ORDINALITY AS s (seq, ord)
+    JOIN th_live l ON l.seq = ANY (ARRAY[s.seq]) AND l.flow = ANY (v_flows) ORDER BY s.ord LIMIT 500
+  LOOP
+    PERFORM th_cancel_expired(ARRAY[v_seq], p_now);
+    v_wakes := th_propagate_failure(ARRAY[v_seq], p_now);
+    wakes := wakes || v_wakes;
+    jobs := jobs + 1;
+    has_unblocked := p_queue = ANY (v_wakes);
+    EXIT WHEN has_unblocked;
+  END LOOP;
+  PERFORM th_retire(v_flows);
+END $$;
+
+-- Ends jobs whose leases have ended as cancelled. LEA-4, LEA-12.
+CREATE FUNCTION th_cancel_expired(p_seqs bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_seqs <> '{}' THEN
+    UPDATE th_live l SET expirations = th_expirations(l.expirations, l.lease_mark), run_at = NULL, is_special = true
+    WHERE l.seq = ANY (p_seqs);
+    PERFORM th_finish_all(p_seqs, 'cancelled', NULL, p_now, false);
+  END IF;
+END $$;
+
+-- As th_cancel_run, of one job.
 CREATE FUNCTION th_cancel_marked(p_seq bigint, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_flow    bigint := (SELECT l.flow FROM th_live l WHERE l.seq = p_seq);
-  v_is_free boolean := true;
-  v_wakes   text[] := '{}';
+  v_end record := th_cancel_run(NULL, ARRAY[p_seq], p_now);
 BEGIN
-  IF v_flow IS NOT NULL THEN
-    PERFORM FROM th_flow f WHERE f.seq = v_flow FOR UPDATE SKIP LOCKED;
-    v_is_free := FOUND AND (SELECT count(*) FROM th_live l WHERE l.flow = v_flow) = (
-      SELECT count(*) FROM (SELECT FROM th_live l WHERE l.flow = v_flow FOR UPDATE SKIP LOCKED) m);
-  END IF;
-  IF v_is_free THEN
-    UPDATE th_live l SET expirations = th_expirations(l.expirations, l.lease_mark), run_at = NULL, is_special = true WHERE l.seq = p_seq;
-    PERFORM th_finish_all(ARRAY[p_seq], 'cancelled', NULL, p_now, false);
-    IF v_flow IS NOT NULL THEN
-      v_wakes := th_propagate_failure(p_seq, p_now);
-      PERFORM th_retire(ARRAY[v_flow]);
-    END IF;
-  END IF;
-  RETURN v_wakes;
+  RETURN v_end.wakes;
 END $$;
 
 -- When a priority of which all that is due was granted may have more: its next job falls due, or its next lease ends.

@@ -4,6 +4,9 @@ CREATE TABLE th_role (
   part text NOT NULL,
   PRIMARY KEY (role, part)
 );
+COMMENT ON TABLE th_role IS 'Which role has which part, as th_grant and th_revoke keep it. Migrations grant again what they add.';
+COMMENT ON COLUMN th_role.role IS 'Name of the role.';
+COMMENT ON COLUMN th_role.part IS 'worker, producer or viewer.';
 
 -- Lets a role do what its part needs, and remembers it.
 CREATE FUNCTION th_grant(part text, to_role text) RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$

@@ -297,7 +297,7 @@ BEGIN
       IF i.kind = 'ack' THEN
         v_acked := v_acked || i.seq;
       ELSIF cardinality(v_applied.failed) > 0 THEN
-        wakes := wakes || th_propagate_failure(i.seq, p_now);
+        wakes := wakes || th_propagate_failure(ARRAY[i.seq], p_now);
       END IF;
     END IF;
     RETURN NEXT;

@@ -11,14 +11,26 @@
 -- does when its statistics are from a time at which the table was empty. Where the order or another condition would still
 -- let it, the rows of the table are in a subquery with OFFSET 0, which it leaves alone.
 
+-- How a job ended: done, dlq (dead-lettered: out of attempts, or failed for good), or cancelled.
 CREATE TYPE th_terminal AS ENUM ('done', 'dlq', 'cancelled');
--- The kinds after failure_job are joins, named by how their outputs are read.
+-- What a job is: work for a handler; failure_job, which runs only if a parent fails; or a join, which no worker runs, named by
+-- how its outputs are read: list, gather, empty, discard, first.
 CREATE TYPE th_kind AS ENUM ('work', 'failure_job', 'list', 'gather', 'empty', 'discard', 'first');
+-- What happens to the dependants of a job that fails: block (they wait until it is requeued), cancel (they are cancelled),
+-- fail_fast (all of the flow that has not started is cancelled), continue (they run and read the failure).
 CREATE TYPE th_policy AS ENUM ('block', 'cancel', 'fail_fast', 'continue');
+-- How long an idempotency key is held: until_pruned (the record of the job is removed), until_done (the job succeeds),
+-- until_terminal (the job ends in any way), for_a_time (from the enqueue on, whatever becomes of the job).
 CREATE TYPE th_key_hold AS ENUM ('until_pruned', 'until_done', 'until_terminal', 'for_a_time');
--- An edge that waits for success is satisfied by itself as soon as its parent is done.
+-- Where an edge stands: waits_for_success (and is satisfied as soon as the parent is done, without a write),
+-- waits_for_failure (the edge of a failure job), satisfied (of no more account), not_needed (the parent of a failure job
+-- succeeded), failed (the parent failed, and the child reads that).
 CREATE TYPE th_edge_status AS ENUM ('waits_for_success', 'waits_for_failure', 'satisfied', 'not_needed', 'failed');
+-- What a worker does with a job that it holds: ack, retry, fail (to the DLQ), release (back without an attempt, before the
+-- handler started), release_started (the same after it started), expand (into other jobs).
 CREATE TYPE th_transition AS ENUM ('ack', 'retry', 'fail', 'release', 'release_started', 'expand');
+-- What the holder said of its lease: started (a handler runs), leaving (the worker shuts down). It decides whether an
+-- expiration counts.
 CREATE TYPE th_lease_mark AS ENUM ('started', 'leaving');
 
 -- Numbers jobs and flows in the order of insertion. Never used again, so a number finds its job or nothing.
@@ -262,6 +274,7 @@ CREATE TABLE th_imported_token (
 
 -- Schedules (SCH-1). The revision is another with every change, and never used again.
 CREATE SEQUENCE th_revision;
+-- A slot of a schedule that was fired: when, which job stands for it, and whether that was stored by the firing.
 CREATE TYPE th_firing AS (slot bigint, fired_at bigint, job text, is_stored boolean);
 CREATE TABLE th_schedule (
   name            text COLLATE "C" PRIMARY KEY,
