@@ -26,7 +26,7 @@ pub use fault::{InvalidSchedule, ScheduleFault};
 
 use calendar::Calendar;
 pub(crate) use definition::Definition;
-pub(crate) use plan::{Plan, plan};
+pub(crate) use plan::plan;
 use template::Template;
 pub(crate) use timing::Timing;
 
