@@ -235,9 +235,16 @@ BEGIN
     SELECT m.queue FROM th_limit m WHERE m.queue = ANY (p_queues) AND m.starved_since IS NOT NULL) END;
 END $$;
 
--- Which of the queues of these jobs are starved.
-CREATE FUNCTION th_starved_queues(p_seqs bigint[]) RETURNS text[] LANGUAGE plpgsql AS $$
+-- Which of the queues of these jobs are starved. The transaction of an application may commit long after a queue became
+-- starved, without having seen that: then those that may be starved by then.
+CREATE FUNCTION th_starved_queues(p_seqs bigint[], p_in_transaction boolean) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
+  IF p_in_transaction THEN
+    RETURN ARRAY(
+      SELECT m.queue FROM th_limit m
+      WHERE th_counts_inflight(m.limits) AND m.queue IN (
+        SELECT j.queue FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])));
+  END IF;
   IF NOT EXISTS (SELECT FROM th_limit m WHERE m.starved_since IS NOT NULL) THEN
     RETURN '{}';
   END IF;
