@@ -99,7 +99,7 @@ impl Driver for MyDriver {
         not_implemented("enqueue")
     }
 
-    /// RES-1 to RES-9, ORD-1 to ORD-3, LEA-2 to LEA-5, TIM-3, JOB-6, JOB-8, PAU-1, LAN-2 to LAN-5,
+    /// RES-1 to RES-10, ORD-1 to ORD-3, LEA-2 to LEA-5, TIM-3, JOB-6, JOB-8, PAU-1, LAN-2 to LAN-5,
     /// LIM-1 to LIM-7, RAT-1 to RAT-4. Tokens come from `LeaseToken::random_many`, answers from
     /// `JobView::assemble`. `Turn` has the order of the lanes, `Bound` what limits allow.
     async fn reserve(&self, request: Reserve) -> Result<Reserved, DriverError> {

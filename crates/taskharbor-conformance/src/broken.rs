@@ -242,6 +242,7 @@ caught! {
     refused_settlement_frees_a_place: limit::RefusedSettlementFreesPlace::default();
     leases_counted_then_jobs_granted: limit::CountsThenGrants;
     freed_place_wakes_no_watch: limit::FreedPlaceWakesNoWatch;
+    lease_that_is_over_asked_for_at_once: limit::AsksForExpiredLeases;
 }
 
 /// Random scripts reach deep enough to find nearly all of these on their own. What they miss
@@ -260,6 +261,7 @@ fn random_scripts_alone_catch_all_but_a_few() {
         "eviction_wakes_no_watch",
         "leases_counted_then_jobs_granted",
         "freed_place_wakes_no_watch",
+        "lease_that_is_over_asked_for_at_once",
     ];
     assert_eq!(missed, out_of_reach);
 }
@@ -281,8 +283,17 @@ fn cases_about_workers_catch_what_breaks_announcements_and_evictions() {
 /// The cases about lanes and limits catch these without the help of others.
 #[test]
 fn cases_about_limits_catch_what_breaks_limits() {
-    let groups =
-        ["lane", "lane_turn", "limit", "limit_place", "rate", "hold", "limit_wake", "limit_race"];
+    let groups = [
+        "lane",
+        "lane_turn",
+        "limit",
+        "limit_place",
+        "rate",
+        "hold",
+        "idle",
+        "limit_wake",
+        "limit_race",
+    ];
     let of_limits = |case: &&Case| groups.contains(&case.group);
     let from = BROKEN.iter().position(|(name, _)| *name == "leases_counted_by_position");
     for (name, make) in BROKEN.iter().skip(from.expect("one of the broken")) {

@@ -68,6 +68,7 @@ mod flow_shape;
 mod flow_state;
 mod hold;
 mod idempotency;
+mod idle;
 mod import;
 mod input;
 mod inspect;
@@ -172,6 +173,7 @@ groups! {
     limit_owner;
     rate;
     hold;
+    idle;
     lanes_listed;
     limit_wake;
     limit_race;

@@ -5,12 +5,17 @@
 //! in one atomic step, if the record is still the one that the caller read. So each slot is fired
 //! once, and no process has to be a leader.
 
+use std::time::Duration;
+
 use crate::{
     Blob, Text, Timestamp, check,
     driver::{Enqueued, FireSchedule, Limits},
     error::{Denied, FireRefused, InvalidRequest},
     name::{OwnerName, ScheduleName},
 };
+
+/// The step from an instant to the next.
+const TICK: Duration = Duration::from_micros(1);
 
 /// A schedule to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -213,14 +218,17 @@ impl ScheduleRecord {
     }
 
     /// Replaces the definition, and the next slot unless it is kept. Returns whether the definition
-    /// differed. Counts and firings stay, and a paused schedule stays paused.
+    /// differed. Counts and firings stay, and a paused schedule stays paused. The caller may have computed
+    /// the next slot before the last slot was fired: it is then put behind that one.
     pub fn redefine(&mut self, new: NewSchedule) -> bool {
         // SCH-9
         if self.definition == new.definition {
             return false;
         }
         let kept = self.next_slot.filter(|_| new.keeps_slot);
-        self.next_slot = kept.or(new.next_slot);
+        let last = self.firings.last().map(|firing| firing.slot.saturating_add(TICK));
+        let given = new.next_slot.map(|given| given.max(last.unwrap_or(given)));
+        self.next_slot = kept.or(given);
         (self.definition, self.error) = (new.definition, None);
         true
     }

@@ -91,6 +91,7 @@ impl Queue {
             let mut later = line.range((now, u64::MAX, Slot::MAX)..);
             later.next().map(|(at, ..)| *at)
         };
+        // RES-10: the end of a lease that is over is not named.
         let by_time = all().filter_map(|(_, line)| later(line));
         let held = all().filter(|(_, line)| line.first().is_some_and(|(at, ..)| *at <= now));
         // RAT-3

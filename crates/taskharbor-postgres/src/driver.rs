@@ -19,7 +19,7 @@ use crate::{
     SchemaName,
     answer::{self, AnswerRow, get},
     held::HeldCalls,
-    limit::LaneTurns,
+    lane_turn::LaneTurns,
     scan_start::ScanStarts,
     session::Session,
     statement::Statements,

@@ -22,6 +22,7 @@ mod error;
 mod export;
 mod fire;
 mod held;
+mod lane_turn;
 mod limit;
 mod migration;
 mod open;

@@ -1,10 +1,6 @@
-//! Limits of queues and lanes as they are stored and read, and whose turn it is.
+//! Limits of queues and lanes as they are stored and read.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use serde_json::{Map, Value as Json, json};
 use taskharbor_core::{
@@ -12,7 +8,6 @@ use taskharbor_core::{
     admin::{
         HeldJob, LaneLimits, LaneStatus, LimitsRecord, ListLanes, Page, QueueLimits, Rate, Usage,
     },
-    driver::{Demand, Turn},
     name::LaneName,
 };
 use tokio_postgres::Row;
@@ -23,37 +18,6 @@ use crate::{
     column::place,
     value::Value,
 };
-
-/// Whose turn it is in the queues that this handle has reserved from. LAN-5.
-#[derive(Debug, Default)]
-pub(crate) struct LaneTurns {
-    last: Mutex<HashMap<QueueName, Turn>>,
-}
-
-impl LaneTurns {
-    /// The turns of these queues, by their places among the demands: lanes, and how many jobs of each.
-    pub(crate) fn of(&self, demands: &[Demand]) -> Vec<(usize, String, u32)> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_empty() {
-            return Vec::new();
-        }
-        let turn = |(at, demand): (usize, &Demand)| {
-            let (lane, used) = last.get(&demand.queue)?.last()?;
-            Some((at, lane.map_or_else(String::new, LaneName::to_string), used))
-        };
-        demands.iter().enumerate().filter_map(turn).collect()
-    }
-
-    /// Keeps the turn that a call has left; jobs without a lane are the lane of no name.
-    pub(crate) fn keep(&self, queue: &QueueName, lane: &str, used: u32) {
-        let turn = Turn::of(LaneName::new(lane).ok(), used);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match last.get_mut(queue) {
-            Some(last) => *last = turn,
-            None => drop(last.insert(queue.clone(), turn)),
-        }
-    }
-}
 
 impl PostgresDriver {
     pub(crate) async fn list_lanes(

@@ -14,7 +14,7 @@ use crate::{
     Config, ConfigError, PostgresDriver, SchemaName,
     driver::Shared,
     held::HeldCalls,
-    limit::LaneTurns,
+    lane_turn::LaneTurns,
     migration::{self, Installed, Plan, VERSION},
     scan_start::ScanStarts,
     session::Session,

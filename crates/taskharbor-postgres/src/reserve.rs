@@ -21,7 +21,7 @@ use crate::{
         unknown,
     },
     column::texts,
-    limit::LaneTurns,
+    lane_turn::{LaneTurns, Start, Stopped, Turned},
     record,
     scan_start::{Beginning, Position, Walk},
     settle::refusal,
@@ -41,7 +41,7 @@ macro_rules! columns {
         pub(crate) const STATEMENT: &str = concat!(
             "SELECT ",
             $("r.", stringify!($name), ", ",)*
-            "NULL FROM {schema}.th_reserve_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14) r"
+            "NULL FROM {schema}.th_reserve_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16) r"
         );
     };
 }
@@ -50,7 +50,7 @@ columns! {
     id queue job_type payload headers priority run_at timeout_us created_at attempts max_attempts
     last_error failed_at deliveries expirations idempotency_key flow parents available_at seq kind
     on_failure released lane next_due wakes seen_queues seen_priorities lease_ends is_long walked_us
-    turn_queue turn_lane turn_used
+    turn_queue turn_lane turn_used stopped_priority stopped_lane round_due
 }
 
 fn column<'a, T: tokio_postgres::types::FromSql<'a>>(
@@ -72,7 +72,7 @@ impl PostgresDriver {
         let now = request.now.as_micros();
         let look = shared.wakeups.begin_look(&request.demands);
         let beginning = shared.scan_starts.of(&request.demands, now);
-        let turns = shared.turns.of(&request.demands);
+        let turns = shared.turns.of(&request.demands, |queue| look.is_woken(queue));
         let values = values(&request, expires_at, random, &shared.limits, &beginning, &turns);
         let rows = self.query(&shared.statements.reserve, &values).await?;
         let expires_us = expires_at.as_micros();
@@ -93,10 +93,9 @@ impl PostgresDriver {
                 }
             }
         }
-        end.keep_turns(&shared.turns, &request.demands, &granted)?;
+        let is_by_turns = end.keep_turns(&shared.turns, &turns, &request, &granted)?;
         // Positions of queues that are granted by turns say nothing about what stands before them.
-        let by_position =
-            granted.iter().filter(|(_, it)| !end.is_by_turns(&it.job.queue, &request.demands));
+        let by_position = granted.iter().filter(|(_, it)| !is_by_turns.contains(&it.job.queue));
         let place = |(position, leased): &(Position, Leased)| (leased.job.queue.clone(), *position);
         walk.granted = by_position.map(place).collect();
         shared.scan_starts.learn(&request.demands, &beginning, &walk);
@@ -129,7 +128,7 @@ fn values<'a>(
     random: i64,
     limits: &Limits,
     beginning: &Beginning,
-    turns: &'a [(usize, String, u32)],
+    turns: &'a [Start],
 ) -> Vec<Value<'a>> {
     let wanted: usize = request.demands.iter().map(|demand| demand.limit).sum();
     // Only where payloads could be too much for one answer are they measured.
@@ -149,9 +148,11 @@ fn values<'a>(
         Value::BigInts(starts().map(|(_, it)| Some(i64::from(it.priority))).collect()),
         Value::BigInts(starts().map(|(_, it)| Some(it.at)).collect()),
         Value::BigInts(starts().map(|(_, it)| Some(it.seq)).collect()),
-        Value::BigInts(turns.iter().map(|(demand, ..)| crate::column::place(*demand)).collect()),
-        Value::Texts(turns.iter().map(|(_, lane, _)| Some(lane.as_str())).collect()),
-        Value::BigInts(turns.iter().map(|(.., used)| Some(i64::from(*used))).collect()),
+        Value::BigInts(turns.iter().map(|it| crate::column::place(it.demand)).collect()),
+        Value::Texts(turns.iter().map(|it| Some(it.lane.as_str())).collect()),
+        Value::BigInts(turns.iter().map(|it| Some(i64::from(it.used))).collect()),
+        Value::BigInts(turns.iter().map(|it| Some(it.stopped.as_ref()?.priority)).collect()),
+        Value::Texts(turns.iter().map(|it| Some(it.stopped.as_ref()?.lane.as_str())).collect()),
     ]
 }
 
@@ -194,49 +195,61 @@ fn read(row: &Row, random: i64, expires_at: Timestamp) -> Result<(Position, Leas
 struct End {
     next_due: Option<i64>,
     wakes: Vec<String>,
-    /// Whose turn was last in the queue of each demand, and how many jobs of it.
-    turns: Vec<(usize, String, u32)>,
+    turned: Vec<Turned>,
 }
 
 impl End {
-    /// Whether a queue was granted by turns.
-    fn is_by_turns(&self, queue: &QueueName, demands: &[Demand]) -> bool {
-        self.turns
-            .iter()
-            .any(|(demand, ..)| demands.get(*demand).is_some_and(|it| it.queue == *queue))
-    }
-
-    /// Keeps whose turn was last. Where no job had a lane, it was that of the jobs without one. LAN-2.
+    /// Keeps whose turn was last, and answers the queues that were granted by turns. Where no job had a lane, the last turn
+    /// was that of the jobs without one. LAN-2.
     fn keep_turns(
-        &self,
+        &mut self,
         turns: &LaneTurns,
-        demands: &[Demand],
+        starts: &[Start],
+        request: &Reserve,
         granted: &[(Position, Leased)],
-    ) -> Result<(), DriverError> {
-        for (demand, lane, used) in &self.turns {
-            let demand = demands.get(*demand);
+    ) -> Result<Vec<QueueName>, DriverError> {
+        let mut by_turns = Vec::with_capacity(self.turned.len());
+        for turned in self.turned.drain(..) {
+            let demand = request.demands.get(turned.demand);
             let demand = demand.ok_or_else(|| unknown("queue", "one that was not asked for"))?;
-            turns.keep(&demand.queue, lane, *used);
+            let start = starts.iter().find(|start| start.demand == turned.demand);
+            let of_queue = granted.iter().filter(|(_, it)| it.job.queue == demand.queue).count();
+            let (is_met, now) = (of_queue == demand.limit, request.now.as_micros());
+            let due = turns.learn(&demand.queue, start, turned, is_met, now);
+            self.next_due = self.next_due.into_iter().chain(due).min();
+            by_turns.push(demand.queue.clone());
         }
         for of_queue in granted.chunk_by(|a, b| a.1.job.queue == b.1.job.queue) {
             let queue = &of_queue[0].1.job.queue;
-            if !self.is_by_turns(queue, demands) {
+            if !by_turns.contains(queue) {
                 turns.keep(queue, "", 1);
             }
         }
-        Ok(())
+        Ok(by_turns)
     }
 
     fn add(&mut self, row: &Row, walk: &mut Walk) -> Result<(), DriverError> {
         let due: Option<i64> = column(row, Column::next_due)?;
-        self.next_due = self.next_due.into_iter().chain(due).min();
         self.wakes.extend(column::<Option<Vec<String>>>(row, Column::wakes)?.unwrap_or_default());
         if let Some(queue) = column::<Option<i64>>(row, Column::turn_queue)? {
-            let lane = column::<Option<&str>>(row, Column::turn_lane)?.unwrap_or_default();
-            let used = optional_number(column(row, Column::turn_used)?)?.unwrap_or(0);
-            self.turns.push((answer::number(queue - 1)?, lane.to_owned(), used));
+            let priority: Option<i64> = column(row, Column::stopped_priority)?;
+            let stopped = |priority| -> Result<Stopped, DriverError> {
+                let lane = column::<Option<&str>>(row, Column::stopped_lane)?.unwrap_or_default();
+                Ok(Stopped { priority, lane: lane.to_owned() })
+            };
+            self.turned.push(Turned {
+                demand: answer::number(queue - 1)?,
+                lane: column::<Option<&str>>(row, Column::turn_lane)?
+                    .unwrap_or_default()
+                    .to_owned(),
+                used: optional_number(column(row, Column::turn_used)?)?.unwrap_or(0),
+                stopped: priority.map(stopped).transpose()?,
+                next_due: due,
+                round_due: column(row, Column::round_due)?,
+            });
             return Ok(());
         }
+        self.next_due = self.next_due.into_iter().chain(due).min();
         let queues: Option<Vec<i64>> = column(row, Column::seen_queues)?;
         let priorities: Option<Vec<i64>> = column(row, Column::seen_priorities)?;
         let ends: Option<Vec<Option<i64>>> = column(row, Column::lease_ends)?;

@@ -108,6 +108,13 @@ pub(crate) struct Look {
     began: Instant,
 }
 
+impl Look {
+    /// Whether jobs of a queue were announced since the last look that left none of them.
+    pub(crate) fn is_woken(&self, queue: &QueueName) -> bool {
+        self.seen.iter().any(|seen| seen.queue == *queue)
+    }
+}
+
 impl Wakeups {
     pub(crate) fn new(
         session: Session,

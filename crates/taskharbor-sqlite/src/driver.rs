@@ -103,16 +103,17 @@ impl SqliteDriver {
         config.path = std::path::absolute(&config.path).map_err(failed)?;
         let (writer, reader) = (Arc::new(Calls::new()), Arc::new(Calls::new()));
         let (hub, (alive, serving)) = (WakeHub::new(), watch::channel(()));
+        let memories = QueueMemories::default();
         let (tell, told) = oneshot::channel();
         // Held by the threads that read, for as long as they have the file open.
         let (reading, read) = mpsc::channel::<()>();
         let serve = {
-            let (config, hub) = (config.clone(), hub.clone());
+            let (config, hub, memories) = (config.clone(), hub.clone(), memories.clone());
             let calls = [Arc::clone(&writer), Arc::clone(&reader)];
             move || match file::first(&config) {
                 Ok(opened) => {
                     if tell.send(Ok(())).is_ok() {
-                        Writer::new(config, opened, calls, hub).run(&read);
+                        Writer::new(config, opened, calls, hub, memories).run(&read);
                     }
                 }
                 Err(error) => drop(tell.send(Err(error))),
@@ -135,7 +136,7 @@ impl SqliteDriver {
             writer,
             reader,
             hub,
-            memories: QueueMemories::default(),
+            memories,
             id: DriverId::new(),
             closed: AtomicBool::new(false),
             serving,

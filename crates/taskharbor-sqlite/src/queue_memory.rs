@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use taskharbor_core::{QueueName, admin::QueueLimits, driver::Turn, name::LaneName};
+use taskharbor_core::{QueueName, Timestamp, admin::QueueLimits, driver::Turn, name::LaneName};
 
 /// A lane; `None` for the jobs without one.
 pub(crate) type Lane = Option<LaneName>;
@@ -34,6 +34,10 @@ pub(crate) struct Stopped {
     pub(crate) priority: i64,
     /// The lanes it had not looked at, in the order of their turns.
     pub(crate) left: Vec<Lanes>,
+    /// When the first job may be granted of the lanes that were looked at since the first such reserve.
+    pub(crate) due: Option<Timestamp>,
+    /// Whether a job may have become available in them since.
+    pub(crate) is_disturbed: bool,
 }
 
 /// Limits with the text that they were read from: it mostly stays the same.
@@ -47,5 +51,22 @@ impl QueueMemories {
     /// The thread that writes has them during a call, and no other asks.
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, QueueMemory>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Jobs may have become available in these queues.
+    pub(crate) fn disturb(&self, queues: &[QueueName]) {
+        let mut memories = self.lock();
+        for queue in queues {
+            if let Some(stopped) = memories.get_mut(queue).and_then(|it| it.stopped.as_mut()) {
+                stopped.is_disturbed = true;
+            }
+        }
+    }
+
+    /// Jobs may have become available in any queue.
+    pub(crate) fn disturb_all(&self) {
+        for stopped in self.lock().values_mut().filter_map(|it| it.stopped.as_mut()) {
+            stopped.is_disturbed = true;
+        }
     }
 }

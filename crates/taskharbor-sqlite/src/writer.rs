@@ -25,6 +25,7 @@ use crate::{
     file::{self, Opened},
     mailbox::Taken,
     migration,
+    queue_memory::QueueMemories,
     store::{Effects, Recount, Store},
 };
 
@@ -40,6 +41,7 @@ pub(crate) struct Writer {
     config: Config,
     calls: Arc<Calls>,
     hub: WakeHub,
+    memories: QueueMemories,
     opened: Option<Opened>,
     /// The threads that read: while they keep the file open, what SQLite remembers of it in this
     /// process stays as it was found.
@@ -62,9 +64,10 @@ impl Writer {
         opened: Opened,
         [calls, readers]: [Arc<Calls>; 2],
         hub: WakeHub,
+        memories: QueueMemories,
     ) -> Self {
         let opened = Some(opened);
-        Self { config, calls, hub, opened, readers, nudges: 0, data_version: None }
+        Self { config, calls, hub, memories, opened, readers, nudges: 0, data_version: None }
     }
 
     /// Serves until the mailbox is closed. Then it waits for the threads that read, whose end
@@ -125,6 +128,7 @@ impl Writer {
             let applied = apply(conn, calls, &self.config)?;
             // A worker that is woken asks this thread, and so is answered after the commit; on its way
             // here it need not wait for the disk.
+            self.memories.disturb(&applied.wakes);
             self.hub.wake(&applied.wakes);
             command(conn, "COMMIT")?;
             Ok((applied.errors, news))
@@ -183,6 +187,7 @@ impl Writer {
     fn notice(&mut self, news: i64) {
         self.hub.set_reaching(true);
         if self.data_version.replace(news) != Some(news) {
+            self.memories.disturb_all();
             self.hub.wake_all();
         }
     }

@@ -101,7 +101,7 @@ impl JobError {
     /// The service that the handler calls asks it to wait, for example with the status 429 and
     /// `Retry-After`. The job is released and runs again after this time. No attempt is charged.
     /// Its lane, or its queue if it has no lane, is held for the same time, so that its other jobs
-    /// do not get the same response.
+    /// do not get the same response. A time of more than a day counts as a day.
     ///
     /// ```
     /// use std::time::Duration;

@@ -14,7 +14,9 @@ mod wire;
 
 use std::time::Duration;
 
-use taskharbor_core::{Blob, Timestamp, admin::NewSchedule, driver::Limits, name::ScheduleName};
+use taskharbor_core::{
+    Blob, Timestamp, admin::NewSchedule, driver::Limits, job::FailurePolicy, name::ScheduleName,
+};
 
 use crate::{Flow, IntoFlow, IntoStep, NoInput, Options, codec::Format};
 
@@ -24,7 +26,7 @@ pub use fault::{InvalidSchedule, ScheduleFault};
 
 use calendar::Calendar;
 pub(crate) use definition::Definition;
-pub(crate) use plan::{Plan, plan};
+pub(crate) use plan::plan;
 use template::Template;
 pub(crate) use timing::Timing;
 
@@ -100,8 +102,10 @@ pub enum Missed {
 
 /// What happens if a slot is due while the job of an earlier slot is not terminal.
 ///
-/// A flow is terminal when its last step is terminal. A flow that is blocked behind a dead-lettered
-/// step becomes terminal only when the step is requeued and the flow ends, or the flow is cancelled.
+/// A flow is terminal when its last step is terminal. With [`Overlap::Skip`] and [`Overlap::Queue`], steps
+/// of a flow that have no failure policy get [`FailurePolicy::Cancel`]: a step that fails ends the flow, and
+/// the next slot is fired. With [`FailurePolicy::Block`] the flow is blocked behind the step, and no slot is
+/// fired until the step is requeued and the flow ends, or the flow is cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
     /// Both jobs run. The default of cron expressions.
@@ -209,7 +213,8 @@ impl Schedule {
         self
     }
 
-    /// The flow that is started for each slot.
+    /// The flow that is started for each slot. [`Overlap`] says what a step that fails means for later
+    /// slots.
     pub fn flow<F>(mut self, flow: F) -> Self
     where
         F: IntoFlow,
@@ -301,14 +306,15 @@ impl Schedule {
             }
             Asked::Every(interval) => ("every", Timing::every(*interval), Overlap::Skip),
         };
+        let overlap = self.overlap.unwrap_or(overlap);
         let (starts_at, ends_at) = (self.starts_at, self.ends_at);
         let definition = Definition {
             calendar: Calendar { timing: timing.map_err(in_field(field))?, starts_at, ends_at },
             missed: self.missed,
             within: whole_micros(self.within),
-            overlap: self.overlap.unwrap_or(overlap),
+            overlap,
             jitter: whole_micros(self.jitter),
-            template: template(self.work, self.options, format)?,
+            template: template(self.work, self.options, overlap, format)?,
         };
         definition.check()?;
         let due = |after| {
@@ -336,12 +342,17 @@ fn whole_micros(time: Duration) -> Duration {
 fn template(
     work: Option<Work>,
     options: Options,
+    overlap: Overlap,
     format: &Format,
 ) -> Result<Template, (&'static str, ScheduleFault)> {
     let (flow, is_flow, format) = match work {
         None => return Err(("job", ScheduleFault::NoJob)),
         Some(Work::Flow(_)) if options != Options::new() => {
             return Err(("options", ScheduleFault::OptionsOfFlow));
+        }
+        // A flow that stays blocked would hold the key for good, and no slot would be fired any more.
+        Some(Work::Flow(flow)) if overlap.holds_key() => {
+            (flow.policy(FailurePolicy::Cancel), true, format)
         }
         Some(Work::Flow(flow)) => (flow, true, format),
         Some(Work::Job(job)) => (job.with_options(options), false, format),

@@ -32,7 +32,8 @@ pub(super) struct WakesEarly;
 impl Behaviour for WakesEarly {
     fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
         let reserved = model.reserve(&request)?;
-        let soon = request.now.saturating_add(std::time::Duration::from_micros(1));
+        // RES-10
+        let soon = request.now.saturating_add(std::time::Duration::from_millis(10));
         Ok(Reserved::new(reserved.jobs, reserved.next_due.map(|due| due.min(soon))))
     }
 }

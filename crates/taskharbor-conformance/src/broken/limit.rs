@@ -279,3 +279,16 @@ impl Behaviour for FreedPlaceWakesNoWatch {
         jobs.chain(resumed).chain(ended.map(|(queue, _)| queue)).chain(limits).cloned().collect()
     }
 }
+
+/// Asks its callers to come back at once for a job whose lease is over, also while a limit holds it back.
+pub(super) struct AsksForExpiredLeases;
+
+impl Behaviour for AsksForExpiredLeases {
+    fn reserve(&self, model: &mut Model, request: Reserve) -> Result<Reserved, DriverError> {
+        let reserved = model.reserve(&request)?;
+        let is_over = model.jobs.iter().any(|job| job.life.is_expired(request.now));
+        let soon = request.now.saturating_add(Duration::from_micros(1));
+        let next_due = reserved.next_due.map(|due| if is_over { soon } else { due });
+        Ok(Reserved::new(reserved.jobs, next_due))
+    }
+}

@@ -8,12 +8,12 @@ use taskharbor_core::{
 };
 
 use super::{
-    schedule::{change, due_names, fire_late, named, new, put, record, stored},
+    schedule::{change, due_names, fire_late, fire_slot, named, new, put, record, stored},
     schedule_owner::{all, declare, owner, shown},
 };
 use crate::{
     driver_under_test::DriverUnderTest,
-    fixture::{T0, at, invalid},
+    fixture::{T0, after, at, invalid},
 };
 
 group! {
@@ -23,6 +23,7 @@ group! {
         another_definition_replaces_the_stored_one ["SCH-9"]
         a_replaced_schedule_keeps_its_slot_if_asked ["SCH-9"]
         a_schedule_without_a_slot_to_keep_gets_the_given_one ["SCH-9"]
+        a_slot_that_was_fired_is_not_the_next_one_again ["SCH-9" "SCH-10"]
         a_paused_schedule_stays_paused_when_it_is_replaced ["SCH-9" "SCH-6"]
         pausing_keeps_the_next_slot_and_the_first_time ["SCH-6"]
         resuming_gives_the_next_slot_of_the_request ["SCH-7"]
@@ -94,6 +95,37 @@ async fn a_schedule_without_a_slot_to_keep_gets_the_given_one(t: DriverUnderTest
         change(&t, Change::PutSchedule(put), T0).await.expect("put");
         assert_eq!(stored(&t, name).await.next_slot, Some(at(10)), "{name}");
     }
+}
+
+async fn a_slot_that_was_fired_is_not_the_next_one_again(t: DriverUnderTest) {
+    put(&t, "s", "daily", Some(at(10))).await;
+    declare(&t, "billing", None, &[("d", "daily")]).await.expect("declared");
+    for name in ["s", "d"] {
+        fire_slot(&t, name, &format!("{name}@10"), 10).await;
+    }
+    // Who changes them has read the clock before the slot was fired.
+    let mut definitions = 0;
+    for (given, next) in [
+        (Some(at(5)), Some(after(at(10)))),
+        (Some(at(10)), Some(after(at(10)))),
+        (Some(after(at(10))), Some(after(at(10)))),
+        (Some(at(15)), Some(at(15))),
+        (None, None),
+    ] {
+        definitions += 1;
+        let definition = format!("changed {definitions}");
+        put(&t, "s", &definition, given).await;
+        let kept = new("d", &definition, given);
+        let declaration = Declaration::new(owner("billing"), None, vec![kept]);
+        change(&t, Change::DeclareSchedules(declaration), T0).await.expect("declared");
+        for name in ["s", "d"] {
+            assert_eq!(stored(&t, name).await.next_slot, next, "{name} with {given:?}");
+        }
+    }
+    // There is no slot to keep.
+    let put = new("s", "kept", Some(at(3))).keep_slot();
+    change(&t, Change::PutSchedule(put), T0).await.expect("put");
+    assert_eq!(stored(&t, "s").await.next_slot, Some(after(at(10))));
 }
 
 async fn a_paused_schedule_stays_paused_when_it_is_replaced(t: DriverUnderTest) {

@@ -1,17 +1,17 @@
 //! Schedules whose slots are flows.
 
 use taskharbor_core::{
-    NewJob,
+    NewJob, State,
     admin::{Action, ScheduleRecord},
     driver::SlotJobs,
     error::{FireRefused, Rejected},
-    job::JobSet,
+    job::{FailurePolicy, JobSet},
 };
 
 use super::schedule::{fire, firing, inserted, keyed, put, stored};
 use crate::{
     driver_under_test::DriverUnderTest,
-    fixture::{T0, ack, at, child, id, job},
+    fixture::{T0, ack, at, child, fail, id, job, requeue},
 };
 
 group! {
@@ -20,6 +20,8 @@ group! {
         a_flow_is_fired_whole_and_its_tail_stands_for_it ["SCH-2"]
         a_flow_that_overlaps_a_stored_one_is_rejected ["SCH-4"]
         a_flow_waits_for_the_key_of_its_tail ["SCH-15"]
+        a_flow_whose_failed_member_cancels_its_tail_does_not_hold_up_the_next_slot ["SCH-15" "KEY-7" "POL-2"]
+        a_flow_that_a_failed_member_blocks_holds_its_key_until_it_goes_on ["SCH-15" "KEY-7" "POL-1"]
     }
 }
 
@@ -69,4 +71,45 @@ async fn a_flow_waits_for_the_key_of_its_tail(t: DriverUnderTest) {
             assert_eq!(answer, Ok(vec![inserted(&text)]));
         }
     }
+}
+
+/// A flow of two that has the key of the schedule.
+fn keyed_flow(text: &str, policy: FailurePolicy) -> JobSet {
+    let first = job(&format!("{text}/1")).on_failure(policy);
+    JobSet::flow(vec![first, keyed(text).after([id(&format!("{text}/1"))])])
+}
+
+/// TRAPS F7.
+async fn a_flow_whose_failed_member_cancels_its_tail_does_not_hold_up_the_next_slot(
+    t: DriverUnderTest,
+) {
+    put(&t, "s", "daily", Some(at(10))).await;
+    for n in [10, 20] {
+        let text = format!("s@{n}");
+        let set = keyed_flow(&text, FailurePolicy::Cancel);
+        let item = firing(&t, "s", Some(at(n + 10))).await.slots([SlotJobs::new(at(n), set)]);
+        assert_eq!(fire(&t, item.waits_for_key(), at(n)).await, Ok(vec![inserted(&text)]));
+        t.run(&format!("{text}/1"), fail(at(n)), at(n)).await;
+    }
+    let states = t.states(&["s@10/1", "s@10", "s@20/1", "s@20"], at(20)).await;
+    assert_eq!(states, [State::Dlq, State::Cancelled, State::Dlq, State::Cancelled]);
+}
+
+async fn a_flow_that_a_failed_member_blocks_holds_its_key_until_it_goes_on(t: DriverUnderTest) {
+    put(&t, "s", "daily", Some(at(10))).await;
+    let set = keyed_flow("s@10", FailurePolicy::Block);
+    let item = firing(&t, "s", Some(at(20))).await.slots([SlotJobs::new(at(10), set)]);
+    fire(&t, item, at(10)).await.expect("fired");
+    t.run("s@10/1", fail(at(10)), at(10)).await;
+    let later = async |now| {
+        let set = keyed_flow("s@20", FailurePolicy::Block);
+        let item = firing(&t, "s", Some(at(30))).await.slots([SlotJobs::new(at(20), set)]);
+        fire(&t, item.waits_for_key(), now).await
+    };
+    assert_eq!(later(at(20)).await, Err(FireRefused::KeyHeld(id("s@10"))));
+    t.manage("s@10/1", requeue(), at(21)).await.expect("not denied");
+    t.run("s@10/1", ack(), at(21)).await;
+    assert_eq!(later(at(22)).await, Err(FireRefused::KeyHeld(id("s@10"))));
+    t.run("s@10", ack(), at(22)).await;
+    assert_eq!(later(at(23)).await, Ok(vec![inserted("s@20")]));
 }

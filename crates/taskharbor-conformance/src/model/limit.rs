@@ -135,6 +135,12 @@ impl Model {
         instants?.into_iter().max()
     }
 
+    /// Until when rates and holds of a queue let nothing go.
+    pub(crate) fn closed_until(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
+        let of_queue = self.reasons(&(queue.clone(), None), now);
+        of_queue.iter().filter_map(|why| why.until()).max()
+    }
+
     /// The lanes of these jobs from which a job may be granted.
     fn open_lanes(&self, queue: &QueueName, jobs: &[usize], now: Timestamp) -> BTreeSet<Lane> {
         let lanes: BTreeSet<Lane> = jobs.iter().map(|&at| self.jobs[at].new.lane.clone()).collect();

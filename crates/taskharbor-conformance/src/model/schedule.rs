@@ -173,7 +173,14 @@ impl Model {
         if stored.definition != new.definition {
             stored.definition = new.definition;
             if !new.keeps_slot || stored.next_slot.is_none() {
-                stored.next_slot = new.next_slot;
+                let fired = stored.firings.last().map(|firing| firing.slot.as_micros());
+                let is_fired = |slot: &Timestamp| fired >= Some(slot.as_micros());
+                stored.next_slot = match new.next_slot {
+                    Some(slot) if is_fired(&slot) => {
+                        Timestamp::from_micros(fired.unwrap_or_default() + 1).ok()
+                    }
+                    given => given,
+                };
             }
             stored.error = None;
             self.renew(at);

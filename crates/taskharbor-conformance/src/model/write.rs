@@ -202,6 +202,12 @@ impl Model {
         by_time.chain(by_limit).min()
     }
 
+    /// The latest time that Reserve may name for a queue: while a rate or hold of the queue lets nothing go, nothing else
+    /// matters.
+    pub(crate) fn latest_due(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
+        self.next_due(queue, now).map(|due| due.max(self.closed_until(queue, now).unwrap_or(due)))
+    }
+
     /// The jobs of a queue that are due or whose lease is over.
     pub(crate) fn available<'a>(
         &'a self,

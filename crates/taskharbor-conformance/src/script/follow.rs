@@ -155,7 +155,7 @@ impl<'a> Search<'a> {
         }
         let mut path = path;
         if left > 0 {
-            path.waits.extend(path.model.next_due(queue, now));
+            path.waits.extend(path.model.latest_due(queue, now));
         }
         self.demand(path, at + 1)
     }

@@ -20,6 +20,7 @@ mod fleet;
 mod given;
 mod guide;
 mod held;
+mod limit;
 mod listener;
 mod mass;
 mod migration;

@@ -156,7 +156,7 @@ fn calls() -> Vec<(&'static str, String)> {
     };
     let reserve_from = |queue: &str| {
         format!(
-            "SELECT * FROM th_reserve_v1('{{{queue}}}', '{{10}}', 'w', 500000, 600000, 7, 0, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')"
+            "SELECT * FROM th_reserve_v1('{{{queue}}}', '{{10}}', 'w', 500000, 600000, 7, 0, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')"
         )
     };
     let reserve = || reserve_from("q1");

@@ -401,7 +401,7 @@ async fn hostile_objects_are_not_taken_for_ours() {
     for sql in [
         format!("SELECT * FROM {ours}.th_enqueue('work', queue => 'q', id => 'by-sql')"),
         format!(
-            "SELECT id FROM {ours}.th_reserve_v1('{{s}}', '{{1}}', 'w', 1794744000000000, 1794744000000009, 7, 0, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') WHERE id = 'sound'"
+            "SELECT id FROM {ours}.th_reserve_v1('{{s}}', '{{1}}', 'w', 1794744000000000, 1794744000000009, 7, 0, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}') WHERE id = 'sound'"
         ),
         format!(
             "SELECT * FROM {ours}.th_list_v1(0, false, 10, 10, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1) WHERE id = 'by-sql'"

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use taskharbor_core::{
     Admin, Driver, JobId, JobType, NewJob, QueueName, Timestamp,
-    driver::{Enqueue, Enqueued, Limits},
+    driver::{Demand, Enqueue, Enqueued, Limits, Reserve},
     job::{Headers, JobView, KeyHold},
-    name::IdempotencyKey,
+    name::{Holder, IdempotencyKey},
 };
 use tokio_postgres::{Client, error::SqlState};
 
@@ -317,6 +317,48 @@ async fn a_job_of_nothing_but_its_type_has_all_defaults() {
     let another = sql.query_one("SELECT job_id FROM th_enqueue(type => 'a')", &[]).await.unwrap();
     assert!(another.get::<_, &str>(0)[..13] >= id[..13]);
     assert_eq!((id.len(), &id[14..15]), (36, "7"));
+}
+
+#[tokio::test]
+async fn a_lane_is_stored_and_takes_its_turns_however_it_came() {
+    let store = store::named().await;
+    let sql = store.sql().await;
+    sql.batch_execute(
+        "SELECT th_enqueue(type => 'a', lane => 'blue', id => 'first');
+         SELECT th_enqueue(type => 'a', lane => 'blue', id => 'later', run_at => now() + interval '1 hour');
+         SELECT th_enqueue(type => 'a', lane => 'blue', id => 'keyed', idempotency_key => 'k');
+         SELECT th_enqueue_bytes('a', '', 'raw', lane => 'green', id => 'bytes')",
+    )
+    .await
+    .unwrap();
+    let many = "SELECT th_enqueue_many('a', ARRAY['1', '2']::jsonb[], lane => 'red')";
+    let many: Vec<String> =
+        sql.query(many, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    let lane_of = async |id: &str| stored(&store, id).await.lane.map(|lane| lane.to_string());
+    for (id, lane) in [
+        ("first", "blue"),
+        ("later", "blue"),
+        ("keyed", "blue"),
+        ("bytes", "green"),
+        (&many[1], "red"),
+    ] {
+        assert_eq!(lane_of(id).await.as_deref(), Some(lane), "{id}");
+    }
+    // Two of each lane would come first if there were no turns.
+    let now = store.store_time().await.unwrap();
+    let demand = Demand::new(QueueName::new("default").unwrap(), 3);
+    let reserve = |demand| {
+        Reserve::new(vec![demand], Holder::new("w").unwrap(), now, Duration::from_secs(60))
+    };
+    let first = store.reserve(reserve(demand.clone())).await.unwrap().jobs;
+    let ids: Vec<&str> = first.iter().map(|leased| leased.job.id.as_str()).collect();
+    assert_eq!(ids, ["first", "bytes", &many[0]]);
+    let second = store.reserve(reserve(demand)).await.unwrap().jobs;
+    let ids: Vec<&str> = second.iter().map(|leased| leased.job.id.as_str()).collect();
+    assert_eq!(ids, ["keyed", &many[1]]);
+    let refused = sql.query("SELECT th_enqueue(type => 'a', lane => '')", &[]).await.unwrap_err();
+    assert!(refused.as_db_error().unwrap().message().contains("lane name is empty"), "{refused:?}");
+    assert_eq!(store.check().await.unwrap(), []);
 }
 
 #[tokio::test]

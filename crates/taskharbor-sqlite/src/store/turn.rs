@@ -8,6 +8,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, VecDeque},
     ops::Bound,
+    time::Duration,
 };
 
 use rusqlite::params;
@@ -17,7 +18,7 @@ use taskharbor_core::{
 };
 
 use super::{
-    Store,
+    Store, earlier,
     enqueue::place,
     gate::Gate,
     reserve::{Position, Walk, Walked},
@@ -33,6 +34,9 @@ use crate::{
 const MAX_LOOKS: usize = 1_000;
 /// How many jobs of a priority a call puts into their lines.
 const MAX_LINED_UP: usize = 10_000;
+/// How long to wait before going on behind the last of them if nothing was granted.
+const PAUSE: Duration = Duration::from_millis(20);
+const TICK: Duration = Duration::from_micros(1);
 /// How many grants are written at once.
 const MAX_UNWRITTEN: usize = 1_000;
 
@@ -49,6 +53,10 @@ pub(super) struct Turns<'a> {
     positions: Vec<(Reverse<i16>, Timestamp, i64)>,
     /// Whether it goes on where another call has stopped.
     is_resumed: bool,
+    /// When the first job may be granted of the lanes that the calls before looked at, and whether one may have become
+    /// available there since.
+    due_before: Option<Timestamp>,
+    is_disturbed: bool,
 }
 
 /// The jobs of one lane and priority.
@@ -80,8 +88,17 @@ impl<'a> Turns<'a> {
         gate: Gate,
         memory: &'a mut QueueMemory,
     ) -> Self {
-        let positions = Vec::new();
-        Self { demand, wanted, gate, memory, looks: MAX_LOOKS, positions, is_resumed: false }
+        Self {
+            demand,
+            wanted,
+            gate,
+            memory,
+            looks: MAX_LOOKS,
+            positions: Vec::new(),
+            is_resumed: false,
+            due_before: None,
+            is_disturbed: false,
+        }
     }
 
     fn queue(&self) -> &str {
@@ -134,10 +151,13 @@ impl Store<'_> {
         let next_due = match walked {
             Walked::Met | Walked::Again => None,
             Walked::Full => soon(now),
-            // LAN-4: jobs of lanes that the call before looked at may have become available since.
-            Walked::Stopped => soon(now),
-            Walked::Dry if turns.is_resumed => soon(now),
-            Walked::Dry => self.next_by_turns(&mut turns, now)?,
+            // LAN-4
+            Walked::Stopped => self.stop(&mut turns, now)?,
+            Walked::Dry => {
+                let due = earlier(turns.due_before, self.next_by_turns(&mut turns, now)?);
+                let due = due.map(|due| due.max(now.saturating_add(TICK)));
+                if turns.is_disturbed { earlier(due, shortly(now)) } else { due }
+            }
         };
         // WAK-3
         let gate = &turns.gate;
@@ -147,13 +167,29 @@ impl Store<'_> {
         Ok((walked, next_due))
     }
 
+    /// When to go on behind the last lane. A call that granted nothing notes when the lanes that it looked at may have more.
+    fn stop(&self, turns: &mut Turns<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+        if turns.memory.stopped.is_none() {
+            return Ok(soon(now));
+        }
+        let due = earlier(turns.due_before, self.next_by_turns(turns, now)?);
+        if let Some(stopped) = &mut turns.memory.stopped {
+            stopped.due = due;
+        }
+        Ok(shortly(now))
+    }
+
     fn walk_by_turns(
         &mut self,
         turns: &mut Turns<'_>,
         walk: &mut Walk<'_>,
     ) -> Result<Walked, Fault> {
         let mut stopped = turns.memory.stopped.take();
-        turns.is_resumed |= stopped.is_some();
+        if let Some(stopped) = &stopped {
+            turns.is_resumed = true;
+            turns.due_before = stopped.due;
+            turns.is_disturbed = stopped.is_disturbed;
+        }
         let mut below = stopped.as_ref().map_or(i64::from(i16::MAX), |it| it.priority) + 1;
         // ORD-1, RAT-4
         while turns.gate.has_room()
@@ -193,7 +229,9 @@ impl Store<'_> {
                     if turns.positions.is_empty() {
                         let rest = order[at + 1..].iter().cloned();
                         let left = [(begin, end.clone())].into_iter().chain(rest).collect();
-                        turns.memory.stopped = Some(Stopped { priority, left });
+                        let is_disturbed = turns.is_disturbed;
+                        let stopped = Stopped { priority, left, due: None, is_disturbed };
+                        turns.memory.stopped = Some(stopped);
                     }
                     return Ok(Walked::Stopped);
                 }
@@ -422,6 +460,11 @@ impl Line {
         let from = Position { available_at: -1, seq: -1 };
         Self { lane, priority, ahead: VecDeque::new(), from, is_dry: false }
     }
+}
+
+/// When the next of several calls comes that look at lanes and grant nothing. RES-10.
+fn shortly(now: Timestamp) -> Option<Timestamp> {
+    Some(now.saturating_add(PAUSE))
 }
 
 /// The instant after `now`.

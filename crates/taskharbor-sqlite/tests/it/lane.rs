@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Admin, Driver, NewJob,
+    Admin, Driver, NewJob, Timestamp,
     admin::{Change, Configure, QueueLimits},
     driver::{Demand, Enqueue, Reserve, Reserved},
     name::Holder,
@@ -32,8 +32,12 @@ pub(crate) async fn store(driver: &SqliteDriver, jobs: impl IntoIterator<Item = 
 }
 
 pub(crate) async fn reserve(driver: &SqliteDriver, limit: usize) -> Reserved {
+    reserve_at(driver, limit, NOON).await
+}
+
+async fn reserve_at(driver: &SqliteDriver, limit: usize, now: Timestamp) -> Reserved {
     let demands = vec![Demand::new(queue(), limit)];
-    let request = Reserve::new(demands, Holder::new("tester").unwrap(), NOON, LEASE);
+    let request = Reserve::new(demands, Holder::new("tester").unwrap(), now, LEASE);
     driver.reserve(request).await.unwrap()
 }
 
@@ -97,4 +101,69 @@ async fn a_job_behind_more_full_lanes_than_a_call_looks_at_is_granted() {
         assert!(calls < 10, "{found:?}");
     }
     assert_eq!(driver.check().await.unwrap(), []);
+}
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Two jobs in each of more lanes than a call looks at, of which one is leased.
+async fn full_lanes(place: &Place) -> SqliteDriver {
+    let driver = open(place).await;
+    limit(&driver, QueueLimits::new().per_lane(1)).await;
+    store(&driver, (0..1_500).flat_map(|number| jobs_of(&format!("full {number}"), 2))).await;
+    let mut granted = 0;
+    while granted < 1_500 {
+        granted += reserve(&driver, 10_000).await.jobs.len();
+    }
+    driver
+}
+
+/// Asks as a worker does that is told when to ask again. Answers how many calls it took until a job was granted or none is
+/// to be expected soon, and the last answer.
+async fn follow(driver: &SqliteDriver, mut now: Timestamp) -> (usize, Reserved) {
+    for calls in 1..=9 {
+        let answer = reserve_at(driver, 9, now).await;
+        let next = answer.next_due.expect("jobs wait");
+        if !answer.jobs.is_empty() || next > now.saturating_add(PAUSE) {
+            return (calls, answer);
+        }
+        assert_eq!(next, now.saturating_add(PAUSE));
+        now = next;
+    }
+    panic!("it is asked again and again");
+}
+
+#[tokio::test]
+async fn more_full_lanes_than_a_call_looks_at_are_not_asked_without_end() {
+    let place = Place::new();
+    let driver = full_lanes(&place).await;
+    let end = NOON.saturating_add(LEASE);
+    let mut total = 0;
+    for seconds in [1, 10] {
+        let now = NOON.saturating_add(Duration::from_secs(seconds));
+        let (calls, answer) = follow(&driver, now).await;
+        total += calls;
+        assert_eq!((answer.jobs.len(), answer.next_due), (0, Some(end)));
+    }
+    assert!(total <= 5, "{total}");
+    assert_eq!(reserve_at(&driver, 9, end).await.jobs.len(), 9);
+}
+
+#[tokio::test]
+async fn a_job_that_comes_into_a_lane_behind_the_walk_is_granted_soon() {
+    let place = Place::new();
+    let driver = full_lanes(&place).await;
+    let start = NOON.saturating_add(Duration::from_secs(1));
+    follow(&driver, start).await;
+    let begun = reserve_at(&driver, 9, start).await;
+    assert_eq!(begun.next_due, Some(start.saturating_add(PAUSE)));
+    // The walk has passed the place of each of these or will pass it.
+    store(&driver, ["full", "full 5x", "zone"].map(|name| job(name).lane(lane(name)))).await;
+    let (mut found, mut now) = (0, start.saturating_add(PAUSE));
+    while found < 3 {
+        let (_, answer) = follow(&driver, now).await;
+        assert_ne!(answer.jobs, [], "{found} were found");
+        found += answer.jobs.len();
+        now = answer.next_due.unwrap_or(now);
+    }
+    assert!(now.since(start) < Duration::from_secs(1), "{now}");
 }

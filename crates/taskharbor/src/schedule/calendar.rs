@@ -121,21 +121,40 @@ impl Calendar {
     }
 
     /// How many slots there are from `from` on and before `to`. Those of a cron expression are
-    /// counted up to [`Self::MAX_COUNT`].
-    pub(crate) fn count(&self, from: Timestamp, to: Timestamp) -> Slots<u64> {
-        let mut next = self.next_from(from)?;
-        if let Timing::Every(micros) = self.timing {
-            let Some(first) = next.filter(|first| *first < to) else { return Ok(0) };
+    /// still to be counted.
+    pub(crate) fn count(&self, from: Timestamp, to: Timestamp) -> Slots<Count> {
+        let next = self.next_from(from)?.filter(|first| *first < to);
+        let mut count = Count { calendar: self.clone(), next, to, slots: 0 };
+        if let (Timing::Every(micros), Some(first)) = (&self.timing, next) {
             let end = self.ends_at.map_or(to, |end| to.min(end.saturating_add(TICK)));
             let span = end.as_micros() - TICK.as_micros() as i64 - first.as_micros();
-            return Ok((span / micros + 1).unsigned_abs());
-        }
-        let mut count = 0;
-        while let Some(slot) = next.filter(|slot| *slot < to && count < Self::MAX_COUNT) {
-            count += 1;
-            next = self.next_after(slot)?;
+            (count.slots, count.next) = ((span / micros + 1).unsigned_abs(), None);
         }
         Ok(count)
+    }
+}
+
+/// A count of slots. Those of a cron expression are found one by one, which takes a while if they are many.
+#[derive(Clone, Debug)]
+pub(crate) struct Count {
+    calendar: Calendar,
+    /// The first slot that is not counted yet.
+    next: Option<Timestamp>,
+    to: Timestamp,
+    slots: u64,
+}
+
+impl Count {
+    /// Counts so many slots more. Answers how many there are, once all are counted; slots of a cron
+    /// expression up to [`Calendar::MAX_COUNT`].
+    pub(crate) fn go_on(&mut self, slots: u64) -> Slots<Option<u64>> {
+        let most = self.slots.saturating_add(slots).min(Calendar::MAX_COUNT);
+        while let Some(slot) = self.next.filter(|_| self.slots < most) {
+            self.slots += 1;
+            self.next = self.calendar.next_after(slot)?.filter(|slot| *slot < self.to);
+        }
+        let is_all = self.next.is_none() || self.slots >= Calendar::MAX_COUNT;
+        Ok(is_all.then_some(self.slots))
     }
 }
 

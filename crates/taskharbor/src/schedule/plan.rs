@@ -6,10 +6,12 @@ use taskharbor_core::{
     JobId, Text, Timestamp,
     admin::{Action, ScheduleRecord},
     driver::FireSchedule,
+    name::ScheduleName,
 };
 
 use super::{
     Missed, Overlap,
+    calendar::Count,
     definition::{Definition, DefinitionError},
     timing::NotAdvancing,
 };
@@ -27,6 +29,29 @@ pub(crate) struct Plan {
     /// The job that the firing replaces. It is cancelled before the firing. If it is terminal, the
     /// cancellation is denied, which is not a failure.
     pub(crate) replaces: Option<(JobId, Action)>,
+    /// The slots that the firing leaves out, until they are counted.
+    left_out: Option<Count>,
+}
+
+impl Plan {
+    const fn new(fire: FireSchedule) -> Self {
+        Self { fire, replaces: None, left_out: None }
+    }
+
+    /// Counts so many of the slots that the firing leaves out. Answers whether all are counted: only then is the plan
+    /// complete.
+    pub(crate) fn count(&mut self, slots: u64) -> bool {
+        let Some(left_out) = &mut self.left_out else { return true };
+        match left_out.go_on(slots) {
+            Ok(None) => return false,
+            Ok(Some(missed)) => self.fire.missed = missed,
+            Err(error) => {
+                *self = unusable(self.fire.name.clone(), self.fire.revision, &error.into());
+            }
+        }
+        self.left_out = None;
+        true
+    }
 }
 
 /// Only a newer worker can read the definition. This worker fires nothing.
@@ -47,7 +72,7 @@ enum Unusable {
     Job(#[from] InvalidJob),
 }
 
-/// What to do about a schedule at `now`. If no worker can use its definition, the firing stores no
+/// What to do about a schedule at `now`; the caller completes it with [`Plan::count`]. If no worker can use its definition, the firing stores no
 /// jobs, records the error and leaves the schedule without a next slot.
 pub(crate) fn plan(record: &ScheduleRecord, now: Timestamp) -> Result<Plan, NeedsNewerWorker> {
     let definition = match Definition::decode(&record.definition) {
@@ -58,10 +83,12 @@ pub(crate) fn plan(record: &ScheduleRecord, now: Timestamp) -> Result<Plan, Need
         Ok(definition) => Ok(definition),
     };
     let plan = definition.and_then(|definition| firing(&definition, record, now));
-    Ok(plan.unwrap_or_else(|error| {
-        let fire = FireSchedule::new(record.name.clone(), record.revision, None);
-        Plan { fire: fire.error(Text::new(error.to_string())), replaces: None }
-    }))
+    Ok(plan.unwrap_or_else(|error| unusable(record.name.clone(), record.revision, &error)))
+}
+
+fn unusable(name: ScheduleName, revision: u64, error: &Unusable) -> Plan {
+    let fire = FireSchedule::new(name, revision, None);
+    Plan::new(fire.error(Text::new(error.to_string())))
 }
 
 fn firing(
@@ -71,13 +98,13 @@ fn firing(
 ) -> Result<Plan, Unusable> {
     let unchanged = FireSchedule::new(record.name.clone(), record.revision, record.next_slot);
     let Some(first) = record.next_slot.filter(|first| *first <= now) else {
-        return Ok(Plan { fire: unchanged, replaces: None });
+        return Ok(Plan::new(unchanged));
     };
     let calendar = &definition.calendar;
     let (max_age, at_most) = wanted(definition);
     let mut chosen = calendar.last(first.max(now.saturating_sub(max_age)), now, at_most)?;
     // Slots that are left out are older than the chosen ones.
-    let missed = match chosen.first() {
+    let left_out = match chosen.first() {
         Some(oldest) => calendar.count(first, *oldest)?,
         None => calendar.count(first, now.saturating_add(Duration::from_micros(1)))?,
     };
@@ -94,9 +121,9 @@ fn firing(
         .then(|| previous(definition, record))
         .flatten();
     let fire = FireSchedule::new(record.name.clone(), record.revision, next_slot);
-    let fire = fire.slots(slots).missed(missed);
+    let fire = fire.slots(slots);
     let fire = if definition.overlap == Overlap::Queue { fire.waits_for_key() } else { fire };
-    Ok(Plan { fire, replaces })
+    Ok(Plan { fire, replaces, left_out: Some(left_out) })
 }
 
 /// The greatest age of a slot that is fired, and the most slots that are fired.

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Event, Operation,
-    schedule::{Plan, first_slots, keep_due_slots, plan},
+    schedule::{first_slots, keep_due_slots, plan},
 };
 
 /// One call asks for no more schedules than this.
@@ -173,10 +173,13 @@ impl<'a> Scheduler<'a> {
                 tokio::task::yield_now().await;
             }
             match plan(record, now) {
-                Ok(Plan { fire, replaces }) => {
-                    walked = walked.saturating_add(fire.missed);
-                    items.push(fire);
-                    replaced.extend(replaces);
+                Ok(mut plan) => {
+                    while !plan.count(TURN_SLOTS) {
+                        tokio::task::yield_now().await;
+                    }
+                    walked = walked.saturating_add(plan.fire.missed);
+                    items.push(plan.fire);
+                    replaced.extend(plan.replaces);
                 }
                 Err(error) if self.unreadable.insert(record.name.clone()) => {
                     let schedule = record.name.as_str();

@@ -20,6 +20,9 @@ use crate::{
 /// A job that comes back at once, again and again, would do nothing else.
 const SHORTEST_DELAY: Duration = Duration::from_millis(1);
 
+/// A service that asks for more is asked again after a day: a lane must not be held for years by one answer.
+const LONGEST_HOLD: Duration = Duration::from_secs(86_400);
+
 /// What is recorded, and how observers are told once it is.
 #[derive(Debug)]
 pub(crate) struct Verdict {
@@ -123,7 +126,8 @@ impl Circumstances<'_> {
     }
 
     fn throttled(&self, delay: Duration) -> Verdict {
-        let until = self.now.saturating_add(delay.max(SHORTEST_DELAY));
+        let delay = delay.clamp(SHORTEST_DELAY, LONGEST_HOLD);
+        let until = self.now.saturating_add(delay);
         let text = format!("its handler was throttled for {delay:?} on worker {}", self.worker);
         let note = ReleaseNote::new(ReleaseReason::Throttled, text);
         let mut verdict = release_noted(Some(until), Started::Yes, note);

@@ -61,7 +61,7 @@ BEGIN
     END IF;
   END LOOP;
   PERFORM th_retire(ARRAY(SELECT DISTINCT f FROM unnest(v_flows) AS f WHERE f IS NOT NULL));
-  v_wakes := v_wakes || th_starved_queues(ARRAY(SELECT t.seq FROM unnest(v_items) AS t));
+  v_wakes := v_wakes || th_starved_queues(ARRAY(SELECT t.seq FROM unnest(v_items) AS t), p_wait_ms IS NULL);
   PERFORM th_notify(p_notify, v_wakes);
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
 END $$;

@@ -1,7 +1,8 @@
 -- Lanes: which of them have jobs, and whose turn it is. Jobs without a lane are the lane ''. LAN-2.
 
--- The lane that had the last turn, and how many jobs of it; NULL before the first.
-CREATE TYPE th_turn AS (lane text, used bigint);
+-- The lane that had the last turn, and how many jobs of it; NULL before the first. A call that goes on where another has stopped
+-- begins at that priority, behind that lane.
+CREATE TYPE th_turn AS (lane text, used bigint, stopped_priority bigint, stopped_lane text);
 
 -- The first job of a lane that may be granted, but for limits.
 CREATE TYPE th_head AS (lane text, row tid, at bigint, seq bigint, is_large boolean, is_marked boolean);
@@ -87,7 +88,7 @@ CREATE FUNCTION th_next_lanes(
 DECLARE
   v_lanes th_head[];
 BEGIN
-  IF p_last < p_start THEN
+  IF p_last COLLATE "C" < p_start THEN
     RETURN th_scan_lanes(p_queue, p_priority, p_last || chr(1), p_start, p_limit, p_now, p_pass_by);
   END IF;
   v_lanes := th_scan_lanes(p_queue, p_priority, coalesce(p_last || chr(1), p_start), NULL, p_limit, p_now, p_pass_by);
@@ -198,7 +199,7 @@ BEGIN
   END IF;
   lanes := ARRAY(SELECT ROW(o.lane, o.weight, 0, o.room - 1, o.at, o.seq + 1, NULL, NULL, NULL)::th_open_lane
                  FROM unnest(v_lanes) WITH ORDINALITY AS o WHERE o.room > 1 ORDER BY o.ordinality);
-  turn := ROW(v_last.lane, v_last.used + 1)::th_turn;
+  turn := ROW(v_last.lane, v_last.used + 1, NULL, NULL)::th_turn;
   is_cut := EXISTS (SELECT FROM unnest(v_lanes) AS o WHERE o.room = 1 AND p_left > 1);
 END $$;
 
@@ -248,7 +249,7 @@ BEGIN
                 (SELECT t.seq FROM taken t WHERE t.cancel_requested ORDER BY t.nth LIMIT 1), NULL, NULL)::th_candidates FROM kept k) AS chosen,
     (SELECT array_agg(ROW(o.lane, o.weight, 0, o.room - o.jobs, o.at, o.seq, NULL, NULL, NULL)::th_open_lane ORDER BY o.ord)
      FROM of_lane o WHERE o.jobs = o.quota AND o.jobs < o.room) AS lanes,
-    (SELECT ROW(o.lane, (o.jobs - 1 + o.used) % o.weight + 1)::th_turn FROM of_lane o
+    (SELECT ROW(o.lane, (o.jobs - 1 + o.used) % o.weight + 1, NULL, NULL)::th_turn FROM of_lane o
      ORDER BY (o.jobs - 1 + o.used) / o.weight DESC, o.ord DESC LIMIT 1) AS turn,
     (SELECT coalesce(bool_or(o.jobs = o.room AND o.room < p_left), false) FROM of_lane o) AS is_cut
   INTO v_taken;
@@ -268,7 +269,7 @@ END $$;
 
 -- Finds and locks due jobs of one priority by the turns of its lanes: first one turn of each, lane by lane as far as it
 -- takes, then further turns of those that have more. LAN-2, LAN-4. Answers whose turn was last, and with the gate what was
--- seen of the lanes; it stops after 1,000 lanes, and says so.
+-- seen of the lanes. It stops after 1,000 lanes, and then says so and names the last of them.
 CREATE FUNCTION th_take_turns(
   p_queue text, p_priority int, p_left bigint, p_now bigint, p_pass_by bigint[],
   INOUT gate th_gate, INOUT turn th_turn, OUT chosen th_candidates, OUT is_stopped boolean
@@ -277,7 +278,7 @@ DECLARE
   v_start  text := coalesce(turn.lane || CASE WHEN turn.used < th_weight(gate.limits, turn.lane) THEN '' ELSE chr(1) END, '');
   v_size   bigint := greatest(least(p_left, 1000), 32);
   v_new    th_head[];               -- the lanes that are looked at for the first time
-  v_last   text;
+  v_last   text := CASE WHEN turn.stopped_priority = p_priority THEN turn.stopped_lane END;
   v_seen   bigint := 0;
   v_is_new boolean;
   v_is_all boolean := false;        -- whether all lanes were looked at
@@ -288,6 +289,7 @@ DECLARE
   v_firsts th_firsts;
   v_taken  record;
 BEGIN
+  turn := ROW(turn.lane, turn.used, NULL, NULL)::th_turn;
   chosen := ROW('{}', 0, false, NULL, NULL, NULL)::th_candidates;
   IF gate.queue IS NULL AND p_left <= v_size THEN
     v_firsts := th_take_firsts(p_queue, p_priority, v_start, p_left, p_now, p_pass_by);
@@ -296,7 +298,7 @@ BEGIN
       v_seen := coalesce(cardinality(v_firsts.rows), 0);
       chosen := ROW(v_firsts.rows, v_seen, v_firsts.has_large, NULL, NULL, NULL)::th_candidates;
       v_left := p_left - v_seen;
-      turn := CASE WHEN v_seen > 0 THEN ROW(v_firsts.lanes[v_seen], 1)::th_turn ELSE turn END;
+      turn := CASE WHEN v_seen > 0 THEN ROW(v_firsts.lanes[v_seen], 1, NULL, NULL)::th_turn ELSE turn END;
       is_stopped := false;
       IF v_left = 0 OR v_seen = 0 THEN
         RETURN;
@@ -337,14 +339,14 @@ BEGIN
     v_left := v_left - (v_taken.chosen).jobs;
     turn := coalesce(v_taken.turn, turn);
     gate.is_starved := gate.is_starved OR v_taken.is_cut AND th_counts_lanes(gate.limits);
-    is_stopped := NOT v_is_all AND v_size <= 0;
+    gate.is_blocked := gate.is_blocked OR v_is_new AND v_from <> '{}' AND (v_taken.chosen).jobs = 0;
+    is_stopped := NOT v_is_all AND v_size <= 0 AND v_left > 0;
     EXIT WHEN v_left <= 0 OR chosen.marked IS NOT NULL OR is_stopped;
     v_more := CASE WHEN v_is_new THEN v_more ELSE '{}' END || v_taken.lanes;
     EXIT WHEN v_is_all AND v_more = '{}';
   END LOOP;
-  IF is_stopped AND v_left > 0 THEN
-    -- The next call goes on behind the last lane.
-    turn := ROW(v_last, 1000000)::th_turn;
+  IF is_stopped THEN
+    turn := ROW(turn.lane, turn.used, p_priority, v_last)::th_turn;
   END IF;
 END $$;
 

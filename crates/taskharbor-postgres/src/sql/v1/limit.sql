@@ -45,11 +45,12 @@ CREATE FUNCTION th_counts_inflight(p_limits jsonb) RETURNS boolean LANGUAGE sql 
 $$;
 
 -- The limits of a queue while a reserve has locked its row: what is charged to it, since when it has been starved, how many
--- jobs are wanted, were granted and may still be, how many leases are valid in each lane, the lanes that were looked at, and
--- whether the number of inflight jobs has held one back.
+-- jobs are wanted, were granted and may still be, how many leases are valid in each lane, the lanes that were looked at,
+-- whether the number of inflight jobs has held one back, when the first of the counted leases ends, and whether a job that
+-- the limits allow was not granted because another transaction has locked it.
 CREATE TYPE th_gate AS (
   queue text, limits jsonb, tat bigint, held_until bigint, starved_since bigint, wanted bigint, granted bigint, room bigint,
-  held jsonb, lanes text[], is_starved boolean
+  held jsonb, lanes text[], is_starved boolean, lease_end bigint, is_blocked boolean
 );
 
 -- The leases that count in a queue, each with its lane. A lease that is over may be valid at an earlier time.
@@ -78,7 +79,7 @@ DECLARE
   v_lanes text[];                   -- of the leases that are valid
   v_valid bigint;
 BEGIN
-  SELECT m.queue, m.limits, m.tat, m.held_until, m.starved_since, p_limit, 0, p_limit, '{}', '{}', false
+  SELECT m.queue, m.limits, m.tat, m.held_until, m.starved_since, p_limit, 0, p_limit, '{}', '{}', false, NULL, false
   INTO g FROM th_limit m WHERE m.queue = p_queue;
   IF g.held_until > p_now THEN
     g.room := 0;
@@ -93,8 +94,8 @@ BEGIN
   -- Every lease that counts is noted. While all notes together leave room, no lease has to be looked at.
   IF v_noted > 0 AND (th_counts_lanes(g.limits) OR v_noted + g.room > v_limit) THEN
     SELECT coalesce(array_agg(c.seq), '{}'), array_agg(c.lane) FILTER (WHERE c.lease_expires_at > p_now AND c.lane IS NOT NULL),
-      count(*) FILTER (WHERE c.lease_expires_at > p_now)
-    INTO v_seqs, v_lanes, v_valid FROM th_counted_leases(p_queue) c;
+      count(*) FILTER (WHERE c.lease_expires_at > p_now), min(c.lease_expires_at) FILTER (WHERE c.lease_expires_at > p_now)
+    INTO v_seqs, v_lanes, v_valid, g.lease_end FROM th_counted_leases(p_queue) c;
     g.held := (SELECT coalesce(jsonb_object_agg(h.lane, h.leases), '{}')
                FROM (SELECT x.lane, count(*) AS leases FROM unnest(v_lanes) AS x (lane) GROUP BY x.lane) h);
     IF v_noted > 2 * cardinality(v_seqs) + 200 THEN
@@ -162,16 +163,20 @@ BEGIN
 END $$;
 
 -- Ends a reserve. If it gave less than it was asked for: notes whether the queue is starved, so that settlements wake it, and
--- answers when to ask again. With p_is_early that is soon. A queue that is starved from now on is asked again at once, and
--- soon for some milliseconds more: a settlement that did not see so yet wakes no caller. RES-7, RAT-3, WAK-3.
-CREATE FUNCTION th_close_gate(p_gate th_gate, p_is_early boolean, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- answers when to ask again. A queue that is starved from now on is asked again at once, and soon for some milliseconds more: a
+-- settlement that did not see so yet wakes no caller. A call that did not look at all lanes starves the queue, but does not end
+-- that. RES-7, RAT-3, WAK-3.
+CREATE FUNCTION th_close_gate(p_gate th_gate, p_saw_all boolean, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  v_is_met     boolean := p_gate.granted >= p_gate.wanted;
-  v_is_starved boolean := CASE WHEN v_is_met THEN p_gate.starved_since IS NOT NULL
-                               ELSE p_gate.is_starved AND th_has_waiting(p_gate.queue, p_now) END;
-  v_due        bigint;
+  v_is_met      boolean := p_gate.granted >= p_gate.wanted;
+  v_was_starved boolean := p_gate.starved_since IS NOT NULL;
+  v_is_starved  boolean := v_was_starved;
+  v_due         bigint;
 BEGIN
-  IF v_is_starved <> (p_gate.starved_since IS NOT NULL) THEN
+  IF NOT v_is_met AND (p_gate.is_starved OR p_saw_all) THEN
+    v_is_starved := p_gate.is_starved AND th_has_waiting(p_gate.queue, p_now);
+  END IF;
+  IF v_is_starved <> v_was_starved THEN
     UPDATE th_limit SET starved_since = CASE WHEN v_is_starved THEN p_now END WHERE queue = p_gate.queue;
     IF v_is_starved THEN
       RETURN p_now + 1;
@@ -180,11 +185,29 @@ BEGIN
   IF v_is_met THEN
     RETURN NULL;
   END IF;
-  v_due := th_next_due_of_any(p_gate.queue, p_now);
-  IF p_is_early OR v_is_starved AND abs(p_now - p_gate.starved_since) < 50000 THEN
+  v_due := th_gate_next_due(p_gate, p_now);
+  IF v_is_starved AND abs(p_now - p_gate.starved_since) < 50000 THEN
     v_due := least(v_due, th_soon(p_gate.granted, p_now));
   END IF;
-  RETURN least(v_due, CASE WHEN v_due IS NOT NULL OR th_has_waiting(p_gate.queue, p_now) THEN th_gate_opens(p_gate, p_now) END);
+  RETURN v_due;
+END $$;
+
+-- When a queue may have more to grant that gave less than was demanded. RES-7, RES-10, RAT-3. Until its own rate or hold lets
+-- a job go, nothing else matters. The end of a lease that is over is no such instant: what holds the job back is.
+CREATE FUNCTION th_gate_next_due(p_gate th_gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_closed bigint := greatest(CASE WHEN p_gate.held_until > p_now THEN p_gate.held_until END, th_queue_rate_opens(p_gate, p_now));
+  v_next   bigint;                  -- when a limit of a lane may let a job go
+  v_due    bigint;
+BEGIN
+  IF v_closed IS NOT NULL AND th_has_waiting(p_gate.queue, p_now) THEN
+    RETURN v_closed;
+  END IF;
+  v_next := least(th_lanes_open(p_gate, p_now), p_gate.lease_end);
+  v_due := th_next_due_of_any(
+    p_gate.queue, CASE WHEN p_gate.is_blocked THEN th_blocked_until(p_now) END,
+    p_now + CASE WHEN v_closed IS NULL AND v_next IS NULL THEN 1000000 ELSE 5000000 END, p_now);
+  RETURN least(v_due, CASE WHEN v_due IS NOT NULL OR th_has_waiting(p_gate.queue, p_now) THEN v_next END);
 END $$;
 
 -- When to ask again if there may be more: at once, but a caller that found nothing in many lanes makes a pause. LAN-4.
@@ -192,29 +215,38 @@ CREATE FUNCTION th_soon(p_granted bigint, p_now bigint) RETURNS bigint LANGUAGE 
   SELECT p_now + CASE WHEN p_granted > 0 THEN 1 ELSE 20000 END
 $$;
 
--- When the first of the holds and rates that may keep a job back lets it go.
-CREATE FUNCTION th_gate_opens(p_gate th_gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-  v_opens bigint := CASE WHEN p_gate.held_until > p_now THEN p_gate.held_until END;
+-- When to ask again for a job that may be granted and is not: another transaction has locked it, and may end without a
+-- wake-up. RES-10.
+CREATE FUNCTION th_blocked_until(p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT p_now + 100000
+$$;
+
+-- When the rate of a queue lets the next job go, NULL if it does so now.
+CREATE FUNCTION th_queue_rate_opens(p_gate th_gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
-  IF p_gate.limits ? 'rate' AND th_rate_next(p_gate.limits->'rate', p_gate.tat) > p_now THEN
-    v_opens := least(v_opens, th_rate_next(p_gate.limits->'rate', p_gate.tat));
-  END IF;
-  RETURN least(v_opens, (
+  RETURN CASE WHEN p_gate.limits ? 'rate' THEN nullif(greatest(th_rate_next(p_gate.limits->'rate', p_gate.tat), p_now), p_now) END;
+END $$;
+
+-- When the first of the holds and rates of the lanes that were looked at lets a job go.
+CREATE FUNCTION th_lanes_open(p_gate th_gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (
     SELECT min(l.opens) FROM (
-      SELECT greatest(s.held_until, th_rate_next(th_lane_rate(p_gate.limits, s.lane), s.tat)) AS opens
+      SELECT greatest(CASE WHEN s.held_until > p_now THEN s.held_until END,
+                      th_rate_next(th_lane_rate(p_gate.limits, s.lane), s.tat)) AS opens
       FROM th_lane s WHERE s.queue = p_gate.queue AND s.lane = ANY (p_gate.lanes)
-    ) l WHERE l.opens > p_now));
+    ) l WHERE l.opens > p_now);
 END $$;
 
 -- When a queue with lanes or limits may have more to grant, as far as its jobs tell: the next one falls due, or the next
--- lease ends. Of many jobs only some are looked at, and then the queue is asked again in a second. RES-7.
-CREATE FUNCTION th_next_due_of_any(p_queue text, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- lease ends. For a job that may be granted now, p_blocked is answered. Of many jobs only some are looked at; p_unseen is
+-- then the latest answer. RES-7.
+CREATE FUNCTION th_next_due_of_any(p_queue text, p_blocked bigint, p_unseen bigint, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   RETURN (
-    SELECT least(min(CASE WHEN j.lease_expires_at > p_now THEN j.lease_expires_at WHEN j.lease_expires_at IS NOT NULL THEN p_now + 1
-                          WHEN j.available_at > p_now THEN j.available_at END),
-                 CASE WHEN count(*) >= 1000 THEN p_now + 1000000 END)
+    SELECT least(min(CASE WHEN j.lease_expires_at > p_now THEN j.lease_expires_at WHEN j.available_at > p_now THEN j.available_at
+                          ELSE p_blocked END),
+                 CASE WHEN count(*) >= 1000 THEN p_unseen END)
     FROM (
       (SELECT l.available_at, l.lease_expires_at FROM th_live l
        WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL LIMIT 1000)
@@ -236,9 +268,16 @@ BEGIN
     SELECT m.queue FROM th_limit m WHERE m.queue = ANY (p_queues) AND m.starved_since IS NOT NULL) END;
 END $$;
 
--- Which of the queues of these jobs are starved.
-CREATE FUNCTION th_starved_queues(p_seqs bigint[]) RETURNS text[] LANGUAGE plpgsql AS $$
+-- Which of the queues of these jobs are starved. The transaction of an application may commit long after a queue became
+-- starved, without having seen that: then those that may be starved by then.
+CREATE FUNCTION th_starved_queues(p_seqs bigint[], p_in_transaction boolean) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
+  IF p_in_transaction THEN
+    RETURN ARRAY(
+      SELECT m.queue FROM th_limit m
+      WHERE th_counts_inflight(m.limits) AND m.queue IN (
+        SELECT j.queue FROM unnest(p_seqs) AS s (seq) JOIN th_job j ON j.seq = ANY (ARRAY[s.seq])));
+  END IF;
   IF NOT EXISTS (SELECT FROM th_limit m WHERE m.starved_since IS NOT NULL) THEN
     RETURN '{}';
   END IF;

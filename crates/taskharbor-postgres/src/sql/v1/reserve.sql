@@ -21,7 +21,8 @@ CREATE TYPE th_reserved AS (
   created_at bigint, attempts bigint, max_attempts bigint, last_error text, failed_at bigint, deliveries bigint,
   expirations bigint, idempotency_key text, flow text, parents bigint, available_at bigint, seq bigint, kind text,
   on_failure text, released text, lane text, next_due bigint, wakes text[], seen_queues bigint[], seen_priorities bigint[],
-  lease_ends bigint[], is_long boolean, walked_us bigint, turn_queue bigint, turn_lane text, turn_used bigint
+  lease_ends bigint[], is_long boolean, walked_us bigint, turn_queue bigint, turn_lane text, turn_used bigint,
+  stopped_priority bigint, stopped_lane text, round_due bigint
 );
 
 -- Leases jobs, queue by queue, best first, each priority in any order (RES-5). A row for each; then one without a job,
@@ -42,14 +43,16 @@ CREATE TYPE th_reserved AS (
 --
 -- A queue with limits or a hold is locked first, all in the order of their names, so that racing calls together grant no more
 -- than the limits allow (LIM-2). A queue whose jobs have lanes is granted by turns and has a row without a job of its own.
--- Whose turn it is the caller tells, for queues by their positions, and is told.
+-- Whose turn it is the caller tells, for queues by their positions, and is told. If the call granted nothing of such a queue and
+-- did not look at all its lanes, it also tells at which priority and lane it stopped, and when to ask again for the lanes that
+-- it has looked at. The caller gives priority and lane to the next call, which goes on there.
 --
 -- Jobs that are to be cancelled are ended on the way (LEA-5), all of one scan together. A call that has ended 500 of them
 -- asks its caller to come again at once (RES-5). Where the end of one unblocks others, one of these may be more urgent.
 CREATE FUNCTION th_reserve_v1(
   p_queues text[], p_limits bigint[], p_holder text, p_now bigint, p_expires bigint, p_token bigint, p_max_bytes bigint,
   p_start_queues bigint[], p_start_priorities bigint[], p_start_ats bigint[], p_start_seqs bigint[], p_turn_queues bigint[],
-  p_turn_lanes text[], p_turn_used bigint[]
+  p_turn_lanes text[], p_turn_used bigint[], p_stopped_priorities bigint[], p_stopped_lanes text[]
 ) RETURNS SETOF th_reserved LANGUAGE plpgsql {settings} SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
   r           th_reserved;
@@ -73,7 +76,7 @@ BEGIN
     IF q.has_lanes THEN
       RETURN QUERY SELECT t.* FROM th_reserve_by_turns(
         q.name, q.at, q.left, ROW(p_holder, p_now, p_expires, p_token, p_max_bytes)::th_call, q.has_gate,
-        th_turn_of(q.at, p_turn_queues, p_turn_lanes, p_turn_used)) t;
+        th_turn_of(q.at, p_turn_queues, p_turn_lanes, p_turn_used, p_stopped_priorities, p_stopped_lanes)) t;
       CONTINUE;
     END IF;
     q.due := r.next_due;
@@ -92,7 +95,7 @@ BEGIN
         v_gate := CASE WHEN q.has_gate THEN th_charge_gate(v_gate, v_found.rows, p_now) END;
         v_walk := v_walk + th_walk_count();
         RETURN QUERY SELECT g.*, NULL::bigint, NULL::text[], NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::boolean,
-          NULL::bigint, NULL::bigint, NULL::text, NULL::bigint
+          NULL::bigint, NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::text, NULL::bigint
         FROM th_grant_leases(v_found.rows, p_holder, p_now, p_expires, p_token) g;
         v_walk := v_walk - th_walk_count();
         q.left := q.left - v_found.jobs;
@@ -115,9 +118,9 @@ BEGIN
       END IF;
       v_start := CASE WHEN q.left > 0 THEN th_next_start(q.name, v_start.priority, v_reached) END;
     END LOOP;
-    r.next_due := least(q.due, CASE WHEN q.has_gate THEN th_close_gate(v_gate, v_found.is_full OR v_cancelled >= 500, p_now)
-                                    WHEN q.left = 0 THEN NULL WHEN v_found.is_full OR v_cancelled >= 500 THEN p_now + 1
-                                    ELSE r.next_due END);
+    v_gate.is_blocked := q.left > 0;
+    r.next_due := least(q.due, CASE WHEN q.has_gate THEN th_close_gate(v_gate, true, p_now) WHEN q.left > 0 THEN r.next_due END,
+                        CASE WHEN v_found.is_full OR v_cancelled >= 500 THEN p_now + 1 END);
     EXIT WHEN v_found.is_full OR v_cancelled >= 500;
   END LOOP;
   -- A look into the index takes a few pages. Each job is walked through two or three times; all the rest was dead or leased.
@@ -134,7 +137,7 @@ DECLARE
   r     th_reserved := p_before;
   v_due record := th_next_due(p_name, p_start.priority, p_start.at, p_start.seq, p_now);
 BEGIN
-  r.next_due := least(r.next_due, v_due.due, v_due.lease_end);
+  r.next_due := least(r.next_due, v_due.due);
   r.seen_queues := r.seen_queues || p_queue;
   r.seen_priorities := r.seen_priorities || p_start.priority::bigint;
   r.lease_ends := r.lease_ends || v_due.lease_end;
@@ -380,17 +383,20 @@ BEGIN
 END $$;
 
 -- When a priority of which all that is due was granted may have more: its next job falls due, or its next lease ends.
--- Jobs that are due stand under a lease, or were passed by. RES-7.
+-- A job that is due has a lease, or was passed by because another transaction has locked it. RES-7, RES-10. A start behind such
+-- a job is of no use: its lease ends at once.
 CREATE FUNCTION th_next_due(
   p_queue text, p_priority int, p_at bigint, p_seq bigint, p_now bigint, OUT due bigint, OUT lease_end bigint
 ) LANGUAGE plpgsql AS $$
 BEGIN
-  due := (SELECT l.available_at FROM th_live l
+  SELECT min(greatest(l.lease_expires_at, p_now + 1)),
+    min(CASE WHEN l.lease_expires_at > p_now THEN l.lease_expires_at ELSE th_blocked_until(p_now) END)
+  INTO lease_end, due FROM th_live l
+  WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at <= p_now
+    AND (l.available_at, l.seq) > (p_at, p_seq);
+  due := least(due, (SELECT l.available_at FROM th_live l
     WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at > p_now
-    ORDER BY l.available_at, l.seq LIMIT 1);
-  lease_end := (SELECT min(greatest(l.lease_expires_at, p_now + 1)) FROM th_live l
-    WHERE l.queue = p_queue AND l.waits_for IS NULL AND l.lane IS NULL AND l.priority = p_priority AND l.available_at <= p_now
-      AND (l.available_at, l.seq) > (p_at, p_seq));
+    ORDER BY l.available_at, l.seq LIMIT 1));
 END $$;
 
 -- Locks live rows as soon as they are free, if that is soon: an open transaction may have one of them for ever. It looks

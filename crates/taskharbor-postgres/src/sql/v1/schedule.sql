@@ -4,7 +4,8 @@
 CREATE TYPE th_new_schedule AS (name text, definition bytea, next_slot bigint, keeps_slot boolean);
 
 -- Stores schedules of an owner, NULL for none. One that is stored takes over another definition and its next slot; an
--- equal definition changes nothing, and schedules of other owners are left alone. SCH-9.
+-- equal definition changes nothing, and schedules of other owners are left alone. The next slot may have been computed before
+-- the last slot was fired, and is then put behind that one. SCH-9.
 CREATE FUNCTION th_store_schedules(p_owner text, p_new th_new_schedule[]) RETURNS void LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -16,7 +17,9 @@ BEGIN
     SELECT n.name, p_owner, n.definition, n.next_slot, nextval('th_revision') FROM unnest(p_new) AS n
     WHERE n.keeps_slot = v_keeps
     ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, error = NULL, revision = excluded.revision,
-      next_slot = CASE WHEN v_keeps THEN coalesce(s.next_slot, excluded.next_slot) ELSE excluded.next_slot END
+      next_slot = coalesce(CASE WHEN v_keeps THEN s.next_slot END, CASE WHEN excluded.next_slot IS NOT NULL THEN
+        greatest(excluded.next_slot,
+                 least(coalesce((s.firings[cardinality(s.firings)]).slot + 1, excluded.next_slot), 253402300799999999)) END)
     WHERE s.definition <> excluded.definition AND s.owner IS NOT DISTINCT FROM excluded.owner;
   END LOOP;
 END $$;

@@ -149,7 +149,7 @@ BEGIN
       END IF;
     END LOOP;
   END IF;
-  v_wakes := v_wakes || th_starved_queues(ARRAY(SELECT i.seq FROM unnest(v_locked || v_items) AS i));
+  v_wakes := v_wakes || th_starved_queues(ARRAY(SELECT i.seq FROM unnest(v_locked || v_items) AS i), p_wait_ms IS NULL);
   PERFORM th_notify(p_notify, v_wakes);
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
 END $$;

@@ -13,10 +13,14 @@ BEGIN
 END $$;
 
 -- Whose turn was last in a queue.
-CREATE FUNCTION th_turn_of(p_queue bigint, p_queues bigint[], p_lanes text[], p_used bigint[]) RETURNS th_turn
-LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION th_turn_of(
+  p_queue bigint, p_queues bigint[], p_lanes text[], p_used bigint[], p_stopped_priorities bigint[], p_stopped_lanes text[]
+) RETURNS th_turn LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-  RETURN (SELECT ROW(t.lane, t.used)::th_turn FROM unnest(p_queues, p_lanes, p_used) AS t (queue, lane, used) WHERE t.queue = p_queue);
+  RETURN (
+    SELECT ROW(t.lane, t.used, t.priority, t.last)::th_turn
+    FROM unnest(p_queues, p_lanes, p_used, p_stopped_priorities, p_stopped_lanes) AS t (queue, lane, used, priority, last)
+    WHERE t.queue = p_queue);
 END $$;
 
 -- Leases jobs of one queue, as th_reserve_v1 does: a row for each job; then one without a job, which tells when to ask again, in
@@ -34,6 +38,7 @@ DECLARE
   v_pass_by  bigint[] := '{}';
   v_bytes    bigint := 0;           -- of the payloads granted so far
   v_granted  bigint := 0;
+  v_due      bigint;
   v_is_early boolean;               -- whether there may be more to grant soon
   v_is_stopped boolean := false;
 BEGIN
@@ -43,7 +48,7 @@ BEGIN
     v_left := v_gate.room;
   END IF;
   v_is_early := th_enter_lanes(p_queue, p_call.now);
-  v_priority := th_next_priority(p_queue, 32768);
+  v_priority := th_next_priority(p_queue, coalesce(v_turn.stopped_priority::int + 1, 32768));
   WHILE v_priority IS NOT NULL AND v_left > 0 AND NOT v_is_stopped LOOP
     v_took := th_take_turns(p_queue, v_priority, v_left, p_call.now, v_pass_by, v_gate, v_turn);
     v_gate := v_took.gate;
@@ -58,7 +63,7 @@ BEGIN
         v_gate := th_charge_gate(v_gate, v_found.rows, p_call.now);
       END IF;
       RETURN QUERY SELECT g.*, NULL::bigint, NULL::text[], NULL::bigint[], NULL::bigint[], NULL::bigint[], NULL::boolean,
-        NULL::bigint, NULL::bigint, NULL::text, NULL::bigint
+        NULL::bigint, NULL::bigint, NULL::text, NULL::bigint, NULL::bigint, NULL::text, NULL::bigint
       FROM th_grant_leases(v_found.rows, p_call.holder, p_call.now, p_call.expires, p_call.token) g;
       v_left := v_left - v_found.jobs;
       v_granted := v_granted + v_found.jobs;
@@ -66,6 +71,7 @@ BEGIN
     IF v_found.marked IS NOT NULL AND NOT v_is_stopped THEN
       r.wakes := r.wakes || th_cancel_marked(v_found.marked, p_call.now);
       v_pass_by := v_pass_by || v_found.marked;
+      v_gate.is_blocked := true;
       PERFORM th_enter_lanes(p_queue, p_call.now);
       -- The end of the job may have unblocked a more urgent one.
       v_priority := th_next_priority(p_queue, 32768);
@@ -73,12 +79,19 @@ BEGIN
       v_priority := th_next_priority(p_queue, v_priority);
     END IF;
   END LOOP;
-  v_is_early := v_is_early OR v_is_stopped;
   IF p_has_gate THEN
-    r.next_due := th_close_gate(v_gate, v_is_early, p_call.now);
+    v_due := th_close_gate(v_gate, NOT v_is_stopped AND p_turn.stopped_priority IS NULL, p_call.now);
   ELSIF v_left > 0 THEN
-    r.next_due := least(th_next_due_of_any(p_queue, p_call.now), CASE WHEN v_is_early THEN th_soon(v_granted, p_call.now) END);
+    v_due := th_next_due_of_any(p_queue, th_blocked_until(p_call.now), p_call.now + 1000000, p_call.now);
   END IF;
-  SELECT p_at, v_turn.lane, v_turn.used INTO r.turn_queue, r.turn_lane, r.turn_used;
+  r.next_due := least(v_due, CASE WHEN (v_is_early OR v_is_stopped) AND v_granted < p_limit THEN th_soon(v_granted, p_call.now) END);
+  -- LAN-4: the next call goes on behind the last lane. If nothing was granted, that changes no turn.
+  IF v_granted > 0 AND v_turn.stopped_lane IS NOT NULL THEN
+    v_turn := ROW(v_turn.stopped_lane, 1000000, NULL, NULL)::th_turn;
+  ELSIF v_left > 0 AND NOT v_is_stopped THEN
+    v_turn := ROW(v_turn.lane, v_turn.used, NULL, NULL)::th_turn;
+  END IF;
+  SELECT p_at, v_turn.lane, v_turn.used, v_turn.stopped_priority, v_turn.stopped_lane, v_due
+  INTO r.turn_queue, r.turn_lane, r.turn_used, r.stopped_priority, r.stopped_lane, r.round_due;
   RETURN NEXT r;
 END $$;

@@ -18,6 +18,16 @@ fn every(interval: Duration) -> Calendar {
     Calendar { timing: Timing::every(interval).unwrap(), starts_at: None, ends_at: None }
 }
 
+/// Counts a few slots at a time.
+fn count(calendar: &Calendar, from: Timestamp, to: Timestamp) -> u64 {
+    let mut count = calendar.count(from, to).unwrap();
+    loop {
+        if let Some(slots) = count.go_on(7).unwrap() {
+            return slots;
+        }
+    }
+}
+
 #[test]
 fn the_last_slots_and_their_number_are_those_of_a_walk() {
     let seed = 0xca1e;
@@ -44,7 +54,7 @@ fn the_last_slots_and_their_number_are_those_of_a_walk() {
             (calendar.starts_at, calendar.ends_at) = (Some(start.min(end)), Some(start.max(end)));
         }
         let walked = calendar.between(from, to, usize::MAX).unwrap();
-        assert_eq!(calendar.count(from, to).unwrap(), walked.len() as u64, "{calendar:?} {from}");
+        assert_eq!(count(&calendar, from, to), walked.len() as u64, "{calendar:?} {from}");
         let last = to.saturating_sub(TICK);
         for limit in [1, 3, 1_000] {
             let expected = &walked[walked.len().saturating_sub(limit)..];
@@ -60,15 +70,15 @@ fn start_and_end_belong_to_the_slots() {
     calendar.ends_at = Some(at("2026-11-16T12:00Z"));
     let slots = calendar.upcoming(Timestamp::EPOCH, 10).unwrap();
     assert_eq!(slots, ["10", "11", "12"].map(|hour| at(&format!("2026-11-16T{hour}:00Z"))));
-    assert_eq!(calendar.count(Timestamp::EPOCH, Timestamp::MAX).unwrap(), 3);
+    assert_eq!(count(&calendar, Timestamp::EPOCH, Timestamp::MAX), 3);
     assert_eq!(calendar.last(Timestamp::EPOCH, Timestamp::MAX, 1).unwrap(), slots[2..]);
 }
 
 #[test]
 fn counting_ends_and_an_interval_is_counted_at_once() {
     let (from, to) = (at("2020-01-01T00:00Z"), at("2026-01-01T00:00Z"));
-    assert_eq!(cron("* * * * *").count(from, to).unwrap(), Calendar::MAX_COUNT);
-    assert_eq!(every(Duration::from_secs(1)).count(from, to).unwrap(), 2_192 * 86_400);
+    assert_eq!(count(&cron("* * * * *"), from, to), Calendar::MAX_COUNT);
+    assert_eq!(count(&every(Duration::from_secs(1)), from, to), 2_192 * 86_400);
     let last = cron("* * * * * *").last(from, to, 2).unwrap();
     assert_eq!(last, [at("2025-12-31T23:59:59Z"), to]);
 }

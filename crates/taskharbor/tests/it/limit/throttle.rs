@@ -119,6 +119,31 @@ async fn a_wait_of_no_time_does_not_spin_and_a_long_one_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_of_more_than_a_day_counts_as_a_day() {
+    let day = Duration::from_secs(86_400);
+    for retry_after in [day + SECOND, Duration::MAX] {
+        let (port, counters) = (Port::new(), Counters::new());
+        let throttle = handler(move |_, cx| async move {
+            if cx.delivery() == 1 { Err(JobError::throttled(retry_after)) } else { DONE }
+        });
+        let start = port.now();
+        let worker = port.worker(throttle).observer(counters.clone()).build().unwrap().start();
+        let id = port.enqueue("a").await;
+        port.log.until("released Throttled").await;
+        let run_at = port.record(&id).await.job.run_at.unwrap();
+        assert_eq!(run_at.since(start).as_secs(), day.as_secs());
+        // Its queue is held for as long.
+        let other = port.enqueue("b").await;
+        for id in [&id, &other] {
+            let waited = port.finished(id).await.finished_at.unwrap().since(start);
+            assert_eq!(waited.as_secs(), day.as_secs());
+        }
+        assert_eq!(counters.read().throttled, 1);
+        worker.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_throttled_job_whose_cancellation_was_requested_is_cancelled() {
     let port = Port::new();
     let started = Arc::new(tokio::sync::Notify::new());

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use taskharbor::{Handlers, JobError, Missed, Overlap, Schedule, State};
+use taskharbor::{FailurePolicy, Flow, Handlers, JobError, Missed, Overlap, Schedule, State};
 use taskharbor_core::admin::SlotTotals;
 
 use super::HOUR;
@@ -102,6 +102,46 @@ async fn a_dead_lettered_job_does_not_hold_up_the_next_slot() {
         assert_eq!(record.totals, SlotTotals::new(5, 0, 0), "{overlap:?}");
         worker.shutdown().await.unwrap();
     }
+}
+
+/// What becomes of five slots of a schedule whose flow fails at its first step.
+async fn run_failing_flow(overlap: Overlap, policy: Option<FailurePolicy>) -> SlotTotals {
+    let port = Port::new();
+    let failing = handler(|_, _| async { Err(JobError::unrecoverable("broken")) });
+    let flow = Flow::first(work("a")).discard().then(work("b"));
+    let flow = match policy {
+        Some(policy) => flow.policy(policy),
+        None => flow,
+    };
+    let hourly = Schedule::every("s", HOUR).flow(flow).overlap(overlap);
+    port.client.schedules().put(hourly).await.unwrap();
+    let worker = port.worker(failing).build().unwrap().start();
+    let to_slot = port.client.schedules().upcoming("s", 1).await.unwrap()[0].since(port.now());
+    tokio::time::sleep(to_slot + 4 * HOUR + HOUR / 2).await;
+    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    worker.shutdown().await.unwrap();
+    record.totals
+}
+
+/// TRAPS F7.
+#[tokio::test(start_paused = true)]
+async fn f7_a_flow_that_fails_does_not_hold_up_the_next_slot() {
+    for overlap in Overlap::ALL {
+        for policy in [None, Some(FailurePolicy::Cancel), Some(FailurePolicy::FailFast)] {
+            let totals = run_failing_flow(*overlap, policy).await;
+            assert_eq!(totals, SlotTotals::new(5, 0, 0), "{overlap:?} {policy:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flow_that_is_to_stay_blocked_holds_up_the_slots_that_do_not_overlap() {
+    let block = Some(FailurePolicy::Block);
+    let totals = async |overlap| run_failing_flow(overlap, block).await;
+    assert_eq!(totals(Overlap::Allow).await, SlotTotals::new(5, 0, 0));
+    assert_eq!(totals(Overlap::Skip).await, SlotTotals::new(1, 4, 0));
+    assert_eq!(totals(Overlap::Queue).await, SlotTotals::new(1, 0, 0));
+    assert_eq!(totals(Overlap::Replace).await, SlotTotals::new(5, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | F3, F6, F8 | `of_racing_firings_of_a_slot_one_is_applied`, `racing_firings_of_many_slots_fire_each_once`, on every driver |
 //! | F5 | `each_slot_is_fired_once_whatever_happens_to_the_workers`, and `cargo xtask chaos schedules` |
-//! | F7 | `a_dead_lettered_job_does_not_hold_up_the_next_slot`, here and on every driver |
+//! | F7 | `a_dead_lettered_job_does_not_hold_up_the_next_slot`, here and on every driver; of flows, `schedule_flow` on every driver, and `overlap.rs` |
 //! | F10, F11, F13, F14 | `schedule/timing/tests.rs` and `schedule/timing/walk.rs` |
 //! | F15 | `f15_two_schedules_with_one_expression_both_fire`; `two_schedules_alike_both_fire` on every driver |
 
@@ -176,6 +176,25 @@ async fn f12_a_client_is_answered_while_many_slots_are_evaluated() {
         "the slots were evaluated before the client was answered"
     );
     port.log.until_count("fired s", 10).await;
+    worker.abort();
+}
+
+/// TRAPS F12: also the slots that one schedule has missed are counted in turns.
+#[tokio::test(start_paused = true)]
+async fn f12_other_tasks_run_while_the_missed_slots_of_one_schedule_are_counted() {
+    let port = Port::new();
+    let minutely = Schedule::cron("s", "* * * * *").raw("digest", b"{}");
+    port.client.schedules().put(minutely).await.unwrap();
+    tokio::time::sleep(30 * 24 * HOUR).await;
+    let worker = start(&port, &port.store, port.clock);
+    let mut turns = 0;
+    while port.log.count("fired s") == 0 {
+        turns += usize::from(port.store.calls(Op::Due) > 0);
+        tokio::task::yield_now().await;
+    }
+    assert!(turns > 40, "{turns}");
+    let record = port.client.schedules().get("s").await.unwrap().unwrap().record;
+    assert_eq!(record.totals, SlotTotals::new(1, 0, 30 * 24 * 60 - 1));
     worker.abort();
 }
 
