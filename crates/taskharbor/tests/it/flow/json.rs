@@ -104,10 +104,7 @@ fn what_is_wrong_is_named_with_its_place() {
         (r#"{"flow": {"type": "a", "delay_ms": -1}}"#, "$.flow.delay_ms: expected a whole number"),
         (r#"{"flow": {"type": "a", "headers": {"x": 1}}}"#, "$.flow.headers.x: expected a text"),
         (r#"{"flow": {"type": "a", "on_failure": "x"}}"#, "$.flow.on_failure: expected block"),
-        (
-            r#"{"key": "a", "key": "b", "flow": {"type": "a"}}"#,
-            "$.key: duplicate field",
-        ),
+        (r#"{"key": "a", "key": "b", "flow": {"type": "a"}}"#, "$.key: duplicate field"),
         (
             r#"{"flow": {"group": [{"type": "a"}, {"type": "a", "payload": {"x": 1, "x": 2}}]}}"#,
             "$.flow.group[1].payload.x: duplicate field",
