@@ -51,7 +51,7 @@ export function Flows({ store, params }) {
       const items = pages.flatMap((page) => page.items);
       const next = pages.at(-1)?.next;
       if (!items.length && !next) {
-        return html`<${Empty} title=${isFiltered ? "No flow matches" : "No flows yet"}><p>A flow is a set of jobs that depend on each other: a chain, a group, a chord, or what a handler returned.</p><//>`;
+        return html`<${Empty} title=${isFiltered ? "No flow matches" : "No flows yet"}><p>A flow is a set of jobs that depend on each other: a chain, a group, a chord, or a flow that a handler returned.</p><//>`;
       }
       return html`<div class="scroll"><table class="rows cards">
         <thead><tr><th>State</th><th>Flow</th><th>Progress</th><th class="n">Done</th><th class="n">Began</th><th class="n">Ended</th></tr></thead>
