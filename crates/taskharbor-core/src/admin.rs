@@ -154,7 +154,7 @@ impl fmt::Display for Inconsistency {
     }
 }
 
-/// Asks for one thing to be done to many jobs.
+/// Asks for one action on many jobs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -166,7 +166,7 @@ impl fmt::Display for Inconsistency {
 pub struct Manage {
     /// The jobs; for actions on flows, the flows' ids.
     pub ids: Vec<JobId>,
-    /// What to do.
+    /// The action.
     pub action: Action,
     /// The current time.
     pub now: Timestamp,
@@ -189,7 +189,7 @@ impl Manage {
     }
 }
 
-/// What people can do to a job or a flow.
+/// An action of an operator on a job or a flow.
 ///
 /// Exhaustive on purpose: a driver that does not know an action must not compile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -200,19 +200,20 @@ impl Manage {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Action {
-    /// Gives a dead-lettered or cancelled job another life.
+    /// Requeues a dead-lettered or cancelled job, so that it runs again.
     Requeue(Requeue),
     /// Cancels a job, or asks its worker to stop if it is inflight.
     Cancel,
-    /// Lets a job run without waiting for its time.
+    /// Makes a scheduled job due now.
     RunNow,
-    /// Gives a job that is not over another priority.
+    /// Changes the priority of a job that is not terminal.
     SetPriority(i16),
     /// Removes the record of a job that is terminal and in no flow.
     Purge,
-    /// Cancels every member of a flow that is not over, and asks the workers of those inflight.
+    /// Cancels every member of a flow that is not terminal, and asks the workers of inflight ones
+    /// to stop.
     CancelFlow,
-    /// Removes a flow whose members are all over, and their records.
+    /// Removes a flow whose members are all terminal, and their records.
     PurgeFlow,
 }
 
@@ -228,11 +229,11 @@ pub enum Action {
 pub struct Requeue {
     /// Not before this instant.
     pub run_at: Option<Timestamp>,
-    /// Starts counting attempts anew. Otherwise a dead-lettered job may be executed exactly once
+    /// Counts attempts from 0 again. Otherwise a dead-lettered job may be executed exactly once
     /// more, and a cancelled job keeps the attempts it has left.
     #[cfg_attr(feature = "serde", serde(default))]
     pub reset_attempts: bool,
-    /// If the job's flow is over, takes it out of the flow so that it can run alone.
+    /// If the job's flow is terminal, takes the job out of the flow so that it can run alone.
     #[cfg_attr(feature = "serde", serde(default))]
     pub detach: bool,
 }
@@ -258,7 +259,7 @@ impl Requeue {
         self
     }
 
-    /// If the job's flow is over, takes it out of the flow.
+    /// If the job's flow is terminal, takes the job out of the flow.
     #[must_use]
     pub const fn detach(mut self) -> Self {
         self.detach = true;
@@ -268,9 +269,10 @@ impl Requeue {
 
 /// Asks for old records to be removed.
 ///
-/// A record is old enough when it has been over since the given instant or earlier, and the lease
-/// under which it ended would have run out by then too. A flow goes as a whole, by how its tail and
-/// when its last member ended. What is `None` is kept.
+/// A record is old enough if the job became terminal at the given instant or earlier, and the lease
+/// under which it ended would have run out by then, too. A flow is removed as a whole, according to
+/// the state of its tail and the time at which its last member ended. Records whose field is `None`
+/// are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[cfg_attr(
@@ -280,15 +282,15 @@ impl Requeue {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Prune {
-    /// Removes what was done by this instant.
+    /// Removes jobs and flows that were done by this instant.
     pub done_before: Option<Timestamp>,
-    /// Removes what was cancelled by this instant.
+    /// Removes jobs and flows that were cancelled by this instant.
     pub cancelled_before: Option<Timestamp>,
-    /// Removes what was dead-lettered by this instant.
+    /// Removes jobs and flows that were dead-lettered by this instant.
     pub dlq_before: Option<Timestamp>,
-    /// Stops when so many jobs are gone; a flow is not split.
+    /// Stops when this many jobs are removed; a flow is not split.
     pub limit: usize,
-    /// The current time; nothing that ended later goes.
+    /// The current time; no record of a job that ended later is removed.
     pub now: Timestamp,
 }
 
@@ -299,21 +301,21 @@ impl Prune {
         Self { done_before: None, cancelled_before: None, dlq_before: None, limit, now }
     }
 
-    /// Removes what was done by this instant.
+    /// Removes jobs and flows that were done by this instant.
     #[must_use]
     pub const fn done_before(mut self, before: Timestamp) -> Self {
         self.done_before = Some(before);
         self
     }
 
-    /// Removes what was cancelled by this instant.
+    /// Removes jobs and flows that were cancelled by this instant.
     #[must_use]
     pub const fn cancelled_before(mut self, before: Timestamp) -> Self {
         self.cancelled_before = Some(before);
         self
     }
 
-    /// Removes what was dead-lettered by this instant.
+    /// Removes jobs and flows that were dead-lettered by this instant.
     #[must_use]
     pub const fn dlq_before(mut self, before: Timestamp) -> Self {
         self.dlq_before = Some(before);

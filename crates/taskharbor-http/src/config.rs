@@ -1,4 +1,4 @@
-//! Where the server is and how it is used: a builder, filled from a URL and the environment.
+//! The configuration of the driver: a builder, filled from a URL and the environment.
 //!
 //! Everything is checked when it is read, so that a mistake is an error that says what to write. An
 //! unknown parameter is refused, because a misspelt one would be ignored otherwise.
@@ -27,7 +27,7 @@ pub enum ConfigError {
     Value {
         /// Its name.
         parameter: &'static str,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
     /// The certificates that `ca` names cannot be read.
@@ -38,7 +38,7 @@ pub enum ConfigError {
     Certificates {
         /// The file.
         path: PathBuf,
-        /// Why not, unless it was read and had none.
+        /// Why it cannot be read; `None` if it was read and has no certificate.
         cause: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The system has no certificates to verify the server's with.
@@ -51,7 +51,7 @@ pub enum ConfigError {
 
 taskharbor_core::debug_as_display!(ConfigError);
 
-/// Where the server is and how it is used.
+/// The address of the server, and the settings of the driver.
 ///
 /// ```
 /// use taskharbor_http::Config;
@@ -121,17 +121,17 @@ impl Config {
         self
     }
 
-    /// How long a call may take, with all its waiting. One that takes longer fails as unavailable. Calls
-    /// that go through the whole store, such as to export it, may take 10 minutes or this, whichever is
-    /// longer. Defaults to 30 seconds.
+    /// How long a call may take, including all waiting. A call that takes longer fails as
+    /// unavailable. Calls that read the whole store, such as an export, may take 10 minutes or this
+    /// time, whichever is longer. Defaults to 30 seconds.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How many connections calls may use at once; further calls wait. The connection for wake-ups, and
-    /// the one over which a worker extends its leases, are not counted. Defaults to 8.
+    /// How many connections calls may use at once; further calls wait. The connection for wake-ups,
+    /// and that for extending leases, are not counted. Defaults to 8.
     #[must_use]
     pub const fn connections(mut self, connections: usize) -> Self {
         self.connections = connections;

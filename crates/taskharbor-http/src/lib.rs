@@ -1,9 +1,9 @@
-//! The HTTP driver of TaskHarbor: the store of a TaskHarbor server (`taskharbor serve`), from anywhere
-//! that can reach the server.
+//! The HTTP driver of TaskHarbor. It uses the store of a TaskHarbor server (`taskharbor serve`)
+//! over the network.
 //!
-//! [`HttpDriver`] keeps the contract of `taskharbor-core` with one request for each call, over a few
-//! connections that it keeps open. Programs need no access to the database itself: the server has it,
-//! and a token says what a program may do.
+//! [`HttpDriver`] implements the contract of `taskharbor-core` with one request for each call, over
+//! a few connections that it keeps open. Programs need no access to the database itself: only the
+//! server has it, and a token decides what a program may do.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! Opening an [`HttpDriver`], and why none was opened.
+//! Opening an [`HttpDriver`].
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ impl HttpDriver {
         Self::open(Config::from_url(url)?).await
     }
 
-    /// Opens a store. Asks the server for its bounds, so a wrong address, store or token is an error
-    /// here.
+    /// Opens a store. This makes a first request to the server, so that a wrong address, store or
+    /// token is an error here.
     ///
     /// # Errors
     ///

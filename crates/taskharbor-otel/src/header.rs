@@ -3,17 +3,17 @@
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use taskharbor::Headers;
 
-/// Names a trace and a span in it.
+/// The header that names a trace and a span in it.
 pub const TRACEPARENT: &str = "traceparent";
-/// What tracing systems add to it.
+/// The header with data that tracing systems add.
 pub const TRACESTATE: &str = "tracestate";
 
 const LOWER_HEX: &[u8] = b"0123456789abcdef";
 
-/// The span in which a job was enqueued, read from the job's headers. `None` if there is none, or if the
-/// header is malformed.
+/// Reads the span in which a job was enqueued from the job's headers. `None` if there is none, or
+/// if the header is malformed.
 ///
-/// With `tracing-opentelemetry`, it is what the worker's own span can be attached to.
+/// With `tracing-opentelemetry`, use it as the parent of the worker's own span.
 #[must_use]
 pub fn enqueued_in(headers: &Headers) -> Option<SpanContext> {
     let (trace_id, span_id, flags) = parse(headers.get(TRACEPARENT)?)?;

@@ -1,7 +1,7 @@
 //! OpenTelemetry for [TaskHarbor](taskharbor): traces that follow a job from the request that enqueued it
 //! to its last retry, and metrics by the messaging conventions.
 //!
-//! [`Telemetry`] is given to clients and workers:
+//! Pass a [`Telemetry`] to clients and workers:
 //!
 //! ```
 //! # use taskharbor::{AnyDriver, BoxError, Client, Handlers, Worker};
@@ -23,16 +23,17 @@
 //! # }
 //! ```
 //!
-//! - As [`Propagate`](taskharbor::Propagate) it writes the headers `traceparent` and `tracestate` of the
-//!   current span into what a client enqueues.
-//! - As [`Middleware`](taskharbor::Middleware) it opens a span for each execution. [`Tracing`] says which of
-//!   them belong to the trace of the enqueuer. Jobs that the handler enqueues belong to the execution. The
-//!   jobs of a flow that the handler returns belong where the job itself belongs.
+//! - As [`Propagate`](taskharbor::Propagate) it writes the headers `traceparent` and `tracestate`
+//!   of the current span into the jobs that a client enqueues.
+//! - As [`Middleware`](taskharbor::Middleware) it opens a span for each execution. [`Tracing`]
+//!   decides which of them are part of the trace of the enqueuer. Jobs that the handler enqueues
+//!   are part of the trace of the execution. The jobs of a flow that the handler returns are part
+//!   of the trace of the job itself.
 //! - As [`Observer`](taskharbor::Observer) it records metrics.
 //!
-//! Metrics have the name of the queue and the type of the job as attributes. The SDK bounds how many series
-//! an instrument has. Nothing of a payload or a header is recorded; the id of a job is an attribute of spans
-//! alone.
+//! Metrics have the name of the queue and the type of the job as attributes. The SDK bounds the
+//! number of series of an instrument. Payloads and headers are not recorded; the id of a job is an
+//! attribute of spans only.
 
 mod header;
 mod meter;

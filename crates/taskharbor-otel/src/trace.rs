@@ -16,21 +16,21 @@ use crate::{
 /// A job that runs later than this after it was enqueued gets a trace of its own.
 const SOON: Duration = Duration::from_secs(600);
 
-/// How the span of an execution belongs to the trace in which its job was enqueued.
+/// How the span of an execution is related to the trace in which its job was enqueued.
 ///
-/// A child is in the same trace. It is sampled if the enqueuer is, and shows how long the whole took. A
-/// linked span begins a trace of its own, so a retry of tomorrow does not make today's trace a day long. Its
-/// link leads to the enqueuer, but a sampler decides about it anew.
+/// A child is in the same trace. It is sampled if the enqueuer's span is, and the trace shows the
+/// total time. A linked span begins a trace of its own, so a retry tomorrow does not make today's
+/// trace a day long. Its link refers to the enqueuer's span, but it is sampled independently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tracing {
-    /// A child on the first delivery, if that is within ten minutes of the enqueue. A link otherwise, so on
-    /// each retry.
+    /// A child on the first delivery, if that is within ten minutes of the enqueue. Otherwise, and
+    /// on each retry, a link.
     #[default]
     Auto,
-    /// A child always.
+    /// Always a child.
     Parent,
-    /// A link always.
+    /// Always a link.
     Link,
 }
 

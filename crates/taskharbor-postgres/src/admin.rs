@@ -1,4 +1,4 @@
-//! [`PostgresDriver`] for people.
+//! The operations of [`PostgresDriver`] for operators and tools.
 
 use taskharbor_core::{
     Admin, DriverError, JobId, JobType, QueueName, State, Timestamp,

@@ -1,9 +1,8 @@
-//! Where the server is and how it is used: a builder, filled from a URL and the environment.
+//! The configuration of the driver: a builder, filled from a URL and the environment.
 //!
-//! Everything is checked when it is read, so that a mistake is an error with the word to write
-//! instead and not a connection that fails later. What libpq's variables and a URL say is taken as
-//! libpq takes it; a parameter that is not known is refused rather than ignored, because the one
-//! that was misspelt may have been `sslmode`.
+//! Everything is checked when it is read, so that a mistake is an error that says what to write,
+//! and not a connection that fails later. Variables and URLs have the same meaning as in libpq. An
+//! unknown parameter is refused rather than ignored, because it may be a misspelt `sslmode`.
 
 mod setting;
 mod url;
@@ -24,27 +23,27 @@ use setting::is_known;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// It is no URL of a PostgreSQL server.
+    /// The URL is not that of a PostgreSQL server.
     #[error("the URL must start with postgres:// or postgresql://")]
     Scheme,
     /// The URL cannot be read; the text says what to write.
     #[error("the URL cannot be read: {0}")]
     Url(&'static str),
-    /// There is no such parameter.
+    /// Unknown parameter.
     #[error("there is no parameter `{parameter}`: remove it or correct its name")]
     Unknown {
         /// Its name.
         parameter: String,
     },
-    /// A parameter cannot have this value.
+    /// Invalid value of a parameter.
     #[error("`{parameter}` must be {expected}")]
     Value {
         /// Its name.
         parameter: &'static str,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
-    /// The name of the schema is not one.
+    /// Invalid schema name.
     #[error(transparent)]
     Schema(#[from] SchemaNameError),
     /// Two settings contradict each other; the text says what to write.
@@ -58,7 +57,7 @@ pub enum ConfigError {
     Certificates {
         /// The file.
         path: PathBuf,
-        /// Why not, unless it was read and had none.
+        /// Why it cannot be read; `None` if it was read and has no certificate.
         cause: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The system has no certificates to verify the server's with.
@@ -74,22 +73,22 @@ taskharbor_core::debug_as_display!(ConfigError);
 /// How statements are sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatementMode {
-    /// As [`StatementMode::Named`] on a direct connection, and as [`StatementMode::Unnamed`] from
-    /// the moment a pooler is noticed, with a warning.
+    /// Like [`StatementMode::Named`] on a direct connection. When the driver detects a pooler, it
+    /// logs a warning and changes to [`StatementMode::Unnamed`].
     #[default]
     Auto,
-    /// Each statement is prepared once for each connection and then used by its name: the fastest.
-    /// Behind a pooler, choose it only if the pooler keeps track of prepared statements.
+    /// Each statement is prepared once for each connection and then used by its name. This is the
+    /// fastest mode. With a pooler, choose it only if the pooler supports prepared statements.
     Named,
-    /// Each statement is sent whole and has no name.
+    /// Each statement is sent as a whole, without a name.
     ///
-    /// This is for a pooler that gives each transaction another connection and does not keep track
-    /// of prepared statements, as PgBouncer before 1.21 in transaction mode. Named statements fail
-    /// behind such a pooler, or meet another process's statement of the same name.
+    /// This is for a pooler in transaction mode without support for prepared statements, such as
+    /// PgBouncer before 1.21. With such a pooler, named statements fail, or conflict with another
+    /// process's statement of the same name.
     Unnamed,
 }
 
-/// Where the server is and how it is used.
+/// The address of the server, and the settings of the driver.
 ///
 /// ```
 /// use taskharbor_postgres::{Config, SchemaName};
@@ -117,7 +116,7 @@ pub struct Config {
 impl Config {
     pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
 
-    /// Reads a URL as libpq does; what it leaves out comes from the environment, as in
+    /// Reads a URL as libpq does; parts that it leaves out come from the environment, as in
     /// [`Config::from_env`].
     ///
     /// `postgres://user:password@host:port,host:port/database?name=value&…`, where everything after
@@ -147,7 +146,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if it is no such URL. The message never has the password in it.
+    /// [`ConfigError`] if the URL is invalid. The message never contains the password.
     pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         Self::read(url::settings(url)?, |name| env::var(name).ok())
     }
@@ -157,12 +156,12 @@ impl Config {
     /// `PGCHANNELBINDING`, `PGAPPNAME`, `PGCONNECT_TIMEOUT`, `PGTARGETSESSIONATTRS`,
     /// `PGLOADBALANCEHOSTS` and `PGOPTIONS`.
     ///
-    /// Without them the host is `localhost`, the user the one who runs this process or `postgres`,
-    /// and the database that of the user's name.
+    /// The defaults are the host `localhost`, the user of the operating system or else `postgres`,
+    /// and the database with the user's name.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if a variable has a value that it cannot have.
+    /// [`ConfigError`] if a variable has an invalid value.
     pub fn from_env() -> Result<Self, ConfigError> {
         Self::read(Vec::new(), |name| env::var(name).ok())
     }
@@ -208,7 +207,7 @@ impl Config {
         }
     }
 
-    /// The schema that holds everything. Defaults to `taskharbor`.
+    /// The schema of the store. Defaults to `taskharbor`.
     #[must_use]
     pub fn schema(mut self, schema: SchemaName) -> Self {
         self.schema = schema;
@@ -221,8 +220,8 @@ impl Config {
         &self.schema
     }
 
-    /// How many connections calls may use at once, at least 1. Those that a worker needs to listen
-    /// and to keep leases are not counted. Defaults to 8.
+    /// How many connections calls may use at once, at least 1. The connections of a worker for
+    /// wake-ups and for extending leases are not counted. Defaults to 8.
     #[must_use]
     pub fn pool_size(mut self, connections: usize) -> Self {
         self.pool_size = connections;
@@ -244,7 +243,7 @@ impl Config {
         self
     }
 
-    /// How long a call may take, with all its waiting. One that takes longer is cancelled and
+    /// How long a call may take, including all waiting. A call that takes longer is cancelled and
     /// fails as unavailable. Defaults to 30 seconds.
     #[must_use]
     pub fn call_deadline(mut self, deadline: Duration) -> Self {
@@ -259,18 +258,18 @@ impl Config {
         self
     }
 
-    /// Whether workers listen for notifications on a connection of their own. Without, they look
-    /// for jobs from time to time. Turn it off behind a pooler in transaction mode, where nobody
-    /// can listen. Defaults to `true`.
+    /// Whether workers get wake-ups with `LISTEN`, on a connection of their own. Without it, they
+    /// poll. Turn it off with a pooler in transaction mode, which does not support `LISTEN`.
+    /// Defaults to `true`.
     #[must_use]
     pub fn listen(mut self, listen: bool) -> Self {
         self.listen = listen;
         self
     }
 
-    /// Whether jobs that are enqueued in your own transactions notify the workers when it commits.
-    /// PostgreSQL commits notifying transactions one after the other, so turn it off if very many
-    /// of yours enqueue. Defaults to `true`.
+    /// Whether your own transactions that enqueue jobs wake the workers with `NOTIFY` when they
+    /// commit. PostgreSQL commits transactions with `NOTIFY` one after the other, so turn it off if
+    /// very many of your transactions enqueue. Defaults to `true`.
     #[must_use]
     pub fn notify_in_transactions(mut self, notify: bool) -> Self {
         self.notify_in_transactions = notify;

@@ -125,7 +125,7 @@ pub fn refused(
     }
 }
 
-/// Whether a call failed because somebody else had what it needed for too long.
+/// Whether a call failed because it waited too long for a lock.
 pub(crate) fn is_lock_timeout(error: &DriverError) -> bool {
     let DriverError::Unavailable(source) = error else { return false };
     source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "55P03")
@@ -193,8 +193,8 @@ fn is_lost(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Whether the connection on which the error came is of no more use. The pool finds that out too,
-/// but only after it has given the connection to somebody else. Nor is one to a server that can only
-/// be read: the name may lead to another by now, and this connection never would.
+/// but only after it has given the connection to another caller. Nor is one to a server that can
+/// only be read: the name may lead to another by now, and this connection never would.
 pub(crate) fn ends_connection(error: &tokio_postgres::Error) -> bool {
     error.as_db_error().is_none_or(|refusal| {
         *refusal.code() == SqlState::READ_ONLY_SQL_TRANSACTION

@@ -1,14 +1,15 @@
 //! The PostgreSQL driver of TaskHarbor: durable jobs in a database that you already run.
 //!
-//! [`PostgresDriver`] keeps the contract of `taskharbor-core` on PostgreSQL 12 or newer, in a
-//! schema of your choice, beside your own tables, behind a pooler if you have one. Jobs can be
-//! enqueued and completed inside your own transactions of `tokio_postgres` and `deadpool_postgres`:
-//! `client.enqueue(job).within(&mut tx)`. From other
-//! languages and triggers, `SELECT th_enqueue(…)` does the same. `docs/guides/postgres.md` says how
-//! to set it up and run it.
+//! [`PostgresDriver`] implements the contract of `taskharbor-core` on PostgreSQL 12 or newer, in a
+//! schema of your choice, beside your own tables, and with a connection pooler if you have one.
+//! Jobs can be enqueued and completed inside your own transactions of `tokio_postgres` and
+//! `deadpool_postgres`: `client.enqueue(job).within(&mut tx)`. From other languages and triggers,
+//! `SELECT th_enqueue(…)` does the same. `docs/guides/postgres.md` explains how to set it up and
+//! run it.
 //!
-//! Each call of the driver is one statement in autocommit that calls one function in the schema, so
-//! a call is one round trip whatever it carries, and dropping its future leaves nothing open (DRO-1).
+//! Each call of the driver is one statement in autocommit that calls one function in the schema. So
+//! a call is one round trip, however many items it carries, and dropping its future leaves no
+//! transaction open (DRO-1).
 
 mod admin;
 mod answer;

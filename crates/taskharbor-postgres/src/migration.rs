@@ -1,4 +1,4 @@
-//! Installing the schema and bringing it up to date: a list of steps.
+//! Installing and upgrading the schema: a list of steps.
 //!
 //! A step is a transaction of its own, or an index that is built beside the running work. `th_meta`
 //! says how many steps are done, which version is whole, and the oldest program that can use the
@@ -118,11 +118,11 @@ pub(crate) struct Installed {
 const SETTINGS: &str = "SET search_path = {schema}, pg_temp SET plan_cache_mode = force_generic_plan \
      SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off";
 
-/// The SQL that installs the newest version into a schema, or brings an older one up to date.
+/// Returns the SQL that installs the newest version into a schema, or upgrades an older one.
 /// Running it again changes nothing.
 ///
-/// [`Admin::migrate`](taskharbor_core::Admin::migrate) runs the same. Print it for a database that
-/// others manage, and run it with psql outside of a transaction.
+/// [`Admin::migrate`](taskharbor_core::Admin::migrate) makes the same changes. Print the SQL for a
+/// database that others administer, and run it with psql outside of a transaction.
 #[must_use]
 pub fn migration(schema: &SchemaName) -> String {
     Plan::own().script(schema)

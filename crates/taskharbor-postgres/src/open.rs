@@ -1,4 +1,4 @@
-//! Opening a [`PostgresDriver`], and whether the schema that it finds is one that it works with.
+//! Opening a [`PostgresDriver`], and checking the version of the schema.
 
 use std::sync::{
     Arc,
@@ -26,7 +26,7 @@ use crate::{
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The settings make no sense.
+    /// Invalid settings.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The server cannot be used.
@@ -74,14 +74,14 @@ impl PostgresDriver {
         Self::open(Config::from_url(url)?).await
     }
 
-    /// Connects, and looks whether the schema is one that this program can use. One that is not
-    /// installed yet, or is older, is no error: [`Admin::migrate`](taskharbor_core::Admin::migrate)
-    /// comes next.
+    /// Connects, and checks whether this program can use the version of the schema. A missing or
+    /// older schema is not an error here: call [`Admin::migrate`](taskharbor_core::Admin::migrate)
+    /// next.
     ///
     /// # Errors
     ///
-    /// [`OpenError`], also for a schema that is too new for this program. One that is newer and says
-    /// that this program can use it is no error.
+    /// [`OpenError`], also for a schema that is too new for this program. A newer schema that is
+    /// compatible with this program is not an error.
     ///
     /// # Cancel safety
     ///
@@ -100,19 +100,20 @@ impl PostgresDriver {
         }
     }
 
-    /// Uses the pool that the application has already. It keeps and closes it; what the driver
-    /// leaves behind on a connection is nothing.
+    /// Uses a pool of the application, which also closes it. The driver leaves no state on its
+    /// connections.
     ///
-    /// A driver made so does not listen, since none of the connections is its own to keep, and a
-    /// worker's leases are kept over the same pool: give handlers no way to use it up, or use
-    /// [`PostgresDriver::open`].
+    /// Such a driver gets no wake-ups, because it has no connection of its own, and a worker
+    /// extends its leases over the same pool. If handlers can use all connections of the pool, use
+    /// [`PostgresDriver::open`] instead.
     #[must_use]
     pub fn from_pool(pool: deadpool_postgres::Pool, schema: SchemaName) -> Self {
         Self::from_pool_with(pool, Config::bare().schema(schema))
     }
 
-    /// As [`PostgresDriver::from_pool`], with the schema, the way to send statements, the deadline,
-    /// the limits and the wake-ups of `config`. How the server is reached is the pool's affair.
+    /// Does the same as [`PostgresDriver::from_pool`], with the schema, the statement mode, the
+    /// call deadline, the limits and the wake-ups of `config`. The address and the TLS settings of
+    /// `config` are not used.
     #[must_use]
     pub fn from_pool_with(pool: deadpool_postgres::Pool, config: Config) -> Self {
         let session = Session::from_pool(pool, config.statements, config.call_deadline);
@@ -176,8 +177,7 @@ impl PostgresDriver {
         Ok(Some(self.shared.find_installed().await?.version).filter(|version| *version > 0))
     }
 
-    /// Removes the schema **with all jobs in it**. If others have put something else into the schema,
-    /// that is removed as well.
+    /// Removes the schema **with all jobs in it**. Everything else in the schema is removed, too.
     ///
     /// # Errors
     ///
@@ -185,7 +185,7 @@ impl PostgresDriver {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the schema is gone or as it was.
+    /// If the future is dropped, the schema is removed or unchanged.
     pub async fn uninstall(&self) -> Result<(), DriverError> {
         self.shared.fits.store(false, Ordering::Release);
         let sql = self.shared.schema.sql("DROP SCHEMA IF EXISTS {schema} CASCADE");

@@ -9,10 +9,10 @@ use std::{fmt, str::FromStr, sync::Arc};
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemaNameError {
-    /// It has no characters.
+    /// The name is empty.
     #[error("the schema name is empty: leave it out to use `{}`", SchemaName::DEFAULT)]
     Empty,
-    /// It is too long for the names that are made from it.
+    /// The name is too long.
     #[error(
         "the schema name is {bytes} bytes long: shorten it to {} or fewer",
         SchemaName::MAX_BYTES
@@ -21,7 +21,7 @@ pub enum SchemaNameError {
         /// Its length.
         bytes: usize,
     },
-    /// It has a character that such a name cannot have.
+    /// The name has an invalid character.
     #[error(
         "the schema name has a character that it cannot have at byte {at}: use a to z, 0 to 9 and \
          _, and no digit first"
@@ -30,7 +30,7 @@ pub enum SchemaNameError {
         /// Where the character starts.
         at: usize,
     },
-    /// PostgreSQL keeps such names for itself.
+    /// The name starts with `pg_`, which PostgreSQL reserves.
     #[error("schema names that start with pg_ belong to PostgreSQL: choose another")]
     Reserved,
 }

@@ -210,7 +210,7 @@ impl Session {
         not_connected(&place, error)
     }
 
-    /// A session with connections of its own to the same server, or `None` if somebody else makes
+    /// A session with connections of its own to the same server, or `None` if the application makes
     /// them. Each of the two is closed by itself.
     ///
     /// Connections live on the runtime on which they are made, so a thread with a runtime of its

@@ -11,8 +11,8 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::{PostgresDriver, answer::AnswerRow, seen, value::Value};
 
-/// A client's open transaction in which statements can be run: `tokio_postgres` here, others in
-/// crates of their own.
+/// An open transaction of a PostgreSQL client in which statements can be run: `tokio_postgres`
+/// here, other clients in separate crates.
 pub trait Statements: Send {
     /// Runs a statement whose answer has four columns: `int8`, `text`, `text`, `text[]`, each of
     /// which may be NULL.
@@ -25,11 +25,11 @@ pub trait Statements: Send {
 
 /// The application's own transaction, as [`PostgresDriver::tx`] makes it.
 ///
-/// What is done through it happens if and only if the application commits. At READ COMMITTED a job
-/// that is stored already, or whose key is held, is answered as such and the transaction goes on.
-/// At REPEATABLE READ and above, what others have stored since the transaction began cannot be
-/// seen: then the call fails as [`DriverError::Unavailable`] with SQLSTATE 40001, and the
-/// transaction has to be begun anew, as with any other conflict at those levels.
+/// Its changes happen if and only if the application commits. At READ COMMITTED, enqueueing a job
+/// that is stored already, or whose key is held, returns the existing job, and the transaction goes
+/// on. At REPEATABLE READ and above, a job that another transaction has stored since this one began
+/// cannot be seen. Then the call fails as [`DriverError::Unavailable`] with SQLSTATE 40001, and the
+/// transaction has to be started again, as after any other conflict at those levels.
 #[derive(Debug)]
 pub struct Tx<S> {
     driver: PostgresDriver,
@@ -100,8 +100,9 @@ impl Statements for &tokio_postgres::Transaction<'_> {
 }
 
 impl PostgresDriver {
-    /// The application's own transaction, for `client.enqueue(job).within(pg.tx(&tx))` and
-    /// `context.ack_in(pg.tx(&tx), output)`. It must be one on the database of this driver.
+    /// Wraps the application's own transaction, for `client.enqueue(job).within(pg.tx(&tx))` and
+    /// `context.ack_in(pg.tx(&tx), output)`. It must be a transaction on the database of this
+    /// driver.
     ///
     /// Takes a transaction of `tokio_postgres` or of `deadpool_postgres`.
     #[must_use]

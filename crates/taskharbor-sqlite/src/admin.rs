@@ -1,4 +1,4 @@
-//! [`SqliteDriver`] for people.
+//! The operations of [`SqliteDriver`] for operators and tools.
 
 use taskharbor_core::{
     Admin, DriverError, JobId, State, Timestamp,

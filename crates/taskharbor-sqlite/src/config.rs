@@ -1,4 +1,4 @@
-//! [`Config`]: which file, and how it is used.
+//! [`Config`]: the path of the file, and the settings of the driver.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,7 +7,7 @@ use std::{
 
 use taskharbor_core::driver::Limits;
 
-/// Which file, and how it is used.
+/// The path of the file, and the settings of the driver.
 ///
 /// ```
 /// use taskharbor_sqlite::{Config, Synchronous};
@@ -32,43 +32,44 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// Before every answer: what was acknowledged survives the loss of power.
+    /// Before every answer: changes that were acknowledged survive a loss of power.
     #[default]
     Full,
-    /// Now and then. What was acknowledged survives the death of the process, but when the machine
-    /// loses power or its system crashes, the last commits may be undone: an enqueue that was
-    /// acknowledged may be gone, and a job that was done may run again. The file stays whole.
+    /// Now and then. Changes that were acknowledged survive the death of the process. If the
+    /// machine loses power or its operating system crashes, the last commits may be lost: a job
+    /// that was enqueued may be missing, and a job that was done may run again. The file is not
+    /// damaged.
     Normal,
 }
 
-/// Settings that make no sense.
+/// Invalid settings.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The text names no file.
+    /// The path is missing.
     #[error("the URL names no file: write sqlite:PATH, as in sqlite:taskharbor.db")]
     NoPath,
-    /// A database in memory would be another one for each connection.
+    /// A database of SQLite in memory, which would be a different one for each connection.
     #[error(
         "a database of SQLite in memory belongs to one connection, and this driver uses several: use the URL memory: (feature `memory`), or a temporary file"
     )]
     Memory,
-    /// A store that is only read could not lease a job.
+    /// The mode is read-only, in which no job could be leased.
     #[error("a store cannot be opened for reading alone: leave out mode=ro")]
     ReadOnly,
-    /// There is no such option.
+    /// Unknown option.
     #[error(
         "unknown option {0:?}: use create, mode, shared, synchronous, busy_timeout_ms, max_bytes or payload_limit"
     )]
     UnknownOption(String),
-    /// The option does not have such a value.
+    /// Invalid value of an option.
     #[error("{option} cannot be {value:?}: {expected}")]
     BadValue {
         /// The option.
         option: &'static str,
         /// Its value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         expected: &'static str,
     },
 }
@@ -80,7 +81,7 @@ impl Config {
     /// chosen.
     pub const DEFAULT_BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// The store in this file, which has to be there.
+    /// The store in this file, which has to exist.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
@@ -174,18 +175,18 @@ impl Config {
         &self.path
     }
 
-    /// Whether a file that does not exist is made, with the store in it and readable for its owner
-    /// alone. The directory has to exist. Defaults to `false`.
+    /// Whether a file that does not exist is created, with an empty store, and readable only for
+    /// its owner. The directory has to exist. Defaults to `false`.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Whether the store may be put into a database that has other tables already: that of the
-    /// application, so that it can enqueue in its own transactions. What is there is left alone, but
-    /// the file is switched to WAL. Our names start with `th_`. Defaults to `false`: a file that is
-    /// not ours is refused.
+    /// Whether the store may be created in a database that has other tables already, such as that
+    /// of the application, so that it can enqueue in its own transactions. Existing tables are not
+    /// changed, but the file is switched to WAL. The names of the store's tables start with `th_`.
+    /// Defaults to `false`: a file with other tables and without a store is refused.
     #[must_use]
     pub fn shared(mut self, shared: bool) -> Self {
         self.shared = shared;
@@ -207,9 +208,9 @@ impl Config {
         self
     }
 
-    /// The maximum size of the file, in steps of 4096; the log beside it is not counted. When it is
-    /// full, what would make it larger fails as unavailable until old jobs are pruned or purged.
-    /// Defaults to no bound but the disk's.
+    /// The maximum size of the file, in steps of 4096; the WAL file beside it is not counted. When
+    /// the file is full, calls that need more space fail as unavailable until old jobs are pruned
+    /// or purged. Defaults to no limit.
     #[must_use]
     pub fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = Some(bytes);

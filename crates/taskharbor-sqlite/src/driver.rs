@@ -57,7 +57,7 @@ pub(crate) struct Shared {
 }
 
 impl SqliteDriver {
-    /// Opens the store in this file, which has to be there: [`Config::create`] is for making one.
+    /// Opens the store in this file, which has to exist; use [`Config::create`] to create it.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl SqliteDriver {
         Self::open_with(Config::from_url(url)?).await
     }
 
-    /// Opens the store. One that an older version has left is no error:
-    /// [`Admin::migrate`](taskharbor_core::Admin::migrate) comes next.
+    /// Opens the store. A store of an older version is not an error here: call
+    /// [`Admin::migrate`](taskharbor_core::Admin::migrate) next.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl SqliteDriver {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves nothing behind but, if it was to be made, the file.
+    /// Dropping the future leaves nothing behind, except the file if it was created.
     pub async fn open_with(mut config: Config) -> Result<Self, OpenError> {
         let given = config.path.clone();
         let failed = |error: io::Error| OpenError::Failed {
@@ -162,17 +162,17 @@ impl SqliteDriver {
         ask(&self.shared.reader, asked, |store| store.version()).await
     }
 
-    /// Copies the store to a new file while it is in use: as it is at one moment, with the same
-    /// permissions, and without a log beside it. Answers the size of the copy.
+    /// Copies a consistent snapshot of the store to a new file while the store is in use, with the
+    /// same permissions and without a WAL file. Returns the size of the copy.
     ///
     /// # Errors
     ///
-    /// [`DriverError::Unavailable`]; [`DriverError::Backend`] if there is a file already, or none can be
-    /// made.
+    /// [`DriverError::Unavailable`]; [`DriverError::Backend`] if the new file exists already or
+    /// cannot be created.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the copy is finished all the same.
+    /// If the future is dropped, the copy is still finished.
     pub async fn backup(&self, to: impl AsRef<Path>) -> Result<u64, DriverError> {
         self.check_open()?;
         let (config, to) = (self.shared.config.clone(), to.as_ref().to_owned());

@@ -36,10 +36,10 @@ const STATEMENTS: usize = statement::ALL.len() + 16;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The settings make no sense.
+    /// Invalid settings.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// There is no such file.
+    /// The file does not exist.
     #[error(
         "there is no file {path:?}: check the path, or have it made with `Config::create(true)`, in a URL `?create=true`"
     )]
@@ -47,7 +47,7 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// The file holds something else, and was left as it is.
+    /// The file is not a TaskHarbor store; it was not changed.
     #[error(
         "{path:?} is not a TaskHarbor store and is left as it is: choose another path, or put the store beside the tables that are there with `Config::shared(true)`, in a URL `?shared=true`"
     )]
@@ -55,7 +55,7 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// The file holds nothing yet.
+    /// The file is empty.
     #[error(
         "{path:?} is empty: have the store made in it with `Config::create(true)`, in a URL `?create=true`"
     )]
@@ -63,7 +63,7 @@ pub enum OpenError {
         /// The path.
         path: PathBuf,
     },
-    /// A newer version of TaskHarbor has made or migrated the store, which was left as it is.
+    /// The store has a newer version than this program knows; it was not changed.
     #[error(
         "{path:?} holds a store of version {found}, newer than this program knows ({VERSION}): use a newer version of it"
     )]
@@ -73,7 +73,7 @@ pub enum OpenError {
         /// The store's version.
         found: i64,
     },
-    /// The library that this program is linked with can lose commits.
+    /// This program is linked with a version of SQLite that can lose commits.
     #[error(
         "SQLite {found} can lose commits when two processes write: link 3.51.3 or newer, as the feature `bundled` of rusqlite does"
     )]

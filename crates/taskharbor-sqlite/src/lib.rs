@@ -1,14 +1,15 @@
 //! The SQLite driver of TaskHarbor: durable jobs in one file, with nothing to install.
 //!
-//! [`SqliteDriver`] keeps the contract of `taskharbor-core` in a file on a local disk, which several
-//! processes may use at once. What was acknowledged is on the disk. SQLite comes with it. Jobs can be
-//! enqueued and completed inside the application's own transactions on the same file:
-//! [`SqliteDriver::begin`], [`SqliteDriver::within`]. `docs/guides/sqlite.md` says how to set it up
-//! and run it.
+//! [`SqliteDriver`] implements the contract of `taskharbor-core` in a file on a local disk, which
+//! several processes may use at once. When a call returns, its changes are on disk. SQLite is
+//! bundled. Jobs can be enqueued and completed inside the application's own transactions on the
+//! same file: [`SqliteDriver::begin`], [`SqliteDriver::within`]. `docs/guides/sqlite.md` explains
+//! how to set it up and run it.
 //!
-//! One thread of the driver writes. It applies the calls that came while it was busy in one
-//! transaction and answers them when that is on the disk, so that many callers share one wait for
-//! it. Two others read and never wait for it. No call blocks a thread of a runtime.
+//! One thread of the driver writes. It applies all calls that arrived while it was busy in one
+//! transaction, and answers them when that is on disk, so that many callers share one wait for the
+//! disk. Two other threads read and never wait for the writer. No call blocks a thread of a
+//! runtime.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! Installing the tables, and bringing what an older version left there up to date.
+//! Installing the tables, and upgrading those of an older version.
 //!
 //! The version is in a table of ours and not in `PRAGMA user_version`, which belongs to the
 //! application if the file is its own: tools that migrate its tables count there.
@@ -17,7 +17,7 @@ pub(crate) const VERSION: i64 = STEPS.len() as i64;
 /// What marks a file that we made, for tools that tell files apart: "THar".
 const APPLICATION_ID: i64 = 0x5448_6172;
 
-/// The SQL that installs the store into a database that has none, to be read or run by others.
+/// Returns the SQL that installs the store into a database without one, for other tools.
 #[must_use]
 pub fn migration() -> String {
     let mut sql = format!("BEGIN IMMEDIATE;\nPRAGMA application_id = {APPLICATION_ID};\n\n");

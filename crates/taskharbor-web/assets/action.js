@@ -6,7 +6,7 @@ import { html, useState } from "./html.js";
 import { useStore } from "./store.js";
 
 /**
- * Sends a change and tells what became of it. Answers whether it was made.
+ * Sends a change and shows the result. Returns whether it was made.
  * @param {string | URL} url
  * @param {unknown} body
  * @param {string} done
@@ -23,7 +23,7 @@ export async function change(url, body, done) {
 }
 
 /**
- * A button that needs a role. Without the role it is there and says why it does nothing.
+ * A button that needs a role. Without the role it is disabled and says why.
  * @param {{role?: import("../api").Role, payloads?: boolean, label: string, title?: string, kind?: string, ask?: {title: string, text: string}, disabled?: boolean, run: () => unknown}} props
  */
 export function Action({ role = "operator", payloads, label, title, kind = "", ask, disabled, run }) {

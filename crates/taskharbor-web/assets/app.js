@@ -125,9 +125,9 @@ function Who() {
 
 function Banner() {
   const { away, status } = useStore(live);
-  if (status === "lost") return html`<p class="banner bad" role="alert">The server does not answer. What you see is old. The page tries again every few seconds.</p>`;
+  if (status === "lost") return html`<p class="banner bad" role="alert">The server does not answer. The page shows old data, and tries again every few seconds.</p>`;
   if (!away) return null;
-  return html`<p class="banner bad" role="alert">${away.since ? html`The store has been away since ${clock(away.since)} (<${Since} since=${away.since} />). What you see is from before.` : "The store has been away since this server started."}</p>`;
+  return html`<p class="banner bad" role="alert">${away.since ? html`The store has been away since ${clock(away.since)} (<${Since} since=${away.since} />). The page shows data from before that.` : "The store has been away since this server started."}</p>`;
 }
 
 function Frame() {

@@ -120,7 +120,7 @@ function Editor({ original: { store, id } }) {
     }
   };
   return html`<${Dialog} title="Edit and requeue" wide>
-    <p class="dim">A payload never changes. This enqueues a new job of type <b>${record?.job.type ?? "…"}</b> in queue <b>${record?.job.queue ?? "…"}</b> with the payload below. Its attempts begin at zero.</p>
+    <p class="dim">A payload never changes. This enqueues a new job of type <b>${record?.job.type ?? "…"}</b> in queue <b>${record?.job.queue ?? "…"}</b> with the payload below. Its attempts start at zero.</p>
     <${Failure} error=${problem} />
     ${text === null ? !problem && html`<p class="wait" aria-busy="true">Loading…</p>` : html`
       <textarea class="code" rows="14" aria-label="Payload" aria-invalid=${Boolean(wrong)} spellcheck=${false} readonly=${isSent} value=${text} onInput=${(/** @type {any} */ event) => setText(event.target.value)}></textarea>

@@ -98,5 +98,5 @@ export function line(text, max = 160) {
   return first.length > max ? `${first.slice(0, max)}…` : first;
 }
 
-/** What people call a state. @param {string} state */
+/** The name of a state for people. @param {string} state */
 export const named = (state) => ({ dlq: "DLQ", inflight: "in flight" })[state] ?? state.replaceAll("_", " ");

@@ -1,4 +1,4 @@
-/** What can be done with jobs, one by one. */
+/** Actions on single jobs. */
 
 import { at, post } from "./api.js";
 import { notify } from "./dialog.js";
@@ -16,7 +16,7 @@ import { counted } from "./format.js";
 /** @type {Record<string, JobAction>} */
 export const ACTIONS = {
   requeue: { label: "Requeue", done: "requeued", role: "operator", states: ["dlq", "cancelled"] },
-  run_now: { label: "Run now", done: "to run now", role: "operator", states: ["scheduled"] },
+  run_now: { label: "Run now", done: "due now", role: "operator", states: ["scheduled"] },
   cancel: {
     label: "Cancel",
     done: "cancelled",
@@ -36,7 +36,7 @@ export const ACTIONS = {
 
 const AT_ONCE = 4;
 
-/** Does the same with each of these jobs, and tells how many it was done with. @param {string} store @param {string[]} ids @param {string} action */
+/** Applies an action to each of these jobs, and shows for how many it succeeded. @param {string} store @param {string[]} ids @param {string} action */
 export async function actOnEach(store, ids, action) {
   const left = [...ids];
   /** @type {Map<string, number>} */

@@ -33,7 +33,7 @@ export function Failure({ error, retry }) {
     ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}</div>`;
 }
 
-/** What stands where a list is empty. @param {{title: string, children?: any}} props */
+/** The text in place of an empty list. @param {{title: string, children?: any}} props */
 export const Empty = ({ title, children }) =>
   html`<div class="empty"><p><strong>${title}</strong></p>${children}</div>`;
 

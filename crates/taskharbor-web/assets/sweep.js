@@ -18,7 +18,7 @@ import { useStore } from "./store.js";
 /** @param {Wanted} wanted */
 export const showSweep = (wanted) => showDialog(() => html`<${SweepDialog} wanted=${wanted} />`);
 
-/** What the filter says, in words. @param {{filter: Record<string, any>, error?: string}} props */
+/** The filter in words. @param {{filter: Record<string, any>, error?: string}} props */
 export function FilterText({ filter, error }) {
   const said = Object.entries(filter ?? {}).filter(([, value]) => value !== null && value !== "");
   if (!said.length && !error) return html`<span>all jobs of the store</span>`;
@@ -35,7 +35,7 @@ export const isRunning = (sweep) => RUNNING.includes(sweep.state);
 export function Progress({ store, sweep }) {
   const stop = () =>
     remove(at(store, "sweeps", sweep.id)).then(
-      () => notify("The sweep stops after the jobs it is working on"),
+      () => notify("The sweep stops after the jobs of the current call"),
       (error) => notify(error.message, { isError: true }),
     );
   const { done = 0, refused = 0 } = sweep;
@@ -119,10 +119,10 @@ function SweepDialog({ wanted }) {
       <label>Action<select value=${action} onChange=${(/** @type {any} */ event) => setAction(event.target.value)}>
         ${fits.map(([name, { label }]) => html`<option value=${name}>${label}</option>`)}</select></label>
       ${action === "priority" && html`<${NumberField} label="Priority" value=${priority} set=${setPriority} hint="0" min=${-32768} />`}
-      <${NumberField} label="Jobs per second" value=${rate} set=${setRate} hint="as fast as it goes" />
+      <${NumberField} label="Jobs per second" value=${rate} set=${setRate} hint="no limit" />
       <${NumberField} label="At most" value=${cap} set=${setCap} hint="all of them" />
     </div>
-    ${fits.length === 0 && html`<p>Nothing can be done with jobs in this state with your role.</p>`}
+    ${fits.length === 0 && html`<p>Your role allows no action on jobs in this state.</p>`}
     <${Failure} error=${problem} />
     ${preview && html`<section class="preview" aria-live="polite">
       <p class="big">${total}</p>

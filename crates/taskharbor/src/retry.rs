@@ -93,7 +93,7 @@ impl Exponential {
     const DEFAULT_MAX_ATTEMPTS: u32 = 20;
 
     /// The defaults: 2 s, doubled each time up to an hour, a quarter of it random, 20 attempts.
-    /// The last attempt comes about ten hours after the first.
+    /// The last attempt comes 7 to 9 hours after the first.
     #[must_use]
     pub const fn new() -> Self {
         Self {

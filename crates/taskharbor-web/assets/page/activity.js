@@ -17,9 +17,9 @@ import { FilterText, Progress } from "../sweep.js";
 function Row({ record }) {
   const target = Object.values(record.target ?? {}).join(" ");
   return html`<tr tabindex="-1"><td data-label="Time">${record.at ? html`<time title=${exact(record.at)}>${clock(record.at)}</time>` : "–"}</td>
-    <td data-label="Who">${record.who} <span class="dim">${record.role}</span></td>
+    <td data-label="Caller">${record.who} <span class="dim">${record.role}</span></td>
     <th scope="row" data-label="Action">${record.action}</th>
-    <td class="note" data-label="On">${target && html`<code class="id">${target}</code>`} ${record.details ? html`<span class="dim">${JSON.stringify(record.details)}</span>` : ""}</td>
+    <td class="note" data-label="Target">${target && html`<code class="id">${target}</code>`} ${record.details ? html`<span class="dim">${JSON.stringify(record.details)}</span>` : ""}</td>
     <td class="n" data-label="Count">${record.count ?? ""}</td>
     <td data-label="Result" class=${record.result === "ok" ? "dim" : "bad"}>${record.result}</td></tr>`;
 }
@@ -35,6 +35,6 @@ export function Activity({ store }) {
         : html`<ul class="list">${items.map((it) => told[it.id] ?? it).map((it) => html`<li class="card" key=${it.id}><div class="bar"><b>${ACTIONS[it.action]?.label ?? it.action}</b><span class="grow"><${FilterText} filter=${it.filter} /></span><span class="dim">${it.who} <${Ago} at=${it.started_at} /></span></div><${Progress} store=${store} sweep=${it} /></li>`)}</ul>`}<//></section>
     <section><h2>Action log</h2><${Loaded} of=${actions}>${(/** @type {{items: ActionRecord[]}} */ { items }) =>
       items.length === 0 ? html`<${Empty} title="No action was taken through this server yet" />`
-        : html`<div class="scroll"><table class="rows cards"><thead><tr><th>Time</th><th>Who</th><th>Action</th><th>On</th><th class="n">Count</th><th>Result</th></tr></thead><tbody>${items.map((record) => html`<${Row} record=${record} />`)}</tbody></table></div>
+        : html`<div class="scroll"><table class="rows cards"><thead><tr><th>Time</th><th>Caller</th><th>Action</th><th>Target</th><th class="n">Count</th><th>Result</th></tr></thead><tbody>${items.map((record) => html`<${Row} record=${record} />`)}</tbody></table></div>
           <p class="dim">The last ${counted(items.length, "action")}, newest first.</p>`}<//></section>`;
 }

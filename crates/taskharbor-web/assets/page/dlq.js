@@ -34,11 +34,11 @@ export function Dlq({ store, params }) {
   const filter = { ...(queue && { queue }), ...(type && { type }) };
   const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ value, isFirst = false) =>
     html`<label>${label}<input value=${value} data-filter=${isFirst} onChange=${(/** @type {any} */ event) => refine({ [name]: event.target.value.trim() })} /></label>`;
-  return html`<${Head} title="DLQ"><a class="button" href=${to(["jobs"], { state: "dlq", ...filter })}>As a list</a><//>
+  return html`<${Head} title="DLQ"><a class="button" href=${to(["jobs"], { state: "dlq", ...filter })}>Show as list</a><//>
     <form class="fields" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>${field("type", "Type", type, true)}${field("queue", "Queue", queue)}</form>
     <${Loaded} of=${resource}>${(/** @type {import("../../api").DlqGroups} */ data) =>
       data.groups.length === 0
-        ? html`<${Empty} title=${queue || type ? "No dead-lettered job matches" : "No dead-lettered jobs"}><p>Jobs come here when they fail for good: after their last attempt, or at once if retrying cannot help.</p><//>`
+        ? html`<${Empty} title=${queue || type ? "No dead-lettered job matches" : "No dead-lettered jobs"}><p>Jobs are dead-lettered after their last failed attempt, or at once after a permanent failure.</p><//>`
         : html`<ul class="list">${data.groups.map((group) => html`<${Group} key=${group.fingerprint} store=${store} group=${group} filter=${filter} />`)}</ul>
           <p class="dim">${counted(data.groups.length, "group")} of the ${data.is_complete ? "" : "newest "}${counted(data.looked_at, "dead-lettered job")}.${data.left_out ? ` ${counted(data.left_out, "smaller group")} not shown: filter by type or queue to see them.` : ""}${data.is_complete ? "" : " Older ones are in the list."} Errors are in one group if they differ only in numbers, ids, quoted parts, paths and addresses.</p>`}
     <//>`;

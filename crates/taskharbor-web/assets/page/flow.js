@@ -103,7 +103,7 @@ export function Flow({ store, id }) {
   const title = record ? html`${record.name ?? "Flow"} <${State} state=${record.state} />` : "Flow";
   return html`<${Head} back=${html`<a href=${to(["flows"])}>Flows</a>`} title=${title}>
       ${record && !isOver && html`<${Action} label="Cancel" ask=${{ title: "Cancel this flow?", text: "All its jobs that are not terminal are cancelled. Workers of jobs in flight are told to stop them." }} run=${act("cancel", "The flow is cancelled")} />`}
-      ${record && record.members.dlq > 0 && html`<${Action} label="Requeue dead jobs" run=${act("requeue", "The dead jobs are requeued")} />`}
+      ${record && record.members.dlq > 0 && html`<${Action} label="Requeue dead-lettered jobs" run=${act("requeue", "The dead-lettered jobs are requeued")} />`}
       ${isOver && html`<${Action} role="admin" kind="danger" label="Purge" ask=${{ title: "Purge this flow?", text: "All its jobs are removed with their payloads, outputs and errors. This cannot be undone." }} run=${act("purge", "The flow is purged")} />`}
     <//>
     <p class="ids"><code class="id">${id}</code> <${Copy} text=${id} /></p>

@@ -37,7 +37,7 @@ export function Flows({ store, params }) {
       <form class="fields" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}><label>Name<input data-filter value=${params["name"] ?? ""} onChange=${(/** @type {any} */ event) => refine({ name: event.target.value.trim() })} /></label></form></div>
     <${Loaded} of=${flows}>${(/** @type {FlowPage} */ { items, next }) =>
       items.length === 0 && !next
-        ? html`<${Empty} title=${isFiltered ? "No flow matches" : "No flows yet"}><p>A flow is a set of jobs that depend on each other: a chain, a group, a chord, or what a handler returned.</p><//>`
+        ? html`<${Empty} title=${isFiltered ? "No flow matches" : "No flows yet"}><p>A flow is a set of jobs that depend on each other: a chain, a group, a chord, or a flow that a handler returned.</p><//>`
         : html`<div class="scroll"><table class="rows cards">
         <thead><tr><th>State</th><th>Flow</th><th>Progress</th><th class="n">Done</th><th class="n">Began</th><th class="n">Ended</th></tr></thead>
         <tbody>${items.map((flow) => html`<${FlowRow} key=${flow.id} flow=${flow} />`)}</tbody></table></div>

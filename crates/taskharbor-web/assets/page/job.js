@@ -46,7 +46,7 @@ function Facts({ record }) {
     ["Worker", record.held && html`${record.held.holder}, lease ends <${Ago} at=${record.held.expires_at} />`],
     ["Cancel", record.cancel_requested && "requested"],
     ["Failed", `${job.attempts}${job.max_attempts ? ` of ${job.max_attempts}` : ""} attempts`],
-    ["Deliveries", `${job.deliveries}${job.expirations ? `, ${job.expirations} leases ran out` : ""}`],
+    ["Deliveries", `${job.deliveries}${job.expirations ? `, ${job.expirations} leases expired` : ""}`],
     ["Requeued", record.epoch ? `${record.epoch} ×` : ""],
     ["Timeout", job.timeout_nanos ? nanos(job.timeout_nanos) : ""],
     ["Key", job.idempotency_key && html`${job.idempotency_key} <span class="dim">held ${hold}</span>`],
@@ -55,7 +55,7 @@ function Facts({ record }) {
     ["Runs if", job.condition === "parents_failed" ? "its parents fail" : ""],
     ["Expanded into", record.expanded_into && link(record.expanded_into)],
     ["Schedule", schedule && html`<a href=${to(["schedules", schedule])}>${schedule}</a>${slot ? html`, slot ${slot}` : ""}`],
-    ["If it fails", job.flow && job.on_failure && job.on_failure.replaceAll("_", " ")],
+    ["Failure policy", job.flow && job.on_failure && job.on_failure.replaceAll("_", " ")],
   ])}</dl></section>`;
 }
 

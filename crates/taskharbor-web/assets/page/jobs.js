@@ -51,7 +51,7 @@ export function filterOf(params) {
   return filter;
 }
 
-/** What is worth telling of a job in its state. @param {{job: JobSummary}} props */
+/** The most useful detail of a job in its state. @param {{job: JobSummary}} props */
 function When({ job }) {
   if (job.state === "inflight") return html`for <${Since} since=${job.started_at} />`;
   if (job.state === "ready") return html`for <${Since} since=${job.due_at ?? job.created_at} />`;
@@ -95,7 +95,7 @@ function Filters({ params, queues }) {
       ${field("type", "Type", { "data-filter": true, placeholder: "email:send" })}
       ${field("queue", "Queue", { list: "queues" })}
       ${field("lane", "Lane")}
-      ${field("error", "Error or reason has", { placeholder: "timed out" })}
+      ${field("error", "Error or reason contains", { placeholder: "timed out" })}
       <label>Enqueued<select value=${params["age"] ?? ""} onChange=${(/** @type {any} */ event) => refine({ age: event.target.value })}>
         ${AGES.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></label>
       <label>Order<select value=${params["order"] ?? ""} onChange=${(/** @type {any} */ event) => refine({ order: event.target.value })}>
@@ -169,7 +169,7 @@ export function Jobs({ store, params }) {
     <${Filters} params=${params} queues=${queues} />
     <${Failure} error=${first.error} retry=${first.reload} />
     ${selected.size > 0 && html`<${Selection} store=${store} params=${params} ids=${[...selected]} clear=${() => setSelected(new Set())} refresh=${refresh} />`}
-    ${hasNone && (isUnfiltered && queues.length === 0 ? html`<${NoJobs} />` : html`<${Empty} title=${last?.next ? "None among the jobs looked at so far" : "No job matches"}><p>${last?.next ? "Load more to look further back." : "Change the filter to see others."}</p><//>`)}
+    ${hasNone && (isUnfiltered && queues.length === 0 ? html`<${NoJobs} />` : html`<${Empty} title=${last?.next ? "No match among the jobs read so far" : "No job matches"}><p>${last?.next ? "Load more to look further back." : "Change the filter to see others."}</p><//>`)}
     ${items.length > 0 && html`<div class="scroll"><table class="rows cards">
       <thead><tr><th class="pick"><input type="checkbox" aria-label="Select all that are shown" checked=${isAll} onChange=${(/** @type {any} */ event) => setSelected(new Set(event.target.checked ? items.map(({ id }) => id) : []))} /></th>
         <th>State</th><th>Job</th><th>Queue</th><th class="n">Failed</th><th class="n">When</th><th>Note</th></tr></thead>

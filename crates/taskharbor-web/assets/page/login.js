@@ -22,6 +22,6 @@ export function Login() {
     <label>Token<input type="password" autocomplete="current-password" autofocus required placeholder="th_…" value=${token} onInput=${(/** @type {any} */ event) => setToken(event.target.value)} /></label>
     <${Failure} error=${problem} />
     <button class="primary">Sign in</button>
-    <p class="dim">On the server, <code>taskharbor token add NAME --role viewer</code> makes a token.</p>
+    <p class="dim">To create a token, run <code>taskharbor token add NAME --role viewer</code> on the server.</p>
   </form></main>`;
 }

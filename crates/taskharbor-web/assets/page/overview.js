@@ -123,7 +123,7 @@ function Plots({ store, params, queues }) {
     <div class="plots">
       <${Plot} title="Jobs per second" span=${minutes * 60} times=${times} lines=${THROUGHPUT} values=${props[0]} write=${rate} />
       <${Plot} title="Ready" span=${minutes * 60} times=${times} lines=${READY} values=${props[1]} write=${short} />
-      <${Plot} title=${queue || queues.length < 2 ? "Wait before a start" : "Wait before a start, slowest queue"} span=${minutes * 60} times=${times} lines=${WAIT} values=${props[2]} write=${millis} />
+      <${Plot} title=${queue || queues.length < 2 ? "Wait until start" : "Wait until start, slowest queue"} span=${minutes * 60} times=${times} lines=${WAIT} values=${props[2]} write=${millis} />
     </div>
   </section>`;
 }

@@ -28,7 +28,7 @@ export function Queues({ store }) {
   const { overview, away } = useStore(live);
   if (!overview?.at) return html`<${Head} title="Queues" />${away ? null : html`<p class="wait" aria-busy="true">Loading…</p>`}`;
   return html`<${Head} title="Queues" />
-    ${overview.queues.length === 0 ? html`<${Empty} title="No queues yet"><p>A queue is there as soon as a job is enqueued in it.</p><//>` : html`<div class="scroll"><table class="rows cards">
+    ${overview.queues.length === 0 ? html`<${Empty} title="No queues yet"><p>A queue appears when the first job is enqueued in it.</p><//>` : html`<div class="scroll"><table class="rows cards">
       <thead><tr><th>Queue</th><th>Limits</th><th class="n">Ready</th><th class="n">In flight</th><th></th><th class="n">Workers</th><th><span class="sr">Actions</span></th></tr></thead>
       <tbody>${overview.queues.map((it) => html`<tr key=${it.queue} tabindex="-1">
         <th scope="row"><a href=${to(["queues", it.queue])}>${it.queue}</a>${it.paused_since && html` <span class="tag warn">paused <${Since} since=${it.paused_since} /></span>`}</th>

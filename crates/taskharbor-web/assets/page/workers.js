@@ -21,7 +21,7 @@ function Health({ it }) {
 /** @param {{it: WorkerView}} props */
 function Served({ it }) {
   const queues = it.info?.queues ?? [];
-  return html`<table class="served"><thead><tr><th>Queue</th><th class="n">Busy</th><th></th><th class="n">Done</th><th class="n">Failed</th><th class="n">Dead</th><th class="n">Lost</th></tr></thead>
+  return html`<table class="served"><thead><tr><th>Queue</th><th class="n">Busy</th><th></th><th class="n">Done</th><th class="n">Failed</th><th class="n">DLQ</th><th class="n">Lost</th></tr></thead>
     <tbody>${queues.map((queue) => html`<tr><th scope="row"><a href=${to(["queues", queue.name])}>${queue.name}</a></th>
       <td class="n">${queue.busy}<span class="dim"> of ${queue.slots}</span></td><td class="wide-cell"><${Meter} value=${queue.busy} max=${queue.slots} /></td>
       <td class="n">${count(queue.done)}</td><td class="n">${count(queue.failed)}</td><td class=${queue.dead ? "n bad" : "n"}>${count(queue.dead)}</td><td class=${queue.lost ? "n warn" : "n"}>${count(queue.lost)}</td></tr>`)}</tbody></table>
@@ -35,7 +35,7 @@ function Worker({ store, it, reload }) {
   const about = [info?.host, info?.pid && `pid ${info.pid}`, info?.version && `version ${info.version}`, info?.library && `taskharbor ${info.library}`].filter(Boolean).join(", ");
   return html`<li class="card worker" tabindex="-1"><div class="bar"><h2>${it.holder}</h2><${Health} it=${it} />
       <span class="dim grow">${about}</span>
-      <${Action} role="admin" kind="danger small" label="Evict" ask=${{ title: `Evict ${it.holder}?`, text: "All its leases end now, and other workers get its jobs. Do this when the worker has died. If it lives, its acks are refused, and its jobs run twice." }} run=${evict} /></div>
+      <${Action} role="admin" kind="danger small" label="Evict" ask=${{ title: `Evict ${it.holder}?`, text: "All its leases end now, and other workers get its jobs. Evict a worker that has died. If it is alive, the store refuses its outcomes, and its jobs run twice." }} run=${evict} /></div>
     ${info?.problems?.map((problem) => html`<p class="bad">${problem}</p>`)}
     <p class="dim">started <${Ago} at=${it.started_at} />, seen <${Ago} at=${it.seen_at} />${it.overdue ? html`, overdue for <${Since} since=${it.expires_at} />` : ""}${info?.oldest_secs ? `, oldest handler has been running for ${span(info.oldest_secs * 1000)}` : ""}${info && !info.wake_ups ? ", gets no wake-ups and polls" : ""}</p>
     ${info?.queues?.length ? html`<${Served} it=${it} />` : ""}
