@@ -68,7 +68,7 @@ impl Rounds {
         let sorted = self.sorted();
         let middle = |at: usize| sorted.get(at).copied().unwrap_or(f64::NAN);
         let upper = sorted.len() / 2;
-        if sorted.len() % 2 == 0 {
+        if sorted.len().is_multiple_of(2) {
             f64::midpoint(middle(upper.saturating_sub(1)), middle(upper))
         } else {
             middle(upper)

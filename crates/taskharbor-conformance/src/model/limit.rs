@@ -138,7 +138,7 @@ impl Model {
     /// Until when rates and holds of a queue let nothing go.
     pub(crate) fn closed_until(&self, queue: &QueueName, now: Timestamp) -> Option<Timestamp> {
         let of_queue = self.reasons(&(queue.clone(), None), now);
-        of_queue.iter().filter_map(|why| why.until()).max()
+        of_queue.iter().filter_map(taskharbor_core::admin::HeldBack::until).max()
     }
 
     /// The lanes of these jobs from which a job may be granted.
