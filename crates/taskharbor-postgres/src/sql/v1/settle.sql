@@ -1,14 +1,14 @@
--- Recording what became of inflight jobs.
+-- Recording the outcomes of inflight jobs.
 
--- What a holder says of one job. The number and the flow are those of the job that has the id. The reason of a release is
--- the note that is kept with the job.
+-- A settlement of one job. The number and the flow are those of the job with the id. The reason of a release is the
+-- note that is stored with the job.
 CREATE TYPE th_item AS (
   ord bigint, seq bigint, flow bigint, token bigint, kind th_transition, output bytea, attempts int, error text,
   failed_at bigint, run_at bigint, reason text
 );
 
--- Acknowledges jobs by the numbers and tokens of their leases. Answers the numbers of the jobs for which it is not as
--- simple, about which the caller asks th_settle_v1, and the queues in which there is work now. SET-1.
+-- Acknowledges jobs by the numbers and tokens of their leases. Returns the numbers of the jobs that it did not
+-- acknowledge, for which the caller then calls th_settle_v1, and the queues in which there is work now. SET-1.
 --
 -- The flow of the first job is locked beforehand, since most calls are about jobs of one flow, or of none. Other flows
 -- are locked while jobs are, and therefore not waited for.
