@@ -220,7 +220,7 @@ pub enum Denied {
     #[error("no such job is stored")]
     JobNotFound,
     /// The job's state does not allow it.
-    #[error("the job is {0}, which does not allow this")]
+    #[error("the job is {0}: its state does not allow this action")]
     WrongState(State),
     /// The job's flow is terminal, so that no member would use the job's output; detach the job to
     /// run it alone.

@@ -253,7 +253,7 @@ fn build(
     builder.build().map_err(|error| Failure::usage(chain(&error)))
 }
 
-/// Lets running jobs finish, unless a second signal arrives; answers whether one did.
+/// Lets running jobs finish, unless a second signal arrives; returns whether one did.
 async fn stop(
     running: &Running,
     signals: &mut Signals,

@@ -194,7 +194,7 @@ BEGIN
   ) m GROUP BY m.seq >> 9, m.state, m.queue;
 END $$;
 
--- Stores a flow whole or not at all. Answers one row: `inserted`; `existing` with the id of each job, or of the one
+-- Stores a flow whole or not at all. Returns one row: `inserted`; `existing` with the id of each job, or of the one
 -- that holds the key; or `overlap` with the first job that is stored already. ENQ-2, FLO-4, FLO-5.
 CREATE FUNCTION th_enqueue_flow_v1(
   p_now bigint, p_name text, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[], p_priorities bigint[],
