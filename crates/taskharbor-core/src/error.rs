@@ -228,7 +228,7 @@ pub enum Denied {
         "the job's flow is terminal: requeue its last job first, or detach this one to run alone"
     )]
     FlowOver,
-    /// The job's idempotency key is held by this job by now.
+    /// The job's idempotency key is now held by this job.
     #[error("the job's idempotency key is held by job {0}: requeue it when that job is terminal")]
     KeyHeld(JobId),
     /// The job belongs to a flow, which is kept and removed as a whole.
