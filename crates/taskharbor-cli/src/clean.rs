@@ -1,8 +1,8 @@
 //! Text that is safe on a terminal.
 //!
-//! Names, payloads and errors come from anybody. A terminal that is sent escape sequences can be
-//! made to hide, to lie and on some to run something, so nothing that a terminal acts upon is ever
-//! passed on as it is.
+//! Names, payloads and errors can come from any program. A terminal that is sent escape sequences
+//! can be made to hide, to lie and on some to run something, so nothing that a terminal acts upon
+//! is ever passed on as it is.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 

@@ -141,7 +141,7 @@ pub struct WorkerRecord {
     pub started_at: Timestamp,
     /// When it announced itself last.
     pub seen_at: Timestamp,
-    /// The first instant at which the announcement is over.
+    /// The end of the announcement: the first instant at which it is not valid.
     pub expires_at: Timestamp,
 }
 
@@ -181,7 +181,7 @@ pub struct ListWorkers {
     /// Whether workers are listed whose announcement is valid.
     #[cfg_attr(feature = "serde", serde(default = "crate::json::yes"))]
     pub valid: bool,
-    /// Whether workers are listed whose announcement is over.
+    /// Whether workers are listed whose announcement has ended.
     #[cfg_attr(feature = "serde", serde(default))]
     pub overdue: bool,
     /// After the last worker of the page that gave this.
@@ -199,14 +199,14 @@ impl ListWorkers {
         Self { valid: true, overdue: false, after: None, limit, now }
     }
 
-    /// Also the workers whose announcement is over.
+    /// Also lists the workers whose announcement has ended.
     #[must_use]
     pub const fn with_overdue(mut self) -> Self {
         self.overdue = true;
         self
     }
 
-    /// Only the workers whose announcement is over.
+    /// Lists only the workers whose announcement has ended.
     #[must_use]
     pub const fn only_overdue(mut self) -> Self {
         (self.valid, self.overdue) = (false, true);

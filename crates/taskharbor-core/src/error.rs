@@ -220,7 +220,7 @@ pub enum Denied {
     #[error("no such job is stored")]
     JobNotFound,
     /// The job's state does not allow it.
-    #[error("the job is {0}, which does not allow this")]
+    #[error("the job is {0}: its state does not allow this action")]
     WrongState(State),
     /// The job's flow is terminal, so that no member would use the job's output; detach the job to
     /// run it alone.
@@ -228,7 +228,7 @@ pub enum Denied {
         "the job's flow is terminal: requeue its last job first, or detach this one to run alone"
     )]
     FlowOver,
-    /// The job's idempotency key is held by this job by now.
+    /// The job's idempotency key is now held by this job.
     #[error("the job's idempotency key is held by job {0}: requeue it when that job is terminal")]
     KeyHeld(JobId),
     /// The job belongs to a flow, which is kept and removed as a whole.

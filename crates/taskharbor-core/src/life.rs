@@ -253,7 +253,7 @@ impl Life {
     ///
     /// # Errors
     ///
-    /// [`Denied::WrongState`] if it is over.
+    /// [`Denied::WrongState`] if it is terminal.
     pub fn cancel(&mut self, now: Timestamp) -> Result<State, Denied> {
         let state = self.state(now);
         let next = state.after(LifeStep::Cancel).ok_or(Denied::WrongState(state))?;
@@ -341,7 +341,7 @@ impl Life {
     ///
     /// # Errors
     ///
-    /// [`Denied::WrongState`] if it is inflight or over.
+    /// [`Denied::WrongState`] if it is inflight or terminal.
     pub fn run_now(&mut self, now: Timestamp) -> Result<State, Denied> {
         let state = self.state(now);
         state.after(LifeStep::RunNow).ok_or(Denied::WrongState(state))?;
@@ -355,7 +355,7 @@ impl Life {
     ///
     /// # Errors
     ///
-    /// [`Denied::WrongState`] if it is over.
+    /// [`Denied::WrongState`] if it is terminal.
     pub fn set_priority(&mut self, priority: i16, now: Timestamp) -> Result<State, Denied> {
         let state = self.state(now);
         if state.is_terminal() {

@@ -38,7 +38,7 @@ pub enum LifeStep {
     FallDue,
     /// Reserve leases it to a worker.
     Grant,
-    /// Reserve reclaims it because its lease is over.
+    /// Reserve reclaims it because its lease has ended.
     Expire,
     /// Its worker succeeded.
     Ack,

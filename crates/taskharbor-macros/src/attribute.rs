@@ -124,7 +124,7 @@ impl Draft {
     /// What is written inside the item would be passed over in silence.
     fn refuse_misplaced(&mut self, data: &Data) {
         for attribute in inner_attributes(data).into_iter().flat_map(job_attributes) {
-            let text = "#[job(…)] says nothing here: move it above the struct or enum";
+            let text = "#[job(…)] has no effect here: move it above the struct or enum";
             self.refuse(syn::Error::new_spanned(attribute, text));
         }
     }

@@ -1,9 +1,9 @@
 //! `derive(Job)`: a struct or an enum becomes a job that can be enqueued and handled. And `main`, for
 //! programs with workers.
 //!
-//! Use them through the crate `taskharbor`, which exports the derive beside the trait of the same name. What
-//! a worker would refuse at run time is refused here, at compile time: every value in `#[job(…)]`
-//! is checked, and all that is wrong is reported at once, each where it stands.
+//! Use them through the crate `taskharbor`, which exports the derive beside the trait of the same
+//! name. Values that a worker would refuse at run time are refused at compile time: every value in
+//! `#[job(…)]` is checked, and all errors are reported at once, each at its place.
 //!
 //! ```
 //! # extern crate self as taskharbor;
@@ -41,26 +41,27 @@ mod expand;
 mod lane;
 mod value;
 
-/// Implements `taskharbor::Job` by what `#[job(…)]` says.
+/// Implements `taskharbor::Job` with the values in `#[job(…)]`.
 ///
-/// The keys may be spread over several `#[job(…)]`; each may be given once. Only `type` is needed.
+/// The keys may be spread over several `#[job(…)]`; each may be given once. Only `type` is
+/// required.
 ///
-/// | key | value | what it sets |
+/// | key | value | meaning |
 /// |---|---|---|
 /// | `type` | `"email:send"` | the name that is stored with every job and chooses its handler |
-/// | `queue` | `"mail"` | the queue it goes to |
-/// | `max_attempts` | `5` | how many failures end it, from 1 to 2147483647 |
-/// | `timeout` | `"500ms"`, `"30s"`, `"5m"`, `"2h"` | how long one execution may take |
-/// | `priority` | `3`, `-3` | its place in the queue, from -32768 to 32767: higher runs first |
+/// | `queue` | `"mail"` | the queue of the jobs. Defaults to `default` |
+/// | `max_attempts` | `5` | after how many failed attempts a job is dead-lettered, from 1 to 2147483647. Defaults to the worker's retry policy |
+/// | `timeout` | `"500ms"`, `"30s"`, `"5m"`, `"2h"` | how long one execution may take. Defaults to the worker's timeout |
+/// | `priority` | `3`, `-3` | the priority, from -32768 to 32767: higher runs first. Defaults to 0 |
 /// | `retry` | `Exponential::new()` | an expression: the retry policy of these jobs. Defaults to the worker's |
-/// | `lane` | `"account_id"` | a field: its value, as text, is the lane of the job. Defaults to none |
-/// | `input` | `Vec<u8>` | what the step before it produces. Defaults to `()` |
-/// | `output` | `Thumb` | what its handler produces. Defaults to `()` |
-/// | `crate` | `my_crate::taskharbor` | where the library is. Defaults to `::taskharbor` |
+/// | `lane` | `"account_id"` | the name of a field, whose value as text is the lane of the job. Defaults to no lane |
+/// | `input` | `Vec<u8>` | the type of the output of the step before it in a flow. Defaults to `()` |
+/// | `output` | `Thumb` | the type of its handler's output. Defaults to `()` |
+/// | `crate` | `my_crate::taskharbor` | the path of the library. Defaults to `::taskharbor` |
 ///
 /// A name has 1 to 255 bytes, at least one visible character and no control characters.
 ///
-/// A generic job needs bounds on its parameters that make it serializable, as `Job` asks for; the
+/// A generic job needs bounds on its parameters that make it serializable, as `Job` requires; the
 /// derive adds none. All its instances share one `type`.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
@@ -68,8 +69,8 @@ pub fn derive_job(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     expand::expand(&input).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Runs an `async fn main` as `taskharbor::block_on` does: as `#[tokio::main]`, and the process ends when
-/// the function has, also if a handler blocks its thread.
+/// Runs an `async fn main` with `taskharbor::block_on`. It does the same as `#[tokio::main]`, but
+/// the process ends when the function has returned, even if a handler blocks its thread.
 #[proc_macro_attribute]
 pub fn main(_: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     entry::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()

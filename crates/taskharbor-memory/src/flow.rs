@@ -64,7 +64,7 @@ impl Store {
         flow
     }
 
-    /// Stores the members of a flow or of an expansion with their edges; answers their slots.
+    /// Stores the members of a flow or of an expansion with their edges; returns their slots.
     pub(crate) fn insert_members(
         &mut self,
         jobs: Vec<NewJob>,
@@ -166,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Removes a flow and all its members; answers how many there were.
+    /// Removes a flow and all its members; returns how many there were.
     pub(crate) fn remove_flow(&mut self, flow: usize) -> usize {
         self.unindex_flow(flow);
         let flow = self.flows.remove(flow);

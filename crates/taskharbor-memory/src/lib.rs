@@ -1,7 +1,8 @@
-//! The reference driver: jobs in memory, for development, tests and work that may be lost.
+//! The reference driver: jobs in the memory of the process, for development, tests and work that
+//! may be lost.
 //!
-//! It is the contract without a database: every operation is one short critical section over
-//! indexes, built on the pure life cycle of `taskharbor-core`. Nothing survives the process.
+//! It implements the contract without a database. Every operation is one short critical section
+//! over indexes in memory, and uses the rules of `taskharbor-core`. No job survives the process.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]

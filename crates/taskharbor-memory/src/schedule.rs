@@ -80,7 +80,7 @@ impl Store {
         Ok(jobs)
     }
 
-    /// Whether the jobs of all slots can be stored; answers which job of each stands for it.
+    /// Whether the jobs of all slots can be stored; returns which job of each stands for it.
     fn check_slots(&self, item: &FireSchedule, now: Timestamp) -> Result<Vec<usize>, FireRefused> {
         let mut tails = Vec::with_capacity(item.slots.len());
         for slot in &item.slots {

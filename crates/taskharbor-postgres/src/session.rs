@@ -1,10 +1,9 @@
 //! Calls to the server: one statement, on one connection, under one deadline.
 //!
 //! Every call is a single statement outside of any transaction, so it happens whole or not at all,
-//! and no connection is ever left inside a transaction. What can go wrong is only that somebody
-//! stops waiting: at the deadline, or because the caller dropped the call. The statement then goes
-//! on at the server, and `lent` sees to it that the connection is not used until it is
-//! over.
+//! and no connection is ever left inside a transaction. A call can only be abandoned: at the
+//! deadline, or because the caller dropped its future. The statement then goes on at the server,
+//! and `lent` ensures that the connection is not used until the statement has ended.
 
 mod connect;
 mod lent;
@@ -76,9 +75,9 @@ struct Shared {
 /// How many connections there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolStatus {
-    /// All that are open.
+    /// The open connections.
     pub(crate) size: usize,
-    /// Those of them that nobody uses.
+    /// Those of them that are idle.
     pub(crate) idle: usize,
 }
 
@@ -117,7 +116,7 @@ impl Session {
         Ok(Self::new(pool, Shared::new(Some(origin), way, config.call_deadline)))
     }
 
-    /// Uses connections that somebody else makes, who also keeps and closes the pool.
+    /// Uses a pool of the application, which also closes it.
     pub(crate) fn from_pool(pool: Pool, statements: StatementMode, deadline: Duration) -> Self {
         Self::new(pool, Shared::new(None, Way::new(statements), deadline))
     }
@@ -223,7 +222,7 @@ impl Session {
         Some(Self::new(pool, Shared::new(Some(origin.clone()), way, deadline)))
     }
 
-    /// Closes the connections that nobody uses and lets the others end; every later call answers
+    /// Closes the idle connections and lets the others end; every later call fails with
     /// [`DriverError::Closed`].
     pub(crate) fn close(&self) {
         self.shared.closed.store(true, Ordering::Release);
@@ -291,8 +290,8 @@ impl Session {
         let place = timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await;
         let place = place.map_err(late)?.map_err(|_| DriverError::Closed)?;
         let pool = self.pool.clone();
-        // The place is the last to go, when the connection is back. The pool has time limits of its
-        // own, but not if it is somebody else's.
+        // The place is the last to go, when the connection is back. The driver's own pool has time
+        // limits, but that of an application may have none.
         let work = async move { (timeout_at(deadline, pool.get()).await, place) };
         let (client, place) = to_its_end(work).await?;
         let client = client.map_err(late)?;
@@ -395,10 +394,10 @@ impl StatementProblem {
 
 /// Finds or prepares the statement, and answers with the connection that knows it.
 ///
-/// A preparation that is given up half-way leaves a statement at the server whose name nobody
-/// remembers, for as long as the connection lives. So it is done to its end with the connection in
-/// its hands: then the statement is remembered and the connection goes back. A statement that is
-/// known is found at once.
+/// A preparation that is abandoned halfway leaves a statement with an unknown name at the server,
+/// for as long as the connection lives. So it is done to its end with the connection in its hands:
+/// then the statement is remembered and the connection goes back. A statement that is known is
+/// found at once.
 async fn prepared(
     lent: Lent,
     sql: String,

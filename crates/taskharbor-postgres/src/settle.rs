@@ -192,7 +192,7 @@ impl PostgresDriver {
         Ok(())
     }
 
-    /// Acknowledges jobs. Answers the numbers of the jobs that are not settled by that.
+    /// Acknowledges jobs. Returns the numbers of the jobs that are not settled by that.
     async fn acknowledge(
         &self,
         acks: &[Ack<'_>],
@@ -256,7 +256,7 @@ impl<'a> Batch<'a> {
         (numbers.len() == acks.len()).then_some(acks)
     }
 
-    /// Answers the items that acknowledgements have settled: all but those with these numbers.
+    /// Returns the items that acknowledgements have settled: all but those with these numbers.
     pub(crate) fn conclude_acks(self, left: &HashSet<i64>, answers: &mut Answered) -> Self {
         let mut rest = Self::default();
         for (at, item) in self.items {
@@ -348,7 +348,7 @@ impl<'a> Batch<'a> {
         values
     }
 
-    /// Adds the verdicts to the answers (REF-3); answers what is left because it was busy.
+    /// Adds the verdicts to the answers (REF-3); returns what is left because it was busy.
     pub(crate) fn conclude(
         self,
         verdicts: &[AnswerRow],

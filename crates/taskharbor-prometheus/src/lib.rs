@@ -1,7 +1,7 @@
 //! Prometheus metrics of [TaskHarbor](taskharbor).
 //!
-//! [`Metrics`] observes clients and workers, and counts what they do. [`QueueGauges`] reads how many jobs
-//! each queue has; one process does that for all.
+//! [`Metrics`] observes the clients and workers of a process. [`QueueGauges`] reads the number of
+//! jobs of each queue; run it in one process only.
 //!
 //! ```
 //! # use taskharbor::{AnyDriver, BoxError, Client, Handlers, Worker};
@@ -20,9 +20,9 @@
 //! # }
 //! ```
 //!
-//! `docs/guides/observability.md` has the table of metrics, and how to serve them. Labels are names of
-//! queues, job types, schedules and workers, and fixed words. Nothing of a payload, a header or an id
-//! becomes a label.
+//! `docs/guides/observability.md` has the table of metrics, and how to serve them. Labels are names
+//! of queues, job types, schedules and workers, and fixed words. Payloads, headers and ids never
+//! become labels.
 //!
 //! An event about a queue and a type that were seen before allocates nothing.
 
@@ -50,11 +50,11 @@ pub use queue::QueueGauges;
 /// The media type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// So many queues, job types, schedules and workers have a label of their own. The others share the
-/// label `other`.
+/// The number of queues, of job types, of schedules and of workers that have a label of their own.
+/// The others share the label `other`.
 pub const MAX_NAMES: usize = 200;
 
-/// Counts and measures what clients and workers do. Clones share the numbers.
+/// The metrics of the clients and workers of a process. Clones share the numbers.
 ///
 /// It is an [`Observer`]: give a clone to each client and worker of the process.
 #[derive(Clone)]
@@ -71,15 +71,16 @@ struct Inner {
 }
 
 impl Metrics {
-    /// Nothing counted yet. How long a job waited is measured with this machine's clock.
+    /// Creates metrics that are all zero. Waiting times of jobs are measured with this machine's
+    /// clock.
     #[must_use]
     pub fn new() -> Self {
         Self::assemble(None)
     }
 
-    /// As [`Metrics::new`], but how long a job waited is measured with this clock. That of the store
-    /// ([`AnyDriver::clock`](taskharbor::AnyDriver::clock)) is exact, also on a machine whose own clock
-    /// is wrong.
+    /// Does the same as [`Metrics::new`], but measures waiting times of jobs with this clock. The
+    /// store's clock ([`AnyDriver::clock`](taskharbor::AnyDriver::clock)) is exact even if the
+    /// machine's own clock is wrong.
     #[must_use]
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::assemble(Some(clock))
@@ -101,8 +102,8 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
-    /// Registers all metrics here too, those of [`Metrics::queues`] included: for a program that has a
-    /// registry of its own. The registry must have no prefix.
+    /// Registers all metrics, including those of [`Metrics::queues`], in a registry of the
+    /// application. The registry must have no prefix.
     pub fn register(&self, registry: &mut Registry) {
         self.0.register(registry);
     }
@@ -113,7 +114,7 @@ impl Metrics {
         &self.0.queues
     }
 
-    /// All metrics in the text format of OpenMetrics, to be served as [`CONTENT_TYPE`].
+    /// Returns all metrics in the text format of OpenMetrics, to be served as [`CONTENT_TYPE`].
     #[must_use]
     pub fn encode(&self) -> String {
         encode(&self.0.registry)

@@ -1,4 +1,4 @@
-//! [`QueueGauges`]: how many jobs each queue has, read from the store.
+//! [`QueueGauges`]: the number of jobs of each queue, read from the store.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,8 +26,9 @@ const PAGE: usize = 1_000;
 
 /// Gauges of queues and schedules. Clones share the numbers.
 ///
-/// They describe the whole store, so **one process** refreshes and serves them. If each worker did, a
-/// sum over all processes would count each job many times, and each of them would ask the store.
+/// They describe the whole store, so only **one process** should refresh and serve them. If each
+/// worker did, a sum over all processes would count each job many times, and each process would
+/// query the store.
 #[derive(Clone)]
 pub struct QueueGauges(Arc<Gauges>);
 
@@ -74,18 +75,18 @@ struct Snapshot {
 }
 
 impl QueueGauges {
-    /// A state of a queue is counted up to this number: a gauge that shows it means that many or more.
-    /// So a refresh is cheap however many finished jobs are kept.
+    /// The jobs of a queue in one state are counted up to this number; a gauge with this value
+    /// means this many or more. So a refresh is cheap, however many terminal jobs are kept.
     pub const COUNT_AT_MOST: usize = 100_000;
 
-    /// Gauges that show nothing yet.
+    /// Creates gauges without values.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::default())
     }
 
-    /// Registers the gauges here: for a process that serves them alone. [`Metrics`](crate::Metrics) has
-    /// them already.
+    /// Registers the gauges in a registry, for a process that serves only these.
+    /// [`Metrics`](crate::Metrics) includes them already.
     pub fn register(&self, registry: &mut Registry) {
         let Gauges { jobs, oldest_seconds, paused, workers, schedule_late_seconds, .. } = &*self.0;
         let help = "Jobs of a queue by state";
@@ -101,7 +102,7 @@ impl QueueGauges {
         registry.register("taskharbor_schedule_late_seconds", help, late);
     }
 
-    /// The gauges alone, in the text format of OpenMetrics.
+    /// Returns only the gauges, in the text format of OpenMetrics.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut registry = Registry::default();
@@ -113,7 +114,8 @@ impl QueueGauges {
     ///
     /// # Errors
     ///
-    /// What the driver answers. Then no gauge is shown: an old number would look like a healthy queue.
+    /// [`DriverError`], if the store cannot be read. Then no gauge is shown, because an old number
+    /// would look like a healthy queue.
     ///
     /// # Cancel safety
     ///

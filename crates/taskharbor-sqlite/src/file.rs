@@ -295,7 +295,7 @@ pub(crate) fn reader(config: &Config) -> Result<Opened, DriverError> {
     open().map_err(|error| if config.path.exists() { error } else { gone(&config.path) })
 }
 
-/// Copies the store as it is at one moment into a new file with the same permissions; answers its size.
+/// Copies the store as it is at one moment into a new file with the same permissions; returns its size.
 pub(crate) fn copy(config: &Config, to: &Path) -> Result<u64, DriverError> {
     let opened = reader(config)?;
     let permissions = fs::metadata(&config.path).map_err(DriverError::unavailable)?.permissions();

@@ -1,5 +1,5 @@
-//! Jobs of TaskHarbor in transactions of [sqlx](https://docs.rs/sqlx): stored, or completed, if and only if the
-//! application commits.
+//! Enqueues and completes jobs of TaskHarbor inside transactions of [sqlx](https://docs.rs/sqlx):
+//! the changes happen if and only if the application commits.
 //!
 //! ```no_run
 //! use sqlx::{PgPool, postgres::PgPoolOptions};
@@ -42,12 +42,14 @@
 //! }
 //! ```
 //!
-//! Sqlx sends the rollback of a transaction that was dropped when its connection is used next, or goes back to its pool.
-//! Until then the database holds what the transaction has locked, a job that was to be completed in it among them. So let
-//! go of the connection together with the transaction, as above, or call `rollback`.
+//! When a transaction is dropped, sqlx sends the rollback only when its connection is used next, or
+//! returns to its pool. Until then the database keeps the locks of the transaction, including that
+//! of a job that was completed in it. So drop the connection together with the transaction, as
+//! above, or call `rollback`.
 //!
-//! The driver itself does not use sqlx. This crate begins no transaction and ends none, prepares nothing that stays on
-//! the connection, and so works behind a pooler too. Its version follows that of sqlx, which is part of its interface.
+//! The driver itself does not use sqlx. This crate never begins or ends a transaction, and leaves
+//! no prepared statement on the connection, so it also works with a connection pooler. Its version
+//! follows that of sqlx, which is part of its interface.
 
 mod argument;
 mod error;
@@ -63,18 +65,19 @@ use taskharbor_postgres::{
 
 pub use sqlx;
 
-/// The application's own transaction as a [`Transaction`](taskharbor_core::driver::Transaction) of this driver, on whose
-/// database it must be. `client.enqueue(job).within(&mut tx)` and `context.ack_in(&mut tx, output)` do the same without
-/// the driver.
+/// Wraps the application's own transaction, which must be on the database of this driver, as a
+/// [`Transaction`](taskharbor_core::driver::Transaction). `client.enqueue(job).within(&mut tx)` and
+/// `context.ack_in(&mut tx, output)` do this by themselves.
 ///
-/// Takes a `sqlx::Transaction<'_, sqlx::Postgres>`, or a connection on which one was begun in another way. On a
-/// connection without one, every call is a transaction of its own. What holds at which isolation level is said at [`Tx`].
+/// Takes a `sqlx::Transaction<'_, sqlx::Postgres>`, or a connection on which a transaction was
+/// begun in another way. On a connection without a transaction, every call is a transaction of its
+/// own. [`Tx`] describes the isolation levels.
 #[must_use]
 pub fn tx<'a>(pg: &PostgresDriver, tx: &'a mut PgConnection) -> Tx<Borrowed<'a>> {
     Tx::new(pg, Borrowed(tx))
 }
 
-/// Marks transactions of sqlx, which [`OpenTransaction`] takes as they are.
+/// Marks the implementations of [`OpenTransaction`] for transactions of sqlx.
 #[derive(Clone, Copy, Debug)]
 pub enum Sqlx {}
 

@@ -234,7 +234,7 @@ impl Client {
         Ok(self.store().now().await?)
     }
 
-    /// Stores one set of jobs; answers all of its handles.
+    /// Stores one set of jobs; returns all of its handles.
     async fn send<O>(
         &self,
         mut set: JobSet,

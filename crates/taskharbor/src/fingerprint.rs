@@ -302,7 +302,7 @@ fn begins_with_id(rest: &str) -> bool {
     is_id(run) || run.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Letters of a run as they are, and one sign for the digits between them. Answers whether the run
+/// Letters of a run as they are, and one sign for the digits between them. Returns whether the run
 /// ends with digits.
 fn reduce_digits(run: &str, mut last_is_id: bool, out: &mut String) -> bool {
     for c in run.chars() {

@@ -1,10 +1,10 @@
-//! The jobs a worker holds: their leases, and who is doing what with them.
+//! The jobs that a worker holds: their leases, and which part of the worker is using each.
 //!
 //! Two parts of a worker send a job's token to the store: the lease keeper and the settler. A
-//! driver may answer an extension with another token, so the two never send the same job at
-//! once: the second one waits, and then uses the latest token. A handler that
-//! acknowledges its job in a transaction of its own is a third; from then on the transaction may hold
-//! the job in the store, so the keeper leaves it alone until the handler has ended.
+//! driver may answer an extension with another token, so the two never send the same job at once:
+//! the second one waits, and then uses the latest token. A handler that acknowledges its job in a
+//! transaction of its own is the third part. From then on the transaction may lock the job in the
+//! store, so the keeper does not extend its lease until the handler has ended.
 
 use std::{
     sync::{
@@ -49,7 +49,7 @@ struct Hold {
     mark: Mark,
 }
 
-/// What the store is to know of a lease.
+/// A mark of a lease that the store has to record.
 #[derive(Debug, Default)]
 struct Mark {
     wanted: Option<LeaseMark>,
@@ -243,7 +243,7 @@ impl Inflight {
     }
 
     /// The token with which the handler acknowledges the job in a transaction of its own, once the
-    /// keeper has its answer. From here on nobody else may ack the job.
+    /// keeper has its answer. From here on no other part may ack the job.
     pub(crate) async fn begin_ack(&self) -> Result<LeaseToken, NoAck> {
         loop {
             let mut answered = std::pin::pin!(self.answered.notified());
@@ -315,7 +315,7 @@ impl Inflight {
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     held: Mutex<Slab<Arc<Inflight>>>,
-    /// A job has gone; somebody may wait for the last one.
+    /// Notified when a job is removed, because a shutdown waits for the last one.
     emptied: Notify,
     /// The keeper is to look again before the time it sleeps until.
     keeper_called: Notify,

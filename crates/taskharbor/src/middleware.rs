@@ -100,7 +100,7 @@ static NO_STATE: LazyLock<Arc<()>> = LazyLock::new(|| Arc::new(()));
 pub(crate) async fn recover<T>(execution: impl Future<Output = T>) -> Result<T, JobError> {
     let mut execution = pin!(execution);
     poll_fn(|context| {
-        // After a panic the execution is not polled again, so nobody sees it half done.
+        // After a panic the execution is not polled again, so no code sees it in a broken state.
         match catch_unwind(AssertUnwindSafe(|| execution.as_mut().poll(context))) {
             Ok(poll) => poll.map(Ok),
             Err(panic) => Poll::Ready(Err(panicked(&*panic))),

@@ -261,7 +261,7 @@ fn build(
     builder.build().map_err(|error| Failure::usage(chain(&error)))
 }
 
-/// Lets running jobs finish, unless a second signal arrives; answers which one did.
+/// Lets running jobs finish, unless a second signal arrives; returns which one did.
 async fn stop(
     running: &Running,
     signals: &mut Signals,

@@ -7,7 +7,7 @@ use taskharbor::{Admin, AnyDriver, Filter, JobSummary, Limits, List, State, Time
 /// What is stored, by the type of the jobs.
 pub(crate) type Kinds = BTreeMap<String, Seen>;
 
-/// How many jobs of all kinds are over.
+/// How many jobs of all kinds are terminal.
 pub(crate) fn over(kinds: &Kinds) -> usize {
     kinds.values().map(Seen::over).sum()
 }

@@ -18,7 +18,7 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// Makes `Debug` show what `Display` does, for errors that a program may return from `main`.
+/// Makes `Debug` show the same text as `Display`, for errors that a program may return from `main`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_display {

@@ -238,7 +238,7 @@ fn a_union_is_refused() {
 
 #[test]
 fn an_attribute_inside_the_item_is_refused() {
-    let expected = "#[job(…)] says nothing here: move it above the struct or enum";
+    let expected = "#[job(…)] has no effect here: move it above the struct or enum";
     let item = parse_quote!(
         #[job(type = "a")]
         struct A {

@@ -99,7 +99,7 @@ async fn work_once(driver: &PostgresDriver, number: usize) {
     }
 }
 
-/// A program that works until it is told to stop; answers the longest time that one round took.
+/// A program that works until it is told to stop; returns the longest time that one round took.
 struct Load {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicUsize>,

@@ -1,7 +1,8 @@
-//! A connection while a call has it, and what becomes of it when the call does not end.
+//! A connection while a call uses it, and its cleanup if the call is abandoned.
 //!
-//! When somebody stops waiting for a statement, it goes on at the server. A connection that went back
-//! to the pool like this would make its next user wait for a statement of somebody else's. So:
+//! When a caller stops waiting for a statement, the statement goes on at the server. If the
+//! connection returned to the pool like this, the next caller would wait for the statement of
+//! another one. So:
 //!
 //! 1. The connection keeps its place in the pool, and a task asks it for nothing and waits for the
 //!    answer, which comes when the statement is over. Nearly always that is at once, and then the
@@ -36,7 +37,7 @@ const CANCEL: Duration = Duration::from_secs(2);
 /// A connection that a call has.
 pub(super) struct Lent {
     connection: Connection,
-    /// What the connection was made with, unless somebody else made it.
+    /// The TLS settings of the connection, unless the application made it.
     tls: Option<MakeRustlsConnect>,
     deadline: Instant,
     state: State,
@@ -132,8 +133,9 @@ async fn see_to(
     let cancelled = timeout(CANCEL, async {
         match tls {
             Some(tls) => token.cancel_query(tls).await,
-            // How somebody else's connections are encrypted is not known. Servers take this request
-            // in the clear, and the secret in it is of no use once the connection is closed.
+            // How connections of the application are encrypted is not known. Servers take this
+            // request in the clear, and the secret in it is of no use once the connection is
+            // closed.
             None => token.cancel_query(NoTls).await,
         }
     });

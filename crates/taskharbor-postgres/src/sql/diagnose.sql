@@ -1,4 +1,5 @@
--- What holds up the server or makes it forget. What a role may not see is NULL.
+-- Facts about the server that slow down the store or endanger its durability. Values that the role may not see are
+-- NULL.
 SELECT current_setting('server_version') AS version,
   current_setting('fsync') AS fsync,
   current_setting('synchronous_commit') AS synchronous_commit,

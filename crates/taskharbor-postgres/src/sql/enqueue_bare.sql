@@ -1,4 +1,4 @@
--- As enqueue_plain.sql, of jobs that are not large and have default options.
+-- The same as enqueue_plain.sql for small jobs with default options.
 WITH numbers AS (
   SELECT ARRAY(SELECT nextval('{schema}.th_seq') FROM generate_series(1, cardinality($2))) AS seqs
 ), stored AS (

@@ -1,7 +1,8 @@
--- Stores jobs of no flow and without keys, none of which may be stored yet. The same as th_enqueue_v1 does, without the
--- cost of a function: with few jobs in a call, that is more than the cost of the jobs. Jobs come in the order of their ids,
--- so concurrent calls cannot deadlock, and are numbered by the places that they have in the call; if those are the same,
--- none are told. Where an id is stored already nothing happens, and the function is asked.
+-- Stores jobs without a flow and without keys, none of which may be stored yet. It does the same as th_enqueue_v1,
+-- without the cost of a function: with few jobs in a call, that is more than the cost of the jobs. Jobs come in the
+-- order of their ids, so concurrent calls cannot deadlock. They are numbered in the order of the call, which is passed
+-- as places unless it is the order of the ids. If an id is stored already, nothing happens, and the driver calls the
+-- function instead.
 WITH numbers AS (
   SELECT ARRAY(SELECT nextval('{schema}.th_seq') FROM generate_series(1, cardinality($2))) AS seqs
 ), given AS (

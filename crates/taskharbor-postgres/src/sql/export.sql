@@ -1,5 +1,5 @@
--- Jobs with all that is stored of them and of their flows: single jobs by their numbers, members by their flows. It is
--- one statement, so a unit is read as it is at one moment.
+-- Reads jobs with everything that is stored about them and their flows: single jobs by their numbers, members by their
+-- flows. It is one statement, so a unit is read as of one moment.
 SELECT r.seq, r.id, r.queue, r.type, r.payload, r.headers::text AS headers, r.kind::text AS kind, r.key_hold::text AS key_hold,
   r.on_failure::text AS on_failure, r.lane, r.timeout_us, r.job_max_attempts::bigint AS max_attempts, r.created_at, r.idempotency_key,
   r.priority::bigint AS priority, r.run_at, r.ended_as::text AS ended_as, r.finished_at, r.kept_until, r.settled_by, r.output,

@@ -202,7 +202,7 @@ impl Inner {
         self.set_listening(Listening::No);
     }
 
-    /// Wakes the workers whose turn it is; answers when to do so next.
+    /// Wakes the workers whose turn it is; returns when to do so next.
     fn take_turns(&self) -> Option<Instant> {
         let mut turns = lock(&self.turns);
         let queues = turns.take(Instant::now());

@@ -183,7 +183,7 @@ impl Turns {
         }
     }
 
-    /// A look at these queues begins. Answers with those of which something was announced.
+    /// A look at these queues begins. Returns those of which something was announced.
     pub(super) fn begin_look<'a>(
         &self,
         queues: impl IntoIterator<Item = &'a QueueName>,
@@ -195,7 +195,7 @@ impl Turns {
     }
 
     /// The look has left no job that is due in a queue. `own` is our latest announcement when it
-    /// began at that time. Answers with what to tell, and whether that is news to other drivers.
+    /// began at that time. Returns what to tell, and whether that is news to other drivers.
     pub(super) fn end_look(
         &mut self,
         seen: Seen,
@@ -277,7 +277,7 @@ impl Turn {
         self.open.is_empty() && self.own.is_none()
     }
 
-    /// All announcements up to this one are resolved; answers whether there were any.
+    /// All announcements up to this one are resolved; returns whether there were any.
     fn resolve(&mut self, last: Option<Id>) -> bool {
         let Some(at) = self.open.iter().position(|id| Some(*id) == last) else { return false };
         self.open.drain(..=at);

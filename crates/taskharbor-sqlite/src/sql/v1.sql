@@ -18,7 +18,7 @@ CREATE TABLE th_meta (
 ) STRICT;
 INSERT INTO th_meta (one, version, seq) VALUES (1, 1, 0);
 
--- Where each job stands: its position, its lease, its end.
+-- The state of each job: its position, its lease, its end.
 CREATE TABLE th_state (
   seq              INTEGER PRIMARY KEY,         -- the order of insertion
   state            INTEGER NOT NULL,
@@ -82,9 +82,9 @@ CREATE INDEX th_state_lease ON th_state (queue, lane, lease_expires_at) WHERE co
 -- The order of pruning.
 CREATE INDEX th_state_end ON th_state (state, kept_until, seq) WHERE kept_until IS NOT NULL AND flow IS NULL;
 CREATE INDEX th_state_flow ON th_state (flow, state, seq) WHERE flow IS NOT NULL;
--- Few: the members of a flow that were enqueued with a key.
+-- The members of a flow that were enqueued with a key, which are few.
 CREATE INDEX th_state_flow_key ON th_state (flow, seq) WHERE flow IS NOT NULL AND keyed = 1;
--- Few, and often listed.
+-- The dead-lettered and cancelled jobs, which are few and often listed.
 CREATE INDEX th_state_dead ON th_state (state, seq) WHERE state >= 4;
 
 -- The rest of what was enqueued, written once. The payload is last, so that the other columns are read without it.
@@ -134,9 +134,9 @@ CREATE TABLE th_edge (
   PRIMARY KEY (dependant, ord)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX th_edge_parent ON th_edge (parent, dependant, ord) WHERE state = 0;
--- Few: the open edges of failure jobs.
+-- The open edges of failure jobs, which are few.
 CREATE INDEX th_edge_failure ON th_edge (parent, dependant, ord) WHERE state = 3;
--- Few: the edges of imported jobs whose parents are not stored, or not yet.
+-- The edges of imported jobs whose parents are not stored, or not yet, which are few.
 CREATE INDEX th_edge_missing ON th_edge (parent_id) WHERE parent = 0;
 
 CREATE TABLE th_flow (
@@ -153,7 +153,7 @@ CREATE TABLE th_flow (
 CREATE INDEX th_flow_end ON th_flow (state, kept_until, seq) WHERE state IS NOT NULL;
 CREATE INDEX th_flow_name ON th_flow (name, seq) WHERE name IS NOT NULL;
 
--- How many members a large flow has that has ended, by queue and state: removing it is told to the counts at once.
+-- The number of members of a large terminal flow, by queue and state, so that removing it changes the counts at once.
 CREATE TABLE th_flow_count (
   flow  INTEGER NOT NULL,
   queue TEXT NOT NULL,
@@ -191,7 +191,7 @@ CREATE TABLE th_lane (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX th_lane_end ON th_lane (ends_at);
 
--- SCH-1: what makes jobs at certain times. A revision comes from th_meta.seq and is never used again.
+-- SCH-1: schedules. A revision comes from th_meta.seq and is never used again.
 CREATE TABLE th_schedule (
   name         TEXT NOT NULL UNIQUE,
   owner        TEXT,                            -- NULL if it was put on its own
@@ -214,7 +214,7 @@ CREATE TABLE th_owner (
   version INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- WRK-1: what workers say about themselves. Nothing about jobs depends on it.
+-- WRK-1: the announcements of workers. No job depends on them.
 CREATE TABLE th_worker (
   holder      TEXT NOT NULL,
   incarnation TEXT NOT NULL,                    -- 16 hexadecimal digits
@@ -255,7 +255,7 @@ SELECT s.id, j.type, s.queue, j.payload,
     strftime('%Y-%m-%dT%H:%M:%S', s.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', s.finished_at % 1000000)
     END AS dlq_failed_at,
   j.idempotency_key,
-  -- Beyond the first documentation.
+  -- Further columns.
   s.priority, s.deliveries, s.expirations, s.epoch, j.headers, s.holder, s.cancel_requested, s.progress, s.output,
   s.reason,
   strftime('%Y-%m-%dT%H:%M:%S', s.finished_at / 1000000, 'unixepoch') || printf('.%06dZ', s.finished_at % 1000000)

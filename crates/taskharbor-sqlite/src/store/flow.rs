@@ -137,7 +137,7 @@ impl Store<'_> {
         self.execute(sql::END_FLOW, params![flow, stage_number(&tail.life), kept]).map(drop)
     }
 
-    /// Removes a flow and all its members; answers how many there were. Of a large flow the records
+    /// Removes a flow and all its members; returns how many there were. Of a large flow the records
     /// are left to [`Store::delete_removed`].
     pub(super) fn remove_flow(&mut self, flow: i64) -> Result<usize, Fault> {
         self.live.remove(&flow);
@@ -154,7 +154,7 @@ impl Store<'_> {
         Ok(members.len())
     }
 
-    /// Takes a large flow away from all callers in one short step; answers how many members it had,
+    /// Takes a large flow away from all callers in one short step; returns how many members it had,
     /// none if it is not large. What is left of it costs space alone.
     fn hide_large_flow(&mut self, flow: i64) -> Result<usize, Fault> {
         let mut removed = 0;

@@ -146,7 +146,7 @@ impl Store<'_> {
         Ok(Ok(jobs))
     }
 
-    /// Whether the jobs of all slots can be stored; answers which job of each stands for it.
+    /// Whether the jobs of all slots can be stored; returns which job of each stands for it.
     fn check_slots(
         &self,
         item: &FireSchedule,

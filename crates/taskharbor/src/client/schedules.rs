@@ -271,7 +271,7 @@ impl ScheduleAdmin<'_> {
         Ok(slots)
     }
 
-    /// Stores sets; answers the job that stands for each.
+    /// Stores sets; returns the job that stands for each.
     async fn enqueue(&self, name: &str, sets: Vec<JobSet>) -> Result<Vec<Enqueued>, ManageError> {
         let mut jobs = Vec::with_capacity(sets.len());
         let request = Enqueue::new(sets, self.now().await?);

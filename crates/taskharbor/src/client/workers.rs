@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// Ends all leases of a worker now, so that other workers can have its jobs at once: for a worker
-    /// that has died. Answers how many leases have ended.
+    /// that has died. Returns how many leases have ended.
     ///
     /// If the worker lives, the store refuses what it records of these jobs, and they run a second time.
     ///

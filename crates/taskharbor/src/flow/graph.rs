@@ -291,7 +291,7 @@ async fn spine(
     Ok(members)
 }
 
-/// These members, those left out that are gone; a few at a time.
+/// Reads these members, a few at a time; members that were removed are left out.
 async fn inspected(
     store: &impl Records,
     ids: &mut Vec<JobId>,

@@ -54,9 +54,9 @@ pub struct InvalidTicket;
 pub enum Overtime {
     /// It has time left, or has no timeout.
     No,
-    /// Its time is over, and it should be told to stop.
+    /// Its timeout has passed, and it should be told to stop.
     TimedOut,
-    /// Its time has been over for 5 s. Its lease is not extended any more.
+    /// Its timeout passed 5 s ago. Its lease is not extended any more.
     Overdue,
 }
 

@@ -26,7 +26,7 @@ use crate::{
     outcome::Again,
 };
 
-/// What an execution came to.
+/// The result of an execution.
 enum Execution {
     /// The handler has ended.
     Ended(CallResult),
@@ -41,14 +41,14 @@ pub(super) fn start(shared: &Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
     tokio::spawn(execute(Arc::clone(shared), inflight, slot));
 }
 
-/// Runs one job from its reservation to the settler's door.
+/// Runs one job, and passes its outcome to the settler.
 async fn execute(shared: Arc<Shared>, inflight: Arc<Inflight>, slot: Slot) {
     let mut held = Held { shared: &shared, inflight: Some(inflight) };
     if let Some(inflight) = &held.inflight
         && let Some(verdict) = attempt(&shared, inflight).await
     {
-        // Waiting here keeps the slot taken, so that what a store in trouble cannot take does not
-        // pile up. The settler has gone only if the worker has ended.
+        // Waiting here keeps the slot taken, so that outcomes do not pile up while the store cannot
+        // record them. The settler has ended only if the worker has ended.
         let finished = Finished::new(Arc::clone(inflight), verdict);
         let sent = match shared.outcomes.try_send(finished) {
             Ok(()) => true,
@@ -85,7 +85,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
         Some(reason) => return Some(verdict::release(reason.as_release())),
         None => {}
     }
-    // A slow answer may have used up the lease; then the job is somebody else's by now.
+    // After a slow answer the lease may have ended, so that another worker may hold the job.
     if now >= inflight.expires_at() {
         shared.lose(inflight, &LossReason::Refused(Refusal::LeaseExpired));
         return None;
@@ -113,7 +113,7 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     };
     let took = started.elapsed();
     let cancel = inflight.cancellation.reason();
-    // Whatever the handler has left behind can see that it is over.
+    // Tasks and threads that the handler started can see that the execution has ended.
     inflight.cancellation.raise(CancelReason::Over);
     let is_acked = inflight.end_ack();
     // Only the store knows whether the transaction was committed. If it was, the job is done and the
@@ -146,8 +146,8 @@ async fn attempt(shared: &Arc<Shared>, inflight: &Arc<Inflight>) -> Option<Verdi
     Some(verdict)
 }
 
-/// Has the store know that a job starts whose lease ran out before, so that it can tell another crash
-/// from an answer that is lost on its way to a worker. Others start without a call to the store.
+/// Records in the store that a job starts whose lease has run out before, so that the store can
+/// tell another crash from a lost answer to reserve. Other jobs start without a call to the store.
 async fn is_start_recorded(inflight: &Inflight, shared: &Shared) -> bool {
     if inflight.job.expirations == 0 {
         return true;
@@ -193,7 +193,7 @@ fn judge(
         {
             return released;
         }
-        // Nothing is charged to a job that was throttled, so it has not failed.
+        // No attempt is charged to a throttled job, so it has not failed.
         if !matches!(error.again(), Again::Throttled(_)) {
             shared.tell(&Event::Failed { job, error, took });
         }
@@ -203,7 +203,7 @@ fn judge(
         worker: &shared.config.holder,
         now,
         took,
-        // That it took too long is why it failed, not an excuse.
+        // A timeout is a failure, not a request to stop.
         cancel: cancel.filter(|reason| *reason <= CancelReason::Shutdown),
         policy: policy_of(shared, entry),
         max_attempts: max_attempts_of(shared, inflight, entry),
@@ -219,7 +219,7 @@ pub(super) fn format_of<'a>(shared: &'a Shared, inflight: &Inflight) -> Option<&
     shared.formats.iter().find(|format| format.name() == name)
 }
 
-/// Runs the handler under middleware, until it ends or has to.
+/// Runs the handler under middleware, until it ends or is stopped.
 async fn run(shared: &Arc<Shared>, inflight: &Arc<Inflight>, entry: &Entry<()>) -> Execution {
     let job = &inflight.job;
     let timeout = job.timeout.or(entry.defaults.timeout).or(shared.config.timeout);

@@ -1,4 +1,4 @@
-//! The loop that keeps leases alive.
+//! The loop that extends leases.
 //!
 //! Each lease is extended when a heartbeat has passed since it was granted or last extended, and
 //! those that are nearly due go in the same call. A lease that the store refuses to extend is
@@ -178,8 +178,9 @@ fn last_moment(shared: &Shared, inflight: &Inflight) -> Timestamp {
     inflight.expires_at().saturating_sub(shared.config.margin())
 }
 
-/// A job may be held twice: once with an outcome that nobody has confirmed, and once more because
-/// it has come back since. A call names each job once, and only the newest lease can be alive.
+/// A job may be held twice: once with an outcome that the store has not confirmed, and once more
+/// because it was reserved again since. A call names each job once, and only the newest lease can
+/// be alive.
 fn newest_of_each(held: Vec<Arc<Inflight>>) -> Vec<Arc<Inflight>> {
     let mut newest: HashMap<JobId, Arc<Inflight>> = HashMap::with_capacity(held.len());
     for inflight in held {
@@ -219,7 +220,7 @@ async fn extend(shared: Arc<Shared>, driver: AnyDriver, batch: Vec<Item>) -> boo
                     take_answer(&shared, inflight, answer);
                 }
             }
-            // One of them may have spoilt the call for all.
+            // One of them may have made the call invalid for all.
             Err(DriverError::Invalid(_) | DriverError::Backend(_)) if batch.len() > 1 => {
                 batches.push(batch.split_off(batch.len() / 2));
                 batches.push(batch);

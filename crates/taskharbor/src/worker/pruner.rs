@@ -1,8 +1,8 @@
 //! The loop that removes terminal jobs and flows that have been kept for long enough.
 //!
-//! Every worker has one, and none is in charge: the first one removes what is there, and the next
-//! one finds less. Each goes at random times, so that those of a fleet spread. Nothing waits
-//! for it, and it holds nothing up.
+//! Every worker has one, and there is no leader: the first one removes the old records, and the
+//! next one finds fewer. Each runs at random times, so that the calls of a fleet are spread. No
+//! other part of the worker waits for it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ const BATCH: usize = 1_000;
 /// bounds, and up to half as long again, at random.
 const OFTEN: Duration = Duration::from_secs(5);
 const RARELY: Duration = Duration::from_secs(30);
-/// Old records do no harm, so a store in trouble is left alone for longer than by others.
+/// Old records do no harm, so after a failure it waits longer than the other loops.
 pub(super) const PATIENCE: u32 = 6;
 
 pub(super) async fn run(shared: Arc<Shared>) {

@@ -86,10 +86,10 @@ impl Retention {
         [self.done, self.cancelled, self.dlq].into_iter().flatten().min()
     }
 
-    /// What has been kept for long enough at this instant.
+    /// The request that prunes the records whose retention has passed at this instant.
     pub(super) fn request(&self, limit: usize, now: Timestamp) -> Prune {
         let before = |kept: Option<Duration>| {
-            // What is kept for longer than there has been time is kept.
+            // A retention that reaches back before 1970 keeps everything.
             kept.filter(|kept| *kept <= now.since(Timestamp::EPOCH))
                 .map(|kept| now.saturating_sub(kept))
         };

@@ -101,7 +101,7 @@ impl<'a> Scheduler<'a> {
         next.since(self.shared.now()).saturating_add(spread).min(poll)
     }
 
-    /// Fires all due slots, and makes the declaration if there is one. Answers the next slot.
+    /// Fires all due slots, and makes the declaration if there is one. Returns the next slot.
     async fn pass(&mut self) -> Result<Option<Timestamp>, DriverError> {
         // Due slots of a schedule that the declaration replaces are fired first, as they were defined.
         let next = self.fire_due().await?;
@@ -134,7 +134,7 @@ impl<'a> Scheduler<'a> {
         Ok(())
     }
 
-    /// Fires all slots that are due now. Answers the next slot of all schedules.
+    /// Fires all slots that are due now. Returns the next slot of all schedules.
     async fn fire_due(&mut self) -> Result<Option<Timestamp>, DriverError> {
         let shared = self.shared;
         let now = shared.now();
@@ -158,7 +158,7 @@ impl<'a> Scheduler<'a> {
         self.call(Operation::DueSchedules, 0, call).await
     }
 
-    /// Fires these schedules. Answers the earliest of their next slots.
+    /// Fires these schedules. Returns the earliest of their next slots.
     async fn fire(
         &mut self,
         due: &[ScheduleRecord],
@@ -255,7 +255,7 @@ impl<'a> Scheduler<'a> {
         Ok(next)
     }
 
-    /// Takes the store's answer to one firing. Answers the next slot of the schedule.
+    /// Takes the store's answer to one firing. Returns the next slot of the schedule.
     fn take(
         &self,
         item: FireSchedule,

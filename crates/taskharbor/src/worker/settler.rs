@@ -1,4 +1,4 @@
-//! The loop that records what became of jobs.
+//! The loop that records the outcomes of jobs.
 //!
 //! Outcomes are batched while a call is in flight and go together in the next one: full batches
 //! under load, no delay when idle. A call that failed is repeated while the leases are valid. After a
@@ -54,7 +54,7 @@ const REFUSALS: u32 = 12;
 pub(super) struct Finished {
     inflight: Arc<Inflight>,
     verdict: Verdict,
-    /// It was sent before, and nobody knows whether that arrived.
+    /// Whether it was sent before without an answer, so that it may have been recorded.
     unanswered: bool,
     /// How often the store has refused a call because of it, or because of one sent with it.
     refused: u32,
@@ -127,8 +127,8 @@ impl Settler {
             self.send_aside();
             let left = BATCH.saturating_sub(self.waiting.len());
             if self.can_send() {
-                // Others may end in this very moment, and all that come meanwhile go along. Nobody
-                // is kept waiting for it if there are no others.
+                // Other handlers may end at the same moment, and their outcomes go in the same
+                // call. If there are none, nothing waits.
                 for _ in 0..YIELDS {
                     self.take_more();
                     let few = self.waiting.len() < BATCH / 4;
@@ -187,7 +187,7 @@ impl Settler {
             })
     }
 
-    /// Forgets what may not be recorded any more.
+    /// Drops the outcomes of jobs whose leases are lost.
     fn drop_lost(&mut self) {
         let shared = &self.shared;
         let (now, was_tried) = (shared.now(), self.failures > 0);
@@ -272,7 +272,7 @@ impl Settler {
         }
     }
 
-    /// The call did not get through, and nobody knows what became of it.
+    /// The call got no answer, so it may have been applied or not.
     fn put_back(&mut self, batch: Batch) {
         self.failures = self.failures.saturating_add(1);
         let backoff = self.shared.backoff(self.failures).min(MAX_BACKOFF);
@@ -284,7 +284,8 @@ impl Settler {
         }
     }
 
-    /// The store refuses the call as it is. One outcome may have spoilt it, so each goes alone.
+    /// The store refuses the call as a whole. One outcome may have made it invalid, so each is sent
+    /// alone.
     fn single_out(&mut self, batch: Batch, error: &DriverError) {
         let was_alone = batch.len() == 1;
         for (mut finished, _) in batch {
@@ -399,7 +400,8 @@ impl Settler {
         self.waiting.push(finished);
     }
 
-    /// The handler has completed the job itself, and what it came to here was not recorded.
+    /// Reports that the handler completed the job in its own transaction, so that no other outcome
+    /// was recorded.
     fn tell_committed(&self, finished: &Finished) {
         if let Some(acked) = &finished.verdict.acked {
             let job = &finished.inflight.job;

@@ -1,4 +1,4 @@
-//! What the loops of a worker share.
+//! The state that the loops of a worker share.
 
 use std::{
     collections::HashMap,
@@ -117,7 +117,7 @@ impl Config {
     }
 }
 
-/// What the loops of a worker share.
+/// The state that the loops of a worker share.
 pub(super) struct Shared {
     pub(super) driver: AnyDriver,
     pub(super) config: Config,

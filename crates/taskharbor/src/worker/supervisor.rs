@@ -118,7 +118,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.shared.advance(Phase::Ended);
-        // Nobody keeps their leases any more, so whatever still runs has to stop.
+        // Their leases are not extended any more, so handlers that still run have to stop.
         for inflight in self.shared.registry.all() {
             inflight.cancellation.raise(CancelReason::LeaseLost);
         }

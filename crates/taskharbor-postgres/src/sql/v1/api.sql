@@ -5,7 +5,7 @@ CREATE FUNCTION th_now() RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
 $$;
 
--- Refuses what the Rust client refuses as a name.
+-- Refuses the same names as the Rust client.
 CREATE FUNCTION th_check_name(p_what text, p_name text, p_max int) RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_problem text := CASE
@@ -20,7 +20,7 @@ BEGIN
   END IF;
 END $$;
 
--- How long a key is held, in microseconds, if it is told as an interval.
+-- How long a key is held, in microseconds, if it is given as an interval.
 CREATE FUNCTION th_key_time(p_hold text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_hold interval;
@@ -43,7 +43,7 @@ BEGIN
   RETURN v_time;
 END $$;
 
--- A new id that sorts by time, as the client makes them.
+-- Creates an id that sorts by time, as the client does.
 CREATE FUNCTION th_new_id(p_now bigint) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
   v_noise text := encode(sha256(convert_to(
@@ -53,7 +53,7 @@ BEGIN
   RETURN (lpad(to_hex(p_now / 1000), 12, '0') || '7' || substr(v_noise, 1, 3) || '8' || substr(v_noise, 4, 15))::uuid::text;
 END $$;
 
--- What a caller of SQL says of a job, in the units of the tables.
+-- Checks the options that a caller of SQL gives for a job, and converts them to the units of the tables.
 CREATE FUNCTION th_check_options(
   p_priority int, p_max_attempts int, p_timeout interval, p_run_at timestamptz, OUT timeout_us bigint, OUT run_at bigint
 ) LANGUAGE plpgsql STABLE AS $$
@@ -138,8 +138,8 @@ BEGIN
   END IF;
 END $$;
 
--- Stores one job in the caller's transaction. Answers its id and whether it is new: if the id is stored or the key is
--- held already, the id of the job that stands in its place.
+-- Stores one job in the caller's transaction. Returns its id and whether it is new. If the id is stored or the key is
+-- held already, returns the id of the existing job.
 --
 --   SELECT th_enqueue(type => 'email:send', payload => '{"to": "ada@example.com"}', queue => 'mail');
 CREATE FUNCTION th_enqueue(
@@ -166,7 +166,7 @@ BEGIN
     key_hold, headers, id, lane, notify);
 END $$;
 
--- As th_enqueue, for a payload that is not JSON; the codec tells the worker how to read it.
+-- The same as th_enqueue for a payload that is not JSON; the codec tells the worker how to read it.
 CREATE FUNCTION th_enqueue_bytes(
   type            text,
   payload         bytea,
@@ -209,7 +209,7 @@ BEGIN
   END IF;
 END $$;
 
--- A key and how long it is held; `until_pruned` is the usual.
+-- A key and how long it is held; `until_pruned` is the default.
 CREATE FUNCTION th_check_claim(p_key text, p_hold text) RETURNS th_key_claim LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_claim th_key_claim;
@@ -227,8 +227,8 @@ BEGIN
   RETURN v_claim;
 END $$;
 
--- Stores one job without a subtransaction, so that a trigger may do it for many rows. Where another transaction stores the
--- same id or takes the key at this moment, it waits for that and answers the job that stands in the place.
+-- Stores one job without a subtransaction, so that a trigger may do it for many rows. If another transaction is storing
+-- the same id or taking the key, it waits for that transaction and returns the existing job.
 CREATE FUNCTION th_store_job(
   p_job th_new_job, p_claim th_key_claim, p_now bigint, p_has_id boolean, OUT job_id text, OUT inserted boolean
 ) LANGUAGE plpgsql AS $$
@@ -274,7 +274,8 @@ BEGIN
           CASE WHEN p_job.lane IS NOT NULL AND (p_job.run_at IS NULL OR p_job.run_at <= p_now) THEN true END, p_job.lane);
 END $$;
 
--- Stores one job for each payload, in one statement. For triggers on statements with a transition table. Answers the ids.
+-- Stores one job for each payload, in one statement. For triggers on statements with a transition table. Returns the
+-- ids.
 --
 --   SELECT th_enqueue_many('order:placed', ARRAY(SELECT to_jsonb(n) FROM new_rows n), queue => 'orders');
 CREATE FUNCTION th_enqueue_many(

@@ -1,5 +1,5 @@
--- Looking for contradictions: a row in words for each. Empty when all is well. ADM-10.
--- In PL/pgSQL because that keeps its plan, which must not compare every row of one table with every one of another.
+-- Looks for contradictions: returns a text for each, and nothing if there are none. ADM-10. In PL/pgSQL because that
+-- keeps its plan, which must not compare every row of one table with every row of another.
 CREATE FUNCTION th_check() RETURNS SETOF text LANGUAGE plpgsql STABLE SET search_path = {schema}, pg_temp SET jit = off
 SET enable_nestloop = off AS $$
 BEGIN
@@ -15,7 +15,7 @@ END $$;
 CREATE VIEW th_finished_job AS
 SELECT (f.first & ~511::bigint) + o.off AS seq, f.* FROM th_finished f CROSS JOIN unnest(f.offsets) AS o (off);
 
--- Every job is in exactly one place, and what is stored of it belongs together.
+-- Every job is either live or terminal, and its rows agree.
 CREATE FUNCTION th_check_jobs() RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN QUERY
@@ -91,7 +91,7 @@ BEGIN
   SELECT 'there is an edge of job ' || e.child || ', which is not stored' FROM edge e WHERE e.is_lost;
 END $$;
 
--- Keys belong to jobs, and are held as long as those say.
+-- Keys belong to jobs, and are held for as long as their jobs say.
 CREATE FUNCTION th_check_keys() RETURNS SETOF text LANGUAGE plpgsql STABLE AS $$
 BEGIN
   RETURN QUERY

@@ -1,13 +1,13 @@
 -- Storing jobs.
 
--- Stores jobs that belong to no flow. Answers only jobs that were not stored: which of the given ones, and the id of the
--- job that stands in its place. ENQ-3, ENQ-4, KEY-1.
+-- Stores jobs without a flow. Returns only the jobs that were not stored, each with the id of the existing job. ENQ-3,
+-- ENQ-4, KEY-1.
 --
--- Nothing is looked at before the first attempt unless there are keys: an id that is stored already is the exception,
--- and ON CONFLICT would write another record to the log for every job. Jobs come in the order of their ids, and p_places
+-- Unless there are keys, nothing is read before the first attempt: an id that is stored already is the exception, and
+-- ON CONFLICT would write another record to the log for every job. Jobs come in the order of their ids, and p_places
 -- tells the place of each in the call (ORD-4), or is empty if that is the same; keys are inserted in their order. So
--- concurrent calls cannot deadlock. With p_repeats, ids or keys may occur more than once, and all have places.
--- A transaction that has stored one of them and does not end is waited for as long as p_wait_ms says, if it says so.
+-- concurrent calls cannot deadlock. With p_repeats, ids or keys may occur more than once, and all have places. It waits
+-- at most p_wait_ms, if that is given, for a transaction that has stored one of them and has not ended.
 --
 -- It runs with the rights of the owner: a producer can store jobs and do nothing else. What a producer gives is checked, and
 -- its time is the server's: with a time of its own it could take keys that others hold for a time.
@@ -81,7 +81,7 @@ BEGIN
   RETURN QUERY SELECT e.ord, e.id FROM unnest(v_existing) WITH ORDINALITY AS e (id, ord) WHERE e.id IS NOT NULL;
 END $$;
 
--- Ends waits for rows of other transactions after a time; NULL waits as the transaction does.
+-- Limits the time to wait for rows that other transactions have locked; NULL keeps the setting of the transaction.
 CREATE FUNCTION th_limit_lock_wait(p_wait_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_wait_ms IS NOT NULL THEN
@@ -104,8 +104,8 @@ BEGIN
   RETURN p_before + 1;
 END $$;
 
--- The job that stands in the place of each given one: it has the same id, or holds the key. An id is looked at before a
--- key. And whether a key was found that was held for a time that has passed. KEY-1, KEY-9, KEY-10.
+-- Finds the existing job for each given one: it has the same id, or holds the key. An id counts before a key. Also
+-- returns whether a key was found whose time has passed. KEY-1, KEY-9, KEY-10.
 CREATE FUNCTION th_find_existing(
   p_now bigint, p_repeats boolean, p_places bigint[], p_ids text[], p_queues text[], p_keys text[],
   OUT existing text[], OUT has_expired boolean
@@ -120,7 +120,7 @@ BEGIN
   LEFT JOIN LATERAL (
     SELECT x.job, x.held_until FROM th_key x WHERE x.queue = i.queue AND x.key = i.key OFFSET 0) k ON true;
   IF p_repeats THEN
-    -- Which came first is a matter of places.
+    -- The places decide which came first.
     SELECT th_repeated(array_agg(g.existing ORDER BY g.place), array_agg(g.id ORDER BY g.place),
                        array_agg(g.queue ORDER BY g.place), array_agg(g.key ORDER BY g.place))
     INTO existing
@@ -186,8 +186,9 @@ BEGIN
   RETURN v_existing;
 END $$;
 
--- Tells listeners that there may be work (WAK-1); NULL for not at all. In one transaction, once for each queue. The payload
--- is a message of src/wake/message.rs: from no driver, numbered by transaction, of an unknown number of jobs, in front.
+-- Sends wake-ups to listeners: there may be work (WAK-1). With NULL as the channel it sends none. In one transaction,
+-- once for each queue. The payload is a message of src/wake/message.rs: from no driver, numbered by transaction, of an
+-- unknown number of jobs, in front.
 CREATE FUNCTION th_notify(p_channel text, p_queues text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_channel IS NOT NULL THEN

@@ -66,7 +66,7 @@ BEGIN
   RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, v_wakes;
 END $$;
 
--- Expands one job that its token may settle, whose row and flow are locked. Answers the first job of the expansion that is
+-- Expands one job that its token may settle, whose row and flow are locked. Returns the first job of the expansion that is
 -- stored already, and then nothing has happened. EXP-1, EXP-3.
 CREATE FUNCTION th_expand_job(
   p_seq bigint, p_now bigint, p_jobs th_new_job[], p_tail bigint, p_edges th_new_edge[],

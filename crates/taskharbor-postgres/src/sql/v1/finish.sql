@@ -1,12 +1,12 @@
--- What every end of a job has in common. These functions run inside those that workers and people call, and translate
--- the rules of `graph.rs` in taskharbor-core into statements over many rows.
+-- The common part of everything that makes a job terminal. These functions are called by those that workers and
+-- operators call, and implement the rules of `graph.rs` in taskharbor-core as statements over many rows.
 
 -- Whether a job of this kind is a join, which no worker runs.
 CREATE FUNCTION th_is_join(p_kind th_kind) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT coalesce(p_kind > 'failure_job', false)
 $$;
 
--- The row in which a terminal job is listed.
+-- Finds the row in which a terminal job is listed.
 CREATE FUNCTION th_finished_row(p_seq bigint) RETURNS SETOF {schema}.th_finished LANGUAGE sql STABLE AS $$
   SELECT f.* FROM {schema}.th_finished f
   WHERE f.first BETWEEN p_seq & ~511::bigint AND p_seq AND (p_seq & 511)::smallint = ANY (f.offsets)
@@ -21,14 +21,15 @@ CREATE FUNCTION th_members(p_flow bigint) RETURNS TABLE (seq bigint, queue text)
   WHERE f.flow = p_flow
 $$;
 
--- The end of a job. If `failures` is NULL, the attempts and failures stay as they are. A settled job ended by the token of
--- its holder, which may repeat that; without a holder's word, no token may.
+-- The end of a job. If `failures` is NULL, the attempts and failures stay as they are. If a holder settled the job, its
+-- token may repeat that; otherwise no token may.
 CREATE TYPE th_end AS (
   seq bigint, state th_terminal, is_settled boolean, attempts int, failures int, reason text, output bytea
 );
 
--- Ends live jobs. Answers the jobs that it ended. With p_waiting, jobs that are inflight are left alone. The keys that
--- are held until the jobs end are freed, but for a job that was replaced by its expansion. KEY-4, KEY-7.
+-- Makes live jobs terminal. Returns the jobs that became terminal. With p_waiting, jobs that are inflight are left
+-- alone. The keys that are held until the jobs end are freed, but for a job that was replaced by its expansion. KEY-4,
+-- KEY-7.
 CREATE FUNCTION th_finish(p_ends th_end[], p_now bigint, p_waiting boolean, p_is_replaced boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -69,7 +70,7 @@ BEGIN
   RETURN v_ended;
 END $$;
 
--- As th_finish, for jobs that end in the same way and without the word of a holder.
+-- The same as th_finish for jobs that end in the same way and were not settled by a holder.
 CREATE FUNCTION th_finish_all(p_seqs bigint[], p_state th_terminal, p_reason text, p_now bigint, p_waiting boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
@@ -125,8 +126,9 @@ BEGIN
   WHERE g.failure > 10 AND x.seq = ANY (ARRAY[g.seq]) AND x.failure <= g.failure - 10;
 END $$;
 
--- Unblocks dependants, so many edges of each as are given. A dependant that waits for no parent any more is put in line,
--- a join among them is done, and so on from those. Answers the queues in which there is work now.
+-- Unblocks dependants: p_edges says how many edges of each are satisfied. A dependant that waits for no parent any more
+-- becomes ready or scheduled. A join among them is done, and unblocks its own dependants. Returns the queues in which
+-- there is work now.
 CREATE FUNCTION th_unblock(p_children bigint[], p_edges bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_children bigint[] := p_children;
@@ -165,8 +167,8 @@ BEGIN
   RETURN (SELECT th_unblock(d.children, d.edges, p_now) FROM th_dependants(p_done, p_now) d);
 END $$;
 
--- These members are done, in this order. Cancels the failure jobs that waited for their failure, and answers the other
--- dependants with numbers of their edges. FAI-2.
+-- These members are done, in this order. Cancels the failure jobs that waited for their failure, and returns the other
+-- dependants with the number of edges of each. FAI-2.
 CREATE FUNCTION th_dependants(p_done bigint[], p_now bigint, OUT children bigint[], OUT edges bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_needless bigint[];
@@ -229,8 +231,9 @@ BEGIN
   ) n JOIN th_job j ON j.seq = n.parent;
 END $$;
 
--- These members failed: their failure jobs wait for them no longer, nor do the other dependants of a member whose policy
--- is to continue, or with p_all those of any. Each reads the failure, whatever becomes of the member. FAI-1, POL-4.
+-- These members failed: their failure jobs wait for them no longer, nor do the other dependants of a member whose
+-- policy is to continue, or with p_all those of any. Each reads the failure, even if the member is requeued later.
+-- FAI-1, POL-4.
 CREATE FUNCTION th_fail_edges(p_seqs bigint[], p_all boolean, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_children bigint[];
@@ -254,9 +257,9 @@ BEGIN
   RETURN th_unblock(v_children, array_fill(1::bigint, ARRAY[cardinality(v_children)]), p_now);
 END $$;
 
--- These members were dead-lettered or cancelled, several at once only if their policies cancel no other member: these
--- policies apply, and those of the members that are cancelled because of them, all of one step at once. All that is to be cancelled is cancelled before anything is unblocked, so that no order
--- matters. POL-6.
+-- These members were dead-lettered or cancelled, several at once only if their policies cancel no other member. Their
+-- policies apply, and so do those of the members that are cancelled because of them, all of one step at once. All
+-- cancellations come before anything is unblocked, so that the order does not matter. POL-6.
 CREATE FUNCTION th_propagate_failure(p_seqs bigint[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_failed    bigint[] := p_seqs;
@@ -296,7 +299,7 @@ BEGIN
   RETURN th_fail_edges(v_all, false, p_now);
 END $$;
 
--- Puts flows among the terminal ones if all their members are, and takes them out if one is not. FLO-7. A flow's members
+-- Marks flows as terminal if all their members are terminal, and as not terminal otherwise. FLO-7. A flow's members
 -- mostly end in the order of their numbers, so a live one is looked for from the other end.
 CREATE FUNCTION th_retire(p_flows bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -1,12 +1,12 @@
 -- Firing schedules: the jobs of slots are stored and the schedules move to their next slots, in one step. SCH-2.
 
--- A firing: which item of the call it is, what was asked for, and why it was refused if it was.
+-- A firing: the item of the call, the request, and the reason if it was refused.
 CREATE TYPE th_fire AS (
   ord bigint, name text, next_slot bigint, missed bigint, error text, waits_for_key boolean, refused text, detail text
 );
 
--- A slot of an item with the job that stands for it: stored by the firing, or in the place of the slot's own job, perhaps
--- because it holds the key.
+-- A slot of an item with the job that stands for it: stored by the firing, or an existing job with the same id or with
+-- the key.
 CREATE TYPE th_fired AS (item bigint, slot bigint, job text, is_stored boolean, is_key_held boolean);
 
 -- Locks the schedules that have the given revisions, and refuses the firings of all others. It waits for no lock, so a
@@ -28,9 +28,9 @@ BEGIN
     ORDER BY i.ord);
 END $$;
 
--- Moves the schedules of the firings that were not refused, and records what became of their slots. Answers for each
--- firing why it was refused, or the jobs that stand in the places of those of its slots, NULL where the slot's own was
--- stored. SCH-14, SCH-15.
+-- Moves the schedules of the firings that were not refused, and records the results of their slots. Returns for each
+-- firing why it was refused, or the existing jobs for its slots, NULL for a slot whose own job was stored. SCH-14,
+-- SCH-15.
 CREATE FUNCTION th_record_firings(p_items th_fire[], p_fired th_fired[], p_now bigint)
 RETURNS TABLE (ord bigint, refused text, detail text, existing text[]) LANGUAGE plpgsql AS $$
 #variable_conflict use_column

@@ -1,12 +1,12 @@
 -- Storing flows and expansions.
 
--- A member of a flow, as it is given. NULL stands for the usual.
+-- A member of a flow, as it is given. NULL means the default.
 CREATE TYPE th_new_job AS (
   id text, queue text, type text, payload bytea, priority smallint, run_at bigint, timeout_us bigint, max_attempts int,
   headers jsonb, on_failure th_policy, kind th_kind, lane text
 );
 
--- Edges from a member to so many parents that follow each other, as positions among the members.
+-- Edges from a member to a run of consecutive parents, as positions among the members.
 CREATE TYPE th_new_edge AS (child bigint, parent bigint, run bigint);
 
 -- A key that a flow takes, and how long it is held.
@@ -69,8 +69,8 @@ BEGIN
   RETURN v_done;
 END $$;
 
--- How members begin: how many parents each has and how many of those it waits for; and for members that are terminal at
--- once their states and the reasons. FLO-6, FAI-2.
+-- The first state of members: how many parents each has and how many of those it waits for; and for members that are
+-- terminal at once, their states and reasons. FLO-6, FAI-2.
 CREATE FUNCTION th_plan_members(
   p_jobs th_new_job[], p_edges th_new_edge[], OUT edges bigint[], OUT waits bigint[], OUT states th_terminal[], OUT reasons text[]
 ) LANGUAGE plpgsql AS $$
@@ -116,7 +116,7 @@ BEGIN
   ) m;
 END $$;
 
--- Stores the members of a flow or of an expansion with their edges. Answers the number of the tail, whether it is done,
+-- Stores the members of a flow or of an expansion with their edges. Returns the number of the tail, whether it is done,
 -- whether all members are terminal, and the queues in which there is work now.
 CREATE FUNCTION th_add_members(
   p_flow bigint, p_now bigint, p_jobs th_new_job[], p_tail bigint, p_edges th_new_edge[], p_claim th_key_claim,
@@ -194,9 +194,9 @@ BEGIN
   ) m GROUP BY m.seq >> 9, m.state, m.queue;
 END $$;
 
--- Stores a flow whole or not at all. Answers one row: `inserted`; `existing` with the id of each job, or of the one
--- that holds the key; or `overlap` with the first job that is stored already. ENQ-2, FLO-4, FLO-5. A producer is held to the same as in
--- th_enqueue_v1.
+-- Stores a flow whole or not at all. Returns one row: `inserted`; `existing` with the id of each job, or of the one
+-- that holds the key; or `overlap` with the first job that is stored already. ENQ-2, FLO-4, FLO-5. A producer is
+-- held to the same checks as in th_enqueue_v1.
 CREATE FUNCTION th_enqueue_flow_v1(
   p_now bigint, p_name text, p_ids text[], p_queues text[], p_types text[], p_payloads bytea[], p_priorities bigint[],
   p_run_ats bigint[], p_timeouts bigint[], p_max_attempts bigint[], p_headers text[], p_policies text[], p_lanes text[],

@@ -1,6 +1,6 @@
--- Stores a job, or a flow with its members, that another store has exported, whole or not at all (MOV-3). Answers what
--- became of it and, where it was not stored, because of which job. What is said of each job is an object in p_jobs;
--- payloads and outputs stand beside.
+-- Stores a job, or a flow with its members, that another store has exported, whole or not at all (MOV-3). Returns the
+-- result and, if it was not stored, the job that is the reason. Each job is an object in p_jobs; payloads and outputs
+-- are separate arrays.
 CREATE FUNCTION th_import_v1(p_flow text, p_jobs text, p_payloads bytea[], p_outputs bytea[])
 RETURNS TABLE (verdict text, id text)
 LANGUAGE plpgsql {settings} AS $$
@@ -50,7 +50,7 @@ BEGIN
   RETURN QUERY SELECT 'stored', NULL::text;
 END $$;
 
--- What was enqueued.
+-- Imports the jobs as they were enqueued.
 CREATE FUNCTION th_import_jobs(p_jobs jsonb, p_seqs bigint[], p_flow bigint, p_payloads bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO th_job (
@@ -128,7 +128,7 @@ BEGIN
     (p.p->>'status')::th_edge_status, (p.p->>'state')::th_terminal, p.p->>'id', p.p->>'reason'
   FROM jsonb_array_elements(p_jobs) WITH ORDINALITY AS e (j, ord)
   CROSS JOIN jsonb_array_elements(e.j->'parents') WITH ORDINALITY AS p (p, ord);
-  -- Nor is one that is yet to come: a detached job may be stored before the flow that its parents are in.
+  -- The same for a parent that is imported later: a detached job may be stored before the flow that its parents are in.
   UPDATE th_edge e SET parent = j.seq FROM th_job j
   WHERE e.parent = 0 AND e.run IS NULL AND j.id = e.parent_id AND j.seq = ANY (p_seqs);
 END $$;

@@ -1,5 +1,5 @@
--- What is installed here, and what the operator has chosen for all who enqueue. Programs of every version read the first
--- four columns, so these never change.
+-- The installed version, and the operator's settings for all producers. Programs of every version read the first four
+-- columns, so these never change.
 CREATE TABLE th_meta (
   only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
   version           int NOT NULL DEFAULT 0,  -- the last one that is installed whole

@@ -1,5 +1,5 @@
--- What an operator does from psql, where the command is not at hand. Each answers the state of the job afterwards, and
--- fails with the reason if nothing was done.
+-- Functions for operators who use psql instead of the command. Each function on a job returns the state of the job
+-- afterwards, and fails with the reason if nothing was changed.
 
 -- Does one thing to one job. Answers its state, or fails with the reason.
 CREATE FUNCTION th_manage_one(p_action text, p_id text, p_run_at bigint, p_reset boolean, p_priority bigint) RETURNS text
@@ -20,13 +20,13 @@ BEGIN
   RETURN v.state;
 END $$;
 
--- Cancels a job, or requests it of its worker if it is inflight.
+-- Cancels a job, or asks its worker to stop it if it is inflight.
 CREATE FUNCTION th_cancel(job_id text) RETURNS text LANGUAGE plpgsql {settings} AS $$
 BEGIN
   RETURN th_manage_one('cancel', job_id, NULL, false, 0);
 END $$;
 
--- Gives a dead-lettered or cancelled job another life.
+-- Requeues a dead-lettered or cancelled job, so that it runs again.
 CREATE FUNCTION th_requeue(job_id text, reset_attempts boolean DEFAULT false) RETURNS text LANGUAGE plpgsql {settings} AS $$
 BEGIN
   RETURN th_manage_one('requeue', job_id, NULL, reset_attempts, 0);

@@ -1,6 +1,7 @@
--- Reading what jobs produced.
+-- Reading the outputs of jobs.
 
--- The job that stands for a job after its expansions; itself if it has none. NULL if its record was removed.
+-- Finds the job whose output replaces that of a job after its expansions; the job itself if it has none. NULL if its
+-- record was removed.
 CREATE FUNCTION th_expanded(p_seq bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
   v_seq  bigint := p_seq;

@@ -7,9 +7,9 @@ BEGIN
   PERFORM pg_advisory_xact_lock(hashtextextended('taskharbor:th_finished', 'th_finished'::regclass::oid::bigint));
 END $$;
 
--- Removes jobs and whole flows, oldest first whatever way they ended and of equal age the first inserted, until as many
--- jobs are gone as the limit says. NULL keeps what ended in that way. Answers how many jobs went. PRU-1, PRU-4.
--- Then as many keys go that were held for a time which has passed, and whose jobs are gone.
+-- Removes jobs and whole flows until the limit is reached: the oldest first, whatever their state, and of equal age
+-- those that were inserted first. NULL keeps the jobs of that state. Returns how many jobs were removed. PRU-1, PRU-4.
+-- Then removes up to as many keys whose time has passed and whose jobs are removed.
 --
 -- th_finished_age and th_flow_end give the oldest, so the cost is that of what is removed.
 CREATE FUNCTION th_prune_v1(p_done bigint, p_cancelled bigint, p_dlq bigint, p_limit bigint, p_now bigint) RETURNS bigint
@@ -49,7 +49,7 @@ BEGIN
     PERFORM th_unlist(v_jobs);
     v_removed := th_remove(v_jobs);
   END IF;
-  -- A flow that an open transaction has locked goes another time.
+  -- A flow that an open transaction has locked is removed by a later call.
   v_flows := ARRAY(SELECT f.seq FROM th_flow f WHERE f.seq = ANY (v_flows) ORDER BY f.seq FOR UPDATE SKIP LOCKED);
   FOREACH v_flow IN ARRAY v_flows LOOP
     v_removed := v_removed + th_remove_flow(v_flow);
@@ -83,8 +83,8 @@ BEGIN
     ) t WHERE t.total >= p_limit);
 END $$;
 
--- Removes terminal jobs that are not listed any more, and all that is known of them. Their keys are free, but for keys
--- that are held for a time. KEY-3, KEY-9, PRU-3.
+-- Removes terminal jobs that are not listed any more, with all their rows. Their keys are freed, except keys that are
+-- held for a time. KEY-3, KEY-9, PRU-3.
 CREATE FUNCTION th_remove(p_seqs bigint[]) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_removed bigint;

@@ -1,4 +1,4 @@
--- Giving terminal jobs another life.
+-- Requeueing terminal jobs.
 
 -- Requeues jobs. Jobs in no flow and without a key are requeued all at once. REQ-1 to REQ-8.
 CREATE FUNCTION th_requeue_jobs(
@@ -72,7 +72,7 @@ BEGIN
   state := th_state(p_seq, p_now);
 END $$;
 
--- Makes terminal jobs live. With the token that ended one, every token of that life is gone (REQ-8). Answers the queues in
+-- Makes terminal jobs live again. The tokens of the epoch that ended become invalid (REQ-8). Returns the queues in
 -- which there is work now.
 CREATE FUNCTION th_revive(p_seqs bigint[], p_now bigint, p_run_at bigint, p_reset boolean) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -124,7 +124,7 @@ BEGIN
 END $$;
 
 -- Takes the key that a job stands for again, if that is held until the job is terminal: its own, or as the tail of its
--- flow that of the job under whose id the flow began. Answers the job that holds it by now, or NULL. KEY-8.
+-- flow that of the job under whose id the flow began. Returns the job that holds it now, or NULL. KEY-8.
 CREATE FUNCTION th_take_key(p_seq bigint, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   b record;

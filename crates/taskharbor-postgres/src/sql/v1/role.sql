@@ -1,4 +1,5 @@
--- No role but the owner may use anything unless th_grant says so. What others have in the schema is theirs to grant.
+-- Only the owner may use anything, unless th_grant gives other roles a part. Privileges on other objects in the schema
+-- are not changed.
 DO $revoke$
 DECLARE
   v_function regprocedure;

@@ -1,4 +1,4 @@
--- Which role has which part, so that a migration can grant again what it adds. th_grant and th_revoke keep it.
+-- The parts of roles, so that a migration can grant privileges on new objects. th_grant and th_revoke write it.
 CREATE TABLE th_role (
   role text NOT NULL,
   part text NOT NULL,
@@ -8,7 +8,7 @@ COMMENT ON TABLE th_role IS 'Which role has which part, as th_grant and th_revok
 COMMENT ON COLUMN th_role.role IS 'Name of the role.';
 COMMENT ON COLUMN th_role.part IS 'worker, producer or viewer.';
 
--- Lets a role do what its part needs, and remembers it.
+-- Grants a role the privileges of a part, and records that.
 CREATE FUNCTION th_grant(part text, to_role text) RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 BEGIN
   PERFORM th_grant_v1(part, to_role);
@@ -23,7 +23,7 @@ BEGIN
   WHERE EXISTS (SELECT FROM pg_roles p WHERE p.rolname = r.role);
 END $$;
 
--- Takes everything from a role that th_grant gave it, and forgets it.
+-- Revokes everything that th_grant gave a role, and removes the record.
 CREATE FUNCTION th_revoke(from_role text) RETURNS void LANGUAGE plpgsql SET search_path = {schema}, pg_temp AS $$
 DECLARE
   v_role text := quote_ident(from_role);

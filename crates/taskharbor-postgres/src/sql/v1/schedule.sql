@@ -1,4 +1,4 @@
--- Schedules as they are configured and read.
+-- Configuring and reading schedules.
 
 -- A schedule to be stored. With keeps_slot, a stored one keeps its next slot.
 CREATE TYPE th_new_schedule AS (name text, definition bytea, next_slot bigint, keeps_slot boolean);
@@ -35,7 +35,7 @@ BEGIN
   ORDER BY n.ordinality;
 END $$;
 
--- Makes these the schedules of an owner (SCH-10). Answers why it did not, if so; then nothing has changed.
+-- Makes these the schedules of an owner (SCH-10). If it is denied, returns the reason, and nothing has changed.
 CREATE FUNCTION th_declare_schedules(p_owner text, p_version bigint, p_new th_new_schedule[])
 RETURNS TABLE (denied text, name text, detail text) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -66,7 +66,7 @@ BEGIN
   ON CONFLICT DO NOTHING;
 END $$;
 
--- Pauses, resumes or removes a schedule. Answers why it did not, if so. SCH-13.
+-- Pauses, resumes or removes a schedule. Returns the reason if it is denied. SCH-13.
 CREATE FUNCTION th_change_schedule(p_change text, p_name text, p_revision bigint, p_next_slot bigint, p_now bigint)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -92,7 +92,7 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Stores a schedule as another store had it. Answers why it did not, if so. SCH-16.
+-- Stores a schedule as another store had it. Returns the reason if it is denied. SCH-16.
 CREATE FUNCTION th_import_schedule(p_record jsonb, p_definition bytea) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   v_given  th_schedule := jsonb_populate_record(NULL::th_schedule, p_record);
@@ -111,7 +111,7 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Changes settings, in the order given (PAU-4). Answers the changes that were denied. Calls change settings one after
+-- Changes settings, in the order given (PAU-4). Returns the changes that were denied. Calls change settings one after
 -- another, so no schedule comes or goes meanwhile; Reserve reads them, and firings move schedules. A change waits for a
 -- firing of its schedule, and a firing waits for no change.
 CREATE FUNCTION th_configure_v1(p_changes text, p_definitions bytea[], p_now bigint, p_notify text)

@@ -1,14 +1,14 @@
--- Recording what became of inflight jobs.
+-- Recording the outcomes of inflight jobs.
 
--- What a holder says of one job. The number and the flow are those of the job that has the id. The reason of a release is
--- the note that is kept with the job.
+-- A settlement of one job. The number and the flow are those of the job with the id. The reason of a release is the
+-- note that is stored with the job.
 CREATE TYPE th_item AS (
   ord bigint, seq bigint, flow bigint, token bigint, kind th_transition, output bytea, attempts int, error text,
   failed_at bigint, run_at bigint, reason text
 );
 
--- Acknowledges jobs by the numbers and tokens of their leases. Answers the numbers of the jobs for which it is not as
--- simple, about which the caller asks th_settle_v1, and the queues in which there is work now. SET-1.
+-- Acknowledges jobs by the numbers and tokens of their leases. Returns the numbers of the jobs that it did not
+-- acknowledge, for which the caller then calls th_settle_v1, and the queues in which there is work now. SET-1.
 --
 -- The flow of the first job is locked beforehand, since most calls are about jobs of one flow, or of none. Other flows
 -- are locked while jobs are, and therefore not waited for.
@@ -46,7 +46,7 @@ BEGIN
 END $$;
 
 -- Acknowledges jobs in no flow or in one of these, which are locked. Rows are waited for in the order of their numbers.
--- Answers the jobs, the members among them in the order given, and their queues if a queue is starved.
+-- Returns the jobs, the members among them in the order given, and their queues if a queue is starved.
 CREATE FUNCTION th_ack_free(
   p_now bigint, p_seqs bigint[], p_tokens bigint[], p_outputs bytea[], p_flows bigint[], OUT done bigint[], OUT members bigint[],
   OUT queues text[]
@@ -99,7 +99,7 @@ BEGIN
     WHERE j.seq = p_seq), 'not_found');
 END $$;
 
--- Settles jobs. Answers only what is not simply applied: which item, and why not. Then a row without an item: the
+-- Settles jobs. Returns only what is not simply applied: which item, and why not. Then a row without an item: the
 -- queues in which there is work now. What an item does not say is NULL, and an array that would hold nothing else is
 -- empty.
 --
@@ -155,7 +155,7 @@ BEGIN
 END $$;
 
 -- Locks the flows of items and then their jobs, each in their order, as far as the caller waits for them; a row for which
--- it does not wait is locked if it is free. Answers the items whose jobs are locked and whose tokens are those of the
+-- it does not wait is locked if it is free. Returns the items whose jobs are locked and whose tokens are those of the
 -- leases. The members of flows that are not locked are left alone.
 CREATE FUNCTION th_lock_items(p_items th_item[], p_wait_for_jobs boolean, p_wait_for_flows boolean) RETURNS th_item[]
 LANGUAGE plpgsql AS $$
@@ -184,7 +184,7 @@ BEGIN
 END $$;
 
 -- Settles jobs that are locked, those of them whose leases are valid: acknowledged (SET-1), dead-lettered (SET-3), or
--- cancelled because that was requested (CAN-3, CAN-4); or waiting again. Answers the items, the jobs that failed, and the
+-- cancelled because that was requested (CAN-3, CAN-4); or waiting again. Returns the items, the jobs that failed, and the
 -- queues in which there is work now.
 CREATE FUNCTION th_apply(p_items th_item[], p_now bigint, OUT ords bigint[], OUT failed bigint[], OUT wakes text[])
 LANGUAGE plpgsql AS $$
@@ -225,8 +225,8 @@ BEGIN
   END IF;
 END $$;
 
--- Jobs that wait again: retried (SET-2, SET-13, LEA-6), or released (SET-4, SET-12), after a handler had started (LEA-6) or before.
--- Answers their queues.
+-- Jobs that wait again: retried (SET-2, SET-13, LEA-6), or released (SET-4, SET-12), after a handler had started (LEA-6)
+-- or before. Returns their queues.
 CREATE FUNCTION th_put_back(p_items th_item[], p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
   v_queues text[];
@@ -327,7 +327,7 @@ BEGIN
   RETURN th_authorize(p_item.seq, p_item.token, p_item.kind, p_now);
 END $$;
 
--- Locks flows, those that are free unless it waits. Answers the others. A call that waits has locked them before; a flow
+-- Locks flows, those that are free unless it waits. Returns the others. A call that waits has locked them before; a flow
 -- that a job has joined since is skipped, because its transaction may be waiting for rows locked here.
 CREATE FUNCTION th_lock_flows(p_flows bigint[], p_waits boolean) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
@@ -355,7 +355,7 @@ CREATE FUNCTION th_flows_of(p_items th_item[]) RETURNS bigint[] LANGUAGE sql IMM
 $$;
 
 -- Acknowledges members among the acks that follow each other from this item on, those that are free and whose tokens may,
--- all at once. Their flows are locked. Answers where the acks end, the items that were settled, the jobs in the order of
+-- all at once. Their flows are locked. Returns where the acks end, the items that were settled, the jobs in the order of
 -- the items, and their flows.
 CREATE FUNCTION th_ack_members(
   p_items th_item[], p_from bigint, p_busy bigint[], p_now bigint,

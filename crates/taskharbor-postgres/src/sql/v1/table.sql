@@ -1,10 +1,10 @@
--- The tables. Times are microseconds since 1970 (TIM-2); NULL stands for none, for zero where something is counted, and
--- for the usual where something was chosen. No function reads a clock to decide anything (TIM-1); th_now is for callers
--- of SQL that give no time. Texts compare byte by byte: two names are the same exactly when their bytes are (JOB-3).
+-- The tables. Times are microseconds since 1970 (TIM-2); NULL stands for none, for zero in counts, and for the default
+-- of options. No function reads a clock to decide anything (TIM-1); th_now is for callers of SQL that give no time.
+-- Texts compare byte by byte: two names are the same exactly when their bytes are (JOB-3).
 --
--- A job has one row in th_job, which says what was enqueued and is not written again when the job is granted or ends.
--- Beside it the job has either a row in th_live, or a place in a row of th_finished. A statement that has to know in which
--- of the two a job is must read both with one snapshot.
+-- A job has one row in th_job, with what was enqueued, which is not written again when the job is granted or becomes
+-- terminal. The job also has either a row in th_live, or an entry in a row of th_finished. A statement that needs to
+-- know in which of the two a job is must read both with one snapshot.
 --
 -- The functions join few rows at hand to many in a table, and say so as `t.seq = ANY (ARRAY[g.seq])`. Written as
 -- `t.seq = g.seq`, the planner may as well read all of the table first and look for each row among those at hand; and it
@@ -33,7 +33,8 @@ CREATE TYPE th_transition AS ENUM ('ack', 'retry', 'fail', 'release', 'release_s
 -- expiration counts.
 CREATE TYPE th_lease_mark AS ENUM ('started', 'leaving');
 
--- Numbers jobs and flows in the order of insertion. Never used again, so a number finds its job or nothing.
+-- The numbers of jobs and flows, in the order of insertion. A number is never used again, so it finds its own job or
+-- nothing.
 CREATE SEQUENCE th_seq;
 
 -- One row per job: what was enqueued (JOB-1). Only joining or leaving a flow and an expansion change it later.
@@ -109,9 +110,9 @@ CREATE TABLE th_live (
   fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
   autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
--- Where a lane stands: lanes of a queue by priority, the highest first, then by name. One text is found in half the time that
--- three columns take. No name has a character that sorts before a space, so the keys of a queue lie between the queue's name
--- with chr(1) and with chr(2) behind it.
+-- The sort key of a lane: lanes of a queue are sorted by priority, the highest first, then by name. One text is found
+-- in half the time that three columns take. No name has a character that sorts before a space, so the keys of a queue
+-- lie between the queue's name with chr(1) and with chr(2) behind it.
 CREATE FUNCTION th_lane_key(p_queue text, p_priority int, p_lane text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
   SELECT p_queue || chr(1) || lpad((32767 - p_priority)::text, 5, '0') || p_lane
 $$;
@@ -126,9 +127,9 @@ CREATE INDEX th_live_before_lane ON th_live (queue, available_at, seq)
   WHERE waits_for IS NULL AND lane IS NOT NULL AND is_in_lane IS NULL;
 CREATE INDEX th_live_flow ON th_live (flow, seq) WHERE flow IS NOT NULL;
 
--- The terminal jobs. A row holds jobs that were granted by one call and ended by one call in the same way, and whose
--- numbers lie in one span of 512: 512n to 512n + 511. So the row of a job is found by the primary key without leaving
--- the span, and whatever is said of the jobs of a row is one value for all of them.
+-- The terminal jobs. A row holds jobs that were granted by one call and became terminal by one call with the same
+-- state, and whose numbers are in one span of 512: 512n to 512n + 511. So the row of a job is found by the primary key
+-- without leaving the span, and the columns of a row apply to all its jobs.
 CREATE TABLE th_finished (
   first           bigint PRIMARY KEY,
   kept_until      bigint NOT NULL,
@@ -147,7 +148,7 @@ CREATE INDEX th_finished_age ON th_finished (state, kept_until, first) WHERE flo
 CREATE INDEX th_finished_flow ON th_finished (flow, first) WHERE flow IS NOT NULL;
 CREATE INDEX th_finished_failed ON th_finished (state, (first >> 9)) WHERE state <> 'done';
 
--- What there is to say of a terminal job beyond "acknowledged at its first delivery, without output".
+-- Details of a terminal job, unless it was acknowledged at its first delivery and has no output.
 CREATE TABLE th_outcome (
   seq             bigint PRIMARY KEY,
   run_at          bigint,
@@ -232,9 +233,9 @@ CREATE TABLE th_queue (
   paused_since    bigint NOT NULL
 );
 
--- The limits of a queue, as the driver reads and writes them, and what is charged to it: up to when its rate is, until when
--- the queue is on hold, and since when a limit of inflight jobs has kept a job back. Reserve locks the row of each queue that
--- has one, so racing calls together grant no more than the limits allow. LIM-2, LIM-8.
+-- The limits of a queue, as the driver reads and writes them, and their use: the time up to which its rate is charged,
+-- the end of its hold, and since when a limit of inflight jobs has kept a job from starting. Reserve locks the row of
+-- each queue that has one, so racing calls together grant no more than the limits allow. LIM-2, LIM-8.
 CREATE TABLE th_limit (
   queue           text COLLATE "C" PRIMARY KEY,
   owner           text COLLATE "C",

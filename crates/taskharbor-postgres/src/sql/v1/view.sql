@@ -1,11 +1,11 @@
--- What people see.
+-- Views for people.
 
 -- In two parts, since an interval is multiplied in floating point.
 CREATE FUNCTION th_time(p_micros bigint) RETURNS timestamptz LANGUAGE sql STABLE AS $$
   SELECT timestamptz 'epoch' + p_micros / 1000000 * interval '1 second' + p_micros % 1000000 * interval '1 microsecond'
 $$;
 
--- Every job with what there is to know of it, times in microseconds. What the driver reads.
+-- Every job with everything that is stored about it, for the driver. Times are in microseconds.
 CREATE VIEW th_record AS
 SELECT j.seq, j.id, j.queue, j.type, j.payload, j.headers, coalesce(j.kind, 'work') AS kind,
   coalesce(j.key_hold, 'until_pruned') AS key_hold, coalesce(j.on_failure, 'block') AS on_failure, j.timeout_us, j.created_at,
@@ -57,7 +57,7 @@ SELECT r.id, r.type, r.queue, r.payload, th_time(r.run_at) AS run_at,
   CASE WHEN r.ended_as = 'dlq' THEN r.reason END AS dlq_reason,
   CASE WHEN r.ended_as = 'dlq' THEN th_time(r.finished_at) END AS dlq_failed_at,
   r.idempotency_key,
-  -- Beyond the first documentation.
+  -- Further columns.
   th_json(r.payload, r.headers) AS payload_json, r.priority, th_time(r.due_at) AS due_at, r.deliveries, r.expirations, r.epoch, r.headers, r.holder,
   coalesce(r.cancel_requested, false) AS cancel_requested, r.progress, r.output, r.reason, th_time(r.started_at) AS started_at,
   th_time(r.finished_at) AS finished_at, f.id AS flow, r.waits_for AS pending, r.seq,

@@ -1,7 +1,8 @@
--- Workers that announce themselves, and their eviction.
+-- Announcements of workers, and the eviction of workers.
 
--- Announces a worker until a time; NULL withdraws what it has announced. WRK-1, WRK-3. p_info holds what the worker says about
--- itself. The commit does not wait for the disk: a crash of the server loses what workers soon say again.
+-- Announces a worker until a time; NULL withdraws its announcement. WRK-1, WRK-3. p_info is the content of the
+-- announcement. The commit does not wait for the disk: announcements that a crash of the server loses are soon
+-- repeated.
 CREATE FUNCTION th_announce_v1(p_holder text, p_incarnation text, p_info bytea[], p_now bigint, p_expires bigint) RETURNS void
 LANGUAGE plpgsql {settings} AS $$
 BEGIN
@@ -30,9 +31,9 @@ BEGIN
   RETURN ARRAY(SELECT l.seq FROM th_live l WHERE l.lease_expires_at > p_now AND l.holder = p_holder);
 END $$;
 
--- Lets all leases of a holder that are valid end now, and forgets the announcement of the incarnation, or with NULL all of
--- the holder. Answers how many leases ended, how many it had to leave because their jobs are locked, and the queues of
--- those that ended. EVI-1, EVI-2, EVI-3.
+-- Ends all valid leases of a holder now, and removes the announcement of the incarnation, or with NULL all
+-- announcements of the holder. Returns how many leases ended, how many it skipped because their jobs are locked, and
+-- the queues of those that ended. EVI-1, EVI-2, EVI-3.
 --
 -- As a call that extends, it locks members without their flows, and so waits for no lock while it has locked jobs. A job
 -- that is being settled at this moment may be left to its settlement; the caller tries again soon.
