@@ -127,7 +127,7 @@ impl Keeper {
             return;
         }
         let soon = now.saturating_add(shared.config.heartbeat / 2);
-        let newest = newest_of_each(shared.registry.all());
+        let newest = newest_of_each(shared, shared.registry.all());
         let due_soon = |inflight: &Arc<Inflight>| {
             let is_due = inflight.is_kept() && due_at(shared, inflight) <= soon;
             is_due && !is_overdue(shared, inflight, now)
@@ -178,10 +178,11 @@ fn last_moment(shared: &Shared, inflight: &Inflight) -> Timestamp {
     inflight.expires_at().saturating_sub(shared.config.margin())
 }
 
-/// A job may be held twice: once with an outcome that the store has not confirmed, and once more
-/// because it was reserved again since. A call names each job once, and only the newest lease can
-/// be alive.
-fn newest_of_each(held: Vec<Arc<Inflight>>) -> Vec<Arc<Inflight>> {
+/// A job may be held twice: once with an outcome that the store has not confirmed, or with a lease
+/// that was ended in the store, and once more because the worker has reserved it again since. A call
+/// names each job once, and only the newest lease can be valid. The handler of an older one is
+/// stopped before the next one starts: that waits until the store knows of its start.
+fn newest_of_each(shared: &Shared, held: Vec<Arc<Inflight>>) -> Vec<Arc<Inflight>> {
     let mut newest: HashMap<JobId, Arc<Inflight>> = HashMap::with_capacity(held.len());
     for inflight in held {
         let known = newest.get(&inflight.job.id);
@@ -193,6 +194,9 @@ fn newest_of_each(held: Vec<Arc<Inflight>>) -> Vec<Arc<Inflight>> {
         };
         if let Some(older) = older {
             older.leave_alone();
+            if !older.has_ended() && !older.may_be_acked() {
+                shared.lose(&older, &LossReason::Refused(Refusal::LeaseMismatch));
+            }
         }
     }
     newest.into_values().collect()

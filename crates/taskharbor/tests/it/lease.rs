@@ -67,6 +67,32 @@ async fn steal(port: &Port) -> Leased {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_reserves_its_own_job_again_stops_the_first_handler() {
+    let port = Port::new();
+    let id = port.enqueue("a").await;
+    let (running, most) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+    let seen = Arc::clone(&most);
+    let run = port.worker(handler(move |_, _| {
+        let (this, seen) = (Arc::clone(&running), Arc::clone(&seen));
+        async move {
+            // One of them is the closure's.
+            seen.fetch_max(Arc::strong_count(&this) - 1, Ordering::SeqCst);
+            tokio::time::sleep(100 * SECOND).await;
+            DONE
+        }
+    }));
+    let run = run.name("evicted").lease(3_600 * SECOND).heartbeat(600 * SECOND);
+    let _running = run.build().unwrap().start();
+    port.log.until("started").await;
+    assert_eq!(port.client.evict("evicted").await.unwrap(), 1);
+    port.log.until("lost").await;
+    let record = port.finished(&id).await;
+    assert_eq!((record.state, record.job.deliveries), (State::Done, 2));
+    assert_eq!((port.log.count("started"), port.log.count("lost")), (2, 1));
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_whose_lease_was_stolen_is_stopped_at_the_next_heartbeat() {
     let port = Port::new();
     let id = port.enqueue("a").await;

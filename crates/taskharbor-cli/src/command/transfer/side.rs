@@ -32,6 +32,7 @@ pub(super) struct Side {
     driver: AnyDriver,
     role: &'static str,
     pub(super) shown: String,
+    patience: Duration,
     /// Whether the last call had to be given up. Then others are made once.
     is_given_up: Cell<bool>,
 }
@@ -58,11 +59,16 @@ impl Side {
         let shown = clean::line(&url.shown());
         let failed = |failure| named(role, &shown, failure);
         let driver = url.open(missing).await.map_err(failed)?;
-        Ok(Self::new(driver, role, shown))
+        Ok(Self::new(driver, role, shown, PATIENCE))
     }
 
-    pub(super) const fn new(driver: AnyDriver, role: &'static str, shown: String) -> Self {
-        Self { driver, role, shown, is_given_up: Cell::new(false) }
+    pub(super) const fn new(
+        driver: AnyDriver,
+        role: &'static str,
+        shown: String,
+        patience: Duration,
+    ) -> Self {
+        Self { driver, role, shown, patience, is_given_up: Cell::new(false) }
     }
 
     /// Makes a call, and makes it again while the store is unavailable, for as long as that may take.
@@ -74,7 +80,7 @@ impl Side {
         loop {
             let answer = call(&self.driver).await;
             let is_away = answer.as_ref().is_err_and(CallFailure::is_unavailable);
-            if !is_away || self.is_given_up.get() || began.elapsed() >= PATIENCE {
+            if !is_away || self.is_given_up.get() || began.elapsed() >= self.patience {
                 self.is_given_up.set(is_away);
                 return self.named(answer);
             }
