@@ -116,7 +116,7 @@ async fn a_worker_is_listed_and_evicted() {
     page.wait_for_text("web-3, pid 4711, version 2.1").await;
     page.screenshot("workers").await;
     page.click_text("Evict").await;
-    page.wait_for_text("its acks are refused").await;
+    page.wait_for_text("the store refuses its outcomes").await;
     page.click("dialog footer button:last-child").await;
     page.wait_for_text("The leases of worker-1 have ended").await;
     page.wait_for_text("No worker has announced itself").await;
