@@ -29,7 +29,7 @@ async fn a_job_is_cancelled_and_requeued() {
     const REFUSED: &SqlState = &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE;
     let on = named().await;
     let sql = on.sql().await;
-    store(&on, vec![job("a"), job_in("runs", "b")]).await;
+    store(&on, vec![job("a"), job_in("runs", "b"), job_in("runs", "c")]).await;
     assert_eq!(text(&sql, "SELECT th_cancel('a')").await, "cancelled");
     assert_eq!(state(&on, "a").await, State::Cancelled);
     let said = refusal(&sql, "SELECT th_cancel('a')", REFUSED).await;
@@ -40,13 +40,12 @@ async fn a_job_is_cancelled_and_requeued() {
     let said = refusal(&sql, "SELECT th_cancel('none')", &SqlState::NO_DATA_FOUND).await;
     assert_eq!(said, "no job has the id 'none'");
 
-    settle(&on, &lease(&on, "runs", 1).await, fail()).await;
+    settle(&on, &lease(&on, "runs", 2).await, fail()).await;
     assert_eq!(text(&sql, "SELECT th_requeue('b', reset_attempts => true)").await, "ready");
     let record = on.inspect(id("b"), noon()).await.unwrap().unwrap();
     assert_eq!((record.job.attempts, record.job.max_attempts), (0, None));
-    settle(&on, &lease(&on, "runs", 1).await, fail()).await;
-    assert_eq!(text(&sql, "SELECT th_requeue('b')").await, "ready");
-    let record = on.inspect(id("b"), noon()).await.unwrap().unwrap();
+    assert_eq!(text(&sql, "SELECT th_requeue('c')").await, "ready");
+    let record = on.inspect(id("c"), noon()).await.unwrap().unwrap();
     assert_eq!((record.job.attempts, record.job.max_attempts), (1, Some(2)));
 }
 

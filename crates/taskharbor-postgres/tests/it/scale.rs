@@ -167,7 +167,7 @@ async fn an_empty_queue_among_many_is_one_look() {
     let call = "SELECT count(*) FROM th_reserve_v1(ARRAY(SELECT 'q' || n FROM generate_series(1, 1000) n), array_fill(1::bigint, '{1000}'), 'w', 50000000, 60000000, 7, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}')";
     sql.query_one(call, &[]).await.unwrap();
     assert_eq!(sql.query_one(scans, &[]).await.unwrap().get::<_, i64>(0), 0);
-    sql.batch_execute("ROLLBACK; SELECT th_enqueue('t', queue => 'q5', lane => 'l')")
+    sql.batch_execute("ROLLBACK; SELECT setval('th_seq', 1000); SELECT th_enqueue('t', queue => 'q5', lane => 'l')")
         .await
         .unwrap();
     sql.batch_execute("BEGIN").await.unwrap();
