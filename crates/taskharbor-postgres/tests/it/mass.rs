@@ -17,7 +17,7 @@ use taskharbor_core::{
     },
     flow::Expansion,
     job::{FailurePolicy, Headers, JobSet},
-    name::IdempotencyKey,
+    name::{IdempotencyKey, LaneName},
 };
 
 use crate::{
@@ -227,6 +227,14 @@ async fn a_queue_goes_on_behind(on: &Store, marked: usize, set: JobSet) {
 async fn a_queue_goes_on_behind_jobs_whose_cancellation_no_worker_heard_of() {
     const COUNT: usize = 15_000;
     a_queue_goes_on_behind(&named().await, COUNT, JobSet::plain(jobs(COUNT))).await;
+}
+
+#[tokio::test]
+async fn a_queue_goes_on_behind_jobs_in_lanes_whose_cancellation_no_worker_heard_of() {
+    const COUNT: usize = 15_000;
+    let lane = |number: usize| LaneName::new(format!("lane-{}", number % 3)).unwrap();
+    let jobs = jobs(COUNT).into_iter().enumerate().map(|(number, it)| it.lane(lane(number)));
+    a_queue_goes_on_behind(&named().await, COUNT, JobSet::plain(jobs.collect())).await;
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ async fn walked(sql: &Client, queues: &[String], start: Option<i64>) -> (i64, i6
         start.map_or("'{}'".to_owned(), |_| format!("array_fill({value}::bigint, '{{{count}}}')"))
     };
     let call = format!(
-        "SELECT count(id) FROM th_reserve_v1('{{{}}}', array_fill(10::bigint, '{{{count}}}'), 'w', {NOW}, 60000000, 7, 0, {starts}::bigint[], {}, {}, {}, '{{}}', '{{}}', '{{}}')",
+        "SELECT count(id) FROM th_reserve_v1('{{{}}}', array_fill(10::bigint, '{{{count}}}'), 'w', {NOW}, 60000000, 7, 0, {starts}::bigint[], {}, {}, {}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')",
         queues.join(","),
         all(0),
         all(start.unwrap_or(0)),
@@ -164,7 +164,7 @@ async fn an_empty_queue_among_many_is_one_look() {
     // Lanes are not looked for in a store that has none.
     let scans = "SELECT coalesce(sum(pg_stat_get_xact_numscans(i::regclass)), 0)::bigint FROM unnest('{th_live_lane,th_live_before_lane}'::text[]) i";
     sql.batch_execute("BEGIN").await.unwrap();
-    let call = "SELECT count(*) FROM th_reserve_v1(ARRAY(SELECT 'q' || n FROM generate_series(1, 1000) n), array_fill(1::bigint, '{1000}'), 'w', 50000000, 60000000, 7, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}')";
+    let call = "SELECT count(*) FROM th_reserve_v1(ARRAY(SELECT 'q' || n FROM generate_series(1, 1000) n), array_fill(1::bigint, '{1000}'), 'w', 50000000, 60000000, 7, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')";
     sql.query_one(call, &[]).await.unwrap();
     assert_eq!(sql.query_one(scans, &[]).await.unwrap().get::<_, i64>(0), 0);
     sql.batch_execute("ROLLBACK; SELECT setval('th_seq', 1000); SELECT th_enqueue('t', queue => 'q5', lane => 'l')")

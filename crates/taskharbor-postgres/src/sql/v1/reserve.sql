@@ -374,12 +374,32 @@ BEGIN
   END IF;
 END $$;
 
--- As th_cancel_run, of one job.
-CREATE FUNCTION th_cancel_marked(p_seq bigint, p_now bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+-- The jobs that stand behind one in its lane, one after another, as long as they are to be cancelled and in no flow: the lane
+-- keeps its turn, so reserve comes to all of them.
+CREATE FUNCTION th_marked_behind(p_seq bigint, p_now bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-  v_end record := th_cancel_run(NULL, ARRAY[p_seq], p_now);
+  m th_live;
 BEGIN
-  RETURN v_end.wakes;
+  SELECT l.* INTO m FROM th_live l WHERE l.seq = p_seq AND l.flow IS NULL AND l.lane IS NOT NULL;
+  RETURN ARRAY(
+    SELECT c.seq FROM (
+      SELECT x.seq, bool_and(x.is_marked) OVER (ORDER BY x.available_at, x.seq) AS is_next FROM (
+        SELECT l.seq, l.available_at, l.cancel_requested IS TRUE AND l.flow IS NULL AS is_marked FROM th_live l
+        WHERE th_lane_key(l.queue, l.priority, l.lane) = th_lane_key(m.queue, m.priority, m.lane) AND l.waits_for IS NULL
+          AND l.is_in_lane AND l.available_at <= p_now AND (l.available_at, l.seq) > (m.available_at, m.seq)
+          AND (l.lease_expires_at IS NULL OR l.lease_expires_at <= p_now)
+        ORDER BY l.available_at, l.seq LIMIT 500 FOR UPDATE SKIP LOCKED
+      ) x
+    ) c WHERE c.is_next);
+END $$;
+
+-- As th_cancel_run, of a job that a turn has come to, and of those behind it.
+CREATE FUNCTION th_cancel_marked(p_seq bigint, p_now bigint, OUT wakes text[], OUT jobs bigint) LANGUAGE plpgsql AS $$
+DECLARE
+  v_end record := th_cancel_run(NULL, p_seq || th_marked_behind(p_seq, p_now), p_now);
+BEGIN
+  wakes := v_end.wakes;
+  jobs := v_end.jobs;
 END $$;
 
 -- When a priority of which all that is due was granted may have more: its next job falls due, or its next lease ends.

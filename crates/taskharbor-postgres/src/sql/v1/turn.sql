@@ -36,6 +36,8 @@ DECLARE
   v_took     record;
   v_found    th_candidates;
   v_pass_by  bigint[] := '{}';
+  v_end      record;
+  v_ended    bigint := 0;           -- jobs that were ended because they were to be cancelled
   v_bytes    bigint := 0;           -- of the payloads granted so far
   v_granted  bigint := 0;
   v_due      bigint;
@@ -69,7 +71,10 @@ BEGIN
       v_granted := v_granted + v_found.jobs;
     END IF;
     IF v_found.marked IS NOT NULL AND NOT v_is_stopped THEN
-      r.wakes := r.wakes || th_cancel_marked(v_found.marked, p_call.now);
+      v_end := th_cancel_marked(v_found.marked, p_call.now);
+      r.wakes := r.wakes || v_end.wakes;
+      v_ended := v_ended + v_end.jobs;
+      EXIT WHEN v_ended >= 500;
       v_pass_by := v_pass_by || v_found.marked;
       v_gate.is_blocked := true;
       PERFORM th_enter_lanes(p_queue, p_call.now);
@@ -84,7 +89,8 @@ BEGIN
   ELSIF v_left > 0 THEN
     v_due := th_next_due_of_any(p_queue, th_blocked_until(p_call.now), p_call.now + 1000000, p_call.now);
   END IF;
-  r.next_due := least(v_due, CASE WHEN (v_is_early OR v_is_stopped) AND v_granted < p_limit THEN th_soon(v_granted, p_call.now) END);
+  -- RES-5
+  r.next_due := least(v_due, CASE WHEN v_ended >= 500 THEN p_call.now + 1 END, CASE WHEN (v_is_early OR v_is_stopped) AND v_granted < p_limit THEN th_soon(v_granted, p_call.now) END);
   -- LAN-4: the next call goes on behind the last lane. If nothing was granted, that changes no turn.
   IF v_granted > 0 AND v_turn.stopped_lane IS NOT NULL THEN
     v_turn := ROW(v_turn.stopped_lane, 1000000, NULL, NULL)::th_turn;
