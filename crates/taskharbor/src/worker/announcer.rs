@@ -178,8 +178,7 @@ fn info(shared: &Shared) -> WorkerInfo {
     let mut types: Vec<_> = shared.handlers.keys().map(|it| it.as_str().to_owned()).collect();
     types.sort_unstable();
     WorkerInfo {
-        // Longer ones would take the room of the queues.
-        version: shared.config.version.as_ref().map(|it| it.chars().take(200).collect()),
+        version: shared.config.version.clone(),
         library: env!("CARGO_PKG_VERSION").to_owned(),
         host: part::host(),
         pid: std::process::id(),
@@ -187,6 +186,7 @@ fn info(shared: &Shared) -> WorkerInfo {
         problems: health.problems.iter().map(ToString::to_string).collect(),
         wake_ups: !shared.outage.are_wake_ups_lost(),
         oldest_secs: oldest.map(|began| now.saturating_duration_since(began).as_secs()),
+        lost_in_hour: shared.tally.lost_in_hour(shared.now()),
         queues: shared.tally.read(&shared.pools),
         queues_left_out: 0,
         types,
