@@ -134,8 +134,9 @@ impl Drop for Guard {
 
 /// `driver` is the handle for this thread.
 async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> Ending {
+    let name = shared.config.holder.as_str();
     if let Err(ending) = start_clock(shared, driver).await {
-        shared.tell(&Event::WorkerStopped { abandoned: 0 });
+        shared.tell(&Event::WorkerStopped { name, abandoned: 0 });
         return ending;
     }
     let inbox = shared.inbox.lock().ok().and_then(|mut inbox| inbox.take());
@@ -143,8 +144,9 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
         return Ending::Crashed;
     };
     announcer::begin(shared, driver).await;
-    let (name, shutdown_within) = (shared.config.holder.as_str(), shared.config.shutdown_within());
-    shared.tell(&Event::WorkerStarted { name, shutdown_within });
+    let version = shared.config.version.as_deref();
+    let shutdown_within = shared.config.shutdown_within();
+    shared.tell(&Event::WorkerStarted { name, version, shutdown_within });
     let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared), driver.clone()));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
@@ -178,7 +180,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     for task in [keeper, settler, reserver, pruner, scheduler, probe, announcer, pulse, recovery] {
         task.abort();
     }
-    shared.tell(&Event::WorkerStopped { abandoned });
+    shared.tell(&Event::WorkerStopped { name, abandoned });
     match (crashed, is_gone) {
         (true, _) => Ending::Crashed,
         (false, true) => Ending::RuntimeGone,
