@@ -153,6 +153,7 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     let probe = tokio::spawn(outage::probe(Arc::clone(shared), driver.clone()));
     let announcer = tokio::spawn(announcer::run(Arc::clone(shared), driver.clone()));
     let pulse = home.spawn(pulse(Arc::clone(shared)));
+    let leases_pulse = tokio::spawn(leases_pulse(Arc::clone(shared)));
     let recovery = home.spawn(announcer::recover_others(Arc::clone(shared)));
     // Nothing waits for these two: what they leave undone another worker does, or the next one.
     let pruner = home.spawn(pruner::run(Arc::clone(shared)));
@@ -177,7 +178,8 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver, pruner, scheduler, probe, announcer, pulse, recovery] {
+    let looks = [pruner, scheduler, probe, announcer, pulse, leases_pulse, recovery];
+    for task in [keeper, settler, reserver].into_iter().chain(looks) {
         task.abort();
     }
     shared.tell(&Event::WorkerStopped { name, abandoned });
@@ -193,6 +195,14 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
 async fn pulse(shared: Arc<Shared>) {
     while !shared.driver.has_own_clock() {
         shared.health.pulse(Instant::now());
+        tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// The same for the runtime that keeps leases.
+async fn leases_pulse(shared: Arc<Shared>) {
+    while !shared.driver.has_own_clock() {
+        shared.health.leases_pulse(Instant::now());
         tokio::time::sleep(PULSE).await;
     }
 }
