@@ -40,7 +40,7 @@ use crate::{
     store::{Dir, Store},
 };
 pub(crate) use job::Held;
-pub(crate) use process::Process;
+pub(crate) use process::{Process, Recovery};
 pub(crate) use program::run as run_program;
 
 use child::Witness;
@@ -59,12 +59,19 @@ pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// How long it may take until all jobs have ended after everything was repaired.
 const DRAIN: Duration = Duration::from_secs(90);
 
-/// Is a worker process: its arguments are the address of the store, a directory, and how many jobs it
-/// runs at once.
+/// Is a worker process: its arguments are the address of the store, a directory, how many jobs it runs at
+/// once, and how its jobs come back if it dies.
 pub(crate) async fn work(arguments: &[String]) -> Outcome {
     match arguments {
-        [url, dir, slots] => child::work(url, Path::new(dir), slots.parse()?).await,
-        _ => Err("a worker process needs the address of a store, a directory and its slots".into()),
+        [url, dir, slots, recovery] => {
+            let recovery = Recovery::parse(recovery).ok_or("no such way of recovery")?;
+            child::work(url, Path::new(dir), slots.parse()?, recovery).await
+        }
+        _ => Err(
+            "a worker process needs the address of a store, a directory, its slots and how its \
+                  jobs come back"
+                .into(),
+        ),
     }
 }
 

@@ -14,14 +14,19 @@ use super::{
     LEASE,
     job::handlers,
     log::{self, Log, What},
+    process::Recovery,
 };
 use crate::Outcome;
 
 /// How long handlers may take to finish when the process is asked to end.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// What workers with fast recovery have.
+const LONG_LEASE: Duration = Duration::from_secs(600);
+const FAST: Duration = Duration::from_secs(10);
+
 /// Works on the store at this address until the process is asked to end.
-pub(super) async fn work(url: &str, dir: &Path, slots: usize) -> Outcome {
+pub(super) async fn work(url: &str, dir: &Path, slots: usize, recovery: Recovery) -> Outcome {
     tokio::spawn(async {
         let (mut input, mut nothing) = (tokio::io::stdin(), [0; 1]);
         // Whatever it is that comes, the parent sends nothing.
@@ -37,10 +42,14 @@ pub(super) async fn work(url: &str, dir: &Path, slots: usize) -> Outcome {
         }
     };
     let driver = AnyDriver::new(Intercept::new(driver, Witness(Arc::clone(&log))));
-    let worker = Worker::builder(&driver)
+    let worker = Worker::builder(&driver);
+    let worker = match recovery {
+        Recovery::ByLease => worker.lease(LEASE),
+        Recovery::Fast => worker.lease(LONG_LEASE).fast_recovery(FAST),
+    };
+    let worker = worker
         .handlers(handlers(log))
         .queue("default", slots)
-        .lease(LEASE)
         .poll(Duration::from_millis(200))
         .call_timeout(Duration::from_secs(2))
         .grace(GRACE)

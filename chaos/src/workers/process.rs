@@ -29,6 +29,30 @@ enum Trouble {
     Cramped(Instant),
 }
 
+/// How the jobs of a worker process that dies come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    /// When its leases end, which are short.
+    ByLease,
+    /// Another worker notices, long before its leases end.
+    Fast,
+}
+
+impl Recovery {
+    const ALL: [Self; 2] = [Self::ByLease, Self::Fast];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::ByLease => "by-lease",
+            Self::Fast => "fast",
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.as_str() == text)
+    }
+}
+
 /// A worker process; killed when it is dropped.
 pub(crate) struct Process {
     child: Child,
@@ -40,8 +64,26 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(url: &str, dir: &Path, slots: usize) -> Outcome<Self> {
+        Self::start_with(url, dir, slots, Recovery::ByLease)
+    }
+
+    pub(crate) fn start_with(
+        url: &str,
+        dir: &Path,
+        slots: usize,
+        recovery: Recovery,
+    ) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([WORKER, url]).arg(dir).arg(slots.to_string()).stdout(Stdio::piped());
+        command.args([WORKER, url]).arg(dir).args([&slots.to_string(), recovery.as_str()]);
+        command.stdout(Stdio::piped());
+        Self::launch(command)
+    }
+
+    /// The command, with the handlers that are built in and leases of ten minutes.
+    pub(crate) fn start_sleeper(url: &str, queue: &str, slots: usize) -> Outcome<Self> {
+        let mut command = program::command(url)?;
+        command.args(["worker", "--builtin", "--queue", &format!("{queue}={slots}")]);
+        command.args(["--lease", "10m"]).stderr(Stdio::piped());
         Self::launch(command)
     }
 

@@ -18,13 +18,20 @@ use crate::Outcome;
 pub(super) const JOB_TYPE: &str = "chaos:program";
 pub(super) const QUEUE: &str = "programs";
 
+/// The command on the store at this address. It was built beside this program.
+pub(super) fn command(url: &str) -> Outcome<Command> {
+    let name = format!("taskharbor{}", std::env::consts::EXE_SUFFIX);
+    let mut command = Command::new(std::env::current_exe()?.with_file_name(name));
+    command.args(["--json", "--url", url]);
+    Ok(command)
+}
+
 /// The command as a worker on the store at this address.
 pub(super) fn worker(url: &str, dir: &Path) -> Outcome<Command> {
     let this = std::env::current_exe()?;
-    let name = format!("taskharbor{}", std::env::consts::EXE_SUFFIX);
-    let mut command = Command::new(this.with_file_name(name));
+    let mut command = command(url)?;
     let program = format!("{JOB_TYPE}='{}' {} '{}'", this.display(), super::PROGRAM, dir.display());
-    command.args(["--json", "--url", url, "worker", "--queue", &format!("{QUEUE}=4")]);
+    command.args(["worker", "--queue", &format!("{QUEUE}=4")]);
     command.args(["--exec", &program, "--grace", "2s", "--retry-base", "50ms"]);
     command.args(["--lease", &format!("{}s", LEASE.as_secs())]);
     // Processes die all the time here, and no job is to blame.

@@ -67,6 +67,27 @@ impl DriverError {
         Self::Backend(source.into().into())
     }
 
+    /// The store refused because the caller may not do this.
+    #[must_use]
+    pub fn not_allowed(text: impl Into<String>) -> Self {
+        Self::backend(NotAllowed::new(text))
+    }
+
+    /// Whether the store refused because the caller may not do this, so that another role or token may
+    /// be able to.
+    #[must_use]
+    pub fn is_not_allowed(&self) -> bool {
+        let Self::Backend(cause) = self else { return false };
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&**cause);
+        while let Some(error) = cause {
+            if error.is::<NotAllowed>() {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     /// The text without the words that name the variant, for errors that already say what failed.
     #[must_use]
     pub fn reason(&self) -> String {
@@ -78,6 +99,20 @@ impl DriverError {
 }
 
 crate::debug_as_display!(DriverError, CallError);
+
+/// The cause of a [`DriverError::Backend`], or of its cause, when the store refused because the caller may
+/// not do this.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotAllowed(String);
+
+impl NotAllowed {
+    /// What the store said.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
 
 impl From<NoRandomness> for DriverError {
     fn from(source: NoRandomness) -> Self {

@@ -103,7 +103,11 @@ impl Failure {
 
 impl From<Failure> for DriverError {
     fn from(failure: Failure) -> Self {
-        if failure.is_passing() { Self::unavailable(failure) } else { Self::backend(failure) }
+        match failure {
+            Failure::Problem { status: 403, .. } => Self::not_allowed(failure.to_string()),
+            failure if failure.is_passing() => Self::unavailable(failure),
+            failure => Self::backend(failure),
+        }
     }
 }
 
@@ -229,6 +233,7 @@ mod tests {
             let error = judged(status, &problem(code, ""));
             assert!(matches!(error, DriverError::Backend(_)), "{error}");
             assert!(error.to_string().contains(advice), "{error}");
+            assert_eq!(error.is_not_allowed(), status == 403, "{error}");
         }
     }
 

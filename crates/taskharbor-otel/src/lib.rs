@@ -31,9 +31,8 @@
 //!   of the trace of the job itself.
 //! - As [`Observer`](taskharbor::Observer) it records metrics.
 //!
-//! Metrics have the name of the queue and the type of the job as attributes. The SDK bounds the
-//! number of series of an instrument. Payloads and headers are not recorded; the id of a job is an
-//! attribute of spans only.
+//! Metrics have the name of the queue and the type of the job as attributes, of [`MAX_NAMES`] each at
+//! most. Payloads and headers are not recorded; the id of a job is an attribute of spans only.
 
 mod header;
 mod meter;
@@ -52,6 +51,9 @@ use meter::Meters;
 
 pub use header::{TRACEPARENT, TRACESTATE, enqueued_in};
 pub use trace::Tracing;
+
+/// So many queues and job types have attributes of their own on metrics. The others share `other`.
+pub const MAX_NAMES: usize = 200;
 
 /// Traces and metrics of clients and workers. Clones share their instruments.
 ///

@@ -1,9 +1,13 @@
 //! Metrics by the messaging conventions, from events.
 
-use std::time::Duration;
+use std::{
+    collections::HashSet,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
 
 use opentelemetry::{
-    KeyValue,
+    KeyValue, StringValue,
     metrics::{Counter, Histogram, Meter},
 };
 use taskharbor::{
@@ -11,7 +15,7 @@ use taskharbor::{
 };
 
 use crate::{
-    Telemetry,
+    MAX_NAMES, Telemetry,
     name::{attribute, metric, value},
 };
 
@@ -23,6 +27,32 @@ pub(crate) struct Meters {
     finished: Counter<u64>,
     wait: Histogram<f64>,
     leases_lost: Counter<u64>,
+    queues: Names,
+    types: Names,
+}
+
+/// Gives the first [`MAX_NAMES`] names attributes of their own. The others share one.
+#[derive(Default)]
+struct Names(RwLock<HashSet<String>>);
+
+impl Names {
+    fn attribute(&self, name: &str) -> StringValue {
+        let is_seen = {
+            let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            if !names.contains(name) && names.len() >= MAX_NAMES {
+                return value::OTHER_NAME.into();
+            }
+            names.contains(name)
+        };
+        if !is_seen {
+            let mut names = self.0.write().unwrap_or_else(PoisonError::into_inner);
+            if names.len() >= MAX_NAMES && !names.contains(name) {
+                return value::OTHER_NAME.into();
+            }
+            names.insert(name.to_owned());
+        }
+        name.to_owned().into()
+    }
 }
 
 impl Meters {
@@ -45,14 +75,34 @@ impl Meters {
             finished: counter(metric::FINISHED, "{job}", "Deliveries of jobs that ended"),
             wait: seconds(metric::WAIT, "From when a job became available until its handler began"),
             leases_lost: counter(metric::LEASES_LOST, "{lease}", "Leases that were lost"),
+            queues: Names::default(),
+            types: Names::default(),
         }
     }
 
     /// What the job of this execution waited: middleware has the store's clock, events have not.
     pub(crate) fn waited(&self, call: &Call) -> Duration {
         let waited = call.now().since(call.available_at());
-        self.wait.record(waited.as_secs_f64(), &of_job(call.queue(), call.job_type()));
+        self.wait.record(waited.as_secs_f64(), &self.of_job(call.queue(), call.job_type()));
         waited
+    }
+
+    fn of_job(&self, queue: &QueueName, job_type: &JobType) -> [KeyValue; 3] {
+        [
+            KeyValue::new(attribute::SYSTEM, value::SYSTEM),
+            KeyValue::new(attribute::DESTINATION, self.queues.attribute(queue.as_str())),
+            KeyValue::new(attribute::JOB_TYPE, self.types.attribute(job_type.as_str())),
+        ]
+    }
+
+    fn with<const N: usize>(
+        &self,
+        queue: &QueueName,
+        job_type: &JobType,
+        more: [(&'static str, &'static str); N],
+    ) -> Vec<KeyValue> {
+        let more = more.into_iter().map(|(name, value)| KeyValue::new(name, value));
+        self.of_job(queue, job_type).into_iter().chain(more).collect()
     }
 
     fn called(&self, operation: Operation, took: Duration, error: Option<&DriverError>) {
@@ -74,23 +124,6 @@ impl Meters {
         }
         self.operation.record(took.as_secs_f64(), &attributes);
     }
-}
-
-fn of_job(queue: &QueueName, job_type: &JobType) -> [KeyValue; 3] {
-    [
-        KeyValue::new(attribute::SYSTEM, value::SYSTEM),
-        KeyValue::new(attribute::DESTINATION, queue.as_str().to_owned()),
-        KeyValue::new(attribute::JOB_TYPE, job_type.as_str().to_owned()),
-    ]
-}
-
-fn with<const N: usize>(
-    queue: &QueueName,
-    job_type: &JobType,
-    more: [(&'static str, &'static str); N],
-) -> Vec<KeyValue> {
-    let more = more.into_iter().map(|(name, value)| KeyValue::new(name, value));
-    of_job(queue, job_type).into_iter().chain(more).collect()
 }
 
 fn kind_of(error: &DriverError) -> &'static str {
@@ -128,20 +161,20 @@ impl Observer for Telemetry {
         let meters = &self.shared.meters;
         let (job, outcome) = match event {
             Event::Enqueued { job_type, queue, is_new: true, .. } => {
-                return meters.sent.add(1, &with(queue, job_type, SENDS));
+                return meters.sent.add(1, &meters.with(queue, job_type, SENDS));
             }
             Event::Reserved { job, .. } => {
-                return meters.consumed.add(1, &with(&job.queue, &job.job_type, RECEIVES));
+                return meters.consumed.add(1, &meters.with(&job.queue, &job.job_type, RECEIVES));
             }
             Event::Failed { job, took, .. } => {
-                let attributes = with(&job.queue, &job.job_type, [PROCESSES, FAILED]);
+                let attributes = meters.with(&job.queue, &job.job_type, [PROCESSES, FAILED]);
                 return meters.process.record(took.as_secs_f64(), &attributes);
             }
             Event::Called { operation, took, error, .. } => {
                 return meters.called(*operation, *took, *error);
             }
             Event::Succeeded { job, took, .. } => {
-                let attributes = with(&job.queue, &job.job_type, [PROCESSES]);
+                let attributes = meters.with(&job.queue, &job.job_type, [PROCESSES]);
                 meters.process.record(took.as_secs_f64(), &attributes);
                 (job, "done")
             }
@@ -151,12 +184,13 @@ impl Observer for Telemetry {
             Event::Released { job, .. } => (job, "released"),
             Event::LeaseLost { job, why, .. } => {
                 let why = [(attribute::LOSS, loss_of(why))];
-                meters.leases_lost.add(1, &with(&job.queue, &job.job_type, why));
+                meters.leases_lost.add(1, &meters.with(&job.queue, &job.job_type, why));
                 (job, "lost")
             }
             _ => return,
         };
-        let attributes = with(&job.queue, &job.job_type, [(attribute::JOB_OUTCOME, outcome)]);
+        let attributes =
+            meters.with(&job.queue, &job.job_type, [(attribute::JOB_OUTCOME, outcome)]);
         meters.finished.add(1, &attributes);
     }
 }

@@ -30,6 +30,8 @@ pub(crate) mod value {
     pub(crate) const RECEIVE: &str = "receive";
     pub(crate) const PROCESS: &str = "process";
     pub(crate) const SETTLE: &str = "settle";
+    /// A queue or type of job that has no attribute of its own.
+    pub(crate) const OTHER_NAME: &str = "other";
     /// An error that has no name of its own in the conventions.
     pub(crate) const OTHER_ERROR: &str = "_OTHER";
 }

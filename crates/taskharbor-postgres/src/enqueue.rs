@@ -116,7 +116,7 @@ impl PostgresDriver {
             match self.verdicts(sql, &values).await {
                 Err(error) if error::is_duplicate(&error) => {}
                 // The role of a producer may only call the function.
-                Err(error) if error::is_forbidden(&error) => {
+                Err(error) if error.is_not_allowed() => {
                     shared.inserts_directly.store(false, Ordering::Relaxed);
                 }
                 verdicts => return verdicts,

@@ -7,7 +7,10 @@
 use std::{error::Error, fmt, io, sync::Arc};
 
 use deadpool_postgres::{HookError, PoolError, TimeoutType};
-use taskharbor_core::{DriverError, error::chain};
+use taskharbor_core::{
+    DriverError,
+    error::{NotAllowed, chain},
+};
 use tokio_postgres::error::{Severity, SqlState};
 
 use crate::HeldElsewhere;
@@ -63,7 +66,7 @@ enum Cause {
     )]
     SequenceBehind { schema: String, source: ServerError },
     #[error("the role may not do this: grant it what docs/guides/postgres.md lists for its part")]
-    Forbidden(#[source] ServerError),
+    Forbidden(#[source] NotAllowed),
     #[error(
         "no connection became free in time: raise `pool_size`, or look for slow statements in \
          pg_stat_activity"
@@ -121,7 +124,9 @@ pub fn refused(
         Fate::Passing => DriverError::unavailable(error),
         Fate::Lasting => DriverError::backend(error),
         Fate::NotInstalled => DriverError::backend(Cause::NotInstalled(error)),
-        Fate::Forbidden => DriverError::backend(Cause::Forbidden(error)),
+        Fate::Forbidden => {
+            DriverError::backend(Cause::Forbidden(NotAllowed::new(error.to_string())))
+        }
     }
 }
 
@@ -129,12 +134,6 @@ pub fn refused(
 pub(crate) fn is_lock_timeout(error: &DriverError) -> bool {
     let DriverError::Unavailable(source) = error else { return false };
     source.downcast_ref::<ServerError>().is_some_and(|it| it.code == "55P03")
-}
-
-/// Whether a call failed because the role may not do it.
-pub(crate) fn is_forbidden(error: &DriverError) -> bool {
-    let DriverError::Backend(source) = error else { return false };
-    matches!(source.downcast_ref::<Cause>(), Some(Cause::Forbidden(_)))
 }
 
 /// Whether a call failed because another transaction has a lock that it needs.

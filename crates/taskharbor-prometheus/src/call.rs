@@ -55,6 +55,7 @@ pub(crate) struct Calls {
     items: Family<Labels, Histogram, Buckets>,
     errors: Family<Labels, Counter>,
     leases_lost: Family<Labels, Counter>,
+    leases_extended: Counter,
     /// One for each of [`LOSSES`]. They are shown at zero, so that the first loss is an increase.
     losses: [Counter; LOSSES.len()],
     up: Gauge,
@@ -80,6 +81,7 @@ impl Calls {
             items: Family::new_with_constructor(Buckets(&ITEMS)),
             errors: Family::default(),
             leases_lost,
+            leases_extended: Counter::default(),
             losses,
             up,
             operations: Operation::ALL.iter().map(|_| OnceLock::new()).collect(),
@@ -89,6 +91,8 @@ impl Calls {
     pub(crate) fn register(&self, registry: &mut Registry) {
         let help = "Leases that were lost before the outcome of the job was recorded";
         registry.register("taskharbor_leases_lost", help, self.leases_lost.clone());
+        let help = "Extensions of leases of jobs";
+        registry.register("taskharbor_lease_extend", help, self.leases_extended.clone());
         let help = "How long calls to the store took";
         registry.register("taskharbor_store_call_seconds", help, self.seconds.clone());
         let help = "How many jobs or other items a call to the store carried";
@@ -134,6 +138,10 @@ impl Calls {
 
     pub(crate) fn lease_lost(&self, why: &LossReason) {
         self.losses[loss_of(why)].inc();
+    }
+
+    pub(crate) fn lease_extended(&self) {
+        self.leases_extended.inc();
     }
 
     pub(crate) fn set_up(&self, is_up: bool) {

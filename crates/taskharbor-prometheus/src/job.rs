@@ -29,6 +29,8 @@ const SECONDS: [f64; 16] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0,
 ];
 
+const ATTEMPTS: [f64; 8] = [1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0];
+
 /// Makes histograms with these buckets.
 #[derive(Clone, Copy)]
 pub(crate) struct Buckets(pub(crate) &'static [f64]);
@@ -73,6 +75,7 @@ struct Families {
     finished: Family<Labels, Counter>,
     wait_seconds: Family<Labels, Histogram, Buckets>,
     run_seconds: Family<Labels, Histogram, Buckets>,
+    attempts: Family<Labels, Histogram, Buckets>,
 }
 
 /// The queues and types that have handles.
@@ -110,6 +113,7 @@ pub(crate) struct Runs {
     finished: [Counter; 6],
     pub(crate) wait_seconds: Histogram,
     pub(crate) run_seconds: Histogram,
+    pub(crate) attempts: Histogram,
 }
 
 impl Runs {
@@ -126,6 +130,7 @@ impl Families {
             finished: self.finished.clone(),
             wait_seconds: self.wait_seconds.clone(),
             run_seconds: self.run_seconds.clone(),
+            attempts: self.attempts.clone(),
         }
     }
 }
@@ -166,6 +171,7 @@ impl Series {
                 }),
                 wait_seconds: families.wait_seconds.get_or_create_owned(&labels),
                 run_seconds: families.run_seconds.get_or_create_owned(&labels),
+                attempts: families.attempts.get_or_create_owned(&labels),
             }
         })
     }
@@ -213,6 +219,7 @@ impl Jobs {
             finished: Family::default(),
             wait_seconds: Family::new_with_constructor(Buckets(&SECONDS)),
             run_seconds: Family::new_with_constructor(Buckets(&SECONDS)),
+            attempts: Family::new_with_constructor(Buckets(&ATTEMPTS)),
         };
         let other = Queue::new(&families, OTHER);
         let seen = Seen { queues: HashMap::new(), other, types: HashSet::new() };
@@ -221,7 +228,7 @@ impl Jobs {
 
     /// Names of counters are given without `_total`, which the encoder adds.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let Families { enqueued, started, finished, wait_seconds, run_seconds } =
+        let Families { enqueued, started, finished, wait_seconds, run_seconds, attempts } =
             self.families.share();
         let help = "Jobs that clients enqueued; new is false for a job that was stored already";
         registry.register("taskharbor_jobs_enqueued", help, enqueued);
@@ -232,6 +239,8 @@ impl Jobs {
         registry.register("taskharbor_job_wait_seconds", help, wait_seconds);
         let help = "How long handlers ran until they succeeded or failed";
         registry.register("taskharbor_job_run_seconds", help, run_seconds);
+        let help = "How many attempts a job took until it was done or dead-lettered";
+        registry.register("taskharbor_job_attempts", help, attempts);
     }
 
     /// Hands out the series of this queue and type.

@@ -30,20 +30,17 @@ mod call;
 mod job;
 mod label;
 mod queue;
+mod worker;
 
 use std::{fmt, sync::Arc};
 
-use prometheus_client::{
-    encoding::text,
-    metrics::{family::Family, gauge::Gauge},
-    registry::Registry,
-};
+use prometheus_client::{encoding::text, registry::Registry};
 use taskharbor::{Event, Observer, ReleaseReason};
 use taskharbor_core::clock::{Clock, StoreClock};
 
 use call::Calls;
 use job::{JobOutcome, Jobs};
-use label::{Labels, Names, labels};
+use worker::Workers;
 
 pub use queue::QueueGauges;
 
@@ -64,8 +61,7 @@ struct Inner {
     registry: Registry,
     jobs: Jobs,
     calls: Calls,
-    workers: Family<Labels, Gauge>,
-    worker_names: Names,
+    workers: Workers,
     queues: QueueGauges,
     clock: Option<Arc<dyn Clock>>,
 }
@@ -91,8 +87,7 @@ impl Metrics {
             registry: Registry::default(),
             jobs: Jobs::new(),
             calls: Calls::new(),
-            workers: Family::default(),
-            worker_names: Names::default(),
+            workers: Workers::default(),
             queues: QueueGauges::new(),
             clock,
         };
@@ -143,8 +138,7 @@ impl Inner {
     fn register(&self, registry: &mut Registry) {
         self.jobs.register(registry);
         self.calls.register(registry);
-        let help = "A worker that this process has started";
-        registry.register("taskharbor_worker_info", help, self.workers.clone());
+        self.workers.register(registry);
         self.queues.register(registry);
     }
 }
@@ -158,7 +152,7 @@ fn encode(registry: &Registry) -> String {
 
 impl Observer for Metrics {
     fn on(&self, event: &Event<'_>) {
-        let Inner { jobs, calls, workers, worker_names, .. } = &*self.0;
+        let Inner { jobs, calls, workers, .. } = &*self.0;
         match event {
             Event::Enqueued { job_type, queue, is_new, .. } => {
                 jobs.of(queue, job_type, |job| {
@@ -173,12 +167,18 @@ impl Observer for Metrics {
             Event::Failed { job, took, .. } => jobs.of(&job.queue, &job.job_type, |job| {
                 job.runs().run_seconds.observe(took.as_secs_f64());
             }),
-            Event::Succeeded { job, took, .. } => jobs.of(&job.queue, &job.job_type, |job| {
-                job.runs().run_seconds.observe(took.as_secs_f64());
-                job.runs().finished(JobOutcome::Done).inc();
+            Event::Succeeded { job, took, .. } => jobs.of(&job.queue, &job.job_type, |it| {
+                let run = it.runs();
+                run.run_seconds.observe(took.as_secs_f64());
+                run.finished(JobOutcome::Done).inc();
+                run.attempts.observe(f64::from(job.attempts) + 1.0);
             }),
             Event::Retried { job, .. } => jobs.finished(job, JobOutcome::Retried),
-            Event::DeadLettered { job, .. } => jobs.finished(job, JobOutcome::Dead),
+            Event::DeadLettered { job, .. } => jobs.of(&job.queue, &job.job_type, |it| {
+                let run = it.runs();
+                run.finished(JobOutcome::Dead).inc();
+                run.attempts.observe(f64::from(job.attempts) + 1.0);
+            }),
             Event::Released { job, why: ReleaseReason::CancelRequested, .. } => {
                 jobs.finished(job, JobOutcome::Cancelled);
             }
@@ -192,10 +192,9 @@ impl Observer for Metrics {
             }
             Event::StoreUnavailable { .. } => calls.set_up(false),
             Event::StoreBack { .. } => calls.set_up(true),
-            Event::WorkerStarted { name, .. } => {
-                let name = worker_names.label(name);
-                workers.get_or_create_owned(&labels([("name", &name)])).set(1);
-            }
+            Event::LeaseExtended { .. } => calls.lease_extended(),
+            Event::WorkerStarted { name, version, .. } => workers.started(name, *version),
+            Event::WorkerStopped { name, .. } => workers.stopped(name),
             _ => {}
         }
     }

@@ -3,16 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use prometheus_client::{
-    metrics::{family::Family, gauge::Gauge},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 use taskharbor::{
-    Admin, AnyDriver, Client, Counts, DriverError, ManageError, QueueCounts, ScheduleRecord, State,
-    Timestamp,
+    Admin, AnyDriver, Client, Counts, DriverError, ManageError, QueueCounts, QueueInfo,
+    ScheduleRecord, State, Timestamp, WorkerStatus,
 };
 use taskharbor_core::admin::{ListSettings, Setting, SettingKind};
 
@@ -38,27 +41,59 @@ struct Gauges {
     oldest_seconds: Shown,
     paused: Shown,
     workers: Shown,
+    slots: Shown,
     schedule_late_seconds: Shown,
+    schedule_skipped: Shown<Counter>,
     queue_names: Names,
     schedule_names: Names,
 }
 
-/// A family of gauges of which only those of the last refresh are shown.
-#[derive(Default)]
-struct Shown {
-    family: Family<Labels, Gauge<f64, AtomicU64>>,
+type Value = Gauge<f64, AtomicU64>;
+
+/// A metric that is set to what the store says.
+trait Set: Clone + Default {
+    type Number: Copy;
+
+    fn set_to(&self, value: Self::Number);
+}
+
+impl Set for Value {
+    type Number = f64;
+
+    fn set_to(&self, value: f64) {
+        self.set(value);
+    }
+}
+
+impl Set for Counter {
+    type Number = u64;
+
+    fn set_to(&self, value: u64) {
+        self.inner().store(value, Ordering::Relaxed);
+    }
+}
+
+/// A family of metrics of which only those of the last refresh are shown.
+struct Shown<M = Value> {
+    family: Family<Labels, M>,
     labels: Mutex<BTreeSet<Labels>>,
 }
 
-impl Shown {
+impl<M: Set> Default for Shown<M> {
+    fn default() -> Self {
+        Self { family: Family::default(), labels: Mutex::default() }
+    }
+}
+
+impl<M: Set> Shown<M> {
     /// Shows these values and no others.
-    fn show(&self, values: BTreeMap<Labels, f64>) {
+    fn show(&self, values: BTreeMap<Labels, M::Number>) {
         let mut shown = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
         for gone in shown.iter().filter(|labels| !values.contains_key(*labels)) {
             self.family.remove(gone);
         }
         for (labels, value) in &values {
-            self.family.get_or_create_owned(labels).set(*value);
+            self.family.get_or_create_owned(labels).set_to(*value);
         }
         *shown = values.into_keys().collect();
     }
@@ -71,7 +106,9 @@ struct Snapshot {
     oldest_seconds: BTreeMap<Labels, f64>,
     paused: BTreeMap<Labels, f64>,
     workers: BTreeMap<Labels, f64>,
+    slots: BTreeMap<Labels, f64>,
     schedule_late_seconds: BTreeMap<Labels, f64>,
+    schedule_skipped: BTreeMap<Labels, u64>,
 }
 
 impl QueueGauges {
@@ -88,7 +125,8 @@ impl QueueGauges {
     /// Registers the gauges in a registry, for a process that serves only these.
     /// [`Metrics`](crate::Metrics) includes them already.
     pub fn register(&self, registry: &mut Registry) {
-        let Gauges { jobs, oldest_seconds, paused, workers, schedule_late_seconds, .. } = &*self.0;
+        let Gauges { jobs, oldest_seconds, paused, workers, slots, .. } = &*self.0;
+        let Gauges { schedule_late_seconds, schedule_skipped, .. } = &*self.0;
         let help = "Jobs of a queue by state";
         registry.register("taskharbor_queue_jobs", help, jobs.family.clone());
         let help = "How long the oldest ready job of a queue has been due";
@@ -97,9 +135,14 @@ impl QueueGauges {
         registry.register("taskharbor_queue_paused", help, paused.family.clone());
         let help = "How many workers have announced that they serve a queue";
         registry.register("taskharbor_queue_workers", help, workers.family.clone());
+        let help = "Slots of the workers that have announced that they serve a queue";
+        registry.register("taskharbor_slots", help, slots.family.clone());
         let help = "How long the next slot of a schedule has been due";
         let late = schedule_late_seconds.family.clone();
         registry.register("taskharbor_schedule_late_seconds", help, late);
+        let help = "Slots of a schedule for which no job was stored";
+        let skipped = schedule_skipped.family.clone();
+        registry.register("taskharbor_schedule_skipped", help, skipped);
     }
 
     /// Returns only the gauges, in the text format of OpenMetrics.
@@ -130,7 +173,9 @@ impl QueueGauges {
         self.0.oldest_seconds.show(snapshot.oldest_seconds);
         self.0.paused.show(snapshot.paused);
         self.0.workers.show(snapshot.workers);
+        self.0.slots.show(snapshot.slots);
         self.0.schedule_late_seconds.show(snapshot.schedule_late_seconds);
+        self.0.schedule_skipped.show(snapshot.schedule_skipped);
         result
     }
 
@@ -140,13 +185,16 @@ impl QueueGauges {
         for queue in driver.counts(Counts::new(now).at_most(Self::COUNT_AT_MOST)).await? {
             snapshot.add_queue(&self.0.queue_names.label(queue.queue.as_str()), &queue, now);
         }
-        for worker in Client::new(driver).workers().await.map_err(failed)? {
-            for queue in
-                worker.info.filter(|_| !worker.is_overdue).into_iter().flat_map(|it| it.queues)
-            {
-                let label = self.0.queue_names.label(&queue.name);
-                *snapshot.workers.entry(labels([("queue", &label)])).or_default() += 1.0;
-            }
+        let workers = Client::new(driver).workers().await.map_err(failed)?;
+        let present: Vec<_> = workers.into_iter().filter(|it| !it.is_overdue).collect();
+        for queue in present.iter().flat_map(|it| &it.info).flat_map(|info| &info.queues) {
+            snapshot.add_served(&self.0.queue_names.label(&queue.name), queue);
+        }
+        let tells_all =
+            |it: &WorkerStatus| it.info.as_ref().is_some_and(|info| info.queues_left_out == 0);
+        if !present.iter().all(tells_all) {
+            // Any queue may be one that a worker has left out.
+            snapshot.workers.retain(|_, count| *count > 0.0);
         }
         let mut next = Some(ListSettings::new(PAGE).kind(SettingKind::Schedule));
         while let Some(request) = next {
@@ -179,10 +227,22 @@ impl Snapshot {
         greatest(&mut self.paused, labels([("queue", label)]), paused);
     }
 
+    #[expect(clippy::cast_precision_loss, reason = "no worker has 2^52 slots")]
+    fn add_served(&mut self, label: &str, queue: &QueueInfo) {
+        *self.workers.entry(labels([("queue", label)])).or_default() += 1.0;
+        let free = queue.slots.saturating_sub(queue.busy);
+        for (state, count) in [("busy", queue.busy), ("free", free)] {
+            let labels = labels([("queue", label), ("state", state)]);
+            *self.slots.entry(labels).or_default() += count as f64;
+        }
+    }
+
     fn add_schedule(&mut self, label: &str, schedule: &ScheduleRecord, now: Timestamp) {
         let due = schedule.next_slot.filter(|_| schedule.paused_since.is_none());
         let late = due.map_or(0.0, |slot| now.since(slot).as_secs_f64());
         greatest(&mut self.schedule_late_seconds, labels([("schedule", label)]), late);
+        let skipped = schedule.totals.skipped + schedule.totals.missed;
+        *self.schedule_skipped.entry(labels([("schedule", label)])).or_default() += skipped;
     }
 }
 

@@ -259,6 +259,7 @@ export interface WorkerInfo {
   problems?: string[];
   wake_ups: boolean;
   oldest_secs?: number;
+  lost_in_hour?: number;
   queues: { name: string; slots: number; busy: number; done: number; failed: number; dead: number; lost: number }[];
   queues_left_out?: number;
   types: string[];

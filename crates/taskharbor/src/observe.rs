@@ -249,6 +249,8 @@ pub enum Event<'a> {
     WorkerStarted {
         /// The worker's name.
         name: &'a str,
+        /// The version of the service ([`WorkerBuilder::version`](crate::WorkerBuilder::version)).
+        version: Option<&'a str>,
         /// The longest time that its shutdown takes, with a second for the end of the process. A
         /// supervisor that kills the process must wait at least this long.
         shutdown_within: Duration,
@@ -269,6 +271,14 @@ pub enum Event<'a> {
         /// How many of its leases the eviction ended.
         leases: usize,
     },
+    /// The store does not allow this worker to evict others, as a server that was given a token without the
+    /// role admin. Told once: [`WorkerBuilder::fast_recovery`](crate::WorkerBuilder::fast_recovery) has no
+    /// effect.
+    #[non_exhaustive]
+    EvictionDenied {
+        /// What the store said.
+        error: &'a DriverError,
+    },
     /// A worker reserves no more jobs and goes on with those it has: [`Running::quiet`](crate::Running::quiet).
     #[non_exhaustive]
     Quiet {
@@ -286,6 +296,8 @@ pub enum Event<'a> {
     /// A worker has ended.
     #[non_exhaustive]
     WorkerStopped {
+        /// The name under which it held leases.
+        name: &'a str,
         /// How many handlers would not stop. Their jobs come back when their leases end.
         abandoned: usize,
     },
@@ -354,7 +366,7 @@ impl Observers {
     pub(crate) fn tell(&self, event: &Event<'_>) {
         for observer in &*self.0 {
             if catch_unwind(AssertUnwindSafe(|| observer.on(event))).is_err() {
-                tracing::error!(?event, "an observer panicked");
+                tracing::error!(target: "taskharbor::observe", ?event, "an observer panicked");
             }
         }
     }

@@ -28,6 +28,9 @@ pub struct WorkerInfo {
     /// For how many seconds the oldest of its handlers has been running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_secs: Option<u64>,
+    /// How many leases it has lost in the last hour.
+    #[serde(skip_serializing_if = "is_none_of_them")]
+    pub lost_in_hour: u64,
     /// The queues that it serves.
     pub queues: Vec<QueueInfo>,
     /// How many queues are missing in the list because there are too many.
@@ -56,6 +59,9 @@ pub enum WorkerPhase {
     Stopping,
     /// It has ended.
     Ended,
+    /// A phase that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 impl WorkerPhase {
@@ -68,6 +74,7 @@ impl WorkerPhase {
             Self::Quiet => "quiet",
             Self::Stopping => "stopping",
             Self::Ended => "ended",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -116,6 +123,20 @@ const fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for this")]
+const fn is_none_of_them(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A text has no more bytes than this, and there are no more problems. As JSON, each byte may become six.
+const MAX_TEXT_BYTES: usize = 200;
+const MAX_PROBLEMS: usize = 3;
+
+/// Cuts a text that is too long, between two characters.
+fn cut(text: &mut String) {
+    text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
+}
+
 impl WorkerInfo {
     /// Reads an announcement; `None` if it was not written by this library.
     #[must_use]
@@ -127,6 +148,13 @@ impl WorkerInfo {
     #[must_use]
     pub fn encode(mut self) -> Blob {
         let fits = |bytes: &[u8]| bytes.len() <= Limits::MAX_WORKER_INFO_BYTES;
+        // Long texts would take the room of the queues.
+        for text in [&mut self.version, &mut self.host].into_iter().flatten() {
+            cut(text);
+        }
+        cut(&mut self.library);
+        self.problems.truncate(MAX_PROBLEMS);
+        self.problems.iter_mut().for_each(cut);
         let mut bytes = self.to_json();
         if !fits(&bytes) {
             for queue in &mut self.queues {
@@ -179,6 +207,30 @@ mod tests {
         assert_eq!(WorkerInfo::read(&info.clone().encode()), Some(info));
         assert_eq!(WorkerInfo::read(&Blob::from(b"hello")), None);
         assert!(WorkerInfo::read(&Blob::from(br#"{"more":1,"pid":7}"#)).is_some());
+    }
+
+    #[test]
+    fn a_phase_that_is_not_known_leaves_the_rest_readable() {
+        let read = WorkerInfo::read(&Blob::from(br#"{"phase":"dreaming","pid":7}"#)).unwrap();
+        assert_eq!((read.phase, read.pid), (WorkerPhase::Unknown, 7));
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_take_no_room_from_the_queues() {
+        let long = || "\u{1}ü".repeat(20_000);
+        let announced = WorkerInfo {
+            version: Some(long()),
+            host: Some(long()),
+            library: long(),
+            problems: (0..100).map(|_| long()).collect(),
+            ..info(3, 3)
+        };
+        let bytes = announced.encode();
+        assert!(bytes.len() <= Limits::MAX_WORKER_INFO_BYTES, "{}", bytes.len());
+        let read = WorkerInfo::read(&bytes).unwrap();
+        assert_eq!((read.queues.len(), read.types.len()), (3, 3));
+        assert_eq!(read.problems.len(), MAX_PROBLEMS);
+        assert!(read.version.unwrap().len() > MAX_TEXT_BYTES / 2);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod dependency;
 mod link;
+mod log;
 mod manifest;
 mod package;
 mod snippet;

@@ -153,7 +153,7 @@ pub(crate) async fn run(args: Args, url: &Url, is_json: bool) -> Outcome<ExitCod
         stopped = signals.next() => return Ok(stopped.exit_code()),
         driver = url.open_when_there(args.start_timeout, say) => driver?,
     };
-    let guardian = Arc::new(Guardian::start(url));
+    let guardian = Arc::new(Guardian::start(url, is_json));
     let handlers = handlers(&args, &is_hasty, &guardian)?;
     // Only where they can be read: counting takes time.
     let metrics = args.health.map(|_| metrics);

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    scenario::{Answer, answer},
+    scenario::{Answer, answer, said::Said, worker::signal},
     store::Store,
 };
 
@@ -21,9 +21,16 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let store = Store::new();
-        let options = ["serve", "--bind", "127.0.0.1:0", "--payloads", "--json"];
-        let mut command = store.command(&options);
+        Self::start_with(&["--payloads"])
+    }
+
+    fn start_with(options: &[&str]) -> Self {
+        Self::of(Store::new(), options)
+    }
+
+    fn of(store: Store, options: &[&str]) -> Self {
+        let always = ["serve", "--bind", "127.0.0.1:0", "--json"];
+        let mut command = store.command(&[&always, options].concat());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -88,6 +95,7 @@ fn every_command_that_looks_works_over_http() {
     assert!(server.ok(&["why", id.trim()]).contains("paused"));
     server.ok(&["cancel", id.trim()]);
     assert_eq!(server.store.state(id.trim()), "cancelled");
+    server.ok(&["doctor"]);
 }
 
 #[test]
@@ -175,4 +183,45 @@ fn a_server_without_the_store_and_one_that_is_away_are_told_apart() {
         assert_eq!(code, Some(5), "{out}{err}");
         assert!(err.contains(text) && !err.contains("hunter2"), "{err}");
     }
+}
+
+#[test]
+fn the_doctor_says_what_a_viewer_may_not_look_at_and_looks_at_the_rest() {
+    let server = Server::start_with(&["--role", "viewer"]);
+    server.store.enqueue(&["echo", "1"]);
+    let said = server.run(&["doctor", "--json"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let lines: Vec<Value> = said.out.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let of = |what: &str| {
+        lines.iter().find(|it| it["what"] == what).unwrap_or_else(|| panic!("{what}: {lines:#?}"))
+    };
+    for what in ["wake-ups", "schedules"] {
+        let line = of(what);
+        assert_eq!(line["level"], "warning", "{line}");
+        assert!(line["found"].as_str().unwrap().starts_with("not looked at: "), "{line}");
+    }
+    for what in ["store", "durability", "limits", "crashes", "DLQ", "types", "leases"] {
+        assert_eq!(of(what)["level"], "fine", "{lines:#?}");
+    }
+    // No worker has announced itself, and a job is ready.
+    assert_eq!(of("workers")["level"], "problem");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_worker_that_is_killed_and_may_not_be_evicted_is_told_of() {
+    let store = Store::new();
+    let tokens = store.dir().join("tokens.json");
+    let tokens = tokens.to_str().unwrap();
+    let added = store.json(&["token", "add", "w", "--workers", "--payloads", "--tokens", tokens]);
+    let server = Server::of(store, &["--tokens", tokens]);
+    let mut worker = server.store.command(&["worker", "--builtin", "--name", "mortal"]);
+    worker.env("TASKHARBOR_URL", &server.url);
+    worker.env("TASKHARBOR_TOKEN", added["token"].as_str().unwrap());
+    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = Said::by(&mut worker);
+    said.until("started");
+    signal(&worker, "-KILL");
+    worker.wait().unwrap();
+    said.until("worker mortal was killed, and its jobs wait until their leases end");
 }

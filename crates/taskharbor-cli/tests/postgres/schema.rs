@@ -6,7 +6,7 @@ use taskharbor_testkit::postgres::store::connect;
 
 use crate::{
     environment,
-    scenario::{program, until},
+    scenario::{answer, program, until},
     store::Store,
 };
 
@@ -46,4 +46,17 @@ fn a_worker_ends_at_once_where_a_newer_program_has_migrated() {
         let sql = connect(server, "test", schema).await.unwrap();
         sql.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.unwrap();
     });
+}
+
+#[test]
+fn the_doctor_says_that_nothing_is_installed_and_looks_no_further() {
+    let url = environment::required("TASKHARBOR_TEST_POSTGRES");
+    let schema = format!("th_never_{}", std::process::id());
+    let url = format!("{url}{}schema={schema}", if url.contains('?') { '&' } else { '?' });
+    let said = answer(program().args(["doctor", "--json", "--url", &url]));
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let problems: Vec<_> = said.out.lines().filter(|it| it.contains(r#""problem""#)).collect();
+    assert_eq!(problems.len(), 1, "{said:?}");
+    assert!(problems[0].contains("taskharbor migrate up"), "{said:?}");
+    assert!(said.out.lines().count() <= 3, "{said:?}");
 }

@@ -3,6 +3,7 @@
 mod act;
 mod bad;
 mod dlq;
+mod doctor;
 mod enqueue;
 mod flow;
 mod guide;

@@ -3,7 +3,11 @@
 use std::{
     fs,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
+
+use taskharbor::{Driver, Incarnation};
+use taskharbor_core::{Blob, driver::Announce, name::Holder};
 
 use super::{answer, said::Said, until};
 use crate::store::Store;
@@ -254,4 +258,33 @@ fn two_workers_share_a_store_and_no_job_runs_twice() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!((ids.len(), log.lines().count()), (40, 40));
+}
+
+/// A worker that says what happens as JSON.
+fn heard_as_json(store: &Store, name: &str, args: &[&str]) -> (Child, Said) {
+    let args = [&["worker", "--builtin", "--json", "--name", name], args].concat();
+    let mut worker = store.command(&args);
+    let mut worker = worker.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let said = Said::by(&mut worker);
+    (worker, said)
+}
+
+#[tokio::test]
+async fn a_name_that_is_shared_and_a_worker_that_is_evicted_are_told_of() {
+    let store = Store::new();
+    let driver = store.open().await;
+    let an_hour_ago = driver.now().await.unwrap().saturating_sub(Duration::from_secs(3_600));
+    let (gone, incarnation) = (Holder::new("gone").unwrap(), Incarnation::from_bits(7));
+    let info = Blob::from(b"{}");
+    let announced = Announce::new(gone, incarnation, info, Duration::from_secs(30), an_hour_ago);
+    driver.announce(announced).await.unwrap();
+    let (first, _said) = heard(&store, &["--builtin", "--name", "twin"]);
+    let (second, mut said) = heard_as_json(&store, "twin", &[]);
+    said.until(r#"{"event":"name_shared","message":"another worker is called twin"#);
+    let (third, mut said) = heard_as_json(&store, "third", &["--fast-recovery", "3s"]);
+    said.until(r#"{"event":"worker_evicted","message":"worker gone did not announce itself"#);
+    for mut worker in [first, second, third] {
+        signal(&worker, "-TERM");
+        assert!(worker.wait().unwrap().success());
+    }
 }

@@ -1,4 +1,4 @@
-//! `workers`, `worker --health` and `doctor`: who is working, and is all well.
+//! `workers` and `worker --health`: who is working.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::store::Store;
 
-fn workers(store: &Store) -> Vec<Value> {
+pub(crate) fn workers(store: &Store) -> Vec<Value> {
     let lines = store.ok(&["workers", "--json"]);
     lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -43,7 +43,7 @@ fn get(port: u16, path: &str) -> (u16, String) {
     (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -208,38 +208,6 @@ fn the_queues_of_a_store_are_exported_for_prometheus() {
     assert_eq!((status, is_served), (200, true), "{served}");
     signal(&server, "-INT");
     assert_eq!(server.wait().unwrap().code(), Some(130));
-}
-
-#[test]
-fn the_doctor_finds_work_that_nothing_runs() {
-    let store = Store::new();
-    let well = store.run(&["doctor"]);
-    // The server of the tests may be one that is not durable.
-    let is_durable = !well.out.contains("fsync off");
-    assert_eq!(well.code, Some(if is_durable { 0 } else { 4 }), "{well:?}");
-    for check in ["store", "clock", "wake-ups", "workers", "schedules", "DLQ"] {
-        assert!(well.out.contains(check), "{check}: {well:?}");
-    }
-    store.enqueue(&["mail:send", "--queue", "mial"]);
-    store.enqueue(&["nothing:knows", "--queue", "mail"]);
-    let ill = store.run(&["doctor"]);
-    assert_eq!(ill.code, Some(4), "{ill:?}");
-    assert!(ill.out.contains("none has announced itself, and 2 jobs are ready"), "{ill:?}");
-    let (worker, _said) = heard(&store, &["--builtin", "--queue", "other"]);
-    until("the announcement", || !workers(&store).is_empty());
-    let ill = store.run(&["doctor", "--json"]);
-    assert_eq!(ill.code, Some(4), "{ill:?}");
-    let lines: Vec<Value> = ill.out.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-    let problems: Vec<_> = lines.iter().filter(|line| line["level"] == "problem").collect();
-    let found = |text: &str| problems.iter().any(|it| it["found"].as_str().unwrap().contains(text));
-    assert!(found("queue mial has 1 ready jobs, and no worker serves it"), "{problems:?}");
-    assert!(found("no worker has a handler for nothing:knows"), "{problems:?}");
-    assert!(problems.iter().all(|line| line["advice"].is_string()), "{problems:?}");
-    let why = store.ok(&["list", "--queue", "mial", "--json"]);
-    let id = serde_json::from_str::<Value>(why.lines().next().unwrap()).unwrap()["id"].clone();
-    let why = store.ok(&["why", id.as_str().unwrap()]);
-    assert!(why.contains("no worker serves queue mial: 1 worker serves other"), "{why}");
-    end(worker);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use opentelemetry_sdk::metrics::{
 };
 use serde::{Deserialize, Serialize};
 use taskharbor::{Client, Context, Handlers, Job, JobError, JobResult, testing::Harbor};
-use taskharbor_otel::Telemetry;
+use taskharbor_otel::{MAX_NAMES, Telemetry};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "work", queue = "busy")]
@@ -86,4 +86,22 @@ async fn metrics_have_the_names_and_attributes_of_the_conventions() {
     assert_eq!(count(operation, &["messaging.operation.type=send"]), 2);
     assert!(count(operation, &["messaging.operation.type=settle"]) > 0);
     assert!(count(operation, &["messaging.operation.name=reserve"]) > 0);
+}
+
+#[tokio::test]
+async fn a_thousand_types_do_not_grow_the_series() {
+    let exporter = InMemoryMetricExporter::default();
+    let provider = SdkMeterProvider::builder().with_periodic_exporter(exporter.clone()).build();
+    let telemetry = Telemetry::new(&provider, &NoopTracerProvider::new());
+    let driver = taskharbor::connect("memory:").await.unwrap();
+    let client = Client::builder(&driver).observer(telemetry).build().unwrap();
+    for n in 0..1_000 {
+        client.enqueue_raw(format!("type:{n}"), b"{}".as_slice()).await.unwrap();
+    }
+    provider.force_flush().unwrap();
+    let points = points(&exporter);
+    let sent = "messaging.client.sent.messages";
+    assert_eq!(points.iter().filter(|(name, ..)| name == sent).count(), MAX_NAMES + 1);
+    assert_eq!(count(&points, sent, &["taskharbor.job.type=other"]), 800);
+    assert_eq!(count(&points, sent, &[]), 1_000);
 }

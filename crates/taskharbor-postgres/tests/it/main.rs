@@ -15,6 +15,7 @@ mod check;
 mod comment;
 mod conformance;
 mod deadlock;
+mod diagnose;
 mod edge;
 mod fleet;
 mod given;

@@ -41,6 +41,7 @@ fn forbidden<T: std::fmt::Debug>(answer: Result<T, DriverError>) {
     assert!(matches!(error, DriverError::Backend(_)), "{error:?}");
     let DriverError::Backend(cause) = &error else { unreachable!() };
     assert!(cause.to_string().contains("the role may not do this"), "{cause}");
+    assert!(error.is_not_allowed(), "{error}");
 }
 
 #[tokio::test]

@@ -4,12 +4,18 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use taskharbor::{Client, Context, Handlers, Job, JobResult, Schedule, testing::Harbor};
+use taskharbor::{Client, Context, Driver, Handlers, Job, JobResult, Schedule, testing::Harbor};
+use taskharbor_core::{
+    Blob,
+    driver::{Announce, Incarnation},
+    name::Holder,
+};
 use taskharbor_prometheus::Metrics;
 
 const DASHBOARD: &str = include_str!("../../../../ops/grafana/taskharbor.json");
 const ALERTS: &str = include_str!("../../../../ops/alerts.yml");
 const KEDA: &str = include_str!("../../../../ops/keda.yaml");
+const KUBERNETES: &str = include_str!("../../../../ops/kubernetes/worker.yaml");
 const GUIDE: &str = include_str!("../../../../docs/guides/observability.md");
 
 #[derive(Serialize, Deserialize, Job)]
@@ -30,6 +36,12 @@ async fn exported() -> BTreeSet<String> {
     let schedule = Schedule::every("tick", Duration::from_secs(60)).job(Work);
     client.schedules().put(schedule).await.unwrap();
     harbor.run_until_idle().await;
+    // Workers of this kind of test do not announce themselves.
+    let info = Blob::from(br#"{"queues":[{"name":"default","slots":1}]}"#);
+    let (holder, now) = (Holder::new("w").unwrap(), harbor.driver().now().await.unwrap());
+    let minute = Duration::from_secs(60);
+    let announced = Announce::new(holder, Incarnation::from_bits(1), info, minute, now);
+    harbor.driver().announce(announced).await.unwrap();
     metrics.queues().refresh(harbor.driver()).await.unwrap();
     let text = metrics.encode();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
@@ -146,4 +158,15 @@ async fn a_metric_that_is_not_exported_is_found() {
     assert!(named.iter().all(|name| !exported.contains(name)));
     assert_eq!(named.len(), 1);
     assert!(exported.contains("taskharbor_jobs_finished_total"));
+}
+
+/// A container that restarts in its pod would have the name of the worker that died, and its jobs would
+/// wait for the ends of their leases.
+#[test]
+fn workers_in_pods_have_new_names_and_notice_each_others_deaths() {
+    let options: Vec<_> =
+        KUBERNETES.lines().filter_map(|it| it.trim().strip_prefix("- --")).collect();
+    assert!(!options.iter().any(|it| it.starts_with("name")), "{options:?}");
+    assert!(options.contains(&"fast-recovery=10s"), "{options:?}");
+    assert!(!KUBERNETES.contains("preStop:"));
 }

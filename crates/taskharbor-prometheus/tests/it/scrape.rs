@@ -5,9 +5,15 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 use taskharbor::{
     Admin, AnyDriver, Client, Context, Counts, Driver, DriverError, Exponential, Filter, Handlers,
-    Job, JobError, JobResult, Options, Outcome, Schedule, State, testing::Harbor,
+    Job, JobError, JobResult, Options, Outcome, Schedule, State, Timestamp, Worker,
+    testing::Harbor,
 };
-use taskharbor_core::{admin::List, driver::Limits};
+use taskharbor_core::{
+    Blob,
+    admin::List,
+    driver::{Announce, Incarnation, Limits},
+    name::Holder,
+};
 use taskharbor_prometheus::{CONTENT_TYPE, Metrics, QueueGauges};
 
 use crate::{samples, sum};
@@ -132,6 +138,10 @@ async fn what_is_scraped_is_what_the_store_says() {
     assert_eq!(sum(&scraped, "taskharbor_job_wait_seconds_count", &[]), all);
     assert_eq!(sum(&scraped, "taskharbor_worker_info", &[("name", "harbor")]), 1.0);
     assert_eq!(sum(&scraped, "taskharbor_store_up", &[]), 1.0);
+    let ended = finished("done") + finished("dead");
+    assert_eq!(sum(&scraped, "taskharbor_job_attempts_count", &[]), ended);
+    let attempts = finished("retried") + ended;
+    assert_eq!(sum(&scraped, "taskharbor_job_attempts_sum", &[]), attempts);
     let runs = sum(&scraped, "taskharbor_job_run_seconds_count", &[("type", "work")]);
     let seconds = sum(&scraped, "taskharbor_job_run_seconds_sum", &[("type", "work")]);
     assert!(seconds >= runs, "each run of this type takes a second or more");
@@ -187,6 +197,82 @@ async fn the_gauges_tell_what_is_late_and_what_is_paused() {
     assert_eq!(sum(&scraped, "taskharbor_queue_paused", &[]), 0.0);
     assert_eq!(sum(&scraped, "taskharbor_queue_oldest_seconds", &[]), 0.0);
     assert!(!scraped.keys().any(|series| series.contains("tick")), "the schedule is removed");
+}
+
+fn announced(holder: &str, info: &str, now: Timestamp) -> Announce {
+    let (holder, info) = (Holder::new(holder).unwrap(), Blob::from(info.as_bytes()));
+    Announce::new(holder, Incarnation::from_bits(1), info, SECOND * 30, now)
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_and_workers_are_those_that_are_announced() {
+    let harbor = Harbor::new(Handlers::new());
+    let (driver, gauges) = (harbor.driver(), QueueGauges::new());
+    harbor.client().enqueue(Calm).await.unwrap();
+    let now = driver.now().await.unwrap();
+    let queue = r#"{"queues":[{"name":"mail","slots":8,"busy":3}]}"#;
+    for holder in ["a", "b"] {
+        driver.announce(announced(holder, queue, now)).await.unwrap();
+    }
+    gauges.refresh(driver).await.unwrap();
+    let scraped = samples(&gauges.encode());
+    let slots = |state| sum(&scraped, "taskharbor_slots", &[("queue", "mail"), ("state", state)]);
+    assert_eq!((slots("busy"), slots("free")), (6.0, 10.0));
+    assert_eq!(sum(&scraped, "taskharbor_queue_workers", &[("queue", "mail")]), 2.0);
+    let shows = |text: &str, queue: &str| {
+        text.contains(&format!("taskharbor_queue_workers{{queue=\"{queue}\"}}"))
+    };
+    assert!(shows(&gauges.encode(), "calm"));
+    // This one may serve any queue.
+    let more = r#"{"queues":[{"name":"mail","slots":8}],"queues_left_out":2}"#;
+    driver.announce(announced("c", more, now)).await.unwrap();
+    gauges.refresh(driver).await.unwrap();
+    let text = gauges.encode();
+    assert!(!shows(&text, "calm") && shows(&text, "mail"), "{text}");
+    harbor.advance(SECOND * 31).await;
+    gauges.refresh(driver).await.unwrap();
+    let text = gauges.encode();
+    assert!(shows(&text, "calm") && !shows(&text, "mail"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_of_a_schedule_for_which_no_job_was_stored_are_counted() {
+    let (harbor, gauges) = (Harbor::new(Handlers::new()), QueueGauges::new());
+    let schedule =
+        Schedule::every("tick", SECOND * 60).job(Calm).missed(taskharbor::Missed::Latest);
+    harbor.client().schedules().put(schedule).await.unwrap();
+    harbor.advance(SECOND * 601).await;
+    let harbor = harbor.start(Handlers::new().on(calm));
+    harbor.advance(SECOND).await;
+    gauges.refresh(harbor.driver()).await.unwrap();
+    let scraped = samples(&gauges.encode());
+    let skipped = sum(&scraped, "taskharbor_schedule_skipped_total", &[("schedule", "tick")]);
+    let record = harbor.client().schedules().get("tick").await.unwrap().unwrap();
+    let totals = record.record.totals;
+    assert!(skipped >= 5.0 && totals.stored >= 1, "{skipped}, {totals:?}");
+}
+
+#[tokio::test]
+async fn a_worker_is_shown_with_its_version_until_it_stops() {
+    let driver = taskharbor::connect("memory:").await.unwrap();
+    let metrics = Metrics::new();
+    let start = || {
+        let worker = Worker::builder(&driver).handlers(Handlers::new().on(calm)).queue("calm", 1);
+        let worker = worker.name("w").version("1.4").observer(metrics.clone());
+        worker.build().unwrap().start()
+    };
+    let (first, second) = (start(), start());
+    let info = || {
+        let scraped = samples(&metrics.encode());
+        sum(&scraped, "taskharbor_worker_info", &[("name", "w"), ("version", "1.4")])
+    };
+    while info() < 2.0 {
+        tokio::task::yield_now().await;
+    }
+    first.shutdown().await.unwrap();
+    assert_eq!(info(), 1.0);
+    second.shutdown().await.unwrap();
+    assert!(!metrics.encode().contains("taskharbor_worker_info{"));
 }
 
 #[tokio::test]

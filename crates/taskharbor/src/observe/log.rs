@@ -83,8 +83,8 @@ impl Observer for Log {
                 let lane = job.lane.as_ref().map(tracing::field::display);
                 tracing::warn!(target: "taskharbor::worker", id = %job.id, r#type = %job.job_type, queue = %job.queue, lane, %until, %error, "throttled, and could not be held: other jobs go on");
             }
-            Event::WorkerStarted { name, shutdown_within } => {
-                tracing::info!(target: "taskharbor::worker", name, ?shutdown_within, "worker started");
+            Event::WorkerStarted { name, version, shutdown_within } => {
+                tracing::info!(target: "taskharbor::worker", name, version, ?shutdown_within, "worker started");
             }
             Event::NameShared { name } => {
                 tracing::warn!(target: "taskharbor::worker",
@@ -99,17 +99,23 @@ impl Observer for Log {
                     "a worker did not announce itself any more and was evicted"
                 );
             }
+            Event::EvictionDenied { error } => {
+                tracing::warn!(target: "taskharbor::worker",
+                    %error,
+                    "this worker may not evict others: fast recovery has no effect"
+                );
+            }
             Event::Quiet { inflight } => {
                 tracing::info!(target: "taskharbor::worker", inflight, "quiet: no more jobs are reserved");
             }
             Event::ShuttingDown { inflight, grace } => {
                 tracing::info!(target: "taskharbor::worker", inflight, ?grace, "shutting down");
             }
-            Event::WorkerStopped { abandoned: 0 } => {
-                tracing::info!(target: "taskharbor::worker", "worker stopped");
+            Event::WorkerStopped { name, abandoned: 0 } => {
+                tracing::info!(target: "taskharbor::worker", name, "worker stopped");
             }
-            Event::WorkerStopped { abandoned } => {
-                tracing::warn!(target: "taskharbor::worker", abandoned, "worker stopped; some handlers would not stop");
+            Event::WorkerStopped { name, abandoned } => {
+                tracing::warn!(target: "taskharbor::worker", name, abandoned, "worker stopped; some handlers would not stop");
             }
         }
     }

@@ -72,6 +72,7 @@ pub(super) async fn recover_others(shared: Arc<Shared>) {
     let Some(every) = shared.config.announce_every.filter(|_| shared.config.recovers_others) else {
         return;
     };
+    let mut was_denied = false;
     loop {
         sleep(every + every.mul_f64(shared.chance() / 4.0)).await;
         if shared.phase() > Phase::Working {
@@ -81,7 +82,14 @@ pub(super) async fn recover_others(shared: Arc<Shared>) {
         // time for which an announcement is valid.
         let is_steady = shared.announced_since().is_some_and(|at| at.elapsed() >= every * MISSING);
         if is_steady {
-            let _ = evict_overdue(&shared).await;
+            let answer = evict_overdue(&shared).await;
+            if let Err(error) = answer
+                && error.is_not_allowed()
+                && !was_denied
+            {
+                was_denied = true;
+                shared.tell(&Event::EvictionDenied { error: &error });
+            }
         }
     }
 }
@@ -161,8 +169,12 @@ async fn evict_overdue(shared: &Shared) -> Result<(), DriverError> {
         // Named so, any worker of the name that has announced itself meanwhile keeps its leases.
         let none_of_them = Incarnation::from_bits(!worker.incarnation.to_bits());
         let evict = Evict::new(holder.clone(), now).incarnation(none_of_them);
-        let evicted = call(shared, Operation::Evict, driver.evict(evict)).await;
-        let Ok(Evicted::Leases(leases)) = evicted else { continue };
+        let leases = match call(shared, Operation::Evict, driver.evict(evict)).await {
+            Ok(Evicted::Leases(leases)) => leases,
+            // It will not be allowed for the next one either.
+            Err(error) if error.is_not_allowed() => return Err(error),
+            Ok(_) | Err(_) => continue,
+        };
         shared.tell(&Event::WorkerEvicted { name: holder.as_str(), leases });
         let withdrawn = Announce::withdraw(holder, worker.incarnation, now);
         let _ = call(shared, Operation::Announce, driver.announce(withdrawn)).await;
@@ -178,8 +190,7 @@ fn info(shared: &Shared) -> WorkerInfo {
     let mut types: Vec<_> = shared.handlers.keys().map(|it| it.as_str().to_owned()).collect();
     types.sort_unstable();
     WorkerInfo {
-        // Longer ones would take the room of the queues.
-        version: shared.config.version.as_ref().map(|it| it.chars().take(200).collect()),
+        version: shared.config.version.clone(),
         library: env!("CARGO_PKG_VERSION").to_owned(),
         host: part::host(),
         pid: std::process::id(),
@@ -187,6 +198,7 @@ fn info(shared: &Shared) -> WorkerInfo {
         problems: health.problems.iter().map(ToString::to_string).collect(),
         wake_ups: !shared.outage.are_wake_ups_lost(),
         oldest_secs: oldest.map(|began| now.saturating_duration_since(began).as_secs()),
+        lost_in_hour: shared.tally.lost_in_hour(shared.now()),
         queues: shared.tally.read(&shared.pools),
         queues_left_out: 0,
         types,

@@ -25,7 +25,12 @@ const VAIN_PATIENCE: Duration = Duration::from_secs(30);
 /// A part that failed and still needs an answer asks again within this time. Later silence means that it has
 /// nothing left to ask: for example, the leases that it could not extend are lost.
 const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(15);
-/// How often the runtime of the handlers says that it runs.
+/// How much longer than its time limit a call of a loop may take before the loop counts as stopped: the limit
+/// ends every call whose driver lets the loop go on.
+const OVERRUN: Duration = Duration::from_secs(30);
+/// How long the runtime that keeps leases may not run before its loops count as stopped.
+const LEASES_PATIENCE: Duration = Duration::from_secs(60);
+/// How often the runtimes say that they run.
 pub(super) const PULSE: Duration = Duration::from_secs(5);
 
 /// The health of a worker: [`Running::health`](crate::Running::health).
@@ -43,11 +48,13 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether the worker is running: `false` once it has ended. Restart a process whose worker has
-    /// ended.
+    /// Whether the worker is running: `false` once it has ended, or once one of its loops does not go on.
+    /// Restart a process whose worker is not live. A store that is away and handlers that block their
+    /// runtime leave the worker live, because a restart would not help.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.phase != WorkerPhase::Ended
+        let has_stopped = |it: &HealthProblem| matches!(it, HealthProblem::LoopStopped(_));
+        self.phase != WorkerPhase::Ended && !self.problems.iter().any(has_stopped)
     }
 
     /// Whether the worker is in phase [`WorkerPhase::Working`] and has no problems: it runs jobs,
@@ -78,6 +85,12 @@ pub enum HealthProblem {
     /// Outcomes cannot be recorded.
     #[error("no outcome could be recorded for {} s: check the store", .0.as_secs())]
     Settling(Duration),
+    /// The inputs of jobs cannot be read. Such a job has a slot, but its handler does not run.
+    #[error("no input of a job could be read for {} s: check the store", .0.as_secs())]
+    ReadingInputs(Duration),
+    /// The limits of the worker cannot be declared. It reserves no job before.
+    #[error("the limits could not be declared for {} s, and no job is reserved before: check the store", .0.as_secs())]
+    DeclaringLimits(Duration),
     /// The store says that a job is due, and slots are free, but reserving grants no job.
     #[error("a job has been due for {} s, but reserving grants none: check the store", .0.as_secs())]
     GivenNothing(Duration),
@@ -87,6 +100,9 @@ pub enum HealthProblem {
         .0.as_secs()
     )]
     RuntimeBlocked(Duration),
+    /// A loop of the worker does not go on: a driver blocks its thread. Only a restart helps.
+    #[error("a loop of the worker has not gone on for {} s: restart the process", .0.as_secs())]
+    LoopStopped(Duration),
 }
 
 /// What the parts of a worker note about their calls.
@@ -98,9 +114,14 @@ struct Notes {
     reserving: PartNotes,
     extending: PartNotes,
     settling: PartNotes,
+    inputs: PartNotes,
+    /// Since when the limits are being declared, before the first reserve.
+    declaring: Option<Instant>,
     in_vain: Option<Instant>,
     /// When the runtime of the handlers ran last.
     pulse: Option<Instant>,
+    /// When the runtime that keeps leases ran last.
+    leases_pulse: Option<Instant>,
 }
 
 /// What one part notes.
@@ -108,8 +129,8 @@ struct Notes {
 struct PartNotes {
     /// When the first call began after which there was no answer.
     since: Option<Instant>,
-    /// Calls that have not ended.
-    in_flight: usize,
+    /// When each call began that has not ended.
+    in_flight: Vec<Instant>,
     failed_at: Option<Instant>,
 }
 
@@ -118,7 +139,7 @@ impl PartNotes {
     fn unanswered(&self, now: Instant) -> Option<Duration> {
         let tries_again =
             self.failed_at.is_some_and(|at| now.saturating_duration_since(at) < TRIES_AGAIN_WITHIN);
-        let since = self.since.filter(|_| self.in_flight > 0 || tries_again)?;
+        let since = self.since.filter(|_| !self.in_flight.is_empty() || tries_again)?;
         Some(now.saturating_duration_since(since)).filter(|it| *it >= PATIENCE)
     }
 }
@@ -129,8 +150,8 @@ impl Notes {
             Part::Reserver => Some(&mut self.reserving),
             Part::Keeper => Some(&mut self.extending),
             Part::Settler => Some(&mut self.settling),
-            Part::Input
-            | Part::Pruner
+            Part::Input => Some(&mut self.inputs),
+            Part::Pruner
             | Part::Scheduler
             | Part::Announcer
             | Part::Watch
@@ -144,6 +165,7 @@ impl Notes {
 pub(super) struct CallNote<'a> {
     notes: &'a HealthNotes,
     part: Part,
+    began: Instant,
 }
 
 impl CallNote<'_> {
@@ -161,11 +183,22 @@ impl CallNote<'_> {
 impl Drop for CallNote<'_> {
     fn drop(&mut self) {
         self.notes.part(self.part, |part| {
-            part.in_flight = part.in_flight.saturating_sub(1);
-            if part.in_flight == 0 && part.failed_at.is_none() {
+            if let Some(at) = part.in_flight.iter().position(|began| *began == self.began) {
+                part.in_flight.swap_remove(at);
+            }
+            if part.in_flight.is_empty() && part.failed_at.is_none() {
                 part.since = None;
             }
         });
+    }
+}
+
+/// The time in which the limits are declared.
+pub(super) struct DeclaringNote<'a>(&'a HealthNotes);
+
+impl Drop for DeclaringNote<'_> {
+    fn drop(&mut self) {
+        self.0.change(|notes| notes.declaring = None);
     }
 }
 
@@ -185,10 +218,16 @@ impl HealthNotes {
     /// A call begins.
     pub(super) fn call(&self, part: Part, now: Instant) -> CallNote<'_> {
         self.part(part, |part| {
-            part.in_flight += 1;
+            part.in_flight.push(now);
             part.since.get_or_insert(now);
         });
-        CallNote { notes: self, part }
+        CallNote { notes: self, part, began: now }
+    }
+
+    /// The limits are being declared until the note is dropped, and nothing is reserved.
+    pub(super) fn declaring(&self, now: Instant) -> DeclaringNote<'_> {
+        self.change(|notes| notes.declaring = Some(now));
+        DeclaringNote(self)
     }
 
     /// Whether the last reserve brought nothing although the store said that a job was due.
@@ -203,17 +242,30 @@ impl HealthNotes {
         self.change(|notes| notes.pulse = Some(now));
     }
 
-    fn problems(&self, now: Instant) -> Vec<HealthProblem> {
+    /// The runtime that keeps leases runs.
+    pub(super) fn leases_pulse(&self, now: Instant) {
+        self.change(|notes| notes.leases_pulse = Some(now));
+    }
+
+    /// `call_timeout` is how long a call may take.
+    fn problems(&self, now: Instant, call_timeout: Duration) -> Vec<HealthProblem> {
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let longer = |since: Option<Instant>, patience: Duration| {
             since.map(|since| now.saturating_duration_since(since)).filter(|it| *it >= patience)
         };
+        let loops = [&notes.reserving, &notes.extending, &notes.settling];
+        let oldest_call = loops.into_iter().flat_map(|part| &part.in_flight).min().copied();
+        let stopped = longer(oldest_call, call_timeout + OVERRUN)
+            .or_else(|| longer(notes.leases_pulse, LEASES_PATIENCE));
         [
             notes.reserving.unanswered(now).map(HealthProblem::Reserving),
             notes.extending.unanswered(now).map(HealthProblem::ExtendingLeases),
             notes.settling.unanswered(now).map(HealthProblem::Settling),
+            notes.inputs.unanswered(now).map(HealthProblem::ReadingInputs),
+            longer(notes.declaring, PATIENCE).map(HealthProblem::DeclaringLimits),
             longer(notes.in_vain, VAIN_PATIENCE).map(HealthProblem::GivenNothing),
             longer(notes.pulse, PULSE + PATIENCE).map(HealthProblem::RuntimeBlocked),
+            stopped.map(HealthProblem::LoopStopped),
         ]
         .into_iter()
         .flatten()
@@ -230,7 +282,7 @@ pub(super) fn of(shared: &Shared) -> Health {
         Phase::Draining | Phase::Cancelling => WorkerPhase::Stopping,
         Phase::Ended => WorkerPhase::Ended,
     };
-    let mut problems = shared.health.problems(Instant::now());
+    let mut problems = shared.health.problems(Instant::now(), shared.config.call_timeout);
     // A worker that reserves nothing more is given nothing.
     problems.retain(|problem| {
         phase == WorkerPhase::Working || !matches!(problem, HealthProblem::GivenNothing(_))
@@ -246,15 +298,19 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn problems(notes: &HealthNotes, now: Instant) -> Vec<HealthProblem> {
+        notes.problems(now, 30 * SECOND)
+    }
+
     #[test]
     fn a_part_is_a_problem_once_it_has_been_without_an_answer_for_too_long() {
         let (notes, start) = (HealthNotes::default(), Instant::now());
         notes.call(Part::Reserver, start).failed(start + 10 * SECOND);
         let call = notes.call(Part::Reserver, start + 11 * SECOND);
-        assert_eq!(notes.problems(start + 19 * SECOND), []);
-        assert_eq!(notes.problems(start + PATIENCE), [HealthProblem::Reserving(PATIENCE)]);
+        assert_eq!(problems(&notes, start + 19 * SECOND), []);
+        assert_eq!(problems(&notes, start + PATIENCE), [HealthProblem::Reserving(PATIENCE)]);
         call.answered();
-        assert_eq!(notes.problems(start + PATIENCE), []);
+        assert_eq!(problems(&notes, start + PATIENCE), []);
     }
 
     #[test]
@@ -263,8 +319,8 @@ mod tests {
         drop(notes.call(Part::Settler, start));
         notes.call(Part::Keeper, start).failed(start + 30 * SECOND);
         let _other = notes.call(Part::Pruner, start);
-        assert_eq!(notes.problems(start + 44 * SECOND).len(), 1);
-        assert_eq!(notes.problems(start + 45 * SECOND), []);
+        assert_eq!(problems(&notes, start + 44 * SECOND).len(), 1);
+        assert_eq!(problems(&notes, start + 45 * SECOND), []);
     }
 
     #[test]
@@ -273,8 +329,42 @@ mod tests {
         notes.reserved(true, start);
         notes.reserved(true, start + VAIN_PATIENCE / 2);
         let problem = HealthProblem::GivenNothing(VAIN_PATIENCE);
-        assert_eq!(notes.problems(start + VAIN_PATIENCE), [problem]);
+        assert_eq!(problems(&notes, start + VAIN_PATIENCE), [problem]);
         notes.reserved(false, start + VAIN_PATIENCE);
-        assert_eq!(notes.problems(start + VAIN_PATIENCE), []);
+        assert_eq!(problems(&notes, start + VAIN_PATIENCE), []);
+    }
+
+    #[test]
+    fn a_runtime_that_does_not_run_is_a_problem_and_the_worker_lives() {
+        let (notes, start) = (HealthNotes::default(), Instant::now());
+        notes.pulse(start);
+        assert_eq!(problems(&notes, start + 24 * SECOND), []);
+        let blocked = HealthProblem::RuntimeBlocked(25 * SECOND);
+        assert_eq!(problems(&notes, start + 25 * SECOND), [blocked]);
+        let health = |problems| Health { phase: WorkerPhase::Working, problems, slots: 1, busy: 1 };
+        let blocked = health(problems(&notes, start + 600 * SECOND));
+        assert_eq!((blocked.is_ready(), blocked.is_live()), (false, true), "{blocked}");
+        notes.pulse(start + 600 * SECOND);
+        assert_eq!(problems(&notes, start + 601 * SECOND), []);
+    }
+
+    #[test]
+    fn a_loop_that_does_not_go_on_ends_the_life_of_the_worker() {
+        let health = |problems| Health { phase: WorkerPhase::Working, problems, slots: 1, busy: 1 };
+        let (notes, start) = (HealthNotes::default(), Instant::now());
+        // The time limit of a call has passed long ago.
+        let call = notes.call(Part::Settler, start);
+        notes.call(Part::Settler, start + SECOND).answered();
+        assert!(health(problems(&notes, start + 59 * SECOND)).is_live());
+        let stopped = health(problems(&notes, start + 60 * SECOND));
+        assert_eq!(stopped.problems, [HealthProblem::LoopStopped(60 * SECOND)]);
+        assert_eq!((stopped.is_ready(), stopped.is_live()), (false, false), "{stopped}");
+        drop(call);
+        assert!(health(problems(&notes, start + 61 * SECOND)).is_ready());
+        // Inputs are read by handlers, of which each may wait.
+        let _input = notes.call(Part::Input, start);
+        assert!(health(problems(&notes, start + 300 * SECOND)).is_live());
+        notes.leases_pulse(start);
+        assert!(!health(problems(&notes, start + LEASES_PATIENCE)).is_live());
     }
 }

@@ -9,7 +9,7 @@ use taskharbor_core::{
     Admin, DriverError,
     admin::{Change, Configure, LimitsDeclaration},
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     outage::Part,
@@ -36,6 +36,7 @@ impl<'a> Declaring<'a> {
     /// Declares them, unless the store fails again and again or the worker shuts down.
     pub(super) async fn begin(&mut self) {
         let shared = self.shared;
+        let _note = self.declaration.is_some().then(|| shared.health.declaring(Instant::now()));
         let declared = async {
             while self.declare().await.is_err() && self.failures < TRIES {
                 sleep(shared.backoff(self.failures)).await;

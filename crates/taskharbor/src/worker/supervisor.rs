@@ -134,8 +134,9 @@ impl Drop for Guard {
 
 /// `driver` is the handle for this thread.
 async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> Ending {
+    let name = shared.config.holder.as_str();
     if let Err(ending) = start_clock(shared, driver).await {
-        shared.tell(&Event::WorkerStopped { abandoned: 0 });
+        shared.tell(&Event::WorkerStopped { name, abandoned: 0 });
         return ending;
     }
     let inbox = shared.inbox.lock().ok().and_then(|mut inbox| inbox.take());
@@ -143,14 +144,16 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
         return Ending::Crashed;
     };
     announcer::begin(shared, driver).await;
-    let (name, shutdown_within) = (shared.config.holder.as_str(), shared.config.shutdown_within());
-    shared.tell(&Event::WorkerStarted { name, shutdown_within });
+    let version = shared.config.version.as_deref();
+    let shutdown_within = shared.config.shutdown_within();
+    shared.tell(&Event::WorkerStarted { name, version, shutdown_within });
     let mut keeper = tokio::spawn(keeper::run(Arc::clone(shared), driver.clone()));
     let mut settler = home.spawn(settler::run(Arc::clone(shared), inbox));
     let mut reserver = home.spawn(reserver::run(Arc::clone(shared)));
     let probe = tokio::spawn(outage::probe(Arc::clone(shared), driver.clone()));
     let announcer = tokio::spawn(announcer::run(Arc::clone(shared), driver.clone()));
     let pulse = home.spawn(pulse(Arc::clone(shared)));
+    let leases_pulse = tokio::spawn(leases_pulse(Arc::clone(shared)));
     let recovery = home.spawn(announcer::recover_others(Arc::clone(shared)));
     // Nothing waits for these two: what they leave undone another worker does, or the next one.
     let pruner = home.spawn(pruner::run(Arc::clone(shared)));
@@ -175,10 +178,11 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
     }
     let abandoned = shared.registry.len();
     shared.advance(Phase::Ended);
-    for task in [keeper, settler, reserver, pruner, scheduler, probe, announcer, pulse, recovery] {
+    let looks = [pruner, scheduler, probe, announcer, pulse, leases_pulse, recovery];
+    for task in [keeper, settler, reserver].into_iter().chain(looks) {
         task.abort();
     }
-    shared.tell(&Event::WorkerStopped { abandoned });
+    shared.tell(&Event::WorkerStopped { name, abandoned });
     match (crashed, is_gone) {
         (true, _) => Ending::Crashed,
         (false, true) => Ending::RuntimeGone,
@@ -191,6 +195,14 @@ async fn supervise(shared: &Arc<Shared>, driver: &AnyDriver, home: &Handle) -> E
 async fn pulse(shared: Arc<Shared>) {
     while !shared.driver.has_own_clock() {
         shared.health.pulse(Instant::now());
+        tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// The same for the runtime that keeps leases.
+async fn leases_pulse(shared: Arc<Shared>) {
+    while !shared.driver.has_own_clock() {
+        shared.health.leases_pulse(Instant::now());
         tokio::time::sleep(PULSE).await;
     }
 }

@@ -1,7 +1,11 @@
 //! [`Tally`]: what a worker has done, counted by queue since it started.
 
 use std::{
-    sync::atomic::{AtomicU64, Ordering},
+    collections::VecDeque,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,9 +16,38 @@ use crate::{Event, QueueInfo};
 
 const BUCKETS: usize = QueueInfo::BUCKETS.len() + 1;
 
-/// The counts of all queues of a worker, in the order of its pools.
+/// The counts of a worker.
 #[derive(Debug)]
-pub(super) struct Tally(Vec<QueueTally>);
+pub(super) struct Tally {
+    /// In the order of its pools.
+    queues: Vec<QueueTally>,
+    lost_lately: LastHour,
+}
+
+/// Counts what happened in the last hour, in steps of five minutes.
+#[derive(Debug, Default)]
+struct LastHour(Mutex<VecDeque<(i64, u64)>>);
+
+impl LastHour {
+    const STEPS: i64 = 12;
+    const STEP_MICROS: i64 = 300_000_000;
+
+    fn add(&self, now: Timestamp) {
+        let step = now.as_micros() / Self::STEP_MICROS;
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match counts.back_mut() {
+            Some((last, count)) if *last == step => *count += 1,
+            _ => counts.push_back((step, 1)),
+        }
+        counts.retain(|(at, _)| step - at < Self::STEPS);
+    }
+
+    fn read(&self, now: Timestamp) -> u64 {
+        let step = now.as_micros() / Self::STEP_MICROS;
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().filter(|(at, _)| step - at < Self::STEPS).map(|(_, count)| count).sum()
+    }
+}
 
 #[derive(Debug, Default)]
 struct QueueTally {
@@ -53,7 +86,8 @@ fn read(count: &AtomicU64) -> u64 {
 
 impl Tally {
     pub(super) fn new(queues: usize) -> Self {
-        Self(std::iter::repeat_with(QueueTally::default).take(queues).collect())
+        let queues = std::iter::repeat_with(QueueTally::default).take(queues).collect();
+        Self { queues, lost_lately: LastHour::default() }
     }
 
     /// Counts an event, if it is one that is counted.
@@ -85,7 +119,12 @@ impl Tally {
             }
             Event::DeadLettered { job, .. } => of(job).map_or((), |queue| add(&queue.dead)),
             Event::Released { job, .. } => of(job).map_or((), |queue| add(&queue.released)),
-            Event::LeaseLost { job, .. } => of(job).map_or((), |queue| add(&queue.lost)),
+            Event::LeaseLost { job, .. } => {
+                if let Some(queue) = of(job) {
+                    add(&queue.lost);
+                    self.lost_lately.add(now());
+                }
+            }
             _ => {}
         }
     }
@@ -93,9 +132,14 @@ impl Tally {
     fn of(&self, queue: &QueueName, pools: &SlotPools) -> Option<&QueueTally> {
         // Most workers serve one queue, and then no name has to be hashed.
         if let [only] = &**pools {
-            return self.0.first().filter(|_| only.queue == *queue);
+            return self.queues.first().filter(|_| only.queue == *queue);
         }
-        self.0.get(pools.find(queue)?)
+        self.queues.get(pools.find(queue)?)
+    }
+
+    /// How many leases were lost in the last hour.
+    pub(super) fn lost_in_hour(&self, now: Timestamp) -> u64 {
+        self.lost_lately.read(now)
     }
 
     /// What is said about the queues.
@@ -113,7 +157,7 @@ impl Tally {
             wait: tally.wait.read(),
             run: tally.run.read(),
         };
-        self.0.iter().zip(pools.iter()).map(read).collect()
+        self.queues.iter().zip(pools.iter()).map(read).collect()
     }
 }
 
@@ -131,5 +175,19 @@ mod tests {
             histogram.add(Duration::from_micros(micros));
             assert_eq!(histogram.read()[bucket], before + 1, "{micros}");
         }
+    }
+
+    #[test]
+    fn what_happened_more_than_an_hour_ago_is_not_counted() {
+        let lately = LastHour::default();
+        let at = |minutes: i64| Timestamp::from_micros(minutes * 60_000_000).unwrap();
+        for minute in [0, 4, 30] {
+            lately.add(at(minute));
+        }
+        for (minute, count) in [(30, 3), (59, 3), (60, 1), (89, 1), (90, 0)] {
+            assert_eq!(lately.read(at(minute)), count, "{minute}");
+        }
+        lately.add(at(600));
+        assert_eq!(lately.0.lock().unwrap().len(), 1);
     }
 }

@@ -1,9 +1,12 @@
 //! Whether a worker consumes jobs, as it says itself.
 
-use taskharbor::{Health, HealthProblem, Running, WorkerPhase};
+use taskharbor::{
+    Context, DeclaredLimits, Flow, Health, HealthProblem, Job, JobResult, QueueLimits, Running,
+    State, WorkerPhase,
+};
 
 use crate::{
-    port::{DONE, Port, SECOND, handler},
+    port::{DONE, Port, SECOND, handler, work},
     unkind::{Fault, Op},
 };
 
@@ -60,6 +63,60 @@ async fn a_settler_that_hangs_is_told_of_and_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn a_keeper_that_hangs_is_told_of_and_forgotten() {
     wedged(Op::Extend, |it| matches!(it, HealthProblem::ExtendingLeases(_))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_is_never_read_is_told_of_and_forgotten() {
+    #[derive(serde::Serialize, serde::Deserialize, Job)]
+    #[job(type = "after", input = u64, output = u64)]
+    struct After {}
+    async fn after(job: After, cx: Context) -> JobResult<u64> {
+        Ok(cx.input(&job)? + 1)
+    }
+    let port = Port::new();
+    let running = port.worker(handlers().on(after)).build().unwrap().start();
+    // The slot is taken, but nothing runs in it.
+    port.store.next(Op::Outputs, [Fault::Hang, Fault::Hang]);
+    let flow = Flow::first(work("short")).then(After {});
+    let handle = port.client.start(flow).await.unwrap();
+    let is_expected = |it: &HealthProblem| matches!(it, HealthProblem::ReadingInputs(_));
+    until(&running, 45, |health| health.problems.iter().any(is_expected)).await;
+    let health = running.health();
+    assert!(!health.is_ready() && health.is_live() && health.busy == 1, "{health}");
+    assert_eq!(port.finished(handle.id()).await.state, State::Done);
+    assert!(running.health().is_ready(), "{}", running.health());
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_that_are_never_declared_are_told_of_and_forgotten() {
+    let port = Port::new();
+    port.store.next(Op::Configure, [Fault::Hang, Fault::Hang]);
+    let mut limits = QueueLimits::new();
+    limits.inflight = Some(3);
+    let declared = DeclaredLimits::owned_by("billing").queue("default", limits);
+    let running = port.worker(handlers()).limits(declared).build().unwrap().start();
+    let id = port.enqueue("short").await;
+    until(&running, 1, Health::is_ready).await;
+    let is_expected = |it: &HealthProblem| matches!(it, HealthProblem::DeclaringLimits(_));
+    until(&running, 45, |health| health.problems.iter().any(is_expected)).await;
+    assert!(running.health().is_live() && port.state(&id).await == State::Ready);
+    port.finished(&id).await;
+    assert!(running.health().is_ready(), "{}", running.health());
+}
+
+/// Nothing about jobs depends on announcements.
+#[tokio::test(start_paused = true)]
+async fn an_announcer_that_hangs_leaves_the_worker_ready() {
+    let port = Port::new();
+    port.store.next(Op::Announce, [Fault::Hang; 20]);
+    let worker = port.worker(handlers()).announce_every(10 * SECOND);
+    let running = worker.build().unwrap().start();
+    for _ in 0..100 {
+        tokio::time::sleep(SECOND).await;
+        let id = port.enqueue("short").await;
+        port.finished(&id).await;
+        assert!(running.health().is_ready(), "{}", running.health());
+    }
 }
 
 #[tokio::test(start_paused = true)]

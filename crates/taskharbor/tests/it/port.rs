@@ -197,6 +197,7 @@ impl Observer for Log {
             Event::Throttled { job, .. } => format!("throttled, not held {}", job.id),
             Event::NameShared { name, .. } => format!("name shared {name}"),
             Event::WorkerEvicted { name, leases, .. } => format!("evicted {name}: {leases}"),
+            Event::EvictionDenied { error, .. } => format!("eviction denied: {error}"),
             Event::WorkerStarted { .. } => "worker started".to_owned(),
             Event::Quiet { inflight, .. } => format!("quiet with {inflight}"),
             Event::ShuttingDown { inflight, .. } => format!("shutting down with {inflight}"),

@@ -7,7 +7,10 @@ use std::sync::{
 
 use taskharbor::{BuildError, Handlers, State, WorkerPhase, WorkerStatus};
 
-use crate::port::{DONE, LEASE, Port, SECOND, handler};
+use crate::{
+    port::{DONE, LEASE, Port, SECOND, handler},
+    unkind::{Fault, Op},
+};
 
 /// Handlers that count their runs. A job that is called `stuck` runs for an hour.
 fn counting(ran: &Arc<AtomicUsize>) -> Handlers {
@@ -158,6 +161,25 @@ async fn workers_of_one_name_do_not_evict_each_other() {
     // The lease cannot be told from those of the second, so it ends by itself.
     assert_eq!(port.record(&id).await.job.deliveries, 1);
     assert_eq!(port.log.count("evicted"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_may_not_evict_others_says_so_once() {
+    let port = Port::new();
+    let worker = |name: &str| {
+        let worker = port.worker(counting(&Arc::default())).name(name);
+        worker.fast_recovery(3 * SECOND).build().unwrap().start()
+    };
+    port.store.next(Op::Evict, [Fault::Deny; 5]);
+    let dead = worker("dead");
+    tokio::time::sleep(SECOND).await;
+    dead.abort();
+    let _running = worker("alive");
+    port.log.until("eviction denied: ").await;
+    tokio::time::sleep(60 * SECOND).await;
+    assert_eq!(port.log.count("eviction denied"), 1);
+    // Meanwhile it was allowed.
+    assert_eq!(port.log.count("evicted dead"), 1);
 }
 
 #[test]

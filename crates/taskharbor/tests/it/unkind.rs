@@ -28,6 +28,8 @@ pub(crate) enum Op {
     /// These go wrong only where a test says so, and not at random.
     Configure,
     Announce,
+    /// As configuring.
+    Evict,
     /// In a transaction of the test's.
     Transaction,
 }
@@ -49,6 +51,7 @@ impl Op {
             Called::Fire => Some(Self::Fire),
             Called::Configure => Some(Self::Configure),
             Called::Announce => Some(Self::Announce),
+            Called::Evict => Some(Self::Evict),
             _ => None,
         }
     }
@@ -73,6 +76,8 @@ impl Op {
 pub(crate) enum Fault {
     /// The call fails and nothing is done.
     Refuse,
+    /// The caller may not do this.
+    Deny,
     /// It is done, and the answer gets lost.
     LoseReply,
     /// No answer ever comes, and nothing is done.
@@ -179,7 +184,7 @@ impl Unkind {
             if let Some(fault) = plan.next.get_mut(&op).and_then(VecDeque::pop_front) {
                 return Some(fault);
             }
-            if op == Op::Configure {
+            if [Op::Configure, Op::Announce, Op::Evict].contains(&op) {
                 return None;
             }
             let (random, probability) = plan.chaos.as_mut()?;
@@ -201,6 +206,7 @@ impl Unkind {
         match self.fault(op) {
             None => call.await,
             Some(Fault::Refuse) => Err(away()),
+            Some(Fault::Deny) => Err(DriverError::not_allowed("this requires the role admin")),
             Some(Fault::LoseReply) => call.await.and_then(|_| Err(away())),
             Some(Fault::Hang) => pending().await,
             Some(Fault::Late(delay)) => {

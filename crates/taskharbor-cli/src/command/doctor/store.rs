@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use taskharbor::{Admin, AnyDriver, Driver, QueueName, Timestamp};
+use taskharbor::{Admin, AnyDriver, Driver, DriverError, QueueName, Timestamp};
 use taskharbor_core::admin::{Change, Configure, Diagnosis};
 use tokio::time::{Instant, timeout};
 
+use super::Checked;
 use crate::{
-    failure::{Failure, Outcome},
     screen::span,
     store::{Missing, Url},
 };
@@ -18,7 +18,13 @@ const SLOW: Duration = Duration::from_millis(250);
 const CLOCK: Duration = Duration::from_secs(5);
 const WAKE_UP: Duration = Duration::from_secs(1);
 
-pub(super) async fn check(url: &Url, driver: &AnyDriver) -> Outcome<Vec<Diagnosis>> {
+/// What a store that answers has said.
+pub(super) struct Answered {
+    pub(super) lines: Vec<Diagnosis>,
+    pub(super) time: Timestamp,
+}
+
+pub(super) async fn time(url: &Url, driver: &AnyDriver) -> Result<Answered, DriverError> {
     let began = Instant::now();
     let theirs = driver.store_time().await?;
     let took = began.elapsed();
@@ -29,7 +35,7 @@ pub(super) async fn check(url: &Url, driver: &AnyDriver) -> Outcome<Vec<Diagnosi
     } else {
         Diagnosis::fine("store", answered)
     };
-    Ok(vec![answer, clock(theirs), wake_up(url, driver).await?])
+    Ok(Answered { lines: vec![answer, clock(theirs)], time: theirs })
 }
 
 fn clock(theirs: Timestamp) -> Diagnosis {
@@ -48,24 +54,25 @@ fn clock(theirs: Timestamp) -> Diagnosis {
 }
 
 /// Sends a wake-up through the store, by ending a hold that is not there, and waits for it.
-async fn wake_up(url: &Url, driver: &AnyDriver) -> Outcome<Diagnosis> {
-    let queue = QueueName::new("taskharbor-doctor").map_err(|it| Failure::usage(it.to_string()))?;
+pub(super) async fn wake_up(url: &Url, driver: &AnyDriver) -> Checked {
+    let queue = QueueName::new("taskharbor-doctor").map_err(|it| backend(&it))?;
     let mut watch = driver.watch(vec![queue.clone()]).await?;
     // In this process a wake-up would not have to go through the store.
-    let other = url.open(Missing::Refuse).await?;
+    let other = url.open(Missing::Refuse).await;
+    let other = other.map_err(|failure| DriverError::unavailable(failure.text))?;
     let now = other.now().await?;
     let (began, mut found) = (Instant::now(), None);
     while found.is_none() && began.elapsed() < WAKE_UP {
         let end = Change::Hold { queue: queue.clone(), lane: None, until: None };
         for answer in other.configure(Configure::new(vec![end], now)).await? {
-            answer.map_err(|denied| Failure::refused("denied", denied.to_string()))?;
+            answer.map_err(|denied| backend(&denied))?;
         }
         if let Ok(Some(_)) = timeout(WAKE_UP / 4, watch.woken()).await {
             found = Some(began.elapsed());
         }
     }
     let problem = watch.problem().map_or_else(String::new, |it| format!(": {it}"));
-    Ok(match found {
+    Ok(vec![match found {
         Some(took) => Diagnosis::fine("wake-ups", format!("one arrived after {}", span(took))),
         None => Diagnosis::warning(
             "wake-ups",
@@ -73,5 +80,9 @@ async fn wake_up(url: &Url, driver: &AnyDriver) -> Outcome<Diagnosis> {
             "workers find jobs by asking once a second; on PostgreSQL let them connect past a pooler \
              in transaction mode (docs/guides/postgres.md)",
         ),
-    })
+    }])
+}
+
+fn backend(error: &impl ToString) -> DriverError {
+    DriverError::backend(error.to_string())
 }

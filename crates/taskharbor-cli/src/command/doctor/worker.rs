@@ -9,28 +9,36 @@ use super::{COUNTED, DAY, Patient};
 use crate::screen::{capped, counted, relative, span};
 
 pub(super) fn check(patient: &Patient) -> Vec<Diagnosis> {
-    let mut found = vec![present(patient)];
-    found.extend(overdue(patient));
-    found.extend(stuck(patient));
-    found.extend(names(patient));
-    found.extend(lost(patient));
-    found.extend(patient.queues.iter().filter_map(|queue| served(patient, queue)));
-    found.extend(patient.queues.iter().filter_map(|queue| paused(patient, queue)));
+    let mut found = Vec::new();
+    if patient.workers.is_some() {
+        found.push(present(patient));
+        found.extend(overdue(patient));
+        found.extend(stuck(patient));
+        found.extend(names(patient));
+        found.push(lost(patient));
+    }
+    let queues = || patient.queues.iter().flatten();
+    let before = found.len();
+    if patient.workers.is_some() {
+        found.extend(queues().filter_map(|queue| unserved(patient, queue)));
+    }
+    found.extend(queues().filter_map(|queue| paused(patient, queue)));
+    if patient.queues.is_some() && found.len() == before {
+        let count = counted(queues().count(), "queue");
+        found.push(Diagnosis::fine("queues", format!("{count}, none forgotten")));
+    }
     found
-}
-
-fn infos(patient: &Patient) -> impl Iterator<Item = (&WorkerStatus, &WorkerInfo)> {
-    patient.present().filter_map(|worker| Some((worker, worker.info.as_ref()?)))
 }
 
 fn present(patient: &Patient) -> Diagnosis {
     let count = patient.present().count();
-    let slots: usize = infos(patient).flat_map(|(_, info)| &info.queues).map(|it| it.slots).sum();
-    let waiting: usize = patient.queues.iter().map(|queue| queue.states.ready).sum();
+    let queues = patient.infos().flat_map(|(_, info)| &info.queues);
+    let slots: usize = queues.map(|it| it.slots).sum();
+    let waiting: usize = patient.queues.iter().flatten().map(|queue| queue.states.ready).sum();
     match count {
         0 if waiting > 0 => Diagnosis::problem(
             "workers",
-            format!("none has announced itself, and {} are ready", counted(waiting, "job")),
+            format!("none has announced itself; {} ready", counted(waiting, "job")),
             "start one: taskharbor worker, or Worker::builder in your service",
         ),
         0 => Diagnosis::fine("workers", "none has announced itself, and no job is ready"),
@@ -42,7 +50,7 @@ fn present(patient: &Patient) -> Diagnosis {
 }
 
 fn overdue(patient: &Patient) -> Option<Diagnosis> {
-    let overdue: Vec<_> = patient.workers.iter().filter(|it| it.is_overdue).collect();
+    let overdue: Vec<_> = patient.workers.iter().flatten().filter(|it| it.is_overdue).collect();
     let last = overdue.iter().max_by_key(|worker| worker.seen_at)?;
     Some(Diagnosis::warning(
         "overdue workers",
@@ -57,7 +65,7 @@ fn overdue(patient: &Patient) -> Option<Diagnosis> {
 }
 
 fn stuck(patient: &Patient) -> Vec<Diagnosis> {
-    let stuck = infos(patient).filter(|(_, info)| !info.problems.is_empty());
+    let stuck = patient.infos().filter(|(_, info)| !info.problems.is_empty());
     let tell = |(worker, info): (&WorkerStatus, &WorkerInfo)| {
         let found = format!("worker {}: {}", worker.name, info.problems.join("; "));
         Diagnosis::problem(
@@ -79,29 +87,33 @@ fn names(patient: &Patient) -> Option<Diagnosis> {
     ))
 }
 
-fn lost(patient: &Patient) -> Option<Diagnosis> {
-    let queues = || infos(patient).flat_map(|(_, info)| &info.queues);
-    let (lost, started): (u64, u64) =
-        (queues().map(|it| it.lost).sum(), queues().map(|it| it.started).sum());
-    (lost > 0).then(|| {
-        Diagnosis::warning(
-            "leases lost",
-            format!("{lost} of {started} runs since the workers started"),
-            "handlers that block their runtime, a suspended process or a store that was away: see the logs",
-        )
-    })
+/// What workers have lost in the last hour. What was lost before is in their counts for as long as they
+/// run, and is nothing to be warned of.
+fn lost(patient: &Patient) -> Diagnosis {
+    let queues = || patient.infos().flat_map(|(_, info)| &info.queues);
+    let of_all: u64 = queues().map(|it| it.lost).sum();
+    let lately: u64 = patient.infos().map(|(_, info)| info.lost_in_hour).sum();
+    let found = format!("{lately} were lost in the last hour, {of_all} since the workers started");
+    if lately == 0 {
+        return Diagnosis::fine("leases", found);
+    }
+    Diagnosis::warning(
+        "leases lost",
+        found,
+        "handlers that block their runtime, a suspended process or a store that was away: see the logs",
+    )
 }
 
-/// Whether a queue with ready jobs has a worker.
-fn served(patient: &Patient, queue: &QueueCounts) -> Option<Diagnosis> {
+/// A queue that has ready jobs and no worker.
+fn unserved(patient: &Patient, queue: &QueueCounts) -> Option<Diagnosis> {
     let name = queue.queue.as_str();
     let knows_all =
         patient.present().all(|it| it.info.as_ref().is_some_and(|info| info.queues_left_out == 0));
     // A worker that does not announce itself may serve it.
     let is_worked_on = queue.states.inflight > 0;
-    let is_served = infos(patient).any(|(_, info)| info.queues.iter().any(|it| it.name == name));
+    let is_served = patient.infos().any(|(_, info)| info.queues.iter().any(|it| it.name == name));
     // Without any worker, one line says so.
-    let has_workers = infos(patient).next().is_some();
+    let has_workers = patient.infos().next().is_some();
     if queue.states.ready == 0
         || is_served
         || is_worked_on

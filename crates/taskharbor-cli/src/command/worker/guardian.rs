@@ -12,12 +12,14 @@ use std::{
     time::Duration,
 };
 
-use taskharbor::{Admin, AnyDriver, Exponential, Incarnation};
+use serde::Serialize;
+use taskharbor::{Admin, AnyDriver, DriverError, Exponential, Incarnation};
 use taskharbor_core::{admin::Evict, name::Holder};
 use tokio::time::Instant;
 
 use crate::{
-    stderr::tell,
+    clean,
+    stderr::{note, tell},
     store::{self, Missing, Opened, Url},
 };
 
@@ -35,12 +37,14 @@ pub(super) struct Guardian(Mutex<Option<ChildStdin>>);
 
 impl Guardian {
     /// Starts the process beside this one. Without it jobs are run all the same.
-    pub(super) fn start(url: &Url) -> Self {
+    pub(super) fn start(url: &Url, is_json: bool) -> Self {
         if cfg!(not(unix)) {
             return Self::none();
         }
         let mut command = Command::new(own_program());
-        command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(COMMAND).args(is_json.then_some("--json"));
+        // It speaks if the store does not allow what it is there for.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit());
         // Arguments are seen by all users, and a URL may have a password.
         command.env(store::VARIABLE, url.as_str());
         // So that a signal from the terminal does not end it before the worker.
@@ -121,15 +125,17 @@ async fn evict(holder: Holder, incarnation: Incarnation) {
         let Ok(url) = Url::find(None) else { return };
         match url.try_open(Missing::Refuse).await {
             Ok(Opened::Driver(driver)) => {
-                let is_done = try_evict(&driver, &holder, incarnation).await;
-                if is_done {
+                let answer = try_evict(&driver, &holder, incarnation).await;
+                if answer.is_ok() {
                     // A reserve that was on its way when the worker died may have come to its end since.
                     tokio::time::sleep(LATE_GRANTS).await;
                     let _ = try_evict(&driver, &holder, incarnation).await;
                 }
                 store::close_all().await;
-                if is_done {
-                    return;
+                match answer {
+                    Ok(()) => return,
+                    Err(error) if error.is_not_allowed() => return denied(&holder, &error),
+                    Err(_) => {}
                 }
             }
             Ok(Opened::Away(_)) => {}
@@ -141,9 +147,29 @@ async fn evict(holder: Holder, incarnation: Incarnation) {
     }
 }
 
-async fn try_evict(driver: &AnyDriver, holder: &Holder, incarnation: Incarnation) -> bool {
-    let Ok(now) = driver.now().await else { return false };
-    driver.evict(Evict::new(holder.clone(), now).incarnation(incarnation)).await.is_ok()
+async fn try_evict(
+    driver: &AnyDriver,
+    holder: &Holder,
+    incarnation: Incarnation,
+) -> Result<(), DriverError> {
+    let now = driver.now().await?;
+    driver.evict(Evict::new(holder.clone(), now).incarnation(incarnation)).await.map(drop)
+}
+
+/// Says why the jobs of the worker have to wait.
+fn denied(holder: &Holder, error: &DriverError) {
+    let text = format!(
+        "worker {holder} was killed, and its jobs wait until their leases end: it may not be evicted from here: {}",
+        error.reason()
+    );
+    note(&Said { event: "eviction_denied", message: &text }, &clean::line(&text));
+}
+
+/// What happened, for programs.
+#[derive(Serialize)]
+struct Said<'a> {
+    event: &'static str,
+    message: &'a str,
 }
 
 /// What a worker has left behind.

@@ -181,6 +181,26 @@ impl Observer for Status {
                 );
                 self.say("started", &text);
             }
+            Event::NameShared { name, .. } => {
+                let text = format!(
+                    "another worker is called {name}: an eviction of one ends the leases of both, give each a name of its own"
+                );
+                self.say("name_shared", &text);
+            }
+            Event::WorkerEvicted { name, leases, .. } => {
+                let leases = counted(*leases, "lease");
+                let text = format!(
+                    "worker {name} did not announce itself any more and was evicted: {leases} ended"
+                );
+                self.say("worker_evicted", &text);
+            }
+            Event::EvictionDenied { error, .. } => {
+                let text = format!(
+                    "fast recovery has no effect, this worker may not evict others: {}",
+                    error.reason()
+                );
+                self.say("eviction_denied", &text);
+            }
             Event::Quiet { inflight, .. } => {
                 let jobs = counted(*inflight, "job");
                 self.say("quiet", &format!("taking no more jobs, and going on with {jobs}"));
