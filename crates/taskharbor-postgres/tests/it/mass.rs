@@ -218,7 +218,8 @@ async fn a_queue_goes_on_behind(on: &Store, marked: usize, set: JobSet) {
     });
     assert_eq!(granted.await[0].job.id, id("behind"));
     assert!(calls <= 1 + marked / 250, "{calls} calls");
-    let cancelled = counts(on, last).await.unwrap().iter().map(|it| it.states.cancelled).sum();
+    let counted = counts(on, last).await.unwrap();
+    let cancelled: usize = counted.iter().map(|it| it.states.cancelled).sum();
     assert_eq!(marked, cancelled);
     is_sound(on).await;
 }

@@ -150,8 +150,10 @@ async fn hostile_names_are_shown_as_texts_on_every_page() {
     page.wait_for("document.querySelectorAll('li.worker').length === 4").await;
     page.wait_for("[...document.querySelectorAll('li.worker p.bad')].some(it => it.innerText.includes('onerror='))").await;
     page.open(&format!("{}#/main/activity", site.url)).await;
-    page.wait_for("document.querySelector('td[data-label=Caller]')?.innerText.includes('onerror=')")
-        .await;
+    page.wait_for(
+        "document.querySelector('td[data-label=Caller]')?.innerText.includes('onerror=')",
+    )
+    .await;
     page.screenshot("hostile-activity").await;
     assert_harmless(&page).await;
 }
