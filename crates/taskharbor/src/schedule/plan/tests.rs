@@ -157,7 +157,7 @@ fn replacing_cancels_the_previous_job_or_flow_and_fires_the_latest_slot() {
         let (slot, id) = (at("2026-11-16T10:00Z"), JobId::new("r@earlier").unwrap());
         record.firings.push(Firing::new(slot, slot, Enqueued::Inserted(id.clone())));
         let now = at("2026-11-16T13:00Z");
-        let planned = plan(&record, now).unwrap();
+        let planned = complete(&record, "2026-11-16T13:00Z");
         assert_eq!(planned.replaces, Some((id, action)));
         assert_eq!(hours(&planned.fire), expected(&["13:00"], 2, "14:00"));
         let too_late = plan(&record, at("2026-12-16T12:59Z")).unwrap();
