@@ -62,8 +62,10 @@ pub(crate) fn quick_tests() -> Command {
 }
 
 /// Everything but the doctests. Not `--all-targets`, which would build the benchmarks as tests.
+/// A failure in one crate does not hide the failures in the next.
 pub(crate) fn tests() -> Command {
-    let mut command = cargo("test --workspace --locked --lib --bins --tests --examples");
+    let mut command =
+        cargo("test --workspace --locked --no-fail-fast --lib --bins --tests --examples");
     few_scripts(&mut command);
     command
 }
