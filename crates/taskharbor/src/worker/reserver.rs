@@ -85,6 +85,8 @@ struct Reserver {
     first: usize,
     /// Answers in a row that brought nothing although something was said to be due.
     in_vain: u32,
+    /// The time that the last reserve named.
+    asked_at: Timestamp,
     failures: u32,
     /// How long a call takes, as a moving average.
     round_trip: Duration,
@@ -112,6 +114,7 @@ impl Reserver {
             watch_failures: 0,
             first: 0,
             in_vain: 0,
+            asked_at: Timestamp::EPOCH,
             failures: 0,
             round_trip: Duration::ZERO,
             clock: ClockWatch::new(),
@@ -280,8 +283,10 @@ impl Reserver {
         for at in pools.iter().flatten() {
             self.known[*at].given += 1;
         }
+        // Due by the time that the call named: what fell due during a slow call was not withheld.
+        let was_due = next_due.is_some_and(|due| due <= self.asked_at);
         let next_due = next_due.map(|due| due.since(self.shared.now()));
-        let in_vain = next_due == Some(Duration::ZERO) && pools.is_empty();
+        let in_vain = was_due && pools.is_empty();
         self.in_vain = if in_vain { self.in_vain.saturating_add(1) } else { 0 };
         self.shared.health.reserved(in_vain, Instant::now());
         let wait = next_due.map(|due| match due {
@@ -333,6 +338,7 @@ impl Reserver {
         let holder = shared.config.holder.clone();
         self.clock.ask_soon(shared);
         let (now, started) = (shared.now(), Instant::now());
+        self.asked_at = now;
         let request = Reserve::new(asked, holder, now, shared.config.lease_for);
         let jobs = demands.iter().map(|(_, count)| count).sum();
         let call = shared.driver.reserve(request);
