@@ -160,7 +160,7 @@ fn what_is_wrong_is_named_with_its_place() {
 #[test]
 fn what_is_too_deep_or_too_large_is_refused() {
     let deep = format!("{{\"flow\": {}{}}}", "{\"group\": [".repeat(60), "]}".repeat(60));
-    assert!(error(&deep).contains("steps inside one another"));
+    assert!(error(&deep).contains("nested steps: use fewer levels"), "{}", error(&deep));
     let nodes: Vec<_> =
         (0..200_001).map(|n| format!("{{\"id\":\"{n}\",\"type\":\"a\"}}")).collect();
     let large = format!("{{\"nodes\": [{}]}}", nodes.join(","));
