@@ -5,8 +5,9 @@ use taskharbor_core::{Blob, DriverError, QueueName, driver::SeenJob};
 use crate::answer::{self, AnswerRow};
 
 /// All jobs of a type. No index serves it: it is for tests of applications.
-pub(crate) const STATEMENT: &str = "SELECT seq, headers::text, encode(payload, 'hex'), \
-    ARRAY[id, queue]::text[] FROM {schema}.th_job WHERE type = $1 ORDER BY seq";
+pub(crate) const STATEMENT: &str = "SELECT seq AS ord, headers::text AS verdict, \
+    encode(payload, 'hex') AS detail, ARRAY[id, queue]::text[] AS wakes FROM {schema}.th_job \
+    WHERE type = $1 ORDER BY seq";
 
 pub(crate) fn read(row: &AnswerRow) -> Result<SeenJob, DriverError> {
     let Some([id, queue]) = row.wakes.as_deref() else {

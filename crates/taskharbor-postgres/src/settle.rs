@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// In the form of [`AnswerRow`].
-const NOTIFY_END: &str = "SELECT NULL::bigint, NULL::text, pg_notify($1, $2)::text, NULL::text[]";
+const NOTIFY_END: &str = "SELECT NULL::bigint AS ord, NULL::text AS verdict, \
+    pg_notify($1, $2)::text AS detail, NULL::text[] AS wakes";
 
 /// The answers to the items of a call, once there are any.
 pub(crate) type Answered = Vec<Option<Result<Settled, Refusal>>>;

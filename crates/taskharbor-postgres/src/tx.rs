@@ -14,8 +14,8 @@ use crate::{PostgresDriver, answer::AnswerRow, seen, value::Value};
 /// An open transaction of a PostgreSQL client in which statements can be run: `tokio_postgres`
 /// here, other clients in separate crates.
 pub trait Statements: Send {
-    /// Runs a statement whose answer has four columns: `int8`, `text`, `text`, `text[]`, each of
-    /// which may be NULL.
+    /// Runs a statement whose answer has four columns, each of which may be NULL: `ord int8`,
+    /// `verdict text`, `detail text` and `wakes text[]`.
     fn run(
         &mut self,
         sql: &str,

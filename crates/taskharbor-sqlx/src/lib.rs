@@ -123,10 +123,10 @@ impl Statements for Borrowed<'_> {
 
 fn answer_row(row: &PgRow) -> Result<AnswerRow, sqlx::Error> {
     Ok(AnswerRow {
-        ord: row.try_get(0)?,
-        verdict: row.try_get(1)?,
-        detail: row.try_get(2)?,
-        wakes: row.try_get(3)?,
+        ord: row.try_get("ord")?,
+        verdict: row.try_get("verdict")?,
+        detail: row.try_get("detail")?,
+        wakes: row.try_get("wakes")?,
     })
 }
 
