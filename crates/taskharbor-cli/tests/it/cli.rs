@@ -27,7 +27,7 @@ fn help_names_the_commands() {
     }
     let (code, out, _) = answer(&["demo", "--help"]);
     assert_eq!(code, Some(0));
-    assert!(out.contains("leaves nothing behind"), "{out}");
+    assert!(out.contains("is removed at the end"), "{out}");
 }
 
 #[test]
