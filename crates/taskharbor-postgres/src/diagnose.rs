@@ -40,13 +40,19 @@ impl PostgresDriver {
     pub(crate) async fn diagnose_server(&self) -> Result<Vec<Diagnosis>, DriverError> {
         let schema = self.shared.schema.as_str();
         let named = [Value::Text(Some(schema))];
-        let rows = self.query(&self.shared.statements.diagnose, &named).await?;
-        let Some(row) = rows.first() else {
+        // It reads the catalogs only, so it tells also what keeps the role from everything else.
+        let rows = self.shared.session.query(&self.shared.statements.diagnose, &named).await?;
+        let server = rows.first().map(Server::read).transpose()?;
+        if let Some(closed) = server.as_ref().filter(|it| !it.may_enter) {
+            return Ok(closed.diagnoses(schema));
+        }
+        self.shared.check_version().await?;
+        let Some(server) = server else {
             let advice = "prepare it: taskharbor migrate up";
-            let found = format!("TaskHarbor is not installed in schema {schema}");
+            let found = format!("schema {schema} lacks functions of TaskHarbor");
             return Ok(vec![Diagnosis::problem("schema", found, advice)]);
         };
-        let mut lines = Server::read(row)?.diagnoses(schema);
+        let mut lines = server.diagnoses(schema);
         lines.push(self.pooler());
         Ok(lines)
     }
