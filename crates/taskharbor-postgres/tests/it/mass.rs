@@ -194,14 +194,14 @@ async fn twenty_thousand_members_of_one_flow_are_cancelled_in_one_call() {
 }
 
 /// The fleet that held these jobs is gone, and people have asked to cancel them.
-async fn a_queue_goes_on_behind(on: &Store, marked: usize, set: JobSet) {
+async fn a_queue_goes_on_behind(on: &Store, marked: usize, set: JobSet, behind: NewJob) {
     timed("enqueue", store_set(on, set)).await;
     let leased = lease(on, "q", marked).await;
     let ids = leased.iter().map(|it| it.job.id.clone()).collect();
     let request = Manage::new(ids, Action::Cancel, noon());
     assert!(on.manage(request).await.unwrap().iter().all(|it| *it == Ok(State::Inflight)));
     let last = after(2 * LEASE);
-    store_at(on, job("behind"), last).await;
+    store_at(on, behind, last).await;
     let mut calls = 0;
     let granted = timed("all reserves", async {
         loop {
@@ -227,15 +227,17 @@ async fn a_queue_goes_on_behind(on: &Store, marked: usize, set: JobSet) {
 #[tokio::test]
 async fn a_queue_goes_on_behind_jobs_whose_cancellation_no_worker_heard_of() {
     const COUNT: usize = 15_000;
-    a_queue_goes_on_behind(&named().await, COUNT, JobSet::plain(jobs(COUNT))).await;
+    a_queue_goes_on_behind(&named().await, COUNT, JobSet::plain(jobs(COUNT)), job("behind")).await;
 }
 
 #[tokio::test]
 async fn a_queue_goes_on_behind_jobs_in_lanes_whose_cancellation_no_worker_heard_of() {
     const COUNT: usize = 15_000;
-    let lane = |number: usize| LaneName::new(format!("lane-{}", number % 3)).unwrap();
-    let jobs = jobs(COUNT).into_iter().enumerate().map(|(number, it)| it.lane(lane(number)));
-    a_queue_goes_on_behind(&named().await, COUNT, JobSet::plain(jobs.collect())).await;
+    let lane = LaneName::new("acme").unwrap();
+    let jobs = jobs(COUNT).into_iter().map(|it| it.lane(lane.clone()));
+    // In the same lane: one without a lane, or in another, has a turn before them.
+    let behind = job("behind").lane(lane.clone());
+    a_queue_goes_on_behind(&named().await, COUNT, JobSet::plain(jobs.collect()), behind).await;
 }
 
 #[tokio::test]
@@ -245,7 +247,7 @@ async fn a_queue_goes_on_behind_members_whose_cancellation_no_worker_heard_of() 
     let mut members: Vec<_> = members.collect();
     let parents: Vec<_> = members.iter().map(|it| it.id.clone()).collect();
     members.push(job_in("last", "tail").after(parents));
-    a_queue_goes_on_behind(&named().await, COUNT, JobSet::flow(members)).await;
+    a_queue_goes_on_behind(&named().await, COUNT, JobSet::flow(members), job("behind")).await;
 }
 
 fn expansion(count: usize, name: &str) -> Expansion {
