@@ -39,7 +39,8 @@ statements! {
     due_schedules: "SELECT n.after_now, s.* FROM {schema}.th_next_slot_v1($1) AS n (after_now) LEFT JOIN {schema}.th_due_schedules_v1($1,$2,$3,$4) s ON true ORDER BY s.next_slot, s.name";
     fire: "SELECT ord, refused, detail, existing, NULL::text[] AS wakes FROM {schema}.th_fire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
     fire_flows: "SELECT ord, refused, detail, existing, wakes FROM {schema}.th_fire_flows_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,$18,$19,$20)";
-    announce: "SELECT {schema}.th_announce_v1($1,$2,$3,$4,$5)";
+    announce: include_str!("sql/announce.sql");
+    withdraw: "DELETE FROM {schema}.th_worker WHERE holder = $1 AND incarnation = $2";
     workers: "SELECT w.holder, w.incarnation, w.info, w.started_at, w.seen_at, w.expires_at FROM {schema}.th_worker w WHERE (w.holder, w.incarnation) > ($1, $2) AND CASE WHEN w.expires_at > $5 THEN $3 ELSE $4 END ORDER BY w.holder, w.incarnation LIMIT $6";
     evict: "SELECT is_replaced, leases, busy, wakes FROM {schema}.th_evict_v1($1,$2,$3)";
     prune: "SELECT {schema}.th_prune_v1($1,$2,$3,$4,$5)";

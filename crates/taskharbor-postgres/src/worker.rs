@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use taskharbor_core::{
-    Blob, DriverError, Timestamp,
+    Blob, DriverError,
     admin::{Evict, Evicted, ListWorkers, Page, WorkerRecord},
     driver::{Announce, Incarnation},
     name::Holder,
@@ -27,14 +27,21 @@ impl PostgresDriver {
     pub(crate) async fn announce_worker(&self, request: Announce) -> Result<(), DriverError> {
         let expires_at = request.check()?;
         let incarnation = request.incarnation.to_string();
+        let holder = Value::Text(Some(request.holder.as_str()));
+        let incarnation = Value::Text(Some(&incarnation));
+        let statements = &self.shared.statements;
+        let Some(expires_at) = expires_at else {
+            // WRK-3
+            return self.query(&statements.withdraw, &[holder, incarnation]).await.map(drop);
+        };
         let values = [
-            Value::Text(Some(request.holder.as_str())),
-            Value::Text(Some(&incarnation)),
+            holder,
+            incarnation,
             Value::Byteas(vec![Some(&*request.info)]),
             Value::BigInt(Some(request.now.as_micros())),
-            Value::BigInt(expires_at.map(Timestamp::as_micros)),
+            Value::BigInt(Some(expires_at.as_micros())),
         ];
-        self.query(&self.shared.statements.announce, &values).await.map(drop)
+        self.query(&statements.announce, &values).await.map(drop)
     }
 
     pub(crate) async fn list_workers(

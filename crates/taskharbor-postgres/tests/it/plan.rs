@@ -22,6 +22,19 @@ const MANY: i64 = 100_000;
 /// looked at again.
 const FEW: f64 = 400.0;
 
+/// An announcement from 500,000 to 900,000.
+pub(crate) fn announce(holder: &str, incarnation: &str, info: &str) -> String {
+    let sql = include_str!("../../src/sql/announce.sql").replace("{schema}.", "");
+    let values = [
+        ("$1", holder),
+        ("$2", incarnation),
+        ("$3", info),
+        ("$4", "500000::bigint"),
+        ("$5", "900000::bigint"),
+    ];
+    values.iter().fold(sql, |sql, (place, value)| sql.replace(place, value))
+}
+
 const EXPLAIN: &str = "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;
     SET auto_explain.log_nested_statements = on; SET auto_explain.log_timing = off; SET client_min_messages = log";
 
@@ -212,8 +225,8 @@ fn calls() -> Vec<(&'static str, String)> {
         ("reserve", reserve()),
         ("extend", format!("SELECT e.* FROM {held}, th_extend_v1(i.ids, i.tokens, '{{}}', '{{}}', '{{}}', 500000, 700000) e")),
         ("retry", settle("retry")),
-        ("announce", "SELECT th_announce_v1('w7', lpad(to_hex(7), 16, '0'), '{y}', 500000, 900000)".to_owned()),
-        ("withdraw", "SELECT th_announce_v1('w7', lpad(to_hex(7), 16, '0'), '{y}', 500000, NULL)".to_owned()),
+        ("announce", announce("'w7'", "lpad(to_hex(7), 16, '0')", "'{y}'")),
+        ("withdraw", "DELETE FROM th_worker WHERE holder = 'w7' AND incarnation = lpad(to_hex(7), 16, '0')".to_owned()),
         ("evict another start", "SELECT * FROM th_evict_v1('w7', lpad(to_hex(1), 16, '0'), 500000)".to_owned()),
         ("reserve", reserve()),
         ("evict", "SELECT * FROM th_evict_v1('w', NULL, 500000)".to_owned()),

@@ -19,6 +19,7 @@ use tokio_postgres::Transaction;
 use crate::{
     given::{LEASE, after, configure, id, job, noon, queue, store},
     harness::store::{Store, named},
+    plan::announce,
 };
 
 /// Longer than an eviction takes that leaves a locked job.
@@ -60,8 +61,12 @@ async fn an_announcement_is_a_hot_update_of_its_own_row() {
         // The counters are those of the transaction, and perhaps of some before it.
         let call = sql.transaction().await.unwrap();
         let before = updates(&call).await;
-        let announce = "SELECT th_announce_v1('w', lpad(to_hex($1::bigint), 16, '0'), ARRAY[repeat('x', 300)::bytea], 2, 9)";
-        call.execute(announce, &[&number]).await.unwrap();
+        let sql = announce(
+            "'w'",
+            &format!("lpad(to_hex({number}), 16, '0')"),
+            "ARRAY[repeat('x', 300)::bytea]",
+        );
+        call.execute(&sql, &[]).await.unwrap();
         let now = updates(&call).await;
         assert_eq!((now.0 - before.0, now.1 - before.1), (1, 1), "worker {number}");
         call.commit().await.unwrap();

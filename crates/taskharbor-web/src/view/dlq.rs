@@ -9,7 +9,7 @@ use taskharbor::{DlqGroup, JobId, Timestamp};
 use crate::{call::Call, endpoint::Endpoint, filter::JobFilter, problem::Problem};
 
 /// How many jobs are looked at, the newest.
-const LOOKED_AT: usize = 5_000;
+const LOOKED_AT: usize = 4_000;
 /// The most groups of one answer, the largest.
 const MAX_GROUPS: usize = 200;
 
@@ -23,7 +23,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 /// The groups, and how far they reach.
 #[derive(Serialize, JsonSchema)]
 struct Groups {
-    /// How many jobs were looked at: the newest 5,000 that match, or fewer.
+    /// How many jobs were looked at: the newest 4,000 that match, or fewer.
     looked_at: usize,
     /// Whether these were all that match.
     is_complete: bool,

@@ -1,21 +1,4 @@
--- Announcements of workers, and the eviction of workers.
-
--- Announces a worker until a time; NULL withdraws its announcement. WRK-1, WRK-3. p_info is the content of the
--- announcement. The commit does not wait for the disk: announcements that a crash of the server loses are soon
--- repeated.
-CREATE FUNCTION th_announce_v1(p_holder text, p_incarnation text, p_info bytea[], p_now bigint, p_expires bigint) RETURNS void
-LANGUAGE plpgsql {settings} AS $$
-BEGIN
-  PERFORM set_config('synchronous_commit', 'off', true);
-  IF p_expires IS NULL THEN
-    DELETE FROM th_worker WHERE holder = p_holder AND incarnation = p_incarnation;
-    RETURN;
-  END IF;
-  INSERT INTO th_worker (holder, incarnation, started_at, seen_at, expires_at, info)
-  VALUES (p_holder, p_incarnation, p_now, p_now, p_expires, p_info[1])
-  ON CONFLICT (holder, incarnation) DO UPDATE
-  SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, info = excluded.info;
-END $$;
+-- The eviction of workers.
 
 -- Whether another incarnation than the one that is meant has an announcement that is valid. EVI-4.
 CREATE FUNCTION th_is_replaced(p_holder text, p_incarnation text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
