@@ -153,7 +153,7 @@ pub(crate) fn finding(what: &str, rounds: &Rounds, unit: &str, digits: usize, bo
     }
 }
 
-/// A bound that is computed has more digits than anyone wants to read.
+/// Rounds a computed bound to the digits that are worth reading.
 fn hundredths(bound: f64) -> f64 {
     (bound * 100.0).round() / 100.0
 }

@@ -103,7 +103,7 @@ pub(crate) fn start(server: &Server, schema: &str) -> Outcome<Child> {
     Child::start(&program, &[&server.url(), schema])
 }
 
-/// Vacuums all tables of a schema, whatever they are called.
+/// Vacuums all tables of a schema.
 pub(crate) async fn vacuum(sql: &Client, schema: &str) -> Outcome {
     let tables = "SELECT coalesce(string_agg(format('%I.%I', schemaname, tablename), ', '), '')
         FROM pg_tables WHERE schemaname = $1";

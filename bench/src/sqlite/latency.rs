@@ -67,7 +67,7 @@ async fn measure(
     let (started, mut starts) = mpsc::unbounded_channel::<(usize, Instant)>();
     let stamp = move |job: Stamp, _: Context| {
         let sent = started.send((job.number, now()));
-        async move { sent.map_err(|_| "nobody listens") }
+        async move { sent.map_err(|_| "the receiver was dropped") }
     };
     let worker = Worker::builder(consumer).handlers(Handlers::new().on(stamp)).queue(QUEUE, 10);
     let running = worker.build()?.start();

@@ -1,5 +1,5 @@
-//! Raw SQLite: the inserts and updates that the driver makes, without a thought for what may be there
-//! already, who may do what, or anybody who waits.
+//! Raw SQLite: the inserts and updates that the driver makes, without checks for existing rows, without
+//! permissions, and without wake-ups.
 
 use rusqlite::{Connection, params};
 use taskharbor_core::{clock::StoreClock, driver::Enqueue};

@@ -62,7 +62,7 @@ impl Store {
         StoreClock::wall_time()
     }
 
-    /// Jobs that nobody has stored yet.
+    /// Jobs with new ids.
     pub(crate) fn jobs(&self, count: usize) -> Outcome<Enqueue> {
         let now = self.now();
         let (queue, job_type) = (QueueName::new(QUEUE)?, JobType::new("noop")?);

@@ -17,7 +17,7 @@ use super::{
 use crate::Outcome;
 
 /// An enqueue that is not answered in this time is tried again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two enqueues.
 const PAUSE: Duration = Duration::from_millis(15);
 
@@ -90,7 +90,7 @@ impl Producer {
         let delay = Duration::from_millis(if self.random.u8(..5) == 0 { 500 } else { 0 });
         loop {
             let enqueue = self.client.enqueue(chore.clone()).id(id.clone()).delay(delay);
-            match timeout(PATIENCE, enqueue.into_future()).await {
+            match timeout(CALL_TIMEOUT, enqueue.into_future()).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(_)) | Err(_) => self.again().await,
             }
@@ -109,7 +109,7 @@ impl Producer {
         loop {
             let payload = millis.to_string().into_bytes();
             let enqueue = self.unmoved.enqueue_raw(program::JOB_TYPE, payload).id(id.clone());
-            match timeout(PATIENCE, enqueue.queue(program::QUEUE).into_future()).await {
+            match timeout(CALL_TIMEOUT, enqueue.queue(program::QUEUE).into_future()).await {
                 Ok(Ok(_)) => break,
                 Ok(Err(_)) | Err(_) => self.again().await,
             }
@@ -129,7 +129,7 @@ impl Producer {
         loop {
             let flow = Flow::chord(members.clone(), finalizer.clone());
             let start = self.client.start(flow).idempotency_key(&key);
-            match timeout(PATIENCE, start.into_future()).await {
+            match timeout(CALL_TIMEOUT, start.into_future()).await {
                 Ok(Ok(handle)) => {
                     self.done.chords.push((handle.id().clone(), sum));
                     return Ok(());

@@ -120,6 +120,6 @@ class Fake(Serving):
             return [call for call in self._calls if call.name == name]
 
         with self._changed:
-            if not self._changed.wait_for(lambda: len(found()) >= count, rig.PATIENCE):
+            if not self._changed.wait_for(lambda: len(found()) >= count, rig.WAIT_LIMIT):
                 raise AssertionError(f"{name} was called {len(found())} times and not {count}")
             return found()

@@ -258,15 +258,15 @@ class Pools(unittest.TestCase):
             barrier, done = threading.Barrier(count + 1), threading.Semaphore(0)
 
             def work():
-                barrier.wait(rig.PATIENCE)
+                barrier.wait(rig.WAIT_LIMIT)
                 done.release()
 
             for _ in range(count):
                 pool.run(work)
             # All run at once, or the barrier would not open.
-            barrier.wait(rig.PATIENCE)
+            barrier.wait(rig.WAIT_LIMIT)
             for _ in range(count):
-                self.assertTrue(done.acquire(timeout=rig.PATIENCE))
+                self.assertTrue(done.acquire(timeout=rig.WAIT_LIMIT))
         pool.end()
 
 

@@ -39,11 +39,11 @@ export async function settle(worker: Worker): Promise<void> {
   let [failures, resumeAt] = [0, 0];
   for (let batch = await next(worker, 0); batch.length > 0; batch = await next(worker, resumeAt)) {
     const leases = batch.map((held) => held.lease);
-    const patience = Math.min(...batch.map((held) => held.expiresAt)) - now();
+    const remaining = Math.min(...batch.map((held) => held.expiresAt)) - now();
     let answers: Recorded[];
     try {
       const body = request(batch);
-      const call = Math.max(SHORTEST_CALL_MS, Math.min(patience, callMs(body)));
+      const call = Math.max(SHORTEST_CALL_MS, Math.min(remaining, callMs(body)));
       answers = items<Recorded>(await worker.call("work/settle", body, call), "jobs", batch.length);
     } catch (error) {
       if (!(error instanceof TaskHarborError)) {

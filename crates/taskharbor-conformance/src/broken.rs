@@ -70,7 +70,7 @@ fn the_model_itself_passes() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// Passes whatever is not about masses of jobs, for which the model is slow.
+/// Passes all cases but those about masses of jobs, for which the model is slow.
 fn passes(make: Make) {
     let is_small = |case: &&Case| !matches!(case.group, "flow_mass" | "call");
     let failed: Vec<_> = chosen().filter(is_small).filter(|case| fails(case, make)).collect();

@@ -279,7 +279,7 @@ pub(crate) async fn run(driver: &AnyDriver, open: &Opener, count: u64) {
     run_seeds(driver, open, seeds).await;
 }
 
-/// Runs the scripts of these seeds, whatever the environment says.
+/// Runs the scripts of these seeds, and ignores the environment.
 pub(crate) async fn run_seeds(
     driver: &AnyDriver,
     open: &Opener,

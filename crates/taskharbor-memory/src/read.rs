@@ -92,7 +92,7 @@ impl Store {
         Ok(Page::new(page, last))
     }
 
-    /// Exact, whatever the cap: the counts are kept, and those of ready jobs are found by walking.
+    /// Exact above the cap, too: most counts are kept up to date, and ready jobs are counted one by one.
     pub(crate) fn counts(&self, now: Timestamp) -> Vec<QueueCounts> {
         // ADM-4. A queue that has nothing but limits or a hold is not counted.
         let is_counted = |queue: &&Queue| queue.counts.total() > 0 || queue.paused_since.is_some();

@@ -102,7 +102,7 @@ impl fmt::Display for ServerError {
 
 impl Error for ServerError {}
 
-/// What a refusal by the server means to the caller, whichever client has read it.
+/// The driver error for an error of the server, which any PostgreSQL client may have received.
 #[must_use]
 pub fn refused(
     code: &str,
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_sqlstate_has_its_fate() {
+    fn every_sqlstate_has_its_class() {
         for (fate_is, codes) in [
             (
                 Fate::Passing,

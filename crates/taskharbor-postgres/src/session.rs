@@ -262,7 +262,7 @@ impl Session {
         }
     }
 
-    /// That the driver is closed is the reason for whatever fails from then on.
+    /// After close, every failure is reported as `Closed`.
     fn answer<T>(&self, answer: Result<T, DriverError>) -> Result<T, DriverError> {
         answer.or_else(|error| self.check_open().and(Err(error)))
     }
@@ -282,9 +282,9 @@ impl Session {
 
     /// Waits for a place and a connection.
     ///
-    /// To make a connection is work for both sides. If it were given up whenever a caller has no
-    /// more patience, impatient callers would keep the server busy and never get one. So once begun
-    /// it goes on in a task, and the connection waits in the pool for the next.
+    /// Opening a connection costs both sides work. If it ended with the timeout of its caller, callers
+    /// with short timeouts would keep the server busy and never get a connection. So it goes on in a
+    /// task, and the new connection waits in the pool for the next caller.
     async fn lend(&self, deadline: Instant) -> Result<Lent, DriverError> {
         let late = |_| pool_error(PoolError::Timeout(TimeoutType::Wait));
         let place = timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await;

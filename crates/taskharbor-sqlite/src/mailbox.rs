@@ -77,7 +77,7 @@ impl<T> Mailbox<T> {
         &self,
         most: usize,
         nudges: &mut u64,
-        patience: Option<Duration>,
+        limit: Option<Duration>,
         weight: impl Fn(&T) -> usize,
     ) -> Taken<T> {
         let mut state = self.lock();
@@ -100,10 +100,10 @@ impl<T> Mailbox<T> {
                 *nudges = state.nudges;
                 return Taken::Nothing;
             }
-            state = match patience {
+            state = match limit {
                 None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
-                Some(patience) => {
-                    let waited = self.arrived.wait_timeout(state, patience);
+                Some(limit) => {
+                    let waited = self.arrived.wait_timeout(state, limit);
                     let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
                     if waited.timed_out() && state.items.is_empty() && !state.closed {
                         return Taken::Nothing;

@@ -118,7 +118,7 @@ statements! {
     Seek FREE_KEY = "DELETE FROM th_key WHERE queue = ?1 AND key = ?2 AND seq = ?3";
     /// KEY-9: the record of the job is removed, and the key stays.
     Seek ORPHAN_KEY = "UPDATE th_key SET seq = 0 WHERE queue = ?1 AND key = ?2 AND seq = ?3";
-    /// Whatever the time.
+    /// A key that is stored, even if its time has ended.
     Seek STORED_KEY = "SELECT job, seq FROM th_key WHERE queue = ?1 AND key = ?2";
     Seek KEY_OF = "SELECT idempotency_key, created_at FROM th_job WHERE seq = ?1";
     /// `th_key_orphan`.

@@ -36,7 +36,7 @@ struct Ship {
     address: String,
 }
 
-/// Undoes whatever was done for an order. It may run twice, and undoing twice is undoing once.
+/// Undoes what was done for an order. It may run twice, so it is idempotent.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "order:undo", input = Failure)]
 struct Undo {

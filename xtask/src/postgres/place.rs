@@ -50,7 +50,7 @@ impl Place {
     fn at(dir: &Path, account: &Account) -> Option<Self> {
         fs::create_dir_all(dir).ok()?;
         let dir = dir.canonicalize().ok()?;
-        // What lies in a directory that somebody else has put there is not to be run.
+        // Programs in a directory of another user must not be run.
         let ours = succeeds(Command::new("test").arg("-O").arg(&dir));
         let usable =
             fits_socket(&dir) && ours && open_to_all(&dir).is_ok() && account.reaches(&dir);
@@ -61,7 +61,8 @@ impl Place {
         &self.dir
     }
 
-    /// Waits until nobody else fetches, sweeps or begins a run here; ends when the file is dropped.
+    /// Waits until no other process fetches, sweeps or begins a run here. The lock ends when the file
+    /// is dropped.
     pub(crate) fn lock(&self) -> Result<File, Failure> {
         let path = self.dir.join("lock");
         let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
@@ -69,7 +70,7 @@ impl Place {
     }
 }
 
-/// Lets everybody read a directory, whatever our umask is.
+/// Makes a directory readable for all users, independent of the umask.
 pub(crate) fn open_to_all(dir: &Path) -> Result<(), Failure> {
     output(Command::new("chmod").arg("755").arg(dir)).map(drop)
 }
@@ -88,7 +89,7 @@ mod tests {
         let dir = |length: usize| PathBuf::from(format!("/{}", "d".repeat(length - 1)));
         assert!(fits_socket(&dir(room)));
         assert!(!fits_socket(&dir(room + 1)));
-        assert!(fits_socket(Path::new("/home/somebody/src/taskharbor/target/postgres")));
+        assert!(fits_socket(Path::new("/home/developer/src/taskharbor/target/postgres")));
     }
 
     #[cfg(unix)]
@@ -97,7 +98,7 @@ mod tests {
         let dir = env::temp_dir().join(format!("taskharbor-lock-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
         let place = Place { dir };
-        let held = place.lock().unwrap_or_else(|_| panic!("nobody else knows the directory"));
+        let held = place.lock().unwrap_or_else(|_| panic!("no other process knows the directory"));
         let second = File::open(place.dir().join("lock")).unwrap();
         assert!(second.try_lock().is_err());
         drop(held);

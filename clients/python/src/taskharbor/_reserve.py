@@ -57,12 +57,12 @@ def reserve(worker: Worker, queue: str, slots: int, connection: Connection) -> N
 
 
 def _reserve_once(worker: Worker, queue: str, free: int, connection: Connection) -> None:
-    """Reserves jobs and starts them. Raises whatever is wrong with an answer, after starting the jobs that
-    can be read: the leases of the others end, and at last the server dead-letters them.
+    """Reserves jobs and starts them. Raises if a part of the answer cannot be read, after starting the other
+    jobs. The leases of the unreadable ones end, and after several times the server dead-letters them.
     """
     sent, wrong = time.monotonic(), None
-    patience = worker.settings.poll + _CALL_SECONDS
-    answer = connection.post("work/reserve", _request(worker, queue, free), patience)
+    call_seconds = worker.settings.poll + _CALL_SECONDS
+    answer = connection.post("work/reserve", _request(worker, queue, free), call_seconds)
     granted_at = sent + float(answer.get("granted_after_ms", 0)) / 1_000
     for granted in answer["jobs"]:
         try:

@@ -42,8 +42,8 @@ def settle(worker: Worker) -> None:
                 break
             leases = [held.lease for held in batch]
         body = '{"jobs":[' + ",".join(map(_item, batch, leases)) + "]}"
-        patience = min(held.expires_at for held in batch) - time.monotonic()
-        seconds = max(0.5, min(patience, call_seconds(body)))
+        remaining = min(held.expires_at for held in batch) - time.monotonic()
+        seconds = max(0.5, min(remaining, call_seconds(body)))
         try:
             answers = connection.post_jobs("work/settle", body, len(batch), seconds)
         except TaskHarborError as error:

@@ -239,7 +239,7 @@ class Worker:
     def _run(self, held: Held) -> None:
         try:
             outcome = success(held.handler.function(held.job))
-        except BaseException as error:  # Whatever a handler raises is what becomes of its job.
+        except BaseException as error:  # Every exception of a handler decides about its job.
             outcome = self._failed(held, error)
         self._ended_with(held, outcome)
 

@@ -150,7 +150,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn whatever_is_not_as_planned_is_said() {
+    fn every_difference_from_the_plan_is_reported() {
         let email = |change: fn(&mut Seen)| {
             after(|found| change(found.kinds.get_mut("email:send").unwrap()))
         };

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_go_as_planned_is_said_and_no_hint_is_given() {
+    fn differences_from_the_plan_are_reported_without_next_steps() {
         let difference = "email:send, done: 239, planned 240".to_owned();
         let text = on(Terminal::with(None, false), &[difference]).join("\n");
         assert!(text.contains("not as planned.\n    email:send, done: 239, planned 240"), "{text}");

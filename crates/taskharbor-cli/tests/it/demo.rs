@@ -15,7 +15,7 @@ fn row<'a>(text: &'a str, kind: &Kind) -> Vec<&'a str> {
 }
 
 #[test]
-fn everything_goes_as_planned_and_is_told_in_plain_text() {
+fn everything_goes_as_planned_and_is_reported_in_plain_text() {
     let Output { status, stdout, stderr } = taskharbor().arg("demo").output().unwrap();
     let text = String::from_utf8(stdout).unwrap();
     let errors = String::from_utf8(stderr).unwrap();

@@ -86,7 +86,7 @@ impl Behaviour for PlaceNotFreedOnExpiry {
     }
 }
 
-/// A job that an operator requeues is granted whatever the limit.
+/// A requeued job is granted even if the limit is reached.
 pub(super) struct LimitIgnoredOnRequeue;
 
 impl Behaviour for LimitIgnoredOnRequeue {

@@ -271,7 +271,7 @@ impl Behaviour for AnnounceStartsOver {
     }
 }
 
-/// A worker has one record, whatever its starts.
+/// All starts of a worker share one record.
 pub(super) struct OneRecordForEachName;
 
 impl Behaviour for OneRecordForEachName {

@@ -1,4 +1,4 @@
-//! Flows under many hands: whatever happens at once happens once.
+//! Concurrent calls on the same flow: each change takes effect exactly once.
 
 use taskharbor_core::{
     NewJob, State,

@@ -39,7 +39,7 @@ group! {
         a_fault_of_the_lease_is_named_before_a_stored_job ["REF-1"]
         an_expansion_under_a_cancel_mark_ends_as_cancelled ["CAN-4" "POL-2"]
         a_plain_jobs_expansion_under_a_cancel_mark_makes_no_flow ["CAN-5"]
-        a_marked_job_is_cancelled_whatever_its_expansion_meets ["CAN-5" "REF-1"]
+        a_marked_job_is_cancelled_even_if_its_expansion_is_refused ["CAN-5" "REF-1"]
     }
 }
 
@@ -232,7 +232,7 @@ async fn a_plain_jobs_expansion_under_a_cancel_mark_makes_no_flow(t: DriverUnder
     assert_eq!(stored.records[0].job.flow, None);
 }
 
-async fn a_marked_job_is_cancelled_whatever_its_expansion_meets(t: DriverUnderTest) {
+async fn a_marked_job_is_cancelled_even_if_its_expansion_is_refused(t: DriverUnderTest) {
     t.put_all([job("a"), job("stored")], T0).await;
     let leased = t.take_the("a", T0).await;
     t.act("a", Action::Cancel, T0).await;

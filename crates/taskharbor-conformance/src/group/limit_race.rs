@@ -161,7 +161,7 @@ async fn crashes_and_late_settlements_keep_the_limit(t: DriverUnderTest) {
         });
         at_once(racing).await;
     }
-    // Whatever was left behind, all places can be had.
+    // In the end no place is lost: all can be taken again.
     let jobs = t.take_many(100, at(600)).await;
     assert_eq!(jobs.len(), LIMIT);
 }

@@ -42,7 +42,7 @@ async fn prune(t: &DriverUnderTest, request: Prune) -> usize {
     t.driver.prune(request).await.expect("prune")
 }
 
-/// Asks for whatever ended in any way by now.
+/// Prunes all jobs that are terminal by now.
 fn all(now: Timestamp) -> Prune {
     let request = Prune::new(100, now).done_before(now);
     request.cancelled_before(now).dlq_before(now)

@@ -116,7 +116,7 @@ fn impossible() -> [(Transition, Refusal); 5] {
     .map(|(transition, reason)| (transition, Refusal::Invalid(reason)))
 }
 
-/// What is impossible is refused as such, whatever else speaks against it, and changes nothing.
+/// A call that is impossible is refused for that reason, even if there are others, and changes nothing.
 async fn assert_impossible(t: &DriverUnderTest, leased: &Leased, now: Timestamp) {
     let stored = t.snapshot(now).await;
     for (transition, reason) in impossible() {

@@ -64,8 +64,7 @@ impl Model {
         })
     }
 
-    /// The job has failed, and these of its dependants wait for it no longer, whatever becomes of
-    /// it.
+    /// The job has failed. These dependants no longer wait for it, even if it is requeued.
     pub(crate) fn spend_edges(
         &mut self,
         serial: u64,

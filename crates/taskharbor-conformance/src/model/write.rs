@@ -198,7 +198,7 @@ impl Model {
         let by_time = in_queue.filter_map(|job| job.life.grantable_at()).filter(|at| *at > now);
         let lanes: BTreeSet<_> =
             self.available(queue, now).map(|at| self.jobs[at].new.lane.clone()).collect();
-        let by_limit = lanes.iter().filter_map(|lane| self.let_go_at(queue, lane, now));
+        let by_limit = lanes.iter().filter_map(|lane| self.freed_at(queue, lane, now));
         by_time.chain(by_limit).min()
     }
 

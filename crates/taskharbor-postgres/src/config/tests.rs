@@ -53,8 +53,8 @@ fn what_is_left_out_has_the_defaults_of_libpq() {
         assert_eq!(config.tls_mode, TlsMode::Prefer);
         assert!(config.server.get_keepalives());
     }
-    let nobody = read_with("postgres://", &[]).unwrap();
-    assert_eq!(nobody.server.get_user(), Some("postgres"));
+    let default = read_with("postgres://", &[]).unwrap();
+    assert_eq!(default.server.get_user(), Some("postgres"));
 }
 
 #[test]

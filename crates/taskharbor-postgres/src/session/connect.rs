@@ -1,7 +1,7 @@
 //! Making connections with the settings that the driver's calls need, and keeping them alive.
 //!
-//! Calls are written for READ COMMITTED and they write, whatever the server or the role has as its
-//! default. So a connection asks for both in its start-up options. A pooler refuses such options or
+//! Calls need READ COMMITTED and must be able to write, but the server or the role may have another
+//! default. So a connection sets both in its start-up options. A pooler refuses such options or
 //! drops them. Then the connection is made without them, the role's defaults apply, and statements
 //! are sent without names unless the configuration says otherwise.
 

@@ -49,7 +49,7 @@ enum State {
     Resting,
     /// A statement may be running.
     Working,
-    /// A script may be running, and whatever it leaves is not for others.
+    /// A script may be running, and the settings that it leaves are not for other calls.
     Spent,
 }
 
@@ -140,7 +140,7 @@ async fn see_to(
         }
     });
     if !matches!(cancelled.await, Ok(Ok(()))) {
-        tracing::debug!("a statement that nobody waits for could not be cancelled");
+        tracing::debug!("could not cancel a statement whose caller no longer waits");
     }
     connection.close();
 }

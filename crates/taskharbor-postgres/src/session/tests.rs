@@ -155,8 +155,8 @@ async fn calls_cut_at_random_moments_leave_nothing_behind() {
                         1 => "select g::text from generate_series(1, 2000) g".to_owned(),
                         _ => format!("select '{}'", random.u8(..40)),
                     };
-                    let patience = Duration::from_micros(random.u64(..3_000));
-                    if let Ok(answer) = timeout(patience, session.query(&sql, &[])).await {
+                    let limit = Duration::from_micros(random.u64(..3_000));
+                    if let Ok(answer) = timeout(limit, session.query(&sql, &[])).await {
                         answer.unwrap();
                     }
                 }
@@ -363,7 +363,7 @@ async fn a_connection_over_which_nothing_can_be_written_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn somebody_elses_pool_is_used_and_left_open() {
+async fn a_pool_of_the_application_is_used_and_left_open() {
     let bench = bench(|config| config.pool_size(1));
     let pool = bench.session.pool.clone();
     let limit = Duration::from_millis(300);

@@ -55,8 +55,8 @@ async fn calls_of_every_kind_dropped_at_any_moment_leave_nothing_behind() {
         callers.push(tokio::spawn(async move {
             let mut dropped = 0;
             for _ in 0..CALLS {
-                let patience = Duration::from_micros(caller.random.u64(..6_000));
-                match timeout(patience, caller.call()).await {
+                let limit = Duration::from_micros(caller.random.u64(..6_000));
+                match timeout(limit, caller.call()).await {
                     Ok(answer) => answer.unwrap(),
                     Err(_) => dropped += 1,
                 }

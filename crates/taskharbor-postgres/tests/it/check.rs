@@ -237,7 +237,7 @@ async fn what_no_program_may_write_is_refused() {
             "th_live_lease_chk",
         ),
         ("UPDATE th_live SET waits_for = 0 WHERE seq = #child", "th_live_waits_for_check"),
-        // Whatever is over has a time at which it ended.
+        // Every terminal job has a time at which it ended.
         (
             "UPDATE th_finished SET kept_until = finished_at - 1 WHERE first = #failed",
             "th_finished_chk",

@@ -275,14 +275,14 @@ async fn stranger(server: &Server, schema: &str) -> (Client, PostgresDriver) {
 }
 
 #[tokio::test]
-async fn whoever_may_not_create_a_schema_is_told_so_and_may_migrate_what_is_installed() {
+async fn without_the_right_to_create_a_schema_only_an_installed_one_is_migrated() {
     let server = Server::start();
     let (client, driver) = stranger(&server, "jobs").await;
     let refused = driver.migrate().await.unwrap_err();
     assert!(matches!(refused, DriverError::Backend(_)), "{refused:?}");
     let said = words(&refused);
     assert!(said.contains("may not") && said.contains("permission denied for database"), "{said}");
-    // Installed by somebody else, it is one step away.
+    // The owner of the database installs the schema; now the missing privilege is one on the schema.
     client.batch_execute(&migration(&SchemaName::new("jobs").unwrap())).await.unwrap();
     let said = words(&driver.migrate().await.unwrap_err());
     assert!(said.contains("permission denied for schema jobs"), "{said}");

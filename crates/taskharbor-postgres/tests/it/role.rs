@@ -1,5 +1,5 @@
-//! What `th_grant` lets each part do, and what it does not; and that nobody's objects are taken for
-//! ours.
+//! The privileges that `th_grant` gives to each part, and those that it does not give; and that objects
+//! of other owners are never mistaken for the driver's.
 
 use taskharbor_core::{
     Admin, Driver, DriverError, NewJob, Timestamp,
@@ -64,7 +64,7 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
     let join = NewJob::join(id("none"), queue("q"), []);
     let handler = job("handler").after_failure_of([id("none")]);
     store_set(&producer, JobSet::flow(vec![join, handler])).await;
-    // Whatever time a producer names, the server's counts.
+    // The time that a producer names is ignored: the server's time is used.
     let timed = |id, hold| job(id).idempotency_key(key("t")).key_hold(KeyHold::For(hold));
     let forever = std::time::Duration::from_secs(3_600 * 24 * 365);
     store_at(&on, timed("first", LEASE), Timestamp::EPOCH).await;
@@ -328,7 +328,7 @@ async fn a_worker_may_not_change_the_schema() {
 }
 
 #[tokio::test]
-async fn everybody_else_has_nothing() {
+async fn other_roles_have_no_privileges() {
     let on = named().await;
     let client = on.sql().await;
     let public = "SELECT 'schema' FROM pg_namespace n, aclexplode(nspacl) a WHERE oid = $1::text::regnamespace AND a.grantee = 0

@@ -291,7 +291,8 @@ mod permission {
     use super::*;
     use crate::process::{child, told};
 
-    const NOBODY: u32 = 65_534;
+    /// The id of the account without privileges.
+    const UNPRIVILEGED: u32 = 65_534;
 
     fn allow(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -314,7 +315,7 @@ mod permission {
         let is_root = fs::metadata(place.dir()).unwrap().permissions().mode() != 0
             && std::os::unix::fs::MetadataExt::uid(&fs::metadata(place.dir()).unwrap()) == 0;
         if is_root {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);

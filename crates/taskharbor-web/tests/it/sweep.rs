@@ -222,7 +222,7 @@ async fn only_what_was_previewed_starts() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_makes_no_sense_is_refused() {
+async fn an_invalid_sweep_is_refused() {
     let rig = Rig::new();
     enqueue(&rig, "work", "email:send", 1).await;
     for wanted in [

@@ -248,9 +248,9 @@ async fn call(
     let request = ExtendLeases::new(items, now, shared.config.lease_for);
     // However long a call may take, no handler is left running past its lease because of it.
     let ends = batch.iter().map(|(inflight, _)| last_moment(shared, inflight).since(now));
-    let patience = ends.min().unwrap_or_default().max(Duration::from_millis(1));
+    let remaining = ends.min().unwrap_or_default().max(Duration::from_millis(1));
     let call = async {
-        let extended = tokio::time::timeout(patience, driver.extend_leases(request)).await;
+        let extended = tokio::time::timeout(remaining, driver.extend_leases(request)).await;
         extended.unwrap_or_else(|_| {
             Err(DriverError::unavailable("no answer before a lease was nearly over"))
         })

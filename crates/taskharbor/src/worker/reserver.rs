@@ -374,7 +374,7 @@ impl Reserver {
         let (shared, now) = (&self.shared, Instant::now());
         let rest = shared.config.lease_for - shared.config.heartbeat;
         let too_soon = shared.now().saturating_add(shared.config.margin());
-        // First of all, so that their leases are kept whatever takes time here.
+        // Before anything that takes time, so that their leases are extended meanwhile.
         let (jobs, mut quarantine) = (shared.registry.insert(jobs, rest, too_soon), Vec::new());
         if jobs.iter().any(|inflight| shared.caution.is_suspect(inflight.job.expirations)) {
             shared.caution.see(now);
@@ -440,7 +440,7 @@ impl Reserver {
             drop(slot);
             self.release(other, ReleaseReason::KeptApart).await;
         }
-        // Whatever became of them: the store must know before the first one starts.
+        // Other such jobs that have ended must be recorded in the store before the first one starts.
         let is_other = |it: &Arc<Inflight>| {
             it.has_ended()
                 && shared.caution.needs_quarantine(it.job.expirations)

@@ -43,7 +43,7 @@ use crate::{
 };
 
 /// How long the store may take to tell its time.
-const CLOCK_PATIENCE: Duration = Duration::from_secs(1);
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How far a worker is on its way from start to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -257,7 +257,7 @@ impl Shared {
         driver: &AnyDriver,
         age: Duration,
     ) -> Result<Option<ClockReading>, DriverError> {
-        let call = in_time(CLOCK_PATIENCE, driver.sync_clock(age));
+        let call = in_time(CLOCK_TIMEOUT, driver.sync_clock(age));
         self.observers.call(Operation::StoreTime, 0, call).await
     }
 

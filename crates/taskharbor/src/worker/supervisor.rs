@@ -252,7 +252,7 @@ async fn stop(shared: &Arc<Shared>, reserver: &mut JoinHandle<()>) {
     let inflight = shared.registry.len();
     let grace = shared.config.grace;
     shared.tell(&Event::ShuttingDown { inflight, grace });
-    // Whatever ends this process from here on, the jobs are not to blame.
+    // If the process is killed from here on, the jobs are not to blame.
     for inflight in shared.registry.all() {
         inflight.set_mark(LeaseMark::Leaving);
     }

@@ -102,7 +102,7 @@ fn worker(driver: &AnyDriver, store: &Noting) -> Worker {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn leases_are_kept_through_the_handle_apart_and_all_else_through_the_users() {
+async fn leases_are_extended_through_the_detached_handle_only() {
     let store = Noting::new(Apart::Closes);
     let driver = AnyDriver::new(store.driver());
     let running = worker(&driver, &store).start();
@@ -131,17 +131,17 @@ async fn leases_are_kept_through_the_handle_apart_and_all_else_through_the_users
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handle_apart_that_does_not_close_does_not_keep_the_worker_from_ending() {
+async fn a_detached_handle_that_does_not_close_does_not_keep_the_worker_running() {
     let store = Noting::new(Apart::HangsWhenClosed);
     let driver = AnyDriver::new(store.driver());
     let running = worker(&driver, &store).start();
-    let patience = Duration::from_secs(10);
-    tokio::time::timeout(patience, running.shutdown()).await.unwrap().unwrap();
+    let limit = Duration::from_secs(10);
+    tokio::time::timeout(limit, running.shutdown()).await.unwrap().unwrap();
     assert_eq!(store.calls("close").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_share_one_runtime_nobody_needs_a_handle_apart() {
+async fn on_one_shared_runtime_no_detached_handle_is_needed() {
     let store = Noting::new(Apart::Closes);
     let clock = taskharbor::testing::TokioClock::starting_at(Timestamp::EPOCH);
     let driver = AnyDriver::new(store.driver()).with_clock(Arc::new(clock));

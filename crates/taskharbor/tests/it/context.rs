@@ -64,7 +64,7 @@ async fn cancel(port: &Port, id: &taskharbor::JobId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_job_is_told_and_ends_as_cancelled() {
+async fn the_handler_of_a_cancelled_job_learns_it_and_the_job_ends_as_cancelled() {
     let port = Port::new();
     let id = port.enqueue("a").await;
     let log = Arc::clone(&port.log);

@@ -34,7 +34,7 @@ struct Add(i64);
 #[job(type = "write", input = Vec<i64>, output = String)]
 struct Write;
 
-/// Takes whatever it is told to, as JSON, and produces it as a text.
+/// Takes any input, as JSON, and produces it as a text.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "echo", input = Vec<Vec<i64>>, output = String)]
 struct Echo;

@@ -51,22 +51,22 @@ async fn wedged(op: Op, is_expected: impl Fn(&HealthProblem) -> bool) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reserver_that_hangs_is_told_of_and_forgotten() {
+async fn a_reserver_that_hangs_is_reported_until_it_recovers() {
     wedged(Op::Reserve, |it| matches!(it, HealthProblem::Reserving(_))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settler_that_hangs_is_told_of_and_forgotten() {
+async fn a_settler_that_hangs_is_reported_until_it_recovers() {
     wedged(Op::Settle, |it| matches!(it, HealthProblem::Settling(_))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_keeper_that_hangs_is_told_of_and_forgotten() {
+async fn a_keeper_that_hangs_is_reported_until_it_recovers() {
     wedged(Op::Extend, |it| matches!(it, HealthProblem::ExtendingLeases(_))).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_is_never_read_is_told_of_and_forgotten() {
+async fn an_input_that_cannot_be_read_is_reported_until_it_can() {
     #[derive(serde::Serialize, serde::Deserialize, Job)]
     #[job(type = "after", input = u64, output = u64)]
     struct After {}
@@ -88,7 +88,7 @@ async fn an_input_that_is_never_read_is_told_of_and_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_that_are_never_declared_are_told_of_and_forgotten() {
+async fn limits_that_cannot_be_declared_are_reported_until_they_can() {
     let port = Port::new();
     port.store.next(Op::Configure, [Fault::Hang, Fault::Hang]);
     let mut limits = QueueLimits::new();

@@ -29,7 +29,7 @@ fn count(calls: &[(Op, usize)], of: Op) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_hints_an_idle_worker_calls_its_store_a_few_times_a_minute() {
+async fn with_wake_ups_an_idle_worker_calls_its_store_a_few_times_a_minute() {
     let calls = idle_calls(Hints::Store).await;
     let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
     assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune, Op::Due]);
@@ -41,7 +41,7 @@ async fn with_hints_an_idle_worker_calls_its_store_a_few_times_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_hints_an_idle_worker_looks_about_once_a_second() {
+async fn without_wake_ups_an_idle_worker_polls_about_once_a_second() {
     let calls = idle_calls(Hints::Nowhere).await;
     let ops: Vec<Op> = calls.iter().map(|(op, _)| *op).collect();
     assert_eq!(ops, [Op::Reserve, Op::Watch, Op::Prune, Op::Due]);
@@ -72,7 +72,7 @@ async fn a_worker_asks_for_schedules_at_most_five_times_in_two_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_polls_while_hints_do_not_reach_it() {
+async fn a_worker_polls_while_wake_ups_do_not_reach_it() {
     let port = Port::new();
     let hub = WakeHub::new();
     port.store.hints_from(Hints::Hub(hub.clone()));

@@ -156,7 +156,7 @@ async fn the_latest_token_is_used_when_the_driver_rotates_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outcome_waits_for_the_heartbeat_in_the_air_and_uses_its_token() {
+async fn an_outcome_waits_for_the_heartbeat_in_flight_and_uses_its_token() {
     let port = Port::new();
     port.store.rotate_tokens();
     let id = port.enqueue("a").await;

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn every_step_of_a_job_is_told_in_order() {
+async fn every_step_of_a_job_is_observed_in_order() {
     let port = Port::new();
     let run = port.worker(handler(|job, cx| async move {
         match (job.name.as_str(), cx.delivery()) {
@@ -81,7 +81,7 @@ async fn counters_can_be_read_while_they_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_that_panics_disturbs_nobody() {
+async fn an_observer_that_panics_disturbs_no_job() {
     let port = Port::new();
     let run = port.worker(handler(|_, _| async { DONE }));
     let run = run.observer(|_: &Event<'_>| panic!("clumsy observer"));
@@ -92,7 +92,7 @@ async fn an_observer_that_panics_disturbs_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_call_of_a_worker_to_its_store_is_told() {
+async fn every_call_of_a_worker_to_its_store_is_observed() {
     let port = Port::new();
     let calls = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&calls);

@@ -36,7 +36,7 @@ const MIXED: [(&str, State); 4] =
     [("ack", State::Done), ("retry", State::Done), ("snooze", State::Done), ("dlq", State::Dlq)];
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_of_any_call_ends_nothing_and_is_told_once() {
+async fn an_outage_of_any_call_ends_nothing_and_is_reported_once() {
     for op in [Op::Reserve, Op::Settle] {
         let port = Port::new();
         port.store.down(&[op]);
@@ -89,7 +89,7 @@ fn busy(port: &Port) -> Handlers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_outage_is_told_once_with_its_end_whatever_the_slots_do() {
+async fn each_outage_is_reported_once_with_its_end_even_if_no_slot_is_free() {
     let port = Port::new();
     let _running = port.worker(busy(&port)).queue("other", 1).build().unwrap().start();
     for n in 0..4 {
@@ -107,7 +107,7 @@ async fn each_outage_is_told_once_with_its_end_whatever_the_slots_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_told_by_announcements_while_nothing_else_is_asked() {
+async fn an_outage_is_found_by_announcements_if_no_other_part_calls() {
     let port = Port::new();
     let id = long_job(&port).await;
     let worker = port.worker(sleeper()).lease(600 * SECOND).announce_every(10 * SECOND);
@@ -268,7 +268,7 @@ fn sleeper() -> Handlers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heartbeats_that_fail_for_less_than_a_lease_stop_nobody() {
+async fn heartbeats_that_fail_for_less_than_a_lease_stop_no_handler() {
     let port = Port::new();
     let id = long_job(&port).await;
     let _running = port.worker(sleeper()).build().unwrap().start();
@@ -300,7 +300,7 @@ async fn a_handler_is_stopped_when_its_lease_is_nearly_over_and_the_store_still_
 }
 
 #[tokio::test(start_paused = true)]
-async fn heartbeats_whose_replies_are_lost_or_hang_stop_nobody() {
+async fn heartbeats_whose_replies_are_lost_or_hang_stop_no_handler() {
     let port = Port::new();
     let id = long_job(&port).await;
     let faults = [Fault::LoseReply, Fault::Hang, Fault::Refuse, Fault::LoseReply];
@@ -338,7 +338,7 @@ async fn outcomes_are_sent_again_for_as_long_as_the_lease_can_be_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outcomes_that_cannot_be_sent_before_the_lease_is_over_are_given_up_and_told() {
+async fn outcomes_that_cannot_be_sent_before_the_lease_ends_are_given_up_and_reported() {
     let port = Port::new();
     let ran = Arc::default();
     let _running = port.worker(mixed(&ran)).build().unwrap().start();

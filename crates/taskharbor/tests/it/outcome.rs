@@ -307,7 +307,7 @@ async fn an_output_that_is_too_large_is_dead_lettered_and_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_may_grow_into_a_flow_that_produces_its_output() {
+async fn a_job_may_expand_into_a_flow_that_produces_its_output() {
     #[derive(serde::Serialize, serde::Deserialize, Job)]
     #[job(type = "plan", output = u64)]
     struct Plan {}

@@ -156,16 +156,16 @@ impl Log {
                 added.await;
             }
         };
-        let patience = Duration::from_secs(1_000_000);
-        if tokio::time::timeout(patience, waiting).await.is_err() {
+        let limit = Duration::from_secs(1_000_000);
+        if tokio::time::timeout(limit, waiting).await.is_err() {
             panic!("{count} lines with {start:?} did not come: {:#?}", self.lines());
         }
     }
 
     /// Waits for another line.
     pub(crate) async fn more(&self) {
-        let patience = Duration::from_secs(1_000_000);
-        let added = tokio::time::timeout(patience, self.added.notified()).await;
+        let limit = Duration::from_secs(1_000_000);
+        let added = tokio::time::timeout(limit, self.added.notified()).await;
         added.unwrap_or_else(|_| panic!("nothing more happened: {:#?}", self.lines()));
     }
 }

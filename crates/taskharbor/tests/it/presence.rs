@@ -119,7 +119,7 @@ async fn a_living_worker_that_is_evicted_records_nothing_and_its_jobs_run_again(
     let _evicted = port.worker(counting(&first)).name("evicted").build().unwrap().start();
     let id = port.enqueue("stuck").await;
     port.log.until("started").await;
-    assert_eq!(port.client.evict("nobody").await.unwrap(), 0);
+    assert_eq!(port.client.evict("unknown").await.unwrap(), 0);
     assert_eq!(port.client.evict("evicted").await.unwrap(), 1);
     port.log.until("lost").await;
     let _other = port.worker(counting(&second)).name("other").build().unwrap().start();
@@ -131,7 +131,7 @@ async fn a_living_worker_that_is_evicted_records_nothing_and_its_jobs_run_again(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_worker_of_a_name_is_told_of() {
+async fn a_second_worker_of_a_name_is_reported() {
     let port = Port::new();
     let start = || {
         let worker = port.worker(counting(&Arc::default())).name("twin");

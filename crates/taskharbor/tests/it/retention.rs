@@ -11,7 +11,7 @@ use crate::{
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// How much longer than it has to a job may stay: its last lease, and until somebody looks.
+/// How much longer than its retention a job may stay: its last lease, and the time until a prune.
 const LATER: Duration = Duration::from_secs(30 + 45);
 
 fn start(port: &Port, retention: Retention) -> Running {
@@ -116,7 +116,7 @@ async fn a_backlog_is_removed_without_a_pause_by_two_workers_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_to_remove_disturbs_nothing_and_is_told_once() {
+async fn a_store_that_fails_to_prune_disturbs_nothing_and_is_reported_once() {
     let port = Port::new();
     port.store.down(&[Op::Prune]);
     let running = start(&port, Retention::new());

@@ -70,7 +70,7 @@ async fn leases_are_kept_while_handlers_finish() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_listens_is_told_after_the_grace_period_and_its_job_given_back() {
+async fn a_handler_is_told_to_stop_after_the_grace_period_and_its_job_released() {
     let port = Port::new();
     let id = port.enqueue("a").await;
     let run = port.worker(handler(|_, cx| async move {

@@ -154,6 +154,6 @@ async fn simulate(seed: u64) {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_overlaps_whatever_happens() {
+fn nothing_is_lost_and_nothing_overlaps_despite_faults() {
     seed::play(&[], 100, simulate);
 }

@@ -84,7 +84,7 @@ async fn the_program_that_people_see_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn groups_nest_grow_and_are_read_page_by_page() {
+async fn groups_nest_expand_and_are_read_page_by_page() {
     let (_store, client, running) = start().await;
     let members = (0..1_500).map(|n| Give(if n == 700 { -1 } else { 1 }));
     let gathered = client.start(Flow::gather(members).then(Sum)).await.unwrap();

@@ -13,7 +13,7 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_given_hints_leaves_the_server_alone_and_is_on_time() {
+async fn a_worker_with_wake_ups_makes_few_calls_and_is_on_time() {
     let server = Server::start_with("autovacuum = off");
     let driver = open(config(&server.url())).await;
     let ledger = Arc::<Ledger>::default();

@@ -25,7 +25,7 @@ mod real;
 use taskharbor_testkit::postgres as harness;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chord_ends_once_whoever_is_killed() {
+async fn a_chord_ends_once_even_if_workers_are_killed() {
     let server = harness::server::Server::start();
     crash::survives(&server.url()).await;
 }

@@ -180,7 +180,7 @@ async fn calls_that_hang_hold_up_neither_heartbeats_nor_callers_for_long() {
     }
     until("all have begun", SOON, async || jobs.iter().all(|id| ledger.begun(id.as_str()) == 1))
         .await;
-    // Somebody has a look at the short ones and forgets the transaction: their outcomes wait.
+    // A session locks the short jobs and leaves its transaction open, so their outcomes wait.
     let other = sql(&server.url()).await;
     let hold = "BEGIN; SELECT h.seq FROM taskharbor.th_live h JOIN taskharbor.th_job j USING (seq) \
                 WHERE j.id LIKE 'short%' FOR UPDATE OF h";

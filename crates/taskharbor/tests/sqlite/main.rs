@@ -164,7 +164,7 @@ async fn a_job_is_completed_in_the_transaction_of_its_handler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chord_ends_once_whoever_is_killed() {
+async fn a_chord_ends_once_even_if_workers_are_killed() {
     let place = Place::new("crash");
     crash::survives(&format!("sqlite:{}?create=true", place.file().display())).await;
 }

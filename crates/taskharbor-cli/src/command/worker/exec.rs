@@ -127,7 +127,7 @@ impl Program {
                         }
                         stopping = Some((reason, Instant::now() + STOPPING));
                     }
-                    // Whatever it still does, its output cannot be kept.
+                    // The output is too large to be stored, so the program need not go on.
                     () = is_full.notified() => group.kill(),
                     // Not before it is to stop: then that it was killed is not its failure.
                     () = hurried(&mut haste), if stopping.is_some() && !is_killed => {
@@ -138,7 +138,7 @@ impl Program {
                 }
             };
             if stopping.is_some() {
-                // So has to stop whatever it started, also if it ended by itself.
+                // The processes that it started have to stop, too, also if it ended by itself.
                 group.end();
             }
             if !is_quiet && ended.is_ok() {
@@ -363,7 +363,7 @@ impl Group {
         self.send(rustix::process::Signal::KILL);
     }
 
-    /// Whatever is left of it has to stop.
+    /// Stops the processes that are left.
     fn end(&mut self) {
         self.kill();
         self.forget();
@@ -375,7 +375,7 @@ impl Group {
         }
     }
 
-    /// The program has ended by itself; whatever it left behind is meant to stay.
+    /// The program has ended by itself. Processes that it left running are meant to stay.
     fn leave(mut self) {
         self.forget();
     }

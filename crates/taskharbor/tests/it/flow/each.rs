@@ -65,7 +65,7 @@ async fn an_empty_group_and_a_list_that_one_job_produced_are_read_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fates_are_read_one_by_one() {
+async fn outcomes_are_read_one_by_one() {
     let harbor = harbor();
     let flow = Flow::gather(gives((0..1_200).map(|n| n - 3))).then(CountFailures);
     assert_eq!(harbor.client().start(flow).await.unwrap().wait().await.unwrap(), 3);

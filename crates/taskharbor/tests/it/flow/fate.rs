@@ -25,7 +25,7 @@ async fn a_gathered_chain_that_fails_in_its_middle_is_one_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gathered_groups_in_groups_keep_their_fates_apart() {
+async fn gathered_groups_in_groups_keep_their_outcomes_apart() {
     let flow = Flow::group([Flow::gather(gives([1, -1])), Flow::gather(gives([2]))]);
     let fates = outcome(flow).await;
     assert_eq!((fates[0].len(), fates[1].len()), (2, 1));
@@ -63,7 +63,7 @@ async fn a_policy_holds_for_all_steps_that_have_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_step_that_needs_what_failed_and_was_let_go_fails_for_good() {
+async fn a_step_that_needs_the_output_of_a_failed_parent_fails_permanently() {
     let harbor = harbor();
     let flow = Flow::group(gives([-2])).policy(FailurePolicy::Continue).then(Write);
     let handle = harbor.client().start(flow).await.unwrap();

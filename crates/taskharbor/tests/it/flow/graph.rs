@@ -82,7 +82,7 @@ pair  done";
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_are_told_and_large_groups_cut() {
+async fn failures_are_shown_and_large_groups_cut() {
     let flow = Flow::chord(gives((0..30).map(|n| 5 - n)), Write);
     let (_, text) = tree(flow).await;
     let lines: Vec<_> = text.lines().collect();

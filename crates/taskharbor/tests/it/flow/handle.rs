@@ -59,7 +59,7 @@ async fn a_flow_and_a_job_are_cancelled_and_not_twice() {
     assert!(harbor.records().await.iter().all(|it| it.state == State::Cancelled));
     assert!(matches!(flow.cancel().await, Err(ManageError::Denied(Denied::WrongState(_)))));
     assert!(matches!(job.cancel().await, Err(ManageError::Denied(Denied::WrongState(_)))));
-    let gone = harbor.client().handle::<Give>(taskharbor::JobId::new("nobody").unwrap());
+    let gone = harbor.client().handle::<Give>(taskharbor::JobId::new("unknown").unwrap());
     assert!(matches!(gone.cancel().await, Err(ManageError::Denied(Denied::JobNotFound))));
     assert!(matches!(gone.status().await, Err(WaitError::Gone)));
 }
@@ -104,10 +104,10 @@ async fn what_a_job_grew_into_while_it_was_cancelled_is_cancelled() {
     let driver = AnyDriver::new(store.clone()).with_clock(Arc::clone(&meddling) as Arc<dyn Clock>);
     let handle = Client::new(&driver).enqueue(Give(1)).await.unwrap();
     let queues = vec![Demand::new(QueueName::new("default").unwrap(), 1)];
-    let holder = Holder::new("somebody").unwrap();
+    let holder = Holder::new("worker").unwrap();
     let reserve = Reserve::new(queues, holder, clock.now(), std::time::Duration::from_secs(30));
     let leased = store.reserve(reserve).await.unwrap().jobs.remove(0);
-    // It grows between the two calls of which cancelling consists.
+    // The flow gets new members between the two calls of which a cancel consists.
     let id = handle.id().clone();
     let grow = move || {
         let (queue, kind) = (QueueName::new("default").unwrap(), JobType::new("give").unwrap());

@@ -147,6 +147,6 @@ async fn simulate(seed: u64) {
 }
 
 #[test]
-fn every_member_ends_and_a_finalizer_is_done_once_whatever_happens() {
+fn every_member_ends_and_a_finalizer_is_done_once_despite_faults() {
     seed::play(&[], 50, simulate);
 }

@@ -61,7 +61,7 @@ fn the_lease_of_a_handler_that_blocks_ends_after_its_timeout() {
         let worker = worker.lease(Duration::from_secs(1)).poll(Duration::from_millis(50));
         let worker = worker.cancel_wait(Duration::from_millis(100));
         let running = worker.build().unwrap().start();
-        // Its thread is blocked until somebody else has done the job.
+        // Its thread is blocked until another worker has done the job.
         let waited = tokio::time::timeout(Duration::from_secs(60), handle.wait()).await;
         let_go.send(()).unwrap();
         running.shutdown().await.unwrap();

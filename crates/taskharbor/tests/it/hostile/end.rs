@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_without_hints_reserves_all_the_same() {
+async fn a_worker_without_wake_ups_reserves_all_the_same() {
     let port = Port::new();
     port.store.down(&[Op::Watch]);
     let _running = port.worker(handler(|_, _| async { DONE })).build().unwrap().start();

@@ -148,8 +148,8 @@ async fn a_handler_never_outlives_the_lease_of_a_late_reservation() {
     assert_eq!(overlaps.load(Ordering::SeqCst), 0, "{:#?}", port.log.lines());
 }
 
-/// The keeper waits a whole heartbeat after each answer, however long that took (and whatever
-/// came meanwhile): the beat at 10 s is answered at 25 s, the next goes out at 35 s, two seconds before
+/// The keeper waits a whole heartbeat after each answer, even if that took long and jobs arrived
+/// meanwhile: the beat at 10 s is answered at 25 s, the next goes out at 35 s, two seconds before
 /// the lease of 40 s is given up.
 #[tokio::test(start_paused = true)]
 async fn no_lease_is_lost_on_a_store_that_answers_every_heartbeat_slowly() {
@@ -206,8 +206,8 @@ impl Hook<MemoryDriver> for HardlyAnyLeft {
     }
 }
 
-/// Real threads, since this is about which of them comes first: while the keeper is held up, nobody
-/// but the handler's own task can notice that the lease is nearly over.
+/// Runs on real threads, because the order of the threads matters: while the keeper is blocked, only
+/// the handler's own task can notice that the lease has almost ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_whose_lease_is_nearly_over_on_arrival_is_released() {
     let (go_on, held) = mpsc::channel();

@@ -118,7 +118,7 @@ async fn simulate(seed: u64, most: &Mutex<[usize; 2]>) {
 }
 
 #[test]
-fn no_limit_is_exceeded_whatever_happens() {
+fn no_limit_is_exceeded_despite_faults() {
     let most = Mutex::default();
     seed::play(&[], 100, |seed| simulate(seed, &most));
     // The limits were reached, so they have kept jobs back.

@@ -108,6 +108,6 @@ pub(super) async fn assert_each_slot_once(
 }
 
 #[test]
-fn each_slot_is_fired_once_whatever_happens_to_the_workers() {
+fn each_slot_is_fired_once_despite_faults_of_the_workers() {
     seed::play(&[], 10, simulate);
 }

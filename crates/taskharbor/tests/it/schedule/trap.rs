@@ -3,7 +3,7 @@
 //! | trap | where else it is tested |
 //! |---|---|
 //! | F3, F6, F8 | `of_racing_firings_of_a_slot_one_is_applied`, `racing_firings_of_many_slots_fire_each_once`, on every driver |
-//! | F5 | `each_slot_is_fired_once_whatever_happens_to_the_workers`, and `cargo xtask chaos schedules` |
+//! | F5 | `each_slot_is_fired_once_despite_faults_of_the_workers`, and `cargo xtask chaos schedules` |
 //! | F7 | `a_dead_lettered_job_does_not_hold_up_the_next_slot`, here and on every driver; of flows, `schedule_flow` on every driver, and `overlap.rs` |
 //! | F10, F11, F13, F14 | `schedule/timing/tests.rs` and `schedule/timing/walk.rs` |
 //! | F15 | `f15_two_schedules_with_one_expression_both_fire`; `two_schedules_alike_both_fire` on every driver |

@@ -97,7 +97,7 @@ async fn a_transaction_that_is_rolled_back_fails_the_attempt_with_the_handlers_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_transaction_was_not_committed_is_never_done_whatever_its_handler_returns() {
+async fn a_job_whose_transaction_was_not_committed_is_never_done() {
     for kind in 0..3 {
         let port = Port::new();
         let (id, _running) = run(&port, move |_, cx, mut tx| async move {
@@ -121,7 +121,7 @@ async fn a_job_whose_transaction_was_not_committed_is_never_done_whatever_its_ha
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_was_committed_is_done_whatever_comes_after() {
+async fn a_job_that_was_committed_is_done_even_if_the_handler_fails_later() {
     let port = Port::new();
     let (id, _running) = run(&port, |_, cx, mut tx| async move {
         cx.ack_in(&mut tx, 9).await?;
@@ -182,7 +182,7 @@ async fn a_job_whose_lease_is_lost_is_refused() {
     let (id, running) = run(&port, move |_, cx, mut tx| {
         let (store, seen) = (store.clone(), Arc::clone(&seen));
         async move {
-            // Somebody whose clock is ahead takes it.
+            // Another worker, whose clock is ahead, takes it.
             let later = cx.created_at().saturating_add(2 * LEASE);
             let demands = vec![Demand::new(cx.queue().clone(), 1)];
             let thief = Reserve::new(demands, Holder::new("thief").unwrap(), later, LEASE);

@@ -85,7 +85,7 @@ async fn the_keeper_leaves_a_job_alone_that_a_transaction_holds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_ack_waits_for_the_heartbeat_in_the_air_and_uses_its_token() {
+async fn an_ack_waits_for_the_heartbeat_in_flight_and_uses_its_token() {
     let port = Port::new();
     port.store.rotate_tokens();
     port.store.next(Op::Extend, [Fault::Late(2 * SECOND)]);
