@@ -37,9 +37,9 @@ pub(crate) async fn run(sizes: &Sizes) -> Outcome {
     head(&format!("latency: {RATE} jobs a second for {} s, from enqueue to start", sizes.idle));
     let store = Store::new(sizes.payload).await?;
     let same = AnyDriver::new(store.driver.clone());
-    let other = AnyDriver::new(SqliteDriver::open(store.place.file()).await?);
-    let (mut here, mut answers, mut syncs) = measure(&same, &same, sizes, &store.place.0).await?;
-    let (mut there, ..) = measure(&same, &other, sizes, &store.place.0).await?;
+    let other = AnyDriver::new(SqliteDriver::open(store.temp.file()).await?);
+    let (mut here, mut answers, mut syncs) = measure(&same, &same, sizes, &store.temp.0).await?;
+    let (mut there, ..) = measure(&same, &other, sizes, &store.temp.0).await?;
     for samples in [&mut here, &mut there, &mut answers, &mut syncs] {
         samples.sort_by(f64::total_cmp);
     }

@@ -11,7 +11,7 @@ use taskharbor::{AnyDriver, Client, Flow, JobId, State};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    job::{Chore, Fate, Finalizer, Member},
+    job::{Behavior, Chore, Finalizer, Member},
     log, program,
 };
 use crate::Outcome;
@@ -80,12 +80,12 @@ impl Producer {
 
     async fn chore(&mut self) -> Outcome {
         self.made += 1;
-        let fate = match self.random.u8(..20) {
-            0 => Fate::Fails,
-            1..=2 => Fate::FailsOnce,
-            _ => Fate::Succeeds,
+        let behavior = match self.random.u8(..20) {
+            0 => Behavior::Fails,
+            1..=2 => Behavior::FailsOnce,
+            _ => Behavior::Succeeds,
         };
-        let chore = Chore { millis: self.millis(), fate };
+        let chore = Chore { millis: self.millis(), behavior };
         let id = JobId::new(format!("chore-{}", self.made))?;
         let delay = Duration::from_millis(if self.random.u8(..5) == 0 { 500 } else { 0 });
         loop {
@@ -98,7 +98,7 @@ impl Producer {
         if !delay.is_zero() {
             self.done.delayed.push((id.clone(), log::now()));
         }
-        let state = if fate == Fate::Fails { State::Dlq } else { State::Done };
+        let state = if behavior == Behavior::Fails { State::Dlq } else { State::Done };
         self.done.jobs.push((id, state));
         Ok(())
     }

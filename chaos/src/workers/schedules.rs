@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     DRAIN, drained,
     fault::SLOTS,
-    job::{Chore, Fate},
+    job::{Behavior, Chore},
     judge, left,
     process::Process,
     stored,
@@ -42,7 +42,8 @@ pub(crate) async fn run(kind: StoreKind, seed: u64, kills: usize) -> Outcome {
     let client = Client::new(&driver);
     let mut first = Vec::new();
     for name in SCHEDULES {
-        let schedule = Schedule::every(name, EVERY).job(Chore { millis: 20, fate: Fate::Succeeds });
+        let schedule =
+            Schedule::every(name, EVERY).job(Chore { millis: 20, behavior: Behavior::Succeeds });
         let schedule = schedule.overlap(Overlap::Allow).missed(Missed::All { at_most: 1_000 });
         client.schedules().put(schedule).await?;
         first.push(client.schedules().upcoming(name, 1).await?[0]);

@@ -250,7 +250,7 @@ impl ListWorkers {
     }
 }
 
-/// Asks for all leases of a worker to end now, as if their time were over.
+/// Asks for all leases of a worker to end now, as if their time had ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[cfg_attr(

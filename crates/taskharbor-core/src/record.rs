@@ -88,7 +88,7 @@ pub struct JobView {
 }
 
 impl JobView {
-    /// Whether Reserve may have taken the job back from a worker whose lease was over. Taking it back
+    /// Whether Reserve may have taken the job back from a worker whose lease had ended. Taking it back
     /// clears `run_at` and nothing sets it before the next grant, so a job that has one was put back by a
     /// worker.
     #[must_use]

@@ -13,18 +13,18 @@ use taskharbor_core::{
 
 use crate::{
     queue::{Position, Queue},
-    store::{Slot, Store},
+    store::{JobSlot, Store},
 };
 
 impl Store {
     /// All there is to know about a job. ADM-1.
-    pub(crate) fn inspect(&self, slot: Slot, now: Timestamp) -> JobRecord {
+    pub(crate) fn inspect(&self, slot: JobSlot, now: Timestamp) -> JobRecord {
         let entry = &self.jobs[slot];
         let held_back = self.queues[entry.queue].gate.held_back(&entry.new.lane, now);
         self.record(slot, now).held_back(held_back)
     }
 
-    fn record(&self, slot: Slot, now: Timestamp) -> JobRecord {
+    fn record(&self, slot: JobSlot, now: Timestamp) -> JobRecord {
         let entry = &self.jobs[slot];
         let parents = entry.new.parents.clone();
         JobRecord::assemble(&entry.new, entry.created_at, &entry.life, parents, now)

@@ -12,7 +12,7 @@ use std::{env, fmt, path::PathBuf, time::Duration};
 use taskharbor_core::{driver::Limits, error::chain};
 
 use crate::{
-    schema::{SchemaName, SchemaNameError},
+    schema_name::{SchemaName, SchemaNameError},
     tls::{Roots, TlsMode},
 };
 

@@ -50,7 +50,7 @@ const SCRIPT_DEADLINE: Duration = Duration::from_secs(600);
 const REPEATS: u32 = 3;
 
 /// A connection of its own, and what must be polled for it to work.
-pub(crate) type Apart =
+pub(crate) type Connected =
     (Client, Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>);
 
 /// The way to the server. Cheap to clone.
@@ -181,21 +181,21 @@ impl Session {
 
     /// A connection of its own to listen on, outside of the pool, or `None` if the application
     /// makes the connections.
-    pub(crate) async fn connect_apart(&self) -> Result<Option<Apart>, DriverError> {
+    pub(crate) async fn connect_detached(&self) -> Result<Option<Connected>, DriverError> {
         self.connect_for(Purpose::Listening).await
     }
 
-    /// As [`Session::connect_apart`], for statements that may take as long as they need.
-    pub(crate) async fn connect_to_migrate(&self) -> Result<Option<Apart>, DriverError> {
+    /// As [`Session::connect_detached`], for statements that may take as long as they need.
+    pub(crate) async fn connect_to_migrate(&self) -> Result<Option<Connected>, DriverError> {
         self.connect_for(Purpose::Migration).await
     }
 
-    async fn connect_for(&self, purpose: Purpose) -> Result<Option<Apart>, DriverError> {
+    async fn connect_for(&self, purpose: Purpose) -> Result<Option<Connected>, DriverError> {
         self.check_open()?;
         let Some(origin) = &self.shared.origin else { return Ok(None) };
         let limit = origin.time_to_connect();
         match timeout(limit, origin.connect(purpose)).await {
-            Ok(Ok(apart)) => self.answer(Ok(Some(apart))),
+            Ok(Ok(connected)) => self.answer(Ok(Some(connected))),
             Ok(Err(error)) => self.answer(Err(self.not_connected(driver_error(error)))),
             Err(_) => {
                 let late = DriverError::unavailable(Stopped::Connecting(limit));
@@ -214,7 +214,7 @@ impl Session {
     ///
     /// Connections live on the runtime on which they are made, so a thread with a runtime of its
     /// own needs connections of its own.
-    pub(crate) fn apart(&self, size: usize) -> Option<Self> {
+    pub(crate) fn detached(&self, size: usize) -> Option<Self> {
         let origin = self.shared.origin.as_ref()?;
         let deadline = self.shared.deadline;
         let pool = origin.pool(size.max(1), deadline).ok()?;

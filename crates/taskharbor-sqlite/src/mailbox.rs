@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many calls wait at most; those that come later wait for room.
-const ROOM: usize = 1_024;
+const MAX_WAITING_CALLS: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Mailbox<T> {
@@ -44,7 +44,7 @@ pub(crate) enum Taken<T> {
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Self {
         let state = State { items: VecDeque::new(), nudges: 0, closed: false };
-        let room = Arc::new(Semaphore::new(ROOM));
+        let room = Arc::new(Semaphore::new(MAX_WAITING_CALLS));
         Self { state: Mutex::new(state), arrived: Condvar::new(), room }
     }
 
@@ -174,7 +174,7 @@ mod tests {
     async fn a_future_that_finds_no_room_waits_for_it() {
         let mailbox = Mailbox::<usize>::new();
         let mut permits = Vec::new();
-        for _ in 0..ROOM {
+        for _ in 0..MAX_WAITING_CALLS {
             permits.push(mailbox.room().await.unwrap());
         }
         let mut waiting = std::pin::pin!(mailbox.room());

@@ -6,8 +6,8 @@
 pub mod ack;
 mod app;
 pub mod conflict;
-pub mod hint;
 pub mod stress;
+pub mod wake_up;
 pub mod within;
 
 use std::{error::Error, future::Future};
@@ -75,7 +75,7 @@ macro_rules! transaction_tests {
                 at_repeatable_read_what_was_stored_since_it_began_is_a_conflict_to_be_tried_again
                 an_error_of_the_server_says_nothing_of_what_was_enqueued
             }
-            hint {
+            wake_up {
                 listeners_are_woken_by_the_commit_and_not_before
                 listeners_are_not_woken_if_notifications_are_off
                 a_worker_elsewhere_runs_the_job_once_the_transaction_commits
@@ -126,7 +126,7 @@ mod tests {
         let files = [
             include_str!("transaction/ack.rs"),
             include_str!("transaction/conflict.rs"),
-            include_str!("transaction/hint.rs"),
+            include_str!("transaction/wake_up.rs"),
             include_str!("transaction/stress.rs"),
             include_str!("transaction/within.rs"),
         ];

@@ -70,7 +70,7 @@ pub async fn serve(
         return Err(ServeError::NeedsTokens(address));
     }
     let app = App::new(stores, with_hosts(config, address));
-    // Requests, waits and streams each have places of their own.
+    // Requests, waits and streams are limited separately.
     let connections = app.config.max_requests.saturating_mul(4);
     let server = Server {
         router: crate::routes(&app),

@@ -311,7 +311,7 @@ pub enum LossReason {
     #[error("{0}")]
     Refused(#[from] taskharbor_core::error::Refusal),
     /// The store could not be reached in time to extend it.
-    #[error("the store could not be reached before the lease was over")]
+    #[error("the store could not be reached before the lease ended")]
     Unreachable,
     /// The worker extended it too late although the store was available: its process was suspended,
     /// or its threads were busy.

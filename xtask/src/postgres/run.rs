@@ -15,7 +15,7 @@ use std::process::{self, Child, Command, Stdio};
 use super::account::Account;
 use super::binary::Binaries;
 use super::leftover;
-use super::place::{Place, open_to_all};
+use super::work_dir::{WorkDir, open_to_all};
 use crate::Failure;
 use crate::shell::cannot;
 
@@ -41,13 +41,13 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn begin(
-        place: &Place,
+        work_dir: &WorkDir,
         binaries: &Binaries,
         account: &Account,
     ) -> Result<Self, Failure> {
-        let _alone = place.lock()?;
-        leftover::sweep(place.dir(), binaries, account)?;
-        let (dir, lock) = make_dir(place.dir())?;
+        let _alone = work_dir.lock()?;
+        leftover::sweep(work_dir.dir(), binaries, account)?;
+        let (dir, lock) = make_dir(work_dir.dir())?;
         let run = Self { guardian: guard(&dir, lock, binaries, account)?, dir };
         open_to_all(&run.dir)?;
         account.own(&run.dir)?;
@@ -66,8 +66,8 @@ impl Drop for Run {
     }
 }
 
-fn make_dir(place: &Path) -> Result<(PathBuf, File), Failure> {
-    let names = (1..).map(|number| place.join(format!("run-{}-{number}", process::id())));
+fn make_dir(work_dir: &Path) -> Result<(PathBuf, File), Failure> {
+    let names = (1..).map(|number| work_dir.join(format!("run-{}-{number}", process::id())));
     // The second run of a process, or the first after one of the same id whose remains are not
     // ours to remove.
     let dir = names.into_iter().find(|dir| !dir.exists()).unwrap_or_default();

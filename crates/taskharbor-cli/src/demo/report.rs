@@ -199,7 +199,7 @@ mod tests {
     fn all_fits_eighty_columns_and_long_reasons_are_broken() {
         let size = Size { columns: 80, rows: 24 };
         let mut findings = as_planned();
-        findings.dead[1].reason = "failed 3 times, at last with: panicked: and so on ".repeat(3);
+        findings.dead[1].reason = "failed 3 times; last error: panicked: and so on ".repeat(3);
         let lines = lines(&findings, &[], &Terminal::with(Some(size), true));
         for line in &lines {
             assert!(line.chars().count() <= 80, "{line:?}");

@@ -3,7 +3,7 @@
 use std::process::{Output, Stdio};
 
 use crate::{
-    plan::{Fate, KINDS, Kind},
+    plan::{Ending, KINDS, Kind},
     taskharbor,
 };
 
@@ -26,7 +26,7 @@ fn everything_goes_as_planned_and_is_reported_in_plain_text() {
     for kind in &KINDS {
         let expected = [kind.jobs, kind.done(), kind.retries(), kind.dead()];
         assert_eq!(row(&text, kind)[1..5], expected.map(|number| number.to_string()), "{text}");
-        if let Fate::Dies { attempts, reason } = kind.fate {
+        if let Ending::Dies { attempts, reason } = kind.ending {
             let dead = text.lines().find(|line| {
                 let mut words = line.split_whitespace();
                 words.next() == Some(kind.job_type)

@@ -280,7 +280,7 @@ impl Behaviour for FreedPlaceWakesNoWatch {
     }
 }
 
-/// Asks its callers to come back at once for a job whose lease is over, also while a limit holds it back.
+/// Asks its callers to come back at once for a job whose lease has ended, also while a limit holds it back.
 pub(super) struct AsksForExpiredLeases;
 
 impl Behaviour for AsksForExpiredLeases {

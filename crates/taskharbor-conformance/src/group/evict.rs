@@ -1,4 +1,4 @@
-//! Eviction: the leases of a worker end now, as if their time were over.
+//! Eviction: the leases of a worker end now, as if their time had ended.
 
 use std::time::Duration;
 

@@ -178,7 +178,7 @@ async fn crash(
     for step in 0..6 {
         let stale = late.lock().expect("no panic while it is locked").pop();
         if let Some(stale) = stale.filter(|stale| stale.lease.expires_at <= now) {
-            let refused = t.settle(&stale, ack(), now).await.expect_err("the lease is over");
+            let refused = t.settle(&stale, ack(), now).await.expect_err("the lease has ended");
             let is_right = matches!(
                 refused,
                 Refusal::LeaseExpired | Refusal::LeaseMismatch | Refusal::JobNotInflight

@@ -48,7 +48,7 @@ fn all(now: Timestamp) -> Prune {
     request.cancelled_before(now).dlq_before(now)
 }
 
-/// Runs the next job of `q`, which must be this one, under a lease that is over at once.
+/// Runs the next job of `q`, which must be this one, under a lease that has ended at once.
 async fn end(t: &DriverUnderTest, text: &str, step: Transition, now: Timestamp) {
     let reserved = t.reserve(&[("q", 1)], now, TICK).await;
     let leased = reserved.expect("reserve").jobs.remove(0);

@@ -152,7 +152,7 @@ async fn what_one_queue_lacks_is_not_taken_from_another(t: DriverUnderTest) {
     assert_eq!(granted(&reserved.expect("reserve").jobs), ["0", "1"]);
 }
 
-/// A store with a job that is ready and one whose lease is over at `at(60)`, and nothing of it
+/// A store with a job that is ready and one whose lease has ended at `at(60)`, and nothing of it
 /// changed after a call with these demands failed at that time.
 async fn broken_rule(t: &DriverUnderTest, demands: &[(&str, usize)]) -> InvalidRequest {
     if t.find("expired", T0).await.is_none() {

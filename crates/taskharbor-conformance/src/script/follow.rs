@@ -26,7 +26,7 @@ const MOST: usize = 64;
 type Standing = (Reverse<i16>, Timestamp, u64);
 
 /// Every state that the model may be in after the driver gave this answer and cancelled these
-/// marked jobs whose leases were over.
+/// marked jobs whose leases had ended.
 pub(super) fn follow(
     model: &Model,
     request: &Reserve,

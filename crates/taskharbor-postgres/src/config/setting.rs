@@ -8,7 +8,7 @@ use tokio_postgres::config::{
 
 use super::{Config, ConfigError, StatementMode, url::Setting};
 use crate::{
-    schema::SchemaName,
+    schema_name::SchemaName,
     tls::{Roots, TlsMode},
 };
 

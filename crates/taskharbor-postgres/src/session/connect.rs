@@ -22,7 +22,7 @@ use tokio::{task::JoinHandle, time::timeout};
 use tokio_postgres::{Client, Error, SimpleQueryMessage, config::Host, error::SqlState};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::Apart;
+use super::Connected;
 use crate::config::{ConfigError, StatementMode};
 
 /// What every connection asks for. A server that compiles statements before it runs them takes longer
@@ -120,7 +120,7 @@ pub(super) struct Origin {
 
 impl Origin {
     /// Makes a connection, with our options if they are taken.
-    pub(super) async fn connect(&self, purpose: Purpose) -> Result<Apart, Error> {
+    pub(super) async fn connect(&self, purpose: Purpose) -> Result<Connected, Error> {
         if !self.way.refuses_options.load(Ordering::Acquire) {
             let mut answer = self.connect_with(purpose.options()).await;
             if answer.as_ref().is_err_and(is_unknown_setting) {
@@ -131,13 +131,13 @@ impl Origin {
                 answer => return answer,
             }
         }
-        let apart = self.server.connect(self.tls.clone()).await?;
+        let connected = self.server.connect(self.tls.clone()).await?;
         self.way.refuses_options.store(true, Ordering::Release);
-        Ok(apart)
+        Ok(connected)
     }
 
     /// What the URL or the environment has in `options` comes last and counts.
-    async fn connect_with(&self, more: &str) -> Result<Apart, Error> {
+    async fn connect_with(&self, more: &str) -> Result<Connected, Error> {
         let mut server = self.server.clone();
         let given = self.server.get_options().unwrap_or_default();
         server.options(format!("{OPTIONS}{more} {given}"));

@@ -12,7 +12,7 @@ use taskharbor_core::{
 use tokio_postgres::Client;
 
 use crate::{
-    given::{ack, configure, fail, id, job, job_in, lease, noon, settle, store, store_set},
+    fixture::{ack, configure, fail, id, job, job_in, lease, noon, settle, store, store_set},
     harness::store::{Store, named},
 };
 

@@ -24,7 +24,7 @@ use taskharbor_core::{
 use taskharbor_postgres::PostgresDriver;
 
 use crate::{
-    given::{flow, id, job, noon, reserve, tokens},
+    fixture::{flow, id, job, noon, reserve, tokens},
     harness::store,
 };
 

@@ -11,7 +11,7 @@ use tokio::{
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::{
-    given::{after, job, lease, noon, queue, store_at},
+    fixture::{after, job, lease, noon, queue, store_at},
     harness::{
         environment,
         store::{self, Store},

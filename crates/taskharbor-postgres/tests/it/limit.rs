@@ -10,7 +10,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    given::{LEASE, ack, after, configure, job, lease, noon, queue, reserve, store, store_at},
+    fixture::{LEASE, ack, after, configure, job, lease, noon, queue, reserve, store, store_at},
     harness::store::{self, Store},
 };
 
@@ -153,7 +153,7 @@ async fn a_job_that_another_transaction_has_locked_is_asked_for_after_a_pause() 
         }
         let count = jobs.len();
         store(&ours, jobs).await;
-        // Ready, and later with a lease that is over.
+        // Ready, and later with a lease that has ended.
         for start in [noon(), after(2 * LEASE)] {
             let mut sql = ours.sql().await;
             let locked = sql.transaction().await.unwrap();

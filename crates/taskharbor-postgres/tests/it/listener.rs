@@ -7,7 +7,7 @@ use taskharbor_postgres::{Config, PostgresDriver, SchemaName};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{
-    given::{id, job, noon, queue, store_at},
+    fixture::{id, job, noon, queue, store_at},
     harness::{
         proxy::Proxy,
         server::{Server, Stop},

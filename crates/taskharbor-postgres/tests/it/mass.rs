@@ -21,7 +21,7 @@ use taskharbor_core::{
 };
 
 use crate::{
-    given::{
+    fixture::{
         LEASE, ack, after, counts, fail, id, job, job_in, lease, noon, queue, reserve, settle,
         store, store_at, store_set,
     },

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
 use crate::{
-    given::{LEASE, ack, configure, counts, id, job, lease, noon, queue, settle, store},
+    fixture::{LEASE, ack, configure, counts, id, job, lease, noon, queue, settle, store},
     harness::{
         environment,
         server::Server,

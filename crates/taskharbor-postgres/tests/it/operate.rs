@@ -4,7 +4,7 @@ use taskharbor_core::{Admin, State, job::JobSet};
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    given::{ack, counts, fail, id, job, job_in, lease, noon, settle, store, store_set},
+    fixture::{ack, counts, fail, id, job, job_in, lease, noon, settle, store, store_set},
     guide::Example,
     harness::store::{Store, named},
 };

@@ -12,7 +12,7 @@ use taskharbor_core::{
 use tokio::time::timeout;
 
 use crate::{
-    given::{LEASE, ack, after, id, job, lease, noon, reserve, store, tokens},
+    fixture::{LEASE, ack, after, id, job, lease, noon, reserve, store, tokens},
     harness::store::named,
     held::until_one_waits,
 };

@@ -12,7 +12,7 @@ use tokio_postgres::NoTls;
 use tracing::{Event, Level, Metadata, Subscriber, field, span};
 
 use crate::{
-    given::{ack, id, job, lease, noon, settle, store},
+    fixture::{ack, id, job, lease, noon, settle, store},
     harness::{bouncer, store::blank},
 };
 

@@ -11,7 +11,7 @@ use taskharbor_core::{
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    given::{
+    fixture::{
         LEASE, ack, configure, counts, id, job, job_in, lease, noon, queue, settle, store,
         store_at, store_set,
     },
@@ -60,7 +60,7 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
         .idempotency_key(key("d"))
         .key_hold(KeyHold::UntilDone);
     store_set(&producer, JobSet::flow(vec![join])).await;
-    // A failure job that is not needed, and a key whose time is over.
+    // A failure job that is not needed, and a key whose time has ended.
     let join = NewJob::join(id("none"), queue("q"), []);
     let handler = job("handler").after_failure_of([id("none")]);
     store_set(&producer, JobSet::flow(vec![join, handler])).await;
@@ -92,7 +92,7 @@ async fn a_producer_enqueues_jobs_keys_and_flows_and_does_nothing_else() {
                 demands,
                 holder,
                 noon(),
-                crate::given::LEASE,
+                crate::fixture::LEASE,
             ))
             .await,
     );

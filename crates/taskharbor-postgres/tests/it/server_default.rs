@@ -8,7 +8,7 @@ use tokio::{task::JoinSet, time::timeout};
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
-    given::{ack, counts, job, lease, noon, queue, settle, store},
+    fixture::{ack, counts, job, lease, noon, queue, settle, store},
     harness::server::Server,
 };
 

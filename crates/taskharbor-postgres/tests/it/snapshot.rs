@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use tokio_postgres::NoTls;
 
 use crate::{
-    given::{id, job, noon, reserve, store_at, tokens},
+    fixture::{id, job, noon, reserve, store_at, tokens},
     harness::{server::Server, store},
 };
 

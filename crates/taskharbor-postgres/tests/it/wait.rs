@@ -11,8 +11,8 @@ use taskharbor_postgres::SchemaName;
 use tokio::time::timeout;
 
 use crate::{
+    fixture::{ack, id, job, job_in, lease, noon, queue, settle, store_at},
     fleet::{eavesdrop, next},
-    given::{ack, id, job, job_in, lease, noon, queue, settle, store_at},
     harness::store::{self, Store},
 };
 

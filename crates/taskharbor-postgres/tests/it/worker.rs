@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_postgres::Transaction;
 
 use crate::{
-    given::{LEASE, after, configure, id, job, noon, queue, store},
+    fixture::{LEASE, after, configure, id, job, noon, queue, store},
     harness::store::{Store, named},
 };
 

@@ -3,7 +3,7 @@
 mod answer;
 mod embedded;
 mod host;
-mod place;
+mod permit;
 mod role;
 mod secret;
 mod session;

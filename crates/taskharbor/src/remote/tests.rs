@@ -98,7 +98,7 @@ fn failures_are_retried_until_the_attempts_of_the_job_its_type_or_the_worker_are
                     assert_eq!(run_at, Some(at(11).saturating_add(delay)));
                 }
                 Transition::Fail { reason, .. } => {
-                    assert_eq!(reason.as_str(), format!("failed {max} times, at last with: boom"));
+                    assert_eq!(reason.as_str(), format!("failed {max} times; last error: boom"));
                 }
                 other => panic!("{other:?}"),
             }

@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     pool::WaitLimits,
+    resolution,
     settler::Finished,
     shared::{Config, Phase, Shared},
-    verdict,
 };
 use crate::{CancelReason, ReleaseReason, inflight::Inflight};
 
@@ -90,7 +90,7 @@ async fn release(shared: &Arc<Shared>, jobs: Vec<Arc<Inflight>>, why: ReleaseRea
             None => why,
         };
         // The settler has gone only if the worker has ended.
-        let released = verdict::release(why);
+        let released = resolution::release(why);
         let _ = shared.outcomes.send(Finished::new(inflight, released)).await;
     }
 }

@@ -136,7 +136,7 @@ impl Keeper {
         if !held.iter().any(|inflight| due_at(shared, inflight) <= now) {
             return;
         }
-        let mut held: Vec<Item> = held.into_iter().filter_map(set_out).collect();
+        let mut held: Vec<Item> = held.into_iter().filter_map(begin_call).collect();
         while !held.is_empty() {
             let batch = held.drain(..held.len().min(BATCH)).collect();
             self.calls.spawn(extend(Arc::clone(&self.shared), self.driver.clone(), batch));
@@ -156,7 +156,7 @@ impl Keeper {
 }
 
 /// What is sent to the store for a job, unless it is in flight already.
-fn set_out(inflight: Arc<Inflight>) -> Option<Item> {
+fn begin_call(inflight: Arc<Inflight>) -> Option<Item> {
     let (token, report, mark) = inflight.begin_extending()?;
     let mut extension = Extension::new(inflight.job.id.clone(), token);
     (extension.progress, extension.mark) = (report, mark);

@@ -20,10 +20,10 @@ use super::{
     outage::Part,
     pace::Reach,
     pool::{Offer, Slot},
+    resolution,
     set_back::ClockWatch,
     settler::Finished,
     shared::{Phase, Shared},
-    verdict,
 };
 use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 
@@ -359,7 +359,7 @@ impl Reserver {
         Ok((reserved, clock))
     }
 
-    /// Compares the clock that showed `now` with the store's. By a clock that is ahead, leases are over that
+    /// Compares the clock that showed `now` with the store's. By a clock that is ahead, leases have ended that
     /// are not. One that cannot be compared may be ahead.
     async fn clock_at(&self, now: Timestamp, then: Instant) -> ClockWas {
         match self.shared.sync_clock(&self.shared.driver, Duration::ZERO).await {
@@ -417,14 +417,14 @@ impl Reserver {
 
     /// Releases a job to its old position.
     async fn release(&self, inflight: Arc<Inflight>, why: ReleaseReason) {
-        let finished = Finished::new(inflight, verdict::release(why));
+        let finished = Finished::new(inflight, resolution::release(why));
         let _ = self.shared.outcomes.send(finished).await;
     }
 
     /// Releases a job whose lease ran out before, not to run for a while.
     async fn release_for(&self, inflight: Arc<Inflight>, delay: Duration, why: ReleaseReason) {
         let (job, worker) = (&inflight.job, &self.shared.config.holder);
-        let released = verdict::release_suspect(job, worker, delay, why, self.shared.now());
+        let released = resolution::release_suspect(job, worker, delay, why, self.shared.now());
         let _ = self.shared.outcomes.send(Finished::new(inflight, released)).await;
     }
 

@@ -49,9 +49,9 @@ async fn member(job: Member, cx: Context) -> JobResult<u32> {
 }
 
 async fn end(job: End, cx: Context) -> JobResult<(usize, Vec<u32>)> {
-    let fates = cx.input(&job)?;
-    let failed = fates.iter().filter(|fate| fate.is_err()).count();
-    let wrong = (0..).zip(&fates).filter(|(n, fate)| match fate {
+    let outcomes = cx.input(&job)?;
+    let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
+    let wrong = (0..).zip(&outcomes).filter(|(n, outcome)| match outcome {
         Ok(value) => *value != 2 * n,
         Err(_) => !fails(*n),
     });

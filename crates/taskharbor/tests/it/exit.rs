@@ -11,7 +11,7 @@ use std::{
 use taskharbor::{AnyDriver, Client, Context, Handlers, JobResult, Worker, WorkerError};
 use taskharbor_memory::MemoryDriver;
 
-use crate::port::{Work, work};
+use crate::rig::{Work, work};
 
 /// Says to the process of a test that it is the program.
 const PROGRAM: &str = "TASKHARBOR_TEST_EXIT";

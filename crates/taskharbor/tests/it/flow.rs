@@ -4,7 +4,7 @@ mod algebra;
 mod callback;
 mod each;
 mod expansion;
-mod fate;
+mod gathered_outcome;
 mod graph;
 mod handle;
 mod json;
@@ -79,8 +79,8 @@ async fn pair(job: Pair, cx: Context) -> JobResult<String> {
 }
 
 async fn judge(job: Judge, cx: Context) -> JobResult<String> {
-    let fates = cx.input(&job)?;
-    let texts = fates.into_iter().map(|fate| match fate {
+    let outcomes = cx.input(&job)?;
+    let texts = outcomes.into_iter().map(|outcome| match outcome {
         Ok(number) => number.to_string(),
         Err(failure) => failure.to_string(),
     });

@@ -18,7 +18,7 @@ use taskharbor_memory::MemoryDriver;
 use taskharbor_testkit::{Answer, Call, Hook, Intercept, Next};
 use tokio::sync::Notify;
 
-use crate::port::{SECOND, Work, work};
+use crate::rig::{SECOND, Work, work};
 
 const BACK: Duration = Duration::from_secs(45);
 const SOON: Duration = Duration::from_secs(10);

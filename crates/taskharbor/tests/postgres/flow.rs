@@ -44,9 +44,9 @@ async fn count(job: Count, _: Context) -> JobResult<Flow<Vec<i64>>> {
 }
 
 async fn sum(job: Sum, cx: Context) -> JobResult<i64> {
-    let (mut sum, mut fates) = (0, cx.inputs(&job)?);
-    while let Some(fate) = fates.next().await {
-        sum += fate?.unwrap_or(1_000);
+    let (mut sum, mut outcomes) = (0, cx.inputs(&job)?);
+    while let Some(outcome) = outcomes.next().await {
+        sum += outcome?.unwrap_or(1_000);
     }
     Ok(sum)
 }

@@ -6,8 +6,8 @@ use taskharbor::{Client, JobId};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    crew::{Chore, Ledger, config, open, sql, until, worker},
     harness::server::Server,
+    workload::{Chore, Ledger, config, open, sql, until, worker},
 };
 
 const SECOND: Duration = Duration::from_secs(1);

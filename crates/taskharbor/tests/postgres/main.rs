@@ -13,7 +13,6 @@ mod bare;
 mod client;
 #[path = "../crash/mod.rs"]
 mod crash;
-mod crew;
 mod flow;
 mod harbor;
 mod idle;
@@ -21,6 +20,7 @@ mod library;
 mod outage;
 #[path = "../real/mod.rs"]
 mod real;
+mod workload;
 
 use taskharbor_testkit::postgres as harness;
 

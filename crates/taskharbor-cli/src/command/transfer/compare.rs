@@ -100,7 +100,7 @@ fn different(id: &UnitId) -> Failure {
     Failure::error("different", text)
 }
 
-/// Leases that are over may be reclaimed in the destination.
+/// leases that have ended may be reclaimed in the destination.
 fn comparable(mut unit: ExportUnit) -> ExportUnit {
     for job in &mut unit.jobs {
         if matches!(job.life.stage, Stage::Inflight(_)) {

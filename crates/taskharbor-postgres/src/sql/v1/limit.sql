@@ -53,7 +53,7 @@ CREATE TYPE th_gate AS (
   held jsonb, lanes text[], is_starved boolean, lease_end bigint, is_blocked boolean
 );
 
--- The leases that count in a queue, each with its lane. A lease that is over may be valid at an earlier time.
+-- The leases that count in a queue, each with its lane. A lease that has ended may be valid at an earlier time.
 CREATE FUNCTION th_counted_leases(p_queue text) RETURNS TABLE (seq bigint, lane text, lease_expires_at bigint)
 LANGUAGE sql STABLE AS $$
   SELECT l.seq, l.lane, l.lease_expires_at FROM {schema}.th_live l
@@ -193,7 +193,7 @@ BEGIN
 END $$;
 
 -- When a queue may have more to grant that gave less than was demanded. RES-7, RES-10, RAT-3. Until its own rate or hold lets
--- a job go, nothing else matters. The end of a lease that is over is no such instant: what holds the job back is.
+-- a job go, nothing else matters. The end of a lease that has ended is no such instant: what holds the job back is.
 CREATE FUNCTION th_gate_next_due(p_gate th_gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_closed bigint := greatest(CASE WHEN p_gate.held_until > p_now THEN p_gate.held_until END, th_queue_rate_opens(p_gate, p_now));

@@ -169,7 +169,7 @@ fn order(row: &mut [u32], neighbours: &[Vec<u32>], places: &mut [f64]) {
     place(row, places);
 }
 
-/// Places a layer around the middle.
+/// RequestPermits a layer around the middle.
 fn place(row: &[u32], places: &mut [f64]) {
     let middle = (number(row.len()) - 1.0) / 2.0;
     for (position, at) in row.iter().enumerate() {

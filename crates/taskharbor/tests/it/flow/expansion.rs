@@ -124,8 +124,8 @@ async fn a_gathered_job_that_grew_and_failed_is_one_failure() {
     for depth in [0, 2] {
         let harbor = harbor();
         let flow = Flow::gather([imports([1, 2], depth), imports([3, -4], depth)]).then(Judge);
-        let fates = harbor.client().start(flow).await.unwrap().wait().await.unwrap();
-        assert!(fates.starts_with("2; cancelled: "), "{fates}");
+        let outcomes = harbor.client().start(flow).await.unwrap().wait().await.unwrap();
+        assert!(outcomes.starts_with("2; cancelled: "), "{outcomes}");
     }
 }
 

@@ -4,32 +4,32 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_context_is_cancelled_when_the_execution_times_out() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let kept: Arc<OnceLock<Context>> = Arc::default();
     let keep = Arc::clone(&kept);
-    let handle = port.client.enqueue(work("a")).timeout(SECOND).max_attempts(1).await.unwrap();
-    let run = port.worker(handler(move |_, cx| {
+    let handle = rig.client.enqueue(work("a")).timeout(SECOND).max_attempts(1).await.unwrap();
+    let run = rig.worker(handler(move |_, cx| {
         let _ = keep.set(cx.clone());
         std::future::pending()
     }));
     let _running = run.build().unwrap().start();
-    assert_eq!(port.finished(handle.id()).await.state, State::Dlq);
+    assert_eq!(rig.finished(handle.id()).await.state, State::Dlq);
     // What the handler has started with `blocking` looks at this, as the documentation says.
     assert!(kept.get().unwrap().is_cancelled());
 }
 
 #[tokio::test(start_paused = true)]
 async fn waiting_to_be_cancelled_ends_with_the_job() {
-    let port = Port::new();
+    let rig = WorkerRig::new();
     let kept: Arc<OnceLock<Context>> = Arc::default();
     let keep = Arc::clone(&kept);
-    let id = port.enqueue("a").await;
-    let run = port.worker(handler(move |_, cx| {
+    let id = rig.enqueue("a").await;
+    let run = rig.worker(handler(move |_, cx| {
         let _ = keep.set(cx.clone());
         async { DONE }
     }));
     let running = run.build().unwrap().start();
-    port.finished(&id).await;
+    rig.finished(&id).await;
     running.shutdown().await.unwrap();
     let cx = kept.get().unwrap();
     cx.progress("after the end");

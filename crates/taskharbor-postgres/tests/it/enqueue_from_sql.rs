@@ -12,7 +12,7 @@ use taskharbor_core::{
 use tokio_postgres::{Client, error::SqlState};
 
 use crate::{
-    given::store_at,
+    fixture::store_at,
     guide::Example,
     harness::store::{self, Store},
 };

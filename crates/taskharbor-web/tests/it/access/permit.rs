@@ -96,7 +96,7 @@ async fn workers_that_wait_for_jobs_keep_no_other_request_out() {
     rig.post("work/enqueue", &job).await.ok();
     assert_eq!(waiting.await.ok()["jobs"].as_array().unwrap().len(), 1);
     timeout(SECOND, rig.post("work/reserve", &long)).await.unwrap_err();
-    // The place of a request that was dropped is free.
+    // The permit of a dropped request is free.
     timeout(SECOND, rig.post("work/reserve", &long)).await.unwrap_err();
 }
 

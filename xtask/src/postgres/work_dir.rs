@@ -17,15 +17,15 @@ use crate::shell::{cannot, output, root, succeeds};
 /// The longest path of a socket: 103 bytes on macOS, 107 on Linux.
 const SOCKET_PATH_MAX: usize = 103;
 
-/// The longest path below the place that leads to a socket: process ids have up to seven digits.
+/// The longest path below the working directory that leads to a socket: process ids have up to seven digits.
 const LONGEST_SOCKET: &str = "run-4194304-99/.s.PGSQL.65535";
 
 /// The directory of all that is fetched, unpacked and started for one checkout.
-pub(crate) struct Place {
+pub(crate) struct WorkDir {
     dir: PathBuf,
 }
 
-impl Place {
+impl WorkDir {
     pub(crate) fn choose(account: &Account) -> Result<Self, Failure> {
         let root = root();
         // Another checkout must not take our servers for its own.
@@ -37,8 +37,8 @@ impl Place {
             env::temp_dir().join(&name),
             Path::new("/tmp").join(&name),
         ];
-        let place = candidates.iter().find_map(|dir| Self::at(dir, account));
-        place.ok_or_else(|| {
+        let work_dir = candidates.iter().find_map(|dir| Self::at(dir, account));
+        work_dir.ok_or_else(|| {
             let tried = candidates.map(|dir| dir.display().to_string()).join(", ");
             Failure::Check(format!(
                 "no directory for PostgreSQL among {tried}: each is another user's, unreachable for \
@@ -97,12 +97,13 @@ mod tests {
     fn one_at_a_time_holds_the_lock() {
         let dir = env::temp_dir().join(format!("taskharbor-lock-{}", std::process::id()));
         fs::create_dir(&dir).unwrap();
-        let place = Place { dir };
-        let held = place.lock().unwrap_or_else(|_| panic!("no other process knows the directory"));
-        let second = File::open(place.dir().join("lock")).unwrap();
+        let work_dir = WorkDir { dir };
+        let held =
+            work_dir.lock().unwrap_or_else(|_| panic!("no other process knows the directory"));
+        let second = File::open(work_dir.dir().join("lock")).unwrap();
         assert!(second.try_lock().is_err());
         drop(held);
         assert!(second.try_lock().is_ok());
-        fs::remove_dir_all(place.dir()).unwrap();
+        fs::remove_dir_all(work_dir.dir()).unwrap();
     }
 }

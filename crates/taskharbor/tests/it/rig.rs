@@ -1,4 +1,4 @@
-//! What most tests of the worker need: an unkind driver on a paused clock, a client, a worker's
+//! What most tests of the worker need: a faulty driver on a paused clock, a client, a worker's
 //! builder, and a list of all that happened.
 
 use std::{
@@ -15,7 +15,7 @@ use taskharbor_core::{clock::Clock, job::JobRecord};
 use taskharbor_memory::MemoryDriver;
 use tokio::sync::Notify;
 
-use crate::unkind::Unkind;
+use crate::faulty_store::FaultyStore;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
@@ -42,20 +42,20 @@ where
 
 pub(crate) const DONE: JobResult<Outcome<u64>> = Ok(Outcome::Done(0));
 
-pub(crate) struct Port {
-    pub(crate) store: Unkind,
+pub(crate) struct WorkerRig {
+    pub(crate) store: FaultyStore,
     pub(crate) driver: AnyDriver,
     pub(crate) clock: TokioClock,
     pub(crate) client: Client,
     pub(crate) log: Arc<Log>,
 }
 
-impl Port {
+impl WorkerRig {
     /// Needs `#[tokio::test(start_paused = true)]`.
     pub(crate) fn new() -> Self {
         let epoch = Timestamp::from_micros(2_000_000_000_000_000).unwrap();
         let clock = TokioClock::starting_at(epoch);
-        let store = Unkind::new(MemoryDriver::with_clock(Arc::new(clock)));
+        let store = FaultyStore::new(MemoryDriver::with_clock(Arc::new(clock)));
         let driver = AnyDriver::new(store.driver()).with_clock(Arc::new(clock));
         let client = Client::new(&driver);
         Self { store, driver, clock, client, log: Arc::new(Log::new(clock)) }
