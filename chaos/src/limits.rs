@@ -39,7 +39,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(300);
 /// How often connections are cut.
 const CUT_MS: std::ops::Range<u64> = 500..2_500;
 
-/// Lets tasks work until so many jobs have ended, and checks what happened.
+/// Lets tasks work until this many jobs have ended, and checks what happened.
 pub(crate) async fn run(kind: StoreKind, seed: u64, jobs: usize) -> Outcome {
     let store = Store::make(kind).await?;
     let observer = Arc::new(Observer::new(jobs));

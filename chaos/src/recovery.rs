@@ -125,7 +125,7 @@ async fn with_fast_recovery(store: &Store, dir: &Dir) -> Outcome<Duration> {
     Ok(took)
 }
 
-/// Waits until so many of these jobs were delivered so often.
+/// Waits until this many of these jobs were delivered this often.
 async fn until_delivered(
     driver: &AnyDriver,
     ids: &[JobId],

@@ -16,7 +16,7 @@ pub(crate) struct Setting {
     /// Jobs that are fetched ahead, for each local queue.
     pub(crate) local: usize,
     pub(crate) queues: usize,
-    /// Completions gather for so long.
+    /// Completions gather for this long.
     pub(crate) delay: usize,
     pub(crate) poll: usize,
     pub(crate) connections: usize,
@@ -76,7 +76,7 @@ impl Peer {
         Ok(Duration::from_secs_f64(self.child.ask(&line).await?))
     }
 
-    /// Runs so many jobs; over when the last of them is recorded.
+    /// Runs this many jobs; over when the last of them is recorded.
     pub(crate) async fn drain(
         &mut self,
         setting: Setting,

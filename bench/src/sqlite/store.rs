@@ -72,7 +72,7 @@ impl Store {
         Ok(Enqueue::new(ids.into_iter().map(job).collect(), now))
     }
 
-    /// Calls for so many jobs.
+    /// Calls for this many jobs.
     pub(crate) fn calls(&self, count: usize, bulk: usize) -> Outcome<Vec<Enqueue>> {
         (0..count).step_by(bulk).map(|start| self.jobs(bulk.min(count - start))).collect()
     }

@@ -26,9 +26,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 const LEASE_MS: std::ops::Range<u64> = 200..1_000;
 /// How long a task waits that was granted nothing.
 const PAUSE_MS: std::ops::Range<u64> = 1..30;
-/// One of so many calls is dropped before long.
+/// One of this many calls is dropped before long.
 const DROPPED: u8 = 20;
-/// Above so many live jobs, tasks work instead of enqueueing.
+/// Above this many live jobs, tasks work instead of enqueueing.
 const MAX_LIVE: i64 = 2_000;
 
 /// The way to the store, and whether it may be cut.

@@ -33,7 +33,7 @@ pub(crate) enum What {
     SettledBefore { id: JobId, token: LeaseToken },
     /// A person did something to a job or a flow.
     Managed { id: JobId, deed: Deed },
-    /// So many jobs were pruned.
+    /// This many jobs were pruned.
     Pruned(usize),
 }
 

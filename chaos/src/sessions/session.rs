@@ -19,7 +19,7 @@ use crate::{Outcome, store::Handle};
 
 /// No call takes longer, unless it hangs.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
-/// Above so many live jobs, sessions work instead of enqueueing.
+/// Above this many live jobs, sessions work instead of enqueueing.
 const MAX_LIVE: i64 = 1_500;
 
 pub(crate) struct Session {

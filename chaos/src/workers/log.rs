@@ -54,7 +54,7 @@ pub(crate) fn now() -> i64 {
     StoreClock::wall_time().as_micros()
 }
 
-/// Moves the store's clock: so many milliseconds ahead of the machine's, or behind it.
+/// Moves the store's clock: this many milliseconds ahead of the machine's, or behind it.
 pub(crate) fn set_clock(dir: &Path, shift_ms: i64) -> Outcome {
     // Renamed, so that no process reads half of it.
     let partial = dir.join("clock.partial");

@@ -115,7 +115,7 @@ class Fake(Serving):
             return [call for call in self._calls if call.name == name]
 
     def made(self, name, count=1):
-        """The calls of this name, as soon as there are so many."""
+        """The calls of this name, as soon as there are this many."""
         def found():
             return [call for call in self._calls if call.name == name]
 

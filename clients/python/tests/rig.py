@@ -157,7 +157,7 @@ class Witness:
             self._changed.notify_all()
 
     def wait(self, count):
-        """What was seen, as soon as it is so many."""
+        """What was seen, as soon as it is this many."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._seen) >= count, WAIT_LIMIT):
                 raise AssertionError(f"{len(self._seen)} were seen and not {count}: {self._seen[:20]}")

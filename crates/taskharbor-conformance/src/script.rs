@@ -34,7 +34,7 @@ use crate::case::Opener;
 /// How many steps a script has.
 const STEPS: usize = 60;
 
-/// One in so many scripts ends with an export, which is imported into another store.
+/// One in this many scripts ends with an export, which is imported into another store.
 const MOVED_EVERY: u64 = 100;
 
 /// One thing to do at one time.
@@ -53,7 +53,7 @@ enum When {
     Later(Duration),
     /// Earlier than before, for this step alone: another machine's clock.
     Earlier(Duration),
-    /// Around the end of a lease: so many microseconds after it.
+    /// Around the end of a lease: this many microseconds after it.
     Lease {
         grant: usize,
         offset: i64,

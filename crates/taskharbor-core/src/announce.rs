@@ -186,7 +186,7 @@ pub struct ListWorkers {
     pub overdue: bool,
     /// After the last worker of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
     /// The current time.
     pub now: Timestamp,
@@ -292,7 +292,7 @@ impl Evict {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Evicted {
-    /// It ended so many leases.
+    /// It ended this many leases.
     Leases(usize),
     /// Nothing: another worker of the name has announced itself, and its leases cannot be told from
     /// those of the one that was meant.

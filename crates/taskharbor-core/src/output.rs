@@ -20,7 +20,7 @@ use crate::{
 pub struct Outputs {
     /// The queries.
     pub items: Vec<OutputQuery>,
-    /// At most so many entries for each item.
+    /// At most this many entries for each item.
     pub limit: usize,
 }
 

@@ -127,7 +127,7 @@ pub struct One {
 pub struct Export {
     /// After the last unit of the page that gave this.
     pub after: Option<Cursor>,
-    /// At most so many.
+    /// The greatest number of items to return.
     pub limit: usize,
 }
 

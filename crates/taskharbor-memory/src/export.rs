@@ -19,7 +19,7 @@ use crate::{
 /// Where a page of an export begins.
 enum Start {
     Job(Bound<u64>),
-    /// Among the keys that outlived their jobs, behind so many.
+    /// Among the keys that outlived their jobs, behind this many.
     Key(usize),
 }
 

@@ -52,7 +52,7 @@ use self::{
 };
 use crate::{session::Session, value::Value};
 
-/// How long to wait between two statements that notify others: so many times as long as the first
+/// How long to wait between two statements that notify others: this many times as long as the first
 /// one took, within bounds. Notifications so cost a producer a twentieth of its time at most.
 const PAUSE_PER_NOTIFY: u32 = 20;
 const MIN_PAUSE: Duration = Duration::from_millis(10);

@@ -145,7 +145,7 @@ impl Exponential {
         (self.base, self.cap, self.multiplier, self.jitter)
     }
 
-    /// The delay after so many failures, for any number of them.
+    /// The delay after this many failures, for any number of them.
     #[must_use]
     pub fn after(&self, attempts: u32, chance: f64) -> Duration {
         if self.base.is_zero() {

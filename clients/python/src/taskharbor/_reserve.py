@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ._worker import Worker
 
 _CALL_SECONDS = 10.0
-# No more is reserved while so many outcomes wait for a store in trouble.
+# No more is reserved while this many outcomes wait for a store in trouble.
 _MAX_OUTCOMES = 1_000
-# After so many failures in a row the inputs of a job are given up.
+# After this many failures in a row the inputs of a job are given up.
 _MAX_INPUT_FAILURES = 10
 # What the server takes.
 MAX_SLOTS = 1_000

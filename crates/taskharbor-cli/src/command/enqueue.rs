@@ -408,7 +408,7 @@ impl Progress {
         Self { jobs: 0, done: 0, of, is_shown }
     }
 
-    /// So many jobs more are stored, which were so much of what there is to do.
+    /// This many jobs more are stored, which were so much of what there is to do.
     fn add(&mut self, jobs: usize, done: usize) {
         self.jobs += jobs;
         self.done += done as u64;

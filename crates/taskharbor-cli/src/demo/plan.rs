@@ -22,14 +22,14 @@ pub(crate) struct Kind {
 /// What becomes of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
-    /// It succeeds after so many failures.
+    /// It succeeds after this many failures.
     Succeeds {
         /// How many.
         failures: usize,
     },
     /// It is dead-lettered.
     Dies {
-        /// After so many attempts.
+        /// After this many attempts.
         attempts: usize,
         /// For a reason that contains this.
         reason: &'static str,

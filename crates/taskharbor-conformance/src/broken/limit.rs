@@ -35,7 +35,7 @@ fn reserve_with(
     answer
 }
 
-/// Gives the limit of a queue so many places more.
+/// Gives the limit of a queue this many places more.
 fn add_places(record: &mut LimitsRecord, places: usize) {
     if let Some(limit) = &mut record.limits.inflight {
         *limit = limit.saturating_add(u32::try_from(places).unwrap_or(u32::MAX));

@@ -61,7 +61,7 @@ async fn refuses(t: &DriverUnderTest, expansion: Transition, reason: Rejected) {
     assert_eq!(t.state("end", T0).await, State::Ready);
 }
 
-/// So many jobs, and the last waits for all others.
+/// This many jobs, and the last waits for all others.
 fn wide(count: usize) -> Vec<NewJob> {
     let mut jobs: Vec<NewJob> = (1..count).map(|n| job(&format!("x{n}"))).collect();
     let parents: Vec<_> = jobs.iter().map(|job| job.id.clone()).collect();

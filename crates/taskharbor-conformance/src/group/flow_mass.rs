@@ -34,7 +34,7 @@ group! {
 
 const MANY: usize = 10_000;
 
-/// So many jobs, a join of all of them, and one behind it.
+/// This many jobs, a join of all of them, and one behind it.
 fn chord(prefix: &str, count: usize) -> Vec<NewJob> {
     let names: Vec<String> = (0..count).map(|n| format!("{prefix}{n:06}")).collect();
     let mut jobs: Vec<NewJob> = names.iter().map(|name| job(name)).collect();

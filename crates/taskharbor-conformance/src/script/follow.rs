@@ -98,7 +98,7 @@ impl<'a> Search<'a> {
         self.step(path, at, demand.limit)
     }
 
-    /// Takes one of the ways in which the demand can go on that has so many jobs left to grant.
+    /// Takes one of the ways in which the demand can go on that has this many jobs left to grant.
     fn step(&mut self, path: Path, at: usize, left: usize) -> Result<(), String> {
         if self.found.len() >= MOST {
             return Ok(());

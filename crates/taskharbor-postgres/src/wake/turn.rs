@@ -39,7 +39,7 @@ use tokio::time::Instant;
 
 use super::message::{Announced, Drained, Id};
 
-/// So many drivers look at once for one job. With one, a driver that is busy or has died would make
+/// This many drivers look at once for one job. With one, a driver that is busy or has died would make
 /// the job wait.
 const AT_ONCE: f64 = 2.0;
 /// How long it takes until e times as many drivers have begun to look: this multiple of the average
@@ -47,7 +47,7 @@ const AT_ONCE: f64 = 2.0;
 const LOOKS_IN_PACE: u32 = 2;
 const MIN_PACE: Duration = Duration::from_millis(8);
 const MAX_PACE: Duration = Duration::from_millis(60);
-/// Each look counts for one part in so many of the average.
+/// Each look counts for one part in this many of the average.
 const AVERAGE_OVER: u32 = 4;
 /// Due times further ahead are not remembered: polls find those jobs in time. The end of a lease,
 /// which is a due time as well, is further ahead by default.
@@ -312,7 +312,7 @@ fn averaged(average: Duration, value: Duration) -> Duration {
     (average * (AVERAGE_OVER - 1) + value.min(MAX_PACE)) / AVERAGE_OVER
 }
 
-/// How long the driver at this place waits with so many jobs to look for; an unknown number counts as
+/// How long the driver at this place waits with this many jobs to look for; an unknown number counts as
 /// one.
 fn delay(pace: Duration, place: f64, count: u32) -> Duration {
     let share = place / (AT_ONCE * f64::from(count.max(1)));

@@ -44,7 +44,7 @@ pub(crate) async fn next(messages: &mut UnboundedReceiver<Vec<String>>) -> Vec<S
     timeout(SOON, messages.recv()).await.expect("a message").expect("the connection lives")
 }
 
-/// Waits until so many listeners of the queue `q` hold their locks.
+/// Waits until this many listeners of the queue `q` hold their locks.
 async fn until_listeners(store: &Store, count: i64) {
     let sql = store.sql().await;
     let channel = SchemaName::new(store.schema()).unwrap().channel();

@@ -25,7 +25,7 @@ use crate::{
     harness::{server::Server, store},
 };
 
-/// So many dead rows take longer than a moment to walk through.
+/// This many dead rows take longer than a moment to walk through.
 const DEAD: usize = 60_000;
 const BACKLOG: usize = 40_000;
 const LEASE: Duration = Duration::from_secs(600);

@@ -262,7 +262,7 @@ impl Store<'_> {
         Ok(Walked::Dry)
     }
 
-    /// Grants what is left of the turn of a lane, and reads so many positions at once.
+    /// Grants what is left of the turn of a lane, and reads this many positions at once.
     fn take_turn(
         &mut self,
         line: &mut Line,

@@ -117,7 +117,7 @@ pub(crate) struct Tally {
     pub(crate) left: usize,
 }
 
-/// Starts the child that `command` makes and kills it, so many times; fails if anything was lost or
+/// Starts the child that `command` makes and kills it, this many times; fails if anything was lost or
 /// ran again.
 pub(crate) async fn rounds(
     dir: PathBuf,
@@ -134,7 +134,7 @@ pub(crate) async fn rounds(
     Ok(tally)
 }
 
-/// SIGKILL, after so many lines.
+/// SIGKILL, after this many lines.
 fn kill_after(lines: usize, mut command: Command) -> Outcome {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let out = child.stdout.take().ok_or("the child has no output")?;

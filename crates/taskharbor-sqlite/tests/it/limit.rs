@@ -30,7 +30,7 @@ fn acks(jobs: &[Leased]) -> Settle {
     Settle::new(jobs.iter().map(ack).collect(), NOON)
 }
 
-/// Takes and acks until so many jobs are done, and counts those that are inflight.
+/// Takes and acks until this many jobs are done, and counts those that are inflight.
 async fn work(driver: SqliteDriver, inflight: Arc<AtomicUsize>, done: Arc<AtomicUsize>) {
     while done.load(Ordering::SeqCst) < 400 {
         let jobs = reserve(&driver, 4).await.jobs;

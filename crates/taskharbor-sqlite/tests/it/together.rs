@@ -13,7 +13,7 @@ use crate::{
     temp_dir::TempDir,
 };
 
-/// Grants so many jobs of each queue in one call.
+/// Grants this many jobs of each queue in one call.
 async fn take_all(driver: &SqliteDriver, queues: Vec<QueueName>) -> Vec<Leased> {
     let demands = queues.into_iter().map(|queue| Demand::new(queue, 10)).collect();
     let request = Reserve::new(demands, Holder::new("tester").unwrap(), NOON, LEASE);

@@ -171,7 +171,7 @@ impl Log {
         self.until_count(start, 1).await;
     }
 
-    /// Waits until so many lines begin like this.
+    /// Waits until this many lines begin like this.
     pub(super) async fn until_count(&self, start: &str, count: usize) {
         let mut lines = self.lines.subscribe();
         let enough = |lines: &Vec<String>| {

@@ -45,13 +45,13 @@ const TURNS: [Turn; 10] = [
 
 /// The least time between two exact counts.
 const EXACT_EVERY: Duration = Duration::from_secs(60);
-/// Exact counts take one part in so many of the time.
+/// Exact counts take one part in this many of the time.
 const EXACT_IDLE_RATIO: u32 = 200;
 /// The shortest time between two questions.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest time between two questions to a store that answers.
 const LONGEST: Duration = Duration::from_secs(300);
-/// Questions take one part in so many of the time.
+/// Questions take one part in this many of the time.
 const IDLE_RATIO: u32 = 20;
 /// How long to wait after a question without an answer.
 const RETRY: Duration = Duration::from_secs(2);

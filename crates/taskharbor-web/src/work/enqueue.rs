@@ -52,7 +52,7 @@ pub(crate) struct Given {
     idempotency_key: Option<String>,
     /// Not before this time, in RFC 3339.
     run_at: Option<String>,
-    /// Not before so many seconds have passed.
+    /// Not before this many seconds have passed.
     delay_seconds: Option<f64>,
     /// Higher runs first.
     priority: Option<i16>,

@@ -36,7 +36,7 @@ pub(super) struct Handed {
     pub(super) ticket: Ticket,
     /// How long it had been available.
     pub(super) waited: Duration,
-    /// While it runs, its worker reserves nothing for so long.
+    /// While it runs, its worker reserves nothing for this long.
     pub(super) alone: Option<Duration>,
 }
 

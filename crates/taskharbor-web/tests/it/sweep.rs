@@ -312,7 +312,7 @@ async fn no_more_than_four_sweeps_run_and_a_hundred_are_kept() {
 struct Trouble {
     is_away: Arc<AtomicBool>,
     is_broken: Arc<AtomicBool>,
-    /// So many answers of `manage` get lost.
+    /// This many answers of `manage` get lost.
     lost_answers: Arc<AtomicUsize>,
 }
 

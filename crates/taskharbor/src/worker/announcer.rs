@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{Event, Operation, WorkerInfo, deadline::in_time};
 
-/// An announcement is over when so many later ones are missing.
+/// An announcement is over when this many later ones are missing.
 const MISSING: u32 = 3;
 /// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -31,7 +31,7 @@ use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 const BATCH: usize = 1_000;
 const BATCH_OF_ALL: usize = 10_000;
 /// How long to wait before asking again for what is said to be due and did not come: this long, and
-/// twice as long each time, so many times.
+/// twice as long each time, this many times.
 const BREATH: Duration = Duration::from_millis(1);
 const LONGEST_BREATH: u32 = 6;
 /// How much longer to go without looking where the store sends wake-ups.
@@ -78,7 +78,7 @@ struct Reserver {
     /// When to ask all queues again, with or without a wake-up.
     poll_at: Instant,
     watch: Option<Watch>,
-    /// When to ask for wake-ups again, after so many failures to get them.
+    /// When to ask for wake-ups again, after this many failures to get them.
     watch_again: Instant,
     watch_failures: u32,
     /// The queue that is asked first, if one call cannot ask for all.

@@ -38,7 +38,7 @@ const BATCH: usize = 1_000;
 /// A call stops taking outcomes when they reach a quarter of what a call may carry.
 const BATCH_BYTES: usize = Limits::MAX_CALL_BYTES / 4;
 const BATCH_JOBS: usize = Limits::MAX_CALL_JOBS / 4;
-/// So many jobs that were acknowledged in transactions are asked about in one call, which reads
+/// This many jobs that were acknowledged in transactions are asked about in one call, which reads
 /// their outputs.
 const ACKED_AT_ONCE: usize = 100;
 /// How often to step aside for handlers that end at the same time.

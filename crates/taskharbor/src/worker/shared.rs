@@ -281,7 +281,7 @@ impl Shared {
         }
     }
 
-    /// The time to wait before trying again after so many failures in a row.
+    /// The time to wait before trying again after this many failures in a row.
     pub(super) fn backoff(&self, failures: u32) -> Duration {
         super::outage::BACKOFF.after(failures, self.chance())
     }

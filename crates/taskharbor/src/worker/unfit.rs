@@ -104,7 +104,7 @@ pub(super) fn release(
     Some(resolution::release_noted(Some(now.saturating_add(delay)), Started::No, note))
 }
 
-/// After which delay a job is tried again that no worker could run for so long; `None` if its time is
+/// After which delay a job is tried again that no worker could run for this long; `None` if its time is
 /// over.
 fn delay(waited: Duration, wait: Duration) -> Option<Duration> {
     let rest = wait.checked_sub(waited).filter(|rest| !rest.is_zero())?;

@@ -84,7 +84,7 @@ impl Observer for Waiting {
     }
 }
 
-/// A job whose name is a number takes so many milliseconds.
+/// A job whose name is a number takes this many milliseconds.
 fn sleeper() -> Handlers {
     handler(|job, _| async move {
         let millis: u32 = job.name.parse().unwrap();

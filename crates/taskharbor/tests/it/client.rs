@@ -31,7 +31,7 @@ async fn add_up(job: Sum, _: Context) -> JobResult<u64> {
     total.ok_or_else(|| JobError::unrecoverable("the sum is too large"))
 }
 
-/// Carries so many bytes, and produces nothing.
+/// Carries this many bytes, and produces nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Job)]
 #[job(type = "carry")]
 struct Carry {

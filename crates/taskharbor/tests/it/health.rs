@@ -19,7 +19,7 @@ fn handlers() -> taskharbor::Handlers {
     })
 }
 
-/// Looks every second until the health is as wanted; fails after so many.
+/// Looks every second until the health is as wanted; fails after this many.
 async fn until(running: &Running, seconds: u32, wanted: impl Fn(&Health) -> bool) {
     for _ in 0..=seconds {
         if wanted(&running.health()) {

@@ -24,7 +24,7 @@ type Process = Arc<Mutex<Option<Arc<Running>>>>;
 const BOMB: &str = "bomb";
 const POISON: &str = "poison";
 
-/// A job whose name is a number takes so many milliseconds.
+/// A job whose name is a number takes this many milliseconds.
 fn handlers(process: &Process, seed: u64) -> Handlers {
     let process = Arc::clone(process);
     let random = Mutex::new(fastrand::Rng::with_seed(seed));

@@ -145,7 +145,7 @@ impl Log {
         self.until_count(start, 1).await;
     }
 
-    /// Waits until so many lines begin like this.
+    /// Waits until this many lines begin like this.
     pub(crate) async fn until_count(&self, start: &str, count: usize) {
         let waiting = async {
             loop {

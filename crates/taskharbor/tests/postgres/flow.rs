@@ -20,7 +20,7 @@ mod sketch;
 #[job(type = "give", output = i64)]
 struct Give(i64);
 
-/// Becomes so many jobs.
+/// Becomes this many jobs.
 #[derive(Clone, Serialize, Deserialize, Job)]
 #[job(type = "count", output = Vec<i64>)]
 struct Count(i64);

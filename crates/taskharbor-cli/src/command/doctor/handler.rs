@@ -12,7 +12,7 @@ use crate::screen::counted;
 const PAGES: usize = 2;
 /// How many pages are read of all queues.
 const PAGES_OF_ALL: usize = 40;
-/// So many types are told of.
+/// This many types are told of.
 const TOLD: usize = 10;
 
 /// Which ready jobs no worker of their queue has a handler for. The oldest and the newest 2,000 of a queue

@@ -67,7 +67,7 @@ pub(super) async fn dlq(patient: &Patient) -> Checked {
     )])
 }
 
-/// So many jobs.
+/// This many jobs.
 struct Found {
     count: usize,
     /// Says so if the search stopped there.

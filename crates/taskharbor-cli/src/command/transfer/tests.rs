@@ -42,7 +42,7 @@ impl Stores {
         Self { from, to: taskharbor::connect("memory:").await.unwrap() }
     }
 
-    /// Moves all jobs, while these calls of the source fail. It may be unavailable for so long.
+    /// Moves all jobs, while these calls of the source fail. It may be unavailable for this long.
     async fn transfer(
         &self,
         outage_limit: Duration,

@@ -20,7 +20,7 @@ CREATE FUNCTION th_rate_next(p_rate jsonb, p_tat bigint) RETURNS bigint LANGUAGE
   SELECT p_tat - ((p_rate->>'burst')::bigint - 1) * th_rate_interval(p_rate)
 $$;
 
--- Up to when a rate is charged after so many jobs more. RAT-1, RAT-2.
+-- Up to when a rate is charged after this many jobs more. RAT-1, RAT-2.
 CREATE FUNCTION th_rate_charge(p_rate jsonb, p_tat bigint, p_now bigint, p_jobs bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
   SELECT least(greatest(p_tat, p_now) + p_jobs * th_rate_interval(p_rate), 253402300799999999)
 $$;
@@ -69,7 +69,7 @@ BEGIN
   END IF;
 END $$;
 
--- What may be granted of so many jobs of a queue whose row is locked. LIM-1, RAT-1, RAT-4.
+-- What may be granted of this many jobs of a queue whose row is locked. LIM-1, RAT-1, RAT-4.
 CREATE FUNCTION th_open_gate(p_queue text, p_limit bigint, p_now bigint) RETURNS th_gate LANGUAGE plpgsql AS $$
 DECLARE
   g       th_gate;

@@ -126,7 +126,7 @@ BEGIN
 END $$;
 
 -- The members among targets in groups that can be cancelled at once, each in the place of its first target. A job that waits
--- for no failure and whose policy cancels no dependants ends nothing but failure jobs, so many of them are a group.
+-- for no failure and whose policy cancels no dependants ends nothing but failure jobs, this many of them are a group.
 CREATE FUNCTION th_cancel_groups(p_targets th_target[]) RETURNS TABLE (ord bigint, targets th_target[], seqs bigint[])
 LANGUAGE sql STABLE AS $$
   SELECT min(g.ord), array_agg(g.target), array_agg(g.seq)

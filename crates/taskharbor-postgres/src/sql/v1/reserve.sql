@@ -258,7 +258,7 @@ BEGIN
   END IF;
 END $$;
 
--- Keeps as many of the candidates as have payloads of at most so many bytes, together with those granted before; one at
+-- Keeps as many of the candidates as have payloads of at most this many bytes, together with those granted before; one at
 -- least if there are none. They are measured only if they could be too many.
 CREATE FUNCTION th_cut_to_size(p_found th_candidates, p_max_bytes bigint, p_before bigint) RETURNS th_candidates LANGUAGE plpgsql AS $$
 DECLARE

@@ -187,7 +187,7 @@ CREATE TABLE th_key (
 );
 CREATE INDEX th_key_left ON th_key (held_until) WHERE seq IS NULL;
 
--- Edges: which job reads the output of which, and whether it still waits for it. A row with a run stands for so many
+-- Edges: which job reads the output of which, and whether it still waits for it. A row with a run stands for this many
 -- edges, all waiting for success, to parents whose numbers follow each other: (child, ord + n, parent + n) for n from 0.
 -- The numbers lie in one span of 512, so the runs that a parent is in are found by their first parents. Before an edge of
 -- a run changes, th_split_runs makes a row of each.

@@ -12,7 +12,7 @@ fn name(number: usize) -> QueueName {
     QueueName::new(format!("queue-{number:04}")).unwrap()
 }
 
-/// A queue with so many ready jobs.
+/// A queue with this many ready jobs.
 fn counted(queue: QueueName, ready: usize) -> QueueCounts {
     let mut counts = QueueCounts::new(queue);
     counts.states.ready = ready;

@@ -104,7 +104,7 @@ enum Hold {
     UntilPruned,
     UntilDone,
     UntilTerminal,
-    /// For so many nanoseconds after the job was enqueued.
+    /// For this many nanoseconds after the job was enqueued.
     For(u64),
 }
 

@@ -31,7 +31,7 @@ enum Item {
     Cut,
 }
 
-/// Where a sequence begins that does not begin with its flow: behind this member, for which so many
+/// Where a sequence begins that does not begin with its flow: behind this member, for which this many
 /// ways lead on from here.
 type Stop = Option<(usize, usize)>;
 

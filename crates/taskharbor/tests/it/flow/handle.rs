@@ -76,7 +76,7 @@ async fn a_function_that_starts_and_waits_has_one_error() {
     assert!(matches!(error, WaitError::NotStarted(EnqueueError::Invalid(_))), "{error}");
 }
 
-/// What happens, when a clock has been looked at so many times.
+/// What happens, when a clock has been looked at this many times.
 type Meanwhile = (u32, Option<Box<dyn FnOnce() + Send>>);
 
 /// A clock that lets something happen when it is looked at.

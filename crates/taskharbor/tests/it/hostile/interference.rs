@@ -17,7 +17,7 @@ pub(crate) struct Interference {
     pub(crate) extend: Actions<ExtendLeases>,
     pub(crate) outputs: Actions<Outputs>,
     pub(crate) reserve: Actions<Reserve>,
-    /// Every answer to reserve says that something is due now, so many times.
+    /// Every answer to reserve says that something is due now, this many times.
     pub(crate) due_now: Arc<AtomicUsize>,
 }
 

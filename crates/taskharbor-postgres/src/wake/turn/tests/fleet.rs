@@ -11,7 +11,7 @@ const DELIVERY: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 enum Step {
-    /// So many jobs are stored.
+    /// This many jobs are stored.
     Enqueue(usize),
     /// Time for a driver to see whether it is its turn.
     Turn(usize),
