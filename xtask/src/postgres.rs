@@ -1,5 +1,5 @@
-//! What tests need, provided for as long as they run: a private PostgreSQL server, the programs to start
-//! more of them, pgbouncer, and a browser.
+//! The environment of tests, for as long as they run: a private PostgreSQL server, the programs to start more
+//! of them, pgbouncer, and a browser.
 //!
 //! Tests are told through their environment:
 //!

@@ -1,4 +1,4 @@
-//! graphile_worker, driven by the benchmarks: a process that does what lines on its standard input say
+//! graphile_worker, driven by the benchmarks: a process that executes the commands on its standard input
 //! and answers each with one line, `ok <figure>` or `error <reason>`.
 //!
 //! `taskharbor-bench-peer <url> <schema>`, then

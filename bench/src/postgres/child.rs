@@ -1,4 +1,4 @@
-//! Processes that do what a line says and answer with a line: `ok <figure>` or `error <reason>`.
+//! Child processes that execute a line of input and answer with a line: `ok <figure>` or `error <reason>`.
 
 use std::{ffi::OsStr, process::Stdio, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What it costs to look whether other processes have committed, while there is nothing to do.
+//! The cost of checking for commits of other processes while there is nothing to do.
 
 use std::time::Duration;
 

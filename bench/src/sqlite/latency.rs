@@ -1,5 +1,5 @@
-//! How long from the call to enqueue until the handler runs, on a worker of the same process that has
-//! nothing to do; and how long the disk takes.
+//! The time from the call to enqueue until the handler runs, on an idle worker of the same process; and the
+//! time of a sync to the disk.
 
 use std::{
     fs::File,

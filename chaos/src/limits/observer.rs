@@ -1,4 +1,4 @@
-//! What all tasks share: the clock, the order of calls, the history, and jobs that others know, too.
+//! The state that all tasks share: the clock, the order of calls, the history, and jobs that others know, too.
 
 use std::{
     collections::{BTreeMap, VecDeque},

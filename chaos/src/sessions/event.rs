@@ -1,4 +1,4 @@
-//! What a session was answered, with the moments at which its call began and ended.
+//! The answers to a session, with the times at which each call began and ended.
 //!
 //! The moments are counted on one counter. Two calls of which one ended before the other began have an
 //! order. Nothing is known about the order of others.

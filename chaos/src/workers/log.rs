@@ -1,4 +1,4 @@
-//! What workers did, in a file of its own that no store can lose: one line for each event, appended by
+//! The log that workers write to a file of its own, which no store can lose: one line for each event, appended by
 //! one write. The store's clock may be set back, so a line has two times: the machine's, and the store's.
 
 use std::{

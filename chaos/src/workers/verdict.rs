@@ -1,4 +1,4 @@
-//! Whether what workers wrote down, what was acknowledged and what is stored agree.
+//! The comparison of the logs of workers, the acknowledged enqueues and the stored jobs.
 
 #[cfg(test)]
 mod tests;

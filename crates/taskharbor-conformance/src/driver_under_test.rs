@@ -1,4 +1,4 @@
-//! [`DriverUnderTest`]: what a case says to a driver, in few words.
+//! [`DriverUnderTest`]: short calls to a driver, for cases.
 //!
 //! Helpers unwrap what a case is not about: a case that expects an answer to be refused asks for
 //! the answer itself. Names are short because cases are read far more often than this file.

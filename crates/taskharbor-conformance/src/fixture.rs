@@ -1,4 +1,4 @@
-//! What cases are made of: times, names, jobs and what becomes of them.
+//! The building blocks of cases: times, names, jobs and outcomes.
 
 use std::{fmt::Debug, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a case says about lanes and limits to a [`DriverUnderTest`].
+//! Short calls about lanes and limits, for cases: part of [`DriverUnderTest`].
 
 use taskharbor_core::{
     Admin, NewJob, Timestamp,

@@ -1,4 +1,4 @@
-//! What a case says about workers and their eviction to a [`DriverUnderTest`].
+//! Short calls about workers and their eviction, for cases: part of [`DriverUnderTest`].
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Jobs on their way from or to another store.
+//! Export and import.
 
 use std::{collections::HashMap, ops::Bound};
 

@@ -1,4 +1,4 @@
-//! [`Flow`]: what is known of a flow beside its members.
+//! [`Flow`]: the stored data of a flow, apart from its members.
 
 use std::collections::{BTreeMap, BTreeSet};
 

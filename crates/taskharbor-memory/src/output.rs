@@ -1,4 +1,4 @@
-//! Reading what jobs produced.
+//! Reading the outputs of jobs.
 
 use taskharbor_core::{
     State, Timestamp,

@@ -1,4 +1,4 @@
-//! What people see of jobs, queues and flows.
+//! Reads of jobs, queues and flows for operators.
 
 use std::{collections::BTreeMap, ops::Bound};
 

@@ -1,4 +1,4 @@
-//! What the server's and the pool's errors mean to the caller.
+//! Errors of the server and of the pool, as errors of the contract.
 //!
 //! The question is always the same: is it worth trying again? A server that restarts, fails over or
 //! runs out of something will serve the same call later. One that does not know our functions will

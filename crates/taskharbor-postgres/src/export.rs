@@ -1,5 +1,5 @@
-//! Export and import: jobs on their way from or to another store, with every field (MOV-2), so that
-//! they go on there as they would have here (MOV-7).
+//! Export and import of jobs with every field (MOV-2), so that they continue in the new store as they would
+//! have in the old one (MOV-7).
 
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 

@@ -1,4 +1,4 @@
-//! Recording what became of inflight jobs: what is sent and what the answers mean.
+//! Recording the outcomes of inflight jobs: the parameters that are sent, and the answers.
 
 use std::{borrow::Cow, collections::HashSet};
 

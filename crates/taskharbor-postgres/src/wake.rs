@@ -1,4 +1,4 @@
-//! [`Wakeups`]: telling workers that there are jobs, in this process and in others.
+//! [`Wakeups`]: wake-ups for workers in this process and in others.
 //!
 //! In this process a wake-up costs nothing. Other processes are notified by NOTIFY. In the
 //! transaction that stores jobs it would be expensive: the server lets one notifying transaction

@@ -1,4 +1,4 @@
-//! [`Mailbox`]: from futures to a thread that may block.
+//! [`Mailbox`]: a bounded queue from futures to a thread that may block.
 //!
 //! A future that puts something in waits for room without blocking, and the thread that takes it
 //! out blocks without a runtime. Tokio's own channel would do but for one thing: the thread has to wait

@@ -1,4 +1,4 @@
-//! Keeping room for what frees it.
+//! Reserves disk space for the calls that free space.
 //!
 //! Recording an outcome and pruning take a little room before they free some. If producers could take
 //! the last of it, a full store would stay full: the next enqueue would take all that is freed. So calls

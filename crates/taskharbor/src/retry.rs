@@ -1,4 +1,4 @@
-//! When a failed job is tried again, and how often at most.
+//! Retry policies: the delay before each retry, and the maximum number of attempts.
 //!
 //! A policy is a pure function of the failure and of a random number that it is handed, so that
 //! what it does can be computed, tested and repeated.

@@ -1,4 +1,4 @@
-//! The spans that `tracing` is told about.
+//! The spans for `tracing`.
 //!
 //! A program of its own: whether a span is wanted is decided once for a whole process, when it is
 //! first met, and in a process with other tests that may be before there is a subscriber.

@@ -1,5 +1,5 @@
-//! Where things live: a directory that the account of the servers can reach and whose path leaves
-//! room for the name of a socket.
+//! The directory for servers: it must be reachable for their account, and its path short enough for the
+//! name of a socket.
 //!
 //! That is `target/postgres` wherever possible. A checkout in a home that is closed to others, or
 //! deep down in a tree, gets a directory of its own under the system's temporary one.

@@ -1,4 +1,4 @@
-//! What a store has beside plain jobs: flows, schedules, failures, lanes and workers.
+//! The content of the measured store beside plain jobs: flows, schedules, failures, lanes and workers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Every promise that is checked can be broken: a history that breaks it is told.
+//! For every promise that is checked, a history that breaks it, which must be reported.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How much of its limits a queue uses, and which of its lanes are held back.
+//! The usage of the limits of a queue, and the lanes that are held back.
 
 use std::collections::HashMap;
 

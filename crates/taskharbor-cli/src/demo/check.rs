@@ -1,4 +1,4 @@
-//! Whether a run went as planned.
+//! The comparison of a run with the plan.
 
 use super::{
     finding::{Dead, Findings},

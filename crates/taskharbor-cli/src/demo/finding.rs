@@ -1,4 +1,4 @@
-//! [`Findings`]: what a run came to, as the store tells it.
+//! [`Findings`]: the result of a run, read from the store.
 
 use std::time::Duration;
 

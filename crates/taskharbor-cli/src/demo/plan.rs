@@ -1,4 +1,4 @@
-//! What the demo enqueues and what is to become of it: one table, by which the run is judged.
+//! The jobs of the demo and their expected ends: one table, with which the run is compared.
 //!
 //! The expected numbers are worked out from it; none is written down a second time.
 

@@ -1,4 +1,4 @@
-//! [`Kinds`]: what has become of the jobs so far, kind by kind, as the store tells it.
+//! [`Kinds`]: the states of the jobs so far, by kind, read from the store.
 
 use std::{collections::BTreeMap, time::Duration};
 

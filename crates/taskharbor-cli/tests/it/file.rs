@@ -1,4 +1,4 @@
-//! What is particular to a file.
+//! Tests that apply to files only.
 
 use std::fs;
 

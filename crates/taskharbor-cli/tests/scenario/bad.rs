@@ -1,4 +1,4 @@
-//! What is wrong is said, with what to do, and the right code.
+//! Errors are reported with advice and the right exit code.
 
 use super::{answer, program};
 use crate::store::Store;

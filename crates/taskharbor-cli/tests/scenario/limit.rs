@@ -1,4 +1,4 @@
-//! `queue limit`, `queue hold`, `queue lanes`, and what other commands say about limits.
+//! `queue limit`, `queue hold`, `queue lanes`, and limits in the output of other commands.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What a worker says on standard error, line by line, and waiting for it.
+//! The standard error of a worker, line by line, and waiting for a line.
 
 use std::{
     io::{BufRead, BufReader},

@@ -1,4 +1,4 @@
-//! Mistakes in what people do and see.
+//! Mistakes in operations for operators.
 
 use std::sync::Mutex;
 

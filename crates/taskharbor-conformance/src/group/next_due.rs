@@ -1,4 +1,4 @@
-//! What Reserve says about when to ask again.
+//! `next_due` of a reserve: the time to ask again.
 //!
 //! A driver may name an earlier time than it has to, but never one that is not after `now`: else
 //! a worker would ask again at once, for ever. How soon it may be while jobs wait is in `idle`.

@@ -1,4 +1,4 @@
-//! What jobs produced, as their dependants and clients read it.
+//! The outputs of jobs, as dependants and clients read them.
 
 use taskharbor_core::{
     Blob, Driver, NewJob, State,

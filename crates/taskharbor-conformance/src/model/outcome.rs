@@ -1,4 +1,4 @@
-//! What the end of a job means for others.
+//! The effects of the end of a job on other jobs.
 
 use taskharbor_core::{
     JobId, State, Timestamp,

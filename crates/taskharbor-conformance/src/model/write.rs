@@ -1,4 +1,4 @@
-//! What clients and workers do.
+//! The operations of the model for clients and workers.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the holder of a lease may do to its job: extend the lease, and settle the job.
+//! The operations of the holder of a lease on its job: extending the lease, and settling the job.
 
 use super::{Consequence, Finish, Life, LifeStep, Stage};
 use crate::{

@@ -1,4 +1,4 @@
-//! A server that answers what a test says, byte for byte.
+//! A server that sends the answers of a test, byte for byte.
 
 use std::{net::SocketAddr, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What a driver has to tell others, batched by queue.
+//! The messages of a driver to other drivers, batched by queue.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Whose turn it is to look for announced jobs: a few drivers look at once, the others only if
-//! those leave something.
+//! The decision which drivers look for announced jobs: a few look at once, and the others only if those
+//! leave jobs.
 //!
 //! Without this, one job wakes every idle worker of a fleet, and all but one look in vain. No driver
 //! assigns turns: each decides for itself, from messages that all drivers receive in the same

@@ -1,4 +1,4 @@
-//! What drivers tell each other on the channel of a schema, so that few of them look for a job.
+//! The messages of drivers on the channel of a schema, because of which few of them look for a job.
 
 use std::{future::poll_fn, time::Duration};
 

@@ -1,4 +1,4 @@
-//! When workers are told to ask again by queues that hold jobs back: not without pause, and not too late.
+//! `next_due` of queues that hold jobs back: workers poll neither without pause nor too late.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What an operator does and sees from psql.
+//! Actions and reads of an operator in psql.
 
 use taskharbor_core::{Admin, State, job::JobSet};
 use tokio_postgres::{Client, error::SqlState};

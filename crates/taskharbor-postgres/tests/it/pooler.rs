@@ -1,4 +1,4 @@
-//! A pooler in transaction mode that the URL says nothing about.
+//! A pooler in transaction mode, without a setting for it in the URL.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! What is scraped after jobs of every outcome is what the store says.
+//! The scraped metrics agree with the store after jobs of every outcome.
 
 use std::{collections::BTreeMap, time::Duration};
 

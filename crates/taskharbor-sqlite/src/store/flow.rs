@@ -1,4 +1,4 @@
-//! What is known of a flow beside its members.
+//! The stored data of a flow, apart from its members.
 
 use rusqlite::params;
 use taskharbor_core::{

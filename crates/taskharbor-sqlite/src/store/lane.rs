@@ -1,4 +1,4 @@
-//! What people see of the lanes of a queue.
+//! Reads of the lanes of a queue for operators.
 
 use std::collections::BTreeMap;
 

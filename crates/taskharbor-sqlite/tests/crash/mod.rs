@@ -1,5 +1,5 @@
-//! A process that enqueues and works is killed at random moments, and what it was told is compared
-//! with what the file says.
+//! A process that enqueues and works is killed at random moments, and the answers that it got are compared
+//! with the file.
 //!
 //! The child writes a line to a log of its own and syncs it for everything it learns: `E id` when an
 //! enqueue was acknowledged, `S id` before a job runs, `D id` when its ack was acknowledged. After each

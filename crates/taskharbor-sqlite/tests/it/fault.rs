@@ -1,5 +1,5 @@
-//! What goes wrong outside of the driver: typed errors, nothing half written, and everything works
-//! again when the cause is gone.
+//! Faults outside of the driver: each is a typed error, nothing is half written, and everything works again
+//! without the fault.
 
 use std::{fs, path::Path, time::Duration};
 

@@ -1,4 +1,4 @@
-//! How SQLite carries out the statements of the driver on a large store.
+//! The query plans of the driver's statements on a large store.
 
 use taskharbor_core::{Admin, Driver, NewJob, driver::Enqueue};
 use taskharbor_sqlite::{

@@ -1,4 +1,4 @@
-//! What people see with a tool of their own.
+//! The views, read with another tool.
 
 use taskharbor_core::{
     Admin, Text,

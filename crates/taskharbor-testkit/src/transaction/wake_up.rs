@@ -1,4 +1,4 @@
-//! Who is told of jobs that come with a transaction, and when.
+//! Wake-ups for jobs that are enqueued in a transaction: their receivers and their time.
 
 use std::{
     future::Future,

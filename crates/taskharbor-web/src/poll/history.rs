@@ -1,4 +1,4 @@
-//! What the history says, as JSON.
+//! The history of a store, as JSON.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the overview says, as JSON.
+//! The overview of a store, as JSON.
 
 use schemars::JsonSchema;
 use serde::Serialize;

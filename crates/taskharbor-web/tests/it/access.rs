@@ -1,4 +1,4 @@
-//! Who is let in, and what every answer says to browsers.
+//! Access to the server, and the security headers of every answer.
 
 mod answer;
 mod embedded;

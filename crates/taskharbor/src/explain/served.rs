@@ -1,4 +1,4 @@
-//! Whether workers serve a queue, as they announce it and as its jobs tell.
+//! The check whether workers serve a queue, from announcements and from its jobs.
 
 use std::time::Duration;
 

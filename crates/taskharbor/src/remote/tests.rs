@@ -1,4 +1,4 @@
-//! Tickets on their way, and what is decided with them.
+//! Tickets between server and worker, and the decisions that are made with them.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use taskharbor_core::{

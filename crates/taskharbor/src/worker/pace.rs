@@ -1,4 +1,4 @@
-//! How fast the jobs of a queue end, and how many to reserve ahead for that.
+//! The pace at which the jobs of a queue end, and the number of jobs to reserve ahead for it.
 
 use std::time::Duration;
 

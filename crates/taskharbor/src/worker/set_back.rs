@@ -1,4 +1,4 @@
-//! What a worker does when the store's clock was set back.
+//! The reaction of a worker to a store whose clock was set back.
 //!
 //! The clocks of all handles follow the store, each when it asks for the time. A worker asks every
 //! second while it reserves. Two things go wrong until all have asked. A clock that is still ahead takes

@@ -1,4 +1,4 @@
-//! What cannot work is refused when it is built, with an error that says what to do.
+//! `build()` refuses settings that cannot work, with advice.
 
 use std::{
     error::Error,

@@ -1,4 +1,4 @@
-//! What a handler knows, and what it can say.
+//! The information in a handler's context, and the calls that it offers.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A hook that misbehaves on request: calls that fail, replies that are lost, calls that hang, tokens
-//! that change. Underneath is the memory driver, so what does get through is right.
+//! A hook that injects faults on request: calls that fail, replies that are lost, calls that hang, tokens
+//! that change. Calls that get through go to the memory driver.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

@@ -1,4 +1,4 @@
-//! Whether a worker consumes jobs, as it says itself.
+//! The health of a worker: the check whether it consumes jobs.
 
 use taskharbor::{
     Context, DeclaredLimits, Flow, Health, HealthProblem, Job, JobResult, QueueLimits, Running,

@@ -1,4 +1,4 @@
-//! What a worker with nothing to do costs its store, with wake-ups and without.
+//! The calls of an idle worker to its store, with wake-ups and without.
 
 use std::sync::{
     Arc,

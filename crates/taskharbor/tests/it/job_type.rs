@@ -1,4 +1,4 @@
-//! What the type of a job says about how it runs, for jobs that do not say so themselves.
+//! The defaults of a type, for jobs without options of their own.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What wraps the handlers.
+//! Middleware around handlers.
 
 use std::sync::{Arc, Mutex};
 

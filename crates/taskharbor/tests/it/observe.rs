@@ -1,4 +1,4 @@
-//! What observers are told.
+//! The events for observers.
 
 use std::sync::{Arc, Mutex};
 

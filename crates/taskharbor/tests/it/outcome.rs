@@ -1,4 +1,4 @@
-//! What becomes of a job, by what its handler does.
+//! The end of a job, by the result of its handler.
 
 use std::{
     collections::HashSet,

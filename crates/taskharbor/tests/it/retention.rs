@@ -1,4 +1,4 @@
-//! Terminal jobs are kept as long as the worker was told to, and no longer than a little more.
+//! Terminal jobs are kept for the worker's retention, and removed soon after.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What most tests of the worker need: a faulty driver on a paused clock, a client, a worker's
-//! builder, and a list of all that happened.
+//! [`WorkerRig`]: the base of most tests of the worker: a faulty driver on a paused clock, a client, a
+//! worker's builder, and a log of all events.
 
 use std::{
     sync::{Arc, Mutex},

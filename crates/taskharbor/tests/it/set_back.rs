@@ -1,5 +1,5 @@
-//! A store whose clock is set back, by 45 s unless a test says how far, in real time: the clock of a handle
-//! is the subject.
+//! A store whose clock is set back, by 45 s unless a test sets another time. The tests run in real time,
+//! because they test the clock of a handle.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! How many handlers run at once, and from which queues.
+//! The number of handlers that run at the same time, and their queues.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,4 @@
-//! What a worker with nothing to do costs its server.
+//! The cost of an idle worker for its server.
 
 use std::{sync::Arc, time::Duration};
 

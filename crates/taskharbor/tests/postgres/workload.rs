@@ -1,4 +1,4 @@
-//! Clients and workers that go on while their server is being broken, and what they remember of it.
+//! Clients and workers that run while their server is being broken, and a ledger of what happened.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! Whether a worker has a handler for each type of job that waits.
+//! The check that a worker has a handler for each type of job that waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 

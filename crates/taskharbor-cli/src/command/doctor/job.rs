@@ -1,4 +1,4 @@
-//! What became of jobs lately, and whether schedules are fired.
+//! The checks of recent jobs, and of schedules that should have fired.
 
 use taskharbor::{Admin, Driver, DriverError, Filter, List, State};
 use taskharbor_core::{

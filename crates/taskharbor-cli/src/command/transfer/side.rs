@@ -1,4 +1,4 @@
-//! [`Side`]: one of the two stores of a move, whose errors say which of them it is.
+//! [`Side`]: one of the two stores of a move. Its errors name the store.
 //!
 //! A store may fail for a moment. Calls that may be repeated are repeated then, so that the move goes on.
 

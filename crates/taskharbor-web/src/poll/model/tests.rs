@@ -1,4 +1,4 @@
-//! What the overview says of counts, and how many queues it tells apart.
+//! The counts of the overview, and the number of queues with counts of their own.
 
 use std::time::Duration;
 

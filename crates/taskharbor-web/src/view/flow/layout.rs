@@ -1,4 +1,4 @@
-//! Where the boxes of a graph lie: a layer for each member, a position for each box of a layer.
+//! The layout of a graph: a layer for each member, a position for each box of a layer.
 //!
 //! It is pure. Members are numbers, edges are pairs of them. An edge always leads to a later layer, and a
 //! position is given to one box of a layer only.

@@ -1,4 +1,4 @@
-//! What is done to one job, and enqueueing one.
+//! Actions on one job, and enqueueing one.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

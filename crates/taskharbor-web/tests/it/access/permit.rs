@@ -1,4 +1,4 @@
-//! How many requests are answered at once, and which requests do not count.
+//! The limit of requests at the same time, and the requests that do not count.
 
 use std::{
     convert::Infallible,

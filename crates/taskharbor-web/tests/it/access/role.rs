@@ -1,4 +1,4 @@
-//! What callers may see and do, and that what they do is recorded.
+//! The permissions of each role, and the record of its actions.
 
 use serde_json::{Value, json};
 use taskharbor::JobId;

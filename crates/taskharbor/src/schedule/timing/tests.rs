@@ -1,4 +1,4 @@
-//! When expressions are due, above all when clocks change.
+//! The slots of expressions, above all when clocks change.
 
 use super::*;
 use crate::schedule::{calendar::Calendar, template::text};

@@ -1,4 +1,4 @@
-//! What becomes of a flow whose steps fail.
+//! Flows whose steps fail.
 
 use taskharbor::{
     Blob, Context, FailurePolicy, Flow, FlowState, IntoFlow, Job, JobResult, State, WaitError,

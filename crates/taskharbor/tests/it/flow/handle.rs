@@ -1,4 +1,4 @@
-//! What can be asked of a handle, and done to what it stands for.
+//! The calls of a handle: status, cancelling and requeueing.
 
 use std::sync::{Arc, Mutex};
 

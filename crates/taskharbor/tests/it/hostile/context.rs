@@ -1,4 +1,4 @@
-//! What a context says when its execution is over.
+//! A context after the end of its execution.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What handlers and observers may do to their own worker.
+//! Handlers and observers that act on their own worker.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Handlers that are told to wait by what they call.
+//! Handlers that are throttled by a service that they call.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What happens when a slot comes while the job of an earlier one is not terminal.
+//! Slots that come while the job of an earlier slot is not terminal.
 
 use std::sync::{
     Arc,

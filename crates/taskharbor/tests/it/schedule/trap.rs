@@ -1,4 +1,4 @@
-//! What other schedulers got wrong, with several workers and stores that fail.
+//! Known mistakes of other schedulers, with several workers and stores that fail.
 //!
 //! | trap | where else it is tested |
 //! |---|---|
