@@ -40,7 +40,7 @@ struct Held {
     attempts: u32,
 }
 
-/// A call under way: when it began, and the time it was given.
+/// A call in flight: when it began, and its `now`.
 #[derive(Clone, Copy)]
 struct Begun {
     moment: u64,

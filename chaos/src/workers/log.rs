@@ -127,7 +127,7 @@ impl Display for What {
 
 /// Reads the lines of a log.
 pub(crate) fn read(text: &str) -> Outcome<Vec<Line>> {
-    let unknown = |line: &str| format!("the log has a line that makes no sense: {line:?}");
+    let unknown = |line: &str| format!("invalid line in the log: {line:?}");
     text.lines().map(|line| parse(line).ok_or_else(|| unknown(line).into())).collect()
 }
 

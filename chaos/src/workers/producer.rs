@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(15);
 /// What was acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged {
-    /// The jobs, and what has to become of them.
+    /// The jobs, and their expected states.
     pub(crate) jobs: Vec<(JobId, State)>,
     /// The chords by their finalizers, and what those have to produce.
     pub(crate) chords: Vec<(JobId, u32)>,

@@ -1,4 +1,4 @@
-"""Handlers, and what becomes of their jobs."""
+"""Handlers, and the outcomes of their jobs."""
 
 import asyncio
 import functools

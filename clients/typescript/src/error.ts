@@ -1,4 +1,4 @@
-/** What can go wrong in a call, and what a handler throws to say what becomes of its job. */
+/** What can go wrong in a call, and what a handler throws to decide about its job. */
 
 /** A century, which is the longest that the server takes. */
 const MAX_SECONDS = 100 * 366 * 86_400;

@@ -78,7 +78,7 @@ pub struct JobView {
     pub flow: Option<JobId>,
     /// How many parents' outputs it reads.
     pub parent_count: usize,
-    /// What has to become of those parents before it may run.
+    /// The condition on those parents before it may run.
     pub condition: Condition,
     /// Its failure policy: what happens to its dependants if it fails.
     pub on_failure: FailurePolicy,

@@ -170,7 +170,7 @@ pub enum CallFailure {
 }
 
 impl CallFailure {
-    /// What can be told of an error.
+    /// The serializable part of an error.
     #[must_use]
     pub fn of(error: &DriverError) -> Option<Self> {
         match error {

@@ -254,7 +254,7 @@ impl Part<'_> {
         Some((&statements.enqueue_plain, values))
     }
 
-    /// Adds what became of its jobs to the answers; returns which queues have work now, or later.
+    /// Adds the results of its jobs to the answers; returns which queues have work now, or later.
     fn conclude(
         &self,
         verdicts: Vec<AnswerRow>,

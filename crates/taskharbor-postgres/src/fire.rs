@@ -189,7 +189,7 @@ impl<'a> Part<'a> {
         (sql, values)
     }
 
-    /// Adds what became of its firings to the answers; returns which queues have work now, or later.
+    /// Adds the results of its firings to the answers; returns which queues have work now, or later.
     fn conclude(
         &self,
         rows: &[Row],

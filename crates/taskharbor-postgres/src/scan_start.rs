@@ -10,7 +10,7 @@
 //! hundredth of the time, 30 s at most; and when the first lease ends that was seen before the start. Those are a job that
 //! was released or got another priority, a lease that ran out, and a transaction that was slow to commit. ORD-1.
 //!
-//! Several calls may be under way at once. What one of them learns counts only if the start from which it began is still
+//! Several calls may be in flight at once. What one of them learns counts only if the start from which it began is still
 //! there: else a call that looks at everything, or a job that is put before the start, would be outdone by calls that
 //! began earlier, again and again, and what lies before the start would never be found.
 

@@ -219,9 +219,9 @@ impl PostgresDriver {
 
 /// The earliest position that a settlement can have given to a job, in microseconds.
 fn lowest(request: &Settle) -> i64 {
-    let gives_back =
+    let keeps_position =
         |item: &Settlement| matches!(item.transition, Transition::Release { run_at: None, .. });
-    if request.items.iter().any(gives_back) { 0 } else { request.now.as_micros() }
+    if request.items.iter().any(keeps_position) { 0 } else { request.now.as_micros() }
 }
 
 impl<'a> Batch<'a> {

@@ -316,7 +316,7 @@ pub(crate) struct UnansweredCall {
 }
 
 impl UnansweredCall {
-    /// What became of the call is known, unless the store was unavailable.
+    /// Whether the call was applied is known, unless the store was unavailable.
     pub(crate) fn answered<T>(mut self, answer: &Result<T, DriverError>) {
         if !matches!(answer, Err(DriverError::Unavailable(_))) {
             self.wakeups = None;
@@ -348,7 +348,7 @@ impl Tasks {
 impl Inner {
     /// Sends all messages that wait.
     async fn send(&self) -> Result<(), DriverError> {
-        // Closing waits for messages that are under way.
+        // Closing waits for messages that are in flight.
         let _sending = self.sending.lock().await;
         let payloads = lock(&self.outbox).take(Instant::now());
         send(&self.session, &self.channel, &payloads).await

@@ -51,7 +51,7 @@ pub(crate) struct Writer {
     data_version: Option<i64>,
 }
 
-/// What became of the calls of a transaction that is to be committed.
+/// The answers to the calls of a transaction that is to be committed.
 struct Applied {
     /// For each call, why it did not take part.
     errors: Vec<Option<DriverError>>,

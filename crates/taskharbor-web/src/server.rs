@@ -84,7 +84,7 @@ pub async fn serve(
             () = &mut shutdown => break,
             (accepted, permit) = server.accept(&listener) => match accepted {
                 Ok(stream) => server.start(stream, permit),
-                // Mostly a want of file descriptors, which connections that end give back.
+                // Mostly a lack of file descriptors, which other connections free when they end.
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
                     sleep(ACCEPT_PAUSE).await;

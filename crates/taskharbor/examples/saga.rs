@@ -1,4 +1,4 @@
-//! An order as a saga: pay, reserve, ship, one after the other; and if one of them fails for good,
+//! An order as a saga: pay, reserve, ship, one after the other; and if one of them fails permanently,
 //! what was done before is undone.
 //!
 //! Run it with `cargo run --example saga`.
@@ -87,7 +87,7 @@ async fn undo(job: Undo, cx: Context<Shared>) -> JobResult {
     Ok(())
 }
 
-/// The steps of an order. If one fails for good, those after it are cancelled and `Undo` runs.
+/// The steps of an order. If one fails permanently, those after it are cancelled and `Undo` runs.
 fn saga(order: u32, address: &str) -> Flow<String> {
     Flow::first(Pay { order, cents: 1999 })
         .then(Reserve { item: "teapot".into() })

@@ -132,7 +132,7 @@ impl Inflight {
         self.hold().lease.expires_at
     }
 
-    /// Whether nothing that becomes of the job here may be recorded any more.
+    /// Whether no outcome of the job may be recorded here any more.
     pub(crate) fn is_lost(&self) -> bool {
         self.cancellation.reason() == Some(CancelReason::LeaseLost)
     }

@@ -1,4 +1,4 @@
-"""What can go wrong in a call, and what a handler raises to say what becomes of its job."""
+"""What can go wrong in a call, and what a handler raises to decide about its job."""
 
 from __future__ import annotations
 

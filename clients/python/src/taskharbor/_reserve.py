@@ -134,7 +134,7 @@ def _begin(worker: Worker, granted: Mapping[str, Any], granted_at: float) -> Non
         is_late = worker.phase != "working" or worker.is_alone(granted_at)
         worker.held.add(held)
         if is_late:
-            worker.give_back(held)
+            worker.release_unstarted(held)
             return
         worker.busy[job.queue] += 1
         worker.tallies[job.queue].begin(float(granted.get("waited_ms", 0)))
@@ -146,7 +146,7 @@ def _begin(worker: Worker, granted: Mapping[str, Any], granted_at: float) -> Non
         log.error("%r cannot be started: %s", job, error)
         with worker.lock:
             worker.busy[job.queue] -= 1
-            worker.give_back(held)
+            worker.release_unstarted(held)
 
 
 def _read_inputs(worker: Worker, held: Held) -> Dict[str, Any]:

@@ -275,7 +275,7 @@ impl Template {
         set.check(&limits).map(drop).map_err(rejected)
     }
 
-    /// Stores a job for each payload; what became of each.
+    /// Stores a job for each payload; returns the result for each.
     async fn enqueue(
         &self,
         driver: &AnyDriver,

@@ -13,13 +13,13 @@ pub(crate) struct Kind {
     pub(crate) queue: &'static str,
     /// How many of them there are.
     pub(crate) jobs: usize,
-    /// What becomes of each.
+    /// The expected end of each job.
     pub(crate) ending: Ending,
     /// The same in a few words.
     pub(crate) words: &'static str,
 }
 
-/// What becomes of a job.
+/// The expected end of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
     /// It succeeds after this many failures.

@@ -12,7 +12,7 @@ pub(crate) fn over(kinds: &Kinds) -> usize {
     kinds.values().map(Seen::over).sum()
 }
 
-/// What has become of one kind of job.
+/// The states of one kind of job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// How many there are.

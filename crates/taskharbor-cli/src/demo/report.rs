@@ -32,7 +32,7 @@ pub(crate) fn lines(
     lines
 }
 
-/// What became of each kind.
+/// The result for each kind.
 fn kinds(findings: &Findings, palette: Palette) -> Vec<String> {
     let names = ["kind", "jobs", "done", "retries", "DLQ", "median", "max", "each of them"];
     let mut rows = vec![headings(&names)];
@@ -155,7 +155,7 @@ const WHY_SLOW: &str =
     "The handlers wait on purpose; `cargo xtask bench` shows what the store can do.";
 
 const NEXT: [&str; 3] = [
-    "Next: docs/guides/workers.md says what becomes of a job and when. DLQ is the",
+    "Next: docs/guides/workers.md explains each state of a job. DLQ is the",
     "dead-letter queue: what is not tried again. Programs to start from are in",
     "crates/taskharbor/examples/: cargo run -p taskharbor --example email",
 ];

@@ -7,7 +7,7 @@ use crate::{
     taskharbor,
 };
 
-/// The words of the line that says what became of this kind.
+/// The words of the report's line about this kind.
 fn row<'a>(text: &'a str, kind: &Kind) -> Vec<&'a str> {
     let lines = text.lines().filter(|line| line.split_whitespace().next() == Some(kind.job_type));
     // In the table of kinds each has a line, those in the DLQ another below.

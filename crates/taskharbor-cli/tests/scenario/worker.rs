@@ -80,7 +80,7 @@ fn a_quiet_worker_finishes_its_jobs_and_takes_no_more() {
 }
 
 #[test]
-fn a_job_of_an_unknown_type_is_dead_lettered_when_its_time_is_over() {
+fn a_job_of_an_unknown_type_is_dead_lettered_when_its_time_has_ended() {
     let store = Store::new();
     let unknown = store.enqueue(&["unknown"]);
     store.work(&["--builtin", "--missing-handler-wait", "0s"]);

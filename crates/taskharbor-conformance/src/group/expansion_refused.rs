@@ -33,7 +33,7 @@ group! {
         expansions_of_one_call_that_share_an_id_are_not_both_applied ["EXP-3" "SET-9" "REF-3"]
         an_expansion_of_ten_thousand_jobs_is_applied ["EXP-3" "EXP-1"]
         an_expansion_of_more_than_ten_thousand_jobs_is_refused ["EXP-3"]
-        an_expansion_after_the_lease_is_over_is_refused ["LEA-1" "EXP-1"]
+        an_expansion_after_the_end_of_the_lease_is_refused ["LEA-1" "EXP-1"]
         a_worker_that_lost_its_lease_cannot_expand ["LEA-10"]
         a_fault_of_the_expansion_itself_is_named_before_one_of_the_lease ["REF-1"]
         a_fault_of_the_lease_is_named_before_a_stored_job ["REF-1"]
@@ -166,7 +166,7 @@ async fn an_expansion_of_more_than_ten_thousand_jobs_is_refused(t: DriverUnderTe
     refuses(&t, expansion, Rejected::ExpansionTooLarge { count: 10_001 }).await;
 }
 
-async fn an_expansion_after_the_lease_is_over_is_refused(t: DriverUnderTest) {
+async fn an_expansion_after_the_end_of_the_lease_is_refused(t: DriverUnderTest) {
     t.put_flow([job("g"), child("end", &["g"])], T0).await;
     let leased = t.take_the("g", T0).await;
     let as_it_was = t.snapshot(at(60)).await;

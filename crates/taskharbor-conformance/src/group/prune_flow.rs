@@ -15,9 +15,9 @@ use crate::{
 group! {
     prune_flow {}
     flows {
-        a_member_is_not_pruned_before_its_flow_is_over ["PRU-4"]
+        a_member_is_not_pruned_before_its_flow_is_terminal ["PRU-4"]
         a_blocked_flow_is_not_pruned ["PRU-4"]
-        a_flow_that_is_over_is_pruned_whole ["PRU-4"]
+        a_terminal_flow_is_pruned_whole ["PRU-4"]
         a_done_flow_is_pruned_as_done_with_members_of_every_state ["PRU-4"]
         a_flow_that_failed_goes_as_dead_lettered ["PRU-4"]
         a_flow_that_was_cancelled_goes_as_cancelled ["PRU-4"]
@@ -44,7 +44,7 @@ fn pair(policy: FailurePolicy) -> [NewJob; 2] {
     [job("a").on_failure(policy), child("b", &["a"])]
 }
 
-async fn a_member_is_not_pruned_before_its_flow_is_over(t: DriverUnderTest) {
+async fn a_member_is_not_pruned_before_its_flow_is_terminal(t: DriverUnderTest) {
     t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     let later = at(1_000_000);
@@ -63,7 +63,7 @@ async fn a_blocked_flow_is_not_pruned(t: DriverUnderTest) {
     t.take_the("b", at(1_000_000)).await;
 }
 
-async fn a_flow_that_is_over_is_pruned_whole(t: DriverUnderTest) {
+async fn a_terminal_flow_is_pruned_whole(t: DriverUnderTest) {
     t.put_flow(pair(FailurePolicy::Block), T0).await;
     t.run("a", ack(), T0).await;
     t.run("b", ack(), T0).await;

@@ -1,4 +1,4 @@
-//! Recording what became of inflight jobs.
+//! Recording the outcomes of inflight jobs.
 
 use taskharbor_core::{
     Blob, Driver, DriverError, State, Text,

@@ -98,7 +98,7 @@ impl Life {
             || self.active_lease().is_some_and(|hold| !hold.cancel_requested)
     }
 
-    /// Records what became of the job.
+    /// Settles the job.
     ///
     /// If its cancellation was asked for, everything but an ack ends as cancelled.
     ///

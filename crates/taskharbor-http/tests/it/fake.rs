@@ -9,7 +9,7 @@ use tokio::{
     sync::Notify,
 };
 
-/// What becomes of a connection after the request was read.
+/// The behaviour of a connection after the request was read.
 #[derive(Clone)]
 pub(crate) enum Then {
     /// These bytes are written and the connection is closed.

@@ -68,7 +68,7 @@ impl Purpose {
 #[derive(Debug)]
 pub(super) struct Way {
     mode: StatementMode,
-    /// Whether a session has said what became of its options.
+    /// Whether a session has reported its options.
     is_known: AtomicBool,
     /// Whether start-up options are refused.
     refuses_options: AtomicBool,
@@ -187,7 +187,7 @@ impl Origin {
         self.connect_timeout.saturating_mul(hosts)
     }
 
-    /// Asks the first session that is made what became of its options.
+    /// Asks the first session for its options, which a pooler may have changed.
     async fn learn(&self, client: &Client) -> Result<(), Error> {
         if self.way.is_known.load(Ordering::Acquire) {
             return Ok(());

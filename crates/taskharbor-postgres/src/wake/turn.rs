@@ -175,7 +175,7 @@ impl Turns {
         }
     }
 
-    /// What was told of a look here has come back.
+    /// The driver's own message about a look has arrived.
     pub(super) fn came_back(&mut self, now: Instant) {
         if let Some(told_at) = self.told_at.take() {
             let took = now.duration_since(told_at);

@@ -16,7 +16,7 @@ use crate::{
     harness::store::{Store, named},
 };
 
-/// A store with a job in every state, keys, failures, and a flow under way and one that is over.
+/// A store with a job in every state, keys, failures, and a running and a terminal flow.
 async fn populated() -> Store {
     let on = named().await;
     let key = |key: &str| IdempotencyKey::new(key).unwrap();

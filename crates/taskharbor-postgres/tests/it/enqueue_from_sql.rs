@@ -17,7 +17,7 @@ use crate::{
     harness::store::{self, Store},
 };
 
-/// What is asked for, as somebody says it who has not checked it.
+/// The unchecked arguments of an enqueue.
 #[derive(Clone, Debug)]
 struct Ask {
     job_type: String,
@@ -77,7 +77,7 @@ impl Ask {
         Ok(answers.remove(0)?.remove(0))
     }
 
-    /// As anybody asks the database.
+    /// Enqueues with SQL, as any client of the database can.
     async fn by_sql(&self, sql: &Client) -> Result<(String, bool), tokio_postgres::Error> {
         let headers: serde_json::Map<_, _> =
             self.headers.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();

@@ -325,7 +325,7 @@ async fn a_database_of_another_encoding_is_refused() {
 }
 
 #[tokio::test]
-async fn migrating_again_does_not_disturb_those_who_work() {
+async fn migrating_again_does_not_disturb_workers() {
     let store_of = named().await;
     store(&store_of, (0..200).map(|it| job(format!("job-{it}"))).collect()).await;
     let another = store_of.another().await;

@@ -66,7 +66,7 @@ async fn the_order_is_exact_after_a_call_that_took_long_for_its_jobs() {
 }
 
 /// Takes jobs and ends them until it is told to stop, and gives one back each time: that puts a job
-/// before the place where the driver begins, while others are under way.
+/// before the position where the driver begins, while other calls are in flight.
 async fn work(driver: PostgresDriver, stop: Arc<AtomicBool>, ran: Arc<Mutex<HashSet<JobId>>>) {
     let now = seconds(100);
     while !stop.load(Ordering::SeqCst) {

@@ -71,7 +71,7 @@ struct Line {
     is_dry: bool,
 }
 
-/// What became of a turn.
+/// The result of a turn.
 enum Turned {
     /// It is used up.
     Over,

@@ -1,4 +1,4 @@
-//! Jobs that meet others with their key or id: what is answered, who waits, and what becomes of the transaction.
+//! Jobs that meet others with their key or id: the answers, the waits, and the state of the transaction.
 
 use taskharbor::{DriverError, EnqueueError, Flow, Handle, JobId};
 

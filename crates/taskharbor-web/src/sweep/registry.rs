@@ -130,7 +130,7 @@ impl Sweep {
     }
 }
 
-/// What became of a wish to start a sweep.
+/// The answer to a request to start a sweep.
 pub(super) enum Started {
     /// It starts, and stops when this becomes true.
     New(Sweep, watch::Receiver<bool>),

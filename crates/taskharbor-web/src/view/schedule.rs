@@ -105,7 +105,7 @@ struct View {
     next: Option<Vec<Timestamp>>,
     /// Since when it has been paused.
     paused_since: Option<Timestamp>,
-    /// What became of its slots so far.
+    /// The number of its slots so far, by result.
     totals: SlotTotals,
     /// Why the definition cannot be read, or why the last firing stored no jobs.
     error: Option<String>,

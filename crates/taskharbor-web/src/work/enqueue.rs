@@ -74,14 +74,14 @@ impl Given {
     }
 }
 
-/// What became of the jobs, in their order.
+/// The result for each job, in the order of the request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "WorkEnqueued")]
 pub(super) struct Answer {
     jobs: Vec<Stored>,
 }
 
-/// What became of one job.
+/// The result for one job.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "WorkStored")]
 struct Stored {

@@ -171,7 +171,7 @@ pub struct JobsAdmin<'a> {
     pace: Option<Duration>,
 }
 
-/// What became of an action on many jobs.
+/// The result of an action on many jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Acted {

@@ -147,7 +147,7 @@ impl Running {
         self.ended().await
     }
 
-    /// Ends the grace period of a shutdown that is under way, or shuts down without any.
+    /// Ends the grace period of a running shutdown, or shuts down without one.
     pub fn end_grace(&self) {
         self.shared.advance(Phase::Draining);
         self.shared.advance(Phase::Cancelling);

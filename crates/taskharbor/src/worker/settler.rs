@@ -70,7 +70,7 @@ impl Finished {
         Self { inflight, resolution, unanswered: false, refused: 0, busy_count: 0, resume_at: None }
     }
 
-    /// It ends as a failure, because the store does not take what became of it.
+    /// The job ends as a failure, because the store refuses its outcome.
     fn dead_letter(&mut self, text: Text, now: Timestamp) {
         let acked = self.resolution.acked.take();
         self.resolution =
@@ -486,11 +486,11 @@ fn request(shared: &Shared, batch: &[(Finished, LeaseToken)]) -> Settle {
 /// or dead-lettering is answered as such; a repeated retry or release is refused, since the job is
 /// not inflight any more.
 fn was_recorded(finished: &Finished, refusal: &Refusal) -> bool {
-    let lets_go = matches!(
+    let ends_lease = matches!(
         finished.resolution.transition,
         Transition::Retry { .. } | Transition::Release { .. }
     );
     let gone =
         matches!(refusal, Refusal::JobNotInflight | Refusal::LeaseMismatch | Refusal::JobNotFound);
-    finished.unanswered && lets_go && gone
+    finished.unanswered && ends_lease && gone
 }

@@ -68,7 +68,7 @@ impl From<MissingHandler> for Unreadable {
     }
 }
 
-/// What becomes of a job of a type for which this worker has no handler.
+/// The handling of a job whose type has no handler in this worker.
 pub(crate) fn without_handler(
     worker: &Holder,
     job: &JobView,

@@ -21,14 +21,14 @@ const STORE: &str = "TASKHARBOR_CRASH_STORE";
 const MEMBERS: u32 = 1_000;
 const WORKERS: usize = 3;
 
-/// Produces twice its number; some fail a first time, some for good.
+/// Produces twice its number; some fail at first, some permanently.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "crash:member", output = u32)]
 struct Member {
     number: u32,
 }
 
-/// Takes what became of each, and produces how many failed and what is wrong with the others.
+/// Takes the outcomes of the members. Its output is how many failed, and the mistakes in the others.
 #[derive(Serialize, Deserialize, Job)]
 #[job(type = "crash:end", input = Vec<Result<u32, Failure>>, output = (usize, Vec<u32>))]
 struct End;

@@ -15,7 +15,7 @@ mod wait;
 use serde::{Deserialize, Serialize};
 use taskharbor::{Context, Handlers, Job, JobError, JobResult, testing::Harbor};
 
-/// Adds up. Numbers that are too large together are a failure for good.
+/// Adds up. A sum that is too large is a permanent failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Job)]
 #[job(type = "sum", output = u64)]
 struct Sum {

@@ -84,7 +84,7 @@ async fn a_job_that_is_snoozed_between_crashes_is_not_dead_lettered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_a_shutdown_gives_back_between_crashes_is_not_dead_lettered() {
+async fn a_job_that_a_shutdown_releases_between_crashes_is_not_dead_lettered() {
     let rig = WorkerRig::new();
     let id = rig.enqueue("a").await;
     for _ in 0..8 {

@@ -33,7 +33,7 @@ struct CallRecorder {
     on_close: OnClose,
 }
 
-/// What becomes of a detached handle.
+/// The behaviour of a detached handle when it is closed.
 #[derive(Clone, Copy)]
 enum OnClose {
     Closes,

@@ -19,7 +19,7 @@ use taskharbor::{
     Context, Failure, Flow, Handlers, Job, JobError, JobRecord, JobResult, testing::Harbor,
 };
 
-/// Produces this number; a negative one is a failure for good.
+/// Produces this number; a negative one is a permanent failure.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "give", output = i64)]
 struct Give(i64);
@@ -44,7 +44,7 @@ struct Echo;
 #[job(type = "pair", input = (i64, String), output = String)]
 struct Pair;
 
-/// Takes what became of each.
+/// Takes the outcomes of the members.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(type = "judge", input = Vec<Result<i64, Failure>>, output = String)]
 struct Judge;

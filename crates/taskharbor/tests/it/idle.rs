@@ -97,7 +97,7 @@ async fn a_worker_polls_while_wake_ups_do_not_reach_it() {
     let polled = looks() - before;
     assert!((60..=81).contains(&polled), "{polled} in a minute");
 
-    // It looks at once, for what it was not told of, and then seldom.
+    // It polls at once, for wake-ups that it missed, and then rarely.
     let before = looks();
     hub.set_reaching(true);
     tokio::time::sleep(SECOND / 100).await;

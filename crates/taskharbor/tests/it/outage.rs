@@ -16,7 +16,7 @@ use crate::{
     rig::{DONE, LEASE, SECOND, Work, WorkerRig, handler, work},
 };
 
-/// Jobs that succeed, fail once, snooze once and fail for good, by name.
+/// Jobs that succeed, fail once, snooze once and fail permanently, by name.
 fn mixed(ran: &Arc<AtomicUsize>) -> Handlers {
     let ran = Arc::clone(ran);
     handler(move |job, cx| {
@@ -177,7 +177,7 @@ async fn a_lease_that_was_not_extended_in_time_is_not_blamed_on_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_starts_during_an_outage_begins_when_it_is_over() {
+async fn a_worker_that_starts_during_an_outage_begins_when_it_ends() {
     let store = FaultyStore::new(MemoryDriver::new());
     store.next(Op::Time, [Fault::Refuse, Fault::LoseReply, Fault::Refuse]);
     let driver = AnyDriver::new(store.driver());

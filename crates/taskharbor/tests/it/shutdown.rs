@@ -101,7 +101,7 @@ async fn a_handler_that_finishes_after_being_told_is_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_that_does_not_listen_is_stopped_and_its_job_given_back() {
+async fn a_handler_that_ignores_the_order_to_stop_is_stopped_and_its_job_released() {
     let rig = WorkerRig::new();
     let id = rig.enqueue("a").await;
     let run = rig.worker(handler(|_, _| std::future::pending()));
@@ -148,7 +148,7 @@ async fn thirty_deploys_during_one_job_charge_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_that_arrive_after_the_order_to_stop_are_given_back_unstarted() {
+async fn jobs_that_arrive_after_the_order_to_stop_are_released_unstarted() {
     let rig = WorkerRig::new();
     let id = rig.enqueue("a").await;
     rig.store.next(Op::Reserve, [Fault::Late(5 * SECOND)]);
@@ -266,7 +266,7 @@ async fn a_quiet_worker_reserves_nothing_and_goes_on_with_what_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_worker_gives_back_what_arrives_late() {
+async fn a_quiet_worker_releases_jobs_that_arrive_late() {
     let rig = WorkerRig::new();
     let id = rig.enqueue("a").await;
     rig.store.next(Op::Reserve, [Fault::Late(5 * SECOND)]);
@@ -296,7 +296,7 @@ async fn a_closed_driver_ends_the_worker_with_an_error() {
 fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (let_go, blocked) = mpsc::channel::<()>();
+    let (finish, blocked) = mpsc::channel::<()>();
     let blocked = std::sync::Arc::new(std::sync::Mutex::new(blocked));
     let (began, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
     runtime.block_on(async {
@@ -319,6 +319,6 @@ fn a_handler_that_blocks_its_thread_does_not_hold_up_the_end() {
         let record = taskharbor::Admin::inspect(&driver, handle.id().clone(), now).await.unwrap();
         // It is still running, so it is not released; its lease will end.
         assert_eq!(record.unwrap().state, State::Inflight);
-        let_go.send(()).unwrap();
+        finish.send(()).unwrap();
     });
 }

@@ -15,7 +15,7 @@ use crate::harness::store::{self, Store};
 #[path = "../sketch/flows.rs"]
 mod sketch;
 
-/// Produces this number; a negative one is a failure for good.
+/// Produces this number; a negative one is a permanent failure.
 #[derive(Clone, Serialize, Deserialize, Job)]
 #[job(type = "give", output = i64)]
 struct Give(i64);
@@ -25,7 +25,7 @@ struct Give(i64);
 #[job(type = "count", output = Vec<i64>)]
 struct Count(i64);
 
-/// Adds up one by one what became of each, a failure counting a thousand.
+/// Adds up the outcomes one by one; a failure counts as a thousand.
 #[derive(Clone, Serialize, Deserialize, Job)]
 #[job(type = "sum", input = Each<Result<i64, Failure>>, output = i64)]
 struct Sum;

@@ -25,7 +25,7 @@ async fn no_job_is_lost_when_the_server_is_cut_down_again_and_again() {
     let producer = Producer::start(&driver, 5);
     for round in 0..4 {
         let before = ledger.done();
-        until("work is under way", SOON, async || ledger.done() >= before + 50).await;
+        until("work has begun", SOON, async || ledger.done() >= before + 50).await;
         server.stop(Stop::Immediate);
         server.start_again();
         let done = ledger.done();
@@ -64,7 +64,7 @@ async fn a_server_that_comes_back_as_a_standby_is_waited_for() {
     println!("refused with {refused:?}");
     assert!(refused.to_string().contains("the store is unavailable"), "{refused}");
     let refused = async || !ledger.errors.lock().unwrap().is_empty();
-    ledger.let_go.notify_one();
+    ledger.finish.notify_one();
     until("the worker has noticed", SOON, refused).await;
     server.promote();
 
@@ -99,7 +99,7 @@ async fn cutting_every_connection_loses_no_job_and_no_lease() {
         jobs.push(id);
     }
     let producer = Producer::start(&driver, 5);
-    until("work is under way", SOON, async || ledger.done() > 20).await;
+    until("work has begun", SOON, async || ledger.done() > 20).await;
     let killer = sql(&server.url()).await;
     for _ in 0..6 {
         let done = ledger.done();
@@ -131,7 +131,7 @@ async fn a_server_without_room_for_more_connections_is_waited_for() {
     let ledger = Arc::<Ledger>::default();
     let workers = [worker(&driver, &ledger).build().unwrap().start()];
     let producer = Producer::start(&driver, 5);
-    until("work is under way", SOON, async || ledger.done() > 20).await;
+    until("work has begun", SOON, async || ledger.done() > 20).await;
     let killer = sql(&server.url()).await;
     let mut others = Vec::new();
     // All room is taken, also that of the driver's own connections, as soon as those are cut.

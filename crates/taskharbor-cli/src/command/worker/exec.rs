@@ -322,7 +322,7 @@ struct Output {
 }
 
 impl Output {
-    /// Reads to the end, or to the limit, which `is_full` is told of.
+    /// Reads to the end, or to the limit, of which `is_full` is notified.
     async fn read(&mut self, from: Option<impl AsyncRead + Unpin>, is_full: &Notify) {
         let Some(mut from) = from else { return };
         let mut piece = [0; 8 * 1024];

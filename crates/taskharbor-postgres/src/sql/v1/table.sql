@@ -11,7 +11,7 @@
 -- does when its statistics are from a time at which the table was empty. Where the order or another condition would still
 -- let it, the rows of the table are in a subquery with OFFSET 0, which it leaves alone.
 
--- How a job ended: done, dlq (dead-lettered: out of attempts, or failed for good), or cancelled.
+-- How a job ended: done, dlq (dead-lettered: out of attempts, or failed permanently), or cancelled.
 CREATE TYPE th_terminal AS ENUM ('done', 'dlq', 'cancelled');
 -- What a job is: work for a handler; failure_job, which runs only if a parent fails; or a join, which no worker runs, named by
 -- how its outputs are read: list, gather, empty, discard, first.

@@ -44,7 +44,7 @@ async fn every_change_by_a_person_is_recorded() {
 }
 
 #[tokio::test]
-async fn payloads_are_shown_to_those_who_may_see_them_and_nowhere_else() {
+async fn payloads_are_shown_only_with_the_permission_to_see_them() {
     let rig = Rig::new();
     let id = job(&rig).await;
     let blind = rig.served_to(Access::new("ada", Role::Admin));

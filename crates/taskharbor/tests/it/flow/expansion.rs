@@ -130,7 +130,7 @@ async fn a_gathered_job_that_grew_and_failed_is_one_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_job_runs_for_what_its_flow_grew_into() {
+async fn a_failure_job_runs_for_an_expanded_flow() {
     for depth in [0, 2] {
         let flow = || Flow::first(imports([3, -4], depth));
         assert_eq!(undone(flow()).await, (1, FlowState::Cancelled));
@@ -141,7 +141,7 @@ async fn a_failure_job_runs_for_what_its_flow_grew_into() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_grew_into_fails_as_fast_as_the_job() {
+async fn an_expansion_inherits_the_policy_fail_fast() {
     let harbor = harbor();
     let late = Options::new().delay(std::time::Duration::from_secs(3_600));
     let members = [Flow::first(imports([3, -4], 1)), Flow::first(Give(1).with(late))];
@@ -153,7 +153,7 @@ async fn what_a_job_grew_into_fails_as_fast_as_the_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_without_a_policy_grew_into_is_held() {
+async fn an_expansion_without_a_policy_stays_blocked() {
     let harbor = harbor();
     let handle = harbor.client().enqueue(imports([3, -4], 0)).await.unwrap();
     harbor.run_until_idle().await;

@@ -85,7 +85,7 @@ async fn fail_fast_stops_what_has_not_started() {
     assert_eq!(states, [State::Dlq, State::Cancelled, State::Cancelled, State::Cancelled]);
 }
 
-/// What a handler of bytes was given, and what it was told of a failure.
+/// The input of a handler of bytes, and the failure that it read.
 async fn witness(_: Blob, cx: Context) -> JobResult<Option<Blob>> {
     let input = cx.input_raw().map_or("nothing".into(), |it| String::from_utf8_lossy(it));
     let failure = cx.failure().map(ToString::to_string).unwrap_or_default();

@@ -94,7 +94,7 @@ async fn failures_are_shown_and_large_groups_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_grew_stands_before_what_it_grew_into() {
+async fn an_expanded_job_stands_before_its_expansion() {
     let (_, text) = tree(Flow::first(Grow).then(Add(1))).await;
     assert_eq!(text, "grow  done, expanded\ngive  done\nadd  done\nadd  done");
     let (_, text) = tree(Flow::first(GrowTwice)).await;

@@ -97,7 +97,7 @@ impl Clock for Meddling {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_job_grew_into_while_it_was_cancelled_is_cancelled() {
+async fn an_expansion_that_meets_a_cancel_is_cancelled() {
     let clock = TokioClock::starting_at(Timestamp::from_micros(2_000_000_000_000_000).unwrap());
     let meddling = Arc::new(Meddling { clock, left: Mutex::default() });
     let store = MemoryDriver::with_clock(Arc::new(clock));

@@ -57,7 +57,7 @@ async fn sum(job: Sum, cx: Context) -> JobResult<i64> {
     Ok(cx.input(&job)?.iter().sum())
 }
 
-/// Every third number fails at first; a negative one for good.
+/// Every third number fails at first; a negative one permanently.
 async fn give(job: Give, cx: Context) -> JobResult<i64> {
     tokio::time::sleep(SECOND * (job.0.unsigned_abs() as u32 % 40)).await;
     match job.0 {

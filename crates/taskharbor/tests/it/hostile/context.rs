@@ -41,7 +41,7 @@ async fn waiting_to_be_cancelled_ends_with_the_job() {
 fn the_lease_of_a_handler_that_blocks_ends_after_its_timeout() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
-    let (let_go, blocked) = mpsc::channel::<()>();
+    let (finish, blocked) = mpsc::channel::<()>();
     let blocked = Arc::new(Mutex::new(blocked));
     runtime.block_on(async {
         let driver = AnyDriver::new(MemoryDriver::new());
@@ -63,7 +63,7 @@ fn the_lease_of_a_handler_that_blocks_ends_after_its_timeout() {
         let running = worker.build().unwrap().start();
         // Its thread is blocked until another worker has done the job.
         let waited = tokio::time::timeout(Duration::from_secs(60), handle.wait()).await;
-        let_go.send(()).unwrap();
+        finish.send(()).unwrap();
         running.shutdown().await.unwrap();
         waited.expect("the lease of a handler that cannot be stopped never ended").unwrap();
     });

@@ -51,7 +51,7 @@ async fn a_worker_whose_clock_does_not_start_can_be_aborted() {
 fn handlers_that_block_every_thread_do_not_hold_up_the_end() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (let_go, blocked) = mpsc::channel::<()>();
+    let (finish, blocked) = mpsc::channel::<()>();
     let blocked = Arc::new(Mutex::new(blocked));
     let (begin, has_begun) = mpsc::channel::<()>();
     let driver = AnyDriver::new(MemoryDriver::new());
@@ -84,7 +84,7 @@ fn handlers_that_block_every_thread_do_not_hold_up_the_end() {
         });
         // The threads are blocked until this has come, or will never come.
         let in_time = has_ended.recv_timeout(Duration::from_secs(60)).is_ok();
-        drop(let_go);
+        drop(finish);
         in_time
     });
     assert!(in_time, "the shutdown waited for handlers that cannot be stopped");

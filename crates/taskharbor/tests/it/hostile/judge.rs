@@ -1,4 +1,4 @@
-//! A panic while it is decided what becomes of a job.
+//! Panics while the outcome of a job is decided.
 
 use super::*;
 

@@ -55,7 +55,7 @@ async fn a_driver_that_panics_in_a_heartbeat_ends_the_worker_with_an_error() {
     assert!(
         matches!(ended, Ok(Err(WorkerError::Crashed)))
             || [&long, &quick].iter().all(|it| it.state == State::Done),
-        "after 100 leases the worker still runs ({ended:?}), without heartbeats; the job in the air \
+        "after 100 leases the worker still runs ({ended:?}), without heartbeats; the job in flight \
          is {:?} on delivery {}, a quick job enqueued later is {:?} on delivery {}: {:#?}",
         long.state,
         long.job.deliveries,

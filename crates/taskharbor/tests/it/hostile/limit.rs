@@ -1,4 +1,4 @@
-//! Many queues, calls that hang, answers that make no sense.
+//! Many queues, calls that hang, invalid answers.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Workers on a store whose answers come late and whose failures are for good.
+//! Workers on a store whose answers come late and whose failures are permanent.
 //!
 //! As the other simulation: `TASKHARBOR_SEED` runs one again, `TASKHARBOR_SIMULATIONS` more of them.
 
@@ -84,7 +84,7 @@ async fn harsh(seed: u64) {
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_overlaps_on_a_store_that_is_slow_and_fails_for_good() {
+fn nothing_is_lost_and_nothing_overlaps_on_a_slow_store_with_permanent_failures() {
     // These six have found something once.
     seed::play(&[602, 2_241, 3_157, 4_190, 4_960, 4_998], 100, harsh);
 }

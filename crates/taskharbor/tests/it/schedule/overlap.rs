@@ -104,7 +104,7 @@ async fn a_dead_lettered_job_does_not_hold_up_the_next_slot() {
     }
 }
 
-/// What becomes of five slots of a schedule whose flow fails at its first step.
+/// The results of five slots of a schedule whose flow fails at its first step.
 async fn run_failing_flow(overlap: Overlap, policy: Option<FailurePolicy>) -> SlotTotals {
     let rig = WorkerRig::new();
     let failing = handler(|_, _| async { Err(JobError::unrecoverable("broken")) });
