@@ -211,7 +211,7 @@ class Jobs(unittest.TestCase):
 
 
 class Apps(unittest.TestCase):
-    def test_settings_that_make_no_sense_are_refused(self):
+    def test_invalid_settings_are_refused(self):
         for options in (
             {"queues": {}},
             {"queues": {"a": 0}},

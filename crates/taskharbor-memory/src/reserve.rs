@@ -54,7 +54,7 @@ impl Store {
         self.queues[queue].paused_since.is_none().then_some(queue)
     }
 
-    /// The best job of a queue, reclaimed if its lease is over. Jobs that a reclaim cancels are passed
+    /// The best job of a queue, reclaimed if its lease has ended. Jobs that a reclaim cancels are passed
     /// by.
     fn next_to_grant(&mut self, queue: usize, now: Timestamp) -> Option<JobSlot> {
         loop {

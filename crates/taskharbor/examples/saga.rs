@@ -111,7 +111,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bad = client.start(saga(2, "")).name("order").idempotency_key("order-2").await?;
     let error = bad.wait().await;
     assert!(matches!(error, Err(WaitError::DeadLettered { .. })), "{error:?}");
-    // The flow is over when its last job is, and that is the one that undoes.
+    // The flow is terminal when its last job is, which is the failure job `Undo`.
     while bad.status().await?.finished_at.is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }

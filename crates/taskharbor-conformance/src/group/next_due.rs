@@ -80,7 +80,7 @@ async fn the_end_of_the_next_lease_is_waited_for(t: DriverUnderTest) {
 async fn the_lease_just_granted_is_waited_for(t: DriverUnderTest) {
     t.put(job("a"), T0).await;
     assert_due_by(&t, &[("q", 2)], T0, at(60)).await;
-    // It is taken back and granted again in the call in which its lease is over.
+    // It is reclaimed and granted again by the call at the end of its lease.
     assert_due_by(&t, &[("q", 2)], at(60), at(120)).await;
 }
 
