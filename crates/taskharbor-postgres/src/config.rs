@@ -30,7 +30,7 @@ pub enum ConfigError {
     #[error("the URL cannot be read: {0}")]
     Url(&'static str),
     /// Unknown parameter.
-    #[error("there is no parameter `{parameter}`: remove it or correct its name")]
+    #[error("unknown parameter `{parameter}`: remove it or correct its name")]
     Unknown {
         /// Its name.
         parameter: String,

@@ -321,10 +321,10 @@ pub enum LossReason {
     #[error("the driver was closed")]
     Closed,
     /// The handler did not end after its timeout: it blocks its thread.
-    #[error("the handler did not end when its time was over")]
+    #[error("the handler did not end within its timeout")]
     Overdue,
     /// The store refuses the outcome, and also a failure in its place.
-    #[error("the store does not take the outcome")]
+    #[error("the store refuses the outcome")]
     Unrecordable,
 }
 

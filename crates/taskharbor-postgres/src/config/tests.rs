@@ -115,7 +115,7 @@ fn hostile_urls_are_refused_with_what_to_write_instead() {
         ("postgres://h?listen=yes", "`listen` must be `on` or `off`"),
         (
             "postgres://h?ssl_mode=require",
-            "there is no parameter `ssl_mode`: remove it or correct its name",
+            "unknown parameter `ssl_mode`: remove it or correct its name",
         ),
         ("postgres://a,b?port=1,2,3", "write one port, or as many as there are hosts"),
         ("postgres://a,b?hostaddr=127.0.0.1", "write as many addresses in `hostaddr` as hosts"),

@@ -215,8 +215,8 @@ async fn what_the_driver_refuses_is_refused_to_a_producer_without_the_driver() {
         ("type", "repeat('é', 128)", "job type is 256 bytes long"),
         ("lane", "''::text", "lane name is empty"),
         ("key", "repeat('x', 1025)", "idempotency key is 1025 bytes long"),
-        ("headers", "'[1,2]'::text", "the headers are no object"),
-        ("headers", "'{\"a\": 1}'::text", "the value of header \"a\" is no text"),
+        ("headers", "'[1,2]'::text", "the headers must be a JSON object"),
+        ("headers", "'{\"a\": 1}'::text", "the value of header \"a\" must be a text"),
         (
             "headers",
             "jsonb_build_object('a', repeat('x', 8192))::text",

@@ -269,7 +269,7 @@ async fn alone(
             None => Err(Refused::new("store_failed", "the store did not answer about the job")),
         }),
         Err(DriverError::Backend(_)) => {
-            let text = "the store does not take the outcome: the cause is in the server's log";
+            let text = "the store refuses the outcome: the cause is in the server's log";
             Ok(Err(Refused::new("store_failed", text)))
         }
         Err(error) => Err(error.into()),

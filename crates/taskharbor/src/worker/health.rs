@@ -101,7 +101,7 @@ pub enum HealthProblem {
     )]
     RuntimeBlocked(Duration),
     /// A loop of the worker does not go on: a driver blocks its thread. Only a restart helps.
-    #[error("a loop of the worker has not gone on for {} s: restart the process", .0.as_secs())]
+    #[error("a loop of the worker has been stuck for {} s: restart the process", .0.as_secs())]
     LoopStopped(Duration),
 }
 
