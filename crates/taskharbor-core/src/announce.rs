@@ -292,10 +292,10 @@ impl Evict {
 )]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Evicted {
-    /// It ended this many leases.
+    /// The worker was evicted; this many leases ended.
     Leases(usize),
-    /// Nothing: another worker of the name has announced itself, and its leases cannot be told from
-    /// those of the one that was meant.
+    /// Nothing was done: another worker has announced itself under the same name, and the leases of the
+    /// two cannot be distinguished.
     Replaced,
 }
 

@@ -271,9 +271,9 @@ pub enum Event<'a> {
         /// How many of its leases the eviction ended.
         leases: usize,
     },
-    /// The store does not allow this worker to evict others, as a server that was given a token without the
-    /// role admin. Told once: [`WorkerBuilder::fast_recovery`](crate::WorkerBuilder::fast_recovery) has no
-    /// effect.
+    /// The store does not allow this worker to evict others: a server, for example, needs a token with the
+    /// role admin for it. Reported once. [`WorkerBuilder::fast_recovery`](crate::WorkerBuilder::fast_recovery)
+    /// has no effect.
     #[non_exhaustive]
     EvictionDenied {
         /// What the store said.

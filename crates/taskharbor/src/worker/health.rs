@@ -30,7 +30,7 @@ const TRIES_AGAIN_WITHIN: Duration = Duration::from_secs(15);
 const OVERRUN: Duration = Duration::from_secs(30);
 /// How long the runtime that keeps leases may not run before its loops count as stopped.
 const LEASES_STALL_LIMIT: Duration = Duration::from_secs(60);
-/// How often the runtimes say that they run.
+/// The time between two signs of life of a runtime.
 pub(super) const PULSE: Duration = Duration::from_secs(5);
 
 /// The health of a worker: [`Running::health`](crate::Running::health).
@@ -48,7 +48,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Whether the worker is running: `false` once it has ended, or once one of its loops does not go on.
+    /// Whether the worker is running: `false` once it has ended, or once one of its loops is stuck.
     /// Restart a process whose worker is not live. A store that is away and handlers that block their
     /// runtime leave the worker live, because a restart would not help.
     #[must_use]
@@ -100,7 +100,7 @@ pub enum HealthProblem {
         .0.as_secs()
     )]
     RuntimeBlocked(Duration),
-    /// A loop of the worker does not go on: a driver blocks its thread. Only a restart helps.
+    /// A loop of the worker is stuck: a driver blocks its thread. Only a restart helps.
     #[error("a loop of the worker has been stuck for {} s: restart the process", .0.as_secs())]
     LoopStopped(Duration),
 }
