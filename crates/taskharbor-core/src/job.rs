@@ -308,7 +308,7 @@ impl NewJob {
         self
     }
 
-    /// At most this long per execution, counted in microseconds: what is below one is rounded up.
+    /// At most this long per execution, rounded up to whole microseconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         let below = timeout.subsec_nanos() % 1_000;

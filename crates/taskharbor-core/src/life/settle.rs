@@ -74,7 +74,7 @@ impl Life {
         Ok(answer)
     }
 
-    /// Whether `transition` says of a terminal job what is recorded of it.
+    /// Whether `transition` agrees with the recorded end of a terminal job.
     fn repeats(&self, transition: &Transition) -> bool {
         let Some(finish) = self.finish() else { return false };
         match transition {

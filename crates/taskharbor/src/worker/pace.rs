@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the past counts: after this time a sample weighs a third of what it did.
+/// The memory of the average: after this time the weight of a sample is a third.
 const MEMORY: Duration = Duration::from_millis(20);
 /// A shorter time says too little.
 const SHORTEST_SAMPLE: Duration = Duration::from_millis(1);

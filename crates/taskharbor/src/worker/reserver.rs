@@ -30,7 +30,7 @@ use crate::{Event, Operation, ReleaseReason, inflight::Inflight};
 /// No more than this is asked of one queue in one call, to bound what a call brings, nor of all.
 const BATCH: usize = 1_000;
 const BATCH_OF_ALL: usize = 10_000;
-/// How long to wait before asking again for what is said to be due and did not come: this long, and
+/// How long to wait before asking again for jobs that are due and were not granted: this long, and
 /// twice as long each time, this many times.
 const BREATH: Duration = Duration::from_millis(1);
 const LONGEST_BREATH: u32 = 6;

@@ -49,7 +49,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(1);
 /// is recorded as a failure; and so often on that, before it is given up.
 const REFUSALS: u32 = 12;
 
-/// A job that has ended, and what is to be recorded.
+/// A job whose execution has ended, and the resolution that is to be recorded.
 #[derive(Debug)]
 pub(super) struct Finished {
     inflight: Arc<Inflight>,
@@ -330,7 +330,7 @@ impl Settler {
             match answer {
                 Ok(Settled::Applied | Settled::AlreadyTerminal) => self.tell(&finished),
                 Err(Refusal::Invalid(error)) => {
-                    // No job can end like this, so it ends as what it is: a failure.
+                    // The outcome is invalid for every store, so the job fails.
                     let text = Text::new(error.to_string());
                     finished.dead_letter(text, self.shared.now());
                     finished.inflight.end_settling();

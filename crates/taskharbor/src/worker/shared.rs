@@ -223,7 +223,7 @@ impl Shared {
                 self.outage.answered(part, began, &self.observers);
             }
             Err(DriverError::Closed) => self.close(),
-            // Refused for what it asks, which says nothing about the store.
+            // The request was refused, which says nothing about the health of the store.
             Err(DriverError::Invalid(_)) => note.answered(),
             Err(DriverError::Backend(_)) if part == Part::Settler => note.answered(),
             Err(error) => {
